@@ -1,0 +1,26 @@
+"""The configuration, one validated YAML file."""
+
+from gateau_dagster.config.evaluation import EvaluationConfig, HeldoutConfig, NeedleConfig, NeedlePair
+from gateau_dagster.config.inputs import LongSftConfig, ShortChatConfig, StorageConfig
+from gateau_dagster.config.models import ModelConfig, ScoringConfig
+from gateau_dagster.config.schema import Config, ExecutionConfig
+from gateau_dagster.config.selection import PRESETS, Preset, SelectionConfig
+from gateau_dagster.config.training import TrainingConfig
+
+__all__ = [
+    "PRESETS",
+    "Config",
+    "EvaluationConfig",
+    "ExecutionConfig",
+    "HeldoutConfig",
+    "LongSftConfig",
+    "ModelConfig",
+    "NeedleConfig",
+    "NeedlePair",
+    "Preset",
+    "ScoringConfig",
+    "SelectionConfig",
+    "ShortChatConfig",
+    "StorageConfig",
+    "TrainingConfig",
+]

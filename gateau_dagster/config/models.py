@@ -1,0 +1,35 @@
+"""Sections about the homologous models and how they score."""
+
+from typing import Literal
+
+from pydantic import Field
+
+from gateau_dagster.config.base import Section
+
+Context = Literal["full", "window"]
+Dtype = Literal["float32", "bfloat16", "float16"]
+Template = Literal["gateau", "chat"]
+
+
+class ModelConfig(Section):
+    """One language model that scores responses."""
+
+    path: str = Field(description="Hugging Face folder or hub name.")
+    revision: str | None = Field(default=None, description="Hub revision; enters the fingerprint.")
+    rope_theta: float | None = Field(default=None, gt=0, description="Replaces the base of the rotary embedding.")
+    context: Context = Field(
+        default="full", description="'window' lets the model see no more than its own window of the prompt's end."
+    )
+    window: int | None = Field(default=None, ge=8, description="Tokens; default: the model's max_position_embeddings.")
+    trust_remote_code: bool = False
+
+
+class ScoringConfig(Section):
+    """How samples are scored. dtype changes results, device and batch_tokens do not."""
+
+    max_length: int = Field(default=65_536, ge=16, description="Tokens of the prompt; the context loses its left end.")
+    segment_length: int = Field(default=128, ge=1, description="L of the paper's section 2.2, in tokens.")
+    template: Template = Field(default="gateau", description="'chat' uses the tokenizer's chat template.")
+    dtype: Dtype = "bfloat16"
+    device: str = Field(default="auto", description="auto, cpu, cuda, cuda:1, ...")
+    batch_tokens: int = Field(default=16_384, ge=1, description="Tokens a batch of segment prompts may hold.")

@@ -1,0 +1,40 @@
+"""The one record type of the project: a long instruction sample, and a sample that was turned down."""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+
+def text_digest(parts: Sequence[str]) -> str:
+    """SHA-256 (hex) of the parts; lengths are hashed too, so that no two lists of parts share a digest."""
+    digest = hashlib.sha256()
+    for part in parts:
+        data = part.encode("utf-8", errors="surrogatepass")
+        digest.update(len(data).to_bytes(8, "big"))
+        digest.update(data)
+    return digest.hexdigest()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sample:
+    """(c, x; y) of the paper: `context`, `instruction` and target `response`."""
+
+    sample_id: str
+    source: str
+    context: str
+    instruction: str
+    response: str
+
+    @cached_property
+    def digest(self) -> str:
+        """Content digest: unchanged samples keep their scores."""
+        return text_digest((self.context, self.instruction, self.response))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reject:
+    """A sample that cannot be used, and why."""
+
+    sample_id: str
+    reason: str

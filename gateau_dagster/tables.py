@@ -1,0 +1,99 @@
+"""The promised tables: columns, types and what each holds (design, section 4). One row per sample unless said."""
+
+from dataclasses import dataclass
+
+import polars as pl
+
+
+@dataclass(frozen=True, kw_only=True)
+class Column:
+    """A column of a promised table."""
+
+    name: str
+    dtype: pl.DataType
+    description: str
+    nullable: bool = False
+
+
+def _column(name: str, dtype: pl.DataType | type[pl.DataType], description: str, nullable: bool = False) -> Column:
+    return Column(
+        name=name, dtype=dtype if isinstance(dtype, pl.DataType) else dtype(), description=description, nullable=nullable
+    )
+
+
+def schema(columns: tuple[Column, ...]) -> pl.Schema:
+    """The Polars schema of a table."""
+    return pl.Schema({column.name: column.dtype for column in columns})
+
+
+SAMPLE_ID = _column("sample_id", pl.String, "Id of the sample: from the data, else from its content.")
+DIGEST = _column("digest", pl.String, "SHA-256 of context, instruction and response.")
+SCORE = _column("score", pl.Float64, "Final score (Eq. 6); higher is chosen first.")
+RANK = _column("rank", pl.Int32, "1 is the best; ties break by sample_id.")
+
+RAW_LONG_SFT = (
+    SAMPLE_ID,
+    _column("source", pl.String, "Where the sample comes from: its `source` field, else the file's name."),
+    _column("context", pl.String, "The long document."),
+    _column("instruction", pl.String, "What is asked of it."),
+    _column("response", pl.String, "The target response."),
+    DIGEST,
+)
+REJECTED = (SAMPLE_ID, _column("reason", pl.String, "Why the sample is not in the table."))
+MESSAGES = pl.List(pl.Struct({"role": pl.String(), "content": pl.String()}))
+SHORT_CHAT_MIX = (
+    SAMPLE_ID,
+    _column("source", pl.String, "The file's name."),
+    _column("messages", MESSAGES, "Turns of the conversation, roles user and assistant (and a leading system)."),
+    _column("digest", pl.String, "SHA-256 of the messages."),
+)
+PERPLEXITY = (
+    SAMPLE_ID,
+    DIGEST,
+    _column("perplexity", pl.Float64, "PPL of the response given context and instruction (Eq. 1)."),
+    _column("mean_nll", pl.Float64, "Its natural logarithm: mean negative log-likelihood per response token."),
+    _column("context_tokens", pl.Int32, "Context tokens that the model saw."),
+    _column("response_tokens", pl.Int32, "Response tokens, all of them scored."),
+    _column("truncated_tokens", pl.Int32, "Tokens dropped from the left of the context."),
+)
+CAM = (
+    SAMPLE_ID,
+    DIGEST,
+    _column("segments", pl.Int32, "N, segments of the (truncated) context."),
+    _column("segment_perplexity", pl.List(pl.Float64()), "Raw PPL of the response given each segment alone (Eq. 3)."),
+    _column("segment_attention", pl.List(pl.Float64()), "Raw mean attention to each segment's tokens (Eq. 4)."),
+    _column("cas", pl.Float64, "Contextual Awareness Score (Eq. 5); null below two segments.", nullable=True),
+)
+COMBINED_SCORES = (
+    SAMPLE_ID,
+    _column("perplexity_short", pl.Float64, "PPL under theta_A."),
+    _column("perplexity_long", pl.Float64, "PPL under theta_B."),
+    _column("hmp", pl.Float64, "Homologous models' perplexity score (Eq. 2), under the chosen preset."),
+    _column("cas", pl.Float64, "Contextual Awareness Score as the preset uses it.", nullable=True),
+    SCORE,
+    RANK,
+)
+SELECTED_SUBSET = (*RAW_LONG_SFT, SCORE, RANK)
+TRAINING_MIX = (
+    _column("position", pl.Int32, "Place in training order, over all epochs' common order."),
+    SAMPLE_ID,
+    _column("origin", pl.String, "long or short."),
+    _column("input_ids", pl.List(pl.Int32()), "Token ids of the whole sequence."),
+    _column("labels", pl.List(pl.Int32()), "The same ids where the loss counts, -100 elsewhere."),
+    _column("truncated_tokens", pl.Int32, "Tokens cut from the right."),
+)
+HELDOUT = (
+    _column("bucket", pl.String, "Range of context tokens."),
+    _column("model", pl.String, "base or checkpoint."),
+    _column("samples", pl.Int32, "Samples in the bucket."),
+    _column("mean_nll", pl.Float64, "Mean over samples of the mean negative log-likelihood per response token."),
+    _column("perplexity", pl.Float64, "exp(mean_nll): the geometric mean of the samples' perplexities."),
+)
+NEEDLE = (
+    _column("model", pl.String, "base or checkpoint."),
+    _column("length", pl.Int32, "Prompt length in tokens."),
+    _column("depth", pl.Float64, "0: the fact at the start of the context, 1: at its end."),
+    _column("repeats", pl.Int32, "Needles in this cell."),
+    _column("accuracy", pl.Float64, "Share of needles whose answer tokens are all the most likely ones."),
+    _column("answer_nll", pl.Float64, "Mean negative log-likelihood per answer token."),
+)
