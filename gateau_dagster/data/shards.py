@@ -5,7 +5,9 @@ import hashlib
 
 def shard_of(sample_id: str, shards: int) -> int:
     """Stable hash of the id modulo `shards`; the same in every process and on every machine."""
-    return int.from_bytes(hashlib.sha256(sample_id.encode("utf-8", errors="surrogatepass")).digest()[:8], "big") % shards
+    return (
+        int.from_bytes(hashlib.sha256(sample_id.encode("utf-8", errors="surrogatepass")).digest()[:8], "big") % shards
+    )
 
 
 def shard_keys(shards: int) -> list[str]:

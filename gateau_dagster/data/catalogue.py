@@ -1,0 +1,141 @@
+"""One pass over input files: what each record is called, what it holds (by digest), where it stands, and duplicates."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import polars as pl
+
+from gateau_dagster.data.chat import Conversation
+from gateau_dagster.data.readers import read_records
+from gateau_dagster.data.records import Problem, location
+from gateau_dagster.data.sample import Reject, Sample
+from gateau_dagster.data.sources import SourceFile
+from gateau_dagster.progress import Progress
+
+ACCEPTED = pl.Schema(
+    {
+        "sample_id": pl.String(),
+        "digest": pl.String(),
+        "source": pl.String(),
+        "file": pl.Int32(),
+        "record": pl.Int64(),
+        # For estimates of the work: all text, and what of it is no context.
+        "characters": pl.Int64(),
+        "tail_characters": pl.Int64(),
+    }
+)
+REJECTED = pl.Schema({"sample_id": pl.String(), "reason": pl.String(), "location": pl.String()})
+_SHOWN = 5
+Identified = Sample | Conversation
+
+
+class Convert(Protocol):
+    """Makes a sample of a record."""
+
+    def __call__(self, record: Any, *, location: str, stem: str) -> Identified | Reject: ...
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Catalogue:
+    """`accepted` (schema ACCEPTED, in reading order, ids unique) and `rejected` (schema REJECTED).
+
+    No id is in both, and records = accepted + rejected + duplicates_dropped (a file that cannot be read counts as one).
+    """
+
+    accepted: pl.DataFrame
+    rejected: pl.DataFrame
+    records: int
+    duplicates_dropped: int
+
+
+@dataclass(kw_only=True)
+class _Rows:
+    accepted: list[tuple[str, str, str, int, int, int, int]] = field(default_factory=list)
+    rejected: list[tuple[str, str, str]] = field(default_factory=list)
+
+
+def scan(files: Sequence[SourceFile], convert: Convert, progress: Progress) -> Catalogue:
+    """Read all of `files` once. Memory: one record, and some 250 bytes for each one read before.
+
+    Of records with the same id and content the first is kept; with the same id and different content all are rejected,
+    each naming the others' places. Raises GateauError for a file that cannot be reached.
+    """
+    rows = _Rows()
+    total = sum(file.size for file in files)
+    for number, file in enumerate(files):
+        note = _reporter(file, sum(other.size for other in files[:number]), total, rows, progress)
+        for item in read_records(file, on_bytes=note):
+            place = location(file, item.number)
+            if isinstance(item, Problem):
+                rows.rejected.append((place, item.reason, place))
+                continue
+            made = convert(item.value, location=place, stem=file.stem)
+            if isinstance(made, Reject):
+                rows.rejected.append((made.sample_id, made.reason, place))
+            else:
+                rows.accepted.append((made.sample_id, made.digest, made.source, number, item.number, *_lengths(made)))
+    return _without_duplicates(rows, files)
+
+
+def _lengths(made: Identified) -> tuple[int, int]:
+    """Characters of all texts, and of those that are no context."""
+    if isinstance(made, Conversation):
+        total = sum(len(turn.content) for turn in made.turns)
+        return total, total
+    tail = len(made.instruction) + len(made.response)
+    return len(made.context) + tail, tail
+
+
+def _reporter(file: SourceFile, before: int, total: int, rows: _Rows, progress: Progress) -> Callable[[int], None]:
+    """Reports bytes read of all files' bytes, `before` of them in the files before this one."""
+    done = 0
+
+    def note(count: int) -> None:
+        nonlocal done
+        done = min(done + count, file.size)
+        progress(
+            before + done, total, "bytes", f"{file.label}: {len(rows.accepted)} samples, {len(rows.rejected)} rejected"
+        )
+
+    return note
+
+
+def _without_duplicates(rows: _Rows, files: Sequence[SourceFile]) -> Catalogue:
+    frame = pl.DataFrame(rows.accepted, schema=ACCEPTED, orient="row")
+    rejected = pl.DataFrame(rows.rejected, schema=REJECTED, orient="row")
+    frame = frame.with_columns(pl.col("digest").n_unique().over("sample_id").alias("contents"))
+    same = frame.filter(pl.col("contents") == 1).drop("contents")
+    accepted = same.unique(subset="sample_id", keep="first", maintain_order=True)
+    conflicts = _conflicts(frame.filter(pl.col("contents") > 1), files)
+    return Catalogue(
+        accepted=accepted,
+        rejected=pl.concat([_renamed(rejected, accepted), conflicts]),
+        records=len(rows.accepted) + len(rows.rejected),
+        duplicates_dropped=len(same) - len(accepted),
+    )
+
+
+def _conflicts(frame: pl.DataFrame, files: Sequence[SourceFile]) -> pl.DataFrame:
+    """Rejects for records that share an id but not the content."""
+    places: dict[str, list[str]] = {}
+    for sample_id, file, record in frame.select("sample_id", "file", "record").iter_rows():
+        places.setdefault(sample_id, []).append(location(files[file], record))
+    rejected = []
+    for sample_id, found in places.items():
+        more = f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
+        reason = f"duplicate id: different content under one id in {', '.join(found[:_SHOWN])}{more}"
+        rejected += [(sample_id, reason, place) for place in found]
+    return pl.DataFrame(rejected, schema=REJECTED, orient="row")
+
+
+def _renamed(rejected: pl.DataFrame, accepted: pl.DataFrame) -> pl.DataFrame:
+    """Call a reject by its place where its id is that of a usable record: an id means one thing."""
+    taken = pl.col("sample_id").is_in(accepted["sample_id"].implode())
+    reason = pl.format("{} (its id {} is that of a usable record)", "reason", "sample_id")
+    return rejected.with_columns(
+        sample_id=pl.when(taken).then("location").otherwise("sample_id"),
+        reason=pl.when(taken).then(reason).otherwise("reason"),
+    )

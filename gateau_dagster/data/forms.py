@@ -1,0 +1,115 @@
+"""Input records of every accepted form as the one record type, Sample; what does not fit is a Reject with a reason."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from gateau_dagster.data.sample import Reject, Sample, text_digest
+from gateau_dagster.data.turns import InvalidRecordError, Turn, checked_text, kind_of, turns_of
+
+ID_KEYS = ("id", "sample_id", "prompt_id")
+SOURCE_KEYS = ("source", "dataset")
+_BLANK_LINE = "\n\n"
+
+
+def to_sample(record: Any, *, location: str, stem: str) -> Sample | Reject:
+    """A long instruction sample from a record (design, section 4, 'Input forms').
+
+    Explicit `context`/`instruction`/`response`, or one exchange of a user and an assistant in a chat form: the
+    instruction is what follows the user turn's last blank line, the context all before it. A turn without a blank line
+    is instruction only: the sample has no context, and what scores contexts says so later. A leading system message is
+    put in front of the context. A record without an id is named by the digest of its content, a reject by its
+    `location`; `stem` is the `source` of records that have none.
+    """
+    sample_id: str | None = None
+    try:
+        if not isinstance(record, Mapping):
+            raise InvalidRecordError(f"wrong type: the record is {kind_of(record)}, not an object")
+        sample_id = record_id(record)
+        context, instruction, response = _parts(record)
+        if not response.strip():
+            raise InvalidRecordError("empty response: nothing to learn and nothing to score")
+        if not context.strip() and not instruction.strip():
+            raise InvalidRecordError("empty prompt: neither context nor instruction")
+    except InvalidRecordError as error:
+        return Reject(sample_id=sample_id or location, reason=str(error))
+    return Sample(
+        sample_id=sample_id or content_id((context, instruction, response)),
+        source=record_source(record, stem),
+        context=context,
+        instruction=instruction,
+        response=response,
+    )
+
+
+def record_id(record: Mapping[str, Any]) -> str | None:
+    """The record's own id as text, or None; raises InvalidRecordError for an id that is neither text nor an integer."""
+    for key in ID_KEYS:
+        value = record.get(key)
+        if value is None or (isinstance(value, str) and not value.strip()):
+            continue
+        if isinstance(value, int) and not isinstance(value, bool):
+            return str(value)
+        if not isinstance(value, str):
+            raise InvalidRecordError(f"invalid id: {key} is {kind_of(value)}, not text or an integer")
+        return checked_text(value, key)
+    return None
+
+
+def record_source(record: Mapping[str, Any], stem: str) -> str:
+    """The record's `source` or `dataset`, if it is text; else `stem`, the file's name."""
+    for key in SOURCE_KEYS:
+        value = record.get(key)
+        if isinstance(value, str) and value.strip() and value.isprintable():
+            return value
+    return stem
+
+
+def content_id(parts: Sequence[str]) -> str:
+    """The id of a record that has none: 128 bits of its content's digest."""
+    return text_digest(parts)[:32]
+
+
+def split_user_turn(content: str) -> tuple[str, str]:
+    """(context, instruction): split at the last blank line; white space at the end of the turn makes no blank line."""
+    context, _, instruction = content.rpartition(_BLANK_LINE)
+    if instruction.strip():
+        return context, instruction
+    context, _, instruction = content.rstrip().rpartition(_BLANK_LINE)
+    return context, instruction
+
+
+def _parts(record: Mapping[str, Any]) -> tuple[str, str, str]:
+    """(context, instruction, response)."""
+    explicit = [key for key in ("context", "instruction", "response") if record.get(key) is not None]
+    if "response" in explicit:
+        given = {key: checked_text(record[key], key) for key in explicit}
+        return given.get("context", ""), given.get("instruction", ""), given["response"]
+    turns = turns_of(record)
+    if turns is not None:
+        return _exchange(turns)
+    if explicit:
+        raise InvalidRecordError(f"missing response: the record has {' and '.join(explicit)} only")
+    keys = ", ".join(sorted(ascii(key)[1:-1] for key in record)[:8])[:120] or "no keys"
+    raise InvalidRecordError(
+        f"unknown form: messages, conversations, data, or context/instruction/response wanted, but found {keys}"
+    )
+
+
+def _exchange(turns: list[Turn]) -> tuple[str, str, str]:
+    """One optional system turn, one user turn, one assistant turn."""
+    system = turns[0].content if turns[0].role == "system" else ""
+    rest = turns[1:] if turns[0].role == "system" else turns
+    if [turn.role for turn in rest] == ["user"]:
+        raise InvalidRecordError("missing response: no assistant turn follows the user turn")
+    users = sum(turn.role == "user" for turn in rest)
+    if users > 1:
+        raise InvalidRecordError(f"several user turns: {users}, but a long sample is one instruction and its response")
+    if [turn.role for turn in rest] != ["user", "assistant"]:
+        order = ", ".join(turn.role for turn in turns[:6])
+        raise InvalidRecordError(f"wrong order of turns: {order}; one user turn and one assistant turn wanted")
+    context, instruction = split_user_turn(rest[0].content)
+    if system.strip():
+        context = f"{system}{_BLANK_LINE}{context}" if context else system
+    return context, instruction, rest[1].content

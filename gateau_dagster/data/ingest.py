@@ -1,0 +1,86 @@
+"""The texts of chosen shards: `raw_long_sft`, read from the files again with the index as a map."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterator, Sequence
+from pathlib import Path
+from typing import cast
+
+import polars as pl
+
+from gateau_dagster import tables
+from gateau_dagster.config import LongSftConfig
+from gateau_dagster.data.catalogue import Convert, Identified
+from gateau_dagster.data.forms import to_sample
+from gateau_dagster.data.index import InputIndex
+from gateau_dagster.data.readers import read_records
+from gateau_dagster.data.records import Problem, location
+from gateau_dagster.data.sample import Reject, Sample
+from gateau_dagster.data.sources import SourceFile
+from gateau_dagster.errors import GateauError
+from gateau_dagster.progress import Progress, silent
+
+_RAW = tables.schema(tables.RAW_LONG_SFT)
+
+
+def read_shards(
+    config: LongSftConfig, folder: Path, index: InputIndex, shards: Collection[int], progress: Progress = silent
+) -> Iterator[tuple[int, pl.DataFrame, pl.DataFrame]]:
+    """Yield (shard, raw_long_sft rows sorted by sample_id, rejected rows) once for each of `shards`, as it is complete.
+
+    Only files that hold wanted records are opened, and only their wanted lines parsed; the texts of at most the wanted
+    shards are in memory. Raises GateauError if a file no longer holds what the index saw in it.
+    """
+    del config, folder  # the index knows the files, and their addresses are absolute
+    rejected = index.rejected.filter(pl.col("shard").is_in(list(shards)))
+    wanted = index.accepted.filter(pl.col("shard").is_in(list(shards)))
+    shard_of = dict(wanted.select("sample_id", "shard").iter_rows())
+    missing = Counter(shard_of.values())
+    rows: dict[int, list[tuple[str, ...]]] = {shard: [] for shard in shards}
+
+    def tables_of(shard: int) -> tuple[int, pl.DataFrame, pl.DataFrame]:
+        raw = pl.DataFrame(rows.pop(shard), schema=_RAW, orient="row").sort("sample_id")
+        mine = rejected.filter(pl.col("shard") == shard).select("sample_id", "reason").sort("sample_id", "reason")
+        return shard, raw, mine
+
+    for shard in sorted(set(shards) - set(missing)):
+        yield tables_of(shard)
+    for done, found in enumerate(read_wanted(index.files, wanted, to_sample), start=1):
+        sample = cast(Sample, found)
+        shard = shard_of[sample.sample_id]
+        rows[shard].append(
+            (sample.sample_id, sample.source, sample.context, sample.instruction, sample.response, sample.digest)
+        )
+        missing[shard] -= 1
+        progress(done, len(shard_of), "samples", f"shard {shard}")
+        if missing[shard] == 0:
+            yield tables_of(shard)
+
+
+def read_wanted(files: Sequence[SourceFile], wanted: pl.DataFrame, convert: Convert) -> Iterator[Identified]:
+    """The samples that `wanted` (schema catalogue.ACCEPTED) names, in the files' order.
+
+    Raises GateauError if a record is not what it was when it was catalogued.
+    """
+    for (number,), part in sorted(wanted.partition_by("file", as_dict=True).items()):
+        file = files[cast(int, number)]
+        known = {record: identity for record, *identity in part.select("record", "sample_id", "digest").iter_rows()}
+        for item in read_records(file, wanted=known.keys()):
+            if item.number not in known:
+                continue  # a problem that was there before, or that concerns nothing wanted
+            if isinstance(item, Problem):
+                raise _changed(file, item.number)
+            sample = convert(item.value, location=location(file, item.number), stem=file.stem)
+            if isinstance(sample, Reject) or [sample.sample_id, sample.digest] != known.pop(item.number):
+                raise _changed(file, item.number)
+            yield sample
+            if not known:
+                break
+        if known:
+            raise _changed(file, min(known))
+
+
+def _changed(file: SourceFile, number: int) -> GateauError:
+    place = location(file, number)
+    return GateauError(f"{place} changed while the input was being read: run again when {file.address} is at rest")

@@ -1,0 +1,117 @@
+"""The elements of a JSON list one by one (or of objects that follow each other), without holding the file in memory."""
+
+from __future__ import annotations
+
+import codecs
+import json
+import re
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+_CHUNK = 1 << 18
+_SPACE = re.compile(r"[ \t\r\n]*")
+# Undecodable bytes arrive as these code points; valid UTF-8 can never contain them.
+_ESCAPED_BYTES = re.compile("[\udc80-\udcff]")
+
+
+class _Text:
+    """A window on decoded text: `buffer[position:]` is what has not been consumed."""
+
+    def __init__(self, pieces: Iterable[bytes]) -> None:
+        self._pieces = iter(pieces)
+        self._decoder = codecs.getincrementaldecoder("utf-8")(errors="surrogateescape")
+        self.buffer, self.position, self.ended, self._lines = "", 0, False, 1
+
+    def fill(self) -> bool:
+        """Read on, at least as much as is pending, so that long values cost linear time; False at the end."""
+        if self.ended:
+            return False
+        self._lines += self.buffer.count("\n", 0, self.position)
+        parts, size = [self.buffer[self.position :]], 0
+        wanted = max(_CHUNK, len(parts[0]))
+        while size < wanted and not self.ended:
+            piece = next(self._pieces, None)
+            self.ended = piece is None
+            parts.append(self._decoder.decode(piece or b"", final=self.ended))
+            size += len(parts[-1])
+        self.buffer, self.position = "".join(parts), 0
+        return True
+
+    def peek(self) -> str:
+        """The next character that is no white space, or '' at the end."""
+        while True:
+            match = _SPACE.match(self.buffer, self.position)
+            assert match is not None
+            self.position = match.end()
+            if self.position < len(self.buffer):
+                return self.buffer[self.position]
+            if not self.fill():
+                return ""
+
+    def line(self, index: int) -> int:
+        """Line number, from 1, of a place in the buffer."""
+        return self._lines + self.buffer.count("\n", 0, index)
+
+
+def json_values(pieces: Iterable[bytes]) -> Iterator[tuple[Any, str | None]]:
+    """Yield (value, None) for each value, or (None, reason) for one that is not valid UTF-8.
+
+    What is malformed cannot be skipped: the reason names its line, and is the last item.
+    """
+    text = _Text(pieces)
+    in_list = text.peek() == "["
+    if in_list:
+        text.position += 1
+    first = True
+    while True:
+        character = text.peek()
+        if in_list and (character == "]" and first):
+            break
+        if not character:
+            if in_list:
+                yield None, f"malformed JSON: the list is not closed at line {text.line(text.position)}; truncated?"
+            return
+        value, reason, fatal = _decode(text)
+        yield value, reason
+        if fatal:
+            return
+        first = False
+        if in_list:
+            separator = text.peek()
+            if separator == "]":
+                break
+            if separator != ",":
+                found = f"expected , or ] but found {separator!r}" if separator else "the list is not closed"
+                yield None, f"malformed JSON: {found} at line {text.line(text.position)}; nothing after it was read"
+                return
+            text.position += 1
+    if in_list:
+        text.position += 1
+        if text.peek():
+            yield None, f"malformed JSON: text after the end of the list at line {text.line(text.position)}"
+
+
+def _decode(text: _Text) -> tuple[Any, str | None, bool]:
+    """The value at the position, the reason against it, and whether nothing more can be read."""
+    decoder = json.JSONDecoder()
+    while True:
+        start = text.position
+        try:
+            value, end = decoder.raw_decode(text.buffer, start)
+        except json.JSONDecodeError as error:
+            if _may_be_cut(error, text.buffer) and text.fill():
+                continue
+            return None, f"malformed JSON: {error.msg} at line {text.line(error.pos)}; nothing after it was read", True
+        except (ValueError, RecursionError) as error:
+            return None, f"malformed JSON: {error} at line {text.line(start)}; nothing after it was read", True
+        if end == len(text.buffer) and text.fill():
+            continue  # a number may go on in the next piece
+        text.position = end
+        if _ESCAPED_BYTES.search(text.buffer, start, end):
+            return None, f"invalid UTF-8: at line {text.line(start)}", False
+        return value, None, False
+
+
+def _may_be_cut(error: json.JSONDecodeError, buffer: str) -> bool:
+    """Whether more text could mend the error: it lies at the buffer's end, or in a string that does not close."""
+    return error.msg.startswith("Unterminated string") or error.pos >= len(buffer) - 16

@@ -1,0 +1,85 @@
+"""Rows of a parquet file as records, a few at a time."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+from typing import IO, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from gateau_dagster.data.records import Problem, Record
+from gateau_dagster.data.sources import SourceFile
+from gateau_dagster.data.streams import Chunks, damage_reason, open_raw, open_stream
+
+_ROWS = 32
+
+
+def read_parquet(
+    file: SourceFile, wanted: Collection[int] | None, on_bytes: Callable[[int], None]
+) -> Iterator[Record | Problem]:
+    """Stream the rows (numbers from 1); a damaged row group is one Problem and costs no other group."""
+    with _seekable(file, on_bytes) as raw:
+        if isinstance(raw, Problem):
+            yield raw
+            return
+        try:
+            parquet = pq.ParquetFile(raw)
+        except (pa.ArrowException, OSError) as error:
+            found = f"{file.name} is no (complete) parquet file: {_first(error)}"
+            yield Problem(number=0, reason=f"wrong file type: {found}")
+            return
+        if parquet.metadata.num_rows == 0:
+            yield Problem(number=0, reason=f"empty file: {file.name} has no rows")
+        start = 1
+        for group in range(parquet.num_row_groups):
+            end = start + parquet.metadata.row_group(group).num_rows
+            if wanted is None or any(start <= number < end for number in wanted):
+                yield from _read_group(parquet, group, start, wanted)
+            start = end
+
+
+def _read_group(
+    parquet: pq.ParquetFile, group: int, start: int, wanted: Collection[int] | None
+) -> Iterator[Record | Problem]:
+    number = start
+    try:
+        for batch in parquet.iter_batches(batch_size=_ROWS, row_groups=[group]):
+            for index in range(batch.num_rows):
+                if wanted is None or number in wanted:
+                    yield _row(batch, index, number)
+                number += 1
+    except (pa.ArrowException, OSError) as error:
+        yield Problem(number=number, reason=f"damaged parquet: row group {group}: {_first(error)}")
+
+
+def _row(batch: pa.RecordBatch, index: int, number: int) -> Record | Problem:
+    try:
+        return Record(number=number, value=batch.slice(index, 1).to_pylist()[0])
+    except UnicodeDecodeError as error:
+        return Problem(number=number, reason=f"invalid UTF-8: byte 0x{error.object[error.start]:02x} in a text column")
+
+
+@contextmanager
+def _seekable(file: SourceFile, on_bytes: Callable[[int], None]) -> Iterator[IO[bytes] | Problem | Any]:
+    """The file itself, or for a compressed one its content in a temporary file: parquet is read from its end."""
+    if file.compression is None:
+        with open_raw(file, on_bytes) as raw:
+            yield raw
+        return
+    with tempfile.TemporaryFile() as spooled:
+        with open_stream(file, on_bytes) as stream:
+            chunks = Chunks(stream)
+            for piece in chunks:
+                spooled.write(piece)
+        if chunks.damage is not None:
+            yield Problem(number=0, reason=damage_reason(chunks.damage, file))
+            return
+        spooled.seek(0)
+        yield spooled
+
+
+def _first(error: BaseException) -> str:
+    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__

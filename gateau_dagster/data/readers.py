@@ -1,0 +1,153 @@
+"""Records of one input file, whatever its format; what cannot be read is a Problem, and never costs the rest."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator
+from itertools import chain
+
+from gateau_dagster.data.json_values import json_values
+from gateau_dagster.data.parquet_rows import read_parquet
+from gateau_dagster.data.records import Problem, Record
+from gateau_dagster.data.sources import COMPRESSIONS, FORMATS, SourceFile
+from gateau_dagster.data.streams import Chunks, damage_reason, open_stream, unheard
+
+_BOM = b"\xef\xbb\xbf"
+_MAGIC = {
+    b"PAR1": "a parquet file",
+    b"\x1f\x8b": "gzip data (its name should end in .gz)",
+    b"\x28\xb5\x2f\xfd": "zstd data (its name should end in .zst)",
+    b"PK\x03\x04": "a zip archive",
+    b"\xff\xfe": "UTF-16 text (save it as UTF-8)",
+    b"\xfe\xff": "UTF-16 text (save it as UTF-8)",
+}
+_LIST = re.compile(rb"\s*\[\s*(\{|$)")
+
+
+def read_records(
+    file: SourceFile, wanted: Collection[int] | None = None, on_bytes: Callable[[int], None] = unheard
+) -> Iterator[Record | Problem]:
+    """Stream the records of `file` in order; only those whose number is in `wanted`, if it is given.
+
+    Memory: one record and a buffer (parquet: a few rows). `on_bytes` receives counts of stored bytes as they are read.
+    Raises GateauError when the file cannot be reached; damaged content is a Problem instead.
+    """
+    if file.format is None:
+        endings = ", ".join(f".{name}" for name in FORMATS)
+        hint = " or ".join(f".{name}" for name in COMPRESSIONS)
+        yield Problem(number=0, reason=f"wrong file type: {file.name} is none of {endings} (also with {hint})")
+    elif file.size == 0:
+        yield Problem(number=0, reason=f"empty file: {file.name} has no content")
+    elif file.format == "parquet":
+        yield from read_parquet(file, wanted, on_bytes)
+    else:
+        with open_stream(file, on_bytes) as stream:
+            yield from _read_text(Chunks(stream), file, wanted)
+
+
+def _read_text(chunks: Chunks, file: SourceFile, wanted: Collection[int] | None) -> Iterator[Record | Problem]:
+    head = chunks.head(4096)
+    if not head.strip() and chunks.damage is None:
+        yield Problem(number=0, reason=f"empty file: {file.name} has no content")
+        return
+    foreign = next((what for magic, what in _MAGIC.items() if head.startswith(magic)), None)
+    if foreign or b"\0" in head:
+        yield Problem(number=0, reason=f"wrong file type: {file.name} is {foreign or 'binary data'}")
+        return
+    head = head.removeprefix(_BOM)
+    pieces = chain([head], chunks)
+    if _LIST.match(head) or (file.format == "json" and head.lstrip()[:1] == b"["):
+        yield from _read_values(pieces, chunks, file, wanted)
+        return
+    lines = split_lines(pieces)
+    peeked = _peek(lines) if file.format == "json" else []
+    if peeked and not any(_is_object(line) for line in peeked):
+        whole = (line + b"\n" for line in chain(peeked, lines))
+        yield from _read_values(whole, chunks, file, wanted)
+        return
+    yield from _read_lines(chain(peeked, lines), chunks, file, wanted)
+
+
+def _peek(lines: Iterator[bytes]) -> list[bytes]:
+    """Lines up to the second that is not blank: either of them tells JSON Lines from one object over many lines."""
+    taken: list[bytes] = []
+    for line in lines:
+        taken.append(line)
+        if sum(1 for known in taken if known.strip()) == 2:
+            break
+    return taken
+
+
+def _is_object(line: bytes) -> bool:
+    try:
+        return isinstance(json.loads(line.decode("utf-8")), dict)
+    except (ValueError, RecursionError):
+        return False
+
+
+def split_lines(pieces: Iterable[bytes]) -> Iterator[bytes]:
+    """Lines without their newline; a last line without newline counts."""
+    pending: list[bytes] = []
+    for piece in pieces:
+        first, *others = piece.split(b"\n")
+        pending.append(first)
+        if others:
+            yield b"".join(pending)
+            yield from others[:-1]
+            pending = [others[-1]]
+    last = b"".join(pending)
+    if last:
+        yield last
+
+
+def _read_lines(
+    lines: Iterable[bytes], chunks: Chunks, file: SourceFile, wanted: Collection[int] | None
+) -> Iterator[Record | Problem]:
+    number = 0
+    problem: Problem | None = None
+    for number, line in enumerate(lines, start=1):
+        if problem is not None:
+            yield problem
+            problem = None
+        if (wanted is not None and number not in wanted) or not line.strip():
+            continue
+        parsed = parse_line(line, number)
+        # Kept back: if the compressed data end here, the line is not wrong but cut off.
+        if isinstance(parsed, Problem):
+            problem = parsed
+        else:
+            yield parsed
+    if chunks.damage is not None:
+        cut = problem.number if problem is not None else number + 1
+        yield Problem(number=cut, reason=damage_reason(chunks.damage, file))
+    elif problem is not None:
+        yield problem
+
+
+def parse_line(line: bytes, number: int) -> Record | Problem:
+    """One line of JSON Lines."""
+    try:
+        return Record(number=number, value=json.loads(line.decode("utf-8")))
+    except UnicodeDecodeError as error:
+        byte, column = line[error.start], error.start + 1
+        return Problem(number=number, reason=f"invalid UTF-8: byte 0x{byte:02x} at column {column}")
+    except json.JSONDecodeError as error:
+        return Problem(number=number, reason=f"malformed JSON: {error.msg} at column {error.colno}")
+    except (ValueError, RecursionError) as error:
+        return Problem(number=number, reason=f"malformed JSON: {error}")
+
+
+def _read_values(
+    pieces: Iterable[bytes], chunks: Chunks, file: SourceFile, wanted: Collection[int] | None
+) -> Iterator[Record | Problem]:
+    number = 0
+    for number, (value, reason) in enumerate(json_values(pieces), start=1):
+        if reason is not None and chunks.damage is not None and reason.startswith("malformed"):
+            yield Problem(number=number, reason=damage_reason(chunks.damage, file))
+        elif reason is not None:
+            yield Problem(number=number, reason=reason)
+        elif wanted is None or number in wanted:
+            yield Record(number=number, value=value)
+    if number == 0:
+        yield Problem(number=0, reason=f"empty file: {file.name} is an empty list")

@@ -1,0 +1,158 @@
+"""Which files a configured path means, and a cheap signature that tells when any of them has changed."""
+
+from __future__ import annotations
+
+import glob
+import hashlib
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from gateau_dagster.data.hub import train_files
+from gateau_dagster.data.remote import HUB, S3, filesystem, guarded, is_remote
+from gateau_dagster.errors import GateauError
+
+FORMATS = ("jsonl", "json", "parquet")
+COMPRESSIONS = ("gz", "zst")
+_DATA_FILE = re.compile(rf"\.({'|'.join(FORMATS)})(\.({'|'.join(COMPRESSIONS)}))?$", re.IGNORECASE)
+_HUB_NAME = re.compile(r"^[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*$")
+_GLOB = re.compile(r"[*?\[]")
+
+
+@dataclass(frozen=True, kw_only=True)
+class SourceFile:
+    """A file of input. `address` is absolute or remote; `label` names it to users, uniquely among the run's files."""
+
+    address: str
+    size: int
+    stamp: str
+    label: str = ""
+
+    @property
+    def name(self) -> str:
+        """The file's name without its folder; bytes of it that are no UTF-8 are written out, for tables to hold it."""
+        return PurePosixPath(self.address).name.encode("utf-8", errors="backslashreplace").decode()
+
+    @property
+    def stem(self) -> str:
+        """The file's name without folder and data extensions: 'long' of 'data/long.jsonl.gz'."""
+        return _DATA_FILE.sub("", self.name)
+
+    @property
+    def format(self) -> str | None:
+        """'jsonl', 'json', 'parquet', or None for a type that cannot be read."""
+        match = _DATA_FILE.search(self.name)
+        return match.group(1).lower() if match else None
+
+    @property
+    def compression(self) -> str | None:
+        """'gz', 'zst' or None."""
+        match = _DATA_FILE.search(self.name)
+        return match.group(3).lower() if match and match.group(3) else None
+
+
+def resolve_files(path: str | Sequence[str], folder: Path) -> list[SourceFile]:
+    """The files that `path` means, relative to `folder`: patterns in the order given, the files of each one sorted.
+
+    A pattern is a local path, folder or glob, an `s3://` or `hf://` address (glob too), or the name of a Hugging Face
+    data set, whose train split is meant. A file that several patterns name is taken once.
+
+    Raises GateauError for a pattern that matches nothing, and for storage that cannot be reached.
+    """
+    found: dict[str, SourceFile] = {}
+    for pattern in [path] if isinstance(path, str) else path:
+        files = sorted(_resolve(pattern, folder), key=lambda file: file.address)
+        if not files:
+            where = "" if is_remote(pattern) or Path(pattern).is_absolute() else f" under {folder.resolve()}"
+            bucket = ", that the bucket exists, and AWS_ENDPOINT_URL" if pattern.startswith(S3) else ""
+            raise GateauError(f"{pattern!r} matches no data file{where}: check the path in the configuration{bucket}")
+        for file in files:
+            found.setdefault(file.address, file)
+    names = Counter(file.name for file in found.values())
+    labels = (file.name if names[file.name] == 1 else _short(file.address, folder) for file in found.values())
+    return [replace(file, label=label) for file, label in zip(found.values(), labels, strict=True)]
+
+
+def input_signature(files: Sequence[SourceFile]) -> str:
+    """SHA-256 (hex) over address, size and stamp of each file; reads no content."""
+    digest = hashlib.sha256()
+    for file in files:
+        digest.update(f"{file.address}\0{file.size}\0{file.stamp}\n".encode("utf-8", errors="surrogatepass"))
+    return digest.hexdigest()
+
+
+def _short(address: str, folder: Path) -> str:
+    path, base = Path(address), folder.absolute()
+    inside = not is_remote(address) and path.is_relative_to(base)
+    text = path.relative_to(base).as_posix() if inside else address
+    return text.encode("utf-8", errors="backslashreplace").decode()
+
+
+def _resolve(pattern: str, folder: Path) -> list[SourceFile]:
+    if is_remote(pattern):
+        return _remote_files(pattern)
+    local = (folder / Path(pattern).expanduser()).absolute()
+    if local.is_file():
+        return [_local_file(local)]
+    if local.is_dir():
+        inside = [child.relative_to(local) for child in local.rglob("*") if child.is_file()]
+        shown = [child for child in inside if not any(part.startswith(".") for part in child.parts)]
+        return [_local_file(local / child) for child in shown if _DATA_FILE.search(child.name)]
+    if _GLOB.search(pattern):
+        base = folder.absolute()
+        # glob, for Path.glob takes no absolute pattern.
+        names = glob.glob(str(Path(pattern).expanduser()), root_dir=base, recursive=True)  # noqa: PTH207
+        return [_local_file(base / name) for name in names if (base / name).is_file()]
+    if _HUB_NAME.match(pattern) and not _DATA_FILE.search(pattern) and not local.parent.is_dir():
+        return _hub_dataset(pattern, folder)
+    return []
+
+
+def _local_file(path: Path) -> SourceFile:
+    with guarded(str(path)):
+        status = path.stat()
+    return SourceFile(address=str(path), size=status.st_size, stamp=str(status.st_mtime_ns))
+
+
+def _remote_files(pattern: str) -> list[SourceFile]:
+    scheme = S3 if pattern.startswith(S3) else HUB
+    with guarded(pattern):
+        fs = filesystem(pattern)
+        bare = pattern.removeprefix(scheme)
+        if _GLOB.search(bare):
+            infos = fs.glob(bare, detail=True).values()
+        else:
+            info = fs.info(bare)
+            infos = [info]
+            if info["type"] == "directory":
+                infos = [child for child in fs.find(bare, detail=True).values() if _DATA_FILE.search(child["name"])]
+        return [_remote_file(scheme, info) for info in infos if info["type"] == "file"]
+
+
+def _remote_file(scheme: str, info: dict[str, Any]) -> SourceFile:
+    """S3 tells an ETag; the hub a content hash (the blob's, or that of the large file behind it)."""
+    large = info.get("lfs")
+    stamps = (info.get("ETag"), getattr(large, "sha256", None), info.get("blob_id"), info.get("LastModified"))
+    stamp = next((str(stamp) for stamp in stamps if stamp), "")
+    return SourceFile(address=f"{scheme}{info['name']}", size=info["size"] or 0, stamp=stamp)
+
+
+def _hub_dataset(name: str, folder: Path) -> list[SourceFile]:
+    address = f"{HUB}datasets/{name}"
+    with guarded(address):
+        try:
+            infos = train_files(filesystem(address), f"datasets/{name}", lambda path: bool(_DATA_FILE.search(path)))
+        except FileNotFoundError as error:
+            raise GateauError(
+                f"{name!r} is neither a file under {folder.resolve()} nor a data set that the Hugging Face hub shows:"
+                " check the path, or the name and HF_TOKEN"
+            ) from error
+    if not infos:
+        raise GateauError(
+            f"the data set {name!r} has no jsonl, json or parquet file in its train split:"
+            f" name its files as hf://datasets/{name}/..."
+        )
+    return [_remote_file(HUB, info) for info in infos]

@@ -1,0 +1,65 @@
+"""What `gateau validate` says about the long input: counts, and each kind of reject with examples."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import polars as pl
+
+from gateau_dagster.data.input_index import InputIndex
+
+_EXAMPLES = 3
+
+
+@dataclass(frozen=True, kw_only=True)
+class RejectKind:
+    """Rejects of one kind; `examples` are (place, full reason)."""
+
+    kind: str
+    count: int
+    examples: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ValidationSummary:
+    """Counts of records: read = accepted + rejected + duplicates_dropped. `kinds`: most frequent first."""
+
+    files: tuple[str, ...]
+    read: int
+    accepted: int
+    rejected: int
+    duplicates_dropped: int
+    sources: tuple[tuple[str, int], ...]
+    kinds: tuple[RejectKind, ...]
+
+    def lines(self) -> list[str]:
+        """The summary as plain text."""
+        files = "1 file" if len(self.files) == 1 else f"{len(self.files)} files"
+        text = [f"{self.read} records in {files}: {self.accepted} usable, {self.rejected} rejected"]
+        if self.duplicates_dropped:
+            text.append(f"{self.duplicates_dropped} repeat an earlier record (same id, same content) and count once")
+        for kind in self.kinds:
+            text.append(f"{kind.count} x {kind.kind}")
+            text += [f"    {place}  {reason}" for place, reason in kind.examples]
+            if kind.count > len(kind.examples):
+                text.append(f"    and {kind.count - len(kind.examples)} more")
+        return text
+
+
+def validation_summary(index: InputIndex) -> ValidationSummary:
+    """Summarise an index; no file is read."""
+    rejects = index.rejected.with_columns(kind=pl.col("reason").str.split(":").list.first())
+    kinds = []
+    for (kind,), group in rejects.group_by("kind", maintain_order=True):
+        examples = tuple(group.select("location", "reason").head(_EXAMPLES).iter_rows())
+        kinds.append(RejectKind(kind=str(kind), count=len(group), examples=examples))
+    sources = index.accepted.group_by("source").len().sort(["len", "source"], descending=[True, False])
+    return ValidationSummary(
+        files=tuple(file.label for file in index.files),
+        read=index.records,
+        accepted=len(index.accepted),
+        rejected=len(index.rejected),
+        duplicates_dropped=index.duplicates_dropped,
+        sources=tuple(sources.iter_rows()),
+        kinds=tuple(sorted(kinds, key=lambda item: (-item.count, item.kind))),
+    )

@@ -1,0 +1,192 @@
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateau_dagster.data.forms import split_user_turn, to_sample
+from gateau_dagster.data.sample import Reject, Sample, text_digest
+
+DOCUMENT = "First paragraph.\n\nSecond paragraph."
+TEXT = st.text(alphabet=st.characters(exclude_categories=["Cs"]), min_size=1).filter(lambda text: text.strip())
+
+
+def convert(record: Any) -> Sample | Reject:
+    return to_sample(record, location="x.jsonl:7", stem="x")
+
+
+def sample(record: Any) -> Sample:
+    made = convert(record)
+    assert isinstance(made, Sample), made
+    return made
+
+
+def reason(record: Any) -> str:
+    made = convert(record)
+    assert isinstance(made, Reject), made
+    return made.reason
+
+
+def messages(*turns: tuple[str, Any]) -> dict[str, Any]:
+    return {"messages": [{"role": role, "content": content} for role, content in turns]}
+
+
+def test_every_form_of_one_sample() -> None:
+    user = f"{DOCUMENT}\n\nSummarise."
+    forms = [
+        {"context": DOCUMENT, "instruction": "Summarise.", "response": "Short."},
+        messages(("user", user), ("assistant", "Short.")),
+        {"conversations": [{"from": "human", "value": user}, {"from": "gpt", "value": "Short."}]},
+        {"data": [user, "Short."]},
+    ]
+    made = [sample({"id": "s", **form}) for form in forms]
+    assert made == [
+        Sample(sample_id="s", source="x", context=DOCUMENT, instruction="Summarise.", response="Short.")
+    ] * len(forms)
+
+
+@given(context=TEXT, instruction=TEXT, response=TEXT)
+def test_explicit_round_trip(context: str, instruction: str, response: str) -> None:
+    made = sample({"context": context, "instruction": instruction, "response": response})
+    assert (made.context, made.instruction, made.response) == (context, instruction, response)
+    assert made.sample_id == text_digest([context, instruction, response])[:32]
+
+
+@given(context=TEXT, instruction=TEXT.filter(lambda text: "\n" not in text), response=TEXT)
+def test_user_turn_round_trip(context: str, instruction: str, response: str) -> None:
+    made = sample(messages(("user", f"{context}\n\n{instruction}"), ("assistant", response)))
+    assert (made.context, made.instruction, made.response) == (context, instruction, response)
+
+
+@pytest.mark.parametrize(
+    ("content", "context", "instruction"),
+    [
+        ("a\n\nb\n\nc", "a\n\nb", "c"),
+        ("a\n\n\nb", "a\n", "b"),
+        ("a\n\nb\nc", "a", "b\nc"),
+        ("no blank line\nhere", "", "no blank line\nhere"),
+        ("a\n\nb\n\n", "a", "b"),
+        ("a\n\nb\n\n \n", "a", "b"),
+        ("\n\nb", "", "b"),
+    ],
+)
+def test_the_instruction_follows_the_last_blank_line(content: str, context: str, instruction: str) -> None:
+    assert split_user_turn(content) == (context, instruction)
+
+
+def test_system_message_stands_before_the_context() -> None:
+    made = sample(messages(("system", "Be brief."), ("user", "doc\n\nq"), ("assistant", "a")))
+    assert (made.context, made.instruction) == ("Be brief.\n\ndoc", "q")
+    assert sample(messages(("system", "Be brief."), ("user", "q"), ("assistant", "a"))).context == "Be brief."
+    assert sample(messages(("system", " "), ("user", "doc\n\nq"), ("assistant", "a"))).context == "doc"
+
+
+@pytest.mark.parametrize(
+    ("more", "sample_id"),
+    [
+        ({"id": "a", "prompt_id": "c"}, "a"),
+        ({"id": None, "sample_id": "b"}, "b"),
+        ({"id": " ", "prompt_id": "c"}, "c"),
+        ({"id": 17}, "17"),
+        ({"id": 0}, "0"),
+    ],
+)
+def test_ids(more: dict[str, Any], sample_id: str) -> None:
+    assert sample({"context": "c", "instruction": "i", "response": "r", **more}).sample_id == sample_id
+
+
+@pytest.mark.parametrize(
+    ("more", "source"),
+    [
+        ({"source": "books"}, "books"),
+        ({"dataset": "d"}, "d"),
+        ({"source": 3}, "x"),
+        ({"source": "\ud800"}, "x"),
+        ({}, "x"),
+    ],
+)
+def test_sources(more: dict[str, Any], source: str) -> None:
+    assert sample({"context": "c", "instruction": "i", "response": "r", **more}).source == source
+
+
+@pytest.mark.parametrize(
+    ("record", "expected"),
+    [
+        ([1], "wrong type: the record is a list, not an object"),
+        ("text", "wrong type: the record is text, not an object"),
+        (None, "wrong type: the record is null, not an object"),
+        ({}, "unknown form: messages, conversations, data, or context/instruction/response wanted, but found no keys"),
+        ({"text": "x", "\ud800": 1}, None),
+        ({"context": "c", "instruction": "i"}, "missing response: the record has context and instruction only"),
+        (
+            {"context": "c", "instruction": "i", "response": None},
+            "missing response: the record has context and instruction only",
+        ),
+        ({"context": "c", "response": " \n"}, "empty response: nothing to learn and nothing to score"),
+        ({"context": " ", "response": "r"}, "empty prompt: neither context nor instruction"),
+        ({"context": 3, "response": "r"}, "non-string content: context is a number"),
+        ({"context": "c", "instruction": [], "response": "r"}, "non-string content: instruction is a list"),
+        ({"context": "c", "response": {"text": "r"}}, "non-string content: response is an object"),
+        ({"context": "\ud800", "response": "r"}, "invalid text: lone surrogate U+D800 in context"),
+        ({"id": True, "response": "r"}, "invalid id: id is a boolean, not text or an integer"),
+        ({"id": "\udc00", "response": "r"}, "invalid text: lone surrogate U+DC00 in id"),
+        (messages(("user", "q")), "missing response: no assistant turn follows the user turn"),
+        (messages(("user", "q"), ("assistant", "")), "empty response: nothing to learn and nothing to score"),
+        (messages(("user", "q"), ("tool", "a")), "unknown role: 'tool' in turn 2"),
+        (
+            messages(("user", "q"), ("assistant", "a"), ("user", "q"), ("assistant", "a")),
+            "several user turns: 2, but a long sample is one instruction and its response",
+        ),
+        (
+            messages(("assistant", "a"), ("user", "q")),
+            "wrong order of turns: assistant, user; one user turn and one assistant turn wanted",
+        ),
+        (
+            messages(("system", "s")),
+            "wrong order of turns: system; one user turn and one assistant turn wanted",
+        ),
+    ],
+)
+def test_rejects_name_what_was_found(record: Any, expected: str | None) -> None:
+    found = reason(record)
+    found.encode("utf-8")  # a reason goes into a table
+    assert expected is None or found == expected
+
+
+def test_a_reject_is_called_by_its_id_or_its_place() -> None:
+    assert convert({"id": "a", "context": "c"}) == Reject(
+        sample_id="a", reason="missing response: the record has context only"
+    )
+    assert convert({"context": "c"}) == Reject(
+        sample_id="x.jsonl:7", reason="missing response: the record has context only"
+    )
+
+
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.integers() | st.text(),
+        lambda inner: (
+            st.lists(inner)
+            | st.dictionaries(
+                st.sampled_from(
+                    [
+                        "id",
+                        "messages",
+                        "role",
+                        "content",
+                        "data",
+                        "response",
+                        "context",
+                        "conversations",
+                        "from",
+                        "value",
+                    ]
+                ),
+                inner,
+            )
+        ),
+    )
+)
+def test_no_record_crashes(record: Any) -> None:
+    made = convert(record)
+    assert made.sample_id

@@ -1,0 +1,137 @@
+from collections.abc import Iterator
+from pathlib import Path
+
+import huggingface_hub.constants
+import pytest
+
+from gateau_dagster.config import LongSftConfig
+from gateau_dagster.data.hub import card_patterns
+from gateau_dagster.data.index import build_index
+from gateau_dagster.data.ingest import read_shards
+from gateau_dagster.data.sources import SourceFile, input_signature, resolve_files
+from gateau_dagster.errors import GateauError, PassingError
+
+from .hub_server import Datasets, hub_server
+from .inputs import explicit, jsonl, packed, parquet
+
+CARD = b"""---
+license: mit
+configs:
+- config_name: other
+  data_files: other.jsonl
+- config_name: default
+  data_files:
+  - split: test_sft
+    path: data/test_sft-*
+  - split: train_sft
+    path: data/train_sft-*
+  - split: train_gen
+    path: data/train_gen-*
+---
+# A data set
+"""
+
+
+@pytest.fixture
+def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[Datasets]:
+    datasets: Datasets = {
+        "lab/plain": {"long.jsonl": jsonl(explicit("a"), explicit("b")), "README.md": b"# no front matter"},
+        "lab/splits": {
+            f"data/{split}.jsonl.gz": packed(jsonl(explicit(split)), ".gz") for split in ("train", "test", "dev")
+        },
+        "lab/card": {
+            "README.md": CARD,
+            **{
+                f"data/{name}-00000.parquet": parquet([explicit(name)])
+                for name in ("train_sft", "train_gen", "test_sft")
+            },
+        },
+        "lab/csv": {"train.csv": b"a,b"},
+        "lab/private": {},
+        "lab/down": {},
+    }
+    with hub_server(datasets, {"lab/private": 403, "lab/down": 500}) as endpoint:
+        monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", endpoint)
+        # Derived from the end point when huggingface_hub is imported.
+        template = endpoint + "/{repo_id}/resolve/{revision}/{filename}"
+        monkeypatch.setattr(huggingface_hub.constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
+        yield datasets
+
+
+def names(files: list[SourceFile]) -> list[str]:
+    return [file.address for file in files]
+
+
+def test_a_data_sets_name_means_its_train_split(hub: Datasets, tmp_path: Path) -> None:
+    assert names(resolve_files("lab/plain", tmp_path)) == ["hf://datasets/lab/plain/long.jsonl"]
+    assert names(resolve_files("lab/splits", tmp_path)) == ["hf://datasets/lab/splits/data/train.jsonl.gz"]
+    assert names(resolve_files("lab/card", tmp_path)) == ["hf://datasets/lab/card/data/train_sft-00000.parquet"]
+
+
+def test_addresses_and_globs(hub: Datasets, tmp_path: Path) -> None:
+    found = resolve_files("hf://datasets/lab/splits/data/*.gz", tmp_path)
+    assert [file.stem for file in found] == ["dev", "test", "train"]
+    assert names(resolve_files("hf://datasets/lab/splits/data/dev.jsonl.gz", tmp_path)) == [found[0].address]
+    assert names(resolve_files("hf://datasets/lab/splits", tmp_path)) == names(found)
+
+
+def test_index_and_texts_from_the_hub(hub: Datasets, tmp_path: Path) -> None:
+    config = LongSftConfig(path=["lab/plain", "lab/splits", "lab/card"], shards=2)
+    index = build_index(config, tmp_path)
+    assert set(index.accepted["sample_id"]) == {"a", "b", "train", "train_sft"}
+    raw = {
+        row["sample_id"]: row
+        for _, frame, _ in read_shards(config, tmp_path, index, [0, 1])
+        for row in frame.to_dicts()
+    }
+    assert raw["train_sft"]["context"] == "a document for train_sft"
+    assert raw["train_sft"]["source"] == "train_sft-00000"
+
+
+def test_a_changed_file_changes_the_signature(hub: Datasets, tmp_path: Path) -> None:
+    before = input_signature(resolve_files("lab/plain", tmp_path))
+    assert input_signature(resolve_files("lab/plain", tmp_path)) == before
+    hub["lab/plain"]["long.jsonl"] = jsonl(explicit("a"), explicit("c"))
+    assert input_signature(resolve_files("lab/plain", tmp_path)) != before
+
+
+@pytest.mark.parametrize(
+    ("path", "reason"),
+    [
+        ("lab/unknown", "neither a file under"),
+        ("hf://datasets/lab/unknown/x.jsonl", "no such data set"),
+        ("hf://datasets/lab/plain@nobranch/long.jsonl", "no such data set, revision or file"),
+        ("hf://datasets/lab/plain/nothere.jsonl", "no such data set, revision or file"),
+        ("hf://datasets/lab/plain/*.parquet", "matches no data file"),
+        ("hf://datasets/lab", "write hf://datasets/owner/name/file"),
+        ("lab/csv", "has no jsonl, json or parquet file"),
+    ],
+)
+def test_what_is_not_there(hub: Datasets, tmp_path: Path, path: str, reason: str) -> None:
+    with pytest.raises(GateauError, match=reason) as caught:
+        resolve_files(path, tmp_path)
+    assert not isinstance(caught.value, PassingError)
+
+
+def test_a_hub_that_fails_may_be_tried_again(hub: Datasets, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for path in ("hf://datasets/lab/down/x.jsonl", "hf://datasets/lab/private/x.jsonl"):
+        with pytest.raises(PassingError, match="cannot be used"):
+            resolve_files(path, tmp_path)
+    monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", "http://127.0.0.1:9")
+    with pytest.raises(PassingError, match="check the network, HF_ENDPOINT and HF_TOKEN"):
+        resolve_files("lab/plain", tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("card", "patterns"),
+    [
+        (CARD, ["data/train_sft-*"]),
+        (b"---\nconfigs:\n- config_name: a\n  data_files:\n  - split: train\n    path: [x, y]\n---\n", ["x", "y"]),
+        (b"---\nconfigs:\n- config_name: a\n  data_files: [x.jsonl]\n---\n", ["x.jsonl"]),
+        (b"---\nconfigs:\n- config_name: a\n  data_files:\n  - split: test\n    path: x\n---\n", []),
+        (b"---\nlicense: mit\n---\n", []),
+        (b"# no front matter", []),
+    ],
+)
+def test_train_split_in_the_card(card: bytes, patterns: list[str]) -> None:
+    assert card_patterns(card) == patterns

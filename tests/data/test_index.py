@@ -1,0 +1,105 @@
+import os
+from pathlib import Path
+
+import pytest
+
+from gateau_dagster.config import LongSftConfig
+from gateau_dagster.data import index as module
+from gateau_dagster.data.index import build_index, cached_index
+from gateau_dagster.data.input_index import InputIndex
+from gateau_dagster.data.shards import shard_of
+from gateau_dagster.errors import GateauError
+
+from .inputs import explicit, jsonl
+
+CONFIG = LongSftConfig(path="*.jsonl", shards=8)
+RECORDS = [explicit(f"s{i}") for i in range(200)]
+
+
+def index_of(folder: Path, records: list, config: LongSftConfig = CONFIG) -> InputIndex:
+    (folder / "x.jsonl").write_bytes(jsonl(*records))
+    return build_index(config, folder)
+
+
+def changed_shards(one: InputIndex, other: InputIndex) -> set[int]:
+    return {shard for shard in range(one.shards) if one.shard_digest(shard) != other.shard_digest(shard)}
+
+
+def test_shards_are_those_of_the_ids(tmp_path: Path) -> None:
+    index = index_of(tmp_path, [*RECORDS, explicit("bad", "")])
+    assert all(shard == shard_of(name, 8) for name, shard in index.accepted.select("sample_id", "shard").iter_rows())
+    assert index.rejected.select("sample_id", "shard").row(0) == ("bad", shard_of("bad", 8))
+
+
+def test_one_edit_changes_one_shard(tmp_path: Path) -> None:
+    before = index_of(tmp_path, RECORDS)
+    for position, edited in (
+        (7, explicit("s7", "other")),
+        (9, explicit("s9", source="elsewhere")),
+        (11, explicit("s11", "")),
+    ):
+        after = index_of(tmp_path, [*RECORDS[:position], edited, *RECORDS[position + 1 :]])
+        assert changed_shards(before, after) == {shard_of(f"s{position}", 8)}
+
+
+def test_removing_or_adding_a_sample_changes_its_shard_only(tmp_path: Path) -> None:
+    before = index_of(tmp_path, RECORDS)
+    assert changed_shards(before, index_of(tmp_path, RECORDS[1:])) == {shard_of("s0", 8)}
+    assert changed_shards(before, index_of(tmp_path, [explicit("new"), *RECORDS])) == {shard_of("new", 8)}
+
+
+def test_order_and_spelling_change_nothing(tmp_path: Path) -> None:
+    before = index_of(tmp_path, RECORDS)
+    other = [dict(reversed(list(record.items()))) for record in reversed(RECORDS)]
+    assert changed_shards(before, index_of(tmp_path, other)) == set()
+
+
+def test_empty_shards_have_a_digest(tmp_path: Path) -> None:
+    index = index_of(tmp_path, RECORDS[:1])
+    digests = {shard: index.shard_digest(shard) for shard in range(8)}
+    assert len(set(digests.values())) == 2
+    assert all(len(digest) == 64 for digest in digests.values())
+
+
+def test_an_input_without_usable_sample_says_why(tmp_path: Path) -> None:
+    records = [explicit("a", ""), explicit("b", " "), {"text": "x"}]
+    with pytest.raises(GateauError) as caught:
+        index_of(tmp_path, records)
+    assert str(caught.value).splitlines() == [
+        "long_sft.path: no usable sample in *.jsonl; correct the data or the path. Rejected:",
+        "  2 x empty response: nothing to learn and nothing to score (first at x.jsonl:1)",
+        "  1 x unknown form: messages, conversations, data, or context/instruction/response wanted, but found text"
+        " (first at x.jsonl:3)",
+    ]
+
+
+def test_cached_index_is_reused_until_something_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    data, cache = tmp_path / "data", tmp_path / "cache"
+    data.mkdir()
+    (data / "x.jsonl").write_bytes(jsonl(*RECORDS))
+    passes = []
+    original = module.scan
+    monkeypatch.setattr(module, "scan", lambda *args: passes.append(1) or original(*args))
+    first = cached_index(CONFIG, data, cache)
+    again = cached_index(CONFIG, data, cache)
+    assert len(passes) == 1
+    assert again.accepted.equals(first.accepted)
+    assert (again.signature, again.files) == (first.signature, first.files)
+    assert changed_shards(first, again) == set()
+    os.utime(data / "x.jsonl", ns=(1, 1))
+    cached_index(CONFIG, data, cache)
+    assert len(passes) == 2
+    assert cached_index(CONFIG.model_copy(update={"shards": 3}), data, cache).shards == 3
+    assert len(passes) == 3
+    monkeypatch.setattr(module, "CODE_VERSION", "2")
+    cached_index(CONFIG.model_copy(update={"shards": 3}), data, cache)
+    assert len(passes) == 4
+
+
+def test_inputs_do_not_push_each_other_out_of_the_cache(tmp_path: Path) -> None:
+    for name in ("x", "y"):
+        (tmp_path / f"{name}.jsonl").write_bytes(jsonl(explicit(name)))
+    cache = tmp_path / "cache"
+    for name in ("x", "y"):
+        cached_index(LongSftConfig(path=f"{name}.jsonl"), tmp_path, cache)
+    assert len(list(cache.iterdir())) == 2

@@ -1,0 +1,130 @@
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from gateau_dagster.config import LongSftConfig
+from gateau_dagster.data.index import build_index
+from gateau_dagster.data.sources import SourceFile, input_signature, resolve_files
+from gateau_dagster.errors import GateauError
+
+from .inputs import explicit, jsonl, packed
+
+Put = Callable[[str, bytes], None]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    for name in (
+        "data/long2.jsonl",
+        "data/long1.jsonl.gz",
+        "data/deep/x.parquet",
+        "data/notes.txt",
+        "data/.hid/h.json",
+    ):
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"{}")
+    return tmp_path
+
+
+def found(path: str | list[str], folder: Path) -> list[str]:
+    return [Path(file.address).relative_to(folder).as_posix() for file in resolve_files(path, folder)]
+
+
+def test_paths_globs_and_folders(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert found("data/long2.jsonl", folder) == ["data/long2.jsonl"]
+    assert found("data/long*", folder) == ["data/long1.jsonl.gz", "data/long2.jsonl"]
+    assert found("data/**/*.parquet", folder) == ["data/deep/x.parquet"]
+    assert found("data", folder) == ["data/deep/x.parquet", "data/long1.jsonl.gz", "data/long2.jsonl"]
+    assert found("data/*.txt", folder) == ["data/notes.txt"]
+    assert found(["data/long2.jsonl", "data/long*"], folder) == ["data/long2.jsonl", "data/long1.jsonl.gz"]
+    monkeypatch.chdir(folder / "data")
+    assert [file.name for file in resolve_files("../data/long2.jsonl", Path())] == ["long2.jsonl"]
+    assert [file.name for file in resolve_files(str(folder / "data/long*"), Path("/"))] == found_names(folder)
+
+
+def found_names(folder: Path) -> list[str]:
+    return sorted(path.name for path in (folder / "data").glob("long*"))
+
+
+def test_folder_with_brackets_in_its_name(tmp_path: Path) -> None:
+    folder = tmp_path / "a [1]"
+    folder.mkdir()
+    (folder / "x.jsonl").write_bytes(b"{}")
+    assert found("*.jsonl", folder) == ["x.jsonl"]
+
+
+@pytest.mark.parametrize("path", ["nope.jsonl", "data/nope*.jsonl", "data/nope", "/nope/x.json"])
+def test_no_match_is_an_error(folder: Path, path: str) -> None:
+    with pytest.raises(GateauError, match=r"matches no data file.*check the path") as caught:
+        resolve_files(["data/long2.jsonl", path], folder)
+    assert repr(path) in str(caught.value)
+
+
+def test_parts_of_a_name() -> None:
+    file = SourceFile(address="/d/my.long.JSONL.gz", size=1, stamp="")
+    assert (file.name, file.stem, file.format, file.compression) == ("my.long.JSONL.gz", "my.long", "jsonl", "gz")
+    other = SourceFile(address="s3://b/x.txt", size=1, stamp="")
+    assert (other.stem, other.format, other.compression) == ("x.txt", None, None)
+
+
+def test_labels_tell_files_of_one_name_apart(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "x.jsonl").write_bytes(b"{}")
+    (tmp_path / "b" / "y.jsonl").write_bytes(b"{}")
+    assert [file.label for file in resolve_files(".", tmp_path)] == ["a/x.jsonl", "b/x.jsonl", "y.jsonl"]
+
+
+def test_names_that_are_no_text_can_be_shown(tmp_path: Path) -> None:
+    (tmp_path / os.fsdecode(b"caf\xe9.jsonl")).write_bytes(jsonl(explicit("a"), 1))
+    file = resolve_files("*.jsonl", tmp_path)[0]
+    assert (file.label, file.stem) == ("caf\\udce9.jsonl", "caf\\udce9")
+    index = build_index(LongSftConfig(path="*.jsonl"), tmp_path)
+    assert index.accepted["source"].to_list() == ["caf\\udce9"]
+
+
+def test_signature_sees_size_time_and_set_of_files(folder: Path) -> None:
+    seen = {input_signature(resolve_files("data", folder))}
+    path = folder / "data/long2.jsonl"
+    os.utime(path, ns=(1, 1))
+    seen.add(input_signature(resolve_files("data", folder)))
+    path.write_bytes(b"{} ")
+    os.utime(path, ns=(1, 1))
+    seen.add(input_signature(resolve_files("data", folder)))
+    path.unlink()
+    seen.add(input_signature(resolve_files("data", folder)))
+    assert len(seen) == 4
+    assert input_signature(resolve_files("data", folder)) in seen
+
+
+def test_s3(s3_put: Put, tmp_path: Path) -> None:
+    s3_put("in/b.jsonl.zst", packed(jsonl(explicit("b")), ".zst"))
+    s3_put("in/a.jsonl", jsonl(explicit("a")))
+    s3_put("in/notes.txt", b"x")
+    files = resolve_files("s3://data-bucket/in/*.jsonl*", tmp_path)
+    assert [file.address for file in files] == ["s3://data-bucket/in/a.jsonl", "s3://data-bucket/in/b.jsonl.zst"]
+    assert [file.address for file in resolve_files("s3://data-bucket/in", tmp_path)] == [file.address for file in files]
+    assert resolve_files("s3://data-bucket/in/a.jsonl", tmp_path)[0].stamp == files[0].stamp
+    index = build_index(LongSftConfig(path="s3://data-bucket/in/"), tmp_path)
+    assert index.accepted["sample_id"].to_list() == ["a", "b"]
+
+
+def test_s3_signature_follows_the_content(s3_put: Put, tmp_path: Path) -> None:
+    s3_put("sig/a.jsonl", jsonl(explicit("a")))
+    before = input_signature(resolve_files("s3://data-bucket/sig/*", tmp_path))
+    s3_put("sig/a.jsonl", jsonl(explicit("a")))
+    assert input_signature(resolve_files("s3://data-bucket/sig/*", tmp_path)) == before
+    s3_put("sig/a.jsonl", jsonl(explicit("z")))
+    assert input_signature(resolve_files("s3://data-bucket/sig/*", tmp_path)) != before
+
+
+def test_s3_through_the_other_variable(
+    s3_put: Put, s3_endpoint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    s3_put("v/a.jsonl", b"{}")
+    monkeypatch.delenv("AWS_ENDPOINT_URL")
+    monkeypatch.setenv("AWS_ENDPOINT_URL_S3", s3_endpoint)
+    assert len(resolve_files("s3://data-bucket/v/a.jsonl", tmp_path)) == 1

@@ -1,0 +1,48 @@
+from pathlib import Path
+
+from gateau_dagster.config import LongSftConfig
+from gateau_dagster.data.index import build_index
+from gateau_dagster.data.validate import RejectKind, ValidationSummary, validation_summary
+
+from .inputs import explicit, jsonl
+
+
+def summary(folder: Path, data: bytes) -> ValidationSummary:
+    (folder / "x.jsonl").write_bytes(data)
+    return validation_summary(build_index(LongSftConfig(path="x.jsonl"), folder))
+
+
+def test_clean_input(tmp_path: Path) -> None:
+    found = summary(tmp_path, jsonl(explicit("a"), explicit("b", source="books"), explicit("c")))
+    assert found == ValidationSummary(
+        files=("x.jsonl",),
+        read=3,
+        accepted=3,
+        rejected=0,
+        duplicates_dropped=0,
+        sources=(("x", 2), ("books", 1)),
+        kinds=(),
+    )
+    assert found.lines() == ["3 records in 1 file: 3 usable, 0 rejected"]
+
+
+def test_kinds_with_counts_and_examples(tmp_path: Path) -> None:
+    bad = [explicit(f"e{i}", "") for i in range(5)]
+    data = jsonl(explicit("a"), explicit("a"), *bad) + b'{"id": \n'
+    found = summary(tmp_path, data)
+    assert [(kind.kind, kind.count) for kind in found.kinds] == [("empty response", 5), ("malformed JSON", 1)]
+    why = "malformed JSON: Expecting value at column 8"
+    assert found.kinds[1] == RejectKind(kind="malformed JSON", count=1, examples=(("x.jsonl:8", why),))
+    reason = "empty response: nothing to learn and nothing to score"
+    assert found.lines() == [
+        "8 records in 1 file: 1 usable, 6 rejected",
+        "1 repeat an earlier record (same id, same content) and count once",
+        "5 x empty response",
+        f"    x.jsonl:3  {reason}",
+        f"    x.jsonl:4  {reason}",
+        f"    x.jsonl:5  {reason}",
+        "    and 2 more",
+        "1 x malformed JSON",
+        f"    x.jsonl:8  {why}",
+    ]
+    assert found.read == found.accepted + found.rejected + found.duplicates_dropped
