@@ -1,0 +1,110 @@
+"""The scoring prompt (design, section 4): four parts, each tokenised on its own, so that every offset is exact."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from jinja2 import TemplateError
+from transformers import PreTrainedTokenizerBase
+
+from gateau_dagster.config.models import Template
+from gateau_dagster.data.sample import Sample
+from gateau_dagster.errors import GateauError, UnscorableSampleError
+
+_CONTEXT, _INSTRUCTION = "GATEAUCONTEXTHERE", "GATEAUINSTRUCTIONHERE"
+# Templates that print today's date (Llama 3) would give other scores tomorrow.
+_FIXED_DATE = "26 Jul 2024"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prompt:
+    """Token ids of prefix, context c, suffix (with the instruction x) and response y."""
+
+    prefix: tuple[int, ...]
+    context: tuple[int, ...]
+    suffix: tuple[int, ...]
+    response: tuple[int, ...]
+    truncated_tokens: int = 0  # dropped from the left of the context
+
+    @property
+    def ids(self) -> tuple[int, ...]:
+        """The whole prompt."""
+        return self.prefix + self.context + self.suffix + self.response
+
+    @property
+    def length(self) -> int:
+        """Tokens of the whole prompt."""
+        return len(self.prefix) + len(self.context) + len(self.suffix) + len(self.response)
+
+    @property
+    def context_span(self) -> tuple[int, int]:
+        """First position of the context and the one after its last."""
+        return len(self.prefix), len(self.prefix) + len(self.context)
+
+    @property
+    def response_span(self) -> tuple[int, int]:
+        """First position of the response and the one after its last, which is the prompt's length."""
+        return self.length - len(self.response), self.length
+
+    def with_context(self, context: Sequence[int]) -> "Prompt":
+        """The same prompt with other context tokens: with a segment s_i of Eq. 3, or with none."""
+        return replace(self, context=tuple(context), truncated_tokens=0)
+
+
+def build_prompt(
+    tokenizer: PreTrainedTokenizerBase, sample: Sample, *, max_length: int, template: Template = "gateau"
+) -> Prompt:
+    """Tokenise a sample; a context too long for `max_length` tokens loses its left end.
+
+    Raises UnscorableSampleError without response tokens, or when all but the context is longer than `max_length`
+    already; GateauError when `template` is 'chat' and the tokenizer has no usable chat template.
+    """
+    before, after = _frame(tokenizer, sample.instruction, template)
+    bos = tokenizer.bos_token_id
+    prefix = encode(tokenizer, before)
+    if template == "gateau" and bos is not None:  # a chat template writes its own
+        assert isinstance(bos, int)
+        prefix = (bos, *prefix)
+    suffix = encode(tokenizer, after)
+    response = encode(tokenizer, sample.response)
+    if not response:
+        raise UnscorableSampleError("the response has no tokens")
+    room = max_length - len(prefix) - len(suffix) - len(response)
+    if room < 0:
+        raise UnscorableSampleError(
+            f"instruction and response alone take {max_length - room} tokens, more than the {max_length} allowed"
+        )
+    context = encode(tokenizer, sample.context)
+    dropped = max(0, len(context) - room)
+    return Prompt(prefix=prefix, context=context[dropped:], suffix=suffix, response=response, truncated_tokens=dropped)
+
+
+def encode(tokenizer: PreTrainedTokenizerBase, text: str) -> tuple[int, ...]:
+    """E of the design: token ids without special tokens. Raises UnscorableSampleError for text that is not Unicode."""
+    if not text:
+        return ()
+    try:
+        return tuple(tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"])  # pyright: ignore
+    except (UnicodeEncodeError, TypeError) as error:
+        raise UnscorableSampleError(f"the text cannot be tokenised: {error}") from error
+
+
+def _frame(tokenizer: PreTrainedTokenizerBase, instruction: str, template: Template) -> tuple[str, str]:
+    """Text before and after the context, up to the response."""
+    if template == "gateau":
+        return "### Input: ", f"\n\n### Instruction: {instruction}\n\n### Response: "
+    # A user turn as LongAlign writes it: document, blank line, instruction. Placeholders, because templates may
+    # strip the content, and to find where in the rendered text the context ends.
+    turn = [{"role": "user", "content": f"{_CONTEXT}\n\n{_INSTRUCTION}"}]
+    try:
+        text = tokenizer.apply_chat_template(turn, tokenize=False, add_generation_prompt=True, date_string=_FIXED_DATE)
+    except (ValueError, TemplateError) as error:
+        raise GateauError(
+            f"scoring.template is 'chat', but the tokenizer's chat template cannot be used: {error}. "
+            "Use template: gateau, or a model with a chat template."
+        ) from error
+    assert isinstance(text, str)
+    if text.count(_CONTEXT) != 1 or text.count(_INSTRUCTION) != 1 or text.index(_CONTEXT) > text.index(_INSTRUCTION):
+        raise GateauError("the tokenizer's chat template does not print the user's turn once: use template: gateau")
+    before, rest = text.split(_CONTEXT)
+    middle, end = rest.split(_INSTRUCTION)
+    return before, middle + instruction + end

@@ -1,0 +1,109 @@
+"""The slow obvious way: one sample at a time, eager attention with whole matrices, full logits, float64, no batches.
+
+Nothing here uses gateau_dagster.scoring: the prompt is written down again from the design's formula.
+"""
+
+import copy
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from gateau_dagster.data.sample import Sample
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reference:
+    perplexity: float
+    mean_nll: float
+    context_tokens: int
+    response_tokens: int
+    truncated_tokens: int
+    segment_perplexity: list[float]
+    segment_attention: list[float]
+    cas: float | None
+
+
+def reference_model(model: Any) -> Any:
+    """The same weights in float64 with eager attention."""
+    twin = copy.deepcopy(model).double()
+    twin.set_attn_implementation("eager")
+    if hasattr(twin.config, "num_local_experts"):
+        twin.set_experts_implementation("eager")  # the grouped product has no float64
+    return twin
+
+
+def reference_parts(tokenizer: Any, sample: Sample, template: str) -> tuple[list[int], list[int], list[int], list[int]]:
+    def e(part: str) -> list[int]:
+        return tokenizer.encode(part, add_special_tokens=False)
+
+    if template == "chat":
+        # The rendered template of builders.CHAT_TEMPLATE, by hand.
+        before, after = "<|user|>\n", "\n\n" + sample.instruction + "<|end|>\n<|assistant|>\n"
+        return e(before), e(sample.context), e(after), e(sample.response)
+    bos = [] if tokenizer.bos_token_id is None else [tokenizer.bos_token_id]
+    after = "\n\n### Instruction: " + sample.instruction + "\n\n### Response: "
+    return bos + e("### Input: "), e(sample.context), e(after), e(sample.response)
+
+
+def reference(
+    model: Any, tokenizer: Any, sample: Sample, *, max_length: int, segment_length: int, template: str = "gateau"
+) -> Reference:
+    """`model`: from reference_model."""
+    prefix, context, suffix, response = reference_parts(tokenizer, sample, template)
+    truncated = 0
+    while len(prefix + context + suffix + response) > max_length:
+        context = context[1:]
+        truncated += 1
+    nll, attentions = _run(model, prefix + context + suffix, response)
+    segments = [context[i : i + segment_length] for i in range(0, len(context), segment_length)]
+    perplexities = [math.exp(_run(model, prefix + segment + suffix, response)[0]) for segment in segments]
+    weights = _token_attention(attentions, len(prefix), len(context), len(response))
+    means, position = [], 0
+    for segment in segments:
+        means.append(sum(weights[position : position + len(segment)]) / len(segment))
+        position += len(segment)
+    return Reference(
+        perplexity=math.exp(nll),
+        mean_nll=nll,
+        context_tokens=len(context),
+        response_tokens=len(response),
+        truncated_tokens=truncated,
+        segment_perplexity=perplexities,
+        segment_attention=means,
+        cas=reference_cas(perplexities, means),
+    )
+
+
+def _run(model: Any, prompt: list[int], response: list[int]) -> tuple[float, tuple[torch.Tensor, ...]]:
+    with torch.no_grad():
+        out = model(input_ids=torch.tensor([prompt + response]), output_attentions=True, use_cache=False)
+    total = 0.0
+    for index, token in enumerate(response):
+        logits = out.logits[0, len(prompt) + index - 1].double()
+        total -= (logits[token] - torch.logsumexp(logits, dim=0)).item()
+    return total / len(response), out.attentions
+
+
+def _token_attention(attentions: tuple[torch.Tensor, ...], first: int, context: int, response: int) -> list[float]:
+    """a_t by Eq. 4: response rows of each whole matrix, averaged over response tokens, then heads, then layers."""
+    layers = []
+    for matrix in attentions:
+        assert matrix.shape[-2] == matrix.shape[-1] or matrix.shape[-1] == matrix.shape[-2] + 1
+        layers.append(matrix[0, :, -response:, first : first + context].mean(dim=1).mean(dim=0))
+    return torch.stack(layers).mean(dim=0).tolist()
+
+
+def reference_softmax(values: list[float]) -> list[float]:
+    largest = max(values)
+    weights = [math.exp(value - largest) for value in values]
+    return [weight / math.fsum(weights) for weight in weights]
+
+
+def reference_cas(perplexities: list[float], attention: list[float]) -> float | None:
+    if len(perplexities) < 2:
+        return None
+    a, b = reference_softmax(perplexities), reference_softmax(attention)
+    dot = math.fsum(x * y for x, y in zip(a, b, strict=True))
+    return dot / math.sqrt(math.fsum(x * x for x in a)) / math.sqrt(math.fsum(y * y for y in b))

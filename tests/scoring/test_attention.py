@@ -1,0 +1,139 @@
+"""Context attention by Eq. 4 against whole eager matrices, and that it never comes out silently wrong."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from gateau_dagster.errors import GateauError
+from gateau_dagster.scoring import attention, attention_rows, forward
+from gateau_dagster.scoring.attention import context_attention, require_attention_interface
+from gateau_dagster.scoring.forward import response_states, token_nll
+from gateau_dagster.scoring.prompt import Prompt, build_prompt
+
+from .builders import loaded_model, samples, tokenizer
+from .reference import reference_model
+
+_KINDS = ["llama", "qwen2", "qwen3", "mistral", "gpt2", "gemma2", "gemma3_text", "gpt_oss"]
+
+
+def _prompt() -> Prompt:
+    return build_prompt(tokenizer(), samples()[0], max_length=300)
+
+
+def _eager(model: Any, prompt: Prompt) -> np.ndarray:
+    matrices = reference_model(model)(
+        input_ids=torch.tensor([prompt.ids]), output_attentions=True, use_cache=False
+    ).attentions
+    stacked = torch.stack([matrix[0] for matrix in matrices])  # [layers, H, T, T]
+    return stacked[:, :, slice(*prompt.response_span), slice(*prompt.context_span)].mean(dim=(0, 1, 2)).numpy()
+
+
+@pytest.mark.parametrize("kind", _KINDS)
+def test_token_attention_agrees_with_eager_matrices(kind: str) -> None:
+    loaded, prompt = loaded_model(kind), _prompt()
+    got = context_attention(loaded, prompt).attention
+    want = _eager(loaded.model, prompt)
+    assert got.shape == (len(prompt.context),) and got.dtype == np.float64
+    np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-12)
+    assert want.std() > 0.05 * want.mean(), "a flat reference would prove nothing"
+
+
+def test_sliding_window_hides_the_far_context() -> None:
+    prompt = _prompt()
+    near = context_attention(loaded_model("mistral"), prompt).attention
+    everywhere = context_attention(loaded_model("mistral", sliding_window=None), prompt).attention
+    assert near[0] == 0.0 and near[-1] > 0 and everywhere[0] > 0
+
+
+@pytest.mark.parametrize("kind", ["llama", "mistral", "gemma2", "gpt_oss"])
+def test_blocks_of_rows_change_nothing(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    loaded, prompt = loaded_model(kind), _prompt()
+    whole = context_attention(loaded, prompt)
+    monkeypatch.setitem(attention_rows._ELEMENTS_PER_BLOCK, "cpu", 5 * 4 * prompt.length)
+    blocked = context_attention(loaded, prompt)
+    np.testing.assert_allclose(blocked.attention, whole.attention, rtol=1e-5, atol=1e-12)
+    torch.testing.assert_close(blocked.states, whole.states, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["llama", "mistral", "gemma2", "gpt_oss"])
+def test_same_pass_serves_the_perplexity(kind: str) -> None:
+    loaded, prompt = loaded_model(kind), _prompt()
+    plain = token_nll(loaded, response_states(loaded, [prompt]), prompt.response)
+    served = token_nll(loaded, context_attention(loaded, prompt).states, prompt.response)
+    np.testing.assert_allclose(served, plain, rtol=1e-4)
+
+
+def test_model_gets_its_own_attention_back_even_after_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    loaded, prompt = loaded_model("llama"), _prompt()
+    context_attention(loaded, prompt)
+    assert loaded.model.config._attn_implementation == "sdpa"
+
+    def broken(*_: object) -> None:
+        raise RuntimeError("a bug")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(attention, "response_states", broken)
+        with pytest.raises(RuntimeError, match="a bug"):
+            context_attention(loaded, prompt)
+    assert loaded.model.config._attn_implementation == "sdpa"
+    assert context_attention(loaded, prompt).attention.sum() > 0
+
+
+@pytest.mark.parametrize(
+    ("kind", "detail"), [("bloom", "does not use"), ("mpt", "does not use"), ("mamba", "does not")]
+)
+def test_model_without_the_interface_is_refused(kind: str, detail: str) -> None:
+    with pytest.raises(GateauError, match=f"model type {kind}.*{detail}.*Use an architecture such as Llama"):
+        require_attention_interface(loaded_model(kind))
+
+
+def test_layer_that_was_not_seen_is_an_error_not_a_zero() -> None:
+    loaded = loaded_model("llama")
+    layer: Any = loaded.model.get_submodule("model.layers.1.self_attn")
+    layer.forward = lambda hidden_states, **_: (hidden_states, None)
+    with pytest.raises(GateauError, match="called the interface 1 times for 2 layers"):
+        context_attention(loaded, _prompt())
+
+
+def test_model_that_ignores_the_setting_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    loaded = loaded_model("llama")
+    monkeypatch.setattr(type(loaded.model), "_can_set_attn_implementation", classmethod(lambda _: False))
+    with pytest.raises(GateauError, match="cannot be replaced"):
+        context_attention(loaded, _prompt())
+
+
+class _Largest(TorchDispatchMode):
+    """Elements of the largest tensor that any operation returned."""
+
+    elements = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        result = func(*args, **(kwargs or {}))
+        for item in result if isinstance(result, tuple | list) else (result,):
+            if isinstance(item, torch.Tensor):
+                self.elements = max(self.elements, item.numel())
+        return result
+
+
+def test_no_tensor_grows_with_the_square_of_the_length(monkeypatch: pytest.MonkeyPatch) -> None:
+    loaded, length = loaded_model("llama"), 1500
+    ids = tuple(torch.randint(5, 400, (length,), generator=torch.Generator().manual_seed(0)).tolist())
+    prompt = Prompt(prefix=ids[:2], context=ids[2:1000], suffix=ids[1000:1010], response=ids[1010:])
+    monkeypatch.setitem(attention_rows._ELEMENTS_PER_BLOCK, "cpu", 100_000)
+    monkeypatch.setattr(forward, "_LOGITS_PER_CHUNK", 100_000)
+    with _Largest() as seen:
+        token_nll(loaded, context_attention(loaded, prompt).states, prompt.response)
+    # The largest are the feed-forward's: length x 96. A matrix would have length², all logits length x 400.
+    assert 96 * length <= seen.elements < 2 * 96 * length
+
+
+def test_unknown_bias_is_refused() -> None:
+    loaded, prompt = loaded_model("llama"), _prompt()
+    layer: Any = loaded.model.get_submodule("model.layers.0.self_attn")
+    own = layer.forward
+    layer.forward = lambda *args, **kwargs: own(*args, **kwargs, position_bias=torch.zeros(1))
+    with pytest.raises(GateauError, match="attention with position_bias"):
+        context_attention(loaded, prompt)
