@@ -1,0 +1,82 @@
+"""Resumable checkpoints: which are complete, which belong to this training, which may go.
+
+A checkpoint is complete when it holds the marker, written after every rank has written its part. Whatever kills the
+training before leaves a folder without marker, which is removed at the next start.
+"""
+
+import re
+import shutil
+from pathlib import Path
+
+from gateau_dagster.errors import GateauError
+
+MARKER = "COMPLETE"
+KEPT = 2
+_NAME = re.compile(r"^checkpoint-(\d+)$")
+_KEY_FILE = "resume_key"
+
+
+def step_of(checkpoint: Path) -> int:
+    """Optimiser steps that the checkpoint holds."""
+    match = _NAME.match(checkpoint.name)
+    assert match is not None
+    return int(match.group(1))
+
+
+def complete_checkpoints(work: Path) -> list[Path]:
+    """The complete checkpoints, oldest first."""
+    found = [folder for folder in work.glob("checkpoint-*") if _NAME.match(folder.name) and (folder / MARKER).exists()]
+    return sorted(found, key=step_of)
+
+
+def prepare_work(work: Path, resume_key: str) -> Path | None:
+    """Make the work folder ready for one training: call on one rank only, before the others look.
+
+    A work folder of another training (another `resume_key`) is emptied; incomplete checkpoints are removed.
+
+    Returns:
+        The checkpoint to go on from, or None.
+
+    Raises:
+        GateauError: the folder cannot be written.
+    """
+    key_file = work / _KEY_FILE
+    try:
+        recorded = key_file.read_text(encoding="utf-8") if key_file.exists() else None
+        if recorded != resume_key and work.exists():
+            shutil.rmtree(work)
+        work.mkdir(parents=True, exist_ok=True)
+        discard_incomplete(work)
+        key_file.write_text(resume_key, encoding="utf-8")
+    except OSError as error:
+        raise GateauError(f"the training's work folder {work} cannot be written: {error.strerror}") from error
+    return last_checkpoint(work)
+
+
+def last_checkpoint(work: Path) -> Path | None:
+    """The newest complete checkpoint."""
+    complete = complete_checkpoints(work)
+    return complete[-1] if complete else None
+
+
+def discard_incomplete(work: Path) -> None:
+    """Remove what a killed or failed save left."""
+    for folder in work.glob("checkpoint-*"):
+        if not (folder / MARKER).exists():
+            shutil.rmtree(folder)
+
+
+def discard_all(work: Path) -> None:
+    """Remove every checkpoint: the training is over, and they are several times the model's size."""
+    for folder in work.glob("checkpoint-*"):
+        (folder / MARKER).unlink(missing_ok=True)
+        shutil.rmtree(folder)
+
+
+def mark_complete(checkpoint: Path) -> None:
+    """Call on one rank, after all have written; then the oldest ones may go."""
+    (checkpoint / MARKER).touch()
+    for old in complete_checkpoints(checkpoint.parent)[:-KEPT]:
+        # The marker goes first: a checkpoint half removed must not look complete.
+        (old / MARKER).unlink()
+        shutil.rmtree(old)

@@ -1,0 +1,94 @@
+"""`training.deepspeed` resolved to the content that the Hugging Face integration wants."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from gateau_dagster.errors import GateauError
+
+_SHARED_MEMORY_KERNEL = "deepspeed_shm_comm"
+
+DeepSpeedSetting = str | dict[str, Any] | None
+
+# "auto" is filled in by the Hugging Face integration from the training arguments, so that nothing is said twice.
+_COMMON: dict[str, Any] = {
+    "train_batch_size": "auto",
+    "train_micro_batch_size_per_gpu": "auto",
+    "gradient_accumulation_steps": "auto",
+    "gradient_clipping": "auto",
+    "bf16": {"enabled": "auto"},
+    "fp16": {"enabled": "auto"},
+    "steps_per_print": 1_000_000_000,
+    "wall_clock_breakdown": False,
+}
+_ZERO: dict[str, dict[str, Any]] = {
+    "zero2": {"stage": 2, "overlap_comm": False, "contiguous_gradients": True, "reduce_bucket_size": "auto"},
+    "zero3": {
+        "stage": 3,
+        "overlap_comm": False,
+        "contiguous_gradients": True,
+        "reduce_bucket_size": "auto",
+        "stage3_prefetch_bucket_size": "auto",
+        "stage3_param_persistence_threshold": "auto",
+    },
+}
+# No "optimizer": the Trainer hands over torch's AdamW, which ZeRO supports and which needs no compiler.
+
+
+def deepspeed_config(setting: DeepSpeedSetting, *, folder: Path) -> dict[str, Any] | None:
+    """The DeepSpeed configuration, or None for training without it.
+
+    Args:
+        setting: `zero2`, `zero3`, a path to a JSON file (relative to `folder`), its content, or None.
+        folder: of the configuration file.
+
+    Raises:
+        GateauError: the file is missing, is not JSON, or holds no JSON object.
+    """
+    if setting is None:
+        return None
+    if isinstance(setting, str) and setting in _ZERO:
+        config: dict[str, Any] = {**_COMMON, "zero_optimization": dict(_ZERO[setting])}
+    else:
+        config = setting if isinstance(setting, dict) else _read(folder / setting, setting)
+    return _gathering(json.loads(json.dumps(config)))
+
+
+def _read(path: Path, setting: str) -> dict[str, Any]:
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise GateauError(
+            f"training.deepspeed: {setting!r} is none of {', '.join(_ZERO)}, and {path} cannot be read "
+            f"({error.strerror}). Name a preset or an existing JSON file."
+        ) from error
+    except ValueError as error:
+        raise GateauError(f"training.deepspeed: {path} is not valid JSON ({error}). Correct the file.") from error
+    if not isinstance(content, dict):
+        raise GateauError(f"training.deepspeed: {path} holds no JSON object. Correct the file.")
+    return content
+
+
+def _gathering(config: dict[str, Any]) -> dict[str, Any]:
+    """Under ZeRO-3 every rank holds a part of the weights; the checkpoint asset needs them gathered into one model."""
+    zero = config.setdefault("zero_optimization", {"stage": 0})
+    if not isinstance(zero, dict):
+        raise GateauError("training.deepspeed: zero_optimization must be a JSON object. Correct the file.")
+    if zero.setdefault("stage", 0) == 3:
+        zero["stage3_gather_16bit_weights_on_model_save"] = True
+    return config
+
+
+def join_by_gloo() -> None:
+    """Let DeepSpeed on CPU communicate by torch's gloo group, which must exist, without a kernel of its own.
+
+    DeepSpeed would compile its shared-memory kernel at the first start (90 s, and a C++ compiler is needed) and use it
+    for what gloo does as well. Call in every rank, before the model is loaded.
+    """
+    import deepspeed
+    from deepspeed import ops
+
+    compatible: dict[str, bool] = ops.__compatible_ops__
+    assert _SHARED_MEMORY_KERNEL in compatible
+    compatible[_SHARED_MEMORY_KERNEL] = False
+    deepspeed.init_distributed(dist_backend="gloo", auto_mpi_discovery=False)

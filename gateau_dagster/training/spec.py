@@ -1,0 +1,78 @@
+"""Everything one training needs, in one JSON file: the training runs in processes of its own."""
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from gateau_dagster.config.models import Template
+from gateau_dagster.config.training import TrainingConfig
+from gateau_dagster.data.sample import text_digest
+from gateau_dagster.errors import GateauError
+
+# They change how often work is saved or shown, not the weights.
+_OPERATIONAL = {"save_steps", "enabled", "deepspeed"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingSpec:
+    """One training. Paths are local; `fingerprint` identifies the result and decides what may be resumed."""
+
+    mix: Path
+    base_model: str
+    output: Path
+    work: Path
+    training: TrainingConfig
+    fingerprint: str
+    template: Template = "gateau"
+    revision: str | None = None
+    rope_theta: float | None = None
+    trust_remote_code: bool = False
+    deepspeed: dict[str, Any] | None = None
+    """Content of the resolved DeepSpeed configuration (`deepspeed_config`); `training.deepspeed` is not read again."""
+
+    @property
+    def log(self) -> Path:
+        """Metrics, one JSON object a line and a step."""
+        return self.work / "metrics.jsonl"
+
+    @property
+    def failure(self) -> Path:
+        """Why the last attempt ended, one line, written by whichever rank failed."""
+        return self.work / "failure.txt"
+
+    @property
+    def global_batch(self) -> int:
+        """Sequences per optimiser step, over all ranks and accumulation steps."""
+        return self.training.batch_size * self.training.gradient_accumulation * self.training.processes
+
+    @property
+    def resume_key(self) -> str:
+        """Two attempts with the same key continue one another: same result wanted, same number and kind of ranks."""
+        training = self.training.model_dump(mode="json", exclude=_OPERATIONAL)
+        base = [self.base_model, self.revision, self.rope_theta, self.template, self.deepspeed]
+        return text_digest((self.fingerprint, json.dumps([training, base], sort_keys=True)))
+
+    def save(self, path: Path) -> None:
+        """Write the JSON file, atomically."""
+        content = asdict(self) | {"training": self.training.model_dump(mode="json")}
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary = path.with_name(path.name + ".tmp")
+        temporary.write_text(json.dumps(content, indent=1, default=str), encoding="utf-8")
+        temporary.replace(path)
+
+    @classmethod
+    def load(cls, path: Path) -> "TrainingSpec":
+        """Read what `save` wrote.
+
+        Raises:
+            GateauError: there is no such file, or it is no specification.
+        """
+        try:
+            content = json.loads(path.read_text(encoding="utf-8"))
+            paths = {name: Path(content.pop(name)) for name in ("mix", "output", "work")}
+            return cls(training=TrainingConfig.model_validate(content.pop("training")), **paths, **content)
+        except OSError as error:
+            raise GateauError(f"the training specification {path} cannot be read: {error.strerror}") from error
+        except (ValueError, TypeError, KeyError) as error:
+            raise GateauError(f"{path} is no training specification ({error}); let `gateau run` write it") from error

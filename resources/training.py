@@ -1,0 +1,80 @@
+"""Launches a training as a process of its own and shows its progress in the Dagster run."""
+
+import re
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import dagster as dg
+from dagster._core.errors import DagsterPipesExecutionError
+from pydantic import Field
+
+from gateau_dagster.errors import GateauError
+from gateau_dagster.progress import Progress
+from gateau_dagster.training.launch import failure_message, training_command, training_environment
+from gateau_dagster.training.spec import TrainingSpec
+
+_SECONDS_BETWEEN_LOOKS = 1.0
+
+
+class TrainingResource(dg.ConfigurableResource):
+    """Runs a training specification through Dagster Pipes: log lines and metrics arrive as they happen."""
+
+    forward_termination: bool = Field(default=True, description="End the training when the run is terminated.")
+
+    def run(self, context: dg.AssetExecutionContext, spec: TrainingSpec, spec_file: Path, progress: Progress) -> None:
+        """Trains until the output folder is complete.
+
+        Raises:
+            GateauError: the training failed; the message is its reason, and a new run goes on where it was.
+        """
+        spec.save(spec_file)
+        spec.failure.unlink(missing_ok=True)
+        processes = spec.training.processes
+        command = training_command(spec_file, processes=processes, deepspeed=spec.deepspeed is not None)
+        environment = training_environment(processes=processes, cuda=_cuda_available())
+        client = dg.PipesSubprocessClient(
+            message_reader=dg.PipesTempFileMessageReader(), forward_termination=self.forward_termination
+        )
+        try:
+            with _followed(spec.log, progress):
+                client.run(context=context, command=command, env=environment)
+        except DagsterPipesExecutionError as error:
+            raise GateauError(failure_message(spec, _status(error))) from error
+
+
+@contextmanager
+def _followed(log: Path, progress: Progress) -> Iterator[None]:
+    """Reports the last line of the metrics log while the training runs."""
+    from gateau_dagster.training.metrics import read_log
+
+    stop = threading.Event()
+
+    def follow() -> None:
+        while not stop.wait(_SECONDS_BETWEEN_LOOKS):
+            steps = read_log(log)
+            if steps:
+                last = steps[-1]
+                note = f"loss {last['loss']:.4f}, {last['tokens_per_second']:,.0f} tokens/s"
+                progress(last["step"], last["total"], "steps", note)
+
+    thread = threading.Thread(target=follow, daemon=True, name="training-progress")
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
+
+
+def _status(error: DagsterPipesExecutionError) -> int:
+    """The exit status, negative for a signal; Dagster has it only in the message."""
+    match = re.search(r"code (-?\d+)", str(error))
+    return int(match.group(1)) if match else 1
+
+
+def _cuda_available() -> bool:
+    import torch
+
+    return torch.cuda.is_available()

@@ -1,0 +1,154 @@
+"""`python -m resources.training_process SPEC.json`: one rank of a training, started by Dagster or by hand.
+
+Rank 0 alone speaks to Dagster (Pipes): progress lines in the log, and for every step the metrics as a custom message
+`{"training_step": {...}}`. Started by hand it prints the lines. Ends with status 1 and one readable line for an error
+that a user can mend, with 143 when told to stop.
+"""
+
+import os
+import signal
+import sys
+import threading
+import time
+import traceback
+import warnings
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import psutil
+from dagster_pipes import PipesContext, PipesEnvVarParamsLoader, open_dagster_pipes
+
+from gateau_dagster.errors import GateauError
+from gateau_dagster.training.launch import LAUNCHER_VARIABLE
+from gateau_dagster.training.spec import TrainingSpec
+
+MESSAGE_KEY = "training_step"
+_HUNG_UP = ("Connection closed by peer", "Connection reset by peer", "Broken pipe", "NCCL")
+_SECONDS_BETWEEN_LINES = 2.0
+_SECONDS_BETWEEN_LOOKS = 1.0
+
+
+def progress_line(metrics: dict[str, Any]) -> str:
+    """One step, for people."""
+    norm = metrics["grad_norm"]
+    return (
+        f"step {metrics['step']}/{metrics['total']}  loss {metrics['loss']:.4f}  lr {metrics['learning_rate']:.2e}  "
+        + (f"grad norm {norm:.3f}  " if norm is not None else "")
+        + f"{metrics['tokens_per_second']:,.0f} tokens/s  {metrics['seconds_left']:.0f} s left  "
+        + f"peak {metrics['peak_memory_bytes'] / 2**20:,.0f} MiB"
+    )
+
+
+class Reporter:
+    """Sends every step's metrics; says a line every two seconds, at the first step and at the last."""
+
+    def __init__(self, say: Callable[[str], None], send: Callable[[dict[str, Any]], None]) -> None:
+        self._say, self._send = say, send
+        self._said = float("-inf")
+
+    def __call__(self, metrics: dict[str, Any]) -> None:
+        self._send({MESSAGE_KEY: metrics})
+        now = time.monotonic()
+        if now - self._said >= _SECONDS_BETWEEN_LINES or metrics["step"] == metrics["total"]:
+            self._said = now
+            self._say(progress_line(metrics))
+
+
+def _print(line: str) -> None:
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()
+
+
+def _stop(number: int, _: FrameType | None) -> None:
+    raise SystemExit(128 + number)
+
+
+def _end_with_launcher() -> None:
+    """Watch the process that started the training; when it is gone, end at once, as a kill would."""
+    pid = os.environ.get(LAUNCHER_VARIABLE)
+    if pid is None:
+        return
+    try:
+        launcher = psutil.Process(int(pid))
+    except psutil.NoSuchProcess:
+        os._exit(1)
+
+    def watch() -> None:
+        while launcher.is_running() and launcher.status() != psutil.STATUS_ZOMBIE:
+            time.sleep(_SECONDS_BETWEEN_LOOKS)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True, name="launcher-watch").start()
+
+
+def _unexpected(error: Exception) -> str:
+    """One line for an error that is not the user's; gloo and NCCL say of a dead rank only that it hung up."""
+    text = f"{type(error).__name__}: {error}".splitlines()[0]
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1 and any(sign in text for sign in _HUNG_UP):
+        return (
+            "another rank of the training ended without a word (killed, often by the system for lack of memory). "
+            f"Run again: training goes on from the last complete checkpoint. ({text})"
+        )
+    return text
+
+
+def _fail(spec: TrainingSpec | None, message: str, say: Callable[[str], None] | None) -> int:
+    """Say why, where people look: standard error, the failure file, and Dagster's log."""
+    sys.stderr.write(f"error: {message}\n")
+    if say is not None:
+        say(f"error: {message}")
+    if spec is not None:
+        try:
+            spec.failure.parent.mkdir(parents=True, exist_ok=True)
+            spec.failure.write_text(message + "\n", encoding="utf-8")
+        except OSError as error:
+            sys.stderr.write(f"({spec.failure} could not be written: {error})\n")
+    return 1
+
+
+def main(arguments: list[str]) -> int:
+    """Run one rank; returns the exit status."""
+    if len(arguments) != 1:
+        return _fail(None, "usage: python -m resources.training_process SPEC.json", None)
+    signal.signal(signal.SIGTERM, _stop)
+    # DeepSpeed calls torch by names that torch is renaming: hundreds of lines that no user can act on.
+    warnings.filterwarnings("ignore", message=r"`torch\.distributed\.", category=FutureWarning)
+    _end_with_launcher()
+    first = os.environ.get("RANK", "0") == "0"
+    spec: TrainingSpec | None = None
+    with ExitStack() as stack:
+        pipes: PipesContext | None = None
+        if first and PipesEnvVarParamsLoader().is_dagster_pipes_process():
+            pipes = stack.enter_context(open_dagster_pipes())
+        say = _print if pipes is None else pipes.log.info
+        send = pipes.report_custom_message if pipes is not None else _ignore
+        try:
+            spec = TrainingSpec.load(Path(arguments[0]))
+            if first:
+                spec.failure.unlink(missing_ok=True)
+            from gateau_dagster.training.run import train
+
+            train(spec, Reporter(say, send))
+        except GateauError as error:
+            return _fail(spec, str(error), None if pipes is None else pipes.log.error)
+        except Exception as error:
+            traceback.print_exc()
+            # A rank that fails because another one did must not hide the other one's reason.
+            known = spec is not None and spec.failure.exists()
+            return _fail(None if known else spec, _unexpected(error), None if pipes is None else pipes.log.error)
+    return 0
+
+
+def _ignore(message: dict[str, Any]) -> None:
+    """Nobody listens."""
+    del message
+
+
+if __name__ == "__main__":
+    status = main(sys.argv[1:])
+    sys.stdout.flush()
+    sys.stderr.flush()
+    sys.exit(status)

@@ -1,0 +1,156 @@
+"""The entry point of a rank: what it says, to whom, and how it ends. Whole trainings are in tests/training."""
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateau_dagster.config.training import TrainingConfig
+from gateau_dagster.errors import GateauError
+from gateau_dagster.training.launch import LAUNCHER_VARIABLE
+from gateau_dagster.training.spec import TrainingSpec
+from resources import training_process
+from resources.training_process import Reporter, main, progress_line
+
+METRICS: dict[str, Any] = {
+    "step": 3,
+    "total": 20,
+    "loss": 1.25,
+    "learning_rate": 2e-5,
+    "grad_norm": 0.5,
+    "tokens": 99,
+    "tokens_per_second": 1234.5,
+    "seconds_left": 17.4,
+    "peak_memory_bytes": 3 * 2**30,
+}
+
+
+@pytest.fixture
+def spec(tmp_path: Path) -> TrainingSpec:
+    made = TrainingSpec(
+        mix=tmp_path / "mix.parquet",
+        base_model="nowhere",
+        output=tmp_path / "output",
+        work=tmp_path / "work",
+        training=TrainingConfig(),
+        fingerprint="f",
+    )
+    made.save(tmp_path / "spec.json")
+    return made
+
+
+def replace_train(monkeypatch: pytest.MonkeyPatch, train: Any) -> None:
+    monkeypatch.setattr("gateau_dagster.training.run.train", train)
+    monkeypatch.setattr(training_process, "signal", type("Signals", (), {"signal": lambda *_: None, "SIGTERM": 15}))
+
+
+def test_progress_line() -> None:
+    assert progress_line(METRICS) == (
+        "step 3/20  loss 1.2500  lr 2.00e-05  grad norm 0.500  1,234 tokens/s  17 s left  peak 3,072 MiB"
+    )
+    assert "grad norm" not in progress_line(METRICS | {"grad_norm": None})
+
+
+def test_every_step_is_sent_and_few_are_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+    sent: list[dict[str, Any]] = []
+    now = [0.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    reporter = Reporter(said.append, sent.append)
+    for step in range(1, 11):
+        now[0] += 0.5
+        reporter(METRICS | {"step": step, "total": 10})
+    assert [message["training_step"]["step"] for message in sent] == list(range(1, 11))
+    assert [line.split()[1] for line in said] == ["1/10", "5/10", "9/10", "10/10"]
+
+
+def test_success_prints_the_lines(
+    spec: TrainingSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def train(given: TrainingSpec, report: Reporter) -> None:
+        assert given == spec
+        report(METRICS)
+
+    replace_train(monkeypatch, train)
+    assert main([str(tmp_path / "spec.json")]) == 0
+    assert capsys.readouterr().out == progress_line(METRICS) + "\n"
+    assert not spec.failure.exists()
+
+
+def test_an_error_of_the_user_is_one_line(
+    spec: TrainingSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def train(given: TrainingSpec, report: Reporter) -> None:
+        raise GateauError("the loss is nan at step 3")
+
+    replace_train(monkeypatch, train)
+    assert main([str(tmp_path / "spec.json")]) == 1
+    assert capsys.readouterr().err == "error: the loss is nan at step 3\n"
+    assert spec.failure.read_text() == "the loss is nan at step 3\n"
+
+
+def test_an_unexpected_error_shows_where(
+    spec: TrainingSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def train(given: TrainingSpec, report: Reporter) -> None:
+        raise RuntimeError("gloo is gone")
+
+    replace_train(monkeypatch, train)
+    assert main([str(tmp_path / "spec.json")]) == 1
+    shown = capsys.readouterr().err
+    assert "Traceback" in shown
+    assert shown.endswith("error: RuntimeError: gloo is gone\n")
+    assert spec.failure.read_text() == "RuntimeError: gloo is gone\n"
+
+
+def test_the_first_reason_is_kept_and_a_dead_rank_is_called_that(
+    spec: TrainingSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    reasons: list[str | None] = ["the loss is nan at step 3", None]
+
+    def train(given: TrainingSpec, report: Reporter) -> None:
+        reason = reasons.pop(0)
+        if reason is not None:
+            given.work.mkdir()
+            given.failure.write_text(reason)  # as another rank writes it
+        raise RuntimeError("[gloo/pair.cc:553] Connection closed by peer [127.0.0.1]")
+
+    replace_train(monkeypatch, train)
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    assert main([str(tmp_path / "spec.json")]) == 1
+    assert spec.failure.read_text() == "the loss is nan at step 3"
+    assert main([str(tmp_path / "spec.json")]) == 1
+    assert spec.failure.read_text().startswith("another rank of the training ended without a word")
+    assert "error: another rank" in capsys.readouterr().err
+
+
+def test_wrong_arguments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    replace_train(monkeypatch, None)
+    assert main([]) == 1
+    assert "usage" in capsys.readouterr().err
+    assert main([str(tmp_path / "no.json")]) == 1
+    assert "no.json cannot be read: No such file" in capsys.readouterr().err
+
+
+def test_a_training_ends_with_whoever_started_it() -> None:
+    launcher = subprocess.Popen(["sleep", "60"])
+    code = (
+        "import time, resources.training_process as p; p._end_with_launcher(); print('up', flush=True); time.sleep(60)"
+    )
+    orphan = subprocess.Popen(
+        [sys.executable, "-c", code],
+        env={**os.environ, LAUNCHER_VARIABLE: str(launcher.pid)},
+        cwd=Path(__file__).parents[2],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert orphan.stdout is not None
+    assert orphan.stdout.readline() == "up\n"
+    assert orphan.poll() is None
+    launcher.kill()  # not waited for: a zombie counts as gone
+    assert orphan.wait(timeout=15) == 1
+    launcher.wait()

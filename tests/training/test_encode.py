@@ -1,0 +1,134 @@
+"""Which tokens are learned: against a slow reading of the format, token by token."""
+
+import pytest
+from transformers import PreTrainedTokenizerFast
+
+from gateau_dagster.data.sample import Sample
+from gateau_dagster.errors import GateauError, UnscorableSampleError
+from gateau_dagster.scoring.prompt import build_prompt
+from gateau_dagster.training.encode import IGNORED, Encoded, encode_conversation, encode_long
+
+from .builders import tokenizer
+
+SAMPLE = Sample(
+    sample_id="a", source="s", context="the harbour ledger", instruction="what is it?", response="the answer is 17"
+)
+TALK = [
+    {"role": "system", "content": "be brief"},
+    {"role": "user", "content": "what?"},
+    {"role": "assistant", "content": "the answer"},
+    {"role": "user", "content": "why?"},
+    {"role": "assistant", "content": "it is"},
+    {"role": "user", "content": "nobody answers this"},
+]
+LONG = 10_000
+
+
+def learned(tokens: PreTrainedTokenizerFast, encoded: Encoded) -> list[str]:
+    """The texts of the runs of tokens with loss."""
+    runs: list[list[int]] = []
+    previous = IGNORED
+    for token, label in zip(encoded.input_ids, encoded.labels, strict=True):
+        assert label in (IGNORED, token)
+        if label != IGNORED:
+            if previous == IGNORED:
+                runs.append([])
+            runs[-1].append(int(token))
+        previous = label
+    return [str(tokens.decode(run)) for run in runs]
+
+
+def test_long_sample_is_the_scoring_prompt_and_an_eos() -> None:
+    tokens = tokenizer()
+    encoded = encode_long(tokens, SAMPLE, template="gateau", max_length=LONG)
+    prompt = build_prompt(tokens, SAMPLE, max_length=LONG)
+    assert encoded.input_ids.tolist() == [*prompt.ids, tokens.eos_token_id]
+    start, end = prompt.response_span
+    assert encoded.labels.tolist() == [IGNORED] * start + [*prompt.ids[start:end], tokens.eos_token_id]
+    assert learned(tokens, encoded) == ["the answer is 17</s>"]
+    assert encoded.truncated_tokens == 0
+    assert encoded.input_ids.dtype == encoded.labels.dtype == "int32"
+
+
+def test_long_sample_spelt_out() -> None:
+    text = "<s>### Input: the harbour ledger\n\n### Instruction: what is it?\n\n### Response: the answer is 17</s>"
+    encoded = encode_long(tokenizer(), SAMPLE, template="gateau", max_length=LONG)
+    assert tokenizer().decode(encoded.input_ids.tolist()) == text
+
+
+def test_no_bos_and_no_eos_where_the_tokenizer_has_none() -> None:
+    tokens = tokenizer(bos=False, eos=False)
+    encoded = encode_long(tokens, SAMPLE, template="gateau", max_length=LONG)
+    assert encoded.input_ids.tolist() == list(build_prompt(tokens, SAMPLE, max_length=LONG).ids)
+    assert learned(tokens, encoded) == ["the answer is 17"]
+
+
+def test_conversation_learns_every_answer() -> None:
+    encoded = encode_conversation(tokenizer(), TALK, template="gateau", max_length=LONG)
+    assert tokenizer().decode(encoded.input_ids.tolist()) == (
+        "<s>### Instruction: be brief\n\nwhat?\n\n### Response: the answer</s>"
+        "\n\n### Instruction: why?\n\n### Response: it is</s>"
+    )
+    assert learned(tokenizer(), encoded) == ["the answer</s>", "it is</s>"]
+
+
+def test_chat_template_learns_every_answer_and_its_end() -> None:
+    encoded = encode_conversation(tokenizer(), TALK, template="chat", max_length=LONG)
+    assert tokenizer().decode(encoded.input_ids.tolist()) == (
+        "<|system|>\nbe brief<|end|>\n<|user|>\nwhat?<|end|>\n<|assistant|>\nthe answer<|end|>"
+        "\n<|user|>\nwhy?<|end|>\n<|assistant|>\nit is<|end|>"
+    )
+    assert learned(tokenizer(), encoded) == ["the answer<|end|>", "it is<|end|>"]
+
+
+def test_chat_template_on_a_long_sample() -> None:
+    encoded = encode_long(tokenizer(), SAMPLE, template="chat", max_length=LONG)
+    prompt = build_prompt(tokenizer(), SAMPLE, max_length=LONG, template="chat")
+    ending = tokenizer().convert_tokens_to_ids("<|end|>")
+    assert encoded.input_ids.tolist() == [*prompt.ids, ending]
+    assert learned(tokenizer(), encoded) == ["the answer is 17<|end|>"]
+
+
+@pytest.mark.parametrize("kept", [1, 4])
+def test_truncation_on_the_right_is_counted(kept: int) -> None:
+    whole = encode_long(tokenizer(), SAMPLE, template="gateau", max_length=LONG)
+    start = int((whole.labels != IGNORED).argmax())
+    cut = encode_long(tokenizer(), SAMPLE, template="gateau", max_length=start + kept)
+    assert cut.input_ids.tolist() == whole.input_ids[: start + kept].tolist()
+    assert cut.labels.tolist() == whole.labels[: start + kept].tolist()
+    assert cut.truncated_tokens == len(whole.input_ids) - start - kept
+    with pytest.raises(UnscorableSampleError, match=f"max_length = {start} of its {len(whole.input_ids)} tokens"):
+        encode_long(tokenizer(), SAMPLE, template="gateau", max_length=start)
+
+
+def test_the_first_token_is_never_learned() -> None:
+    tokens = tokenizer(bos=False, chat="{{ messages[-1].content if not add_generation_prompt }}")
+    encoded = encode_conversation(tokens, TALK[1:3], template="chat", max_length=LONG)
+    assert encoded.labels[0] == IGNORED
+    assert encoded.labels[1:].tolist() == encoded.input_ids[1:].tolist()
+
+
+@pytest.mark.parametrize(
+    ("messages", "reason"),
+    [
+        ([], "no answer"),
+        ([{"role": "user", "content": "hello"}], "no answer"),
+        ([{"role": "assistant", "content": "hello"}], "turn 1: the assistant answers nothing"),
+        ([*TALK[1:3], {"role": "assistant", "content": "more"}], "turn 3: the assistant answers nothing"),
+        ([TALK[1], {"role": "assistant", "content": ""}], "turn 2: the answer has no tokens"),
+    ],
+)
+def test_conversations_without_sense_are_rejected(messages: list[dict[str, str]], reason: str) -> None:
+    with pytest.raises(UnscorableSampleError, match=reason):
+        encode_conversation(tokenizer(), messages, template="gateau", max_length=LONG)
+
+
+def test_a_chat_template_that_cannot_be_used_is_an_error() -> None:
+    rewriting = "{% for m in messages %}{{ loop.length }}{{ m.content }}{% endfor %}"
+    with pytest.raises(GateauError, match="rewrites earlier turns"):
+        encode_conversation(tokenizer(chat=rewriting), TALK, template="chat", max_length=LONG)
+    with pytest.raises(GateauError, match="no chat template"):
+        encode_conversation(tokenizer(chat=None), TALK, template="chat", max_length=LONG)
+    refusing = "{{ raise_exception('roles must alternate') }}"
+    with pytest.raises(UnscorableSampleError, match="roles must alternate"):
+        encode_conversation(tokenizer(chat=refusing), TALK, template="chat", max_length=LONG)

@@ -1,0 +1,91 @@
+"""The training mix as a table: content, order, rejects."""
+
+import polars as pl
+import pytest
+
+from gateau_dagster.config.training import TrainingConfig
+from gateau_dagster.data.sample import Sample
+from gateau_dagster.errors import GateauError
+from gateau_dagster.progress import silent
+from gateau_dagster.tables import REJECTED, SELECTED_SUBSET, SHORT_CHAT_MIX, TRAINING_MIX, schema
+from gateau_dagster.training.encode import encode_conversation, encode_long
+from gateau_dagster.training.mix import build_training_mix
+
+from .builders import tokenizer
+
+
+def sample(number: int, context: str = "the context") -> Sample:
+    return Sample(sample_id=f"long{number}", source="s", context=context, instruction="what?", response=f"{number}")
+
+
+def selected(*samples: Sample) -> pl.DataFrame:
+    rows = [(s.sample_id, s.source, s.context, s.instruction, s.response, s.digest, 1.0, 1) for s in samples]
+    return pl.DataFrame(rows, schema(SELECTED_SUBSET), orient="row")
+
+
+def talk(number: int) -> list[dict[str, str]]:
+    return [{"role": "user", "content": "what?"}, {"role": "assistant", "content": f"short {number}"}]
+
+
+def short(*numbers: int) -> pl.DataFrame:
+    rows = [(f"short{number}", "chat", talk(number), "digest") for number in numbers]
+    return pl.DataFrame(rows, schema(SHORT_CHAT_MIX), orient="row")
+
+
+def build(
+    longs: pl.DataFrame, shorts: pl.DataFrame | None, *, seed: int = 1, max_length: int = 512
+) -> tuple[pl.DataFrame, pl.DataFrame]:
+    training = TrainingConfig(seed=seed, max_length=max_length)
+    return build_training_mix(longs, shorts, tokenizer(), training=training, template="gateau", progress=silent)
+
+
+def test_every_sample_is_encoded_once() -> None:
+    mix, rejected = build(selected(*(sample(n) for n in range(5))), short(0, 1, 2))
+    assert mix.schema == schema(TRAINING_MIX)
+    assert rejected.schema == schema(REJECTED)
+    assert rejected.is_empty()
+    assert mix["position"].to_list() == list(range(8))
+    for row in mix.iter_rows(named=True):
+        number = int(row["sample_id"][-1])
+        want = (
+            encode_long(tokenizer(), sample(number), template="gateau", max_length=512)
+            if row["origin"] == "long"
+            else encode_conversation(tokenizer(), talk(number), template="gateau", max_length=512)
+        )
+        assert row["input_ids"] == want.input_ids.tolist()
+        assert row["labels"] == want.labels.tolist()
+        assert row["truncated_tokens"] == 0
+    assert sorted(mix["sample_id"]) == [f"long{n}" for n in range(5)] + [f"short{n}" for n in range(3)]
+
+
+def test_order_depends_on_ids_and_seed_only() -> None:
+    longs = [sample(n) for n in range(9)]
+    order = build(selected(*longs), short(0, 1, 2))[0]["sample_id"].to_list()
+    assert build(selected(*reversed(longs)), short(2, 0, 1))[0]["sample_id"].to_list() == order
+    changed = [sample(n, "another context") for n in range(9)]
+    assert build(selected(*changed), short(0, 1, 2))[0]["sample_id"].to_list() == order
+    assert build(selected(*longs), short(0, 1, 2), seed=2)[0]["sample_id"].to_list() != order
+
+
+def test_what_cannot_be_learned_is_rejected_and_the_rest_goes_on() -> None:
+    seen: list[float] = []
+    training = TrainingConfig(max_length=120)
+    mix, rejected = build_training_mix(
+        selected(sample(0), sample(1, "the long context " * 100)),
+        None,
+        tokenizer(),
+        training=training,
+        template="gateau",
+        progress=lambda done, total, unit, note="": seen.append(done),
+    )
+    assert mix["sample_id"].to_list() == ["long0"]
+    assert rejected["sample_id"].to_list() == ["long1"]
+    assert "training.max_length = 120" in rejected["reason"][0]
+    assert seen == [1, 2]
+
+
+def test_an_empty_mix_is_an_error() -> None:
+    with pytest.raises(GateauError, match=r"the training mix is empty \(the first answer begins after"):
+        build(selected(sample(0)), None, max_length=16)
+    with pytest.raises(GateauError, match="there are no samples"):
+        build(selected(), None)
