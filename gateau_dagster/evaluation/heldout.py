@@ -1,0 +1,98 @@
+"""Perplexity of held-out responses by context length: the checkpoint beside its base model."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+
+import polars as pl
+
+from gateau_dagster import tables
+from gateau_dagster.config import HeldoutConfig, ScoringConfig
+from gateau_dagster.data.sample import Reject, Sample
+from gateau_dagster.errors import GateauError
+from gateau_dagster.evaluation.buckets import ALL, Buckets
+from gateau_dagster.progress import Progress, silent
+from gateau_dagster.scoring.loading import LoadedModel
+from gateau_dagster.scoring.perplexity import PerplexityRow, perplexity_rows
+
+MODELS = ("base", "checkpoint")
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeldoutResult:
+    """`table`: tables.HELDOUT. `per_sample`: one row a sample and model. `rejected`: measured under neither model."""
+
+    table: pl.DataFrame
+    per_sample: pl.DataFrame
+    rejected: list[Reject]
+
+
+def heldout_perplexity(
+    base: LoadedModel,
+    checkpoint: LoadedModel,
+    samples: Sequence[Sample],
+    *,
+    config: HeldoutConfig,
+    scoring: ScoringConfig,
+    max_length: int,
+    progress: Progress = silent,
+) -> HeldoutResult:
+    """Eq. 1 for every sample under both models, averaged by range of context tokens (before truncation), and overall.
+
+    A sample that one model cannot score counts for neither, so that both are measured on the same samples; its
+    reason names the model. `mean_nll` weighs every sample alike. Raises GateauError when no sample is left.
+    """
+    scored: dict[str, dict[str, PerplexityRow]] = {}
+    rejected: dict[str, Reject] = {}
+    for place, (name, loaded) in enumerate(zip(MODELS, (base, checkpoint), strict=True)):
+        rows = scored.setdefault(name, {})
+        for done, row in enumerate(perplexity_rows(loaded, samples, max_length=max_length, scoring=scoring), start=1):
+            if isinstance(row, Reject):
+                rejected.setdefault(row.sample_id, Reject(sample_id=row.sample_id, reason=f"{name}: {row.reason}"))
+            else:
+                rows[row.sample_id] = row
+            progress(place * len(samples) + done, len(MODELS) * len(samples), "samples", name)
+    per_sample = _per_sample(scored, rejected, config)
+    if per_sample.is_empty():
+        reason = next(iter(rejected.values())).reason if rejected else "there is none"
+        raise GateauError(
+            f"evaluation/heldout: none of {len(samples)} held-out samples could be scored ({reason}). Raise "
+            "scoring.max_length, or take heldout out of evaluation.benchmarks."
+        )
+    return HeldoutResult(
+        table=heldout_table(per_sample, config), per_sample=per_sample, rejected=list(rejected.values())
+    )
+
+
+def _per_sample(
+    scored: dict[str, dict[str, PerplexityRow]], rejected: dict[str, Reject], config: HeldoutConfig
+) -> pl.DataFrame:
+    """The perplexity rows of both models with `model` and `bucket` (index into the ranges), by sample and model."""
+    buckets = Buckets.of(config)
+    lengths = {name: row.context_tokens + row.truncated_tokens for name, row in scored["base"].items()}
+    rows = [
+        {"model": model, "bucket": buckets.index(lengths[row.sample_id]), **asdict(row)}
+        for model in MODELS
+        for row in scored[model].values()
+        if row.sample_id not in rejected
+    ]
+    schema = {"model": pl.String(), "bucket": pl.Int32(), **tables.schema(tables.PERPLEXITY)}
+    return pl.DataFrame(rows, schema=schema).sort("sample_id", "model")
+
+
+def heldout_table(per_sample: pl.DataFrame, config: HeldoutConfig) -> pl.DataFrame:
+    """tables.HELDOUT from `per_sample` (`model`, `bucket`, `mean_nll`): ranges in order of length, then `all`.
+
+    A range without samples has no row: the mean of nothing is no number.
+    """
+    labels = Buckets.of(config).labels
+    rows = []
+    for bucket in [*range(len(labels)), None]:
+        part = per_sample if bucket is None else per_sample.filter(pl.col("bucket") == bucket)
+        for model in MODELS:
+            values = part.filter(pl.col("model") == model)["mean_nll"].to_list()
+            if values:
+                mean = math.fsum(values) / len(values)
+                label = ALL if bucket is None else labels[bucket]
+                rows.append((label, model, len(values), mean, math.exp(mean)))
+    return pl.DataFrame(rows, schema=tables.schema(tables.HELDOUT), orient="row")

@@ -1,0 +1,136 @@
+"""The page itself: inputs in, one self-contained HTML document out."""
+
+from dataclasses import dataclass
+
+import polars as pl
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from gateau_dagster.report.comparison import Comparison, compare
+from gateau_dagster.report.figures import pictures
+from gateau_dagster.report.inputs import ReportInputs
+from gateau_dagster.report.outcome import heldout_sentence, needle_sentence, training_facts
+from gateau_dagster.report.provenance import provenance
+from gateau_dagster.report.rejects import reject_groups
+from gateau_dagster.report.samples import sample_cards
+from gateau_dagster.report.text import fixed, number, percent, plural, printable
+
+SOURCES = 20
+"""Sources in the table of what was selected; the others are one line."""
+FINGERPRINTS = 60
+"""Fingerprints shown before the rest is folded away."""
+RAW = "raw_long_sft"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Counts:
+    """How many samples came in, and what became of them; `given` = `invalid` + `unscorable` + `scored`."""
+
+    given: int
+    invalid: int
+    unscorable: int
+    scored: int
+    selected: int
+
+
+def build_report(inputs: ReportInputs) -> str:
+    """The whole report as HTML: no script, and nothing is loaded from outside.
+
+    Every text from the data is escaped: samples are untrusted.
+    """
+    comparison = compare(inputs)
+    top, bottom = sample_cards(inputs)
+    return _environment().get_template("report.html.j2").render(
+        inputs=inputs,
+        selection=inputs.config.selection,
+        counts=counts(inputs),
+        comparison=comparison,
+        pictures=pictures(inputs, comparison),
+        top=top,
+        bottom=bottom,
+        sources=source_table(inputs.scores),
+        lengths=_length_sentence(inputs.scores),
+        rejects=reject_groups(inputs.rejected),
+        training=training_facts(inputs.training_log) if inputs.training_log else None,
+        heldout=_heldout(inputs),
+        needle=_needle(inputs),
+        far=inputs.far is not None,
+        headline=_headline(inputs, comparison),
+        provenance=provenance(
+            inputs.config,
+            fingerprints=inputs.fingerprints,
+            generated_at=inputs.generated_at,
+            command=inputs.command,
+        ),
+        fingerprints_shown=FINGERPRINTS,
+    )  # fmt: skip
+
+
+def counts(inputs: ReportInputs) -> Counts:
+    """Samples in, out and between."""
+    invalid = inputs.rejected[RAW].height if RAW in inputs.rejected else 0
+    scored = inputs.combined_scores.height
+    return Counts(
+        given=inputs.given + invalid,
+        invalid=invalid,
+        unscorable=inputs.given - scored,
+        scored=scored,
+        selected=inputs.selected_subset.height,
+    )
+
+
+def source_table(scores: pl.DataFrame) -> list[dict]:
+    """`source`, `scored`, `selected` and `share` (selected / scored) by source, the most selected first.
+
+    Beyond `SOURCES` sources the rest is one line.
+    """
+    table = (
+        scores.group_by("source")
+        .agg(pl.len().alias("scored"), pl.col("selected").sum(), pl.col("far").any())
+        .sort(["selected", "scored", "source"], descending=[True, True, False])
+    )
+    rest = table.slice(SOURCES)
+    rows = table.head(SOURCES).with_columns(
+        pl.col("source").map_elements(lambda source: printable(source[:200]), return_dtype=pl.String)
+    )
+    lines = list(rows.iter_rows(named=True))
+    if not rest.is_empty():
+        name = plural(rest.height, "other source")
+        lines.append({"source": name, "scored": rest["scored"].sum(), "selected": rest["selected"].sum(), "far": False})
+    return [{**line, "share": line["selected"] / line["scored"]} for line in lines]
+
+
+def _length_sentence(scores: pl.DataFrame) -> str:
+    everything = scores["context_tokens"].median()
+    chosen = scores.filter("selected")["context_tokens"].median()
+    if not isinstance(everything, float) or not isinstance(chosen, float):
+        return "Nothing was selected."
+    return f"Half of the selected contexts have {chosen:,.0f} tokens or more; of all scored ones, {everything:,.0f}."
+
+
+def _headline(inputs: ReportInputs, comparison: Comparison) -> str | None:
+    return comparison.sentence(inputs.preset) if comparison.auroc else None
+
+
+def _heldout(inputs: ReportInputs) -> dict | None:
+    if inputs.heldout is None or inputs.heldout.is_empty():
+        return None
+    return {"sentence": heldout_sentence(inputs.heldout), "rows": list(inputs.heldout.iter_rows(named=True))}
+
+
+def _needle(inputs: ReportInputs) -> dict | None:
+    if inputs.needle is None or inputs.needle.is_empty():
+        return None
+    return {"sentence": needle_sentence(inputs.needle), "rows": list(inputs.needle.iter_rows(named=True))}
+
+
+def _environment() -> Environment:
+    # autoescape for every template, whatever its name ends in.
+    environment = Environment(
+        loader=PackageLoader("gateau_dagster.report", package_path="."),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters.update(fixed=fixed, number=number, percent=percent, plural=plural)
+    return environment

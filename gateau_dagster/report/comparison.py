@@ -1,0 +1,105 @@
+"""The presets side by side: whether they tell samples apart, agree, and find the samples that need far context."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gateau_dagster.config import PRESETS
+from gateau_dagster.report.inputs import ReportInputs
+from gateau_dagster.report.text import percent
+from gateau_dagster.selection.agreement import auroc, precision_at, spearman
+from gateau_dagster.selection.degeneration import Degeneration, check_all
+
+Matrix = NDArray[np.float64]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PresetFacts:
+    """One preset on this data set. `auroc` and `precision` (among the first as many as selected) need ground truth."""
+
+    name: str
+    chosen: bool
+    check: Degeneration
+    without_cas: int
+    auroc: float | None
+    precision: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """All presets: their facts, and two matrices [P, P] over `names`.
+
+    `spearman` of the scores (NaN where a side is constant); `overlap`, share of common samples among the first `count`.
+    `far_share` and `far_selected`: shares of samples that need far context, of all scored and of the selected ones.
+    """
+
+    names: tuple[str, ...]
+    presets: list[PresetFacts]
+    spearman: Matrix
+    overlap: Matrix
+    count: int
+    far_share: float | None
+    far_selected: float | None
+
+    @property
+    def auroc(self) -> dict[str, float]:
+        """AUROC by preset; empty without a ground truth."""
+        return {facts.name: facts.auroc for facts in self.presets if facts.auroc is not None}
+
+    def sentence(self, preset: str) -> str:
+        """The AUROC of `preset` and the share that it selected in words; only with a ground truth."""
+        value = self.auroc[preset]
+        return (
+            f"Of all pairs of one sample that needs far context and one that does not, preset {preset} puts the right "
+            f"one first in {percent(value)} (AUROC {value:.3f}; guessing gives 50\u00a0%). Of the selected samples "
+            f"{percent(self.far_selected)} need far context; of all scored ones {percent(self.far_share)} do."
+        )
+
+
+def compare(inputs: ReportInputs) -> Comparison:
+    """Compare the presets over `combined_scores`, among the first as many samples as were selected."""
+    scores, far = inputs.scores, inputs.far
+    count = min(max(1, inputs.selected_subset.height), scores.height)
+    checks = check_all(inputs.combined_scores, alpha=inputs.config.selection.alpha)
+    facts = []
+    for check in checks:
+        values = scores[f"score_{check.preset}"].to_numpy()
+        labels = None if far is None else far.to_numpy()
+        facts.append(
+            PresetFacts(
+                name=check.preset,
+                chosen=check.preset == inputs.preset,
+                check=check,
+                without_cas=scores[f"cas_{check.preset}"].null_count(),
+                auroc=None if labels is None else auroc(values, labels),
+                precision=None if labels is None else precision_at(values, labels, count),
+            )
+        )
+    correlation, overlap = _matrices(inputs, count)
+    return Comparison(
+        names=PRESETS,
+        presets=facts,
+        spearman=correlation,
+        overlap=overlap,
+        count=count,
+        far_share=None if far is None else float(far.to_numpy().mean()),
+        far_selected=None if far is None else _share(far.to_numpy(), scores["selected"].to_numpy()),
+    )
+
+
+def _share(far: NDArray[np.bool_], selected: NDArray[np.bool_]) -> float:
+    return float(far[selected].mean()) if selected.any() else float("nan")
+
+
+def _matrices(inputs: ReportInputs, count: int) -> tuple[Matrix, Matrix]:
+    size = len(PRESETS)
+    correlation, overlap = np.empty((size, size)), np.empty((size, size))
+    scores = inputs.combined_scores
+    for row, column in np.ndindex(size, size):
+        pair = (PRESETS[row], PRESETS[column])
+        rho = spearman(*(scores[f"score_{preset}"].to_numpy() for preset in pair))
+        correlation[row, column] = float("nan") if rho is None else rho
+        first, second = (scores[f"rank_{preset}"].to_numpy() <= count for preset in pair)
+        overlap[row, column] = np.sum(first & second) / count
+    return correlation, overlap

@@ -1,0 +1,68 @@
+"""Everything the report is made from, in one record."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import cached_property
+from typing import Any
+
+import polars as pl
+
+from gateau_dagster.config import Config
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReportInputs:
+    """The tables and notes of a run. Parts that were not made are None, and the page says so."""
+
+    config: Config
+    raw: pl.LazyFrame | pl.DataFrame
+    """RAW_LONG_SFT over all shards. Lazy is better: only two columns, and the texts of 20 samples, are read."""
+    combined_scores: pl.DataFrame
+    """COMBINED_SCORES, with `hmp_`, `cas_`, `score_`, `rank_` of every preset, `context_tokens`, `response_tokens`."""
+    selected_subset: pl.DataFrame
+    """SELECTED_SUBSET; only `sample_id` is read."""
+    rejected: Mapping[str, pl.DataFrame] = field(default_factory=dict)
+    """REJECTED tables by asset key."""
+    training_log: Sequence[Mapping[str, Any]] | None = None
+    """Entries with `step` and some of `loss`, `learning_rate`, `grad_norm`, `tokens_per_second`."""
+    heldout: pl.DataFrame | None = None
+    """HELDOUT."""
+    needle: pl.DataFrame | None = None
+    """NEEDLE."""
+    fingerprints: Mapping[str, str] = field(default_factory=dict)
+    """Data version by asset key (or asset key and partition)."""
+    generated_at: datetime
+    command: str | None = None
+    """What the user typed, when known."""
+
+    @property
+    def preset(self) -> str:
+        """The preset that decided the selection."""
+        return self.config.selection.preset
+
+    @cached_property
+    def scores(self) -> pl.DataFrame:
+        """`combined_scores` with `source`, and booleans `far` (known to need far context) and `selected`."""
+        sources = self.raw.lazy().select("sample_id", "source").collect()
+        chosen = self.selected_subset["sample_id"].to_list()
+        return (
+            self.combined_scores.drop("source", strict=False)
+            .join(sources, on="sample_id", how="left", maintain_order="left")
+            .with_columns(
+                pl.col("source").fill_null("(unknown)"),
+                pl.col("source").is_in(list(self.config.selection.ground_truth)).fill_null(False).alias("far"),
+                pl.col("sample_id").is_in(chosen).alias("selected"),
+            )
+        )
+
+    @property
+    def far(self) -> pl.Series | None:
+        """Ground truth by row of `scores`; None when none is configured, or it does not tell samples apart."""
+        far = self.scores["far"]
+        return far if self.config.selection.ground_truth and far.any() and not far.all() else None
+
+    @cached_property
+    def given(self) -> int:
+        """Samples that passed validation: rows of `raw_long_sft`."""
+        return int(self.raw.lazy().select(pl.len()).collect().item())

@@ -1,0 +1,24 @@
+"""The plots of the report and of Dagster's metadata. Each function gives a Figure; `to_svg` and `to_png` give bytes."""
+
+from gateau_dagster.report.plots.evaluation import heldout_bars, needle_heatmaps
+from gateau_dagster.report.plots.export import PNG_LIMIT, as_data_uri, as_markdown_image, to_png, to_svg
+from gateau_dagster.report.plots.presets import auroc_bars, preset_agreement
+from gateau_dagster.report.plots.scores import score_distributions, terms_scatter
+from gateau_dagster.report.plots.selection import context_lengths
+from gateau_dagster.report.plots.training import training_curve
+
+__all__ = [
+    "PNG_LIMIT",
+    "as_data_uri",
+    "as_markdown_image",
+    "auroc_bars",
+    "context_lengths",
+    "heldout_bars",
+    "needle_heatmaps",
+    "preset_agreement",
+    "score_distributions",
+    "terms_scatter",
+    "to_png",
+    "to_svg",
+    "training_curve",
+]

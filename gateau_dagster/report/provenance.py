@@ -1,0 +1,66 @@
+"""Where a report comes from: versions, fingerprints, configuration, time and command."""
+
+import platform
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from importlib.metadata import PackageNotFoundError, version
+
+import yaml
+
+from gateau_dagster.config import Config
+
+PACKAGES = (
+    "gateau-dagster", "torch", "transformers", "tokenizers", "safetensors", "accelerate", "deepspeed", "dagster",
+    "polars", "pyarrow", "numpy", "scipy", "pydantic", "matplotlib",
+)  # fmt: skip
+_CREDENTIALS = re.compile(r"(://)[^/@\s'\"]*@")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Provenance:
+    """All as text, ready to show."""
+
+    generated_at: str
+    command: str | None
+    python: str
+    system: str
+    packages: list[tuple[str, str]]
+    fingerprints: list[tuple[str, str]]
+    configuration: str
+
+
+def package_versions() -> dict[str, str]:
+    """Installed versions of the packages that can change a result, without importing them."""
+    found = {}
+    for package in PACKAGES:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            found[package] = "not installed"
+    return found
+
+
+def configuration_text(config: Config) -> str:
+    """The configuration with all defaults filled in, as YAML that gives the same configuration when loaded.
+
+    No key of it holds a secret; a `user:password@` that someone put into an address is left out all the same.
+    """
+    text = yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
+    return _CREDENTIALS.sub(r"\1", text)
+
+
+def provenance(
+    config: Config, *, fingerprints: Mapping[str, str], generated_at: datetime, command: str | None = None
+) -> Provenance:
+    """The record of a run. `generated_at` should know its time zone; `fingerprints` is by asset key."""
+    return Provenance(
+        generated_at=generated_at.strftime("%Y-%m-%d %H:%M:%S %Z").strip(),
+        command=None if command is None else _CREDENTIALS.sub(r"\1", command),
+        python=f"{platform.python_implementation()} {platform.python_version()}",
+        system=f"{platform.system()} {platform.machine()}",
+        packages=list(package_versions().items()),
+        fingerprints=sorted(fingerprints.items()),
+        configuration=configuration_text(config),
+    )

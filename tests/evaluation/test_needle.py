@@ -1,0 +1,157 @@
+"""The needle grid against a slow twin: own prompts and full logits."""
+
+import math
+from dataclasses import replace
+
+import polars as pl
+import pytest
+import torch
+
+from gateau_dagster import tables
+from gateau_dagster.config import NeedleConfig, NeedlePair
+from gateau_dagster.errors import GateauError
+from gateau_dagster.evaluation import needle
+from gateau_dagster.evaluation.haystack import build_haystack
+from gateau_dagster.evaluation.needle import default_pairs, needle_grid, needle_prompts, score_answer
+from gateau_dagster.scoring.prompt import Prompt
+
+from .builders import loaded, sample, vocabulary
+
+KEYS, VALUES = vocabulary()[100:103], vocabulary()[110:114]
+TEXTS = [sample(i, context=300).context.replace(" ", " . ", 40) for i in range(3)]
+CONFIG = NeedleConfig(
+    lengths=[96, 48],
+    depths=[0.0, 0.5, 1.0],
+    repeats=2,
+    fact=" note {key} {value} . ",
+    question="recall {key}",
+    answer="{key} {value} .",
+    pairs=[NeedlePair(key=key, values=VALUES) for key in KEYS],
+)
+
+
+def _prompts(config: NeedleConfig = CONFIG, *, length: int = 96, depth: float = 0.5, seed: int = 1) -> list[Prompt]:
+    hay = build_haystack(loaded().tokenizer, TEXTS, tokens=4 * 96)
+    return needle_prompts(loaded(), hay, config, length=length, depth=depth, template="gateau", seed=seed)
+
+
+def _slow(ids: list[int], answer: int) -> tuple[bool, float]:
+    """Whether a greedy reader with the true past says the last `answer` tokens, and their mean NLL."""
+    with torch.no_grad():
+        logits = loaded().model(input_ids=torch.tensor([ids])).logits[0].double()
+    nll, right = 0.0, True
+    for place in range(len(ids) - answer, len(ids)):
+        chances = torch.softmax(logits[place - 1], -1).tolist()
+        right = right and chances[ids[place]] == max(chances)
+        nll -= math.log(chances[ids[place]])
+    return right, nll / answer
+
+
+def _read(ids: tuple[int, ...]) -> str:
+    return str(loaded().tokenizer.decode(list(ids)))
+
+
+@pytest.mark.parametrize("depth", [0.0, 0.3, 1.0])
+def test_a_prompt_has_its_length_one_fact_at_its_depth_and_no_other_word_of_the_key(depth: float) -> None:
+    for prompt in _prompts(depth=depth):
+        assert len(prompt.ids) == 96
+        key, value, _ = _read(prompt.response).split()
+        context = _read(prompt.context).split()
+        fact = ["note", key, value, "."]
+        place = next(i for i in range(len(context)) if context[i : i + 4] == fact)
+        assert place == round(depth * (len(context) - 4))
+        assert context.count(key) == 1
+        assert f"recall {key}" in _read(prompt.suffix)
+
+
+def test_grid_against_the_slow_twin() -> None:
+    result = needle_grid(loaded(), "base", TEXTS, config=CONFIG, max_length=96, template="gateau", seed=1)
+    lines = []
+    for length in (48, 96):
+        for depth in CONFIG.depths:
+            scores = [_slow(list(p.ids), len(p.response)) for p in _prompts(length=length, depth=depth)]
+            right, nll = zip(*scores, strict=True)
+            lines.append(("base", length, depth, 2, sum(right) / 2, sum(nll) / 2))
+    want = pl.DataFrame(lines, schema=tables.schema(tables.NEEDLE), orient="row")
+    assert result.table.schema == want.schema
+    assert result.table.drop("answer_nll").equals(want.drop("answer_nll"))
+    assert result.table["answer_nll"].to_list() == pytest.approx(want["answer_nll"].to_list(), rel=1e-5)
+    assert result.skipped == []
+
+
+def test_an_answer_is_found_only_when_every_token_is_the_likeliest() -> None:
+    prompt = _prompts()[0]
+    ids = list(prompt.prefix + prompt.context + prompt.suffix)
+    for _ in range(4):
+        with torch.no_grad():
+            ids.append(int(loaded().model(input_ids=torch.tensor([ids])).logits[0, -1].argmax()))
+    said = tuple(ids[-4:])
+    assert score_answer(loaded(), replace(prompt, response=said))[0]
+    for place in range(4):
+        wrong = list(said)
+        wrong[place] = (wrong[place] + 1) % 400
+        assert not score_answer(loaded(), replace(prompt, response=tuple(wrong)))[0]
+
+
+def test_needles_depend_on_the_seed_alone_and_repeats_differ() -> None:
+    assert _prompts() == _prompts()
+    assert _prompts() != _prompts(seed=2)
+    first, second = _prompts()
+    assert first.context != second.context
+    more = _prompts(CONFIG.model_copy(update={"repeats": 5, "lengths": [7]}))
+    assert more[:2] == _prompts()
+
+
+def test_lengths_that_cannot_be_made_are_skipped_with_their_reason() -> None:
+    config = CONFIG.model_copy(update={"lengths": [4, 64, 500]})
+    seen = []
+    result = needle_grid(
+        loaded(), "base", TEXTS, config=config, max_length=100, template="gateau", seed=1,
+        progress=lambda done, total, unit, note="": seen.append((done, total, unit)),
+    )  # fmt: skip
+    assert result.table["length"].unique().to_list() == [64]
+    assert [reject.sample_id for reject in result.skipped] == ["base, length=4", "base, length=500"]
+    assert "more than 4: raise" in result.skipped[0].reason
+    assert "more than the 100 the model is shown" in result.skipped[1].reason
+    assert seen[-1] == (2, 3, "lengths")
+
+
+def test_no_length_at_all_is_an_error() -> None:
+    with pytest.raises(GateauError, match="no length can be measured: 48 tokens are more than the 20"):
+        needle_grid(loaded(), "base", TEXTS, config=CONFIG, max_length=20, template="gateau", seed=1)
+
+
+def test_out_of_memory_skips_the_length_and_other_faults_do_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    honest = needle.response_states
+
+    def small(model: object, prompts: list[Prompt]) -> torch.Tensor:
+        if prompts[0].length > 50:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return honest(loaded(), prompts)
+
+    monkeypatch.setattr(needle, "response_states", small)
+    result = needle_grid(loaded(), "base", TEXTS, config=CONFIG, max_length=96, template="gateau", seed=1)
+    assert result.table["length"].unique().to_list() == [48]
+    assert result.skipped[0].reason.startswith("out of memory on a prompt of 96 tokens")
+
+    def broken(model: object, prompts: list[Prompt]) -> torch.Tensor:
+        raise RuntimeError("mat1 and mat2 shapes cannot be multiplied")
+
+    monkeypatch.setattr(needle, "response_states", broken)
+    with pytest.raises(RuntimeError, match="mat1"):
+        needle_grid(loaded(), "base", TEXTS, config=CONFIG, max_length=96, template="gateau", seed=1)
+
+
+def test_other_braces_in_a_template_are_left_alone_and_an_empty_answer_is_an_error() -> None:
+    config = CONFIG.model_copy(update={"question": "recall {key} {}"})
+    assert _prompts(config)
+    empty = CONFIG.model_copy(update={"answer": "{value}", "pairs": [NeedlePair(key=KEYS[0], values=["", ""])]})
+    with pytest.raises(GateauError, match="the response has no tokens"):
+        _prompts(empty)
+
+
+def test_default_pairs_are_cities_with_seven_digit_numbers() -> None:
+    pairs = default_pairs()
+    assert pairs == default_pairs()
+    assert len({value for pair in pairs for value in pair.values}) == 80
+    assert all(len(value) == 7 and value.isdigit() for pair in pairs for value in pair.values)

@@ -1,0 +1,110 @@
+"""Report inputs of any size and shape: scores by the real `combine`, texts made up."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from gateau_dagster import tables
+from gateau_dagster.config import Config
+from gateau_dagster.report.inputs import ReportInputs
+from gateau_dagster.selection.combine import combine
+
+KINDS = ("no_context", "near", "far")
+
+
+def config(**sections: Any) -> Config:
+    return Config.model_validate(
+        {
+            "long_sft": {"path": "data/long.jsonl"},
+            "models": {"short": {"path": "pair/short"}, "long": {"path": "pair/long"}},
+            **sections,
+        }
+    )
+
+
+def raw(count: int, **changes: str) -> pl.DataFrame:
+    """RAW_LONG_SFT; every `changes` column holds that text in all rows."""
+    ids = [f"s{i:06d}" for i in range(count)]
+    frame = pl.DataFrame(
+        {
+            "sample_id": ids,
+            "source": [KINDS[i % 3] for i in range(count)],
+            "context": [f"start {i} " + "word " * 400 + f" end {i}" for i in range(count)],
+            "instruction": [f"question {i}" for i in range(count)],
+            "response": [f"answer {i}" for i in range(count)],
+            "digest": [f"digest {i}" for i in range(count)],
+        },
+        schema=tables.schema(tables.RAW_LONG_SFT),
+    )
+    return frame.with_columns(**{name: pl.lit(text) for name, text in changes.items()})
+
+
+def scores(count: int, *, segments: int = 4, equal: bool = False, preset: str = "robust") -> pl.DataFrame:
+    """COMBINED_SCORES of `raw(count)`; `far` samples are worse under the short model. `equal`: all samples alike."""
+    rng = np.random.default_rng(count)
+    ids = [f"s{i:06d}" for i in range(count)]
+    far = np.array([KINDS[i % 3] == "far" for i in range(count)])
+    noise = np.zeros(count) if equal else rng.normal(0, 0.1, count)
+    tokens = np.full(count, 100) if equal else rng.integers(1, 5000, count)
+    ends = {"response_tokens": 5, "truncated_tokens": 0}
+    models = [np.exp(1 + noise + (0 if equal else 1) * far), np.exp(1 + noise / 2)]
+    short, long = (
+        pl.DataFrame({"sample_id": ids, "digest": ids, "perplexity": ppl, "mean_nll": np.log(ppl)}).with_columns(
+            context_tokens=pl.Series(np.minimum(tokens, limit)), **{name: pl.lit(n) for name, n in ends.items()}
+        )
+        for ppl, limit in zip(models, (50, 10**6), strict=True)
+    )
+    each = [[2.0 + (0 if equal else rng.random()) for _ in range(segments)] for _ in ids]
+    cas = [None if segments < 2 else 0.5 if equal else rng.random() for _ in ids]
+    cam = pl.DataFrame(
+        {"sample_id": ids, "digest": ids, "segment_perplexity": each, "segment_attention": each, "cas": cas},
+        schema_overrides={"cas": pl.Float64},
+    ).with_columns(segments=pl.lit(segments, pl.Int32))
+    return combine(short, long, cam, preset=preset, alpha=0.8)  # type: ignore[arg-type]
+
+
+def training_log(steps: int = 8) -> list[dict[str, float]]:
+    return [
+        {"step": i, "loss": 2 / i, "learning_rate": 1e-5 / i, "grad_norm": float(i), "tokens_per_second": 1000.0 + i}
+        for i in range(1, steps + 1)
+    ]
+
+
+def heldout() -> pl.DataFrame:
+    rows = [
+        (bucket, model, 3, float(np.log(ppl)), ppl)
+        for bucket, base in (("0–512", 4.0), ("all", 5.0))
+        for model, ppl in (("base", base), ("checkpoint", base - 1))
+    ]
+    return pl.DataFrame(rows, schema=tables.schema(tables.HELDOUT), orient="row")
+
+
+def needle() -> pl.DataFrame:
+    rows = [
+        (model, length, depth, 2, accuracy, 0.7)
+        for model, accuracy in (("base", 0.25), ("checkpoint", 0.75))
+        for length in (512, 1024)
+        for depth in (0.0, 1.0)
+    ]
+    return pl.DataFrame(rows, schema=tables.schema(tables.NEEDLE), orient="row")
+
+
+def inputs(count: int = 30, **changes: Any) -> ReportInputs:
+    """A whole run over `count` samples, with a ground truth; `changes` replace fields."""
+    frame = changes.pop("combined_scores", scores(count))
+    chosen = frame.sort("rank").head(max(1, count // 10)).select("sample_id", "score", "rank")
+    fields: dict[str, Any] = {
+        "config": config(selection={"ground_truth": ["far"]}),
+        "raw": raw(count).lazy(),
+        "combined_scores": frame,
+        "selected_subset": chosen,
+        "rejected": {"raw_long_sft": pl.DataFrame({"sample_id": ["bad"], "reason": ["the response is empty"]})},
+        "training_log": training_log(),
+        "heldout": heldout(),
+        "needle": needle(),
+        "fingerprints": {"cam": "f" * 64},
+        "generated_at": datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC),
+    }
+    return ReportInputs(**(fields | changes))

@@ -1,0 +1,43 @@
+"""Every picture is there when its part of the run is, and is a drawing."""
+
+import base64
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+
+from gateau_dagster.report.comparison import compare
+from gateau_dagster.report.figures import Picture, pictures
+
+from .builders import config, inputs, scores
+
+ALWAYS = {"scores", "terms", "agreement", "lengths"}
+
+
+def _drawn(count: int = 30, **changes: Any) -> dict[str, Picture]:
+    given = inputs(count, **changes)
+    return pictures(given, compare(given))
+
+
+def test_all_pictures_are_svg_documents_without_links() -> None:
+    drawn = _drawn()
+    assert set(drawn) == ALWAYS | {"auroc", "training", "heldout", "needle"}
+    for picture in drawn.values():
+        head, data = picture.uri.split(",")
+        assert head == "data:image/svg+xml;base64"
+        root = ElementTree.fromstring(base64.b64decode(data))
+        assert root.tag == "{http://www.w3.org/2000/svg}svg"
+        links = [value for node in root.iter() for name, value in node.attrib.items() if name.endswith("href")]
+        assert all(link.startswith(("#", "data:image/png;base64,")) for link in links)
+        assert picture.alt
+
+
+def test_parts_that_were_not_made_have_no_picture() -> None:
+    absent = {"training_log": [], "heldout": inputs().heldout.clear(), "needle": None}  # type: ignore[union-attr]
+    assert set(_drawn(config=config(), **absent)) == ALWAYS
+
+
+@pytest.mark.parametrize("changes", [{"count": 1}, {"combined_scores": scores(30, equal=True)},
+                                     {"combined_scores": scores(30, segments=1)}])  # fmt: skip
+def test_extreme_runs_are_drawn(changes: dict[str, Any]) -> None:
+    assert set(_drawn(**changes)) >= ALWAYS

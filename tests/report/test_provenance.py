@@ -1,0 +1,41 @@
+"""Where a report comes from."""
+
+from datetime import UTC, datetime
+from importlib.metadata import version
+
+import pytest
+import yaml
+
+from gateau_dagster.config import Config
+from gateau_dagster.report import provenance as module
+from gateau_dagster.report.provenance import configuration_text, package_versions, provenance
+
+from .builders import config
+
+
+def test_the_configuration_comes_back_from_its_text() -> None:
+    given = config(training={"deepspeed": {"zero_optimization": {"stage": 2}}}, selection={"ground_truth": ["über"]})
+    assert Config.model_validate(yaml.safe_load(configuration_text(given))) == given
+    assert "über" in configuration_text(given)
+
+
+def test_credentials_in_an_address_are_left_out() -> None:
+    given = config(storage={"root": "s3://key:hunter2@bucket/prefix"})
+    record = provenance(given, fingerprints={}, generated_at=datetime.now(UTC), command="gateau run s3://a:b@c/d e@f")
+    assert "hunter2" not in record.configuration
+    assert "root: s3://bucket/prefix" in record.configuration
+    assert record.command == "gateau run s3://c/d e@f"
+
+
+def test_versions_are_the_installed_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "PACKAGES", ("torch", "no-such-package"))
+    assert package_versions() == {"torch": version("torch"), "no-such-package": "not installed"}
+
+
+def test_record() -> None:
+    when = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+    record = provenance(config(), fingerprints={"b": "2", "a": "1"}, generated_at=when)
+    assert record.generated_at == "2026-01-02 03:04:05 UTC"
+    assert record.fingerprints == [("a", "1"), ("b", "2")]
+    assert record.command is None
+    assert record.python.startswith("CPython 3.")

@@ -1,0 +1,37 @@
+"""Which samples are shown, and with what."""
+
+import pytest
+
+from gateau_dagster.report.samples import sample_cards
+
+from .builders import inputs, raw, scores
+
+
+@pytest.mark.parametrize(("count", "sizes"), [(1, (1, 0)), (2, (1, 1)), (5, (3, 2)), (20, (10, 10)), (50, (10, 10))])
+def test_no_sample_is_shown_twice(count: int, sizes: tuple[int, int]) -> None:
+    top, bottom = sample_cards(inputs(count))
+    assert (len(top), len(bottom)) == sizes
+    assert len({card.sample_id for card in top + bottom}) == sum(sizes)
+    assert [card.rank for card in top] == list(range(1, sizes[0] + 1))
+    assert [card.rank for card in bottom] == list(range(count - sizes[1] + 1, count + 1))
+
+
+def test_a_card_holds_the_sample_s_own_texts_and_scores() -> None:
+    given = inputs(30)
+    texts = {row["sample_id"]: row for row in raw(30).iter_rows(named=True)}
+    rows = {row["sample_id"]: row for row in given.combined_scores.iter_rows(named=True)}
+    for card in (card for part in sample_cards(given) for card in part):
+        text, row = texts[card.sample_id], rows[card.sample_id]
+        assert text["context"].startswith(card.context.start)
+        assert text["context"].endswith(card.context.end)
+        assert card.context.left_out == len(text["context"]) - 1400
+        assert (card.instruction.start, card.response.start) == (text["instruction"], text["response"])
+        assert (card.score, dict(card.facts)["HMP"]) == (row["score"], row["hmp"])
+        assert dict(card.ranks) == {preset: row[f"rank_{preset}"] for preset in ("paper", "official", "robust")}
+        assert card.far == (text["source"] == "far")
+        assert card.selected == (row["rank"] <= 3)
+
+
+def test_a_null_cas_stays_none() -> None:
+    top, _ = sample_cards(inputs(5, combined_scores=scores(5, segments=1)))
+    assert dict(top[0].facts)["CAS"] is None
