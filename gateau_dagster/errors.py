@@ -2,8 +2,23 @@
 
 
 class GateauError(ValueError):
-    """The run cannot go on. The message names the cause and the cure; the command line prints it without a traceback."""
+    """The run cannot go on. The message names the cause and the cure, and is printed without a traceback."""
 
 
 class UnscorableSampleError(ValueError):
     """One sample cannot be scored; its message becomes the `reason` in the rejected table and the run goes on."""
+
+
+class PassingError(GateauError):
+    """A failure that may pass: a server that does not answer. Dagster tries the step again, with back-off."""
+
+
+class MissingUpstreamError(GateauError):
+    """An output cannot be computed because one that it reads is not there yet."""
+
+    def __init__(self, asset: str, partition: str | None, missing: tuple[str, str | None]) -> None:
+        name = missing[0] if missing[1] is None else f"{missing[0]}[{missing[1]}]"
+        super().__init__(
+            f"{asset}{'' if partition is None else f'[{partition}]'} needs {name}, which is not in the store. "
+            f"Materialise {missing[0]} first, or run `gateau run`, which brings everything that is needed up to date."
+        )

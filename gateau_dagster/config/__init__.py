@@ -1,5 +1,6 @@
 """The configuration, one validated YAML file."""
 
+from gateau_dagster.config.demo import DemoConfig
 from gateau_dagster.config.evaluation import EvaluationConfig, HeldoutConfig, NeedleConfig, NeedlePair
 from gateau_dagster.config.inputs import LongSftConfig, ShortChatConfig, StorageConfig
 from gateau_dagster.config.models import ModelConfig, ScoringConfig
@@ -10,6 +11,7 @@ from gateau_dagster.config.training import TrainingConfig
 __all__ = [
     "PRESETS",
     "Config",
+    "DemoConfig",
     "EvaluationConfig",
     "ExecutionConfig",
     "HeldoutConfig",

@@ -55,6 +55,6 @@ class EvaluationConfig(Section):
     """Which benchmarks run after training."""
 
     enabled: bool = True
-    benchmarks: list[Benchmark] = ["heldout", "needle"]
+    benchmarks: tuple[Benchmark, ...] = ("heldout", "needle")
     heldout: HeldoutConfig = HeldoutConfig()
     needle: NeedleConfig = NeedleConfig()

@@ -15,7 +15,8 @@ class LongSftConfig(Section):
     """The long instruction samples to choose from."""
 
     path: str | list[str] = Field(
-        description="Path, glob, s3:// or hf:// address, or Hugging Face data-set name; jsonl, json or parquet, also .gz/.zst."
+        description="Path, glob, s3:// or hf:// address, or Hugging Face data-set name; jsonl, json or parquet, also "
+        ".gz/.zst."
     )
     shards: int = Field(default=16, ge=1, le=10_000, description="Partitions; a sample's shard is a hash of its id.")
 

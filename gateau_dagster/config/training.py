@@ -13,7 +13,9 @@ class TrainingConfig(Section):
 
     enabled: bool = True
     model: str = Field(default="long", description="Which of `models` is fine-tuned.")
-    max_length: int = Field(default=65_536, ge=16, description="Tokens of a training sequence; longer ones are cut on the right.")
+    max_length: int = Field(
+        default=65_536, ge=16, description="Tokens of a sequence; longer ones are cut on the right."
+    )
     epochs: float = Field(default=2.0, gt=0)
     max_steps: int | None = Field(default=None, ge=1, description="Optimiser steps; overrides epochs.")
     learning_rate: float = Field(default=2e-5, gt=0)
@@ -27,7 +29,9 @@ class TrainingConfig(Section):
     dtype: Dtype = "bfloat16"
     gradient_checkpointing: bool = False
     seed: int = 42
-    processes: int = Field(default=1, ge=1, description="Ranks on this machine, started by torchrun when more than one.")
+    processes: int = Field(
+        default=1, ge=1, description="Ranks on this machine, started by torchrun when more than one."
+    )
     deepspeed: Literal["zero2", "zero3"] | str | dict[str, Any] | None = Field(
         default=None, description="zero2, zero3, a path to a DeepSpeed JSON file, or its content."
     )

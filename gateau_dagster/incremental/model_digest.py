@@ -1,0 +1,92 @@
+"""What a model is, in one digest: its hub revision, or the content of its folder."""
+
+import hashlib
+import json
+import os
+from pathlib import Path
+
+from gateau_dagster.config import Config
+from gateau_dagster.errors import GateauError, PassingError
+
+
+def model_digest(config: Config, name: str) -> str:
+    """Digest of a configured model's weights, configuration and tokenizer.
+
+    A folder's content hash is cached by size and time of each file, so that new weights at the same path count and
+    unchanged ones are not read again. The demo's models are named by their recipe, so they need not exist yet.
+
+    Raises:
+        GateauError: there is no such folder, or the hub does not know the name.
+        PassingError: the hub cannot be reached and no copy of the model is in the local cache.
+    """
+    model = config.models[name]
+    if config.demo is not None and model.path.startswith("demo:"):
+        from gateau_dagster.synthetic.recipe import RECIPE_VERSION
+
+        return f"demo:{model.path.removeprefix('demo:')}:{RECIPE_VERSION}:seed{config.demo.seed}"
+    folder = config.folder / Path(model.path).expanduser()
+    if folder.is_dir():
+        return f"folder:{folder_digest(folder, config.work_folder / 'cache' / 'model_digests.json')}"
+    if model.path.count("/") != 1 or model.path.startswith((".", "/", "~")):
+        raise GateauError(
+            f"models.{name}.path: there is no folder {folder}. Give a folder with config.json and safetensors weights, "
+            "or a Hugging Face name such as meta-llama/Llama-2-7b-hf."
+        )
+    return f"hub:{model.path}:{_hub_commit(model.path, model.revision, name)}"
+
+
+def folder_digest(folder: Path, cache_file: Path) -> str:
+    """SHA-256 over the names and contents of a folder's files, hidden ones left out."""
+    cache = json.loads(cache_file.read_text()) if cache_file.exists() else {}
+    total, known = hashlib.sha256(), dict(cache)
+    for file in sorted(path for path in folder.rglob("*") if path.is_file()):
+        relative = file.relative_to(folder)
+        if any(part.startswith(".") for part in relative.parts):
+            continue
+        status = file.stat()
+        key = f"{file.absolute()}|{status.st_size}|{status.st_mtime_ns}"
+        if key not in known:
+            known[key] = _file_digest(file)
+        total.update(f"{relative.as_posix()}\0{known[key]}\n".encode())
+    if known != cache:
+        cache_file.parent.mkdir(parents=True, exist_ok=True)
+        temporary = cache_file.with_suffix(f".{os.getpid()}.tmp")
+        temporary.write_text(json.dumps(known))
+        temporary.replace(cache_file)
+    return total.hexdigest()[:32]
+
+
+def _file_digest(file: Path) -> str:
+    with file.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def _hub_commit(name: str, revision: str | None, section: str) -> str:
+    """The commit behind a hub name; from the local cache when the hub cannot be asked."""
+    from httpx2 import HTTPError
+    from huggingface_hub import HfApi
+    from huggingface_hub.errors import HfHubHTTPError, OfflineModeIsEnabled, RepositoryNotFoundError
+
+    try:
+        commit = HfApi().model_info(name, revision=revision).sha
+    except RepositoryNotFoundError as error:
+        raise GateauError(
+            f"models.{section}.path: {name} is neither a folder here nor a model on the hub. If it is private, set "
+            "HF_TOKEN."
+        ) from error
+    except (OfflineModeIsEnabled, HfHubHTTPError, HTTPError, OSError) as error:
+        commit = _cached_commit(name, revision)
+        if commit is None:
+            raise PassingError(
+                f"models.{section}.path: there is no folder {name} here, and the Hugging Face hub cannot be reached "
+                f"({error}). Correct the path, or download the model first: hf download {name}"
+            ) from error
+    assert commit is not None
+    return commit
+
+
+def _cached_commit(name: str, revision: str | None) -> str | None:
+    from huggingface_hub import constants
+
+    refs = Path(constants.HF_HUB_CACHE) / f"models--{name.replace('/', '--')}" / "refs" / (revision or "main")
+    return refs.read_text().strip() if refs.is_file() else None

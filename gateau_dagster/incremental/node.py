@@ -1,0 +1,36 @@
+"""An output of the pipeline as the planner sees it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from gateau_dagster.incremental.fingerprint import fingerprint
+
+# How an upstream counts: by its origin (fingerprint), or by what is in it (content). By content, an upstream that was
+# made anew but came out the same costs nothing: a GPU week of training is not repeated for an equal selection.
+By = Literal["fingerprint", "content"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Node:
+    """One asset.
+
+    settings: every part of the configuration that changes its result, and nothing else.
+    scorer: for tables whose rows are computed one by one, the digest of what computes a row.
+    """
+
+    asset: str
+    partitioned: bool
+    upstream: Mapping[str, By] = field(default_factory=dict)
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    code_version: str = "1"
+    scorer: str = ""
+
+    def inputs(self, upstream_versions: Mapping[str, str]) -> dict[str, Any]:
+        """The parts of the fingerprint by name, as the stamp keeps them."""
+        assert set(upstream_versions) >= set(self.upstream), (self.asset, upstream_versions)
+        return {"code": self.code_version, "settings": dict(self.settings), "upstream": dict(upstream_versions)}
+
+    def fingerprint(self, upstream_versions: Mapping[str, str]) -> str:
+        """The data version of the output made from these upstream versions."""
+        return fingerprint({"asset": self.asset, **self.inputs(upstream_versions)})

@@ -1,0 +1,222 @@
+"""The assets as the planner sees them: who reads what, and which settings change which result."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from gateau_dagster.config import Config
+from gateau_dagster.incremental.fingerprint import fingerprint
+from gateau_dagster.incremental.node import Node
+
+# Raise a version when the code of an asset changes its result.
+CODE_VERSIONS = {
+    "raw_long_sft": "1",
+    "short_chat_mix": "1",
+    "perplexity": "1",
+    "cam": "1",
+    "combined_scores": "1",
+    "selected_subset": "1",
+    "training_mix": "1",
+    "checkpoint": "1",
+    "evaluation/heldout": "1",
+    "evaluation/needle": "1",
+    "report": "1",
+}
+
+# Settings of training that decide how it runs, not what comes out.
+_OPERATIONAL_TRAINING = {"enabled", "save_steps", "gradient_checkpointing"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pipeline:
+    """The nodes in topological order."""
+
+    nodes: Sequence[Node]
+
+    @cached_property
+    def by_name(self) -> Mapping[str, Node]:
+        """Nodes by asset name."""
+        return {node.asset: node for node in self.nodes}
+
+    @cached_property
+    def partitioned(self) -> Mapping[str, bool]:
+        """Whether each asset is partitioned by shard."""
+        return {node.asset: node.partitioned for node in self.nodes}
+
+
+def pipeline_of(config: Config, model_digests: Mapping[str, str], short_chat_signature: str | None) -> Pipeline:
+    """The pipeline that a configuration asks for.
+
+    Args:
+        model_digests: see `model_digest`, for every configured model.
+        short_chat_signature: changes when the short conversations' files change; None without short chat.
+    """
+    nodes = [Node(asset="raw_long_sft", partitioned=True, code_version=CODE_VERSIONS["raw_long_sft"])]
+    nodes += _short_chat(config, short_chat_signature)
+    nodes += [_perplexity(config, name, model_digests[name]) for name in config.models]
+    nodes += [_cam(config, model_digests["long"]), *_scores(config)]
+    if config.training.enabled:
+        nodes += [*_training(config, model_digests[config.training.model]), *_evaluation(config)]
+    return Pipeline(nodes=[*nodes, _report(config, nodes)])
+
+
+def _short_chat(config: Config, signature: str | None) -> list[Node]:
+    if config.short_chat is None:
+        return []
+    settings = {"short_chat.fraction": config.short_chat.fraction, "short_chat files": signature}
+    return [
+        Node(
+            asset="short_chat_mix",
+            partitioned=False,
+            settings=settings,
+            code_version=CODE_VERSIONS["short_chat_mix"],
+        )
+    ]
+
+
+def _model_settings(config: Config, name: str, digest: str) -> dict[str, Any]:
+    """What decides a model's perplexity of a response."""
+    model, scoring, section = config.models[name], config.scoring, f"models.{name}"
+    return {
+        f"{section} weights": digest,
+        f"{section}.rope_theta": model.rope_theta,
+        f"{section}.context": model.context,
+        f"{section}.window": model.window if model.context == "window" else None,
+        "scoring.max_length": scoring.max_length,
+        "scoring.template": scoring.template,
+        "scoring.dtype": scoring.dtype,
+    }
+
+
+def _perplexity(config: Config, name: str, digest: str) -> Node:
+    settings, code = _model_settings(config, name, digest), CODE_VERSIONS["perplexity"]
+    return Node(
+        asset=f"perplexity/{name}",
+        partitioned=True,
+        upstream={"raw_long_sft": "fingerprint"},
+        settings=settings,
+        code_version=code,
+        scorer=fingerprint({"code": code, **settings}),
+    )
+
+
+def _cam(config: Config, digest: str) -> Node:
+    settings = {
+        **_model_settings(config, "long", digest),
+        "scoring.segment_length": config.scoring.segment_length,
+    }
+    code = CODE_VERSIONS["cam"]
+    return Node(
+        asset="cam",
+        partitioned=True,
+        upstream={"raw_long_sft": "fingerprint"},
+        settings=settings,
+        code_version=code,
+        scorer=fingerprint({"code": code, **settings}),
+    )
+
+
+def _scores(config: Config) -> list[Node]:
+    selection = config.selection
+    tables = ["raw_long_sft", "perplexity/short", "perplexity/long", "cam"]
+    return [
+        Node(
+            asset="combined_scores",
+            partitioned=False,
+            upstream=dict.fromkeys(tables, "fingerprint"),
+            settings={"selection.preset": selection.preset, "selection.alpha": selection.alpha},
+            code_version=CODE_VERSIONS["combined_scores"],
+        ),
+        Node(
+            asset="selected_subset",
+            partitioned=False,
+            upstream={"raw_long_sft": "fingerprint", "combined_scores": "fingerprint"},
+            settings={
+                "selection.method": selection.method,
+                "selection.fraction": selection.fraction,
+                "selection.count": selection.count,
+            },
+            code_version=CODE_VERSIONS["selected_subset"],
+        ),
+    ]
+
+
+def _training(config: Config, digest: str) -> list[Node]:
+    training = config.training
+    chat: Mapping[str, Any] = {"short_chat_mix": "content"} if config.short_chat else {}
+    section = f"models.{training.model}"
+    weights = {f"{section} weights": digest}
+    options = {
+        f"training.{name}": value
+        for name, value in training.model_dump(mode="json").items()
+        if name not in _OPERATIONAL_TRAINING
+    }
+    return [
+        Node(
+            asset="training_mix",
+            partitioned=False,
+            upstream={"selected_subset": "content", **chat},
+            settings={
+                **weights,
+                "scoring.template": config.scoring.template,
+                "training.max_length": training.max_length,
+                "training.seed": training.seed,
+            },
+            code_version=CODE_VERSIONS["training_mix"],
+        ),
+        Node(
+            asset="checkpoint",
+            partitioned=False,
+            upstream={"training_mix": "content"},
+            settings={**weights, f"{section}.rope_theta": config.models[training.model].rope_theta, **options},
+            code_version=CODE_VERSIONS["checkpoint"],
+        ),
+    ]
+
+
+def _evaluation(config: Config) -> list[Node]:
+    evaluation, scoring = config.evaluation, config.scoring
+    if not evaluation.enabled:
+        return []
+    common = {
+        "scoring.max_length": scoring.max_length,
+        "scoring.template": scoring.template,
+        "scoring.dtype": scoring.dtype,
+    }
+    nodes = {
+        "heldout": Node(
+            asset="evaluation/heldout",
+            partitioned=False,
+            upstream={"raw_long_sft": "fingerprint", "selected_subset": "content", "checkpoint": "content"},
+            settings={**common, "evaluation.heldout": evaluation.heldout.model_dump(mode="json")},
+            code_version=CODE_VERSIONS["evaluation/heldout"],
+        ),
+        "needle": Node(
+            asset="evaluation/needle",
+            partitioned=False,
+            upstream={"raw_long_sft": "fingerprint", "checkpoint": "content"},
+            settings={**common, "evaluation.needle": evaluation.needle.model_dump(mode="json")},
+            code_version=CODE_VERSIONS["evaluation/needle"],
+        ),
+    }
+    return [nodes[name] for name in nodes if name in evaluation.benchmarks]
+
+
+def _report(config: Config, nodes: Sequence[Node]) -> Node:
+    """The page shows everything, so everything is upstream of it."""
+    return Node(
+        asset="report",
+        partitioned=False,
+        upstream={node.asset: "fingerprint" for node in nodes},
+        settings={"configuration": shown_configuration(config)},
+        code_version=CODE_VERSIONS["report"],
+    )
+
+
+def shown_configuration(config: Config) -> str:
+    """Digest of the configuration that the report prints: what only says how the pipeline runs is left out."""
+    shown = config.model_dump(
+        mode="json", exclude={"storage": True, "execution": True, "scoring": {"device", "batch_tokens"}, "demo": True}
+    )
+    return fingerprint(shown)

@@ -1,0 +1,109 @@
+"""Atomic files on a local path or on S3: a reader sees the old content or the new, never half of one."""
+
+import os
+import tempfile
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import fsspec
+from fsspec import AbstractFileSystem
+
+from gateau_dagster.storage.failures import readable_failures
+
+
+class Files:
+    """The few file operations the store needs, below `root` (a local folder or s3://bucket/prefix)."""
+
+    def __init__(self, root: str) -> None:
+        self.root = root.rstrip("/")
+        self.is_local = "://" not in root
+
+    @cached_property
+    def filesystem(self) -> AbstractFileSystem:
+        """The fsspec file system; its listings are not cached, since other processes write here too."""
+        protocol = "file" if self.is_local else self.root.split("://", 1)[0]
+        options: dict[str, Any] = {} if self.is_local else {"use_listings_cache": False}
+        with readable_failures(f"open {self.root}"):
+            return fsspec.filesystem(protocol, **options)
+
+    def address(self, name: str) -> str:
+        """Full path or address of a file."""
+        return f"{self.root}/{name}"
+
+    def write(self, name: str, data: bytes) -> None:
+        """Replaces the file in one step.
+
+        Raises:
+            GateauError: the disk is full, there is no bucket, no right to write, ...
+            PassingError: the server does not answer.
+        """
+        with readable_failures(f"write {self.address(name)}"):
+            if self.is_local:
+                _write_local(Path(self.address(name)), data)
+            else:
+                _write_remote(self.filesystem, self.address(name), data)
+
+    def read(self, name: str) -> bytes:
+        """The file's content; FileNotFoundError when there is none."""
+        with readable_failures(f"read {self.address(name)}"):
+            data = self.filesystem.cat_file(self.address(name))
+        return data if isinstance(data, bytes) else data.encode()
+
+    def exists(self, name: str) -> bool:
+        """Whether there is such a file or folder."""
+        with readable_failures(f"read {self.address(name)}"):
+            return bool(self.filesystem.exists(self.address(name)))
+
+    def names(self, folder: str) -> list[str]:
+        """Sorted names of the files directly in a folder; none when there is no such folder."""
+        with readable_failures(f"list {self.address(folder)}"):
+            try:
+                found = self.filesystem.ls(self.address(folder), detail=False)
+            except FileNotFoundError:
+                return []
+        return sorted(path.rstrip("/").rsplit("/", 1)[-1] for path in found)
+
+    def remove(self, name: str) -> None:
+        """Removes a file or a folder, if there is one."""
+        with readable_failures(f"remove {self.address(name)}"):
+            if self.filesystem.exists(self.address(name)):
+                self.filesystem.rm(self.address(name), recursive=True)
+
+
+def _write_local(path: Path, data: bytes) -> None:
+    """Write beside, then rename: rename is atomic within one folder."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        Path(name).chmod(0o644)
+        Path(name).replace(path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+
+
+def _write_remote(filesystem: AbstractFileSystem, address: str, data: bytes) -> None:
+    """An object appears when its upload is committed; a failed multi-part upload is discarded, not left behind."""
+    file: Any = filesystem.open(address, "wb", autocommit=False)
+    try:
+        file.write(data)
+        file.close()
+        file.commit()
+    except BaseException:
+        file.discard()
+        raise
+
+
+def local_copy(files: Files, name: str, folder: Path) -> Path:
+    """A local path of a file or folder of the store: itself on a local store, else a download into `folder`."""
+    if files.is_local:
+        return Path(files.address(name))
+    target = folder / name
+    target.parent.mkdir(parents=True, exist_ok=True)
+    files.filesystem.get(files.address(name), str(target), recursive=True)
+    return target

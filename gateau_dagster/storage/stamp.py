@@ -1,0 +1,35 @@
+"""What an output says about itself: the record that decides whether work is needed."""
+
+import json
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stamp:
+    """Written with every output, in the same atomic step.
+
+    fingerprint: what the output was made from (its data version in Dagster).
+    content: digest of what is in it; equal contents of unequal origin let downstream work be skipped.
+    inputs: the parts of the fingerprint by name, so that a difference can be named.
+    scorer: digest of the model and settings that made each row, where rows can be kept one by one.
+    rows: rows of the table, or None for what is not a table.
+    """
+
+    fingerprint: str
+    content: str = ""
+    inputs: dict[str, Any] = field(default_factory=dict)
+    scorer: str = ""
+    rows: int | None = None
+
+    def to_json(self) -> str:
+        """One line of JSON with sorted keys."""
+        return json.dumps(asdict(self), sort_keys=True)
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> "Stamp":
+        """The inverse of `to_json`; raises ValueError for anything else."""
+        data = json.loads(text)
+        if not isinstance(data, dict) or "fingerprint" not in data:
+            raise ValueError("not a stamp")
+        return cls(**data)

@@ -1,0 +1,120 @@
+"""The store: `<root>/<asset key as path>/<partition>.parquet` and its stamp, in one atomic file (design, section 4)."""
+
+import io
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from gateau_dagster import tables
+from gateau_dagster.errors import GateauError
+from gateau_dagster.storage.content import frame_digest
+from gateau_dagster.storage.files import Files
+from gateau_dagster.storage.stamp import Stamp
+
+_STAMP_KEY = b"gateau.stamp"
+REJECTED = "rejected"
+_STAMP_READERS = 16
+
+
+class Store:
+    """Tables by asset name (`perplexity/short`) and partition (None for a global one)."""
+
+    def __init__(self, root: str) -> None:
+        self.files = Files(root)
+
+    @property
+    def root(self) -> str:
+        """The store's folder or address."""
+        return self.files.root
+
+    def table_name(self, asset: str, partition: str | None = None) -> str:
+        """The table's file, relative to the root."""
+        return f"{asset}.parquet" if partition is None else f"{asset}/{partition}.parquet"
+
+    def rejected_name(self, asset: str, partition: str | None = None) -> str:
+        """The file of an asset's rejected samples; a global asset has one, beside its table."""
+        return f"{asset}/{REJECTED}.parquet" if partition is None else f"{asset}/{REJECTED}/{partition}.parquet"
+
+    def address(self, asset: str, partition: str | None = None) -> str:
+        """Full path or address of a table."""
+        return self.files.address(self.table_name(asset, partition))
+
+    def write(
+        self, frame: pl.DataFrame, asset: str, partition: str | None, stamp: Stamp, rejected: pl.DataFrame | None = None
+    ) -> Stamp:
+        """Replaces a table and, before it, its rejected samples; the table is what makes the work count as done.
+
+        Returns the stamp completed with the row count and content digest.
+
+        Raises:
+            GateauError, PassingError: see `Files.write`.
+        """
+        complete = replace(stamp, rows=frame.height, content=stamp.content or frame_digest(frame))
+        if rejected is not None:
+            self.files.write(self.rejected_name(asset, partition), _parquet(rejected, None))
+        self.files.write(self.table_name(asset, partition), _parquet(frame, complete))
+        return complete
+
+    def read(self, asset: str, partition: str | None = None, columns: list[str] | None = None) -> pl.DataFrame:
+        """A table.
+
+        Raises:
+            GateauError: it is not there, or its file is damaged.
+        """
+        return self._read(self.table_name(asset, partition), columns)
+
+    def read_all(self, asset: str, partitions: Iterable[str], columns: list[str] | None = None) -> pl.DataFrame:
+        """All partitions of a table, one below the other."""
+        return pl.concat([self.read(asset, partition, columns) for partition in partitions])
+
+    def read_rejected(self, asset: str, partitions: Iterable[str | None]) -> pl.DataFrame:
+        """Rejected samples of the partitions; empty where nothing was rejected."""
+        names = [self.rejected_name(asset, partition) for partition in partitions]
+        frames = [self._read(name, ["sample_id", "reason"]) for name in names if self.files.exists(name)]
+        return pl.concat(frames) if frames else pl.DataFrame(schema=tables.schema(tables.REJECTED))
+
+    def stamp(self, asset: str, partition: str | None = None) -> Stamp | None:
+        """The stamp of a table; None when the table is missing, damaged, or not one of ours."""
+        address = self.files.address(self.table_name(asset, partition))
+        try:
+            with self.files.filesystem.open(address, "rb") as file:
+                metadata = pq.read_metadata(file).metadata or {}
+        except FileNotFoundError:
+            return None
+        except pa.ArrowInvalid:
+            return None
+        text = metadata.get(_STAMP_KEY)
+        return Stamp.from_json(text) if text else None
+
+    def stamps(self, wanted: Iterable[tuple[str, str | None]]) -> dict[tuple[str, str | None], Stamp | None]:
+        """Stamps of many tables, read side by side: on S3 each costs a round trip."""
+        keys = list(wanted)
+        with ThreadPoolExecutor(_STAMP_READERS) as pool:
+            return dict(zip(keys, pool.map(lambda key: self.stamp(*key), keys), strict=True))
+
+    def _read(self, name: str, columns: list[str] | None) -> pl.DataFrame:
+        try:
+            data = self.files.read(name)
+        except FileNotFoundError as error:
+            raise GateauError(
+                f"{self.files.address(name)} is not there yet. Run `gateau run` to compute it."
+            ) from error
+        try:
+            return pl.read_parquet(io.BytesIO(data), columns=columns)
+        except (pl.exceptions.ComputeError, pl.exceptions.PolarsError) as error:
+            raise GateauError(
+                f"{self.files.address(name)} is damaged ({error}). Remove it and run again: only it is recomputed."
+            ) from error
+
+
+def _parquet(frame: pl.DataFrame, stamp: Stamp | None) -> bytes:
+    table = frame.to_arrow()
+    if stamp is not None:
+        table = table.replace_schema_metadata({_STAMP_KEY: stamp.to_json().encode()})
+    buffer = io.BytesIO()
+    pq.write_table(table, buffer, compression="zstd")
+    return buffer.getvalue()
