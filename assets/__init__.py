@@ -1,0 +1,1 @@
+"""Thin Dagster assets: load, call one method, return the result with metadata."""

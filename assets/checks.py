@@ -1,0 +1,160 @@
+"""Asset checks: is each table what it promises, and is it up to date?"""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import dagster as dg
+import polars as pl
+
+from assets.failures import readable_failure
+from assets.records import asset_key
+from gateau_dagster.incremental.coverage import Coverage, duplicate_ids, non_finite, scored_or_rejected
+from gateau_dagster.incremental.node import Node
+from gateau_dagster.incremental.state import State
+from resources.configuration import ConfigurationResource
+
+UP_TO_DATE = "up_to_date"
+UNIQUE_IDS = "unique_ids"
+FINITE_VALUES = "finite_values"
+FULL_COVERAGE = "full_coverage"
+NORMALISATION = "normalisation"
+
+_FINITE_COLUMNS = {
+    "cam": ["segment_perplexity", "segment_attention"],
+    "combined_scores": ["perplexity_short", "perplexity_long", "hmp", "score"],
+    "selected_subset": ["score"],
+    "evaluation/heldout": ["mean_nll", "perplexity"],
+    "evaluation/needle": ["accuracy", "answer_nll"],
+}
+_DESCRIPTIONS = {
+    UP_TO_DATE: "Whether the table was made from what is there now; names the changed shards.",
+    UNIQUE_IDS: "No sample stands in the table twice.",
+    FINITE_VALUES: "No NaN and no infinity.",
+    FULL_COVERAGE: "Every sample of raw_long_sft is in the table or in its rejected table, with a reason.",
+    NORMALISATION: "The chosen normalisation still tells samples apart, and both terms decide the rank.",
+}
+
+
+def checks_of(asset: str) -> list[str]:
+    """The names of an asset's checks."""
+    family = asset.split("/", maxsplit=1)[0]
+    names = [UP_TO_DATE]
+    if family in {"raw_long_sft", "perplexity", "cam", "combined_scores", "selected_subset", "short_chat_mix"}:
+        names.append(UNIQUE_IDS)
+    if asset in _FINITE_COLUMNS or family == "perplexity":
+        names.append(FINITE_VALUES)
+    if family in {"perplexity", "cam", "combined_scores"}:
+        names.append(FULL_COVERAGE)
+    if asset == "combined_scores":
+        names.append(NORMALISATION)
+    return names
+
+
+def asset_checks(assets: list[str]) -> list[dg.AssetChecksDefinition]:
+    """The checks of all assets; one step an asset, so that its table is read once."""
+    return [_checks(asset) for asset in assets]
+
+
+def _checks(asset: str) -> dg.AssetChecksDefinition:
+    names = checks_of(asset)
+    key = asset_key(asset)
+    specs = [dg.AssetCheckSpec(name, asset=key, description=_DESCRIPTIONS[name]) for name in names]
+
+    @dg.multi_asset_check(name=f"check_{asset.replace('/', '_')}", specs=specs, can_subset=True)
+    def checks(
+        context: dg.AssetCheckExecutionContext, configuration: ConfigurationResource
+    ) -> Iterator[dg.AssetCheckResult]:
+        asked = {check.name for check in context.selected_asset_check_keys}
+        with readable_failure(context):
+            state = configuration.state()
+            for name in (name for name in names if name in asked):
+                yield _RUN[name](state, state.node(asset))
+
+    return checks
+
+
+def _result(node: Node, name: str, passed: bool, **metadata: Any) -> dg.AssetCheckResult:
+    """A failed check warns: what is in the table stays readable, and the message says what is wrong with it."""
+    return dg.AssetCheckResult(
+        asset_key=asset_key(node.asset),
+        check_name=name,
+        passed=passed,
+        severity=dg.AssetCheckSeverity.WARN if name in {UP_TO_DATE, NORMALISATION} else dg.AssetCheckSeverity.ERROR,
+        metadata=dict(metadata),
+    )
+
+
+def up_to_date(state: State, node: Node) -> dg.AssetCheckResult:
+    """Names the changed shards, and why each is out of date."""
+    work = state.plan().of(node.asset)
+    if work is None:
+        return _result(node, UP_TO_DATE, True, summary="made from what is there now")
+    if not node.partitioned:
+        return _result(node, UP_TO_DATE, False, summary=work.reasons[None])
+    reasons = "\n".join(f"- `{shard}`: {work.reasons[shard]}" for shard in work.partitions)
+    share = f"{len(work.partitions)} of {len(state.shards)} shards"
+    return _result(
+        node,
+        UP_TO_DATE,
+        False,
+        summary=f"{share} are out of date; the job `refresh` mends exactly these",
+        changed_shards=", ".join(work.partitions),
+        reasons=dg.MarkdownMetadataValue(reasons),
+    )
+
+
+def _unique_ids(state: State, node: Node) -> dg.AssetCheckResult:
+    repeated = duplicate_ids(_table(state, node, ["sample_id"]))
+    return _result(node, UNIQUE_IDS, not repeated, repeated_ids=", ".join(repeated[:20]) or "none")
+
+
+def _finite_values(state: State, node: Node) -> dg.AssetCheckResult:
+    columns = _FINITE_COLUMNS.get(node.asset, ["perplexity", "mean_nll"])
+    counts = {column: non_finite(_table(state, node, [column])[column]) for column in columns}
+    return _result(node, FINITE_VALUES, not any(counts.values()), **{f"not_finite_{c}": n for c, n in counts.items()})
+
+
+def _full_coverage(state: State, node: Node) -> dg.AssetCheckResult:
+    shards = [shard for shard in state.shards if not node.partitioned or state.stamp(node.asset, shard) is not None]
+    partitions = shards if node.partitioned else [None]
+    found = scored_or_rejected(
+        state.store.read_all("raw_long_sft", shards, ["sample_id"]),
+        _table(state, node, ["sample_id"]),
+        state.store.read_rejected(node.asset, partitions),
+    )
+    return _result(node, FULL_COVERAGE, found.complete, **_coverage_metadata(found))
+
+
+def _coverage_metadata(found: Coverage) -> dict[str, Any]:
+    return {
+        "samples": found.samples,
+        "in_table": found.in_table,
+        "rejected": found.rejected,
+        "missing": ", ".join(found.missing[:20]) or "none",
+        "unknown": ", ".join(found.unknown[:20]) or "none",
+    }
+
+
+def _normalisation(state: State, node: Node) -> dg.AssetCheckResult:
+    from gateau_dagster.selection.degeneration import check
+
+    selection = state.config.selection
+    found = check(_table(state, node, None), preset=selection.preset, alpha=selection.alpha)
+    return _result(node, NORMALISATION, not found.degenerate, summary=found.sentence, distinct=found.distinct_score)
+
+
+def _table(state: State, node: Node, columns: list[str] | None) -> pl.DataFrame:
+    """The shards that are there, or the global table."""
+    if not node.partitioned:
+        return state.store.read(node.asset, None, columns)
+    shards = [shard for shard in state.shards if state.stamp(node.asset, shard) is not None]
+    return state.store.read_all(node.asset, shards, columns)
+
+
+_RUN: dict[str, Callable[[State, Node], dg.AssetCheckResult]] = {
+    UP_TO_DATE: up_to_date,
+    UNIQUE_IDS: _unique_ids,
+    FINITE_VALUES: _finite_values,
+    FULL_COVERAGE: _full_coverage,
+    NORMALISATION: _normalisation,
+}

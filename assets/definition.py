@@ -1,0 +1,84 @@
+"""What all assets share: group, kinds, table schema, code version, pool."""
+
+from collections.abc import Callable
+from typing import Any
+
+import dagster as dg
+
+from assets.metadata import table_schema
+from assets.partitions import shard_partitions
+from assets.records import asset_key
+from gateau_dagster import tables
+from gateau_dagster.config import Config
+from gateau_dagster.incremental.pipeline import CODE_VERSIONS
+
+GROUPS = {
+    "raw_long_sft": "data",
+    "short_chat_mix": "data",
+    "perplexity": "scoring",
+    "cam": "scoring",
+    "combined_scores": "selection",
+    "selected_subset": "selection",
+    "training_mix": "training",
+    "checkpoint": "training",
+    "evaluation": "evaluation",
+    "report": "evaluation",
+}
+
+Decorator = Callable[[Callable[..., Any]], Any]
+
+
+def partitioned_asset(
+    config: Config,
+    asset: str,
+    *,
+    columns: tuple[tables.Column, ...],
+    description: str,
+    kinds: set[str],
+    deps: list[str] | None = None,
+    pool: str | None = None,
+) -> Decorator:
+    """Decorator of an asset with a partition a shard; one run of it may take many shards."""
+    return dg.asset(
+        key=asset_key(asset),
+        partitions_def=shard_partitions(config),
+        backfill_policy=dg.BackfillPolicy.multi_run(config.execution.shards_per_run),
+        deps=[asset_key(dep) for dep in deps or []],
+        dagster_type=dg.Nothing,
+        pool=pool,
+        **_common(asset, columns, description, kinds),
+    )
+
+
+def global_asset(
+    asset: str,
+    *,
+    columns: tuple[tables.Column, ...] = (),
+    description: str,
+    kinds: set[str],
+    deps: list[str],
+    pool: str | None = None,
+) -> Decorator:
+    """Decorator of an asset over the whole data set; it waits for all shards of what it reads."""
+    return dg.asset(
+        key=asset_key(asset),
+        deps=[dg.AssetDep(asset_key(dep), partition_mapping=_all_shards(dep)) for dep in deps],
+        pool=pool,
+        **_common(asset, columns, description, kinds),
+    )
+
+
+def _all_shards(dep: str) -> dg.PartitionMapping | None:
+    partitioned = dep.split("/", maxsplit=1)[0] in {"raw_long_sft", "perplexity", "cam"}
+    return dg.AllPartitionMapping() if partitioned else None
+
+
+def _common(asset: str, columns: tuple[tables.Column, ...], description: str, kinds: set[str]) -> dict[str, Any]:
+    family = asset.split("/", maxsplit=1)[0]
+    return {
+        "group_name": GROUPS[family],
+        "kinds": kinds,
+        "description": description,
+        "code_version": CODE_VERSIONS.get(asset, CODE_VERSIONS.get(family)),
+        "metadata": {"dagster/column_schema": table_schema(columns)} if columns else {},
+    }

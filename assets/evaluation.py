@@ -1,0 +1,129 @@
+"""Assets `evaluation/<benchmark>`: the checkpoint beside its base model."""
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+import dagster as dg
+import polars as pl
+
+from assets.definition import global_asset
+from assets.global_steps import Made, materialise, write_global
+from assets.metadata import figures_metadata
+from gateau_dagster import tables
+from gateau_dagster.config import ModelConfig
+from gateau_dagster.incremental.shard_work import rejected_frame, samples_of
+from gateau_dagster.incremental.state import CHECKPOINT_FOLDER, State
+from gateau_dagster.progress import Progress
+from gateau_dagster.storage import Stamp
+from gateau_dagster.storage.files import local_copy
+from resources.configuration import ConfigurationResource
+from resources.models import ModelsResource
+
+if TYPE_CHECKING:
+    from gateau_dagster.scoring.loading import LoadedModel
+
+# Documents that make up the needle's haystack: enough text for the longest prompts, whatever the data's size.
+_HAYSTACK_DOCUMENTS = 256
+
+
+def heldout_asset() -> dg.AssetsDefinition:
+    """Response perplexity by context length."""
+
+    @global_asset(
+        "evaluation/heldout",
+        columns=tables.HELDOUT,
+        deps=["raw_long_sft", "selected_subset", "checkpoint"],
+        kinds={"pytorch"},
+        pool="gpu",
+        description="Perplexity of responses that were not trained on, by context length: base against checkpoint.",
+    )
+    def heldout(
+        context: dg.AssetExecutionContext, configuration: ConfigurationResource, models: ModelsResource
+    ) -> dg.MaterializeResult:
+        return materialise(context, configuration, "evaluation/heldout", partial(_heldout, models))
+
+    return heldout
+
+
+def needle_asset() -> dg.AssetsDefinition:
+    """Needle in a haystack."""
+
+    @global_asset(
+        "evaluation/needle",
+        columns=tables.NEEDLE,
+        deps=["raw_long_sft", "checkpoint"],
+        kinds={"pytorch"},
+        pool="gpu",
+        description="A fact hidden at a depth of a haystack of a length, and asked for at its end: base against "
+        "checkpoint.",
+    )
+    def needle(
+        context: dg.AssetExecutionContext, configuration: ConfigurationResource, models: ModelsResource
+    ) -> dg.MaterializeResult:
+        return materialise(context, configuration, "evaluation/needle", partial(_needle, models))
+
+    return needle
+
+
+def compared_models(state: State, models: ModelsResource) -> "dict[str, LoadedModel]":
+    """The model that was trained from, and the one that came out."""
+    config = state.config
+    base = config.located_model(config.training.model)
+    folder = local_copy(state.store.files, CHECKPOINT_FOLDER, config.work_folder / "evaluation")
+    checkpoint = ModelConfig(path=str(folder), trust_remote_code=base.trust_remote_code)
+    made = state.stamp("checkpoint", None)
+    return {
+        "base": models.load(config, base, version=state.model_digests[config.training.model]),
+        "checkpoint": models.load(config, checkpoint, version=made.content if made else ""),
+    }
+
+
+def _heldout(models: ModelsResource, state: State, stamp: Stamp, progress: Progress) -> Made:
+    from gateau_dagster.evaluation.buckets import heldout_ids
+    from gateau_dagster.evaluation.heldout import heldout_perplexity
+    from gateau_dagster.report.plots.evaluation import heldout_bars
+
+    config, store = state.config, state.store
+    raw = store.read_all("raw_long_sft", state.shards, ["sample_id", "digest"])
+    ids = heldout_ids(raw, store.read("combined_scores"), store.read("selected_subset"), config.evaluation.heldout)
+    wanted = pl.DataFrame({"sample_id": ids})
+    frames = [store.read("raw_long_sft", shard).join(wanted, on="sample_id", how="semi") for shard in state.shards]
+    compared = compared_models(state, models)
+    result = heldout_perplexity(
+        compared["base"],
+        compared["checkpoint"],
+        list(samples_of(pl.concat(frames).sort("sample_id"))),
+        config=config.evaluation.heldout,
+        scoring=config.scoring,
+        max_length=config.scoring.max_length,
+        progress=progress,
+    )
+    rejected = rejected_frame(result.rejected)
+    complete, metadata = write_global(state, "evaluation/heldout", stamp, result.table, rejected)
+    return complete, metadata | figures_metadata({"held-out perplexity": heldout_bars(result.table)})
+
+
+def _needle(models: ModelsResource, state: State, stamp: Stamp, progress: Progress) -> Made:
+    from gateau_dagster.evaluation.needle import needle_grid
+    from gateau_dagster.report.plots.evaluation import needle_heatmaps
+
+    config = state.config
+    contexts = (state.store.read("raw_long_sft", shard, ["context"]) for shard in state.shards)
+    texts = pl.concat(contexts)["context"].head(_HAYSTACK_DOCUMENTS).to_list()
+    results = [
+        needle_grid(
+            loaded,
+            name,
+            texts,
+            config=config.evaluation.needle,
+            max_length=config.scoring.max_length,
+            template=config.scoring.template,
+            seed=config.training.seed,
+            progress=progress,
+        )
+        for name, loaded in compared_models(state, models).items()
+    ]
+    table = pl.concat([result.table for result in results])
+    skipped = rejected_frame([reject for result in results for reject in result.skipped])
+    complete, metadata = write_global(state, "evaluation/needle", stamp, table, skipped)
+    return complete, metadata | figures_metadata({"needle in a haystack": needle_heatmaps(table)})

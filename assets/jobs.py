@@ -1,0 +1,54 @@
+"""Jobs: scoring, everything, and `refresh`, which brings exactly what is out of date up to date."""
+
+import dagster as dg
+from dagster import OpExecutionContext
+from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
+
+from assets.failures import readable_failure
+from assets.records import asset_key
+from assets.refresh import refresh
+from resources.configuration import ConfigurationResource
+
+SCORING = "scoring"
+EVERYTHING = "everything"
+REFRESH = "refresh"
+
+
+def asset_jobs(assets: list[str]) -> list[UnresolvedAssetJobDefinition]:
+    """The asset jobs, for launching chosen shards by hand."""
+    scored = [
+        asset for asset in assets if asset.split("/")[0] in {"raw_long_sft", "perplexity", "cam", "combined_scores"}
+    ]
+    return [
+        dg.define_asset_job(
+            SCORING,
+            selection=dg.AssetSelection.assets(*map(asset_key, scored)),
+            description="Raw samples, perplexities, CAM and combined scores of the chosen shards.",
+        ),
+        dg.define_asset_job(
+            EVERYTHING,
+            selection=dg.AssetSelection.assets(*map(asset_key, assets)),
+            description="All assets, for the chosen shards.",
+        ),
+    ]
+
+
+class RefreshConfig(dg.Config):
+    """Options of `refresh`."""
+
+    until: str = ""
+    """Asset to stop at, such as selected_subset; empty for all."""
+
+
+@dg.op(description="Compares what is stored with what is wanted, and runs the difference as one run of `everything`.")
+def bring_up_to_date(context: OpExecutionContext, config: RefreshConfig, configuration: ConfigurationResource) -> None:
+    """Runs what is out of date; does nothing, in seconds, when nothing is."""
+    with readable_failure(context):
+        result = refresh(context.instance, configuration, until=config.until or None, parent_run=context.run_id)
+    context.log.info(result.summary)
+
+
+@dg.job(name=REFRESH, description="Brings exactly what is out of date up to date: one click, no partitions to choose.")
+def refresh_job() -> None:
+    """One op: the work itself is a run of `everything`, so that assets show their own state."""
+    bring_up_to_date()

@@ -1,0 +1,58 @@
+"""Runs whose process is gone: found by the process id that each run of ours carries, and ended."""
+
+import os
+import socket
+
+import dagster as dg
+import psutil
+from dagster import DagsterInstance, DagsterRun, DagsterRunStatus, RunsFilter
+
+PROCESS_TAG = "gateau/process"
+_ALIVE = [
+    DagsterRunStatus.STARTING,
+    DagsterRunStatus.STARTED,
+    DagsterRunStatus.CANCELING,
+    DagsterRunStatus.NOT_STARTED,
+]
+
+
+def process_tag() -> str:
+    """Host, process id and its start time: ids are used again, pairs of id and time are not."""
+    return f"{socket.gethostname()}|{os.getpid()}|{psutil.Process().create_time():.2f}"
+
+
+def tag_with_process(context: dg.AssetExecutionContext) -> None:
+    """Notes on the run which process works on it."""
+    if context.run.tags.get(PROCESS_TAG) != process_tag() and not context.instance.is_ephemeral:
+        context.instance.add_run_tags(context.run_id, {PROCESS_TAG: process_tag()})
+
+
+def is_gone(tag: str) -> bool:
+    """Whether the process ended. One on another host is taken to be alive: from here it cannot be seen."""
+    host, pid, started = tag.split("|")
+    if host != socket.gethostname():
+        return False
+    try:
+        process = psutil.Process(int(pid))
+        return abs(process.create_time() - float(started)) > 1.0 or process.status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
+
+
+def end_dead_runs(instance: DagsterInstance) -> list[DagsterRun]:
+    """Marks runs as failed whose process is gone, and frees their pool slots, which the next run would wait for.
+
+    Dagster learns of a run's end from the run itself; one that was killed with `kill -9` says nothing.
+    """
+    ended = []
+    for run in instance.get_runs(RunsFilter(statuses=_ALIVE)):
+        tag = run.tags.get(PROCESS_TAG)
+        if tag is None or not is_gone(tag):
+            continue
+        if instance.event_log_storage.supports_global_concurrency_limits:
+            instance.event_log_storage.free_concurrency_slots_for_run(run.run_id)
+        instance.report_run_failed(
+            run, "The process of this run is gone (killed, or the machine restarted). What it had computed is kept."
+        )
+        ended.append(run)
+    return ended

@@ -1,0 +1,176 @@
+"""From a plan to one Dagster run of exactly the stale assets and shards."""
+
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import dagster as dg
+from dagster import DagsterInstance
+from dagster._core.definitions.reconstruct import ReconstructableJob, ReconstructableRepository
+from dagster._core.storage.tags import ASSET_PARTITION_RANGE_END_TAG, ASSET_PARTITION_RANGE_START_TAG
+
+from assets.processes import PROCESS_TAG, end_dead_runs, process_tag
+from assets.records import asset_key, record_what_the_store_holds
+from gateau_dagster.config import Config
+from gateau_dagster.errors import GateauError
+from gateau_dagster.incremental.plan import Plan
+from gateau_dagster.incremental.state import State
+from resources.configuration import ConfigurationResource
+
+# A run can make work for another only where content decides (see node.By), and each asset does so at most once.
+_MOST_ROUNDS = 4
+
+
+@dataclass(frozen=True, kw_only=True)
+class Refreshed:
+    """What `refresh` did."""
+
+    run_ids: list[str]
+    recorded: int
+    ended_runs: int
+
+    @property
+    def summary(self) -> str:
+        """One sentence."""
+        runs = (
+            f"ran {len(self.run_ids)} run(s): {', '.join(self.run_ids)}"
+            if self.run_ids
+            else "everything was up to date"
+        )
+        extra = f"; recorded {self.recorded} outputs that Dagster did not know of" if self.recorded else ""
+        dead = f"; ended {self.ended_runs} run(s) whose process was gone" if self.ended_runs else ""
+        return runs + extra + dead
+
+
+def refresh(
+    instance: DagsterInstance,
+    configuration: ConfigurationResource,
+    *,
+    until: str | None = None,
+    parent_run: str | None = None,
+    plan: Plan | None = None,
+) -> Refreshed:
+    """Runs what is missing or changed, until nothing is.
+
+    Args:
+        until: the asset to stop at; None for all.
+        parent_run: run that asks for this one.
+        plan: the first plan, when the caller has just made it.
+
+    Raises:
+        GateauError: a run failed (the message is the first failure), or another refresh is at work.
+    """
+    config = configuration.config
+    run_ids: list[str] = []
+    with only_one(config):
+        ended = len(end_dead_runs(instance))
+        for _ in range(_MOST_ROUNDS):
+            state = State(config=config)
+            current = plan if plan is not None else wanted_work(state, until)
+            plan = None
+            if not current:
+                recorded = record_what_the_store_holds(instance, State(config=config))
+                return Refreshed(run_ids=run_ids, recorded=recorded, ended_runs=ended)
+            run_ids.append(_run(instance, configuration, current, parent_run))
+    raise GateauError(
+        f"After {_MOST_ROUNDS} runs there is still work. Something changes the input or the models all the time; "
+        "`gateau plan` says what."
+    )
+
+
+def wanted_work(state: State, until: str | None) -> Plan:
+    """The plan, or the part of it that `until` needs.
+
+    Raises:
+        GateauError: there is no such asset.
+    """
+    plan = state.plan()
+    if until is None:
+        return plan
+    try:
+        return plan.until(until, state.pipeline.nodes)
+    except ValueError as error:
+        raise GateauError(str(error)) from error
+
+
+@contextmanager
+def only_one(config: Config) -> Iterator[None]:
+    """Two refreshes at a time would do the same work twice; the system frees the lock of a killed process."""
+    config.work_folder.mkdir(parents=True, exist_ok=True)
+    with (config.work_folder / "refresh.lock").open("a+") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            file.seek(0)
+            raise GateauError(
+                f"Another run on this configuration is at work (process {file.read().strip() or 'unknown'}). "
+                "Wait for it to end, or end it."
+            ) from error
+        file.truncate(0)
+        file.write(str(os.getpid()))
+        file.flush()
+        yield
+
+
+def _run(instance: DagsterInstance, configuration: ConfigurationResource, plan: Plan, parent_run: str | None) -> str:
+    """One run of the stale assets over the range of stale shards; shards of the range that are current cost nothing."""
+    tags = {PROCESS_TAG: process_tag(), "gateau/plan": f"{len(plan.work)} assets"}
+    shards = sorted({shard for work in plan.work for shard in work.partitions})
+    if shards:
+        tags |= {ASSET_PARTITION_RANGE_START_TAG: shards[0], ASSET_PARTITION_RANGE_END_TAG: shards[-1]}
+    if parent_run is not None:
+        tags["gateau/refresh"] = parent_run
+    with (
+        configured_environment(configuration),
+        dg.execute_job(
+            _everything(),
+            instance=instance,
+            tags=tags,
+            asset_selection=[asset_key(work.asset) for work in plan.work],
+            run_config=_console("CRITICAL" if parent_run is None else "INFO"),
+        ) as result,
+    ):
+        if not result.success:
+            raise GateauError(failure_message(result))
+        return result.run_id
+
+
+def _console(level: str) -> dict[str, object]:
+    """What the run prints; started by `gateau run` it has a progress bar instead, and the UI has every line anyway."""
+    return {"loggers": {"console": {"config": {"log_level": level}}}}
+
+
+def _everything() -> ReconstructableJob:
+    """The job by name, so that the steps of a multi-process executor can load it."""
+    repository = ReconstructableRepository.for_module("gateau_dagster.definitions", "defs")
+    return repository.get_reconstructable_job("everything")
+
+
+@contextmanager
+def configured_environment(configuration: ConfigurationResource) -> Iterator[None]:
+    """The definitions are loaded by name and read their configuration file from the environment."""
+    names = {"GATEAU_CONFIG": configuration.config_file, "GATEAU_DEMO_FOLDER": configuration.demo_folder}
+    before = {name: os.environ.get(name) for name in names}
+    os.environ.update(names)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            os.environ.pop(name) if value is None else os.environ.update({name: value})
+
+
+def failure_message(result: dg.JobExecutionResult) -> str:
+    """The first step's failure, as its author put it."""
+    for event in result.all_events:
+        if event.is_step_failure:
+            data = event.step_failure_data
+            failure = data.user_failure_data
+            if failure is not None and failure.description:
+                return f"{event.step_key}: {failure.description}"
+            error = data.error
+            while error is not None and error.cause is not None:
+                error = error.cause
+            return f"{event.step_key}: {error.message.strip() if error else 'failed'}"
+    return "the run failed before its first step; its log in the Dagster UI says why"

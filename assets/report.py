@@ -1,0 +1,84 @@
+"""Asset `report`: one self-contained page."""
+
+from datetime import UTC, datetime
+
+import dagster as dg
+import polars as pl
+
+from assets.definition import global_asset
+from assets.global_steps import Made, materialise
+from gateau_dagster.incremental.state import REPORT_FILE, State
+from gateau_dagster.progress import Progress
+from gateau_dagster.storage import Stamp
+from gateau_dagster.storage.documents import read_training_log, write_document
+from resources.configuration import ConfigurationResource
+
+
+def report_asset(deps: list[str]) -> dg.AssetsDefinition:
+    """Plots, tables and provenance of everything upstream."""
+
+    @global_asset(
+        "report",
+        deps=deps,
+        kinds={"html", "matplotlib"},
+        description="One self-contained page: score distributions, presets side by side, best and worst samples, "
+        "rejects, training curve, evaluation, provenance.",
+    )
+    def report(context: dg.AssetExecutionContext, configuration: ConfigurationResource) -> dg.MaterializeResult:
+        return materialise(context, configuration, "report", _make)
+
+    return report
+
+
+def _make(state: State, stamp: Stamp, progress: Progress) -> Made:
+    from gateau_dagster.report.build import build_report
+    from gateau_dagster.report.inputs import ReportInputs
+
+    del progress
+    store, assets = state.store, set(state.pipeline.by_name)
+    scores = store.read("combined_scores")
+    page = build_report(
+        ReportInputs(
+            config=state.config,
+            raw=_raw(state),
+            combined_scores=scores,
+            selected_subset=store.read("selected_subset", columns=["sample_id"]),
+            rejected=_rejected(state),
+            training_log=read_training_log(store) if "checkpoint" in assets else None,
+            heldout=store.read("evaluation/heldout") if "evaluation/heldout" in assets else None,
+            needle=store.read("evaluation/needle") if "evaluation/needle" in assets else None,
+            fingerprints=_fingerprints(state),
+            generated_at=datetime.now(UTC),
+        )
+    )
+    complete = Stamp(fingerprint=stamp.fingerprint, inputs=stamp.inputs)
+    write_document(store, REPORT_FILE, page, complete)
+    address = store.files.address(REPORT_FILE)
+    link = dg.MetadataValue.path(address) if store.files.is_local else dg.MetadataValue.url(address)
+    return complete, {"report": link, "size_bytes": len(page.encode())}
+
+
+def _raw(state: State) -> pl.DataFrame | pl.LazyFrame:
+    """On a local store the texts stay in their files until the few that are shown are read."""
+    if state.store.files.is_local:
+        return pl.scan_parquet([state.store.address("raw_long_sft", shard) for shard in state.shards])
+    return state.store.read_all("raw_long_sft", state.shards)
+
+
+def _rejected(state: State) -> dict[str, pl.DataFrame]:
+    found = {
+        node.asset: state.store.read_rejected(node.asset, state.shards if node.partitioned else [None])
+        for node in state.pipeline.nodes
+        if node.asset not in {"checkpoint", "report", "combined_scores"}
+    }
+    return {asset: table for asset, table in found.items() if not table.is_empty()}
+
+
+def _fingerprints(state: State) -> dict[str, str]:
+    """The data version of every output that the page is made from."""
+    recorded = state.recorded().items()
+    return {
+        asset if partition is None else f"{asset}[{partition}]": stamp.fingerprint
+        for (asset, partition), stamp in recorded
+        if stamp is not None and asset != "report"
+    }

@@ -1,0 +1,26 @@
+"""What surrounds the work of every asset: the process on record, readable failures, retries, progress."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import dagster as dg
+
+from assets.failures import readable_failure
+from assets.processes import tag_with_process
+from assets.progress import shown_progress
+from gateau_dagster.progress import Progress
+from resources.configuration import ConfigurationResource
+
+
+@contextmanager
+def asset_step(context: dg.AssetExecutionContext, configuration: ConfigurationResource) -> Iterator[Progress]:
+    """Yields the progress to hand to the method.
+
+    Raises:
+        dagster.RetryRequested, dagster.Failure: see `readable_failure`.
+    """
+    tag_with_process(context)
+    with readable_failure(context):
+        config = configuration.config
+    with readable_failure(context, config.execution.retries), shown_progress(context, config) as progress:
+        yield progress

@@ -1,0 +1,5 @@
+"""The `gateau` command."""
+
+from gateau_dagster.cli.main import main
+
+__all__ = ["main"]

@@ -1,0 +1,111 @@
+"""The terminal: one console for all commands, and the bars of a run."""
+
+import os
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    SpinnerColumn,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+
+from gateau_dagster.progress_board import Entry, ProgressBoard
+
+_SECONDS_BETWEEN_LOOKS = 0.3
+_SECONDS_BETWEEN_LINES = 15.0
+
+
+def console() -> Console:
+    """A console of its own descriptor: Dagster captures descriptors 1 and 2 while a step runs."""
+    return Console(file=os.fdopen(os.dup(1), "w"), highlight=False, soft_wrap=True)
+
+
+class RunDisplay:
+    """Shows the steps of the runs below a folder of progress boards, until it is closed.
+
+    In a terminal as bars, elsewhere (a log file, CI) as a line every 15 seconds and one for each finished step.
+    """
+
+    def __init__(self, out: Console, folder: Path) -> None:
+        self._out, self._folder = out, folder
+        self._bars = Progress(
+            SpinnerColumn(),
+            TextColumn("{task.description:<22}"),
+            BarColumn(bar_width=30),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[unit]}"),
+            TimeElapsedColumn(),
+            TextColumn("left"),
+            TimeRemainingColumn(),
+            TextColumn("[dim]{task.fields[note]}"),
+            console=out,
+            disable=not out.is_terminal,
+        )
+        self._tasks: dict[str, TaskID] = {}
+        self._last: dict[str, Entry] = {}
+        self._said = time.monotonic()
+
+    @contextmanager
+    def shown(self) -> Iterator[None]:
+        """Follows the run in a thread while the block runs it."""
+        stop = threading.Event()
+
+        def follow() -> None:
+            while not stop.wait(_SECONDS_BETWEEN_LOOKS):
+                self.look()
+
+        thread = threading.Thread(target=follow, daemon=True, name="run-display")
+        with self._bars:
+            thread.start()
+            try:
+                yield
+            finally:
+                stop.set()
+                thread.join()
+                self.look()
+
+    def look(self) -> None:
+        """Reads the boards once and redraws."""
+        running = {entry.step: entry for board in self._boards() for entry in board.entries()}
+        for step in [step for step in self._last if step not in running]:
+            self._finish(self._last.pop(step))
+        for entry in running.values():
+            self._last[entry.step] = entry
+            self._show(entry)
+        if not self._out.is_terminal and running and time.monotonic() - self._said >= _SECONDS_BETWEEN_LINES:
+            self._said = time.monotonic()
+            for entry in running.values():
+                self._out.print(f"  {_line(entry)}")
+
+    def _boards(self) -> list[ProgressBoard]:
+        return [ProgressBoard(folder) for folder in sorted(self._folder.glob("*")) if folder.is_dir()]
+
+    def _show(self, entry: Entry) -> None:
+        if not self._out.is_terminal:
+            return
+        if entry.step not in self._tasks:
+            self._tasks[entry.step] = self._bars.add_task(entry.step, total=None, unit="", note="")
+        total = entry.total if entry.total else None
+        self._bars.update(self._tasks[entry.step], completed=entry.done, total=total, unit=entry.unit, note=entry.note)
+
+    def _finish(self, entry: Entry) -> None:
+        if entry.step in self._tasks:
+            self._bars.remove_task(self._tasks.pop(entry.step))
+        self._out.print(f"  [green]✓[/green] {entry.step:<22} {time.time() - entry.started:6.1f} s")
+
+
+def _line(entry: Entry) -> str:
+    """`perplexity/long: 12/200 samples, 4 s, shard 2`."""
+    total = f"/{entry.total:,.0f}" if entry.total else ""
+    note = f", {entry.note}" if entry.note else ""
+    return f"{entry.step}: {entry.done:,.0f}{total} {entry.unit}, {time.time() - entry.started:.0f} s{note}"

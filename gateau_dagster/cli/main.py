@@ -1,0 +1,103 @@
+"""`gateau run | plan | validate | dev`: options, and failures as one readable message."""
+
+import os
+import sys
+from pathlib import Path
+
+import click
+
+from gateau_dagster import __version__
+from gateau_dagster.config import Config
+from gateau_dagster.errors import GateauError
+
+_CONFIG_HELP = "YAML configuration; default: the file that GATEAU_CONFIG names, else the embedded demo."
+_EPILOG = "Documentation: README.md. Exit status: 0 done, 1 failed (the reason is printed), 2 wrong usage."
+
+
+@click.group(epilog=_EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="gateau")
+def cli() -> None:
+    """Choose the long instruction samples that need their long context (GATEAU), as a Dagster pipeline.
+
+    \b
+    gateau validate   what of the input can be used, and why the rest cannot
+    gateau plan       what would run, why, and about how long it takes
+    gateau run        run exactly what is missing or changed
+    gateau dev        the Dagster UI on this configuration
+    """
+
+
+_config_option = click.option("--config", "config_file", type=click.Path(), envvar="GATEAU_CONFIG", help=_CONFIG_HELP)
+
+
+@cli.command()
+@_config_option
+@click.option("--until", metavar="ASSET", help="Stop at this asset, for example selected_subset or perplexity/short.")
+def run(config_file: str | None, until: str | None) -> None:
+    """Run, through Dagster, exactly what is missing or changed.
+
+    Nothing changed: does nothing, in seconds. Interrupted or killed: run it again, it goes on where it was.
+    """
+    from gateau_dagster.cli.run import run_pipeline
+
+    run_pipeline(_load(config_file), _absolute(config_file), until)
+
+
+@cli.command()
+@_config_option
+@click.option("--until", metavar="ASSET", help="Only what this asset needs.")
+def plan(config_file: str | None, until: str | None) -> None:
+    """Print what `gateau run` would run, why, and an estimate of tokens, FLOPs and time."""
+    from gateau_dagster.cli.plan import print_plan
+
+    print_plan(_load(config_file), until)
+
+
+@cli.command()
+@_config_option
+def validate(config_file: str | None) -> None:
+    """Check the configuration and the input, and print what would be rejected."""
+    from gateau_dagster.cli.validate import print_validation
+
+    print_validation(_load(config_file))
+
+
+@cli.command(context_settings={"ignore_unknown_options": True})
+@_config_option
+@click.argument("dagster_options", nargs=-1, type=click.UNPROCESSED)
+def dev(config_file: str | None, dagster_options: tuple[str, ...]) -> None:
+    """Start the Dagster UI and its daemon on this configuration; further options go to `dagster dev`."""
+    from gateau_dagster.cli.dev import start_ui
+
+    start_ui(_load(config_file), _absolute(config_file), list(dagster_options))
+
+
+def _load(config_file: str | None) -> Config:
+    from gateau_dagster.config.load import load_config
+
+    return load_config(config_file)
+
+
+def _absolute(config_file: str | None) -> str:
+    return str(Path(config_file).expanduser().absolute()) if config_file else ""
+
+
+def main() -> None:
+    """Entry point; a GateauError becomes its message and exit status 1, an interrupt 130."""
+    os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
+    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    try:
+        cli(standalone_mode=False)
+    except GateauError as error:
+        _fail(f"Error: {error}", 1)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(error.exit_code)
+    except (click.Abort, KeyboardInterrupt):
+        _fail("Interrupted. What was computed is kept; run again to go on.", 130)
+
+
+def _fail(message: str, status: int) -> None:
+    click.secho(message, fg="red", err=True)
+    sys.exit(status)

@@ -1,0 +1,55 @@
+"""`gateau run`: plan, run with a progress bar, say what came out."""
+
+import importlib
+import os
+import shutil
+import time
+
+from rich.console import Console
+
+from gateau_dagster.cli.display import RunDisplay, console
+from gateau_dagster.cli.plan import plan_table
+from gateau_dagster.config import Config
+from gateau_dagster.incremental.plan import Plan
+from gateau_dagster.incremental.state import REPORT_FILE, State
+
+
+def run_pipeline(config: Config, config_file: str, until: str | None) -> None:
+    """Runs what is out of date.
+
+    Raises:
+        GateauError: a step failed; the message is its reason.
+    """
+    out, started = console(), time.monotonic()
+    # The composition root reads its configuration when it is imported.
+    os.environ |= {"GATEAU_CONFIG": config_file, "GATEAU_DEMO_FOLDER": str(config.folder)}
+    composition = importlib.import_module("gateau_dagster.definitions")
+    with out.status("Comparing what is stored with what is wanted"):
+        state = State(config=config)
+        plan = composition.wanted_work(state, until)
+    if plan:
+        _announce(out, config, state, plan)
+    progress_folder = config.work_folder / "progress"
+    shutil.rmtree(progress_folder, ignore_errors=True)
+    with RunDisplay(out, progress_folder).shown():
+        result = composition.run_refresh(config, config_file, until=until, plan=plan)
+    _conclude(out, state, bool(plan), result, time.monotonic() - started)
+
+
+def _announce(out: Console, config: Config, state: State, plan: Plan) -> None:
+    name = "the embedded demo" if config.demo is not None else f"the configuration in {config.folder}"
+    out.print(f"[bold]GATEAU[/bold] on {name}; the store is {state.store.root}")
+    out.print(plan_table(state, plan))
+
+
+def _conclude(out: Console, state: State, worked: bool, result: object, seconds: float) -> None:
+    if result.ended_runs:  # type: ignore[attr-defined]
+        out.print(f"Ended {result.ended_runs} earlier run(s) whose process was gone.")  # type: ignore[attr-defined]
+    if not worked:
+        out.print(f"[green]Everything is up to date[/green] ({seconds:.1f} s).")
+    else:
+        out.print(f"[green]Done[/green] in {seconds:.0f} s.")
+    if state.store.files.exists(REPORT_FILE):
+        out.print(f"Report: [bold]{state.store.files.address(REPORT_FILE)}[/bold]")
+    if worked:
+        out.print("Dagster UI on these assets: gateau dev")

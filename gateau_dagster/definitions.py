@@ -1,0 +1,91 @@
+"""The Dagster code location: composes assets, checks, jobs, automation and resources. The only file here that may."""
+
+import os
+from pathlib import Path
+
+import dagster as dg
+
+from assets.automation import nightly, out_of_date_sensor
+from assets.checks import asset_checks
+from assets.evaluation import heldout_asset, needle_asset
+from assets.instance import open_instance, prepare_home
+from assets.jobs import asset_jobs, refresh_job
+from assets.raw_long_sft import raw_long_sft_asset
+from assets.refresh import Refreshed, refresh, wanted_work
+from assets.report import report_asset
+from assets.scoring import cam_asset, perplexity_asset
+from assets.selection import combined_scores_asset, selected_subset_asset
+from assets.short_chat_mix import short_chat_mix_asset
+from assets.training import checkpoint_asset, training_mix_asset
+from gateau_dagster.config import Config
+from gateau_dagster.config.load import ENVIRONMENT_VARIABLE, load_config
+from gateau_dagster.incremental.plan import Plan
+from resources.configuration import ConfigurationResource
+from resources.models import ModelsResource
+from resources.training import TrainingResource
+
+__all__ = ["build_definitions", "defs", "prepare_home", "run_refresh", "wanted_work"]
+
+DEMO_FOLDER_VARIABLE = "GATEAU_DEMO_FOLDER"
+
+
+def asset_definitions(config: Config) -> dict[str, dg.AssetsDefinition]:
+    """The assets that a configuration asks for, by name, in topological order."""
+    found = {"raw_long_sft": raw_long_sft_asset(config)}
+    if config.short_chat is not None:
+        found["short_chat_mix"] = short_chat_mix_asset()
+    found |= {f"perplexity/{model}": perplexity_asset(config, model) for model in config.models}
+    found |= {
+        "cam": cam_asset(config),
+        "combined_scores": combined_scores_asset(),
+        "selected_subset": selected_subset_asset(),
+    }
+    if config.training.enabled:
+        found |= {"training_mix": training_mix_asset(config), "checkpoint": checkpoint_asset()}
+        benchmarks = {"heldout": heldout_asset, "needle": needle_asset}
+        wanted = config.evaluation.benchmarks if config.evaluation.enabled else []
+        found |= {f"evaluation/{name}": make() for name, make in benchmarks.items() if name in wanted}
+    return found | {"report": report_asset(list(found))}
+
+
+def build_definitions(config_file: str = "", demo_folder: str = ".") -> dg.Definitions:
+    """Everything Dagster needs to know, for a configuration file or, without one, for the embedded demo.
+
+    Raises:
+        GateauError: the configuration is missing or wrong.
+    """
+    config = load_config(config_file or None, folder=Path(demo_folder))
+    found = asset_definitions(config)
+    execution = config.execution
+    executor = (
+        dg.in_process_executor
+        if execution.executor == "in_process"
+        else dg.multiprocess_executor.configured({"max_concurrent": execution.max_concurrent})
+    )
+    return dg.Definitions(
+        assets=list(found.values()),
+        asset_checks=asset_checks(list(found)),
+        jobs=[*asset_jobs(list(found)), refresh_job],
+        schedules=[nightly(config)],
+        sensors=[out_of_date_sensor],
+        executor=executor,
+        resources={
+            "configuration": ConfigurationResource(config_file=config_file, demo_folder=demo_folder),
+            "models": ModelsResource(),
+            "training": TrainingResource(),
+        },
+    )
+
+
+def run_refresh(config: Config, config_file: str, *, until: str | None, plan: Plan) -> Refreshed:
+    """Runs what is out of date on the configuration's own Dagster instance; what `gateau run` calls.
+
+    Raises:
+        GateauError: a step failed, or another run is at work.
+    """
+    configuration = ConfigurationResource(config_file=config_file, demo_folder=str(config.folder))
+    with open_instance(config) as instance:
+        return refresh(instance, configuration, until=until, plan=plan)
+
+
+defs = build_definitions(os.environ.get(ENVIRONMENT_VARIABLE, ""), os.environ.get(DEMO_FOLDER_VARIABLE, "."))

@@ -1,0 +1,40 @@
+"""The configuration file as a Dagster resource: what is stored, what is wanted, what is out of date."""
+
+from functools import cached_property
+from pathlib import Path
+
+import dagster as dg
+from pydantic import Field, PrivateAttr
+
+from gateau_dagster.config import Config
+from gateau_dagster.config.load import load_config
+from gateau_dagster.incremental.state import State
+from gateau_dagster.storage import Store
+
+
+class ConfigurationResource(dg.ConfigurableResource):
+    """Reads the configuration anew for every run, so that an edit counts without restarting Dagster."""
+
+    config_file: str = Field(default="", description="Path of the YAML file; empty for the embedded demo.")
+    demo_folder: str = Field(default=".", description="Folder of the embedded demo's store, when there is no file.")
+    _config: Config | None = PrivateAttr(default=None)
+
+    @property
+    def config(self) -> Config:
+        """The validated configuration.
+
+        Raises:
+            GateauError: the file is missing or wrong.
+        """
+        if self._config is None:
+            self._config = load_config(self.config_file or None, folder=Path(self.demo_folder))
+        return self._config
+
+    def state(self) -> State:
+        """The store and the input as they are now."""
+        return State(config=self.config)
+
+    @cached_property
+    def store(self) -> Store:
+        """The store at `storage.root`."""
+        return Store(self.config.located_root)

@@ -1,0 +1,52 @@
+"""Language models as a Dagster resource: one load serves many shards, and theta_B serves two assets."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import dagster as dg
+from pydantic import Field
+
+from gateau_dagster.config import Config, ModelConfig
+
+if TYPE_CHECKING:
+    from gateau_dagster.scoring.loading import LoadedModel
+
+# The model that this process loaded last. One at a time: a second one would rarely fit beside it.
+_last: tuple[str, LoadedModel] | None = None
+
+
+class ModelsResource(dg.ConfigurableResource):
+    """Loads the configured models on the configured device."""
+
+    device: str = Field(default="", description="Overrides scoring.device, for example cuda:1; empty leaves it.")
+
+    def load(self, config: Config, model: ModelConfig, *, version: str) -> LoadedModel:
+        """A model, kept in this process until another one is asked for.
+
+        Args:
+            model: its section, with a real path; it need not stand in the configuration (the checkpoint).
+            version: digest of the weights, so that new ones at the same path are loaded.
+
+        Raises:
+            GateauError: it cannot be loaded; the message says why.
+        """
+        global _last  # noqa: PLW0603
+        from gateau_dagster.scoring.loading import load_model
+
+        dtype, device = config.scoring.dtype, self.device or config.scoring.device
+        key = f"{config.folder}|{model.model_dump_json()}|{dtype}|{device}|{version}"
+        if _last is None or _last[0] != key:
+            self.release()
+            _last = (key, load_model(model, dtype=dtype, device=device, folder=config.folder))
+        return _last[1]
+
+    def release(self) -> None:
+        """Frees the model and the device's memory, for a process that is about to need it."""
+        global _last  # noqa: PLW0603
+        if _last is not None:
+            _last = None
+            import torch
+
+            if torch.cuda.is_available():
+                torch.cuda.empty_cache()
