@@ -17,7 +17,10 @@ class Column:
 
 def _column(name: str, dtype: pl.DataType | type[pl.DataType], description: str, nullable: bool = False) -> Column:
     return Column(
-        name=name, dtype=dtype if isinstance(dtype, pl.DataType) else dtype(), description=description, nullable=nullable
+        name=name,
+        dtype=dtype if isinstance(dtype, pl.DataType) else dtype(),
+        description=description,
+        nullable=nullable,
     )
 
 

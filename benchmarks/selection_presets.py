@@ -1,0 +1,152 @@
+"""How well each preset finds the samples that need far context: several pairs and data sets of the synthetic language.
+
+    .venv/bin/python benchmarks/selection_presets.py --seeds 5 6 7 --out /tmp/presets
+
+Prints a table and writes presets.json. Seeds 0 to 4 were looked at when `robust` was chosen; report others.
+"""
+
+import argparse
+import json
+import sys
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+from transformers import AutoModelForCausalLM
+
+from gateau_dagster import tables
+from gateau_dagster.config import ModelConfig, ScoringConfig
+from gateau_dagster.config.selection import PRESETS
+from gateau_dagster.data.sample import Reject, Sample
+from gateau_dagster.scoring.cam import cam_rows
+from gateau_dagster.scoring.loading import effective_max_length, load_model
+from gateau_dagster.scoring.perplexity import perplexity_rows
+from gateau_dagster.selection.agreement import auroc
+from gateau_dagster.selection.combine import combine
+from gateau_dagster.selection.degeneration import check_all
+from gateau_dagster.synthetic.pair import build_pair, pair_is_current
+from gateau_dagster.synthetic.recall import recall_at
+from gateau_dagster.synthetic.samples import FAR_KINDS, demo_samples
+
+DISTANCES = (64, 128, 512, 1000, 1500)
+SECONDS_PER_SEED = 120  # pair, recall and 200 samples, on two free cores
+SCORING = ScoringConfig(max_length=2048, dtype="float32", device="cpu")
+
+
+def say(text: str) -> None:
+    """Progress goes to standard error, the table to standard output."""
+    print(text, file=sys.stderr, flush=True)  # noqa: T201
+
+
+def show_steps(done: float, total: float | None, unit: str, note: str = "") -> None:
+    """Every fiftieth step of the training."""
+    if done % 50 == 0:
+        say(f"  {done:.0f} of {total} {unit}: {note}")
+
+
+def ready_pair(folder: Path, seed: int) -> Path:
+    """The pair of this seed, built unless it is there."""
+    if not pair_is_current(folder, seed=seed):
+        build_pair(folder, seed=seed, progress=show_steps)
+    return folder
+
+
+def recalls(pair: Path) -> dict[str, dict[int, float]]:
+    """Recall by distance of both models."""
+    found = {}
+    for name in ("short", "long"):
+        model = AutoModelForCausalLM.from_pretrained(pair / name)
+        found[name] = {distance: recall_at(model, distance, repeats=100) for distance in DISTANCES}
+    return found
+
+
+def scores(
+    pair: Path, records: list[dict[str, str]], *, context: str, alpha: float, segment_length: int
+) -> pl.DataFrame:
+    """`combined_scores` of the records, with theta_A's `context` full or window."""
+    names = {"id": "sample_id"}
+    samples = [Sample(**{names.get(key, key): value for key, value in record.items()}) for record in records]
+    scoring = SCORING.model_copy(update={"segment_length": segment_length})
+    frames: dict[str, pl.DataFrame] = {}
+    for name, sight in (("short", context), ("long", "full")):
+        config = ModelConfig.model_validate({"path": str(pair / name), "context": sight})
+        loaded = load_model(config, dtype=scoring.dtype, device=scoring.device, folder=Path())
+        length = effective_max_length(loaded, config, scoring)
+        frames[name] = table(perplexity_rows(loaded, samples, max_length=length, scoring=scoring), tables.PERPLEXITY)
+        if name == "long":
+            frames["cam"] = table(cam_rows(loaded, samples, max_length=length, scoring=scoring), tables.CAM)
+    return combine(frames["short"], frames["long"], frames["cam"], preset="robust", alpha=alpha)
+
+
+def table(rows: Any, columns: tuple[tables.Column, ...]) -> pl.DataFrame:
+    """A promised table of the rows; the synthetic samples give no rejects."""
+    made = list(rows)
+    assert not any(isinstance(row, Reject) for row in made)
+    return pl.DataFrame([asdict(row) for row in made], schema=tables.schema(columns))
+
+
+def figures(combined: pl.DataFrame, records: list[dict[str, str]], alpha: float) -> dict[str, Any]:
+    """AUROC of each preset's score, HMP and CAS for "needs far context", and the verdict on its normalisation."""
+    kinds = pl.DataFrame({"sample_id": [r["id"] for r in records], "kind": [r["source"] for r in records]})
+    joined = combined.join(kinds, on="sample_id")
+    labels = joined["kind"].is_in(FAR_KINDS).to_list()
+    verdicts = {found.preset: found.sentence for found in check_all(combined, alpha=alpha)}
+    return {
+        preset: {
+            **{part: auroc(joined[f"{part}_{preset}"].to_list(), labels) for part in ("score", "hmp", "cas")},
+            "verdict": verdicts[preset],
+        }
+        for preset in PRESETS
+    }
+
+
+def measure(seed: int, arguments: argparse.Namespace) -> dict[str, Any]:
+    """Everything for one seed, of the pair and of the data."""
+    say(f"seed {seed}: pair")
+    started = time.process_time()
+    pair = ready_pair(arguments.out / "pairs" / f"seed{seed}", seed)
+    built = time.process_time() - started
+    say(f"seed {seed}: recall and scores")
+    records = demo_samples(arguments.samples, 1000 + seed)
+    combined = scores(
+        pair, records, context=arguments.context, alpha=arguments.alpha, segment_length=arguments.segment_length
+    )
+    combined.write_parquet(arguments.out / f"scores-seed{seed}.parquet")
+    return {
+        "seed": seed,
+        "build_cpu_seconds": built,
+        "recall": recalls(pair),
+        "presets": figures(combined, records, arguments.alpha),
+    }
+
+
+def main() -> None:
+    """Parse, announce the time, measure, print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seeds", type=int, nargs="+", default=[5, 6, 7])
+    parser.add_argument("--samples", type=int, default=200)
+    parser.add_argument("--alpha", type=float, default=0.8)
+    parser.add_argument("--segment-length", type=int, default=128)
+    parser.add_argument("--context", choices=["window", "full"], default="window", help="what theta_A may see")
+    parser.add_argument("--out", type=Path, required=True)
+    arguments = parser.parse_args()
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    minutes = len(arguments.seeds) * SECONDS_PER_SEED / 60
+    say(f"{len(arguments.seeds)} seeds, about {minutes:.0f} minutes on two free cores")
+    results = [measure(seed, arguments) for seed in arguments.seeds]
+    settings = {key: value for key, value in vars(arguments).items() if key != "out"}
+    (arguments.out / "presets.json").write_text(json.dumps({"settings": settings, "seeds": results}, indent=1))
+    print("seed  preset    AUROC: score    hmp    cas")  # noqa: T201
+    for result in results:
+        for preset, found in result["presets"].items():
+            values = "  ".join(f"{found[part]:.3f}" for part in ("score", "hmp", "cas"))
+            print(f"{result['seed']:>4}  {preset:<9}        {values}   {found['verdict']}")  # noqa: T201
+        for model, recall in result["recall"].items():
+            shown = "  ".join(f"{distance}: {share:.2f}" for distance, share in recall.items())
+            print(f"{result['seed']:>4}  recall of {model:<5}  {shown}")  # noqa: T201
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,58 @@
+"""How well scores find labelled samples, and how far two scores agree."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+from scipy.stats import rankdata
+
+from gateau_dagster.selection.normalise import Vector, finite
+
+Labels = Sequence[bool] | npt.NDArray[np.bool_]
+
+
+def auroc(scores: Sequence[float] | Vector, labels: Labels) -> float:
+    """Chance that a labelled sample scores above another, ties counting half (Mann-Whitney U / n₊n₋), in [0, 1].
+
+    Raises ValueError when the lengths differ, when a score is not finite, or when all labels are alike.
+    """
+    vector, positive = _checked(scores, labels)
+    count = int(positive.sum())
+    if count in (0, positive.size):
+        raise ValueError("AUROC needs samples with and without the label")
+    ranks = np.asarray(rankdata(vector), dtype=np.float64)
+    above = ranks[positive].sum() - count * (count + 1) / 2
+    return float(above / (count * (positive.size - count)))
+
+
+def precision_at(scores: Sequence[float] | Vector, labels: Labels, count: int) -> float:
+    """Share of labelled samples among the `count` best scores; ties at the border count by their expected share.
+
+    Raises ValueError when the lengths differ or `count` is not between 1 and the number of samples.
+    """
+    vector, positive = _checked(scores, labels)
+    if not 1 <= count <= vector.size:
+        raise ValueError(f"precision at {count} of {vector.size} samples")
+    border = np.sort(vector)[::-1][count - 1]
+    above, tied = vector > border, vector == border
+    share = positive[tied].mean() * (count - above.sum())
+    return float((positive[above].sum() + share) / count)
+
+
+def spearman(first: Sequence[float] | Vector, second: Sequence[float] | Vector) -> float | None:
+    """Correlation of the ranks, in [-1, 1]; None where one side is constant, since it has no order."""
+    if len(first) != len(second):
+        raise ValueError(f"{len(first)} scores against {len(second)}")
+    ranks = [np.asarray(rankdata(finite(values)), dtype=np.float64) for values in (first, second)]
+    centred = [rank - rank.mean() for rank in ranks]
+    norms = [float(np.linalg.norm(rank)) for rank in centred]
+    if min(norms) == 0:
+        return None
+    return float(np.clip(centred[0] @ centred[1] / (norms[0] * norms[1]), -1, 1))
+
+
+def _checked(scores: Sequence[float] | Vector, labels: Labels) -> tuple[Vector, npt.NDArray[np.bool_]]:
+    vector, positive = finite(scores), np.asarray(labels, dtype=np.bool_)
+    if vector.shape != positive.shape:
+        raise ValueError(f"{vector.size} scores, but {positive.size} labels")
+    return vector, positive

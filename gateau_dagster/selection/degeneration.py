@@ -1,0 +1,107 @@
+"""Whether a preset still tells samples apart, or its normalisation has degenerated (design, section 5)."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+
+from gateau_dagster.config.selection import PRESETS, Preset
+from gateau_dagster.selection.agreement import spearman
+from gateau_dagster.selection.normalise import Vector, softmax
+
+RESOLUTION = 1e-6  # of the range: closer values count as one
+LEAST_DISTINCT = 0.5  # of the samples
+ONE_HOT = 0.5  # share of a softmax on one sample
+DECIDES, IGNORED = 0.95, 0.8  # |Spearman| of the final score with a term
+
+
+@dataclass(frozen=True, kw_only=True)
+class Degeneration:
+    """How a preset's score is made up over the `samples` with both terms."""
+
+    preset: Preset
+    samples: int
+    distinct_hmp: int  # values apart by more than RESOLUTION of the range
+    distinct_score: int
+    largest_softmax_share: float | None  # of softmax_D(PPL), the larger of the two models; `paper` only
+    spearman_hmp: float | None  # of the score with HMP; None where one is constant
+    spearman_cas: float | None
+    problems: tuple[str, ...]
+
+    @property
+    def degenerate(self) -> bool:
+        """Whether the preset should not be trusted on this data set."""
+        return bool(self.problems)
+
+    @property
+    def sentence(self) -> str:
+        """The verdict for a reader."""
+        if not self.degenerate:
+            return f"{self.preset}: {self.distinct_score} distinct scores in {self.samples} samples; both terms count."
+        return f"{self.preset}: " + "; ".join(self.problems) + "."
+
+
+def distinct(values: Vector) -> int:
+    """How many values are apart by more than RESOLUTION of their range."""
+    if not values.size:
+        return 0
+    ordered = np.sort(values)
+    return 1 + int((np.diff(ordered) > RESOLUTION * (ordered[-1] - ordered[0])).sum())
+
+
+def check(scores: pl.DataFrame, *, preset: Preset, alpha: float) -> Degeneration:
+    """Examine one preset of tables.COMBINED_SCORES (with the columns that `combine` adds). Null CAS is left out."""
+    known = scores.filter(pl.col(f"cas_{preset}").is_not_null())
+    hmp, cas, score = (known[f"{name}_{preset}"].to_numpy() for name in ("hmp", "cas", "score"))
+    share = None
+    if preset == "paper" and scores.height:
+        masses = [softmax(scores[f"perplexity_{model}"].to_numpy()).max() for model in ("short", "long")]
+        share = float(max(masses))
+    correlations = (spearman(score, hmp), spearman(score, cas)) if known.height else (None, None)
+    result = Degeneration(
+        preset=preset,
+        samples=known.height,
+        distinct_hmp=distinct(hmp),
+        distinct_score=distinct(score),
+        largest_softmax_share=share,
+        spearman_hmp=correlations[0],
+        spearman_cas=correlations[1],
+        problems=(),
+    )
+    return Degeneration(**{**vars(result), "problems": tuple(_problems(result, alpha))})
+
+
+def check_all(scores: pl.DataFrame, *, alpha: float) -> list[Degeneration]:
+    """`check` for every preset."""
+    return [check(scores, preset=preset, alpha=alpha) for preset in PRESETS]
+
+
+def _problems(found: Degeneration, alpha: float) -> list[str]:
+    if found.samples < 2:
+        return ["fewer than two samples have both terms"]
+    problems = []
+    share = found.largest_softmax_share
+    if share is not None and share > ONE_HOT and found.samples > 2:
+        problems.append(
+            f"softmax over raw perplexities is one-hot, with {share:.0%} on one sample: "
+            f"{found.distinct_hmp} distinct HMP in {found.samples} samples"
+        )
+    elif alpha > 0 and found.distinct_hmp < LEAST_DISTINCT * found.samples:
+        problems.append(f"{found.distinct_hmp} distinct HMP in {found.samples} samples")
+    if found.distinct_score < LEAST_DISTINCT * found.samples:
+        problems.append(f"{found.distinct_score} distinct scores in {found.samples} samples")
+    problems += _one_sided(found, alpha)
+    return problems
+
+
+def _one_sided(found: Degeneration, alpha: float) -> list[str]:
+    """Names the term that decides the rank although the other one has at least half of the weight."""
+    terms = {"HMP": (alpha, found.spearman_hmp), "CAS": (1 - alpha, found.spearman_cas)}
+    for name, other in (("HMP", "CAS"), ("CAS", "HMP")):
+        (weight, own), (_, theirs) = terms[name], terms[other]
+        if weight >= 0.5 and abs(own or 0.0) < IGNORED and abs(theirs or 0.0) >= DECIDES:
+            return [
+                f"{other} decides the rank (Spearman {theirs or 0.0:.2f} with the score) although {name} "
+                f"({own or 0.0:.2f}) has the weight {weight:g}"
+            ]
+    return []

@@ -1,0 +1,43 @@
+"""Normalisations over a data set: all take and return float64 vectors [|D|]."""
+
+from collections.abc import Sequence
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+from scipy.stats import rankdata
+
+Vector: TypeAlias = npt.NDArray[np.float64]
+
+
+def softmax(values: Sequence[float] | Vector) -> Vector:
+    """exp(v - max) / Σ exp(v - max); sums to 1 (Norm of Eqs. 2-4 and 6)."""
+    vector = finite(values)
+    if not vector.size:
+        return vector
+    # Halved before the subtraction, so that values near ±1e308 do not overflow.
+    weights = np.exp(2 * np.maximum(vector / 2 - vector.max() / 2, -1e3))
+    return weights / weights.sum()
+
+
+def min_max(values: Sequence[float] | Vector) -> Vector:
+    """(v - min) / (max - min), in [0, 1]; zeros where all values are equal, since none stands out."""
+    vector = finite(values)
+    if not vector.size or vector.max() == vector.min():
+        return np.zeros_like(vector)
+    low, high = vector.min() / 2, vector.max() / 2
+    return (vector / 2 - low) / (high - low)
+
+
+def rank_share(values: Sequence[float] | Vector) -> Vector:
+    """Share of the data set that is not above each value, (rank - ½) / |D|, in (0, 1); equal values share a rank."""
+    vector = finite(values)
+    return (np.asarray(rankdata(vector), dtype=np.float64) - 0.5) / max(1, vector.size)
+
+
+def finite(values: Sequence[float] | Vector) -> Vector:
+    """The values as a float64 vector. Raises ValueError for one that is not finite, which would rank anywhere."""
+    vector = np.asarray(values, dtype=np.float64)
+    if not np.isfinite(vector).all():
+        raise ValueError(f"{int((~np.isfinite(vector)).sum())} of {vector.size} values are not finite")
+    return vector

@@ -1,0 +1,1 @@
+"""The embedded demo: a small language with known dependencies, and a homologous pair that has learned it."""

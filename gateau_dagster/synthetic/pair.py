@@ -1,0 +1,145 @@
+"""Builds the demo's homologous pair: theta_A with a window of 256 tokens, and theta_B, theta_A extended to 2048."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch.nn import functional
+from transformers import LlamaConfig, LlamaForCausalLM
+
+from gateau_dagster.progress import Progress, silent
+from gateau_dagster.synthetic.language import BOS, EOS, PAD, VOCABULARY
+from gateau_dagster.synthetic.recipe import RECIPE_VERSION
+from gateau_dagster.synthetic.rows import Batch, Stage, batches
+from gateau_dagster.synthetic.tokenizer import build_tokenizer
+
+SHORT_WINDOW, LONG_WINDOW = 256, 2048
+SHORT_THETA, LONG_THETA = 1e4, 1e6
+SHORT_STAGES = (
+    Stage(name="facts only", steps=260, shapes=((32, 96),), facts=(8, 8), filler=False),
+    Stage(name="short window", steps=190, shapes=((12, 256),), facts=(4, 12), filler=True),
+)
+LONG_STAGES = (
+    Stage(
+        name="long window",
+        steps=150,
+        shapes=((4, 1024), (16, 160), (2, 2048), (2, 2048), (8, 512), (2, 2048)),
+        facts=(6, 28),
+        filler=True,
+    ),
+)
+SHORT_RATE, LONG_RATE = 5e-3, 3e-3
+TOTAL_STEPS = sum(stage.steps for stage in (*SHORT_STAGES, *LONG_STAGES))
+
+
+def pair_config(window: int, theta: float) -> LlamaConfig:
+    """Llama with 2 layers of 4 heads, d 64, ff 128, tied embeddings, for rows of up to `window` tokens."""
+    return LlamaConfig(
+        vocab_size=len(VOCABULARY),
+        hidden_size=64,
+        intermediate_size=128,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=4,
+        max_position_embeddings=window,
+        rope_parameters={"rope_type": "default", "rope_theta": theta},
+        tie_word_embeddings=True,
+        initializer_range=0.1,
+        bos_token_id=VOCABULARY.index(BOS),
+        eos_token_id=VOCABULARY.index(EOS),
+        pad_token_id=VOCABULARY.index(PAD),
+        use_cache=False,
+        dtype="float32",
+    )
+
+
+def batch_loss(model: LlamaForCausalLM, batch: Batch) -> torch.Tensor:
+    """Weighted mean cross-entropy of each next token, scalar."""
+    ids = torch.from_numpy(batch.ids)
+    weights = torch.from_numpy(batch.weights)[:, 1:].reshape(-1)
+    logits = model(input_ids=ids).logits[:, :-1]
+    losses = functional.cross_entropy(logits.reshape(-1, logits.shape[-1]), ids[:, 1:].reshape(-1), reduction="none")
+    return (losses * weights).sum() / weights.sum()
+
+
+def rate_factor(step: int, steps: int) -> float:
+    """1, then a linear fall to 0.1 over the last 30 % of the steps."""
+    start = 0.7 * steps
+    return 1.0 if step <= start else 1.0 - 0.9 * (step - start) / (steps - start)
+
+
+def train(
+    model: LlamaForCausalLM,
+    stages: tuple[Stage, ...],
+    *,
+    rate: float,
+    rng: np.random.Generator,
+    after_step: Callable[[str, float], None],
+) -> None:
+    """AdamW (0.9, 0.98), no decay, gradients clipped to norm 1; changes `model` in place."""
+    steps = sum(stage.steps for stage in stages)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=rate, betas=(0.9, 0.98), weight_decay=0.0)
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: rate_factor(step, steps))
+    model.train()
+    for stage in stages:
+        for batch in batches(stage, rng):
+            loss = batch_loss(model, batch)
+            loss.backward()
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            optimizer.step()
+            schedule.step()
+            optimizer.zero_grad(set_to_none=True)
+            after_step(stage.name, loss.item())
+    model.eval()
+
+
+def build_pair(folder: Path, *, seed: int = 0, progress: Progress = silent) -> None:
+    """Train the pair and write `folder`/short and `folder`/long, Hugging Face folders that load on their own.
+
+    About a CPU minute, on as many threads as torch uses; the same seed and number of threads give the same weights.
+    `folder` appears complete or not at all; one that is there is replaced. Progress is in optimiser steps.
+    """
+    rng = np.random.default_rng(seed)
+    done = 0
+
+    def after_step(stage: str, loss: float) -> None:
+        nonlocal done
+        done += 1
+        progress(done, TOTAL_STEPS, "steps", f"{stage}, loss {loss:.2f}")
+
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        short = LlamaForCausalLM(pair_config(SHORT_WINDOW, SHORT_THETA))
+        train(short, SHORT_STAGES, rate=SHORT_RATE, rng=rng, after_step=after_step)
+        long = LlamaForCausalLM(pair_config(LONG_WINDOW, LONG_THETA))
+        long.load_state_dict(short.state_dict())
+        train(long, LONG_STAGES, rate=LONG_RATE, rng=rng, after_step=after_step)
+    _write(folder, {"short": short, "long": long}, seed=seed)
+
+
+def pair_is_current(folder: Path, *, seed: int = 0) -> bool:
+    """Whether `folder` holds the pair of this recipe and seed."""
+    recipe = folder / "recipe.json"
+    return recipe.is_file() and json.loads(recipe.read_text(encoding="utf-8")) == _recipe(seed)
+
+
+def _recipe(seed: int) -> dict[str, str | int]:
+    return {"recipe": RECIPE_VERSION, "seed": seed}
+
+
+def _write(folder: Path, pair: dict[str, LlamaForCausalLM], *, seed: int) -> None:
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=f".{folder.name}.", dir=folder.parent) as name:
+        made, replaced = Path(name) / "made", Path(name) / "replaced"
+        for part, model in pair.items():
+            model.save_pretrained(made / part)
+            build_tokenizer(model.config.max_position_embeddings).save_pretrained(made / part)
+        (made / "recipe.json").write_text(json.dumps(_recipe(seed)), encoding="utf-8")
+        if folder.exists():
+            folder.rename(replaced)
+        made.rename(folder)

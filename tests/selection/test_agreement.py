@@ -1,0 +1,68 @@
+from itertools import combinations
+
+import numpy as np
+import pytest
+import scipy.stats
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from gateau_dagster.selection.agreement import auroc, precision_at, spearman
+
+scored = st.lists(st.tuples(st.integers(0, 4).map(float), st.booleans()), min_size=2, max_size=15)
+
+
+@given(scored)
+def test_auroc_counts_the_pairs_in_order(pairs: list[tuple[float, bool]]) -> None:
+    positive = [score for score, label in pairs if label]
+    negative = [score for score, label in pairs if not label]
+    assume(positive and negative)
+    won = sum((p > n) + 0.5 * (p == n) for p in positive for n in negative)
+    scores, labels = zip(*pairs, strict=True)
+    assert auroc(scores, labels) == pytest.approx(won / (len(positive) * len(negative)), rel=1e-12)
+
+
+def test_auroc_of_perfect_wrong_and_constant_scores() -> None:
+    labels = [True, False, True, False]
+    assert auroc([4, 1, 3, 2], labels) == 1.0
+    assert auroc([1, 4, 2, 3], labels) == 0.0
+    assert auroc([5, 5, 5, 5], labels) == 0.5
+
+
+@pytest.mark.parametrize("labels", [[True, True], [False, False]])
+def test_auroc_needs_both_classes(labels: list[bool]) -> None:
+    with pytest.raises(ValueError, match="with and without"):
+        auroc([1.0, 2.0], labels)
+
+
+def test_lengths_must_agree() -> None:
+    with pytest.raises(ValueError, match="2 scores, but 1 labels"):
+        auroc([1.0, 2.0], [True])
+    with pytest.raises(ValueError, match="2 scores against 1"):
+        spearman([1.0, 2.0], [1.0])
+
+
+@given(st.lists(st.tuples(st.integers(0, 3).map(float), st.booleans()), min_size=1, max_size=8), st.data())
+def test_precision_is_the_mean_over_all_ways_to_break_ties(pairs: list[tuple[float, bool]], data) -> None:
+    count = data.draw(st.integers(1, len(pairs)))
+    scores, labels = zip(*pairs, strict=True)
+    best = sum(sorted(scores, reverse=True)[:count])
+    ways = [chosen for chosen in combinations(range(len(pairs)), count) if sum(scores[i] for i in chosen) == best]
+    wanted = np.mean([sum(labels[i] for i in chosen) / count for chosen in ways])
+    assert precision_at(scores, labels, count) == pytest.approx(wanted, rel=1e-12)
+
+
+@pytest.mark.parametrize("count", [0, 3])
+def test_precision_needs_a_count_within_the_data(count: int) -> None:
+    with pytest.raises(ValueError, match=f"precision at {count} of 2"):
+        precision_at([1.0, 2.0], [True, False], count)
+
+
+@given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5)), min_size=2, max_size=20))
+def test_spearman_is_scipys(pairs: list[tuple[int, int]]) -> None:
+    first, second = ([float(value) for value in side] for side in zip(*pairs, strict=True))
+    assume(len(set(first)) > 1 and len(set(second)) > 1)
+    assert spearman(first, second) == pytest.approx(scipy.stats.spearmanr(first, second)[0], abs=1e-12)
+
+
+def test_a_constant_has_no_correlation() -> None:
+    assert spearman([1.0, 1.0], [1.0, 2.0]) is None

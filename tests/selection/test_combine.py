@@ -1,0 +1,125 @@
+import numpy as np
+import polars as pl
+import pytest
+
+from gateau_dagster import tables
+from gateau_dagster.config.selection import PRESETS, Preset
+from gateau_dagster.errors import GateauError
+from gateau_dagster.selection.combine import combine, unscored
+from gateau_dagster.selection.far_gain import Segmented
+from gateau_dagster.selection.presets import PRESET_FUNCTIONS, Measures
+from tests.selection.tables_in_test import cam_table, perplexity_table
+
+SHORT, LONG = [6.0, 2.0, 30.0, 5.0], [2.0, 2.5, 31.0, 4.0]
+SEGMENTS, CAS = [[9.0, 2.0, 8.0], [4.0, 4.0, 2.5], [30.0], [4.0, 6.0, 4.5]], [0.4, 0.9, None, 0.6]
+CONTEXTS, VISIBLE = [24, 20, 6, 24], [8, 8, 6, 8]
+
+
+@pytest.fixture
+def frames() -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame]:
+    return (
+        perplexity_table(SHORT, context_tokens=VISIBLE),
+        perplexity_table(LONG, context_tokens=CONTEXTS),
+        cam_table(SEGMENTS, CAS),
+    )
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_the_columns_hold_what_the_presets_compute(frames, preset: Preset) -> None:
+    measures = Measures(
+        perplexity_short=np.array(SHORT),
+        perplexity_long=np.array(LONG),
+        cas=np.array([0.4, 0.9, np.nan, 0.6]),
+        segmented=Segmented(
+            context_tokens=np.array(CONTEXTS),
+            visible_tokens=np.array(VISIBLE),
+            segment_perplexity=[np.array(values) for values in SEGMENTS],
+        ),
+    )
+    wanted = PRESET_FUNCTIONS[preset](measures)
+    found = combine(*frames, preset=preset, alpha=0.8).sort("sample_id")
+    assert found["hmp"].to_list() == wanted.hmp.tolist()
+    assert found["score"].to_list() == wanted.score(0.8).tolist()
+    assert found["cas"].is_null().to_list() == [False, False, True, False]
+    for name in ("hmp", "cas", "score", "rank"):
+        assert found[name].equals(found[f"{name}_{preset}"])
+    assert found["perplexity_short"].to_list() == SHORT
+    assert found["perplexity_long"].to_list() == LONG
+    assert found["context_tokens"].to_list() == CONTEXTS
+    assert found["segments"].to_list() == [3, 3, 1, 3]
+
+
+def test_the_promised_columns_come_first_and_rows_by_rank(frames) -> None:
+    found = combine(*frames, preset="robust", alpha=0.8)
+    promised = tables.schema(tables.COMBINED_SCORES)
+    assert found.columns[: len(promised)] == promised.names()
+    assert found["rank"].to_list() == [1, 2, 3, 4]
+    assert found["score"].is_sorted(descending=True)
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.5, 1.0])
+@pytest.mark.parametrize("preset", PRESETS)
+def test_null_cas_ranks_last_by_hmp(preset: Preset, alpha: float) -> None:
+    found = combine(
+        perplexity_table([50.0, 2.0, 60.0, 3.0]),
+        perplexity_table([3.0, 2.5, 2.0, 2.9]),
+        cam_table([[3.0], [4.0, 2.0], [], [9.0, 2.0]], [None, 0.9, None, 0.5]),
+        preset=preset,
+        alpha=alpha,
+    )
+    last = found.tail(2)
+    assert last["cas"].is_null().all()
+    assert last["sample_id"].to_list() == ["s2", "s0"]
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_ties_break_by_id_and_the_order_of_rows_does_not_matter(preset: Preset) -> None:
+    ids = ["b", "d", "a", "c"]
+    parts = (perplexity_table([2.0] * 4, ids=ids), perplexity_table([2.0] * 4, ids=ids))
+    cam = cam_table([[2.0, 2.0]] * 4, [0.5] * 4, ids=ids)
+    found = combine(*parts, cam, preset=preset, alpha=0.8)
+    assert found["sample_id"].to_list() == ["a", "b", "c", "d"]
+    again = combine(
+        parts[0].reverse(), parts[1].lazy(), cam.sample(fraction=1, shuffle=True, seed=3), preset=preset, alpha=0.8
+    )
+    assert again.equals(found)
+
+
+def test_only_samples_of_all_three_tables_are_scored(frames) -> None:
+    short, long, cam = frames
+    found = combine(short.head(3), long, cam.tail(3), preset="robust", alpha=0.8)
+    assert sorted(found["sample_id"]) == ["s1", "s2"]
+
+
+def test_tables_of_different_versions_are_an_error_that_names_the_samples(frames) -> None:
+    short, long, cam = frames
+    stale = cam.with_columns(
+        pl.when(pl.col("sample_id") == "s1").then(pl.lit("old")).otherwise("digest").alias("digest")
+    )
+    with pytest.raises(GateauError, match="different versions of s1: bring"):
+        combine(short, long, stale, preset="robust", alpha=0.8)
+
+
+def test_a_sample_that_stands_twice_is_an_error(frames) -> None:
+    short, long, cam = frames
+    with pytest.raises(GateauError, match=r"perplexity/long holds s0 more than once"):
+        combine(short, pl.concat([long, long.head(1)]), cam, preset="robust", alpha=0.8)
+
+
+def test_nothing_in_common_is_an_error(frames) -> None:
+    short, long, cam = frames
+    with pytest.raises(
+        GateauError, match="no sample was scored by all of perplexity/short 4, perplexity/long 4, cam 0"
+    ):
+        combine(short, long, cam.clear(), preset="robust", alpha=0.8)
+
+
+def test_unscored_samples_have_their_reasons(frames) -> None:
+    scores = combine(*frames, preset="robust", alpha=0.8)
+    raw = pl.DataFrame({"sample_id": ["s0", "y", "x", "z", "s1", "s2", "s3"]}).lazy()
+    rejected = [
+        pl.DataFrame({"sample_id": ["x", "y"], "reason": ["too long", "no tokens"]}),
+        pl.DataFrame({"sample_id": ["x", "x"], "reason": ["out of memory", "too long"]}).lazy(),
+    ]
+    assert unscored(raw, scores, rejected).rows() == [("x", "out of memory; too long"), ("y", "no tokens"), ("z", None)]
+    assert unscored(raw, scores, []).get_column("reason").null_count() == 3

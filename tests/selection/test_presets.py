@@ -1,0 +1,105 @@
+import math
+
+import numpy as np
+import pytest
+
+from gateau_dagster.selection.far_gain import Segmented
+from gateau_dagster.selection.presets import Measures, PresetScores, official, paper, robust
+
+SHORT, LONG, CAS = [6.0, 2.0, 30.0, 5.0], [2.0, 2.5, 31.0, 4.0], [0.4, 0.9, math.nan, 0.6]
+SEGMENTS = [[9.0, 2.0, 8.0], [4.0, 4.0, 2.5], [30.0], [4.0, 6.0, 4.5]]
+
+
+@pytest.fixture
+def measures() -> Measures:
+    return Measures(
+        perplexity_short=np.array(SHORT),
+        perplexity_long=np.array(LONG),
+        cas=np.array(CAS),
+        segmented=Segmented(
+            context_tokens=np.array([24, 20, 6, 24]),
+            visible_tokens=np.array([8, 8, 6, 8]),
+            segment_perplexity=[np.array(values) for values in SEGMENTS],
+        ),
+    )
+
+
+def slow_softmax(values: list[float]) -> list[float]:
+    return [math.exp(value) / sum(math.exp(other) for other in values) for value in values]
+
+
+def slow_min_max(values: list[float]) -> list[float]:
+    return [(value - min(values)) / (max(values) - min(values)) for value in values]
+
+
+def slow_rank_share(values: list[float]) -> list[float]:
+    def share(value: float) -> float:
+        return sum((other < value) + 0.5 * (other == value) for other in values) / len(values)
+
+    return [share(value) for value in values]
+
+
+def known(values: list[float]) -> list[float]:
+    return [value for value in values if not math.isnan(value)]
+
+
+def spread(values: list[float]) -> list[float]:
+    """Back to four samples, the third of which has one segment."""
+    return [*values[:2], math.nan, values[2]]
+
+
+def assert_scores(found: PresetScores, hmp: list[float], cas: list[float], terms: tuple[list[float], list[float]]):
+    for got, wanted in zip((found.hmp, found.cas, found.hmp_term, found.cas_term), (hmp, cas, *terms), strict=True):
+        assert got.dtype == np.float64
+        np.testing.assert_allclose(got, wanted, rtol=1e-12, atol=1e-15)
+
+
+def test_paper_is_equations_2_5_and_6(measures: Measures) -> None:
+    hmp = [a - b for a, b in zip(slow_softmax(SHORT), slow_softmax(LONG), strict=True)]
+    assert_scores(paper(measures), hmp, CAS, (slow_softmax(hmp), spread(slow_softmax(known(CAS)))))
+
+
+def test_official_is_the_released_script(measures: Measures) -> None:
+    hmp = [a - b for a, b in zip(slow_min_max(SHORT), slow_min_max(LONG), strict=True)]
+    assert_scores(official(measures), hmp, CAS, (slow_softmax(hmp), CAS))
+
+
+def test_robust_is_the_gain_in_probability(measures: Measures) -> None:
+    hmp = [1 / b - 1 / a for a, b in zip(SHORT, LONG, strict=True)]
+    # Segments of 8 tokens; of 24, 20 and 24 tokens theta_A saw 8, so that one, two and one segment are near.
+    gains = [1 / 2 - 1 / 8, 0.0, 1 / 4 - 1 / 4.5]
+    assert_scores(robust(measures), hmp, spread(gains), (slow_rank_share(hmp), spread(slow_rank_share(gains))))
+
+
+@pytest.mark.parametrize("preset", [paper, official, robust])
+@pytest.mark.parametrize("alpha", [0.0, 0.8, 1.0])
+def test_the_score_weighs_the_terms_and_puts_null_cas_last(measures: Measures, preset, alpha: float) -> None:
+    scores = preset(measures)
+    found = scores.score(alpha)
+    for index in (0, 1, 3):
+        wanted = alpha * scores.hmp_term[index] + (1 - alpha) * scores.cas_term[index]
+        assert found[index] == pytest.approx(wanted, rel=1e-12)
+    assert found[2] == pytest.approx(alpha * scores.hmp_term[2] - 1, rel=1e-12)
+    assert found[2] < found[[0, 1, 3]].min()
+
+
+def test_softmax_over_raw_perplexities_is_one_hot_and_ranks_the_noisiest_sample_first(measures: Measures) -> None:
+    """Why there is a preset of our own (design, section 5)."""
+    noisy = Measures(
+        perplexity_short=np.array([6.0, 2.0, 5.0, 900.0]),
+        perplexity_long=np.array([1.1, 2.0, 5.0, 890.0]),
+        cas=np.array([0.5, 0.5, 0.5, 0.5]),
+        segmented=Segmented(
+            context_tokens=np.array([24] * 4),
+            visible_tokens=np.array([8] * 4),
+            segment_perplexity=[np.array(values) for values in ([1.1, 9, 9], [2, 2, 2], [5, 5, 5], [890, 900, 900])],
+        ),
+    )
+    assert np.allclose(paper(noisy).score(0.8), 0.25, atol=1e-9)
+    assert robust(noisy).score(0.8).argmax() == 0
+
+
+def test_robust_refuses_a_perplexity_that_is_not_finite(measures: Measures) -> None:
+    broken = Measures(**{**vars(measures), "perplexity_short": np.array([1.0, math.inf, 2.0, 3.0])})
+    with pytest.raises(ValueError, match="not finite"):
+        robust(broken)
