@@ -2,10 +2,11 @@
 
 import json
 import os
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from gateau_dagster.progress import Progress
@@ -15,7 +16,7 @@ _SECONDS_BETWEEN_WRITES = 0.2
 
 @dataclass(frozen=True, kw_only=True)
 class Entry:
-    """What a step has done; `started` is a time.time()."""
+    """What a step has done; `started` and `ended` are a time.time(), `ended` 0 while it runs."""
 
     step: str
     done: float
@@ -23,6 +24,7 @@ class Entry:
     unit: str
     note: str
     started: float
+    ended: float = 0.0
 
 
 class ProgressBoard:
@@ -33,40 +35,30 @@ class ProgressBoard:
 
     @contextmanager
     def step(self, name: str) -> Iterator[Progress]:
-        """The progress of one step; its file is gone when the step ends."""
+        """The progress of one step; how it ended stays on the board until someone takes it down."""
         self._folder.mkdir(parents=True, exist_ok=True)
         file = self._folder / f"{name.replace('/', '__')}.json"
         started, written = time.time(), 0.0
 
         def report(done: float, total: float | None, unit: str, note: str = "") -> None:
-            nonlocal written
-            if time.monotonic() - written < _SECONDS_BETWEEN_WRITES and done != total:
-                return
-            written = time.monotonic()
-            entry = Entry(step=name, done=done, total=total, unit=unit, note=note, started=started)
-            temporary = file.with_suffix(f".{os.getpid()}.tmp")
-            temporary.write_text(json.dumps(asdict(entry)))
-            temporary.replace(file)
+            nonlocal written, last
+            last = Entry(step=name, done=done, total=total, unit=unit, note=note, started=started)
+            if time.monotonic() - written >= _SECONDS_BETWEEN_WRITES or done == total:
+                written = time.monotonic()
+                _write(file, last)
 
-        try:
-            report(0, None, "")
-            yield report
-        finally:
-            file.unlink(missing_ok=True)
+        last = Entry(step=name, done=0, total=None, unit="", note="", started=started)
+        _write(file, last)
+        yield report
+        _write(file, replace(last, ended=time.time()))
 
     def entries(self) -> list[Entry]:
-        """The steps that are running now."""
-        found = []
-        for file in sorted(self._folder.glob("*.json")):
-            try:
-                found.append(Entry(**json.loads(file.read_text())))
-            except FileNotFoundError:
-                continue  # the step ended between the listing and the reading
-        return found
+        """The steps that are running, or have ended well, in the order in which they began."""
+        found = [Entry(**json.loads(file.read_text())) for file in self._folder.glob("*.json")]
+        return sorted(found, key=lambda entry: entry.started)
 
-    def remove(self) -> None:
-        """Called when the run is over."""
-        for file in self._folder.glob("*"):
-            file.unlink(missing_ok=True)
-        if self._folder.is_dir():
-            self._folder.rmdir()
+
+def _write(file: Path, entry: Entry) -> None:
+    temporary = file.with_suffix(f".{os.getpid()}.{threading.get_ident()}.tmp")
+    temporary.write_text(json.dumps(asdict(entry)))
+    temporary.replace(file)

@@ -52,7 +52,7 @@ class RunDisplay:
             disable=not out.is_terminal,
         )
         self._tasks: dict[str, TaskID] = {}
-        self._last: dict[str, Entry] = {}
+        self._finished: set[tuple[str, float]] = set()
         self._said = time.monotonic()
 
     @contextmanager
@@ -76,15 +76,16 @@ class RunDisplay:
 
     def look(self) -> None:
         """Reads the boards once and redraws."""
-        running = {entry.step: entry for board in self._boards() for entry in board.entries()}
-        for step in [step for step in self._last if step not in running]:
-            self._finish(self._last.pop(step))
-        for entry in running.values():
-            self._last[entry.step] = entry
-            self._show(entry)
+        entries = [entry for board in self._boards() for entry in board.entries()]
+        for entry in entries:
+            if entry.ended:
+                self._finish(entry)
+            else:
+                self._show(entry)
+        running = [entry for entry in entries if not entry.ended]
         if not self._out.is_terminal and running and time.monotonic() - self._said >= _SECONDS_BETWEEN_LINES:
             self._said = time.monotonic()
-            for entry in running.values():
+            for entry in running:
                 self._out.print(f"  {_line(entry)}")
 
     def _boards(self) -> list[ProgressBoard]:
@@ -99,9 +100,12 @@ class RunDisplay:
         self._bars.update(self._tasks[entry.step], completed=entry.done, total=total, unit=entry.unit, note=entry.note)
 
     def _finish(self, entry: Entry) -> None:
+        if (entry.step, entry.started) in self._finished:
+            return
+        self._finished.add((entry.step, entry.started))
         if entry.step in self._tasks:
             self._bars.remove_task(self._tasks.pop(entry.step))
-        self._out.print(f"  [green]✓[/green] {entry.step:<22} {time.time() - entry.started:6.1f} s")
+        self._out.print(f"  [green]✓[/green] {entry.step:<22} {entry.ended - entry.started:6.1f} s")
 
 
 def _line(entry: Entry) -> str:

@@ -27,4 +27,8 @@ def ensure_demo_pair(config: Config, progress: Progress = silent) -> None:
 
     folder = demo_folder(config.work_folder, config.demo) / PAIR_FOLDER
     if not pair_is_current(folder, seed=config.demo.seed):
-        build_pair(folder, seed=config.demo.seed, progress=progress)
+
+        def building(done: float, total: float | None, unit: str, note: str = "") -> None:
+            progress(done, total, unit, f"building the demo's pair: {note}")
+
+        build_pair(folder, seed=config.demo.seed, progress=building)
