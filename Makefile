@@ -1,0 +1,68 @@
+# gateau-dagster: `make demo`, `make test`, `make dev`. Each sets up .venv when it is missing or out of date.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+# Two test processes by default; each computes with one thread, so that they do not fight for the cores.
+WORKERS ?= 2
+export HF_HUB_DISABLE_TELEMETRY := 1
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo dev test browser check lint format example-real benchmark-presets clean
+
+help:  ## this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+$(VENV)/.run-installed: requirements.lock pyproject.toml
+	@command -v $(PYTHON) >/dev/null || { echo "No $(PYTHON): install Python 3.11 or newer, or make PYTHON=/path/to/python"; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed: make PYTHON=/path/to/python3.11"; exit 1; }
+	@echo "Setting up $(VENV): about 120 packages, torch among them; 2 to 3 minutes"
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --requirement requirements.lock
+	@$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
+	@touch $@
+
+$(VENV)/.dev-installed: requirements-dev.lock $(VENV)/.run-installed
+	@echo "Setting up what the tests need"
+	@$(BIN)/python -m pip install --quiet --requirement requirements-dev.lock
+	@touch $@
+
+setup: $(VENV)/.dev-installed  ## everything for development, into .venv
+
+demo: $(VENV)/.run-installed  ## the whole pipeline on the embedded demo, then says where the report is
+	@$(BIN)/gateau run
+
+dev: $(VENV)/.run-installed  ## the Dagster UI on the embedded demo, or on CONFIG=file
+	@$(BIN)/gateau dev $(if $(CONFIG),--config $(CONFIG))
+
+browser:
+	@command -v chromium chromium-browser google-chrome >/dev/null || test -n "$$CHROMIUM" || test -n "$$GATEAU_WITHOUT_BROWSER" || { \
+	  echo "Installing Debian's chromium for the browser tests"; \
+	  { apt-get update -qq && apt-get install -y -qq chromium; } >/dev/null || \
+	  { echo "The browser tests need chromium: install it (apt-get install chromium), set CHROMIUM=/path, or GATEAU_WITHOUT_BROWSER=1 to skip them."; exit 1; }; }
+
+test: $(VENV)/.dev-installed browser  ## all tests
+	@echo "Running the tests in $(WORKERS) processes; the slowest build a model pair and drive a browser"
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadscope --durations 10
+
+check: lint  ## lint, types and tests
+	@$(MAKE) test
+
+lint: $(VENV)/.dev-installed  ## ruff and pyright
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/pyright
+
+format: $(VENV)/.dev-installed  ## format and mend what ruff can
+	@$(BIN)/ruff check --fix .
+	@$(BIN)/ruff format .
+
+example-real: $(VENV)/.run-installed  ## the pipeline on real text: LONG=file [SHORT=file] [OUT=folder]
+	@test -n "$(LONG)" || { echo "Say where the long samples are: make example-real LONG=data/long.jsonl.gz [SHORT=data/sharegpt.json] [OUT=folder]"; exit 2; }
+	@$(BIN)/python examples/real/run.py --long "$(LONG)" $(if $(SHORT),--short-chat "$(SHORT)") $(if $(OUT),--out "$(OUT)")
+
+benchmark-presets: $(VENV)/.run-installed  ## how well each preset finds known dependencies: three seeds, about 6 minutes
+	@$(BIN)/python benchmarks/selection_presets.py
+
+clean:  ## remove .venv, the demo's store and all scratch files
+	rm -rf $(VENV) .gateau gateau_store build *.egg-info
