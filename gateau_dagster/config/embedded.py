@@ -28,7 +28,7 @@ def embedded_demo(folder: Path, demo: DemoConfig | None = None) -> Config:
         scoring=ScoringConfig(max_length=2048, segment_length=128, dtype="float32"),
         selection=SelectionConfig(fraction=0.3, ground_truth=list(FAR_KINDS)),
         training=TrainingConfig(
-            max_length=2048, epochs=2, learning_rate=5e-4, batch_size=2, gradient_accumulation=2, dtype="float32"
+            max_length=2048, epochs=2, learning_rate=5e-5, batch_size=2, gradient_accumulation=2, dtype="float32"
         ),
         evaluation=EvaluationConfig(
             heldout=HeldoutConfig(samples=40, buckets=[768, 1024, 1280]),
