@@ -63,7 +63,14 @@ def _combine(state: State, stamp: Stamp, progress: Progress) -> Made:
     del progress  # seconds, whatever the size
     selection, store = state.config.selection, state.store
     short, long, cam = (store.read_all(asset, state.shards) for asset in SCORED)
-    scores = combine(short, long, cam, preset=selection.preset, alpha=selection.alpha)
+    scores = combine(
+        short,
+        long,
+        cam,
+        preset=selection.preset,
+        alpha=selection.alpha,
+        segment_length=state.config.scoring.segment_length,
+    )
     raw_ids = store.read_all("raw_long_sft", state.shards, ["sample_id"])
     rejected = unscored(raw_ids, scores, [store.read_rejected(asset, state.shards) for asset in SCORED])
     stamp, metadata = write_global(state, "combined_scores", stamp, scores, rejected)

@@ -77,7 +77,8 @@ def scores(
         frames[name] = table(perplexity_rows(loaded, samples, max_length=length, scoring=scoring), tables.PERPLEXITY)
         if name == "long":
             frames["cam"] = table(cam_rows(loaded, samples, max_length=length, scoring=scoring), tables.CAM)
-    return combine(frames["short"], frames["long"], frames["cam"], preset="robust", alpha=alpha)
+    tables_of_pair = (frames["short"], frames["long"], frames["cam"])
+    return combine(*tables_of_pair, preset="robust", alpha=alpha, segment_length=segment_length)
 
 
 def table(rows: Any, columns: tuple[tables.Column, ...]) -> pl.DataFrame:

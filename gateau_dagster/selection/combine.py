@@ -15,16 +15,18 @@ Frame = pl.DataFrame | pl.LazyFrame
 _NAMED = 5  # samples that a message names
 
 
-def combine(short: Frame, long: Frame, cam: Frame, *, preset: Preset, alpha: float) -> pl.DataFrame:
+def combine(
+    short: Frame, long: Frame, cam: Frame, *, preset: Preset, alpha: float, segment_length: int
+) -> pl.DataFrame:
     """tables.COMBINED_SCORES under `preset`, sorted by rank; one row per sample that all three tables hold.
 
-    `short`, `long` (tables.PERPLEXITY) and `cam` (tables.CAM) hold all shards. Further columns: `hmp_p`, `cas_p`,
-    `score_p`, `rank_p` for every preset p, `context_tokens`, `response_tokens`, `segments`. A null CAS ranks last,
-    by HMP; ties break by sample_id. Raises GateauError when the tables stem from different versions of a sample, hold
-    a sample twice, or have none in common.
+    `short`, `long` (tables.PERPLEXITY) and `cam` (tables.CAM, its segments of `segment_length` tokens) hold all shards.
+    Further columns: `hmp_p`, `cas_p`, `score_p`, `rank_p` for every preset p, `context_tokens`, `response_tokens`,
+    `segments`. A null CAS ranks last, by HMP; ties break by sample_id. Raises GateauError when the tables stem from
+    different versions of a sample, hold a sample twice, or have none in common.
     """
     joined = _join(short.lazy().collect(), long.lazy().collect(), cam.lazy().collect())
-    measures = _measures(joined)
+    measures = _measures(joined, segment_length)
     scored = {name: PRESET_FUNCTIONS[name](measures) for name in PRESETS}
     ranks = {name: _rank(joined["sample_id"].to_list(), scores, alpha) for name, scores in scored.items()}
     columns = [pl.col("sample_id"), pl.col("perplexity_short"), pl.col("perplexity_long")]
@@ -83,7 +85,7 @@ def _join(short: pl.DataFrame, long: pl.DataFrame, cam: pl.DataFrame) -> pl.Data
     return joined
 
 
-def _measures(joined: pl.DataFrame) -> Measures:
+def _measures(joined: pl.DataFrame, segment_length: int) -> Measures:
     return Measures(
         perplexity_short=joined["perplexity_short"].to_numpy(),
         perplexity_long=joined["perplexity_long"].to_numpy(),
@@ -92,6 +94,7 @@ def _measures(joined: pl.DataFrame) -> Measures:
             context_tokens=joined["context_tokens"].cast(pl.Int64).to_numpy(),
             visible_tokens=joined["visible_tokens"].cast(pl.Int64).to_numpy(),
             segment_perplexity=[np.array(values, dtype=np.float64) for values in joined["segment_perplexity"]],
+            segment_length=segment_length,
         ),
     )
 

@@ -13,11 +13,15 @@ Int64 = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, kw_only=True)
 class Segmented:
-    """Per sample: context tokens that theta_B and theta_A saw, int64 [|D|] each, and PPL_B(y | s_i, x), [N] each."""
+    """Per sample: context tokens that theta_B and theta_A saw, int64 [|D|] each, and PPL_B(y | s_i, x), [N] each.
+
+    `segment_length`: L, tokens of every segment but a shorter last one.
+    """
 
     context_tokens: Int64
     visible_tokens: Int64
     segment_perplexity: Sequence[Vector]
+    segment_length: int
 
 
 def near_segments(segmented: Segmented) -> Int64:
@@ -30,9 +34,7 @@ def near_segments(segmented: Segmented) -> Int64:
     hidden = segmented.context_tokens - segmented.visible_tokens
     if not (hidden > 0).any():
         return np.minimum(counts, 1)
-    # All segments but the last have one length, which the tables do not hold: the longest that the counts imply.
-    length = max(1, int(np.max(-(-segmented.context_tokens // np.maximum(counts, 1)), initial=0)))
-    return counts - np.clip(hidden // length, 0, counts)
+    return counts - np.clip(hidden // segmented.segment_length, 0, counts)
 
 
 def far_gain(segmented: Segmented) -> Vector:

@@ -62,7 +62,7 @@ def scores(count: int, *, segments: int = 4, equal: bool = False, preset: str = 
         {"sample_id": ids, "digest": ids, "segment_perplexity": each, "segment_attention": each, "cas": cas},
         schema_overrides={"cas": pl.Float64},
     ).with_columns(segments=pl.lit(segments, pl.Int32))
-    return combine(short, long, cam, preset=preset, alpha=0.8)  # type: ignore[arg-type]
+    return combine(short, long, cam, preset=preset, alpha=0.8, segment_length=1250)  # type: ignore[arg-type]
 
 
 def training_log(steps: int = 8) -> list[dict[str, float]]:

@@ -34,10 +34,11 @@ def test_the_columns_hold_what_the_presets_compute(frames, preset: Preset) -> No
             context_tokens=np.array(CONTEXTS),
             visible_tokens=np.array(VISIBLE),
             segment_perplexity=[np.array(values) for values in SEGMENTS],
+            segment_length=8,
         ),
     )
     wanted = PRESET_FUNCTIONS[preset](measures)
-    found = combine(*frames, preset=preset, alpha=0.8).sort("sample_id")
+    found = combine(*frames, preset=preset, alpha=0.8, segment_length=8).sort("sample_id")
     assert found["hmp"].to_list() == wanted.hmp.tolist()
     assert found["score"].to_list() == wanted.score(0.8).tolist()
     assert found["cas"].is_null().to_list() == [False, False, True, False]
@@ -50,7 +51,7 @@ def test_the_columns_hold_what_the_presets_compute(frames, preset: Preset) -> No
 
 
 def test_the_promised_columns_come_first_and_rows_by_rank(frames) -> None:
-    found = combine(*frames, preset="robust", alpha=0.8)
+    found = combine(*frames, preset="robust", alpha=0.8, segment_length=8)
     promised = tables.schema(tables.COMBINED_SCORES)
     assert found.columns[: len(promised)] == promised.names()
     assert found["rank"].to_list() == [1, 2, 3, 4]
@@ -66,6 +67,7 @@ def test_null_cas_ranks_last_by_hmp(preset: Preset, alpha: float) -> None:
         cam_table([[3.0], [4.0, 2.0], [], [9.0, 2.0]], [None, 0.9, None, 0.5]),
         preset=preset,
         alpha=alpha,
+        segment_length=8,
     )
     last = found.tail(2)
     assert last["cas"].is_null().all()
@@ -77,17 +79,22 @@ def test_ties_break_by_id_and_the_order_of_rows_does_not_matter(preset: Preset) 
     ids = ["b", "d", "a", "c"]
     parts = (perplexity_table([2.0] * 4, ids=ids), perplexity_table([2.0] * 4, ids=ids))
     cam = cam_table([[2.0, 2.0]] * 4, [0.5] * 4, ids=ids)
-    found = combine(*parts, cam, preset=preset, alpha=0.8)
+    found = combine(*parts, cam, preset=preset, alpha=0.8, segment_length=8)
     assert found["sample_id"].to_list() == ["a", "b", "c", "d"]
     again = combine(
-        parts[0].reverse(), parts[1].lazy(), cam.sample(fraction=1, shuffle=True, seed=3), preset=preset, alpha=0.8
+        parts[0].reverse(),
+        parts[1].lazy(),
+        cam.sample(fraction=1, shuffle=True, seed=3),
+        preset=preset,
+        alpha=0.8,
+        segment_length=8,
     )
     assert again.equals(found)
 
 
 def test_only_samples_of_all_three_tables_are_scored(frames) -> None:
     short, long, cam = frames
-    found = combine(short.head(3), long, cam.tail(3), preset="robust", alpha=0.8)
+    found = combine(short.head(3), long, cam.tail(3), preset="robust", alpha=0.8, segment_length=8)
     assert sorted(found["sample_id"]) == ["s1", "s2"]
 
 
@@ -97,13 +104,13 @@ def test_tables_of_different_versions_are_an_error_that_names_the_samples(frames
         pl.when(pl.col("sample_id") == "s1").then(pl.lit("old")).otherwise("digest").alias("digest")
     )
     with pytest.raises(GateauError, match="different versions of s1: bring"):
-        combine(short, long, stale, preset="robust", alpha=0.8)
+        combine(short, long, stale, preset="robust", alpha=0.8, segment_length=8)
 
 
 def test_a_sample_that_stands_twice_is_an_error(frames) -> None:
     short, long, cam = frames
     with pytest.raises(GateauError, match=r"perplexity/long holds s0 more than once"):
-        combine(short, pl.concat([long, long.head(1)]), cam, preset="robust", alpha=0.8)
+        combine(short, pl.concat([long, long.head(1)]), cam, preset="robust", alpha=0.8, segment_length=8)
 
 
 def test_nothing_in_common_is_an_error(frames) -> None:
@@ -111,11 +118,11 @@ def test_nothing_in_common_is_an_error(frames) -> None:
     with pytest.raises(
         GateauError, match="no sample was scored by all of perplexity/short 4, perplexity/long 4, cam 0"
     ):
-        combine(short, long, cam.clear(), preset="robust", alpha=0.8)
+        combine(short, long, cam.clear(), preset="robust", alpha=0.8, segment_length=8)
 
 
 def test_unscored_samples_have_their_reasons(frames) -> None:
-    scores = combine(*frames, preset="robust", alpha=0.8)
+    scores = combine(*frames, preset="robust", alpha=0.8, segment_length=8)
     raw = pl.DataFrame({"sample_id": ["s0", "y", "x", "z", "s1", "s2", "s3"]}).lazy()
     rejected = [
         pl.DataFrame({"sample_id": ["x", "y"], "reason": ["too long", "no tokens"]}),

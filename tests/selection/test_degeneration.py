@@ -22,6 +22,7 @@ def scores() -> pl.DataFrame:
         cam_table(segments.tolist(), rng.uniform(0.3, 0.6, COUNT).tolist()),
         preset="robust",
         alpha=0.8,
+        segment_length=8,
     )
 
 

@@ -6,11 +6,12 @@ import pytest
 from gateau_dagster.selection.far_gain import Segmented, far_gain, near_segments
 
 
-def segmented(contexts: list[int], visible: list[int], perplexities: list[list[float]]) -> Segmented:
+def segmented(contexts: list[int], visible: list[int], perplexities: list[list[float]], length: int = 8) -> Segmented:
     return Segmented(
         context_tokens=np.array(contexts, dtype=np.int64),
         visible_tokens=np.array(visible, dtype=np.int64),
         segment_perplexity=[np.array(values) for values in perplexities],
+        segment_length=length,
     )
 
 
@@ -24,7 +25,7 @@ def test_near_are_the_segments_with_a_token_in_sight(length: int) -> None:
     contexts = [40, 37, 41, 12, 16, 3, 80]
     visible = [10, 16, 17, 12, 1, 3, 24]
     counts = [math.ceil(context / length) for context in contexts]
-    found = near_segments(segmented(contexts, visible, [[2.0] * count for count in counts]))
+    found = near_segments(segmented(contexts, visible, [[2.0] * count for count in counts], length))
     wanted = [slow_near_segments(*pair, length) for pair in zip(contexts, visible, strict=True)]
     assert found.tolist() == wanted
 

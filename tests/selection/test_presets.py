@@ -20,6 +20,7 @@ def measures() -> Measures:
             context_tokens=np.array([24, 20, 6, 24]),
             visible_tokens=np.array([8, 8, 6, 8]),
             segment_perplexity=[np.array(values) for values in SEGMENTS],
+            segment_length=8,
         ),
     )
 
@@ -93,6 +94,7 @@ def test_softmax_over_raw_perplexities_is_one_hot_and_ranks_the_noisiest_sample_
             context_tokens=np.array([24] * 4),
             visible_tokens=np.array([8] * 4),
             segment_perplexity=[np.array(values) for values in ([1.1, 9, 9], [2, 2, 2], [5, 5, 5], [890, 900, 900])],
+            segment_length=8,
         ),
     )
     assert np.allclose(paper(noisy).score(0.8), 0.25, atol=1e-9)
