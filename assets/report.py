@@ -1,17 +1,22 @@
 """Asset `report`: one self-contained page."""
 
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 
 import dagster as dg
 import polars as pl
 
 from assets.definition import global_asset
 from assets.global_steps import Made, materialise
+from assets.metadata import figures_metadata
 from gateau_dagster.incremental.state import REPORT_FILE, State
 from gateau_dagster.progress import Progress
 from gateau_dagster.storage import Stamp
 from gateau_dagster.storage.documents import read_training_log, write_document
 from resources.configuration import ConfigurationResource
+
+if TYPE_CHECKING:
+    from gateau_dagster.report.inputs import ReportInputs
 
 
 def report_asset(deps: list[str]) -> dg.AssetsDefinition:
@@ -32,30 +37,37 @@ def report_asset(deps: list[str]) -> dg.AssetsDefinition:
 
 def _make(state: State, stamp: Stamp, progress: Progress) -> Made:
     from gateau_dagster.report.build import build_report
-    from gateau_dagster.report.inputs import ReportInputs
+    from gateau_dagster.report.comparison import compare
+    from gateau_dagster.report.figures import drawings
 
     del progress
-    store, assets = state.store, set(state.pipeline.by_name)
-    scores = store.read("combined_scores")
-    page = build_report(
-        ReportInputs(
-            config=state.config,
-            raw=_raw(state),
-            combined_scores=scores,
-            selected_subset=store.read("selected_subset", columns=["sample_id"]),
-            rejected=_rejected(state),
-            training_log=read_training_log(store) if "checkpoint" in assets else None,
-            heldout=store.read("evaluation/heldout") if "evaluation/heldout" in assets else None,
-            needle=store.read("evaluation/needle") if "evaluation/needle" in assets else None,
-            fingerprints=_fingerprints(state),
-            generated_at=datetime.now(UTC),
-        )
-    )
+    store, inputs = state.store, _inputs(state)
+    page = build_report(inputs)
     complete = Stamp(fingerprint=stamp.fingerprint, inputs=stamp.inputs)
     write_document(store, REPORT_FILE, page, complete)
     address = store.files.address(REPORT_FILE)
     link = dg.MetadataValue.path(address) if store.files.is_local else dg.MetadataValue.url(address)
-    return complete, {"report": link, "size_bytes": len(page.encode())}
+    drawn = drawings(inputs, compare(inputs))
+    figures = figures_metadata({drawing.alt: drawing.figure for drawing in drawn.values()})
+    return complete, {"report": link, "size_bytes": len(page.encode()), **figures}
+
+
+def _inputs(state: State) -> "ReportInputs":
+    from gateau_dagster.report.inputs import ReportInputs
+
+    store, assets = state.store, set(state.pipeline.by_name)
+    return ReportInputs(
+        config=state.config,
+        raw=_raw(state),
+        combined_scores=store.read("combined_scores"),
+        selected_subset=store.read("selected_subset", columns=["sample_id"]),
+        rejected=_rejected(state),
+        training_log=read_training_log(store) if "checkpoint" in assets else None,
+        heldout=store.read("evaluation/heldout") if "evaluation/heldout" in assets else None,
+        needle=store.read("evaluation/needle") if "evaluation/needle" in assets else None,
+        fingerprints=_fingerprints(state),
+        generated_at=datetime.now(UTC),
+    )
 
 
 def _raw(state: State) -> pl.DataFrame | pl.LazyFrame:
