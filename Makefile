@@ -36,10 +36,12 @@ dev: $(VENV)/.run-installed  ## the Dagster UI on the embedded demo, or on CONFI
 	@$(BIN)/gateau dev $(if $(CONFIG),--config $(CONFIG))
 
 browser:
-	@command -v chromium chromium-browser google-chrome >/dev/null || test -n "$$CHROMIUM" || test -n "$$GATEAU_WITHOUT_BROWSER" || { \
-	  echo "Installing Debian's chromium for the browser tests"; \
-	  { apt-get update -qq && apt-get install -y -qq chromium; } >/dev/null || \
-	  { echo "The browser tests need chromium: install it (apt-get install chromium), set CHROMIUM=/path, or GATEAU_WITHOUT_BROWSER=1 to skip them."; exit 1; }; }
+	@test -n "$$CHROMIUM$$GATEAU_WITHOUT_BROWSER" && exit 0; \
+	for name in chromium chromium-browser google-chrome; do command -v $$name >/dev/null && exit 0; done; \
+	echo "Installing Debian's chromium for the browser tests"; \
+	{ apt-get update -qq && apt-get install -y -qq chromium; } >/dev/null 2>&1 || { \
+	  echo "The browser tests need chromium. Install it (apt-get install chromium), or set CHROMIUM=/path/to/it,"; \
+	  echo "or GATEAU_WITHOUT_BROWSER=1 to leave these tests out."; exit 1; }
 
 test: $(VENV)/.dev-installed browser  ## all tests
 	@echo "Running the tests in $(WORKERS) processes; the slowest build a model pair and drive a browser"

@@ -8,7 +8,6 @@ from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from gateau_dagster.synthetic import pair
-from gateau_dagster.synthetic.recall import recall_at
 from gateau_dagster.synthetic.rows import Batch, Stage
 
 
@@ -110,12 +109,3 @@ def test_the_loss_is_the_weighted_mean_of_the_next_tokens_nll() -> None:
 
 def test_the_rate_falls_to_a_tenth_over_the_last_third() -> None:
     assert [pair.rate_factor(step, 100) for step in (0, 70, 85, 100)] == pytest.approx([1, 1, 0.55, 0.1])
-
-
-@pytest.mark.slow
-def test_the_trained_pair_differs_in_what_it_can_see(trained_pair: Path) -> None:
-    short, long = (AutoModelForCausalLM.from_pretrained(trained_pair / name) for name in ("short", "long"))
-    assert recall_at(short, 128, repeats=50) >= 0.9
-    assert recall_at(short, 1000, repeats=50) <= 0.4  # chance is 1/8
-    for distance in (128, 512, 1000, 1500):
-        assert recall_at(long, distance, repeats=60) >= 0.95, distance

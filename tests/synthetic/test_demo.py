@@ -1,0 +1,92 @@
+"""The embedded demo with its real pair: what the pair can see, how well the presets find it, and the whole command."""
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+from transformers import AutoModelForCausalLM
+
+from gateau_dagster import tables
+from gateau_dagster.config import Config
+from gateau_dagster.config.demo import PAIR_FOLDER, demo_folder
+from gateau_dagster.config.embedded import embedded_demo
+from gateau_dagster.data.sample import Reject, Sample
+from gateau_dagster.scoring.cam import cam_rows
+from gateau_dagster.scoring.loading import effective_max_length, load_model
+from gateau_dagster.scoring.perplexity import perplexity_rows
+from gateau_dagster.selection.agreement import auroc
+from gateau_dagster.selection.combine import combine
+from gateau_dagster.synthetic.recall import recall_at
+from gateau_dagster.synthetic.samples import FAR_KINDS, demo_samples
+from tests.project import gateau
+
+pytestmark = pytest.mark.slow
+
+
+def table(rows: Iterator[Any], columns: tuple[tables.Column, ...]) -> pl.DataFrame:
+    """Rows as a promised table; no synthetic sample is rejected."""
+    found = list(rows)
+    assert not any(isinstance(row, Reject) for row in found)
+    return pl.DataFrame([vars(row) for row in found], schema=tables.schema(columns))
+
+
+def scores(config: Config, pair: Path, samples: list[Sample]) -> pl.DataFrame:
+    """`combined_scores` by the demo's own configuration."""
+    frames: dict[str, pl.DataFrame] = {}
+    for name in ("short", "long"):
+        section = config.models[name].model_copy(update={"path": str(pair / name)})
+        loaded = load_model(section, dtype=config.scoring.dtype, device="cpu", folder=Path())
+        length = effective_max_length(loaded, section, config.scoring)
+        rows = perplexity_rows(loaded, samples, max_length=length, scoring=config.scoring)
+        frames[name] = table(rows, tables.PERPLEXITY)
+        if name == "long":
+            frames["cam"] = table(cam_rows(loaded, samples, max_length=length, scoring=config.scoring), tables.CAM)
+    return combine(
+        frames["short"],
+        frames["long"],
+        frames["cam"],
+        preset=config.selection.preset,
+        alpha=config.selection.alpha,
+        segment_length=config.scoring.segment_length,
+    )
+
+
+def test_the_trained_pair_differs_in_what_it_can_see(trained_pair: Path) -> None:
+    short, long = (AutoModelForCausalLM.from_pretrained(trained_pair / name) for name in ("short", "long"))
+    assert recall_at(short, 128, repeats=50) >= 0.9
+    assert recall_at(short, 1000, repeats=50) <= 0.4  # chance is 1/8
+    for distance in (128, 512, 1000, 1500):
+        assert recall_at(long, distance, repeats=60) >= 0.95, distance
+
+
+@pytest.mark.parametrize("seed", [11, 12, 13])
+def test_robust_finds_the_samples_that_need_far_context(trained_pair: Path, seed: int) -> None:
+    """On data that was not used to choose it; other pairs are measured by benchmarks/selection_presets.py."""
+    records = demo_samples(100, seed)
+    samples = [Sample(sample_id=record.pop("id"), **record) for record in records]
+    kinds = {sample.sample_id: sample.source for sample in samples}
+    found = scores(embedded_demo(Path()), trained_pair, samples)
+    far = [kinds[sample_id] in FAR_KINDS for sample_id in found["sample_id"]]
+    assert auroc(found["score"].to_list(), far) >= 0.95
+
+
+def test_the_whole_demo_runs_by_one_command_and_a_second_run_does_nothing(trained_pair: Path, tmp_path: Path) -> None:
+    config = embedded_demo(tmp_path)
+    assert config.demo is not None
+    target = demo_folder(config.work_folder, config.demo) / PAIR_FOLDER
+    shutil.copytree(trained_pair, target)  # built once for this file
+    first = gateau("run", folder=tmp_path)
+    page = (tmp_path / "gateau_store" / "report.html").read_text()
+    assert str(tmp_path / "gateau_store" / "report.html") in first.stdout
+    assert "AUROC" in page
+    assert all(preset in page for preset in ("paper", "official", "robust"))
+    chosen = pl.read_parquet(tmp_path / "gateau_store" / "selected_subset.parquet")
+    assert chosen.height == 60
+    assert chosen["source"].is_in(list(FAR_KINDS)).mean() >= 0.95
+    AutoModelForCausalLM.from_pretrained(tmp_path / "gateau_store" / "checkpoint")
+    second = gateau("run", folder=tmp_path)
+    assert "up to date" in second.stdout
+    assert "✓" not in second.stdout
