@@ -5,7 +5,7 @@ from pathlib import Path
 
 import dagster as dg
 
-from assets.automation import nightly, out_of_date_sensor
+from assets.automation import dead_runs_sensor, nightly, out_of_date_sensor
 from assets.checks import asset_checks
 from assets.evaluation import heldout_asset, needle_asset
 from assets.instance import open_instance, prepare_home
@@ -67,7 +67,7 @@ def build_definitions(config_file: str = "", demo_folder: str = ".") -> dg.Defin
         asset_checks=asset_checks(list(found)),
         jobs=[*asset_jobs(list(found)), refresh_job],
         schedules=[nightly(config)],
-        sensors=[out_of_date_sensor],
+        sensors=[out_of_date_sensor, dead_runs_sensor],
         executor=executor,
         resources={
             "configuration": ConfigurationResource(config_file=config_file, demo_folder=demo_folder),

@@ -9,6 +9,10 @@ class UnscorableSampleError(ValueError):
     """One sample cannot be scored; its message becomes the `reason` in the rejected table and the run goes on."""
 
 
+class ShortOfMemoryError(UnscorableSampleError):
+    """One sample does not fit into memory; unlike other rejects it is tried again under other memory settings."""
+
+
 class PassingError(GateauError):
     """A failure that may pass: a server that does not answer. Dagster tries the step again, with back-off."""
 

@@ -54,8 +54,15 @@ class ProgressBoard:
 
     def entries(self) -> list[Entry]:
         """The steps that are running, or have ended well, in the order in which they began."""
-        found = [Entry(**json.loads(file.read_text())) for file in self._folder.glob("*.json")]
+        found = [entry for entry in map(_read, self._folder.glob("*.json")) if entry is not None]
         return sorted(found, key=lambda entry: entry.started)
+
+
+def _read(file: Path) -> Entry | None:
+    try:
+        return Entry(**json.loads(file.read_text()))
+    except FileNotFoundError:  # a new run has just taken the old board down
+        return None
 
 
 def _write(file: Path, entry: Entry) -> None:

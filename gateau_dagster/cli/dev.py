@@ -5,6 +5,8 @@ import os
 import sys
 from pathlib import Path
 
+from rich.markup import escape
+
 from gateau_dagster.cli.display import console
 from gateau_dagster.config import Config
 
@@ -15,7 +17,8 @@ def start_ui(config: Config, config_file: str, options: list[str]) -> None:
     composition = importlib.import_module("gateau_dagster.definitions")
     home = composition.prepare_home(config)
     os.environ["DAGSTER_HOME"] = str(home)
-    console().print(f"Dagster UI on [bold]{config_file or 'the embedded demo'}[/bold]; Dagster's home is {home}")
+    name = escape(config_file) if config_file else "the embedded demo"
+    console().print(f"Dagster UI on [bold]{name}[/bold]; Dagster's home is {escape(str(home))}")
     dagster = str(Path(sys.executable).with_name("dagster"))
     command = [dagster, "dev", "--module-name", "gateau_dagster.definitions", *options]
     os.execv(dagster, command)

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
@@ -31,7 +32,7 @@ def console() -> Console:
 
 
 class RunDisplay:
-    """Shows the steps of the runs below a folder of progress boards, until it is closed.
+    """Shows the steps that begin from now on in the runs below a folder of progress boards, until it is closed.
 
     In a terminal as bars, elsewhere (a log file, CI) as a line every 15 seconds and one for each finished step.
     """
@@ -54,6 +55,7 @@ class RunDisplay:
         self._tasks: dict[str, TaskID] = {}
         self._finished: set[tuple[str, float]] = set()
         self._said = time.monotonic()
+        self._opened = time.time()
 
     @contextmanager
     def shown(self) -> Iterator[None]:
@@ -76,7 +78,7 @@ class RunDisplay:
 
     def look(self) -> None:
         """Reads the boards once and redraws."""
-        entries = [entry for board in self._boards() for entry in board.entries()]
+        entries = [entry for board in self._boards() for entry in board.entries() if entry.started >= self._opened]
         for entry in entries:
             if entry.ended:
                 self._finish(entry)
@@ -86,7 +88,7 @@ class RunDisplay:
         if not self._out.is_terminal and running and time.monotonic() - self._said >= _SECONDS_BETWEEN_LINES:
             self._said = time.monotonic()
             for entry in running:
-                self._out.print(f"  {_line(entry)}")
+                self._out.print(f"  {_line(entry)}", markup=False)
 
     def _boards(self) -> list[ProgressBoard]:
         return [ProgressBoard(folder) for folder in sorted(self._folder.glob("*")) if folder.is_dir()]
@@ -97,7 +99,9 @@ class RunDisplay:
         if entry.step not in self._tasks:
             self._tasks[entry.step] = self._bars.add_task(entry.step, total=None, unit="", note="")
         total = entry.total if entry.total else None
-        self._bars.update(self._tasks[entry.step], completed=entry.done, total=total, unit=entry.unit, note=entry.note)
+        self._bars.update(
+            self._tasks[entry.step], completed=entry.done, total=total, unit=entry.unit, note=escape(entry.note)
+        )
 
     def _finish(self, entry: Entry) -> None:
         if (entry.step, entry.started) in self._finished:

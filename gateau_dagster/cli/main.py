@@ -2,6 +2,7 @@
 
 import os
 import sys
+import traceback
 from pathlib import Path
 
 import click
@@ -96,6 +97,29 @@ def main() -> None:
         sys.exit(error.exit_code)
     except (click.Abort, KeyboardInterrupt):
         _fail("Interrupted. What was computed is kept; run again to go on.", 130)
+    except BrokenPipeError:
+        # The reader has left, as in `gateau plan | head`; closing the streams at exit must not fail a second time.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
+    except Exception as error:
+        from gateau_dagster.storage.failures import explained_by_system
+
+        known = explained_by_system(error, "go on")
+        _fail(_defect(error) if known is error else f"Error: {known}", 1)
+
+
+def _defect(error: Exception) -> str:
+    """What to say of a failure that nobody foresaw; its traceback goes to a file, not to the user."""
+    trace = "".join(traceback.format_exception(error))
+    log = Path(".gateau") / "error.log"
+    try:
+        log.parent.mkdir(exist_ok=True)
+        log.write_text(f"gateau {__version__}: {' '.join(sys.argv[1:])}\n{trace}", encoding="utf-8")
+        where = f"The details are in {log.absolute()}; please report them."
+    except OSError as unwritable:
+        where = f"The details, which could not be written to {log.absolute()} ({unwritable.strerror}):\n{trace}"
+    what = str(error).strip().splitlines()[0] if str(error).strip() else "no message"
+    return f"Error: unexpected {type(error).__name__}: {what}\nThis is a defect of GATEAU, not of your input. {where}"
 
 
 def _fail(message: str, status: int) -> None:

@@ -1,15 +1,17 @@
 """`gateau plan`: what would run, why, and about how much work it is."""
 
+from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from gateau_dagster.cli.display import console
 from gateau_dagster.config import Config
 from gateau_dagster.errors import GateauError
 from gateau_dagster.incremental.estimate import Estimate, estimate
-from gateau_dagster.incremental.plan import Plan, Work
+from gateau_dagster.incremental.plan import AFTER, Plan, Work
 from gateau_dagster.incremental.state import State
 
-_MOST_SHARDS = 6
+_MOST_SHARDS = 4
 
 
 def print_plan(config: Config, until: str | None) -> None:
@@ -30,38 +32,59 @@ def print_plan(config: Config, until: str | None) -> None:
     if not plan:
         out.print("[green]Everything is up to date.[/green] `gateau run` would do nothing.")
         return
+    show_plan(out, state, plan)
     with out.status("Estimating"):
         estimates = estimate(state, plan)
-    out.print(plan_table(state, plan, estimates))
     if estimates:
-        seconds = [found.seconds for found in estimates.values() if found.seconds is not None]
-        out.print(
-            f"Tokens and FLOPs of the scoring come from text lengths and model sizes; about {_duration(sum(seconds))} "
-            "at 40 % of the matrix-product speed just measured here. Training and evaluation are not estimated."
-        )
+        show_estimates(out, estimates)
 
 
-def plan_table(state: State, plan: Plan, estimates: dict[str, Estimate] | None = None) -> Table:
-    """One row an asset."""
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for column in ("asset", "shards", "why"):
-        table.add_column(column, overflow="fold")
-    if estimates:
-        for column in ("samples", "tokens", "FLOPs", "time"):
-            table.add_column(column, justify="right")
+def show_plan(out: Console, state: State, plan: Plan) -> None:
+    """One row an asset, and what the words mean that need it."""
+    table = _table("asset", "shards", "why")
     for work in plan.work:
-        row = [work.asset, _shards(state, work), _why(work)]
-        if estimates:
-            row += _figures(estimates.get(work.asset))
-        table.add_row(*row)
+        table.add_row(work.asset, _shards(work, len(state.shards)), Text(_why(work)))
+    out.print(table)
+    if any(work.conditional for work in plan.work):
+        out.print(f"[dim]{AFTER}…: runs only if that comes out different from before[/dim]")
+
+
+def show_estimates(out: Console, estimates: dict[str, Estimate]) -> None:
+    """The scoring's work, and where the figures come from."""
+    table = _table("to score", right=("samples", "tokens", "FLOPs", "time"))
+    for asset, found in estimates.items():
+        table.add_row(asset, f"{found.samples:,}", f"{found.tokens:,}", _flops(found.flops), _duration(found.seconds))
+    seconds = [found.seconds for found in estimates.values() if found.seconds is not None]
+    if len(seconds) > 1:
+        known = "" if len(seconds) == len(estimates) else " (known part)"
+        table.add_row(f"together{known}", "", "", "", _duration(sum(seconds)), style="bold")
+    out.print()
+    out.print(table)
+    out.print(
+        "[dim]Tokens from text lengths, FLOPs from model sizes, time at 40 % of the speed of a matrix product measured "
+        "just now. Training and evaluation are not estimated.[/dim]",
+        soft_wrap=False,
+    )
+
+
+def _table(*left: str, right: tuple[str, ...] = ()) -> Table:
+    """A table without lines whose first two columns are never broken."""
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    for position, column in enumerate(left):
+        table.add_column(column, overflow="fold", no_wrap=position < 2)
+    for column in right:
+        table.add_column(column, justify="right", no_wrap=True)
     return table
 
 
-def _shards(state: State, work: Work) -> str:
+def _shards(work: Work, total: int) -> str:
+    """`all 16`, `2 of 16: 03, 11`, or nothing for a global asset."""
     if not work.partitions:
         return ""
+    if len(work.partitions) == total:
+        return f"all {total}"
     names = ", ".join(work.partitions[:_MOST_SHARDS]) + (", …" if len(work.partitions) > _MOST_SHARDS else "")
-    return f"{len(work.partitions)} of {len(state.shards)}: {names}"
+    return f"{len(work.partitions)} of {total}: {names}"
 
 
 def _why(work: Work) -> str:
@@ -69,15 +92,24 @@ def _why(work: Work) -> str:
     return "; ".join(dict.fromkeys(work.reasons.values()))
 
 
-def _figures(found: Estimate | None) -> list[str]:
-    if found is None:
-        return ["", "", "", ""]
-    flops = f"{found.flops:.1e}" if found.flops is not None else "unknown"
-    time = _duration(found.seconds) if found.seconds is not None else "unknown"
-    return [f"{found.samples:,}", f"{found.tokens:,}", flops, time]
+def _flops(count: float | None) -> str:
+    """`52 M`, `1.3 P`."""
+    if count is None:
+        return "unknown"
+    size = 0
+    while count >= 1000 and size < len("kMGTPEZY"):
+        count, size = count / 1000, size + 1
+    unit = f" {'kMGTPEZY'[size - 1]}" if size else ""
+    return f"{count:.0f}{unit}" if count >= 10 or not size else f"{count:.1f}{unit}"
 
 
-def _duration(seconds: float) -> str:
+def _duration(seconds: float | None) -> str:
+    if seconds is None:
+        return "unknown"
+    if seconds < 1:
+        return "< 1 s"
     if seconds < 60:
-        return f"{max(seconds, 1):.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+        return f"{seconds:.0f} s"
+    if seconds < 5400:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f} h" if seconds < 2 * 86_400 else f"{seconds / 86_400:.1f} days"

@@ -2,13 +2,13 @@
 
 import importlib
 import os
-import shutil
 import time
 
 from rich.console import Console
+from rich.markup import escape
 
 from gateau_dagster.cli.display import RunDisplay, console
-from gateau_dagster.cli.plan import plan_table
+from gateau_dagster.cli.plan import show_plan
 from gateau_dagster.config import Config
 from gateau_dagster.incremental.plan import Plan
 from gateau_dagster.incremental.state import REPORT_FILE, State
@@ -29,17 +29,15 @@ def run_pipeline(config: Config, config_file: str, until: str | None) -> None:
         plan = composition.wanted_work(state, until)
     if plan:
         _announce(out, config, state, plan)
-    progress_folder = config.work_folder / "progress"
-    shutil.rmtree(progress_folder, ignore_errors=True)
-    with RunDisplay(out, progress_folder).shown():
+    with RunDisplay(out, config.work_folder / "progress").shown():
         result = composition.run_refresh(config, config_file, until=until, plan=plan)
     _conclude(out, state, bool(plan), result, time.monotonic() - started)
 
 
 def _announce(out: Console, config: Config, state: State, plan: Plan) -> None:
     name = "the embedded demo" if config.demo is not None else f"the configuration in {config.folder}"
-    out.print(f"[bold]GATEAU[/bold] on {name}; the store is {state.store.root}")
-    out.print(plan_table(state, plan))
+    out.print(f"[bold]GATEAU[/bold] on {escape(name)}; the store is {escape(state.store.root)}")
+    show_plan(out, state, plan)
 
 
 def _conclude(out: Console, state: State, worked: bool, result: object, seconds: float) -> None:
@@ -50,6 +48,6 @@ def _conclude(out: Console, state: State, worked: bool, result: object, seconds:
     else:
         out.print(f"[green]Done[/green] in {seconds:.0f} s.")
     if state.store.files.exists(REPORT_FILE):
-        out.print(f"Report: [bold]{state.store.files.address(REPORT_FILE)}[/bold]")
+        out.print(f"Report: [bold]{escape(state.store.files.address(REPORT_FILE))}[/bold]")
     if worked:
         out.print("Dagster UI on these assets: gateau dev")

@@ -1,20 +1,23 @@
 """Sections about how the checkpoint is compared with its base model."""
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
 from gateau_dagster.config.base import Section
 
 Benchmark = Literal["heldout", "needle"]
+Tokens = Annotated[int, Field(ge=1)]
 
 
 class HeldoutConfig(Section):
     """Response perplexity on samples that were not trained on, by context length."""
 
     samples: int = Field(default=64, ge=1, description="Held-out samples, taken evenly from the length buckets.")
-    buckets: list[int] = Field(
-        default=[4096, 8192, 16_384, 32_768], description="Upper ends of the context-length buckets, in tokens."
+    buckets: list[Tokens] = Field(
+        default=[4096, 8192, 16_384, 32_768],
+        min_length=1,
+        description="Upper ends of the context-length buckets, in tokens.",
     )
 
 
@@ -28,7 +31,9 @@ class NeedlePair(Section):
 class NeedleConfig(Section):
     """A fact hidden at a depth of a haystack of a length, and asked for at its end."""
 
-    lengths: list[int] = Field(default=[1024, 2048, 4096, 8192], min_length=1, description="Prompt lengths in tokens.")
+    lengths: list[Tokens] = Field(
+        default=[1024, 2048, 4096, 8192], min_length=1, description="Prompt lengths in tokens."
+    )
     depths: list[float] = Field(default=[0.0, 0.25, 0.5, 0.75, 1.0], min_length=1)
     repeats: int = Field(default=3, ge=1, description="Needles per cell of the grid.")
     fact: str = Field(default=" The secret number of {key} is {value}. ", description="With {key} and {value}.")

@@ -8,7 +8,7 @@ from gateau_dagster.config.base import Section
 class StorageConfig(Section):
     """Where the tables live."""
 
-    root: str = Field(default="./gateau_store", description="Local folder or s3://bucket/prefix.")
+    root: str = Field(default="./gateau_store", min_length=1, description="Local folder or s3://bucket/prefix.")
 
 
 class LongSftConfig(Section):

@@ -1,6 +1,8 @@
 """Reads the YAML file and turns every mistake in it into a line that names the place and the cure."""
 
 import os
+import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -9,10 +11,27 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from gateau_dagster.config.embedded import embedded_demo
+from gateau_dagster.config.places import line_of, repeated_keys
 from gateau_dagster.config.schema import Config
 from gateau_dagster.errors import GateauError
 
 ENVIRONMENT_VARIABLE = "GATEAU_CONFIG"
+_OWN = ("folder", "name")
+
+# A rule about several sections names the key itself: `training.model: ...`.
+_NAMED_PLACE = re.compile(r"^([A-Za-z_]+(?:\.[^\s:.]+)*): (.*)$", re.DOTALL)
+_YAML_WORDS = {
+    "should be strings": "should be text, so put it in quotes",
+    "a valid string": "text",
+    "a valid list": "a list",
+    "a valid tuple": "a list",
+    "a valid number": "a number",
+    "a valid integer": "a whole number",
+    "a valid boolean": "true or false",
+    "unable to parse string as a number": "but it is not one",
+    "unable to parse string as an integer": "but it is not one",
+    "unable to interpret input": "but it is neither",
+}
 
 
 def load_config(path: str | Path | None = None, folder: Path | None = None) -> Config:
@@ -36,7 +55,7 @@ def load_config(path: str | Path | None = None, folder: Path | None = None) -> C
     return parse_config(text, folder=file.parent, name=file.name)
 
 
-def parse_config(text: str, *, folder: Path, name: str = "configuration") -> Config:
+def parse_config(text: str, *, folder: Path, name: str = "gateau.yaml") -> Config:
     """Validates YAML text; `folder` is where its relative paths start, `name` stands in messages.
 
     Raises:
@@ -44,31 +63,90 @@ def parse_config(text: str, *, folder: Path, name: str = "configuration") -> Con
     """
     try:
         data = yaml.safe_load(text)
-        node = yaml.compose(text)
-    except yaml.YAMLError as error:
-        raise GateauError(f"{name} is not valid YAML: {error}") from error
+        node = yaml.compose(text, Loader=yaml.SafeLoader)
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise GateauError(f"{name}:{_yaml_mistake(error)}") from error
     if not isinstance(data, dict):
-        raise GateauError(f"{name} must hold sections (long_sft:, models:, ...), found {type(data).__name__}.")
+        found = "an empty file" if data is None else type(data).__name__
+        raise GateauError(f"{name}:1: must hold sections (long_sft:, models:, ...), found {found}.")
+    mistakes = [*repeated_keys(node, name), *_own_keys(data, node, name)]
     try:
-        return Config.model_validate({**data, "folder": folder})
+        config = Config.model_validate({**data, "folder": folder, "name": Path(name).stem})
     except ValidationError as error:
-        mistakes = [_mistake(detail, node, name) for detail in error.errors()]
-        raise GateauError("The configuration is wrong:\n" + "\n".join(mistakes)) from error
+        mistakes += _mistakes(error.errors(), node, name)
+    else:
+        if not mistakes:
+            return config
+    raise GateauError("The configuration is wrong:\n" + "\n".join(mistakes))
 
 
-def _mistake(detail: ErrorDetails, node: yaml.Node | None, name: str) -> str:
-    """One line about one mistake."""
-    place = [part for part in detail["loc"] if not _is_union_branch(part)]
-    dotted = ".".join(str(part) for part in place) or "(whole file)"
+def _yaml_mistake(error: Exception) -> str:
+    """Line, column and cause of what is no YAML."""
+    if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
+        mark = error.problem_mark
+        return f"{mark.line + 1}: not valid YAML, at column {mark.column + 1}: {error.problem}"
+    return f"1: not valid YAML: {error}"
+
+
+def _own_keys(data: dict[str, Any], node: yaml.Node | None, name: str) -> list[str]:
+    """`folder` and `name` are fields of Config but no keys of the file: they are the file's own."""
+    return [
+        f"  {name}:{line_of(node, [key])}: {key}: unknown key; it is known from where this file is"
+        for key in _OWN
+        if key in data
+    ]
+
+
+def _mistakes(details: list[ErrorDetails], node: yaml.Node | None, name: str) -> list[str]:
+    """One line about each mistake; the branches of a union that all failed are one mistake."""
+    places: dict[tuple[int | str, ...], list[ErrorDetails]] = {}
+    for detail in details:
+        places.setdefault(tuple(part for part in detail["loc"] if not _is_union_branch(part)), []).append(detail)
+    # `path: [a, 3]`: that the list is no string says nothing once its element is named.
+    outer = {place[:size] for place in places for size in range(len(place))}
+    kept = {
+        place: found
+        for place, found in places.items()
+        if place not in outer or not all(_in_union(detail) for detail in found)
+    }
+    return [_mistake(list(place), found, node, name) for place, found in sorted(kept.items(), key=_line_order(node))]
+
+
+def _line_order(node: yaml.Node | None) -> Callable[[tuple[tuple[int | str, ...], Any]], int]:
+    return lambda item: line_of(node, list(item[0]))
+
+
+def _mistake(place: list[int | str], found: list[ErrorDetails], node: yaml.Node | None, name: str) -> str:
+    detail = found[0]
     if detail["type"] == "extra_forbidden":
         what = f"unknown key{_suggestion(place)}"
     elif detail["type"] == "missing":
         what = "is required"
     else:
-        what = detail["msg"].removeprefix("Value error, ")
+        first, *others = dict.fromkeys(_words(each) for each in found)
+        what = " or ".join([first, *(other.removeprefix("should be ") for other in others)])
+        named = _NAMED_PLACE.match(what) if not place else None
+        if named is not None:
+            place, what = [*named[1].split(".")], named[2]
         if detail["type"] != "value_error":
-            what += f" (found {_short(detail['input'])})"
-    return f"  {name}:{_line(node, place)}: {dotted}: {what}"
+            what = f"{what} (found {_short(detail['input'])})"
+    dotted = ".".join(str(part) for part in place) or "(whole file)"
+    return f"  {name}:{line_of(node, place)}: {dotted}: {what}"
+
+
+def _words(detail: ErrorDetails) -> str:
+    """Pydantic's message in the words of someone who writes YAML."""
+    text = detail["msg"].removeprefix("Value error, ")
+    text = re.sub(r"^(Input|List|String|Tuple|Keys) should", "should", text)
+    text = re.sub(r" a valid dictionary( or instance of \w+)?", " a section of `key: value` lines", text)
+    text = re.sub(r"( items?) after validation, not \d+", r"\1", text)
+    for theirs, ours in _YAML_WORDS.items():
+        text = text.replace(theirs, ours)
+    return text
+
+
+def _in_union(detail: ErrorDetails) -> bool:
+    return any(_is_union_branch(part) for part in detail["loc"])
 
 
 def _is_union_branch(part: int | str) -> bool:
@@ -82,32 +160,21 @@ def _suggestion(place: list[int | str]) -> str:
 
     model: Any = Config
     for part in place[:-1]:
+        # A key of `models` or a number in a list is no field: the section of its values was already found.
         field = model.model_fields.get(str(part)) if hasattr(model, "model_fields") else None
         model = _section_of(field.annotation) if field else model
     known = list(model.model_fields) if hasattr(model, "model_fields") else []
+    known = [key for key in known if key not in _OWN]
     near = difflib.get_close_matches(str(place[-1]), known, n=1)
-    return f"; did you mean {near[0]}?" if near else f"; known here: {', '.join(k for k in known if k != 'folder')}"
+    return f"; did you mean {near[0]}?" if near else f"; known here: {', '.join(known)}"
 
 
 def _section_of(annotation: Any) -> Any:
     """The section class in an annotation such as `Section | None` or `dict[str, Section]`."""
-    candidates = [annotation, *getattr(annotation, "__args__", ())]
-    return next((candidate for candidate in candidates if hasattr(candidate, "model_fields")), annotation)
-
-
-def _line(node: yaml.Node | None, place: list[int | str]) -> int:
-    """The line of a key, or of the nearest enclosing one that is in the file."""
-    line = 1
-    for part in place:
-        if isinstance(node, yaml.MappingNode):
-            match = next(((key, value) for key, value in node.value if key.value == str(part)), None)
-            if match is None:
-                break
-            line, node = match[0].start_mark.line + 1, match[1]
-        elif isinstance(node, yaml.SequenceNode) and isinstance(part, int) and part < len(node.value):
-            item: yaml.Node = node.value[part]
-            line, node = item.start_mark.line + 1, item
-    return line
+    if hasattr(annotation, "model_fields"):
+        return annotation
+    found = (_section_of(argument) for argument in getattr(annotation, "__args__", ()))
+    return next((section for section in found if hasattr(section, "model_fields")), annotation)
 
 
 def _short(value: object) -> str:

@@ -1,10 +1,11 @@
 """The whole configuration: one section per concern (design, section 4)."""
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from gateau_dagster.config.base import Section
 from gateau_dagster.config.demo import DEMO_SCHEME, DemoConfig, demo_path
@@ -14,7 +15,9 @@ from gateau_dagster.config.models import ModelConfig, ScoringConfig
 from gateau_dagster.config.selection import SelectionConfig
 from gateau_dagster.config.training import TrainingConfig
 
-_MODEL_NAME = re.compile(r"^[A-Za-z0-9_]+$")
+_MODEL_NAME = re.compile(r"^[A-Za-z0-9_]+\Z")
+_CRON_ITEM = re.compile(r"^(?:\*|(\d{1,2})(?:-(\d{1,2}))?)(?:/[1-9]\d?)?\Z")
+_CRON_RANGES = ((0, 59), (0, 23), (1, 31), (1, 12), (0, 7))
 
 
 class ExecutionConfig(Section):
@@ -25,6 +28,24 @@ class ExecutionConfig(Section):
     shards_per_run: int = Field(default=64, ge=1, description="Shards of one backfill run, which loads a model once.")
     retries: int = Field(default=2, ge=0, description="Of a step that fails in passing, with exponential back-off.")
     schedule: str = Field(default="0 3 * * *", description="Cron line of the nightly refresh, which is off by default.")
+
+    @field_validator("schedule")
+    @classmethod
+    def _cron(cls, line: str) -> str:
+        parts = line.split()
+        if len(parts) != len(_CRON_RANGES) or not all(map(_in_range, parts, _CRON_RANGES)):
+            raise ValueError(f"{line!r} is no cron line: minute, hour, day, month and weekday, such as '0 3 * * *'")
+        return line
+
+
+def _in_range(part: str, ends: tuple[int, int]) -> bool:
+    """Whether a field of a cron line is made of `*`, numbers and ranges within `ends`, steps and commas."""
+    for item in part.split(","):
+        match = _CRON_ITEM.match(item)
+        numbers = [int(text) for text in match.group(1, 2) if text is not None] if match else []
+        if match is None or numbers != sorted(numbers) or any(not ends[0] <= each <= ends[1] for each in numbers):
+            return False
+    return True
 
 
 class Config(Section):
@@ -41,11 +62,16 @@ class Config(Section):
     execution: ExecutionConfig = ExecutionConfig()
     demo: DemoConfig | None = Field(default=None, description="Builds what paths that start with demo: name.")
     folder: Path = Field(default=Path(), exclude=True)
+    name: str = Field(default="", exclude=True, description="The file's name without its ending.")
 
     @property
     def work_folder(self) -> Path:
-        """Scratch space beside the configuration: Dagster's home, caches, unfinished training. Safe to delete."""
-        return (self.folder / ".gateau").absolute()
+        """Scratch space beside the configuration: Dagster's home, caches, unfinished training. Safe to delete.
+
+        A file of another name than gateau.yaml has one of its own, so that two configurations in a folder stay apart.
+        """
+        own = [] if self.name in {"", "gateau"} else [self.name]
+        return (self.folder / ".gateau").joinpath(*own).absolute()
 
     def located(self, address: str) -> str:
         """The real path of an address: `demo:` ones resolved, anything else as it is."""
@@ -83,18 +109,39 @@ class Config(Section):
     def _consistent(self) -> "Config":
         missing = [name for name in ("short", "long") if name not in self.models]
         if missing:
-            raise ValueError(f"models lacks {' and '.join(missing)}: GATEAU compares a short and a long model")
+            raise ValueError(f"models: lacks {' and '.join(missing)}: GATEAU compares a short and a long model")
         for name in self.models:
             if not _MODEL_NAME.match(name):
                 raise ValueError(f"models.{name}: a model's name becomes an asset key: letters, digits and _ only")
         if self.training.model not in self.models:
             raise ValueError(f"training.model: {self.training.model!r} is none of models ({', '.join(self.models)})")
-        if self.demo is None and any(path.startswith(DEMO_SCHEME) for path in self._paths()):
-            raise ValueError(f"a path starts with {DEMO_SCHEME} but there is no demo section")
+        self._check_evaluation()
+        for name, path in self._paths():
+            if self.demo is None and path.startswith(DEMO_SCHEME):
+                raise ValueError(f"{name}: {path} needs a demo section, which says what the demo builds")
+            try:
+                self.located(path)
+            except ValueError as error:
+                raise ValueError(f"{name}: {error}") from error
         return self
 
-    def _paths(self) -> list[str]:
-        """Every address of an input or a model."""
-        inputs = [self.long_sft.path, self.short_chat.path if self.short_chat else []]
-        listed = [path for paths in inputs for path in ([paths] if isinstance(paths, str) else paths)]
-        return [*listed, *(model.path for model in self.models.values())]
+    def _check_evaluation(self) -> None:
+        """What would fail after the training, and is known before it."""
+        held_out = self.training.enabled and self.evaluation.enabled and "heldout" in self.evaluation.benchmarks
+        if held_out and self.selection.fraction == 1:
+            raise ValueError(
+                "selection.fraction: 1 leaves no sample to hold out: lower it, or take heldout out of "
+                "evaluation.benchmarks"
+            )
+
+    def _paths(self) -> Iterator[tuple[str, str]]:
+        """Every address of an input or a model, after its name in the file."""
+        inputs = {
+            "long_sft.path": self.long_sft.path,
+            "short_chat.path": self.short_chat.path if self.short_chat else [],
+        }
+        for name, paths in inputs.items():
+            for path in [paths] if isinstance(paths, str) else paths:
+                yield name, path
+        for name, model in self.models.items():
+            yield f"models.{name}.path", model.path

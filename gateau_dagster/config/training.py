@@ -14,7 +14,10 @@ class TrainingConfig(Section):
     enabled: bool = True
     model: str = Field(default="long", description="Which of `models` is fine-tuned.")
     max_length: int = Field(
-        default=65_536, ge=16, description="Tokens of a sequence; longer ones are cut on the right."
+        default=65_536,
+        ge=16,
+        description="Tokens of a sequence. A longer sample loses the left end of its context, a longer conversation "
+        "its end.",
     )
     epochs: float = Field(default=2.0, gt=0)
     max_steps: int | None = Field(default=None, ge=1, description="Optimiser steps; overrides epochs.")
@@ -25,7 +28,7 @@ class TrainingConfig(Section):
     scheduler: Literal["linear", "cosine", "constant"] = "linear"
     warmup_ratio: float = Field(default=0.03, ge=0, lt=1)
     batch_size: int = Field(default=1, ge=1, description="Sequences per process and step.")
-    gradient_accumulation: int = Field(default=8, ge=1)
+    gradient_accumulation: int = Field(default=12, ge=1)
     dtype: Dtype = "bfloat16"
     gradient_checkpointing: bool = False
     seed: int = 42

@@ -34,7 +34,8 @@ class Sample:
 
 @dataclass(frozen=True, kw_only=True)
 class Reject:
-    """A sample that cannot be used, and why."""
+    """A sample that cannot be used, and why; `short_of_memory`: it may do on another device, or in smaller batches."""
 
     sample_id: str
     reason: str
+    short_of_memory: bool = False

@@ -9,6 +9,7 @@ import polars as pl
 from gateau_dagster.data.input_index import InputIndex
 
 _EXAMPLES = 3
+_SOURCES = 10
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,6 +37,10 @@ class ValidationSummary:
         """The summary as plain text."""
         files = "1 file" if len(self.files) == 1 else f"{len(self.files)} files"
         text = [f"{self.read} records in {files}: {self.accepted} usable, {self.rejected} rejected"]
+        if len(self.sources) > 1:
+            named = ", ".join(f"{source} {count}" for source, count in self.sources[:_SOURCES])
+            more = f" and {len(self.sources) - _SOURCES} more" if len(self.sources) > _SOURCES else ""
+            text.append(f"usable by source: {named}{more}")
         if self.duplicates_dropped:
             text.append(f"{self.duplicates_dropped} repeat an earlier record (same id, same content) and count once")
         for kind in self.kinds:

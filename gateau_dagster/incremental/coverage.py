@@ -28,10 +28,10 @@ def duplicate_ids(table: pl.DataFrame) -> list[str]:
 
 def non_finite(values: pl.Series) -> int:
     """How many values (or values of lists) are null, NaN or infinite."""
-    flat = values.explode() if isinstance(values.dtype, pl.List) else values
-    # An empty list explodes to one null, which is no value.
-    empty = int((values.list.len() == 0).sum()) if isinstance(values.dtype, pl.List) else 0
-    return int((~flat.is_finite().fill_null(False)).sum()) - empty
+    if isinstance(values.dtype, pl.List):
+        # An empty list holds no value; whether it explodes to a null depends on the version of Polars.
+        return values.null_count() + non_finite(values.filter(values.list.len().fill_null(0) > 0).explode())
+    return int((~values.is_finite().fill_null(False)).sum())
 
 
 def scored_or_rejected(raw: pl.DataFrame, table: pl.DataFrame, rejected: pl.DataFrame) -> Coverage:

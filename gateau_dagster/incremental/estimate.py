@@ -9,6 +9,7 @@ from pathlib import Path
 import polars as pl
 
 from gateau_dagster.config import Config
+from gateau_dagster.errors import GateauError
 from gateau_dagster.incremental.plan import Plan
 from gateau_dagster.incremental.state import State
 
@@ -62,9 +63,20 @@ def _lengths(state: State, asset: str, shards: Iterable[str]) -> list[tuple[floa
 
 
 def _limit(config: Config, model: str) -> int:
+    """Tokens of a prompt that the model is shown, as far as that is known without loading it."""
     section = config.models[model]
-    window = section.window if section.context == "window" else None
-    return min(config.scoring.max_length, window or config.scoring.max_length)
+    if section.context != "window":
+        return config.scoring.max_length
+    return min(config.scoring.max_length, section.window or _own_window(config, model) or config.scoring.max_length)
+
+
+def _own_window(config: Config, model: str) -> int | None:
+    """`max_position_embeddings` of a local model; None for one that is not here yet or names none."""
+    file = config.folder / Path(config.located_model(model).path).expanduser() / "config.json"
+    if not file.is_file():
+        return None
+    content = json.loads(file.read_text(encoding="utf-8"))
+    return content.get("max_position_embeddings") or content.get("text_config", {}).get("max_position_embeddings")
 
 
 def _scored_tokens(config: Config, asset: str, total: float, tail: float, limit: int) -> int:
@@ -78,17 +90,29 @@ def _scored_tokens(config: Config, asset: str, total: float, tail: float, limit:
 
 
 def parameter_count(config: Config, model: str) -> int | None:
-    """Parameters of a local model, from the headers of its safetensors files; None for one that is not here yet."""
+    """Parameters of a local model, from the headers of its safetensors files; None for one that is not here yet.
+
+    Raises:
+        GateauError: a file is damaged, or only a pointer to its content.
+    """
     folder = config.folder / Path(config.located_model(model).path).expanduser()
     files = sorted(folder.glob("*.safetensors"))
     if not files:
         return None
-    return sum(_parameters_in(file) for file in files)
+    try:
+        return sum(_parameters_in(file) for file in files)
+    except ValueError as error:
+        raise GateauError(
+            f"models.{model}.path: {error}. Copy or download the model again (where git-lfs keeps it: git lfs pull)."
+        ) from error
 
 
 def _parameters_in(file: Path) -> int:
     with file.open("rb") as stream:
-        header = json.loads(stream.read(int.from_bytes(stream.read(8), "little")))
+        size = int.from_bytes(stream.read(8), "little")
+        if not 0 < size <= file.stat().st_size - 8:
+            raise ValueError(f"{file} is no safetensors file")
+        header = json.loads(stream.read(size))
     total = 0
     for name, tensor in header.items():
         if name != "__metadata__":

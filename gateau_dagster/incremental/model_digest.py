@@ -3,10 +3,16 @@
 import hashlib
 import json
 import os
+import re
 from pathlib import Path
 
 from gateau_dagster.config import Config
 from gateau_dagster.errors import GateauError, PassingError
+
+_HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
+# What lies beside a model and changes no score.
+_REMARKS = {".md", ".png", ".jpg", ".gif", ".svg", ".pdf", ".log"}
+_RECORDS = {"training_log.json", "gateau.json", "trainer_state.json"}
 
 
 def model_digest(config: Config, name: str) -> str:
@@ -27,7 +33,7 @@ def model_digest(config: Config, name: str) -> str:
     folder = config.folder / Path(model.path).expanduser()
     if folder.is_dir():
         return f"folder:{folder_digest(folder, config.work_folder / 'cache' / 'model_digests.json')}"
-    if model.path.count("/") != 1 or model.path.startswith((".", "/", "~")):
+    if not _HUB_NAME.fullmatch(model.path):
         raise GateauError(
             f"models.{name}.path: there is no folder {folder}. Give a folder with config.json and safetensors weights, "
             "or a Hugging Face name such as meta-llama/Llama-2-7b-hf."
@@ -36,12 +42,14 @@ def model_digest(config: Config, name: str) -> str:
 
 
 def folder_digest(folder: Path, cache_file: Path) -> str:
-    """SHA-256 over the names and contents of a folder's files, hidden ones left out."""
+    """SHA-256 over names and contents of a folder's files, without hidden ones, documentation and training records."""
     cache = json.loads(cache_file.read_text()) if cache_file.exists() else {}
     total, known = hashlib.sha256(), dict(cache)
     for file in sorted(path for path in folder.rglob("*") if path.is_file()):
         relative = file.relative_to(folder)
         if any(part.startswith(".") for part in relative.parts):
+            continue
+        if file.suffix.lower() in _REMARKS or file.name in _RECORDS:
             continue
         status = file.stat()
         key = f"{file.absolute()}|{status.st_size}|{status.st_mtime_ns}"
@@ -65,7 +73,13 @@ def _hub_commit(name: str, revision: str | None, section: str) -> str:
     """The commit behind a hub name; from the local cache when the hub cannot be asked."""
     from httpx2 import HTTPError
     from huggingface_hub import HfApi
-    from huggingface_hub.errors import HfHubHTTPError, OfflineModeIsEnabled, RepositoryNotFoundError
+    from huggingface_hub.errors import (
+        HfHubHTTPError,
+        HFValidationError,
+        OfflineModeIsEnabled,
+        RepositoryNotFoundError,
+        RevisionNotFoundError,
+    )
 
     try:
         commit = HfApi().model_info(name, revision=revision).sha
@@ -73,6 +87,14 @@ def _hub_commit(name: str, revision: str | None, section: str) -> str:
         raise GateauError(
             f"models.{section}.path: {name} is neither a folder here nor a model on the hub. If it is private, set "
             "HF_TOKEN."
+        ) from error
+    except RevisionNotFoundError as error:
+        raise GateauError(
+            f"models.{section}.revision: {name} on the hub has no branch, tag or commit {revision}."
+        ) from error
+    except HFValidationError as error:
+        raise GateauError(
+            f"models.{section}.path: {name} is neither a folder here nor a possible name on the hub ({error})."
         ) from error
     except (OfflineModeIsEnabled, HfHubHTTPError, HTTPError, OSError) as error:
         commit = _cached_commit(name, revision)
@@ -88,5 +110,8 @@ def _hub_commit(name: str, revision: str | None, section: str) -> str:
 def _cached_commit(name: str, revision: str | None) -> str | None:
     from huggingface_hub import constants
 
-    refs = Path(constants.HF_HUB_CACHE) / f"models--{name.replace('/', '--')}" / "refs" / (revision or "main")
+    folder = Path(constants.HF_HUB_CACHE) / f"models--{name.replace('/', '--')}"
+    if revision is not None and (folder / "snapshots" / revision).is_dir():
+        return revision  # a commit, not a branch or tag
+    refs = folder / "refs" / (revision or "main")
     return refs.read_text().strip() if refs.is_file() else None

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from gateau_dagster.incremental.fingerprint import fingerprint
+from gateau_dagster.storage.stamp import Stamp
 
 # How an upstream counts: by its origin (fingerprint), or by what is in it (content). By content, an upstream that was
 # made anew but came out the same costs nothing: a GPU week of training is not repeated for an equal selection.
@@ -17,6 +18,8 @@ class Node:
 
     settings: every part of the configuration that changes its result, and nothing else.
     scorer: for tables whose rows are computed one by one, the digest of what computes a row.
+    memory: digest of the settings that decide what fits into memory; a sample that did not is tried again when they
+        change.
     """
 
     asset: str
@@ -25,11 +28,18 @@ class Node:
     settings: Mapping[str, Any] = field(default_factory=dict)
     code_version: str = "1"
     scorer: str = ""
+    memory: str = ""
 
     def inputs(self, upstream_versions: Mapping[str, str]) -> dict[str, Any]:
         """The parts of the fingerprint by name, as the stamp keeps them."""
         assert set(upstream_versions) >= set(self.upstream), (self.asset, upstream_versions)
         return {"code": self.code_version, "settings": dict(self.settings), "upstream": dict(upstream_versions)}
+
+    def is_current(self, stamp: Stamp | None, wanted: str) -> bool:
+        """Whether an output with this stamp is the wanted one, or all of it that fits into memory as it is set."""
+        if stamp is None or not stamp.short_of_memory:
+            return stamp is not None and stamp.fingerprint == wanted
+        return stamp.complete == wanted and stamp.short_of_memory == self.memory
 
     def fingerprint(self, upstream_versions: Mapping[str, str]) -> str:
         """The data version of the output made from these upstream versions."""

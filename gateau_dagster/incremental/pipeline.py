@@ -8,6 +8,7 @@ from typing import Any
 from gateau_dagster.config import Config
 from gateau_dagster.incremental.fingerprint import fingerprint
 from gateau_dagster.incremental.node import Node
+from gateau_dagster.training.deepspeed_config import deepspeed_config
 
 # Raise a version when the code of an asset changes its result.
 CODE_VERSIONS = {
@@ -17,7 +18,7 @@ CODE_VERSIONS = {
     "cam": "1",
     "combined_scores": "1",
     "selected_subset": "1",
-    "training_mix": "1",
+    "training_mix": "2",
     "checkpoint": "1",
     "evaluation/heldout": "1",
     "evaluation/needle": "1",
@@ -51,6 +52,9 @@ def pipeline_of(config: Config, model_digests: Mapping[str, str], short_chat_sig
     Args:
         model_digests: see `model_digest`, for every configured model.
         short_chat_signature: changes when the short conversations' files change; None without short chat.
+
+    Raises:
+        GateauError: the file that training.deepspeed names cannot be read.
     """
     nodes = [Node(asset="raw_long_sft", partitioned=True, code_version=CODE_VERSIONS["raw_long_sft"])]
     nodes += _short_chat(config, short_chat_signature)
@@ -89,6 +93,11 @@ def _model_settings(config: Config, name: str, digest: str) -> dict[str, Any]:
     }
 
 
+def _memory(config: Config) -> str:
+    """The settings that decide what fits; they change no result."""
+    return fingerprint({"device": config.scoring.device, "batch_tokens": config.scoring.batch_tokens})
+
+
 def _perplexity(config: Config, name: str, digest: str) -> Node:
     settings, code = _model_settings(config, name, digest), CODE_VERSIONS["perplexity"]
     return Node(
@@ -98,6 +107,7 @@ def _perplexity(config: Config, name: str, digest: str) -> Node:
         settings=settings,
         code_version=code,
         scorer=fingerprint({"code": code, **settings}),
+        memory=_memory(config),
     )
 
 
@@ -114,6 +124,7 @@ def _cam(config: Config, digest: str) -> Node:
         settings=settings,
         code_version=code,
         scorer=fingerprint({"code": code, **settings}),
+        memory=_memory(config),
     )
 
 
@@ -150,8 +161,10 @@ def _training(config: Config, digest: str) -> list[Node]:
     options = {
         f"training.{name}": value
         for name, value in training.model_dump(mode="json").items()
-        if name not in _OPERATIONAL_TRAINING
+        if name not in _OPERATIONAL_TRAINING and not (name == "epochs" and training.max_steps is not None)
     }
+    if isinstance(training.deepspeed, str):  # a preset or a file: what it says counts, not what it is called
+        options["training.deepspeed"] = deepspeed_config(training.deepspeed, folder=config.folder)
     return [
         Node(
             asset="training_mix",
@@ -188,7 +201,12 @@ def _evaluation(config: Config) -> list[Node]:
         "heldout": Node(
             asset="evaluation/heldout",
             partitioned=False,
-            upstream={"raw_long_sft": "fingerprint", "selected_subset": "content", "checkpoint": "content"},
+            upstream={
+                "raw_long_sft": "fingerprint",
+                "perplexity/long": "fingerprint",  # gives the lengths, and which samples can be measured
+                "selected_subset": "content",
+                "checkpoint": "content",
+            },
             settings={**common, "evaluation.heldout": evaluation.heldout.model_dump(mode="json")},
             code_version=CODE_VERSIONS["evaluation/heldout"],
         ),
@@ -196,7 +214,11 @@ def _evaluation(config: Config) -> list[Node]:
             asset="evaluation/needle",
             partitioned=False,
             upstream={"raw_long_sft": "fingerprint", "checkpoint": "content"},
-            settings={**common, "evaluation.needle": evaluation.needle.model_dump(mode="json")},
+            settings={
+                **common,
+                "evaluation.needle": evaluation.needle.model_dump(mode="json"),
+                "training.seed": config.training.seed,
+            },
             code_version=CODE_VERSIONS["evaluation/needle"],
         ),
     }
@@ -217,6 +239,13 @@ def _report(config: Config, nodes: Sequence[Node]) -> Node:
 def shown_configuration(config: Config) -> str:
     """Digest of the configuration that the report prints: what only says how the pipeline runs is left out."""
     shown = config.model_dump(
-        mode="json", exclude={"storage": True, "execution": True, "scoring": {"device", "batch_tokens"}, "demo": True}
+        mode="json",
+        exclude={
+            "storage": True,
+            "execution": True,
+            "demo": True,
+            "scoring": {"device", "batch_tokens"},
+            "training": _OPERATIONAL_TRAINING - {"enabled"},
+        },
     )
     return fingerprint(shown)

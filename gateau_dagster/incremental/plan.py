@@ -5,11 +5,13 @@ from dataclasses import dataclass, field
 
 from gateau_dagster.incremental.fingerprint import joint
 from gateau_dagster.incremental.node import Node
-from gateau_dagster.incremental.reason import reason_for
+from gateau_dagster.incremental.reason import CHANGED, MISSING, changes_of, reason_for
 from gateau_dagster.storage.stamp import Stamp
 
 Key = tuple[str, str | None]
 INPUT = "input"
+# How the reason of conditional work begins: its inputs are made anew, and it runs only if they come out different.
+AFTER = "waits for "
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,17 +92,29 @@ def make_plan(
             waiting = [name for name, version in versions.items() if version is None]
             if waiting:
                 wanted[key] = None
-                reasons[partition] = f"depends on {', '.join(waiting)}, which runs first"
+                reasons[partition] = _reason_before(waiting, node, versions, recorded.get(key))
                 continue
             known = {name: version for name, version in versions.items() if version is not None}
             wanted[key] = node.fingerprint(known)
             stamp = recorded.get(key)
-            if stamp is None or stamp.fingerprint != wanted[key]:
+            if stamp is not None and node.is_current(stamp, wanted[key] or ""):
+                wanted[key] = stamp.fingerprint
+            else:
                 reasons[partition] = reason_for(stamp, node.inputs(known))
         if reasons:
-            conditional = any(wanted[node.asset, partition] is None for partition in reasons)
+            conditional = all(reason.startswith(AFTER) for reason in reasons.values())
             work.append(Work(asset=node.asset, reasons=reasons, conditional=conditional))
     return Plan(work=work)
+
+
+def _reason_before(waiting: Sequence[str], node: Node, versions: Mapping[str, str | None], stamp: Stamp | None) -> str:
+    """Why an output is on the plan while some upstream is still to be made: surely, or only if those come out new."""
+    if stamp is None:
+        return MISSING
+    before = stamp.inputs.get("upstream", {})
+    assumed = {name: before.get(name, "") if version is None else version for name, version in versions.items()}
+    changes = changes_of(stamp, node.inputs(assumed))
+    return CHANGED + "; ".join(changes) if changes else f"{AFTER}{', '.join(waiting)}"
 
 
 def _upstream_versions(

@@ -5,18 +5,28 @@ from typing import Any
 
 from gateau_dagster.storage.stamp import Stamp
 
+MISSING = "missing"
+CHANGED = "changed: "
+
 
 def reason_for(stamp: Stamp | None, wanted: Mapping[str, Any]) -> str:
     """What differs between what an output was made from and what it should be made from."""
     if stamp is None:
-        return "missing"
+        return MISSING
+    differences = changes_of(stamp, wanted)
+    if not differences and stamp.short_of_memory:
+        return "scoring.device or batch_tokens changed, and some samples had not fitted into memory"
+    return CHANGED + "; ".join(differences) if differences else "changed"
+
+
+def changes_of(stamp: Stamp, wanted: Mapping[str, Any]) -> list[str]:
+    """The parts that differ, settings with their old and new value."""
     found = stamp.inputs
-    differences = [
+    return [
         *(["code version"] if found.get("code") != wanted.get("code") else []),
         *_setting_changes(found.get("settings", {}), wanted.get("settings", {})),
         *_upstream_changes(found.get("upstream", {}), wanted.get("upstream", {})),
     ]
-    return "changed: " + "; ".join(differences) if differences else "changed"
 
 
 def _setting_changes(found: Mapping[str, Any], wanted: Mapping[str, Any], prefix: str = "") -> list[str]:

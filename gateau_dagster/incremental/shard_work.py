@@ -1,13 +1,14 @@
 """Computes one shard of a scored table: keeps the rows that still hold, computes the others, saves as it goes."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import polars as pl
 
 from gateau_dagster import tables
 from gateau_dagster.data.sample import Reject, Sample
+from gateau_dagster.incremental.fingerprint import fingerprint
 from gateau_dagster.incremental.partial import PartialRows, rows_frame
 from gateau_dagster.storage import Stamp, Store
 
@@ -47,7 +48,7 @@ def reusable_rows(
     if previous is not None and previous.scorer == scorer:
         frames.append(store.read(asset, partition))
     wanted = samples.select("sample_id", "digest")
-    return pl.concat(frames).unique("sample_id", keep="first").join(wanted, on=["sample_id", "digest"], how="semi")
+    return pl.concat(frames).join(wanted, on=["sample_id", "digest"], how="semi").unique("sample_id", keep="first")
 
 
 def compute_shard(
@@ -57,12 +58,14 @@ def compute_shard(
     *,
     columns: tuple[tables.Column, ...],
     stamp: Stamp,
+    memory: str,
     score: Score,
     on_sample: OnSample,
 ) -> ShardResult:
     """Brings one shard of `asset` up to date and writes it.
 
     Args:
+        memory: `Node.memory`.
         score: yields, in order, one row or one reject for each sample it is given; called only if there is work.
         on_sample: called after each sample with the number of samples finished so far, kept ones included.
 
@@ -77,7 +80,7 @@ def compute_shard(
     rows, rejects = _score(missing, score, partial, lambda done: on_sample(kept.height + done))
     table = pl.concat([kept, rows_frame(rows, schema)]).sort("sample_id")
     rejected = rejected_frame(rejects)
-    complete = store.write(table, asset, partition, stamp, rejected)
+    complete = store.write(table, asset, partition, _as_far_as_it_fits(stamp, memory, rejects), rejected)
     partial.remove()
     return ShardResult(table=table, rejected=rejected, computed=len(rows), reused=kept.height, stamp=complete)
 
@@ -105,6 +108,15 @@ def _score(
             partial.save()
     assert len(rows) + len(rejects) == missing.height, "every sample is scored or rejected"
     return rows, rejects
+
+
+def _as_far_as_it_fits(stamp: Stamp, memory: str, rejects: Sequence[Reject]) -> Stamp:
+    """The stamp of a table that lacks samples for want of memory: not the wanted one, and known for what it is."""
+    absent = sorted(reject.sample_id for reject in rejects if reject.short_of_memory)
+    if not absent:
+        return stamp
+    made = fingerprint({"complete": stamp.fingerprint, "memory": memory, "absent": absent})
+    return replace(stamp, fingerprint=made, complete=stamp.fingerprint, short_of_memory=memory)
 
 
 def rejected_frame(rejects: Sequence[Reject]) -> pl.DataFrame:

@@ -56,8 +56,17 @@ def heldout_sentence(heldout: pl.DataFrame) -> str:
 
 
 def needle_sentence(needle: pl.DataFrame) -> str:
-    """Mean accuracy over the grid, model by model, in words."""
-    means = dict(needle.group_by("model").agg(pl.col("accuracy").mean()).iter_rows())
+    """Mean accuracy over the grid and NLL of the answer, model by model, in words.
+
+    The NLL tells models apart that find nothing, or everything.
+    """
+    columns = pl.col("accuracy").mean(), pl.col("answer_nll").mean()
+    means = {name: rest for name, *rest in needle.group_by("model").agg(*columns).iter_rows()}
+    shown = [name for name in ("base", "checkpoint") if name in means]
     cells = needle.select("length", "depth").n_unique()
-    found = ", ".join(f"{name} {percent(means[name])}" for name in ("base", "checkpoint") if name in means)
-    return f"Share of the hidden facts found, mean over {plural(cells, 'cell')} of the grid: {found}."
+    found = ", ".join(f"{name} {percent(means[name][0])}" for name in shown)
+    nll = ", ".join(f"{name} {means[name][1]:.2f}" for name in shown)
+    return (
+        f"Share of the hidden facts found, mean over {plural(cells, 'cell')} of the grid: {found}. "
+        f"Mean NLL of the answer, in nats per token: {nll}; lower is better."
+    )

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from importlib.metadata import PackageNotFoundError, version
+from typing import Any
 
 import yaml
 
@@ -16,6 +17,17 @@ PACKAGES = (
     "polars", "pyarrow", "numpy", "scipy", "pydantic", "matplotlib",
 )  # fmt: skip
 _CREDENTIALS = re.compile(r"(://)[^/@\s'\"]*@")
+
+
+class _Dumper(yaml.SafeDumper):
+    """A list of plain values takes one line, not one a value: a benchmark's word lists would fill screens."""
+
+    def represent_list(self, data: list[Any]) -> yaml.Node:
+        plain = not any(isinstance(value, dict | list) for value in data)
+        return self.represent_sequence("tag:yaml.org,2002:seq", data, flow_style=plain)
+
+
+_Dumper.add_representer(list, _Dumper.represent_list)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,7 +59,7 @@ def configuration_text(config: Config) -> str:
 
     No key of it holds a secret; a `user:password@` that someone put into an address is left out all the same.
     """
-    text = yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
+    text = yaml.dump(config.model_dump(mode="json"), Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=100)
     return _CREDENTIALS.sub(r"\1", text)
 
 

@@ -7,7 +7,7 @@ import numpy as np
 
 from gateau_dagster.config import ScoringConfig
 from gateau_dagster.data.sample import Reject, Sample
-from gateau_dagster.errors import UnscorableSampleError
+from gateau_dagster.errors import ShortOfMemoryError, UnscorableSampleError
 from gateau_dagster.scoring.attention import context_attention, require_attention_interface
 from gateau_dagster.scoring.contextual_awareness import contextual_awareness_score
 from gateau_dagster.scoring.forward import Float64
@@ -43,7 +43,8 @@ def cam_rows(
         try:
             yield _row(loaded, sample, max_length=max_length, scoring=scoring)
         except UnscorableSampleError as error:
-            yield Reject(sample_id=sample.sample_id, reason=str(error))
+            short = isinstance(error, ShortOfMemoryError)
+            yield Reject(sample_id=sample.sample_id, reason=str(error), short_of_memory=short)
 
 
 def segment_means(attention: Float64, segment_length: int) -> list[float]:
@@ -58,7 +59,7 @@ def _row(loaded: LoadedModel, sample: Sample, *, max_length: int, scoring: Scori
     except (RuntimeError, MemoryError) as error:
         if not is_out_of_memory(error):
             raise
-        raise UnscorableSampleError(out_of_memory_reason(prompt.length, _ADVICE)) from error
+        raise ShortOfMemoryError(out_of_memory_reason(prompt.length, _ADVICE)) from error
     if not np.isfinite(attention).all():
         raise UnscorableSampleError("attention to the context is not finite: try dtype bfloat16 or float32")
     return CamRow(

@@ -82,9 +82,9 @@ def effective_max_length(loaded: LoadedModel, config: ModelConfig, scoring: Scor
 
 
 def resolve_device(device: str) -> torch.device:
-    """'auto' is CUDA where there is one, else the CPU. Raises GateauError for a device that is absent or unknown."""
+    """'auto' is the GPU with the most free memory, else the CPU. Raises GateauError for an absent or unknown device."""
     if device == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        return _freest_gpu() if torch.cuda.is_available() else torch.device("cpu")
     try:
         target = torch.device(device)
     except RuntimeError as error:
@@ -95,6 +95,12 @@ def resolve_device(device: str) -> torch.device:
             "CUDA devices: use cpu or auto, or install torch's CUDA build and check the driver"
         )
     return target
+
+
+def _freest_gpu() -> torch.device:
+    """Steps that run side by side spread over the GPUs, instead of meeting on the first."""
+    free = [torch.cuda.mem_get_info(index)[0] for index in range(torch.cuda.device_count())]
+    return torch.device("cuda", free.index(max(free)))
 
 
 def _resolve_source(path: str, folder: Path) -> str:

@@ -8,7 +8,7 @@ import numpy as np
 
 from gateau_dagster.config import ScoringConfig
 from gateau_dagster.data.sample import Reject, Sample
-from gateau_dagster.errors import UnscorableSampleError
+from gateau_dagster.errors import ShortOfMemoryError, UnscorableSampleError
 from gateau_dagster.scoring.forward import Float64, response_states, token_nll
 from gateau_dagster.scoring.loading import LoadedModel
 from gateau_dagster.scoring.memory import is_out_of_memory, out_of_memory_reason
@@ -64,7 +64,8 @@ def perplexity_rows(
         try:
             yield _row(loaded, sample, max_length=max_length, scoring=scoring)
         except UnscorableSampleError as error:
-            yield Reject(sample_id=sample.sample_id, reason=str(error))
+            short = isinstance(error, ShortOfMemoryError)
+            yield Reject(sample_id=sample.sample_id, reason=str(error), short_of_memory=short)
 
 
 def _row(loaded: LoadedModel, sample: Sample, *, max_length: int, scoring: ScoringConfig) -> PerplexityRow:
@@ -74,7 +75,7 @@ def _row(loaded: LoadedModel, sample: Sample, *, max_length: int, scoring: Scori
     except (RuntimeError, MemoryError) as error:
         if not is_out_of_memory(error):
             raise
-        raise UnscorableSampleError(out_of_memory_reason(prompt.length, _ADVICE)) from error
+        raise ShortOfMemoryError(out_of_memory_reason(prompt.length, _ADVICE)) from error
     mean, perplexity = mean_nll_and_perplexity(nll)
     return PerplexityRow(
         sample_id=sample.sample_id,

@@ -68,7 +68,11 @@ def _join(short: pl.DataFrame, long: pl.DataFrame, cam: pl.DataFrame) -> pl.Data
     )
     segments = cam.select("sample_id", "segments", "segment_perplexity", "cas", digest_cam="digest")
     left = short.select(
-        "sample_id", digest_short="digest", perplexity_short="perplexity", visible_tokens="context_tokens"
+        "sample_id",
+        digest_short="digest",
+        perplexity_short="perplexity",
+        visible_tokens="context_tokens",
+        response_tokens_short="response_tokens",
     )
     joined = left.join(right, on="sample_id").join(segments, on="sample_id").sort("sample_id")
     differing = joined.filter(
@@ -78,6 +82,12 @@ def _join(short: pl.DataFrame, long: pl.DataFrame, cam: pl.DataFrame) -> pl.Data
         raise GateauError(
             f"perplexity/short, perplexity/long and cam scored different versions of {_listed(differing)}: "
             "bring the three tables up to date with `gateau run`"
+        )
+    uneven = joined.filter(pl.col("response_tokens") != pl.col("response_tokens_short"))["sample_id"].to_list()
+    if uneven:
+        raise GateauError(
+            f"models.short and models.long tokenise differently ({_listed(uneven)}): they are not homologous, and "
+            "their perplexities per token cannot be compared. Take two models of one family."
         )
     if joined.is_empty():
         sizes = ", ".join(f"{name} {frame.height}" for name, frame in named.items())

@@ -5,6 +5,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+from gateau_dagster.storage.failures import readable_failures
 from gateau_dagster.storage.stamp import Stamp
 from gateau_dagster.storage.store import Store
 
@@ -23,20 +24,34 @@ def document_stamp(store: Store, name: str) -> Stamp | None:
 
 
 def publish_folder(store: Store, folder: Path, name: str, stamp: Stamp) -> None:
-    """Makes a finished local folder the store's `<root>/<name>/`.
+    """Makes a finished local folder the store's `<root>/<name>/`; afterwards `folder` is gone.
 
-    Locally the folder is renamed, in one step. S3 has no such step: the stamp goes first and comes back last, and a
-    folder without a stamp counts as missing.
+    Locally the last step is a rename; killed before it, `finish_publishing` does what is left. S3 has no such step: the
+    stamp goes first and comes back last, and a folder without a stamp counts as missing; `folder` stays until then.
     """
-    (folder / _FOLDER_STAMP).write_text(stamp.to_json())
-    if store.files.is_local:
-        _swap(folder, Path(store.files.address(name)))
-        return
+    with readable_failures(f"write {store.files.address(name)}"):
+        if store.files.is_local:
+            _stage(folder, Path(store.files.address(name)), stamp)
+            _swap(Path(store.files.address(name)))
+            return
     store.files.remove(f"{name}/{_FOLDER_STAMP}")
     store.files.remove(name)
-    for file in sorted(folder.rglob("*"), key=lambda path: (path.name == _FOLDER_STAMP, str(path))):
-        if file.is_file():
-            store.files.write(f"{name}/{file.relative_to(folder).as_posix()}", file.read_bytes())
+    for file in sorted(path for path in folder.rglob("*") if path.is_file()):
+        store.files.upload(f"{name}/{file.relative_to(folder).as_posix()}", file)
+    store.files.write(f"{name}/{_FOLDER_STAMP}", stamp.to_json().encode())
+    _discard(folder)
+
+
+def finish_publishing(store: Store, name: str) -> None:
+    """Completes what a kill in the middle of `publish_folder` left: the new folder if it is whole, else the old one."""
+    if not store.files.is_local:
+        return
+    target = Path(store.files.address(name))
+    with readable_failures(f"write {target}"):
+        if (_staged(target) / _FOLDER_STAMP).exists():
+            _swap(target)
+        elif _aside(target).exists() and not target.exists():
+            _aside(target).rename(target)
 
 
 def folder_stamp(store: Store, name: str) -> Stamp | None:
@@ -63,16 +78,51 @@ def _document_stamp(name: str) -> str:
     return f"{name}.stamp.json"
 
 
-def _swap(new: Path, target: Path) -> None:
-    """Puts `new` in the place of `target`; the old one steps aside first, since a full folder cannot be replaced."""
+def _staged(target: Path) -> Path:
+    return target.with_name(f".{target.name}.new")
+
+
+def _aside(target: Path) -> Path:
+    return target.with_name(f".{target.name}.old")
+
+
+def _stage(new: Path, target: Path, stamp: Stamp) -> None:
+    """Brings the folder beside its place, on the same disk; there it is whole if its stamp is with it."""
     target.parent.mkdir(parents=True, exist_ok=True)
-    staged, old = target.with_name(f".{target.name}.new"), target.with_name(f".{target.name}.old")
-    for leftover in (staged, old):
-        if leftover.exists():
-            shutil.rmtree(leftover)
-    shutil.move(str(new), str(staged))  # copies when `new` is on another disk, hence the second name
+    staged = _staged(target)
+    if staged.exists():
+        _discard(staged)
+    if new.stat().st_dev == target.parent.stat().st_dev:
+        _write_stamp(new, stamp)
+        new.rename(staged)
+        return
+    shutil.copytree(new, staged)
+    _write_stamp(staged, stamp)
+    _discard(new)
+
+
+def _write_stamp(folder: Path, stamp: Stamp) -> None:
+    temporary = folder / f".{_FOLDER_STAMP}.tmp"
+    temporary.write_text(stamp.to_json())
+    temporary.replace(folder / _FOLDER_STAMP)
+
+
+def _swap(target: Path) -> None:
+    """Puts the staged folder in its place; the old one steps aside first, since a full folder cannot be replaced."""
+    old = _aside(target)
     if target.exists():
+        if old.exists():
+            shutil.rmtree(old)
         target.rename(old)
-    staged.rename(target)
+    _staged(target).rename(target)
     if old.exists():
         shutil.rmtree(old)
+
+
+def _discard(folder: Path) -> None:
+    """Removes a folder; renamed first, so that half of it is never taken for the whole."""
+    doomed = folder.with_name(f".{folder.name}.discarded")
+    if doomed.exists():
+        shutil.rmtree(doomed)
+    folder.rename(doomed)
+    shutil.rmtree(doomed)

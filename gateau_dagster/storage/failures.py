@@ -15,6 +15,8 @@ _OS_CURES = {
     errno.ENOTDIR: "a part of the path is a file, not a folder.",
 }
 
+_FULL_DISK = ("No space left on device", "database or disk is full")
+
 # Class names, words of the message, kind of error, cause and cure.
 _SERVER_CAUSES: tuple[tuple[set[str], tuple[str, ...], type[GateauError], str], ...] = (
     (
@@ -64,7 +66,11 @@ def readable_failures(action: str) -> Iterator[None]:
     """
     try:
         yield
-    except (GateauError, FileNotFoundError):
+    except GateauError:
+        raise
+    except FileNotFoundError as error:
+        if "bucket does not exist" in str(error):
+            raise explained(error, action) from error
         raise
     except Exception as error:
         raise explained(error, action) from error
@@ -88,9 +94,18 @@ def _of_server(link: BaseException, action: str) -> GateauError | None:
     return None
 
 
+def explained_by_system(error: Exception, action: str) -> Exception:
+    """As `explained`, for work that is not an access to storage: only what the operating system said counts."""
+    made = (_of_system(link, action) for link in _chain(error))
+    return next((found for found in made if found is not None), error)
+
+
 def _of_system(link: BaseException, action: str) -> GateauError | None:
     if isinstance(link, OSError) and link.errno in _OS_CURES:
         return GateauError(f"Cannot {action}: {_OS_CURES[link.errno]}")
+    # Polars and SQLite (Dagster's records) have errors of their own for it.
+    if any(words in str(link) for words in _FULL_DISK):
+        return GateauError(f"Cannot {action}: {_OS_CURES[errno.ENOSPC]}")
     if isinstance(link, ConnectionError | TimeoutError):
         return PassingError(f"Cannot {action}: the connection broke ({link}). Check the server, then run again.")
     return None

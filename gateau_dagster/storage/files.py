@@ -1,7 +1,9 @@
 """Atomic files on a local path or on S3: a reader sees the old content or the new, never half of one."""
 
 import os
+import shutil
 import tempfile
+from collections.abc import Iterable, Iterator
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -9,7 +11,19 @@ from typing import Any
 import fsspec
 from fsspec import AbstractFileSystem
 
+from gateau_dagster.errors import GateauError
 from gateau_dagster.storage.failures import readable_failures
+
+_CHUNK_BYTES = 32 * 2**20
+# The S3 client's own settings would report a server that hangs after six minutes: five tries, of five tries each.
+_S3_TRIES = 2
+_S3_OPTIONS: dict[str, Any] = {
+    "config_kwargs": {
+        "connect_timeout": 5,
+        "read_timeout": 10,
+        "retries": {"mode": "standard", "total_max_attempts": _S3_TRIES},
+    },
+}
 
 
 class Files:
@@ -24,8 +38,18 @@ class Files:
         """The fsspec file system; its listings are not cached, since other processes write here too."""
         protocol = "file" if self.is_local else self.root.split("://", 1)[0]
         options: dict[str, Any] = {} if self.is_local else {"use_listings_cache": False}
+        is_s3 = protocol in {"s3", "s3a"}
+        options |= _S3_OPTIONS if is_s3 else {}
         with readable_failures(f"open {self.root}"):
-            return fsspec.filesystem(protocol, **options)
+            try:
+                filesystem = fsspec.filesystem(protocol, **options)
+            except (ImportError, ValueError) as error:
+                raise GateauError(
+                    f"storage.root: {self.root} cannot be used ({error}). Give a local folder or s3://bucket/prefix."
+                ) from error
+        if is_s3:
+            filesystem.retries = _S3_TRIES
+        return filesystem
 
     def address(self, name: str) -> str:
         """Full path or address of a file."""
@@ -42,7 +66,17 @@ class Files:
             if self.is_local:
                 _write_local(Path(self.address(name)), data)
             else:
-                _write_remote(self.filesystem, self.address(name), data)
+                _write_remote(self.filesystem, self.address(name), [data])
+
+    def upload(self, name: str, file: Path) -> None:
+        """Replaces an object by a local file's content, piece by piece: a model's weights need not fit into memory.
+
+        Raises:
+            GateauError, PassingError: as for `write`.
+        """
+        assert not self.is_local
+        with readable_failures(f"write {self.address(name)}"):
+            _write_remote(self.filesystem, self.address(name), _pieces(file))
 
     def read(self, name: str) -> bytes:
         """The file's content; FileNotFoundError when there is none."""
@@ -87,23 +121,39 @@ def _write_local(path: Path, data: bytes) -> None:
         raise
 
 
-def _write_remote(filesystem: AbstractFileSystem, address: str, data: bytes) -> None:
+def _pieces(file: Path) -> Iterator[bytes]:
+    with file.open("rb") as stream:
+        while piece := stream.read(_CHUNK_BYTES):
+            yield piece
+
+
+def _write_remote(filesystem: AbstractFileSystem, address: str, pieces: Iterable[bytes]) -> None:
     """An object appears when its upload is committed; a failed multi-part upload is discarded, not left behind."""
     file: Any = filesystem.open(address, "wb", autocommit=False)
     try:
-        file.write(data)
+        for piece in pieces:
+            file.write(piece)
         file.close()
         file.commit()
     except BaseException:
         file.discard()
+        file.closed = True  # else the garbage collector would try to write the rest
         raise
 
 
 def local_copy(files: Files, name: str, folder: Path) -> Path:
-    """A local path of a file or folder of the store: itself on a local store, else a download into `folder`."""
+    """A local path of a file or folder of the store: itself on a local store, else a download into `folder`.
+
+    Raises:
+        GateauError, PassingError: see `Files.write`; FileNotFoundError when there is no such file.
+    """
     if files.is_local:
         return Path(files.address(name))
     target = folder / name
     target.parent.mkdir(parents=True, exist_ok=True)
-    files.filesystem.get(files.address(name), str(target), recursive=True)
+    # Into a folder that is there a download would go one level deeper, and the old content would stay.
+    if target.is_dir():
+        shutil.rmtree(target)
+    with readable_failures(f"copy {files.address(name)} to {target}"):
+        files.filesystem.get(files.address(name), str(target), recursive=True)
     return target

@@ -14,6 +14,8 @@ class Stamp:
     inputs: the parts of the fingerprint by name, so that a difference can be named.
     scorer: digest of the model and settings that made each row, where rows can be kept one by one.
     rows: rows of the table, or None for what is not a table.
+    short_of_memory: digest of the memory settings under which some samples did not fit; empty when all did.
+    complete: the fingerprint it would have had if all had fitted.
     """
 
     fingerprint: str
@@ -21,6 +23,8 @@ class Stamp:
     inputs: dict[str, Any] = field(default_factory=dict)
     scorer: str = ""
     rows: int | None = None
+    short_of_memory: str = ""
+    complete: str = ""
 
     def to_json(self) -> str:
         """One line of JSON with sorted keys."""
@@ -30,6 +34,6 @@ class Stamp:
     def from_json(cls, text: str | bytes) -> "Stamp":
         """The inverse of `to_json`; raises ValueError for anything else."""
         data = json.loads(text)
-        if not isinstance(data, dict) or "fingerprint" not in data:
+        if not isinstance(data, dict) or "fingerprint" not in data or not {*data} <= {*cls.__dataclass_fields__}:
             raise ValueError("not a stamp")
         return cls(**data)

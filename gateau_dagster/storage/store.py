@@ -1,9 +1,11 @@
 """The store: `<root>/<asset key as path>/<partition>.parquet` and its stamp, in one atomic file (design, section 4)."""
 
+import errno
 import io
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from typing import Any, TypeVar
 
 import polars as pl
 import pyarrow as pa
@@ -12,12 +14,15 @@ import pyarrow.parquet as pq
 from gateau_dagster import tables
 from gateau_dagster.errors import GateauError
 from gateau_dagster.storage.content import frame_digest
+from gateau_dagster.storage.failures import readable_failures
 from gateau_dagster.storage.files import Files
 from gateau_dagster.storage.stamp import Stamp
 
 _STAMP_KEY = b"gateau.stamp"
+Read = TypeVar("Read")
 REJECTED = "rejected"
 _STAMP_READERS = 16
+_MOST_READS = 20
 
 
 class Store:
@@ -78,17 +83,20 @@ class Store:
         return pl.concat(frames) if frames else pl.DataFrame(schema=tables.schema(tables.REJECTED))
 
     def stamp(self, asset: str, partition: str | None = None) -> Stamp | None:
-        """The stamp of a table; None when the table is missing, damaged, or not one of ours."""
+        """The stamp of a table; None when the table is missing, damaged, or not one of ours.
+
+        Raises:
+            GateauError, PassingError: the store cannot be read; that says nothing about the table.
+        """
         address = self.files.address(self.table_name(asset, partition))
         try:
-            with self.files.filesystem.open(address, "rb") as file:
-                metadata = pq.read_metadata(file).metadata or {}
-        except FileNotFoundError:
+            with readable_failures(f"read {address}"):
+                text = _reading(self.files.filesystem, address, lambda file: _metadata(file).get(_STAMP_KEY))
+            return Stamp.from_json(text) if text else None
+        except (FileNotFoundError, ValueError) as error:
+            if isinstance(error, GateauError):
+                raise
             return None
-        except pa.ArrowInvalid:
-            return None
-        text = metadata.get(_STAMP_KEY)
-        return Stamp.from_json(text) if text else None
 
     def stamps(self, wanted: Iterable[tuple[str, str | None]]) -> dict[tuple[str, str | None], Stamp | None]:
         """Stamps of many tables, read side by side: on S3 each costs a round trip."""
@@ -98,17 +106,58 @@ class Store:
 
     def _read(self, name: str, columns: list[str] | None) -> pl.DataFrame:
         try:
-            data = self.files.read(name)
+            return self._columns(name, columns)
         except FileNotFoundError as error:
             raise GateauError(
                 f"{self.files.address(name)} is not there yet. Run `gateau run` to compute it."
             ) from error
-        try:
-            return pl.read_parquet(io.BytesIO(data), columns=columns)
-        except (pl.exceptions.ComputeError, pl.exceptions.PolarsError) as error:
+        except (pa.ArrowException, pl.exceptions.PanicException, OSError) as error:
+            # A full disk or a lost server is a GateauError by now.
+            what = " ".join(str(error).split())
             raise GateauError(
-                f"{self.files.address(name)} is damaged ({error}). Remove it and run again: only it is recomputed."
+                f"{self.files.address(name)} is damaged ({what}). Remove it and run again: only it is recomputed."
             ) from error
+
+    def _columns(self, name: str, columns: list[str] | None) -> pl.DataFrame:
+        """Only the wanted columns are fetched: ids without the texts, from S3 too."""
+        address = self.files.address(name)
+
+        def read(file: Any) -> pa.Table:
+            found = pq.read_table(file, columns=columns)
+            found.validate(full=True)  # Polars takes on trust that text is UTF-8
+            return found
+
+        with readable_failures(f"read {address}"):
+            frame = pl.from_arrow(_reading(self.files.filesystem, address, read))
+        assert isinstance(frame, pl.DataFrame)
+        return frame if columns is None else frame.select(columns)
+
+
+def _reading(filesystem: Any, address: str, read: Callable[[Any], Read]) -> Read:
+    """What `read` gets from a file; begun again when the object is replaced in the middle, which S3 says by EBUSY."""
+    for attempt in range(_MOST_READS):
+        try:
+            with filesystem.open(address, "rb") as file:
+                return read(file)
+        except OSError as error:
+            if error.errno != errno.EBUSY or attempt == _MOST_READS - 1:
+                raise
+    raise AssertionError("unreachable")
+
+
+def _metadata(file: Any) -> dict[bytes, bytes]:
+    """The metadata in a Parquet file's footer; none when the footer is damaged.
+
+    PyArrow raises OSError for some damages, as the file system does for a lost disk; only the latter has a number.
+    """
+    try:
+        return pq.read_metadata(file).metadata or {}
+    except pa.ArrowInvalid:
+        return {}
+    except OSError as error:
+        if error.errno is not None or type(error) is not OSError:
+            raise
+        return {}
 
 
 def _parquet(frame: pl.DataFrame, stamp: Stamp | None) -> bytes:

@@ -4,9 +4,8 @@ A sequence is built from pieces, each tokenised on its own as in scoring (design
 loss are exact: the tokens of every assistant answer and the token that ends it, nothing else.
 """
 
-import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -30,7 +29,7 @@ Message = dict[str, str]
 
 @dataclass(frozen=True, kw_only=True)
 class Encoded:
-    """One training sequence: `input_ids` and `labels`, both int32 [n], and how many tokens were cut from its right."""
+    """One training sequence: `input_ids` and `labels`, both int32 [n], and how many tokens were cut off."""
 
     input_ids: np.ndarray
     labels: np.ndarray
@@ -46,16 +45,24 @@ class Piece:
 
 
 def encode_long(tokenizer: PreTrainedTokenizerBase, sample: Sample, *, template: Template, max_length: int) -> Encoded:
-    """A long sample as a training sequence: the scoring prompt, whole, with loss on the response and its end.
+    """A long sample as a training sequence: the scoring prompt with loss on the response and its end.
+
+    Too long for `max_length`, it loses the left end of its context, as in scoring: cut on the right, it would lose the
+    response, which is all that is learned.
 
     Raises:
-        UnscorableSampleError: there are no response tokens, or none within `max_length`.
+        UnscorableSampleError: there are no response tokens, or all but the context is longer than `max_length` already.
         GateauError: `template` is 'chat' and the tokenizer has no usable chat template.
     """
-    prompt = build_prompt(tokenizer, sample, max_length=sys.maxsize, template=template)
     ending = _eos(tokenizer) if template == "gateau" else _chat_ending(tokenizer)
+    try:
+        prompt = build_prompt(tokenizer, sample, max_length=max_length - len(ending), template=template)
+    except UnscorableSampleError as error:
+        raise UnscorableSampleError(f"{error} (training.max_length is {max_length})") from error
     asked = prompt.prefix + prompt.context + prompt.suffix
-    return _cut([Piece(ids=asked), Piece(ids=prompt.response + ending, trained=True)], max_length=max_length)
+    encoded = _cut([Piece(ids=asked), Piece(ids=prompt.response + ending, trained=True)], max_length=max_length)
+    assert encoded.truncated_tokens == 0
+    return replace(encoded, truncated_tokens=prompt.truncated_tokens)
 
 
 def encode_conversation(

@@ -32,7 +32,7 @@ def build_training_mix(
         selected: `tables.SELECTED_SUBSET`.
         short: `tables.SHORT_CHAT_MIX`, or None for long samples alone.
         tokenizer: of the model that is trained.
-        training: gives `max_length` (cut on the right) and `seed`.
+        training: gives `max_length` (contexts are cut on the left, conversations on the right) and `seed`.
         template: as in scoring, `gateau` or `chat`.
         progress: in samples.
 

@@ -39,6 +39,8 @@ def train(spec: TrainingSpec, report: Report) -> None:
         GateauError: the mix, the base model or the settings cannot be used, the loss is not finite, or a save failed.
     """
     if is_finished(spec):
+        if os.environ.get("RANK", "0") == "0":
+            checkpoints.discard_all(spec.work)  # what a kill between the last write and the clean-up left
         return
     _check(spec)
     disable_progress_bar()

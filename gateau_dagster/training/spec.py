@@ -11,7 +11,7 @@ from gateau_dagster.data.sample import text_digest
 from gateau_dagster.errors import GateauError
 
 # They change how often work is saved or shown, not the weights.
-_OPERATIONAL = {"save_steps", "enabled", "deepspeed"}
+_OPERATIONAL = {"save_steps", "enabled", "deepspeed", "gradient_checkpointing"}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -23,7 +23,16 @@ def test_clean_input(tmp_path: Path) -> None:
         sources=(("x", 2), ("books", 1)),
         kinds=(),
     )
-    assert found.lines() == ["3 records in 1 file: 3 usable, 0 rejected"]
+    assert found.lines() == ["3 records in 1 file: 3 usable, 0 rejected", "usable by source: x 2, books 1"]
+
+
+def test_many_sources_are_cut_short(tmp_path: Path) -> None:
+    one = summary(tmp_path, jsonl(explicit("a"), explicit("b")))
+    assert one.lines() == ["2 records in 1 file: 2 usable, 0 rejected"]
+    many = summary(tmp_path, jsonl(*(explicit(f"s{i}", source=f"book-{i:02d}") for i in range(12))))
+    *named, rest = many.lines()[1].split(", ")
+    assert named == ["usable by source: book-00 1", *(f"book-{i:02d} 1" for i in range(1, 9))]
+    assert rest == "book-09 1 and 2 more"
 
 
 def test_kinds_with_counts_and_examples(tmp_path: Path) -> None:

@@ -36,5 +36,10 @@ def test_heldout_sentence_without_one_model() -> None:
 
 
 def test_needle_sentence() -> None:
-    assert needle_sentence(needle()).endswith("4 cells of the grid: base 25.0\u00a0%, checkpoint 75.0\u00a0%.")
-    assert needle_sentence(needle().filter(model="base")).endswith("base 25.0\u00a0%.")
+    nll = pl.when(pl.col("model") == "base").then(2.5).otherwise(1.25)
+    table = needle().with_columns(answer_nll=nll)
+    sentence = needle_sentence(table)
+    assert "4 cells of the grid: base 25.0\u00a0%, checkpoint 75.0\u00a0%. " in sentence
+    assert "in nats per token: base 2.50, checkpoint 1.25;" in sentence
+    alone = needle_sentence(table.filter(model="base"))
+    assert "base 25.0\u00a0%. " in alone and "base 2.50;" in alone and "checkpoint" not in alone

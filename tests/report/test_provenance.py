@@ -19,6 +19,13 @@ def test_the_configuration_comes_back_from_its_text() -> None:
     assert "über" in configuration_text(given)
 
 
+def test_a_list_of_plain_values_takes_one_line() -> None:
+    pairs = [{"key": "colour", "values": ["red", "blue"]}]
+    needle = {"pairs": pairs, "fact": "{key} {value}", "question": "{key}", "answer": "{value}"}
+    given = config(evaluation={"needle": needle})
+    assert "values: [red, blue]" in configuration_text(given)
+
+
 def test_credentials_in_an_address_are_left_out() -> None:
     given = config(storage={"root": "s3://key:hunter2@bucket/prefix"})
     record = provenance(given, fingerprints={}, generated_at=datetime.now(UTC), command="gateau run s3://a:b@c/d e@f")

@@ -1,5 +1,7 @@
 """The training mix as a table: content, order, rejects."""
 
+from dataclasses import replace
+
 import polars as pl
 import pytest
 
@@ -71,7 +73,7 @@ def test_what_cannot_be_learned_is_rejected_and_the_rest_goes_on() -> None:
     seen: list[float] = []
     training = TrainingConfig(max_length=120)
     mix, rejected = build_training_mix(
-        selected(sample(0), sample(1, "the long context " * 100)),
+        selected(sample(0), replace(sample(1), response="the long answer " * 100)),
         None,
         tokenizer(),
         training=training,
@@ -80,12 +82,12 @@ def test_what_cannot_be_learned_is_rejected_and_the_rest_goes_on() -> None:
     )
     assert mix["sample_id"].to_list() == ["long0"]
     assert rejected["sample_id"].to_list() == ["long1"]
-    assert "training.max_length = 120" in rejected["reason"][0]
+    assert "(training.max_length is 120)" in rejected["reason"][0]
     assert seen == [1, 2]
 
 
 def test_an_empty_mix_is_an_error() -> None:
-    with pytest.raises(GateauError, match=r"the training mix is empty \(the first answer begins after"):
+    with pytest.raises(GateauError, match=r"the training mix is empty \(instruction and response alone take"):
         build(selected(sample(0)), None, max_length=16)
     with pytest.raises(GateauError, match="there are no samples"):
         build(selected(), None)

@@ -21,7 +21,7 @@ def heldout_bars(heldout: pl.DataFrame) -> Figure:
         rows = heldout.filter(pl.col("model") == model)
         places = [buckets.index(bucket) + offset for bucket in rows["bucket"]]
         bars = axis.bar(places, rows["perplexity"], 0.38, color=colour, label=model)
-        axis.bar_label(bars, [f"{value:#.3g}" for value in rows["perplexity"]], fontsize=9, color=INK, padding=2)
+        axis.bar_label(bars, [_short(value) for value in rows["perplexity"]], fontsize=9, color=INK, padding=2)
     counts = dict(heldout.select("bucket", "samples").iter_rows())
     axis.set_xticks(range(len(buckets)), [f"{bucket}\n({counts[bucket]:,} samples)" for bucket in buckets])
     axis.grid(False, axis="x")
@@ -29,6 +29,11 @@ def heldout_bars(heldout: pl.DataFrame) -> Figure:
     label(axis, x="context (tokens)", y="perplexity (lower is better)")
     legend(axis, loc="upper left", bbox_to_anchor=(1.0, 1.0))
     return figure
+
+
+def _short(value: float) -> str:
+    """Three digits, and no exponent for the perplexities in the thousands of a small model."""
+    return f"{value:,.0f}" if value >= 99.95 else f"{value:#.3g}"
 
 
 def needle_heatmaps(needle: pl.DataFrame) -> Figure:

@@ -25,6 +25,13 @@ def test_bars_stand_over_their_range_with_their_height() -> None:
     assert [text.get_text() for text in axis.texts] == ["2.72", "2.50", "1.65"]
 
 
+def test_large_perplexities_are_written_out() -> None:
+    values = [12_345.6, 999.7, 100.0, 99.9]
+    rows = [(f"{place}", "base", 1, 1.0, value) for place, value in enumerate(values)]
+    axis = heldout_bars(pl.DataFrame(rows, schema=tables.schema(tables.HELDOUT), orient="row")).axes[0]
+    assert [text.get_text() for text in axis.texts] == ["12,346", "1,000", "100", "99.9"]
+
+
 def test_no_bars_without_samples() -> None:
     assert heldout_bars(_HELDOUT.clear()).axes[0].texts[0].get_text() == "no held-out sample could be scored"
 

@@ -1,0 +1,73 @@
+"""The bars of a run, on a board that nobody runs."""
+
+import io
+import os
+import time
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from gateau_dagster.cli import display
+from gateau_dagster.cli.display import RunDisplay, console
+from gateau_dagster.progress_board import ProgressBoard
+
+
+def terminal(width: int, is_terminal: bool) -> tuple[Console, io.StringIO]:
+    text = io.StringIO()
+    return Console(file=text, width=width, force_terminal=is_terminal, highlight=False, soft_wrap=True), text
+
+
+def test_elsewhere_each_finished_step_is_one_line(tmp_path: Path) -> None:
+    out, text = terminal(80, False)
+    board = ProgressBoard(tmp_path / "run1")
+    shown = RunDisplay(out, tmp_path)
+    with shown.shown():
+        with board.step("perplexity/long") as report:
+            report(1, 2, "samples")
+            time.sleep(0.4)
+        with board.step("cam"):
+            pass
+    lines = [line.split() for line in text.getvalue().splitlines()]
+    assert [line[:2] for line in lines] == [["✓", "perplexity/long"], ["✓", "cam"]]
+    assert float(lines[0][2]) >= 0.4
+
+
+def test_elsewhere_long_steps_speak_now_and_then(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(display, "_SECONDS_BETWEEN_LINES", 0.0)
+    out, text = terminal(80, False)
+    shown = RunDisplay(out, tmp_path)
+    with ProgressBoard(tmp_path / "run1").step("cam") as report:
+        report(3, 1200, "samples", "shard [7]")
+        time.sleep(0.25)
+        report(1200, 1200, "samples", "shard [7]")
+        shown.look()
+    assert text.getvalue().startswith("  cam: 1,200/1,200 samples, 0 s, shard [7]")
+
+
+def test_a_step_is_said_once_and_again_when_it_ran_again(tmp_path: Path) -> None:
+    out, text = terminal(80, False)
+    board, shown = ProgressBoard(tmp_path / "run1"), RunDisplay(out, tmp_path)
+    for _ in range(2):
+        with board.step("cam"):
+            pass
+        shown.look()
+        shown.look()
+    assert text.getvalue().count("✓ cam") == 2
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_in_a_terminal_a_bar_shows_the_work(tmp_path: Path, width: int) -> None:
+    out, text = terminal(width, True)
+    with RunDisplay(out, tmp_path).shown(), ProgressBoard(tmp_path / "run1").step("perplexity/long") as report:
+        report(5, 5, "samples", "shard [7]")
+        time.sleep(0.7)
+    shown = text.getvalue()
+    assert "perplexity/long" in shown and "5/5" in shown and "✓" in shown
+
+
+def test_the_console_survives_a_captured_output() -> None:
+    """Dagster replaces descriptor 1 while a step runs; the console keeps its own."""
+    out = console()
+    assert out.file.fileno() not in {1, 2}
+    os.fstat(out.file.fileno())

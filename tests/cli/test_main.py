@@ -1,0 +1,186 @@
+"""The command line in this process, and a few times in one of its own; what a user reads."""
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from gateau_dagster.cli import main as entry
+from tests.project import change_config, gateau, make_project, sample, write_samples
+
+Outcome = tuple[int, str, str]
+Command = Callable[..., Outcome]
+
+
+@pytest.fixture
+def command(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Command:
+    """Runs `gateau ...` in tmp_path: status, what stands on the terminal, what on the error stream."""
+    monkeypatch.delenv("GATEAU_CONFIG", raising=False)
+    monkeypatch.setenv("COLUMNS", "100")
+    monkeypatch.chdir(tmp_path)
+
+    def run(*arguments: str) -> Outcome:
+        monkeypatch.setattr(sys, "argv", ["gateau", *arguments])
+        status = 0
+        try:
+            entry()
+        except SystemExit as end:
+            status = int(end.code or 0)
+        out, err = capfd.readouterr()
+        return status, out, err
+
+    return run
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """A small project's configuration file; nothing has run."""
+    return make_project(tmp_path, samples=8, shards=2)
+
+
+@pytest.mark.parametrize("option", ["--help", "-h"])
+def test_help_names_every_command(command: Command, option: str) -> None:
+    status, out, _ = command(option)
+    assert status == 0
+    assert all(name in out for name in ("validate", "plan", "run", "dev", "Exit status"))
+    for name in ("validate", "plan", "run", "dev"):
+        status, out, _ = command(name, option)
+        assert status == 0 and "--config" in out and "GATEAU_CONFIG" in out
+
+
+@pytest.mark.parametrize("arguments", [("fly",), ("plan", "--fast"), ("plan", "--until"), ("validate", "extra")])
+def test_wrong_usage_ends_with_2(command: Command, arguments: tuple[str, ...]) -> None:
+    status, _, err = command(*arguments)
+    assert status == 2 and ("Usage: gateau" in err or "requires an argument" in err) and "Traceback" not in err
+
+
+def test_the_version(command: Command) -> None:
+    status, out, _ = command("--version")
+    assert status == 0 and out.startswith("gateau, version ")
+
+
+@pytest.mark.parametrize("name", ["validate", "plan", "run", "dev"])
+def test_a_wrong_key_is_named_with_its_line(command: Command, tmp_path: Path, name: str) -> None:
+    (tmp_path / "g.yaml").write_text("long_sft: {path: x}\nmodels: {short: {path: s}, long: {path: l}}\nscorring: {}\n")
+    status, _, err = command(name, "--config", "g.yaml")
+    assert status == 1
+    assert err == "Error: The configuration is wrong:\n  g.yaml:3: scorring: unknown key; did you mean scoring?\n"
+
+
+def test_a_missing_file_a_missing_model_and_missing_data_are_named(command: Command, project: Path) -> None:
+    status, _, err = command("plan", "--config", "none.yaml")
+    assert status == 1 and "none.yaml: No such file" in err
+    change_config(project, models={"long": {"path": "no_such_model"}})
+    status, _, err = command("plan", "--config", str(project))
+    assert status == 1 and "models.long.path: there is no folder" in err and "Traceback" not in err
+    change_config(project, models={"long": {"path": "long"}}, long_sft={"path": "nothing*.jsonl"})
+    status, _, err = command("validate", "--config", str(project))
+    assert status == 1 and "nothing*.jsonl" in err and "Traceback" not in err
+
+
+def test_an_unknown_asset_is_answered_with_the_known_ones(command: Command, project: Path) -> None:
+    status, _, err = command("plan", "--config", str(project), "--until", "reprot")
+    assert status == 1 and "there is no asset reprot; there are raw_long_sft" in err
+
+
+def test_validate_says_where_and_why(command: Command, project: Path, tmp_path: Path) -> None:
+    good, bad = sample(1), {**sample(2), "response": ""}
+    lines = [json.dumps(good), "{not json", json.dumps(bad)]
+    (tmp_path / "long.jsonl").write_text("\n".join(lines) + "\n")
+    status, out, _ = command("validate", "--config", str(project))
+    assert status == 0
+    assert "1 usable" in out and "long.jsonl:2" in out and "response" in out
+
+
+def test_validate_counts_short_conversations(command: Command, project: Path, tmp_path: Path) -> None:
+    turns = [{"from": "human", "value": "hi"}, {"from": "gpt", "value": "hello"}]
+    (tmp_path / "chat.json").write_text(
+        json.dumps([{"id": "1", "conversations": turns}, {"id": "2", "conversations": []}])
+    )
+    change_config(project, short_chat={"path": "chat.json"})
+    status, out, _ = command("validate", "--config", str(project))
+    assert status == 0 and "short_chat\n  1 usable, 1 rejected" in out
+
+
+def test_a_plan_names_everything_that_is_missing(command: Command, project: Path) -> None:
+    status, out, _ = command("plan", "--config", str(project))
+    assert status == 0
+    rows = dict(line.split(maxsplit=1) for line in out.splitlines() if line.rstrip().endswith("missing"))
+    assert list(rows) == [
+        "raw_long_sft",
+        "perplexity/long",
+        "perplexity/short",
+        "cam",
+        "combined_scores",
+        "selected_subset",
+        "report",
+    ]
+    assert rows["cam"].split() == ["all", "2", "missing"]
+    assert "to score" in out and "together" in out
+    status, out, _ = command("plan", "--config", str(project), "--until", "perplexity/short")
+    assert "perplexity/long" not in out and "cam" not in out
+
+
+def test_a_defect_is_one_message_and_a_file(command: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def broken(path: object) -> None:
+        raise KeyError("a defect of ours")
+
+    monkeypatch.setattr("gateau_dagster.config.load.load_config", broken)
+    status, _, err = command("plan")
+    assert status == 1
+    assert err.startswith("Error: unexpected KeyError: 'a defect of ours'\n") and "Traceback" not in err
+    log = tmp_path / ".gateau" / "error.log"
+    assert str(log) in err
+    assert "Traceback" in log.read_text() and "a defect of ours" in log.read_text()
+
+
+def test_a_defect_where_nothing_can_be_written_shows_its_traceback(
+    command: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / ".gateau").write_text("a file in the way")
+
+    def broken(path: object) -> None:
+        raise RuntimeError
+
+    monkeypatch.setattr("gateau_dagster.config.load.load_config", broken)
+    status, _, err = command("plan")
+    assert status == 1 and "unexpected RuntimeError: no message" in err and "Traceback" in err
+
+
+def test_an_interrupt_ends_with_130(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(path: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("gateau_dagster.config.load.load_config", interrupted)
+    status, _, err = command("plan")
+    assert status == 130 and "run again to go on" in err
+
+
+def test_run_plan_and_a_change_in_processes_of_their_own(project: Path, tmp_path: Path) -> None:
+    """The life of a project: run, nothing to do, a setting, one edited sample."""
+    assert "Done in" in gateau("run", "--config", str(project), "--until", "selected_subset", folder=tmp_path).stdout
+    plan = gateau("plan", "--config", str(project), "--until", "selected_subset", folder=tmp_path)
+    assert plan.stdout == "Everything is up to date. `gateau run` would do nothing.\n"
+    change_config(project, selection={"alpha": 0.5})
+    out = gateau("plan", "--config", str(project), "--until", "selected_subset", folder=tmp_path).stdout
+    assert "combined_scores" in out and "changed: selection.alpha 0.8 → 0.5" in out
+    assert "cam" not in out and "to score" not in out
+    write_samples(tmp_path / "long.jsonl", [sample(number) for number in range(7)] + [{**sample(7), "response": "x ."}])
+    out = gateau("plan", "--config", str(project), "--until", "selected_subset", folder=tmp_path).stdout
+    (row,) = [line for line in out.splitlines() if line.startswith("cam") and "of 2:" in line]
+    assert row.split()[1:4] == ["1", "of", "2:"] and row.rstrip().endswith("changed: raw_long_sft")
+    (scored,) = [line.split() for line in out.splitlines() if line.startswith("cam") and "of" not in line]
+    assert scored[1] == "1", "one sample is scored"
+
+
+@pytest.mark.parametrize("columns", ["60", "80", "120"])
+def test_no_line_of_a_plan_is_wider_than_the_terminal(
+    command: Command, project: Path, monkeypatch: pytest.MonkeyPatch, columns: str
+) -> None:
+    monkeypatch.setenv("COLUMNS", columns)
+    status, out, _ = command("plan", "--config", str(project))
+    assert status == 0
+    assert max(len(line.rstrip()) for line in out.splitlines()) <= int(columns)
+    assert "perplexity/short" in out, "names of assets are never broken"

@@ -1,0 +1,223 @@
+import os
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from gateau_dagster.config import Config
+from gateau_dagster.config.load import load_config, parse_config
+from gateau_dagster.errors import GateauError
+
+GOOD = """\
+long_sft: {path: long.jsonl}
+models:
+  short: {path: s}
+  long: {path: l}
+"""
+
+
+def message_of(text: str) -> str:
+    with pytest.raises(GateauError) as failure:
+        parse_config(text, folder=Path("/project"), name="gateau.yaml")
+    return str(failure.value)
+
+
+def lines_of(text: str) -> list[str]:
+    """The mistakes, one a line, without the heading."""
+    heading, *lines = message_of(text).splitlines()
+    assert heading == "The configuration is wrong:"
+    return [line.strip() for line in lines]
+
+
+@pytest.mark.parametrize(
+    ("section", "mistake"),
+    [
+        ("scorring: {}", "5: scorring: unknown key; did you mean scoring?"),
+        ("scoring:\n  max_lenght: 3", "6: scoring.max_lenght: unknown key; did you mean max_length?"),
+        ("api_key: secret-value", "5: api_key: unknown key; known here: storage, long_sft, "),
+        ("folder: /x", "5: folder: unknown key; it is known from where this file is"),
+        ("name: x", "5: name: unknown key; it is known from where this file is"),
+        ("scoring:\n  1: 2", "6: scoring.1: should be text, so put it in quotes (found 1)"),
+        (
+            "scoring: {max_length: long}",
+            "5: scoring.max_length: should be a whole number, but it is not one (found 'long')",
+        ),
+        ("scoring: {device: [cpu]}", "5: scoring.device: should be text (found ['cpu'])"),
+        ("scoring:", "5: scoring: should be a section of `key: value` lines (found None)"),
+        ("scoring: 3", "5: scoring: should be a section of `key: value` lines (found 3)"),
+        ("short_chat: {path: a, fraction: 0}", "5: short_chat.fraction: should be greater than 0 (found 0)"),
+        ("selection:\n  alpha: 1.5", "6: selection.alpha: should be less than or equal to 1 (found 1.5)"),
+        ("selection: {preset: best}", "5: selection.preset: should be 'paper', 'official' or 'robust' (found 'best')"),
+        ("selection:\n  fraction: 0.1\n  count: 3", "5: selection: give fraction or count, not both"),
+        ("training: {learning_rate: .inf}", "5: training.learning_rate: should be a finite number (found inf)"),
+        ("training: {learning_rate: .nan}", "5: training.learning_rate: should be a finite number (found nan)"),
+        ("training: {deepspeed: 3}", "5: training.deepspeed: should be 'zero2' or 'zero3' or text or a section of"),
+        ("training:\n  enabled: true\n  model: longg", "7: training.model: 'longg' is none of models (short, long)"),
+        ("training: {adam_betas: [0.9]}", "5: training.adam_betas.1: is required"),
+        ("storage: {root: ''}", "5: storage.root: should have at least 1 character (found '')"),
+        ("execution: {schedule: every day}", "5: execution.schedule: 'every day' is no cron line"),
+        ("execution: {schedule: '61 3 * * *'}", "5: execution.schedule: '61 3 * * *' is no cron line"),
+        ("evaluation: {benchmarks: [heldout, x]}", "5: evaluation.benchmarks.1: should be 'heldout' or 'needle'"),
+        (
+            "evaluation: {heldout: {buckets: []}}",
+            "5: evaluation.heldout.buckets: should have at least 1 item (found [])",
+        ),
+        ("evaluation: {heldout: {buckets: [-1]}}", "5: evaluation.heldout.buckets.0: should be greater than or equal"),
+        ("evaluation:\n  needle:\n    fact: hello", "6: evaluation.needle: fact lacks {key} and {value}"),
+        ("evaluation:\n  needle:\n    depths: [2]", "6: evaluation.needle: depths lie between 0"),
+        (
+            "evaluation:\n  needle:\n    pairs:\n    - {key: a, values: [x, y]}\n    - {key: b, valuess: [x, y]}",
+            "9: evaluation.needle.pairs.1.valuess: unknown key; did you mean values?",
+        ),
+        ("scoring: {dtype: float32}\nscoring: {dtype: bfloat16}", "6: scoring: stands twice, first in line 5"),
+    ],
+)
+def test_each_mistake_names_its_place_and_what_is_wrong(section: str, mistake: str) -> None:
+    lines = lines_of(GOOD + section)
+    assert any(line.startswith(f"gateau.yaml:{mistake}") for line in lines), lines
+    assert len(lines) <= 2
+
+
+@pytest.mark.parametrize(
+    ("text", "mistake"),
+    [
+        ("models: {short: {path: s}, long: {path: l}}", "1: long_sft: is required"),
+        ("long_sft: {path: a}", "1: models: is required"),
+        ("long_sft: {}\nmodels: {short: {path: s}, long: {path: l}}", "1: long_sft.path: is required"),
+        ("long_sft: {path: a}\nmodels:\n  short: {path: s}", "2: models: lacks long: GATEAU compares"),
+        ("long_sft: {path: a}\nmodels: [a]", "2: models: should be a section of `key: value` lines (found ['a'])"),
+        (
+            "long_sft: {path: 3}\nmodels: {short: {path: s}, long: {path: l}}",
+            "1: long_sft.path: should be text or a list",
+        ),
+        (
+            "long_sft:\n  path:\n  - a\n  - 3\nmodels: {short: {path: s}, long: {path: l}}",
+            "4: long_sft.path.1: should be text",
+        ),
+        (GOOD + "  a/b: {path: x}", "5: models.a/b: a model's name becomes an asset key"),
+        (GOOD + "  3: {path: x}", "5: models.3: should be text"),
+        (GOOD.replace("long.jsonl", "'demo:samples'"), "1: long_sft.path: demo:samples needs a demo section"),
+        (
+            GOOD.replace("{path: s}", "{path: 'demo:shrot'}") + "demo: {}",
+            "3: models.short.path: demo:shrot: the demo has",
+        ),
+    ],
+)
+def test_a_wrong_or_missing_section_is_one_line(text: str, mistake: str) -> None:
+    (line,) = lines_of(text)
+    assert line.startswith(f"gateau.yaml:{mistake}"), line
+
+
+def test_several_mistakes_come_in_the_order_of_the_file() -> None:
+    lines = lines_of(
+        "long_sft: {path: a}\nscoring:\n  dtype: int8\n  max_length: 3\nmodels:\n  short: {paht: s}\n  long: {path: l}"
+    )
+    assert [line.split(": ")[0] for line in lines] == [
+        "gateau.yaml:3",
+        "gateau.yaml:4",
+        "gateau.yaml:6",
+        "gateau.yaml:6",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a: [\n", "gateau.yaml:2: not valid YAML, at column 1: expected the node content"),
+        ("a:\n\tb: 3\n", "gateau.yaml:2: not valid YAML, at column 1: found character '\\t'"),
+        ("a: !!python/object:os.system x", "gateau.yaml:1: not valid YAML, at column 4: could not determine"),
+        ("a: 1\n---\nb: 2", "gateau.yaml:2: not valid YAML"),
+        ("a: \x00", "gateau.yaml:1: not valid YAML"),
+        ("", "gateau.yaml:1: must hold sections (long_sft:, models:, ...), found an empty file."),
+        ("- a", "gateau.yaml:1: must hold sections (long_sft:, models:, ...), found list."),
+        ("just text", "gateau.yaml:1: must hold sections (long_sft:, models:, ...), found str."),
+    ],
+)
+def test_what_is_no_yaml_mapping_is_named(text: str, message: str) -> None:
+    assert message_of(text).startswith(message)
+
+
+def test_no_message_shows_a_value_of_an_unknown_key() -> None:
+    assert "secret-value" not in message_of(GOOD + "api_key: secret-value")
+
+
+def test_an_alias_is_no_repeated_key_and_may_refer_to_itself() -> None:
+    config = parse_config(GOOD.replace("{path: s}", "&m {path: s}").replace("{path: l}", "*m"), folder=Path())
+    assert config.models["long"] == config.models["short"]
+    assert "should be text or a list" in message_of(
+        "long_sft: &a {path: *a}\nmodels: {short: {path: s}, long: {path: l}}"
+    )
+
+
+def test_numbers_in_scientific_notation_are_numbers() -> None:
+    config = parse_config(GOOD + "training: {learning_rate: 2e-5}", folder=Path())
+    assert config.training.learning_rate == 2e-5
+
+
+def test_paths_are_relative_to_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub" / "g.yaml").write_text(GOOD + "storage: {root: ./store}")
+    monkeypatch.chdir(tmp_path)
+    config = load_config("sub/g.yaml")
+    assert config.folder == tmp_path / "sub"
+    assert config.located_root == str(tmp_path / "sub" / "store")
+    assert config.work_folder == tmp_path / "sub" / ".gateau" / "g"
+    (tmp_path / "sub" / "g.yaml").rename(tmp_path / "sub" / "gateau.yaml")
+    assert load_config(tmp_path / "sub" / "gateau.yaml").work_folder == tmp_path / "sub" / ".gateau"
+
+
+@pytest.mark.parametrize("root", ["s3://bucket/prefix", "/absolute/store"])
+def test_addresses_and_absolute_paths_stay_as_they_are(root: str) -> None:
+    config = parse_config(GOOD + f"storage: {{root: '{root}'}}", folder=Path("/project"))
+    assert config.located_root == root
+
+
+def test_the_home_folder_is_resolved(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/someone")
+    config = parse_config(GOOD + "storage: {root: ~/store}", folder=Path("/project"))
+    assert config.located_root == "/home/someone/store"
+
+
+def test_the_environment_names_the_file_and_an_argument_wins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("one", "two"):
+        (tmp_path / f"{name}.yaml").write_text(GOOD.replace("long.jsonl", f"{name}.jsonl"))
+    monkeypatch.setenv("GATEAU_CONFIG", str(tmp_path / "one.yaml"))
+    assert load_config().long_sft.path == "one.jsonl"
+    assert load_config(tmp_path / "two.yaml").long_sft.path == "two.jsonl"
+    monkeypatch.setenv("GATEAU_CONFIG", "")
+    assert load_config(folder=tmp_path).demo is not None
+
+
+def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    latin = tmp_path / "latin.yaml"
+    latin.write_bytes(b"a: \xe9\n")
+    for file, cause in ((tmp_path / "no.yaml", "No such file"), (tmp_path, "Is a directory"), (latin, "not UTF-8")):
+        with pytest.raises(GateauError, match=cause) as failure:
+            load_config(file)
+        assert str(file) in str(failure.value) and "--config" in str(failure.value)
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+def test_a_file_without_rights_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "g.yaml"
+    file.write_text(GOOD)
+    file.chmod(0)
+    with pytest.raises(GateauError, match="Permission denied"):
+        load_config(file)
+
+
+def test_the_design_page_s_own_example_is_valid() -> None:
+    example = textwrap.dedent("""\
+        storage: {root: ./gateau_store}
+        long_sft: {path: data/long*.jsonl, shards: 16}
+        short_chat: {path: data/sharegpt.json, fraction: 1.0}
+        models:
+          short: {path: meta-llama/Llama-2-7b-hf, rope_theta: 2000000, context: full}
+          long: {path: THUDM/LongAlign-7B-64k-base}
+        scoring: {max_length: 65536, segment_length: 128, dtype: bfloat16, device: auto}
+        selection: {method: gateau, preset: robust, alpha: 0.8, fraction: 0.1}
+        training: {enabled: true}
+        evaluation: {}
+        """)
+    config = parse_config(example, folder=Path())
+    assert isinstance(config, Config) and config.models["short"].rope_theta == 2_000_000

@@ -1,0 +1,92 @@
+import io
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateau_dagster.storage.content import folder_content, frame_digest
+
+SCHEMA = {
+    "id": pl.String(),
+    "x": pl.Float64(),
+    "n": pl.Int32(),
+    "flag": pl.Boolean(),
+    "list": pl.List(pl.Float64()),
+    "turns": pl.List(pl.Struct({"role": pl.String(), "content": pl.String()})),
+}
+TEXT = st.none() | st.sampled_from(["", "a", "ab", "a text of more than twelve bytes", "ü"])
+TURN = st.fixed_dictionaries({"role": TEXT, "content": TEXT})
+ROW = st.fixed_dictionaries(
+    {
+        "id": TEXT,
+        "x": st.none() | st.sampled_from([0.0, 1.5, -2.0]),
+        "n": st.none() | st.integers(-3, 3),
+        "flag": st.none() | st.booleans(),
+        "list": st.none() | st.lists(st.none() | st.sampled_from([0.0, 1.0]), max_size=3),
+        "turns": st.none() | st.lists(TURN, max_size=2),
+    }
+)
+ROWS = st.lists(ROW, max_size=6)
+
+
+def frame(rows: list[dict[str, Any]]) -> pl.DataFrame:
+    return pl.DataFrame(rows, schema=SCHEMA, orient="row")
+
+
+@given(rows=ROWS, others=ROWS)
+def test_equal_tables_have_equal_digests_however_they_came_about(rows: list[Any], others: list[Any]) -> None:
+    plain = frame(rows)
+    digest = frame_digest(plain)
+    buffer = io.BytesIO()
+    plain.write_parquet(buffer)
+    buffer.seek(0)
+    assert frame_digest(pl.read_parquet(buffer)) == digest
+    marked = pl.concat([frame(others).with_columns(keep=pl.lit(False)), plain.with_columns(keep=pl.lit(True))])
+    assert frame_digest(marked.filter("keep").drop("keep")) == digest
+    assert frame_digest(pl.concat([frame(others), plain], rechunk=True).slice(len(others))) == digest
+    assert frame_digest(pl.concat([plain.head(2), plain.slice(2)], rechunk=False)) == digest
+
+
+@given(rows=ROWS, others=ROWS)
+def test_unequal_tables_have_unequal_digests(rows: list[Any], others: list[Any]) -> None:
+    one, two = frame(rows), frame(others)
+    assert (frame_digest(one) == frame_digest(two)) == one.equals(two)
+
+
+def test_values_below_nulls_do_not_count() -> None:
+    plain = pl.DataFrame({"x": [1.0, None]})
+    hidden = pl.DataFrame({"x": [1.0, 9.0]}).with_columns(x=pl.when(pl.col("x") < 5).then(pl.col("x")))
+    assert plain.equals(hidden) and frame_digest(plain) == frame_digest(hidden)
+
+
+def test_order_names_and_types_count() -> None:
+    base = pl.DataFrame({"a": [1, 2], "b": [3, 4]})
+    variants = [
+        base,
+        base.reverse(),
+        base.select("b", "a"),
+        base.rename({"a": "c"}),
+        base.cast({"a": pl.Int32}),
+        base.head(1),
+        base.head(0),
+        base.cast({"a": pl.String}),
+    ]
+    assert len({frame_digest(variant) for variant in variants}) == len(variants)
+
+
+def test_a_digest_is_the_same_in_every_version() -> None:
+    """Recorded once: another value would recompute every training downstream."""
+    assert frame_digest(pl.DataFrame({"a": ["x", None], "b": [[1.0], []]}))[:16] == "d1372afaea5b9fdf"
+
+
+def test_a_model_is_its_files_but_not_its_log(tmp_path: Path) -> None:
+    (tmp_path / "model.safetensors").write_bytes(b"weights")
+    (tmp_path / "config.json").write_text("{}")
+    before = folder_content(tmp_path)
+    for ignored in ("training_log.json", "gateau.json", "README.md"):
+        (tmp_path / ignored).write_text("x")
+    assert folder_content(tmp_path) == before
+    (tmp_path / "config.json").write_text("{ }")
+    assert folder_content(tmp_path) != before

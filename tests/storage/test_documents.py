@@ -1,0 +1,165 @@
+import contextlib
+import json
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateau_dagster.errors import GateauError
+from gateau_dagster.storage import Stamp, Store, documents
+from gateau_dagster.storage.documents import (
+    document_stamp,
+    finish_publishing,
+    folder_stamp,
+    publish_folder,
+    read_training_log,
+    write_document,
+)
+
+STAMP = Stamp(fingerprint="f", content="c")
+
+
+def made(tmp_path: Path, name: str, **files: str) -> Path:
+    folder = tmp_path / name
+    (folder / "sub").mkdir(parents=True)
+    for file, text in files.items():
+        (folder / file.replace("__", "/")).write_text(text)
+    return folder
+
+
+def test_a_document_comes_with_its_stamp(store: Store) -> None:
+    assert document_stamp(store, "report.html") is None
+    write_document(store, "report.html", "<p>ü</p>", STAMP)
+    assert store.files.read("report.html").decode() == "<p>ü</p>"
+    assert document_stamp(store, "report.html") == STAMP
+    store.files.remove("report.html")
+    assert document_stamp(store, "report.html") is None
+
+
+def test_a_document_whose_stamp_is_damaged_counts_as_missing(store: Store) -> None:
+    write_document(store, "report.html", "x", STAMP)
+    for damage in (b"", b"{", b"[]", b'{"fingerprint": "f", "unknown": 1}'):
+        store.files.write("report.html.stamp.json", damage)
+        assert document_stamp(store, "report.html") is None
+
+
+def test_a_folder_replaces_the_one_before_completely(store: Store, tmp_path: Path) -> None:
+    assert folder_stamp(store, "checkpoint") is None
+    publish_folder(store, made(tmp_path, "one", a="1", sub__b="2", old="x"), "checkpoint", STAMP)
+    assert folder_stamp(store, "checkpoint") == STAMP
+    assert store.files.read("checkpoint/sub/b") == b"2"
+    newer = Stamp(fingerprint="g")
+    publish_folder(store, made(tmp_path, "two", a="new"), "checkpoint", newer)
+    assert folder_stamp(store, "checkpoint") == newer
+    assert store.files.read("checkpoint/a") == b"new"
+    assert not store.files.exists("checkpoint/old") and not store.files.exists("checkpoint/sub/b")
+    leftovers = [name for name in store.files.names("") if name != "checkpoint"]
+    assert leftovers == []
+
+
+def test_leftovers_of_a_killed_publication_are_cleaned_up(tmp_path: Path) -> None:
+    store = Store(str(tmp_path / "store"))
+    for name in (".checkpoint.new", ".checkpoint.old"):
+        made(tmp_path / "store", name, a="half")
+    publish_folder(store, made(tmp_path, "one", a="1"), "checkpoint", STAMP)
+    assert [path.name for path in (tmp_path / "store").iterdir()] == ["checkpoint"]
+
+
+def test_an_interrupted_publication_to_s3_counts_as_missing(
+    bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = Store(f"s3://{bucket}")
+    publish_folder(store, made(tmp_path, "one", a="1", b="2"), "checkpoint", STAMP)
+    real = store.files.upload
+
+    def breaking(name: str, file: Path) -> None:
+        if name.endswith("/b"):
+            raise GateauError("lost")
+        real(name, file)
+
+    monkeypatch.setattr(store.files, "upload", breaking)
+    with pytest.raises(GateauError, match="lost"):
+        publish_folder(store, made(tmp_path, "two", a="1", b="2"), "checkpoint", STAMP)
+    assert folder_stamp(store, "checkpoint") is None
+
+
+@pytest.fixture
+def other_disk() -> Iterator[Path]:
+    """A folder on a file system of its own."""
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as name:
+        yield Path(name)
+
+
+def test_a_folder_from_another_disk_is_copied_and_then_gone(tmp_path: Path, other_disk: Path) -> None:
+    store = Store(str(tmp_path / "store"))
+    folder = made(other_disk, "one", a="1", sub__b="2")
+    assert folder.stat().st_dev != tmp_path.stat().st_dev
+    publish_folder(store, folder, "checkpoint", STAMP)
+    assert folder_stamp(store, "checkpoint") == STAMP
+    assert store.files.read("checkpoint/sub/b") == b"2"
+    assert list(other_disk.iterdir()) == []
+
+
+def test_a_full_disk_while_publishing_is_named(
+    tmp_path: Path, other_disk: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = Store(str(tmp_path / "store"))
+    publish_folder(store, made(tmp_path, "one", a="1"), "checkpoint", STAMP)
+
+    def full(source: str, target: str) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(documents.shutil, "copytree", full)
+    with pytest.raises(GateauError, match=r"Cannot write .*checkpoint: the disk is full"):
+        publish_folder(store, made(other_disk, "two", a="2"), "checkpoint", STAMP)
+    assert store.files.read("checkpoint/a") == b"1" and folder_stamp(store, "checkpoint") == STAMP
+
+
+class KilledError(BaseException):
+    """Ends the process, as far as the code under test can tell."""
+
+
+@pytest.mark.parametrize("same_disk", [True, False])
+@pytest.mark.parametrize("steps", range(8))
+def test_a_kill_at_any_step_loses_neither_the_old_folder_nor_the_new_one(
+    tmp_path: Path, other_disk: Path, monkeypatch: pytest.MonkeyPatch, steps: int, same_disk: bool
+) -> None:
+    """The process ends before the n-th change of a name or removal of a folder."""
+    store, newer = Store(str(tmp_path / "store")), Stamp(fingerprint="new")
+    publish_folder(store, made(tmp_path, "one", a="old"), "checkpoint", STAMP)
+    folder = made(tmp_path if same_disk else other_disk, "two", a="new")
+    left = steps
+
+    def dying(real: Callable[..., Any]) -> Callable[..., Any]:
+        def step(*arguments: Any, **options: Any) -> Any:
+            nonlocal left
+            if left == 0:
+                raise KilledError
+            left -= 1
+            return real(*arguments, **options)
+
+        return step
+
+    with monkeypatch.context() as patch:
+        for owner, name in ((Path, "rename"), (Path, "replace"), (documents.shutil, "rmtree")):
+            patch.setattr(owner, name, dying(getattr(owner, name)))
+        with contextlib.suppress(KilledError):
+            publish_folder(store, folder, "checkpoint", newer)
+    finish_publishing(store, "checkpoint")
+    stamp = folder_stamp(store, "checkpoint")
+    assert stamp in (STAMP, newer)
+    assert store.files.read("checkpoint/a") == (b"new" if stamp == newer else b"old")
+    assert stamp == newer or (folder / "a").exists(), "the new weights are in their old place or in the new one"
+    if not folder.exists():
+        folder = made(tmp_path, "three", a="new")
+    publish_folder(store, folder, "checkpoint", newer)
+    assert store.files.read("checkpoint/a") == b"new"
+    assert [path.name for path in (tmp_path / "store").iterdir()] == ["checkpoint"]
+
+
+def test_the_training_log_of_a_published_model(store: Store) -> None:
+    assert read_training_log(store) == []
+    store.files.write("checkpoint/training_log.json", json.dumps({"steps": [{"loss": 1.0}]}).encode())
+    assert read_training_log(store) == [{"loss": 1.0}]

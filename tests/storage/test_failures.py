@@ -1,0 +1,156 @@
+"""Failures of servers: each names the cause and the cure, in seconds."""
+
+import errno
+import socket
+import time
+from collections.abc import Iterator
+
+import polars as pl
+import pytest
+import s3fs
+from moto.server import ThreadedMotoServer
+
+from gateau_dagster.errors import GateauError, PassingError
+from gateau_dagster.storage import Stamp, Store, files
+from gateau_dagster.storage.failures import explained, readable_failures
+
+FRAME = pl.DataFrame({"n": [1]})
+
+
+def test_a_missing_bucket_is_named(s3_environment: str) -> None:
+    store = Store("s3://no-such-bucket/prefix")
+    with pytest.raises(GateauError, match=r"Cannot read s3://no-such-bucket/.*: the bucket does not exist\. Create it"):
+        store.stamp("t")
+    with pytest.raises(
+        GateauError, match=r"Cannot write s3://no-such-bucket/.*: the bucket does not exist\. Create it"
+    ):
+        store.write(FRAME, "t", None, Stamp(fingerprint="f"))
+
+
+def accesses(store: Store) -> Iterator[tuple[str, object]]:
+    yield "write", lambda: store.write(FRAME, "t", None, Stamp(fingerprint="f"))
+    yield "read", lambda: store.read("t")
+    yield "read", lambda: store.stamp("t")
+    yield "read", lambda: store.files.exists("t")
+    yield "list", lambda: store.files.names("t")
+    yield "remove", lambda: store.files.remove("t")
+
+
+def test_a_server_that_is_not_there_is_named_in_seconds(s3_environment: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{port}")
+    s3fs.S3FileSystem.clear_instance_cache()
+    for verb, access in accesses(Store("s3://bucket/prefix")):
+        started = time.monotonic()
+        with pytest.raises(PassingError, match=rf"Cannot {verb} s3://bucket.*does not answer.*AWS_ENDPOINT_URL"):
+            access()  # type: ignore[operator]
+        assert time.monotonic() - started < 10
+
+
+def test_a_server_lost_on_the_way_loses_nothing(s3_environment: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    import boto3
+
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://{host}:{port}")
+    s3fs.S3FileSystem.clear_instance_cache()
+    boto3.client("s3").create_bucket(Bucket="bucket")
+    store = Store("s3://bucket")
+    store.write(FRAME, "t", None, Stamp(fingerprint="f"))
+    server.stop()
+    with pytest.raises(PassingError, match=r"does not answer|connection broke"):
+        store.write(FRAME.head(0), "t", None, Stamp(fingerprint="g"))
+    with pytest.raises(PassingError):
+        store.stamp("t")
+    again = ThreadedMotoServer(ip_address="127.0.0.1", port=port, verbose=False)
+    again.start()
+    try:
+        stamp = store.stamp("t")
+        assert stamp is not None and stamp.fingerprint == "f"
+        store.write(FRAME.head(0), "t", None, Stamp(fingerprint="g"))
+    finally:
+        again.stop()
+
+
+def test_a_server_that_never_answers_is_given_up_within_a_minute(
+    s3_environment: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = files._S3_OPTIONS["config_kwargs"]
+    tries = files._S3_TRIES * settings["retries"]["total_max_attempts"]
+    assert tries * settings["read_timeout"] < 60
+    monkeypatch.setitem(settings, "read_timeout", 1)
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen(50)
+        monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{silent.getsockname()[1]}")
+        s3fs.S3FileSystem.clear_instance_cache()
+        started = time.monotonic()
+        with pytest.raises(PassingError, match="does not answer"):
+            Store("s3://bucket").stamp("t")
+        assert tries <= time.monotonic() - started < tries + 6
+
+
+def test_without_credentials_the_variables_are_named(s3_environment: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    class NoCredentialsError(Exception):
+        pass
+
+    with pytest.raises(GateauError, match="Set AWS_ACCESS_KEY_ID"), readable_failures("write s3://b/t"):
+        raise NoCredentialsError("Unable to locate credentials")
+
+
+@pytest.mark.parametrize(
+    ("number", "words"),
+    [
+        (errno.ENOSPC, "disk is full"),
+        (errno.EDQUOT, "quota"),
+        (errno.EFBIG, "larger than this system allows"),
+        (errno.EACCES, "permission denied"),
+        (errno.EROFS, "read-only"),
+        (errno.ENOTDIR, "is a file, not a folder"),
+    ],
+)
+def test_system_errors_name_cause_and_cure(number: int, words: str) -> None:
+    made = explained(OSError(number, "x"), "write /a/b")
+    assert isinstance(made, GateauError) and not isinstance(made, PassingError)
+    assert words in str(made) and str(made).startswith("Cannot write /a/b: ")
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "words"),
+    [
+        ("An error occurred (SlowDown)", PassingError, "overloaded"),
+        ("An error occurred (AccessDenied)", GateauError, "access denied"),
+        ("An error occurred (InvalidAccessKeyId)", GateauError, "credentials"),
+        ("The specified bucket does not exist", GateauError, "the bucket does not exist"),
+    ],
+)
+def test_server_errors_are_told_apart(text: str, kind: type[GateauError], words: str) -> None:
+    made = explained(RuntimeError(text), "write s3://b/t")
+    assert type(made) is kind and words in str(made)
+
+
+def test_the_cause_is_found_down_the_chain() -> None:
+    try:
+        try:
+            raise OSError(errno.ENOSPC, "full")
+        except OSError as cause:
+            raise RuntimeError("while flushing") from cause
+    except RuntimeError as error:
+        assert "disk is full" in str(explained(error, "write x"))
+
+
+def test_what_is_not_known_stays_what_it_is() -> None:
+    error = KeyError("a defect")
+    assert explained(error, "write x") is error
+    with pytest.raises(KeyError), readable_failures("write x"):
+        raise error
+    with pytest.raises(FileNotFoundError), readable_failures("read x"):
+        raise FileNotFoundError(2, "no")
+
+
+def test_a_broken_connection_may_pass() -> None:
+    assert isinstance(explained(ConnectionResetError("reset"), "read x"), PassingError)
+    assert isinstance(explained(TimeoutError("late"), "read x"), PassingError)

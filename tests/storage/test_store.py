@@ -1,0 +1,139 @@
+import io
+import random
+import threading
+import time
+from pathlib import Path
+
+import polars as pl
+import pyarrow.parquet as pq
+import pytest
+
+from gateau_dagster.errors import GateauError
+from gateau_dagster.storage import Stamp, Store
+from gateau_dagster.storage.content import frame_digest
+
+FRAME = pl.DataFrame({"sample_id": ["a", "b"], "values": [[1.0], []], "cas": [0.5, None]})
+STAMP = Stamp(fingerprint="f1", inputs={"settings": {"x": [1, None]}, "upstream": {"raw": "d"}}, scorer="s1")
+
+
+@pytest.mark.parametrize(("asset", "partition"), [("perplexity/short", "03"), ("combined_scores", None)])
+def test_a_table_comes_back_with_its_stamp(store: Store, asset: str, partition: str | None) -> None:
+    assert store.stamp(asset, partition) is None
+    written = store.write(FRAME, asset, partition, STAMP)
+    assert store.read(asset, partition).equals(FRAME)
+    assert store.stamp(asset, partition) == written
+    assert (written.rows, written.content) == (2, frame_digest(FRAME))
+    assert (written.fingerprint, written.inputs, written.scorer) == ("f1", STAMP.inputs, "s1")
+    assert store.read(asset, partition, columns=["cas"]).columns == ["cas"]
+
+
+def test_files_lie_where_the_design_says(tmp_path: Path) -> None:
+    store = Store(str(tmp_path))
+    rejected = pl.DataFrame({"sample_id": ["z"], "reason": ["r"]})
+    store.write(FRAME, "perplexity/short", "03", STAMP, rejected)
+    store.write(FRAME, "combined_scores", None, STAMP, rejected)
+    found = {file.relative_to(tmp_path).as_posix() for file in tmp_path.rglob("*") if file.is_file()}
+    assert found == {
+        "perplexity/short/03.parquet",
+        "perplexity/short/rejected/03.parquet",
+        "combined_scores.parquet",
+        "combined_scores/rejected.parquet",
+    }
+    assert pq.read_table(tmp_path / "combined_scores.parquet").num_rows == 2  # any Parquet reader can read it
+
+
+def test_a_second_write_replaces_the_first(store: Store) -> None:
+    store.write(FRAME, "cam", "0", STAMP)
+    store.write(FRAME.head(1), "cam", "0", Stamp(fingerprint="f2"))
+    stamp = store.stamp("cam", "0")
+    assert stamp is not None and (stamp.fingerprint, stamp.rows) == ("f2", 1)
+    assert store.read("cam", "0").height == 1
+
+
+def test_partitions_and_rejects_are_read_together(store: Store) -> None:
+    rejected = pl.DataFrame({"sample_id": ["z"], "reason": ["no response"]})
+    store.write(FRAME, "cam", "0", STAMP, rejected)
+    store.write(FRAME.head(0), "cam", "1", STAMP)
+    assert store.read_all("cam", ["0", "1"]).equals(FRAME)
+    assert store.read_rejected("cam", ["0", "1"]).rows() == [("z", "no response")]
+    assert store.read_rejected("cam", ["1"]).is_empty()
+    assert store.read_rejected("cam", ["1"]).columns == ["sample_id", "reason"]
+    stamps = store.stamps([("cam", "0"), ("cam", "7")])
+    assert stamps[("cam", "0")] is not None and stamps[("cam", "7")] is None
+
+
+def test_a_missing_table_is_named_with_its_cure(store: Store) -> None:
+    with pytest.raises(GateauError, match=r"cam/3\.parquet is not there yet\. Run `gateau run`"):
+        store.read("cam", "3")
+
+
+@pytest.mark.parametrize("data", [b"", b"garbage", b"PAR1" + bytes(100), b"PAR1" + bytes(100) + b"\x10\0\0\0PAR1"])
+def test_garbage_counts_as_missing_and_reading_it_says_so(store: Store, data: bytes) -> None:
+    store.files.write("cam/0.parquet", data)
+    assert store.stamp("cam", "0") is None
+    with pytest.raises(GateauError, match=r"cam/0\.parquet is damaged .* Remove it and run again"):
+        store.read("cam", "0")
+
+
+def test_any_cut_or_broken_byte_is_met_without_a_crash(tmp_path: Path) -> None:
+    store = Store(str(tmp_path))
+    store.write(FRAME, "t", None, STAMP)
+    good, rng = (tmp_path / "t.parquet").read_bytes(), random.Random(0)
+    lost = 0
+    for attempt in range(400):
+        bad = bytearray(good if attempt % 2 else good[: rng.randrange(len(good))])
+        for _ in range(3 if attempt % 2 else 0):
+            bad[rng.randrange(len(bad))] ^= rng.randrange(1, 256)
+        (tmp_path / "t.parquet").write_bytes(bytes(bad))
+        lost += store.stamp("t") is None
+        try:
+            store.read("t")
+        except GateauError as error:
+            assert "t.parquet is damaged" in str(error)
+    assert lost > 300
+
+
+def test_a_table_of_someone_else_has_no_stamp(store: Store) -> None:
+    buffer = io.BytesIO()
+    FRAME.write_parquet(buffer)
+    store.files.write("t.parquet", buffer.getvalue())
+    assert store.stamp("t") is None
+    assert store.read("t").equals(FRAME)
+
+
+def test_the_rejects_stand_before_the_table_counts_as_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = Store(str(tmp_path))
+    real, order = store.files.write, []
+    monkeypatch.setattr(store.files, "write", lambda name, data: (order.append(name), real(name, data)))
+    store.write(FRAME, "cam", "0", STAMP, pl.DataFrame({"sample_id": ["z"], "reason": ["r"]}))
+    assert order == ["cam/rejected/0.parquet", "cam/0.parquet"]
+
+
+def test_a_reader_always_sees_a_whole_table(store: Store) -> None:
+    frames = [pl.DataFrame({"n": [number] * 5000}) for number in range(2)]
+    store.write(frames[0], "t", None, Stamp(fingerprint="0"))
+    failures: list[BaseException] = []
+    stop = threading.Event()
+    seen: set[str] = set()
+
+    def read() -> None:
+        other = Store(store.root)
+        try:
+            while not stop.is_set():
+                stamp, table = other.stamp("t"), other.read("t")
+                assert stamp is not None and table.height == 5000 and table["n"].n_unique() == 1
+                seen.add(stamp.fingerprint)
+        except BaseException as error:
+            failures.append(error)
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    until = time.monotonic() + 1.5
+    number = 0
+    while time.monotonic() < until and not failures:
+        number += 1
+        store.write(frames[number % 2], "t", None, Stamp(fingerprint=str(number % 2)))
+    stop.set()
+    reader.join()
+    assert not failures
+    assert number > 10 and seen == {"0", "1"}

@@ -1,0 +1,104 @@
+import json
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from gateau_dagster.progress import silent
+from gateau_dagster.progress_board import ProgressBoard
+
+
+def test_a_step_is_on_the_board_while_it_runs_and_after(tmp_path: Path) -> None:
+    board = ProgressBoard(tmp_path / "run")
+    assert board.entries() == []
+    before = time.time()
+    with board.step("perplexity/long") as report:
+        (entry,) = board.entries()
+        assert (entry.step, entry.done, entry.total, entry.ended) == ("perplexity/long", 0, None, 0.0)
+        report(3, 3, "samples", "shard 2")
+        (entry,) = board.entries()
+        assert (entry.done, entry.total, entry.unit, entry.note) == (3, 3, "samples", "shard 2")
+    (entry,) = board.entries()
+    assert before <= entry.started <= entry.ended <= time.time()
+    assert (entry.done, entry.unit) == (3, "samples")
+
+
+def test_steps_come_in_the_order_in_which_they_began(tmp_path: Path) -> None:
+    board = ProgressBoard(tmp_path)
+    with board.step("zzz"), board.step("aaa"):
+        assert [entry.step for entry in board.entries()] == ["zzz", "aaa"]
+
+
+def test_frequent_reports_are_written_seldom_but_the_last_one_always(tmp_path: Path) -> None:
+    board = ProgressBoard(tmp_path)
+    seen = set()
+    with board.step("cam") as report:
+        for done in range(1, 2001):
+            report(done, 2000, "samples")
+            if done % 100 == 0:
+                seen.add(board.entries()[0].done)
+        assert board.entries()[0].done == 2000
+    assert len(seen) < 15
+
+
+def test_a_failed_step_does_not_count_as_ended(tmp_path: Path) -> None:
+    board = ProgressBoard(tmp_path)
+    with pytest.raises(RuntimeError), board.step("cam") as report:
+        report(1, 5, "samples")
+        raise RuntimeError("boom")
+    assert board.entries()[0].ended == 0.0
+
+
+def test_a_step_that_is_tried_again_takes_its_place(tmp_path: Path) -> None:
+    board = ProgressBoard(tmp_path)
+    for _ in range(2):
+        with board.step("cam"):
+            pass
+    assert len(board.entries()) == 1
+
+
+def test_a_reader_never_meets_half_a_file(tmp_path: Path) -> None:
+    board, stop = ProgressBoard(tmp_path), threading.Event()
+
+    def write() -> None:
+        while not stop.is_set():
+            with board.step("x" * 50) as report:
+                report(1, 1, "samples", "note " * 200)
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    try:
+        read = sum(len(board.entries()) for _ in range(1500))
+    finally:
+        stop.set()
+        thread.join()
+    assert read > 1000
+
+
+def test_a_board_that_is_taken_down_while_it_is_read_is_no_failure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    board = ProgressBoard(tmp_path)
+    with board.step("a"), board.step("b"):
+        pass
+    real = Path.read_text
+
+    def vanishing(self: Path, *arguments: object, **named: object) -> str:
+        if self.name == "a.json":
+            self.unlink()
+        return real(self)
+
+    monkeypatch.setattr(Path, "read_text", vanishing)
+    assert [entry.step for entry in board.entries()] == ["b"]
+
+
+def test_files_are_plain_json_with_one_entry(tmp_path: Path) -> None:
+    with ProgressBoard(tmp_path).step("evaluation/needle"):
+        pass
+    (file,) = tmp_path.iterdir()
+    assert file.name == "evaluation__needle.json" and json.loads(file.read_text())["step"] == "evaluation/needle"
+
+
+def test_silent_progress_does_nothing() -> None:
+    assert silent(1, None, "samples", "x") is None
