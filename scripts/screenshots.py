@@ -1,0 +1,97 @@
+"""Remakes the pictures of the README: `.venv/bin/python scripts/screenshots.py [FOLDER]`.
+
+FOLDER (default: the current one) holds a finished demo: `gateau run` was called there. Needs chromium (or $CHROMIUM)
+and the development requirements. Starts the Dagster UI there, writes docs/images/*.png, ends the UI.
+"""
+
+import argparse
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+from playwright.sync_api import FloatRect, Page, sync_playwright
+
+IMAGES = Path(__file__).resolve().parents[1] / "docs" / "images"
+GROUPS = ("data", "scoring", "selection", "training", "evaluation")
+ARGUMENTS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--disable-background-networking"]
+
+
+def main() -> None:
+    """One picture after the other."""
+    parser = argparse.ArgumentParser(description="Remakes docs/images from a finished demo.")
+    parser.add_argument("folder", nargs="?", type=Path, default=Path())
+    folder = parser.parse_args().folder.resolve()
+    report = folder / "gateau_store" / "report.html"
+    if not report.exists():
+        sys.exit(f"There is no finished demo in {folder}: run `gateau run` there first.")
+    chromium = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
+    if chromium is None:
+        sys.exit("needs chromium: apt-get install chromium, or CHROMIUM=/path/to/it")
+    IMAGES.mkdir(parents=True, exist_ok=True)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = [sys.executable, "-m", "gateau_dagster.cli", "dev", "--port", str(port)]
+    server = subprocess.Popen(command, cwd=folder, start_new_session=True, stdout=subprocess.DEVNULL)
+    try:
+        url = f"http://127.0.0.1:{port}"
+        _wait_until_it_serves(url)
+        with sync_playwright() as playwright:
+            browser = playwright.chromium.launch(executable_path=chromium, args=ARGUMENTS)
+            page = browser.new_page(viewport={"width": 1400, "height": 1000})
+            take(page, url, report)
+            browser.close()
+    finally:
+        server.send_signal(signal.SIGTERM)
+        try:
+            server.wait(timeout=20)
+        except subprocess.TimeoutExpired:
+            os.killpg(server.pid, signal.SIGKILL)
+
+
+def take(page: Page, url: str, report: Path) -> None:
+    """The four pictures."""
+    page.goto(report.as_uri())
+    shoot(page, "report")
+    page.set_viewport_size({"width": 1400, "height": 760})
+    page.goto(f"{url}/assets/cam?view=partitions&partition=1")
+    shoot(page, "partition")
+    page.goto(f"{url}/assets/cam?view=checks&checkDetail=up_to_date")
+    shoot(page, "checks")
+    # So large that the whole graph fits: the page does not zoom out further by itself.
+    page.set_viewport_size({"width": 1800, "height": 1240})
+    page.goto(f"{url}/asset-groups?expanded={'%2C'.join(f'global%40global%3A{group}' for group in GROUPS)}")
+    page.get_by_text("Hide navigation").click()
+    shoot(page, "lineage", left=370)
+
+
+def shoot(page: Page, name: str, *, left: int = 0) -> None:
+    """Waits until the page has drawn itself, and writes docs/images/<name>.png without its `left` pixels."""
+    page.wait_for_load_state("networkidle")
+    page.wait_for_timeout(2500)
+    size = page.viewport_size
+    assert size is not None
+    clip: FloatRect = {"x": left, "y": 0, "width": size["width"] - left, "height": size["height"]}
+    page.screenshot(path=IMAGES / f"{name}.png", clip=clip)
+
+
+def _wait_until_it_serves(url: str) -> None:
+    end = time.monotonic() + 90
+    while time.monotonic() < end:
+        try:
+            urllib.request.urlopen(f"{url}/server_info", timeout=5).close()
+            return
+        except (urllib.error.URLError, ConnectionError, TimeoutError):
+            time.sleep(0.5)
+    sys.exit("The Dagster UI did not start within 90 s.")
+
+
+if __name__ == "__main__":
+    main()

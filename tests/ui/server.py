@@ -1,0 +1,123 @@
+"""`gateau dev` as a real process, in a process group of its own, and what Dagster says of its runs."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, TypeVar
+
+from tests.project import command_environment
+
+Found = TypeVar("Found")
+
+_RUNS = "{runsOrError {... on Runs {results {runId jobName status tags {key value}}}}}"
+_STALE = "{assetNodes {assetKey {path} staleStatus staleCauses {reason}}}"
+
+
+class Server:
+    """The served code location."""
+
+    def __init__(self, *, url: str, log: Path, process: subprocess.Popen[bytes]) -> None:
+        self.url, self.log, self.process = url, log, process
+
+    def graphql(self, query: str) -> dict[str, Any]:
+        """What Dagster answers."""
+        body = json.dumps({"query": query}).encode()
+        request = urllib.request.Request(f"{self.url}/graphql", body, {"Content-Type": "application/json"})
+        with urllib.request.urlopen(request, timeout=20) as reply:
+            answer = json.load(reply)
+        assert "errors" not in answer, answer
+        return answer["data"]
+
+    def runs(self, job: str | None = None) -> list[dict[str, Any]]:
+        """Runs, the latest first, with their tags as a dict."""
+        found = self.graphql(_RUNS)["runsOrError"]["results"]
+        runs = [{**run, "tags": {tag["key"]: tag["value"] for tag in run["tags"]}} for run in found]
+        return [run for run in runs if job is None or run["jobName"] == job]
+
+    def run(self, run_id: str) -> dict[str, Any]:
+        """One of them."""
+        return next(run for run in self.runs() if run["runId"] == run_id)
+
+    def children(self, run_id: str) -> list[dict[str, Any]]:
+        """The runs of `everything` that a run of `refresh` made."""
+        return [run for run in self.runs("everything") if run["tags"].get("gateau/refresh") == run_id]
+
+    def ended(self, run_id: str, *, seconds: float = 90) -> dict[str, Any]:
+        """Waits for a run to end."""
+
+        def done() -> dict[str, Any] | None:
+            run = self.run(run_id)
+            return run if run["status"] in {"SUCCESS", "FAILURE", "CANCELED"} else None
+
+        return self.wait(done, f"run {run_id} to end", seconds=seconds)
+
+    def not_fresh(self) -> dict[str, str]:
+        """The assets that Dagster itself labels as missing or stale, and why."""
+        return {
+            "/".join(node["assetKey"]["path"]): f"{node['staleStatus']}: {node['staleCauses']}"
+            for node in self.graphql(_STALE)["assetNodes"]
+            if node["staleStatus"] != "FRESH"
+        }
+
+    def wait(self, look: Callable[[], Found | None], what: str, *, seconds: float = 60) -> Found:
+        """Looks until there is something."""
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            if found := look():
+                return found
+            if self.process.poll() is not None:
+                break
+            time.sleep(0.3)
+        lines = self.log.read_text(errors="replace").splitlines()[-40:]
+        raise AssertionError(f"waited for {what}; the server's last lines:\n" + "\n".join(lines))
+
+
+@contextmanager
+def serve(file: Path) -> Iterator[Server]:
+    """Starts `gateau dev` on a free port; ends it and all its children."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    log = file.parent / "dev.log"
+    command = [sys.executable, "-m", "gateau_dagster.cli", "dev", "--config", str(file), "--port", str(port)]
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            command,
+            cwd=file.parent,
+            env=command_environment(),
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    server = Server(url=f"http://127.0.0.1:{port}", log=log, process=process)
+    try:
+        server.wait(lambda: _serves(server), "gateau dev to serve", seconds=90)
+        yield server
+    finally:
+        _end(process)
+
+
+def _serves(server: Server) -> bool:
+    try:
+        return bool(server.graphql("{assetNodes {id}}")["assetNodes"])
+    except (urllib.error.URLError, ConnectionError, TimeoutError):
+        return False
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """The whole group: `dagster dev` first, in its own way; what it leaves, by force."""
+    process.send_signal(signal.SIGTERM)
+    with suppress(subprocess.TimeoutExpired):
+        process.wait(timeout=20)
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
