@@ -1,18 +1,24 @@
-"""A schedule and a level-triggered sensor; both launch `refresh`, both are off until someone turns them on."""
+"""A schedule and a level-triggered sensor, which launch `refresh` and are off until someone turns them on.
+
+A second sensor is on: it launches nothing, and ends runs whose process is gone.
+"""
 
 import hashlib
+import time
 
 import dagster as dg
 from dagster import DagsterRunStatus, RunsFilter
 
-from assets.jobs import REFRESH, refresh_job
+from assets.jobs import EVERYTHING, REFRESH, refresh_job
 from assets.processes import end_dead_runs
+from assets.records import PLAN_TAG
 from gateau_dagster.config import Config
 from gateau_dagster.errors import GateauError
 from gateau_dagster.incremental.plan import Plan
 from gateau_dagster.incremental.state import State
 from resources.configuration import ConfigurationResource
 
+_MINUTES_AFTER_FAILURE = 30
 _AT_WORK = [
     DagsterRunStatus.QUEUED,
     DagsterRunStatus.NOT_STARTED,
@@ -45,16 +51,47 @@ def out_of_date_sensor(
 ) -> dg.RunRequest | dg.SkipReason:
     """Looks at the state, not at events: a failed shard, a removed sample or a missed tick is seen again next time."""
     end_dead_runs(context.instance)
-    at_work = context.instance.get_runs(RunsFilter(job_name=REFRESH, statuses=_AT_WORK), limit=1)
-    if at_work:
-        return dg.SkipReason(f"refresh is at work in run {at_work[0].run_id}")
+    # Runs of the job, and those that `gateau run` makes from a terminal.
+    for job in (REFRESH, EVERYTHING):
+        at_work = context.instance.get_runs(RunsFilter(job_name=job, statuses=_AT_WORK), limit=1)
+        if at_work:
+            return dg.SkipReason(f"{job} is at work in run {at_work[0].run_id}")
     try:
         plan = State(config=configuration.config).plan()
     except GateauError as error:
         return dg.SkipReason(f"cannot tell what is out of date: {error}")
     if not plan:
         return dg.SkipReason("everything is up to date")
-    return dg.RunRequest(tags={"gateau/plan": plan_digest(plan)})
+    digest = plan_digest(plan)
+    failed = _failed_lately(context.instance, digest)
+    if failed is not None:
+        return dg.SkipReason(
+            f"refresh failed at exactly this work in run {failed}; tried again {_MINUTES_AFTER_FAILURE} minutes after "
+            "it, at once if anything changes, or when launched by hand"
+        )
+    return dg.RunRequest(tags={PLAN_TAG: digest})
+
+
+def _failed_lately(instance: dg.DagsterInstance, digest: str) -> str | None:
+    """The last `refresh` of the same work, if it failed a short while ago: most failures do not mend themselves."""
+    records = instance.get_run_records(RunsFilter(job_name=REFRESH, tags={PLAN_TAG: digest}), limit=1)
+    if not records or records[0].dagster_run.status is not DagsterRunStatus.FAILURE:
+        return None
+    ended = records[0].end_time or records[0].create_timestamp.timestamp()
+    return records[0].dagster_run.run_id if time.time() - ended < 60 * _MINUTES_AFTER_FAILURE else None
+
+
+@dg.sensor(
+    name="dead_runs",
+    minimum_interval_seconds=30,
+    default_status=dg.DefaultSensorStatus.RUNNING,
+    description="Ends runs whose process is gone (killed, or the machine restarted) and frees their pool slots; "
+    "launches nothing.",
+)
+def dead_runs_sensor(context: dg.SensorEvaluationContext) -> dg.SkipReason:
+    """Dagster's own run monitoring cannot see the process of a run on this machine."""
+    ended = [run.run_id for run in end_dead_runs(context.instance)]
+    return dg.SkipReason(f"ended {', '.join(ended)}" if ended else "no run has lost its process")
 
 
 def plan_digest(plan: Plan) -> str:

@@ -7,7 +7,9 @@ import dagster as dg
 import polars as pl
 
 from assets.failures import readable_failure
+from assets.processes import tag_with_process
 from assets.records import asset_key
+from gateau_dagster.errors import GateauError, PassingError
 from gateau_dagster.incremental.coverage import Coverage, duplicate_ids, non_finite, scored_or_rejected
 from gateau_dagster.incremental.node import Node
 from gateau_dagster.incremental.state import State
@@ -64,13 +66,27 @@ def _checks(asset: str) -> dg.AssetChecksDefinition:
     def checks(
         context: dg.AssetCheckExecutionContext, configuration: ConfigurationResource
     ) -> Iterator[dg.AssetCheckResult]:
+        tag_with_process(context)
         asked = {check.name for check in context.selected_asset_check_keys}
         with readable_failure(context):
+            retries = configuration.config.execution.retries
+        with readable_failure(context, retries):
             state = configuration.state()
-            for name in (name for name in names if name in asked):
-                yield _RUN[name](state, state.node(asset))
+            # All before the first is yielded: a step that is tried again must not yield one twice.
+            results = [_checked(state, state.node(asset), name) for name in names if name in asked]
+        yield from results
 
     return checks
+
+
+def _checked(state: State, node: Node, name: str) -> dg.AssetCheckResult:
+    """A table that is missing or damaged fails its check, with the reason; only what may pass ends the step."""
+    try:
+        return _RUN[name](state, node)
+    except PassingError:
+        raise
+    except GateauError as error:
+        return _result(node, name, False, summary=str(error))
 
 
 def _result(node: Node, name: str, passed: bool, **metadata: Any) -> dg.AssetCheckResult:
@@ -115,11 +131,12 @@ def _finite_values(state: State, node: Node) -> dg.AssetCheckResult:
 
 
 def _full_coverage(state: State, node: Node) -> dg.AssetCheckResult:
+    table = _table(state, node, ["sample_id"])
     shards = [shard for shard in state.shards if not node.partitioned or state.stamp(node.asset, shard) is not None]
     partitions = shards if node.partitioned else [None]
     found = scored_or_rejected(
         state.store.read_all("raw_long_sft", shards, ["sample_id"]),
-        _table(state, node, ["sample_id"]),
+        table,
         state.store.read_rejected(node.asset, partitions),
     )
     return _result(node, FULL_COVERAGE, found.complete, **_coverage_metadata(found))
@@ -148,6 +165,8 @@ def _table(state: State, node: Node, columns: list[str] | None) -> pl.DataFrame:
     if not node.partitioned:
         return state.store.read(node.asset, None, columns)
     shards = [shard for shard in state.shards if state.stamp(node.asset, shard) is not None]
+    if not shards:
+        raise GateauError(f"{node.asset} has no shard in the store yet. Materialise it, or run `gateau run`.")
     return state.store.read_all(node.asset, shards, columns)
 
 

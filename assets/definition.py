@@ -14,7 +14,7 @@ from gateau_dagster.incremental.pipeline import CODE_VERSIONS
 
 GROUPS = {
     "raw_long_sft": "data",
-    "short_chat_mix": "data",
+    "short_chat_mix": "training",
     "perplexity": "scoring",
     "cam": "scoring",
     "combined_scores": "selection",

@@ -32,7 +32,7 @@ def heldout_asset() -> dg.AssetsDefinition:
     @global_asset(
         "evaluation/heldout",
         columns=tables.HELDOUT,
-        deps=["raw_long_sft", "selected_subset", "checkpoint"],
+        deps=["raw_long_sft", "perplexity/long", "selected_subset", "checkpoint"],
         kinds={"pytorch"},
         pool="gpu",
         description="Perplexity of responses that were not trained on, by context length: base against checkpoint.",
@@ -85,7 +85,8 @@ def _heldout(models: ModelsResource, state: State, stamp: Stamp, progress: Progr
 
     config, store = state.config, state.store
     raw = store.read_all("raw_long_sft", state.shards, ["sample_id", "digest"])
-    ids = heldout_ids(raw, store.read("combined_scores"), store.read("selected_subset"), config.evaluation.heldout)
+    lengths = store.read_all("perplexity/long", state.shards, ["sample_id", "context_tokens"])
+    ids = heldout_ids(raw, lengths, store.read("selected_subset"), config.evaluation.heldout)
     wanted = pl.DataFrame({"sample_id": ids})
     frames = [store.read("raw_long_sft", shard).join(wanted, on="sample_id", how="semi") for shard in state.shards]
     compared = compared_models(state, models)
@@ -103,13 +104,22 @@ def _heldout(models: ModelsResource, state: State, stamp: Stamp, progress: Progr
     return complete, metadata | figures_metadata({"held-out perplexity": heldout_bars(result.table)})
 
 
+def _haystack(state: State) -> list[str]:
+    """The first documents; shards are read only until there are enough."""
+    texts: list[str] = []
+    for shard in state.shards:
+        texts += state.store.read("raw_long_sft", shard, ["context"])["context"].to_list()
+        if len(texts) >= _HAYSTACK_DOCUMENTS:
+            break
+    return texts[:_HAYSTACK_DOCUMENTS]
+
+
 def _needle(models: ModelsResource, state: State, stamp: Stamp, progress: Progress) -> Made:
     from gateau_dagster.evaluation.needle import needle_grid
     from gateau_dagster.report.plots.evaluation import needle_heatmaps
 
     config = state.config
-    contexts = (state.store.read("raw_long_sft", shard, ["context"]) for shard in state.shards)
-    texts = pl.concat(contexts)["context"].head(_HAYSTACK_DOCUMENTS).to_list()
+    texts = _haystack(state)
     results = [
         needle_grid(
             loaded,

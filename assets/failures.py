@@ -7,6 +7,7 @@ import dagster as dg
 from dagster import OpExecutionContext
 
 from gateau_dagster.errors import GateauError, PassingError
+from gateau_dagster.storage.failures import explained_by_system
 
 _FIRST_WAIT_SECONDS = 2.0
 
@@ -19,15 +20,32 @@ def readable_failure(
 
     Dagster's own RetryPolicy would also repeat what must fail again: a wrong path, a defect of ours.
 
+    A full disk or a lost permission is told as such wherever it is met, in scratch files as in the store.
+
     Raises:
         dagster.RetryRequested: for a PassingError, up to `retries` times.
         dagster.Failure: for any other GateauError. Anything else is a defect of ours and keeps its traceback.
     """
     try:
-        yield
+        with _readable_system_failures():
+            yield
     except GateauError as error:
         if isinstance(error, PassingError) and context.retry_number < retries:
             wait = _FIRST_WAIT_SECONDS * 2**context.retry_number
             context.log.warning(f"{error} Trying again in {wait:.0f} s.")
             raise dg.RetryRequested(max_retries=retries, seconds_to_wait=wait) from error
         raise dg.Failure(description=str(error), allow_retries=False) from error
+
+
+@contextmanager
+def _readable_system_failures() -> Iterator[None]:
+    try:
+        yield
+    except GateauError:
+        raise
+    except Exception as error:
+        place = getattr(error, "filename", None)
+        made = explained_by_system(error, f"use {place}" if place else "write")
+        if made is error:
+            raise
+        raise made from error

@@ -11,11 +11,13 @@ _DAGSTER_YAML = """\
 # Written once by gateau; yours to change.
 telemetry:
   enabled: false
+nux:                        # no request for an e-mail address over the first page
+  enabled: false
 concurrency:
   pools:
     granularity: op
     default_limit: 1        # steps of the pool `gpu` at a time, over all runs: set it to the number of GPUs
-run_monitoring:             # a run whose process is gone is ended, and its pool slot freed
+run_monitoring:             # a run that does not start is ended; of those that died, the sensor `dead_runs` takes care
   enabled: true
   start_timeout_seconds: 300
   free_slots_after_run_end_seconds: 30

@@ -5,6 +5,7 @@ from dagster import OpExecutionContext
 from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
 
 from assets.failures import readable_failure
+from assets.processes import tag_with_process
 from assets.records import asset_key
 from assets.refresh import refresh
 from resources.configuration import ConfigurationResource
@@ -43,7 +44,10 @@ class RefreshConfig(dg.Config):
 @dg.op(description="Compares what is stored with what is wanted, and runs the difference as one run of `everything`.")
 def bring_up_to_date(context: OpExecutionContext, config: RefreshConfig, configuration: ConfigurationResource) -> None:
     """Runs what is out of date; does nothing, in seconds, when nothing is."""
+    tag_with_process(context)
     with readable_failure(context):
+        retries = configuration.config.execution.retries
+    with readable_failure(context, retries):
         result = refresh(context.instance, configuration, until=config.until or None, parent_run=context.run_id)
     context.log.info(result.summary)
 

@@ -5,7 +5,7 @@ import socket
 
 import dagster as dg
 import psutil
-from dagster import DagsterInstance, DagsterRun, DagsterRunStatus, RunsFilter
+from dagster import DagsterInstance, DagsterRun, DagsterRunStatus, OpExecutionContext, RunsFilter
 
 PROCESS_TAG = "gateau/process"
 _ALIVE = [
@@ -16,15 +16,23 @@ _ALIVE = [
 ]
 
 
-def process_tag() -> str:
-    """Host, process id and its start time: ids are used again, pairs of id and time are not."""
-    return f"{socket.gethostname()}|{os.getpid()}|{psutil.Process().create_time():.2f}"
+def process_tag(pid: int | None = None) -> str:
+    """Host, process id (default: this one) and its start time: ids are used again, pairs of id and time are not."""
+    process = psutil.Process(pid)
+    return f"{socket.gethostname()}|{process.pid}|{process.create_time():.2f}"
 
 
-def tag_with_process(context: dg.AssetExecutionContext) -> None:
-    """Notes on the run which process works on it."""
-    if context.run.tags.get(PROCESS_TAG) != process_tag() and not context.instance.is_ephemeral:
-        context.instance.add_run_tags(context.run_id, {PROCESS_TAG: process_tag()})
+def tag_with_process(
+    context: dg.AssetExecutionContext | dg.AssetCheckExecutionContext | OpExecutionContext,
+) -> None:
+    """Notes on the run which process works on it.
+
+    With the multi-process executor that is the parent: a step's own process ends with the step, the run does not.
+    """
+    executor = context.get_step_execution_context().job_def.executor_def.name
+    tag = process_tag(os.getppid() if executor == "multiprocess" else None)
+    if context.run.tags.get(PROCESS_TAG) != tag and not context.instance.is_ephemeral:
+        context.instance.add_run_tags(context.run.run_id, {PROCESS_TAG: tag})
 
 
 def is_gone(tag: str) -> bool:

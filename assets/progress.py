@@ -1,10 +1,12 @@
 """Progress of a step in two places: lines in the Dagster run, and the command line's bar."""
 
+import shutil
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import dagster as dg
+from dagster import DagsterInstance
 
 from gateau_dagster.config import Config
 from gateau_dagster.progress import Progress
@@ -16,6 +18,14 @@ _SECONDS_BETWEEN_LINES = 10.0
 def board_of(config: Config, run_id: str) -> ProgressBoard:
     """Where the steps of a run show their progress."""
     return ProgressBoard(config.work_folder / "progress" / run_id)
+
+
+def remove_old_boards(config: Config, instance: DagsterInstance) -> None:
+    """Takes down the boards of runs that have ended; others, started in the UI, may be at work."""
+    for folder in (config.work_folder / "progress").glob("*"):
+        run = instance.get_run_by_id(folder.name)
+        if run is None or run.is_finished:
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 @contextmanager

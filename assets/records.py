@@ -10,6 +10,9 @@ from gateau_dagster.incremental.plan import Key
 from gateau_dagster.incremental.state import State
 from gateau_dagster.storage import Stamp
 
+# On the runs that `refresh` makes.
+PLAN_TAG = "gateau/plan"
+
 
 def asset_key(asset: str) -> dg.AssetKey:
     """`perplexity/short` as a Dagster key."""

@@ -12,7 +12,8 @@ from dagster._core.definitions.reconstruct import ReconstructableJob, Reconstruc
 from dagster._core.storage.tags import ASSET_PARTITION_RANGE_END_TAG, ASSET_PARTITION_RANGE_START_TAG
 
 from assets.processes import PROCESS_TAG, end_dead_runs, process_tag
-from assets.records import asset_key, record_what_the_store_holds
+from assets.progress import remove_old_boards
+from assets.records import PLAN_TAG, asset_key, record_what_the_store_holds
 from gateau_dagster.config import Config
 from gateau_dagster.errors import GateauError
 from gateau_dagster.incremental.plan import Plan
@@ -66,6 +67,7 @@ def refresh(
     run_ids: list[str] = []
     with only_one(config):
         ended = len(end_dead_runs(instance))
+        remove_old_boards(config, instance)
         for _ in range(_MOST_ROUNDS):
             state = State(config=config)
             current = plan if plan is not None else wanted_work(state, until)
@@ -116,7 +118,7 @@ def only_one(config: Config) -> Iterator[None]:
 
 def _run(instance: DagsterInstance, configuration: ConfigurationResource, plan: Plan, parent_run: str | None) -> str:
     """One run of the stale assets over the range of stale shards; shards of the range that are current cost nothing."""
-    tags = {PROCESS_TAG: process_tag(), "gateau/plan": f"{len(plan.work)} assets"}
+    tags = {PROCESS_TAG: process_tag(), PLAN_TAG: f"{len(plan.work)} assets"}
     shards = sorted({shard for work in plan.work for shard in work.partitions})
     if shards:
         tags |= {ASSET_PARTITION_RANGE_START_TAG: shards[0], ASSET_PARTITION_RANGE_END_TAG: shards[-1]}

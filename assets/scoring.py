@@ -113,7 +113,14 @@ def _shards(
             progress(before + done, total, "samples", f"shard {shard}")
 
         result = compute_shard(
-            state.store, asset, shard, columns=columns, stamp=stamp, score=score, on_sample=on_sample
+            state.store,
+            asset,
+            shard,
+            columns=columns,
+            stamp=stamp,
+            memory=state.node(asset).memory,
+            score=score,
+            on_sample=on_sample,
         )
         finished += result.table.height + result.rejected.height
         yield shard, result, _statistics(result.table, columns)

@@ -7,7 +7,7 @@ import dagster as dg
 
 from assets.metadata import DATA_VERSION_TAG, table_metadata
 from assets.partitions import asked_shards, no_event_for_output
-from assets.records import recorded_versions
+from assets.records import PLAN_TAG, recorded_versions
 from gateau_dagster.incremental.shard_work import ShardResult
 from gateau_dagster.incremental.state import State
 from gateau_dagster.storage import Stamp
@@ -23,7 +23,7 @@ def stale_shards(context: dg.AssetExecutionContext, state: State, asset: str) ->
     return {
         shard: stamp
         for shard, stamp in wanted.items()
-        if (old := found[asset, shard]) is None or old.fingerprint != stamp.fingerprint
+        if not state.node(asset).is_current(found[asset, shard], stamp.fingerprint)
     }
 
 
@@ -32,7 +32,8 @@ def shard_events(
 ) -> Iterator[Event]:
     """Yields the record of each stale shard as `results` finishes it (with metadata of its own).
 
-    Shards that are up to date cost nothing; they are only recorded where Dagster does not know of them.
+    Shards that are up to date cost nothing. They are recorded again for whoever asked for them: a backfill takes a
+    shard without a record for a failed one. `refresh` asks for a range, and means only the stale ones in it.
     """
     yield from _known_shards(context, state, asset, stale)
     for number, (shard, result, extra) in enumerate(results, start=1):
@@ -56,7 +57,7 @@ def _known_shards(
     for shard in current:
         stamp = state.stamp(asset, shard)
         assert stamp is not None
-        if versions.get(shard) != stamp.fingerprint or context.has_partition_key:
+        if versions.get(shard) != stamp.fingerprint or PLAN_TAG not in context.run.tags:
             yield _materialisation(context, state, asset, shard, stamp, {"up_to_date": "kept: nothing changed"})
 
 

@@ -11,11 +11,12 @@ from assets.global_steps import Made, materialise, write_global
 from assets.metadata import figures_metadata
 from gateau_dagster import tables
 from gateau_dagster.config import Config
+from gateau_dagster.data.sample import text_digest
 from gateau_dagster.incremental.state import CHECKPOINT_FOLDER, State
 from gateau_dagster.progress import Progress
 from gateau_dagster.storage import Stamp
 from gateau_dagster.storage.content import folder_content
-from gateau_dagster.storage.documents import publish_folder, read_training_log
+from gateau_dagster.storage.documents import finish_publishing, folder_stamp, publish_folder, read_training_log
 from gateau_dagster.storage.files import local_copy
 from resources.configuration import ConfigurationResource
 from resources.models import ModelsResource
@@ -99,7 +100,13 @@ def _mix_statistics(mix: pl.DataFrame) -> dict[str, Any]:
 def _train(
     context: dg.AssetExecutionContext, state: State, stamp: Stamp, training: TrainingResource, progress: Progress
 ) -> Made:
-    scratch = state.config.work_folder / "training"
+    finish_publishing(state.store, CHECKPOINT_FOLDER)
+    found = folder_stamp(state.store, CHECKPOINT_FOLDER)
+    if found is not None and found.fingerprint == stamp.fingerprint:
+        context.log.info("an earlier run trained this checkpoint and was ended while it published it")
+        return found, _training_metadata(state)
+    # A store has one checkpoint, so one training can be unfinished; another store's is not touched.
+    scratch = state.config.work_folder / "training" / text_digest([state.store.root])[:12]
     spec = training_spec(state, stamp, scratch)
     training.run(context, spec, scratch / "spec.json", progress)
     complete = Stamp(fingerprint=stamp.fingerprint, inputs=stamp.inputs, content=folder_content(spec.output))
