@@ -30,7 +30,7 @@ $(VENV)/.dev-installed: requirements-dev.lock $(VENV)/.run-installed
 setup: $(VENV)/.dev-installed  ## everything for development, into .venv
 
 demo: $(VENV)/.run-installed  ## the whole pipeline on the embedded demo, then says where the report is
-	@$(BIN)/gateau run
+	@env -u GATEAU_CONFIG $(BIN)/gateau run
 
 dev: $(VENV)/.run-installed  ## the Dagster UI on the embedded demo, or on CONFIG=file
 	@$(BIN)/gateau dev $(if $(CONFIG),--config $(CONFIG))

@@ -4,6 +4,7 @@ import dagster as dg
 from dagster import OpExecutionContext
 from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
 
+from assets.checks import UP_TO_DATE
 from assets.failures import readable_failure
 from assets.processes import tag_with_process
 from assets.records import asset_key
@@ -13,6 +14,7 @@ from resources.configuration import ConfigurationResource
 SCORING = "scoring"
 EVERYTHING = "everything"
 REFRESH = "refresh"
+CHECK_UP_TO_DATE = "check_up_to_date"
 
 
 def asset_jobs(assets: list[str]) -> list[UnresolvedAssetJobDefinition]:
@@ -20,7 +22,13 @@ def asset_jobs(assets: list[str]) -> list[UnresolvedAssetJobDefinition]:
     scored = [
         asset for asset in assets if asset.split("/")[0] in {"raw_long_sft", "perplexity", "cam", "combined_scores"}
     ]
+    looked_at = [dg.AssetCheckKey(asset_key(asset), UP_TO_DATE) for asset in assets]
     return [
+        dg.define_asset_job(
+            CHECK_UP_TO_DATE,
+            selection=dg.AssetSelection.checks(*looked_at),
+            description="Looks which tables are out of date, and names their changed shards; computes nothing.",
+        ),
         dg.define_asset_job(
             SCORING,
             selection=dg.AssetSelection.assets(*map(asset_key, scored)),

@@ -8,6 +8,8 @@ import psutil
 from dagster import DagsterInstance, DagsterRun, DagsterRunStatus, OpExecutionContext, RunsFilter
 
 PROCESS_TAG = "gateau/process"
+# On runs that `refresh` makes while it holds the lock of a configuration: the configuration's work folder.
+LOCK_TAG = "gateau/lock"
 _ALIVE = [
     DagsterRunStatus.STARTING,
     DagsterRunStatus.STARTED,
@@ -47,15 +49,19 @@ def is_gone(tag: str) -> bool:
         return True
 
 
-def end_dead_runs(instance: DagsterInstance) -> list[DagsterRun]:
+def end_dead_runs(instance: DagsterInstance, *, holding: str | None = None) -> list[DagsterRun]:
     """Marks runs as failed whose process is gone, and frees their pool slots, which the next run would wait for.
+
+    `holding`: the lock that the caller holds. Whoever had it before is gone, on whatever host it was: a container has a
+    new host name at every start.
 
     Dagster learns of a run's end from the run itself; one that was killed with `kill -9` says nothing.
     """
     ended = []
     for run in instance.get_runs(RunsFilter(statuses=_ALIVE)):
         tag = run.tags.get(PROCESS_TAG)
-        if tag is None or not is_gone(tag):
+        left = holding is not None and run.tags.get(LOCK_TAG) == holding
+        if not left and (tag is None or not is_gone(tag)):
             continue
         if instance.event_log_storage.supports_global_concurrency_limits:
             instance.event_log_storage.free_concurrency_slots_for_run(run.run_id)

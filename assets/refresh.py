@@ -7,11 +7,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 import dagster as dg
-from dagster import DagsterInstance
+from dagster import DagsterEventType, DagsterInstance
 from dagster._core.definitions.reconstruct import ReconstructableJob, ReconstructableRepository
 from dagster._core.storage.tags import ASSET_PARTITION_RANGE_END_TAG, ASSET_PARTITION_RANGE_START_TAG
+from dagster_shared.error import SerializableErrorInfo
 
-from assets.processes import PROCESS_TAG, end_dead_runs, process_tag
+from assets.processes import LOCK_TAG, PROCESS_TAG, end_dead_runs, process_tag
 from assets.progress import remove_old_boards
 from assets.records import PLAN_TAG, asset_key, record_what_the_store_holds
 from gateau_dagster.config import Config
@@ -31,6 +32,7 @@ class Refreshed:
     run_ids: list[str]
     recorded: int
     ended_runs: int
+    failed_checks: list[str]
 
     @property
     def summary(self) -> str:
@@ -65,17 +67,23 @@ def refresh(
     """
     config = configuration.config
     run_ids: list[str] = []
+    failed_checks: list[str] = []
     with only_one(config):
-        ended = len(end_dead_runs(instance))
+        ended = len(end_dead_runs(instance, holding=str(config.work_folder)))
+        if parent_run is not None:
+            instance.add_run_tags(parent_run, {LOCK_TAG: str(config.work_folder)})
         remove_old_boards(config, instance)
+        # First, so that Dagster sees what the runs below read as older than what they make of it.
+        recorded = record_what_the_store_holds(instance, State(config=config))
         for _ in range(_MOST_ROUNDS):
             state = State(config=config)
             current = plan if plan is not None else wanted_work(state, until)
             plan = None
             if not current:
-                recorded = record_what_the_store_holds(instance, State(config=config))
-                return Refreshed(run_ids=run_ids, recorded=recorded, ended_runs=ended)
-            run_ids.append(_run(instance, configuration, current, parent_run))
+                return Refreshed(run_ids=run_ids, recorded=recorded, ended_runs=ended, failed_checks=failed_checks)
+            run_id, failed = _run(instance, configuration, current, parent_run)
+            run_ids.append(run_id)
+            failed_checks += failed
     raise GateauError(
         f"After {_MOST_ROUNDS} runs there is still work. Something changes the input or the models all the time; "
         "`gateau plan` says what."
@@ -116,9 +124,19 @@ def only_one(config: Config) -> Iterator[None]:
         yield
 
 
-def _run(instance: DagsterInstance, configuration: ConfigurationResource, plan: Plan, parent_run: str | None) -> str:
-    """One run of the stale assets over the range of stale shards; shards of the range that are current cost nothing."""
-    tags = {PROCESS_TAG: process_tag(), PLAN_TAG: f"{len(plan.work)} assets"}
+def _run(
+    instance: DagsterInstance, configuration: ConfigurationResource, plan: Plan, parent_run: str | None
+) -> tuple[str, list[str]]:
+    """One run of the stale assets over the range of stale shards; shards of the range that are current cost nothing.
+
+    Returns its id and the checks that failed in it.
+
+    Raises:
+        KeyboardInterrupt: it was interrupted from the terminal.
+        GateauError: it failed.
+    """
+    tags = {PROCESS_TAG: process_tag(), LOCK_TAG: str(configuration.config.work_folder)}
+    tags[PLAN_TAG] = f"{len(plan.work)} assets"
     shards = sorted({shard for work in plan.work for shard in work.partitions})
     if shards:
         tags |= {ASSET_PARTITION_RANGE_START_TAG: shards[0], ASSET_PARTITION_RANGE_END_TAG: shards[-1]}
@@ -134,9 +152,37 @@ def _run(instance: DagsterInstance, configuration: ConfigurationResource, plan: 
             run_config=_console("CRITICAL" if parent_run is None else "INFO"),
         ) as result,
     ):
+        if not result.success and parent_run is None and _interrupted(result):
+            raise KeyboardInterrupt
         if not result.success:
             raise GateauError(failure_message(result))
-        return result.run_id
+        return result.run_id, failed_checks_of(result)
+
+
+def _interrupted(result: dg.JobExecutionResult) -> bool:
+    """Dagster turns an interrupt into the failure of the step that was at work."""
+    failures = [event.step_failure_data.error for event in result.all_events if event.is_step_failure]
+    names = {link.cls_name for error in failures for link in _causes(error)}
+    return "DagsterExecutionInterruptedError" in names
+
+
+def _causes(error: SerializableErrorInfo | None) -> Iterator[SerializableErrorInfo]:
+    while error is not None:
+        yield error
+        error = error.cause
+
+
+def failed_checks_of(result: dg.JobExecutionResult) -> list[str]:
+    """One line about each check that failed: a run succeeds all the same, and the command line has to say it."""
+    lines = []
+    for event in result.all_events:
+        if event.event_type is not DagsterEventType.ASSET_CHECK_EVALUATION:
+            continue
+        found = event.asset_check_evaluation_data
+        if not found.passed:
+            facts = "; ".join(f"{name}: {value.value}" for name, value in found.metadata.items())
+            lines.append(f"{found.asset_key.to_user_string()}: check {found.check_name} failed ({facts})")
+    return lines
 
 
 def _console(level: str) -> dict[str, object]:
@@ -171,8 +217,6 @@ def failure_message(result: dg.JobExecutionResult) -> str:
             failure = data.user_failure_data
             if failure is not None and failure.description:
                 return f"{event.step_key}: {failure.description}"
-            error = data.error
-            while error is not None and error.cause is not None:
-                error = error.cause
-            return f"{event.step_key}: {error.message.strip() if error else 'failed'}"
+            causes = list(_causes(data.error))
+            return f"{event.step_key}: {causes[-1].message.strip() if causes else 'failed'}"
     return "the run failed before its first step; its log in the Dagster UI says why"

@@ -3,15 +3,27 @@
 import importlib
 import os
 import time
+from typing import Protocol
 
 from rich.console import Console
 from rich.markup import escape
 
 from gateau_dagster.cli.display import RunDisplay, console
 from gateau_dagster.cli.plan import show_plan
-from gateau_dagster.config import Config
+from gateau_dagster.config import PRESETS, Config
 from gateau_dagster.incremental.plan import Plan
 from gateau_dagster.incremental.state import REPORT_FILE, State
+from gateau_dagster.selection.agreement import auroc
+
+
+class Outcome(Protocol):
+    """What is shown of `assets.refresh.Refreshed`."""
+
+    @property
+    def ended_runs(self) -> int: ...
+
+    @property
+    def failed_checks(self) -> list[str]: ...
 
 
 def run_pipeline(config: Config, config_file: str, until: str | None) -> None:
@@ -40,14 +52,33 @@ def _announce(out: Console, config: Config, state: State, plan: Plan) -> None:
     show_plan(out, state, plan)
 
 
-def _conclude(out: Console, state: State, worked: bool, result: object, seconds: float) -> None:
-    if result.ended_runs:  # type: ignore[attr-defined]
-        out.print(f"Ended {result.ended_runs} earlier run(s) whose process was gone.")  # type: ignore[attr-defined]
+def _conclude(out: Console, state: State, worked: bool, result: Outcome, seconds: float) -> None:
+    if result.ended_runs:
+        out.print(f"Ended {result.ended_runs} earlier run(s) whose process was gone.")
     if not worked:
         out.print(f"[green]Everything is up to date[/green] ({seconds:.1f} s).")
     else:
         out.print(f"[green]Done[/green] in {seconds:.0f} s.")
+    for line in result.failed_checks:
+        out.print(f"[yellow]![/yellow] {escape(line)}")
+    if worked:
+        _show_ground_truth(out, state)
     if state.store.files.exists(REPORT_FILE):
         out.print(f"Report: [bold]{escape(state.store.files.address(REPORT_FILE))}[/bold]")
     if worked:
         out.print("Dagster UI on these assets: gateau dev")
+
+
+def _show_ground_truth(out: Console, state: State) -> None:
+    """How well each preset found the samples that are known to need far context, where some are."""
+    known = state.config.selection.ground_truth
+    if not known or state.stamp("combined_scores", None) is None:
+        return
+    sources = state.store.read_all("raw_long_sft", state.shards, ["sample_id", "source"])
+    scores = state.store.read("combined_scores").join(sources, on="sample_id")
+    far = scores["source"].is_in(known).to_list()
+    if not any(far) or all(far):
+        return
+    found = {preset: auroc(scores[f"score_{preset}"].to_list(), far) for preset in PRESETS}
+    text = ", ".join(f"{preset} [bold]{value:.3f}[/bold]" for preset, value in found.items())
+    out.print(f"Samples that need far context ({', '.join(known)}), AUROC by preset: {text} (0.5 is chance)")

@@ -1,0 +1,98 @@
+"""The pipeline of a small project, run in this process on an instance of its own."""
+
+import importlib
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pytest
+from dagster import DagsterInstance, DagsterRun
+from dagster._core.definitions.reconstruct import ReconstructableJob
+
+from assets.instance import open_instance
+from assets.metadata import DATA_VERSION_TAG
+from assets.refresh import Refreshed, refresh
+from gateau_dagster.config import Config
+from gateau_dagster.config.load import load_config
+from gateau_dagster.incremental.state import State
+from resources.configuration import ConfigurationResource
+
+
+class Pipeline:
+    """A project and its Dagster instance."""
+
+    def __init__(self, file: Path, instance: DagsterInstance) -> None:
+        self.file = file
+        self.instance = instance
+
+    @property
+    def config(self) -> Config:
+        """The file as it is now."""
+        return load_config(self.file)
+
+    @property
+    def resource(self) -> ConfigurationResource:
+        """A new one, as every run gets."""
+        return ConfigurationResource(config_file=str(self.file))
+
+    def state(self) -> State:
+        """The store and the input as they are now."""
+        return State(config=self.config)
+
+    def refresh(self, until: str | None = None) -> Refreshed:
+        """What `gateau run` does."""
+        forget_definitions()
+        return refresh(self.instance, self.resource, until=until)
+
+    def definitions(self) -> dg.Definitions:
+        """The code location on this project."""
+        return importlib.import_module("gateau_dagster.definitions").build_definitions(str(self.file))
+
+    def runs(self) -> list[DagsterRun]:
+        """All runs, newest first."""
+        return list(self.instance.get_runs())
+
+    def materialised(self, run_id: str) -> list[dg.AssetMaterialization]:
+        """Every materialisation that a run recorded, in order."""
+        records = self.instance.get_records_for_run(run_id, of_type=dg.DagsterEventType.ASSET_MATERIALIZATION).records
+        events = [record.event_log_entry.get_dagster_event() for record in records]
+        return [event.step_materialization_data.materialization for event in events]
+
+
+def forget_definitions() -> None:
+    """Definitions are loaded once a process; here one process has many projects."""
+    sys.modules.pop("gateau_dagster.definitions", None)
+    ReconstructableJob.get_definition.cache_clear()
+    ReconstructableJob.get_repository_definition.cache_clear()
+
+
+@contextmanager
+def pipeline_on(file: Path) -> Iterator[Pipeline]:
+    """The pipeline of a configuration file, with Dagster's home beside it, as for `gateau run`."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("DAGSTER_HOME", "")
+        patch.setenv("GATEAU_CONFIG", str(file))
+        forget_definitions()
+        with open_instance(load_config(file)) as instance:
+            yield Pipeline(file, instance)
+        forget_definitions()
+
+
+def key_of(event: dg.AssetMaterialization) -> tuple[str, str | None]:
+    """Asset and partition."""
+    return event.asset_key.to_user_string(), event.partition
+
+
+def version_of(event: dg.AssetMaterialization) -> str:
+    """Data version."""
+    assert event.tags is not None
+    return event.tags[DATA_VERSION_TAG]
+
+
+def value_of(event: dg.AssetMaterialization, name: str) -> Any:
+    """A metadata value, None where there is none."""
+    found = event.metadata.get(name)
+    return None if found is None else found.value

@@ -1,0 +1,35 @@
+"""The configuration as a resource: read once a run, and anew for the next."""
+
+from pathlib import Path
+
+import pytest
+
+from gateau_dagster.errors import GateauError
+from resources.configuration import ConfigurationResource
+from tests.project import change_config, make_project
+
+
+def test_an_edit_counts_for_the_next_run_and_not_for_this_one(tmp_path: Path) -> None:
+    file = make_project(tmp_path, samples=2, shards=1)
+    this_run = ConfigurationResource(config_file=str(file))
+    assert this_run.config.selection.alpha == 0.8
+    change_config(file, selection={"alpha": 0.25})
+    assert this_run.config.selection.alpha == 0.8
+    assert ConfigurationResource(config_file=str(file)).config.selection.alpha == 0.25
+
+
+def test_the_store_is_where_the_file_says(tmp_path: Path) -> None:
+    resource = ConfigurationResource(config_file=str(make_project(tmp_path, samples=2, shards=1)))
+    assert resource.store.root == resource.state().store.root == str(tmp_path / "store")
+
+
+def test_without_a_file_it_is_the_demo_in_its_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("GATEAU_CONFIG", raising=False)
+    config = ConfigurationResource(demo_folder=str(tmp_path)).config
+    assert config.demo is not None
+    assert config.folder == tmp_path
+
+
+def test_a_wrong_file_is_a_readable_error(tmp_path: Path) -> None:
+    with pytest.raises(GateauError, match="Cannot read the configuration"):
+        _ = ConfigurationResource(config_file=str(tmp_path / "none.yaml")).config
