@@ -30,8 +30,7 @@ def write_model(folder: Path, *, seed: int, window: int = 512) -> None:
         num_attention_heads=2,
         num_key_value_heads=1,
         max_position_embeddings=window,
-        bos_token_id=tokenizer.bos_token_id,
-        eos_token_id=tokenizer.eos_token_id,
+        **{name: getattr(tokenizer, name) for name in ("bos_token_id", "eos_token_id")},
         initializer_range=0.3,
     )
     LlamaForCausalLM(config).save_pretrained(folder)
