@@ -2,8 +2,8 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-# Two test processes by default; each computes with one thread, so that they do not fight for the cores.
-WORKERS ?= 2
+# Test processes, each with one thread. More than two cores' worth: some tests wait for servers and daemons.
+WORKERS ?= 3
 export HF_HUB_DISABLE_TELEMETRY := 1
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 

@@ -33,7 +33,7 @@ class Buckets:
         """A name for each range, in order: `0–512`, `513–1,024`, `over 1,024`."""
         starts = (0, *(end + 1 for end in self.ends))
         ranges = [f"{start:,}–{end:,}" for start, end in zip(starts, self.ends, strict=False)]
-        return (*ranges, f"over {self.ends[-1]:,}" if self.ends else "any length")
+        return (*ranges, f"over {self.ends[-1]:,}")
 
 
 def heldout_ids(raw: pl.DataFrame, scores: pl.DataFrame, selected: pl.DataFrame, config: HeldoutConfig) -> list[str]:

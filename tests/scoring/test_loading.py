@@ -154,7 +154,9 @@ def test_devices(monkeypatch: pytest.MonkeyPatch) -> None:
         resolve_device("gpu0")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    assert resolve_device("auto").type == "cuda" and resolve_device("cuda:1").index == 1
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda index: ((3, 7)[index], 8))
+    assert resolve_device("auto") == torch.device("cuda:1"), "the one with more free memory"
+    assert resolve_device("cuda:0").index == 0
     with pytest.raises(GateauError, match="cuda:2 was asked for"):
         resolve_device("cuda:2")
 
