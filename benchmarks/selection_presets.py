@@ -1,6 +1,6 @@
 """How well each preset finds the samples that need far context: several pairs and data sets of the synthetic language.
 
-    .venv/bin/python benchmarks/selection_presets.py --seeds 5 6 7 --out /tmp/presets
+    .venv/bin/python benchmarks/selection_presets.py --seeds 5 6 7 --out build/benchmark-presets
 
 Prints a table and writes presets.json. Seeds 0 to 4 were looked at when `robust` was chosen; report others.
 """
@@ -131,7 +131,7 @@ def main() -> None:
     parser.add_argument("--alpha", type=float, default=0.8)
     parser.add_argument("--segment-length", type=int, default=128)
     parser.add_argument("--context", choices=["window", "full"], default="window", help="what theta_A may see")
-    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--out", type=Path, default=Path("build/benchmark-presets"))
     arguments = parser.parse_args()
     arguments.out.mkdir(parents=True, exist_ok=True)
     minutes = len(arguments.seeds) * SECONDS_PER_SEED / 60

@@ -138,7 +138,7 @@ def test_truncated_list_keeps_what_came_before(tmp_path: Path) -> None:
         ("x.jsonl", b"", "empty file"),
         ("x.jsonl", b" \n\n", "empty file"),
         ("x.json", b"[]", "empty file"),
-        ("x.jsonl.gz", gzip.compress(b""), "empty file"),
+        ("x.jsonl.gz", gzip.compress(b"", mtime=0), "empty file"),
         ("x.parquet", parquet(THREE)[:0], "empty file"),
         ("x.txt", b"hello", "wrong file type: x.txt is none of .jsonl, .json, .parquet"),
         ("x.csv.gz", b"a,b", "wrong file type"),
