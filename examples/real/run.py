@@ -21,7 +21,7 @@ from gateau_dagster.data.remote import is_remote
 from gateau_dagster.errors import GateauError
 
 SETTINGS = Path(__file__).with_name("gateau.yaml")
-MINUTES = "about 10 minutes on two cores for 140 documents, half of them for the pair"
+MINUTES = "about 5 minutes on two cores for 140 documents, two of them for the pair"
 
 
 def address(path: str) -> str:
