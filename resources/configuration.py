@@ -1,6 +1,5 @@
 """The configuration file as a Dagster resource: what is stored, what is wanted, what is out of date."""
 
-from functools import cached_property
 from pathlib import Path
 
 import dagster as dg
@@ -9,7 +8,6 @@ from pydantic import Field, PrivateAttr
 from gateau_dagster.config import Config
 from gateau_dagster.config.load import load_config
 from gateau_dagster.incremental.state import State
-from gateau_dagster.storage import Store
 
 
 class ConfigurationResource(dg.ConfigurableResource):
@@ -33,8 +31,3 @@ class ConfigurationResource(dg.ConfigurableResource):
     def state(self) -> State:
         """The store and the input as they are now."""
         return State(config=self.config)
-
-    @cached_property
-    def store(self) -> Store:
-        """The store at `storage.root`."""
-        return Store(self.config.located_root)

@@ -12,7 +12,7 @@ from gateau_dagster.errors import GateauError, UnscorableSampleError
 
 _CONTEXT, _INSTRUCTION = "GATEAUCONTEXTHERE", "GATEAUINSTRUCTIONHERE"
 # Templates that print today's date (Llama 3) would give other scores tomorrow.
-_FIXED_DATE = "26 Jul 2024"
+FIXED_DATE = "26 Jul 2024"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,7 +96,7 @@ def _frame(tokenizer: PreTrainedTokenizerBase, instruction: str, template: Templ
     # strip the content, and to find where in the rendered text the context ends.
     turn = [{"role": "user", "content": f"{_CONTEXT}\n\n{_INSTRUCTION}"}]
     try:
-        text = tokenizer.apply_chat_template(turn, tokenize=False, add_generation_prompt=True, date_string=_FIXED_DATE)
+        text = tokenizer.apply_chat_template(turn, tokenize=False, add_generation_prompt=True, date_string=FIXED_DATE)
     except (ValueError, TemplateError) as error:
         raise GateauError(
             f"scoring.template is 'chat', but the tokenizer's chat template cannot be used: {error}. "

@@ -15,14 +15,12 @@ from transformers import PreTrainedTokenizerBase
 from gateau_dagster.config.models import Template
 from gateau_dagster.data.sample import Sample
 from gateau_dagster.errors import GateauError, UnscorableSampleError
-from gateau_dagster.scoring.prompt import build_prompt, encode
+from gateau_dagster.scoring.prompt import FIXED_DATE, build_prompt, encode
 
 IGNORED = -100
 """Label of a position without loss (torch's default ignore_index)."""
 
 _RESPONSE = "GATEAURESPONSEHERE"
-# Templates that print today's date (Llama 3) would give other training data tomorrow; the same date as in scoring.
-_FIXED_DATE = "26 Jul 2024"
 
 Message = dict[str, str]
 
@@ -149,7 +147,7 @@ def _render(tokenizer: PreTrainedTokenizerBase, messages: Sequence[Message], *, 
     conversation: list[Any] = [dict(message) for message in messages]
     try:
         text = tokenizer.apply_chat_template(
-            conversation, tokenize=False, add_generation_prompt=add_generation_prompt, date_string=_FIXED_DATE
+            conversation, tokenize=False, add_generation_prompt=add_generation_prompt, date_string=FIXED_DATE
         )
     except TemplateError as error:
         raise UnscorableSampleError(f"the chat template refuses the conversation: {error}") from error

@@ -20,7 +20,7 @@ def test_an_edit_counts_for_the_next_run_and_not_for_this_one(tmp_path: Path) ->
 
 def test_the_store_is_where_the_file_says(tmp_path: Path) -> None:
     resource = ConfigurationResource(config_file=str(make_project(tmp_path, samples=2, shards=1)))
-    assert resource.store.root == resource.state().store.root == str(tmp_path / "store")
+    assert resource.state().store.root == str(tmp_path / "store")
 
 
 def test_without_a_file_it_is_the_demo_in_its_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
