@@ -63,7 +63,7 @@ example-real: $(VENV)/.run-installed  ## the pipeline on real text: LONG=file [S
 	@test -n "$(LONG)" || { echo "Say where the long samples are: make example-real LONG=data/long.jsonl.gz [SHORT=data/sharegpt.json] [OUT=folder]"; exit 2; }
 	@$(BIN)/python examples/real/run.py --long "$(LONG)" $(if $(SHORT),--short-chat "$(SHORT)") $(if $(OUT),--out "$(OUT)")
 
-benchmark-presets: $(VENV)/.run-installed  ## how well each preset finds known dependencies: three seeds, about 6 minutes
+benchmark-presets: $(VENV)/.run-installed  ## how well each preset finds known dependencies: three seeds, about 4 minutes
 	@$(BIN)/python benchmarks/selection_presets.py
 
 clean:  ## remove .venv, the demo's store and all scratch files

@@ -31,7 +31,7 @@ from gateau_dagster.synthetic.recall import recall_at
 from gateau_dagster.synthetic.samples import FAR_KINDS, demo_samples
 
 DISTANCES = (64, 128, 512, 1000, 1500)
-SECONDS_PER_SEED = 120  # pair, recall and 200 samples, on two free cores
+SECONDS_PER_SEED = 80  # pair, recall and 200 samples, on two free cores
 SCORING = ScoringConfig(max_length=2048, dtype="float32", device="cpu")
 
 
