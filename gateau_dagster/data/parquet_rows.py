@@ -26,7 +26,8 @@ def read_parquet(
             yield raw
             return
         try:
-            parquet = pq.ParquetFile(raw)
+            # No threads: one that still held `raw`, a Python object, when the process ends would abort it.
+            parquet = pq.ParquetFile(raw, pre_buffer=False)
         except (pa.ArrowException, OSError) as error:
             found = f"{file.name} is no (complete) parquet file: {_first(error)}"
             yield Problem(number=0, reason=f"wrong file type: {found}")
@@ -46,7 +47,7 @@ def _read_group(
 ) -> Iterator[Record | Problem]:
     number = start
     try:
-        for batch in parquet.iter_batches(batch_size=_ROWS, row_groups=[group]):
+        for batch in parquet.iter_batches(batch_size=_ROWS, row_groups=[group], use_threads=False):
             for index in range(batch.num_rows):
                 if wanted is None or number in wanted:
                     yield _row(batch, index, number)

@@ -91,7 +91,7 @@ class Store:
         address = self.files.address(self.table_name(asset, partition))
         try:
             with readable_failures(f"read {address}"):
-                text = _reading(self.files.filesystem, address, lambda file: _metadata(file).get(_STAMP_KEY))
+                text = _reading(self.files, address, lambda file: _metadata(file).get(_STAMP_KEY))
             return Stamp.from_json(text) if text else None
         except (FileNotFoundError, ValueError) as error:
             if isinstance(error, GateauError):
@@ -111,7 +111,7 @@ class Store:
             raise GateauError(
                 f"{self.files.address(name)} is not there yet. Run `gateau run` to compute it."
             ) from error
-        except (pa.ArrowException, pl.exceptions.PanicException, OSError) as error:
+        except (pa.ArrowException, pl.exceptions.PanicException, UnicodeDecodeError, OSError) as error:
             # A full disk or a lost server is a GateauError by now.
             what = " ".join(str(error).split())
             raise GateauError(
@@ -123,26 +123,35 @@ class Store:
         address = self.files.address(name)
 
         def read(file: Any) -> pa.Table:
-            found = pq.read_table(file, columns=columns)
+            found = pq.ParquetFile(file, pre_buffer=False).read(columns=columns, use_threads=self.files.is_local)
             found.validate(full=True)  # Polars takes on trust that text is UTF-8
             return found
 
         with readable_failures(f"read {address}"):
-            frame = pl.from_arrow(_reading(self.files.filesystem, address, read))
+            frame = pl.from_arrow(_reading(self.files, address, read))
         assert isinstance(frame, pl.DataFrame)
         return frame if columns is None else frame.select(columns)
 
 
-def _reading(filesystem: Any, address: str, read: Callable[[Any], Read]) -> Read:
+def _reading(files: Files, address: str, read: Callable[[Any], Read]) -> Read:
     """What `read` gets from a file; begun again when the object is replaced in the middle, which S3 says by EBUSY."""
     for attempt in range(_MOST_READS):
         try:
-            with filesystem.open(address, "rb") as file:
+            with _opened(files, address) as file:
                 return read(file)
         except OSError as error:
             if error.errno != errno.EBUSY or attempt == _MOST_READS - 1:
                 raise
     raise AssertionError("unreachable")
+
+
+def _opened(files: Files, address: str) -> Any:
+    """A file that Arrow can read.
+
+    Arrow's threads may still hold it while the process ends, and letting go of a Python object then aborts the
+    process. So a local file is one of Arrow's own, and remote ones must be read without threads.
+    """
+    return pa.OSFile(address) if files.is_local else files.filesystem.open(address, "rb")
 
 
 def _metadata(file: Any) -> dict[bytes, bytes]:
