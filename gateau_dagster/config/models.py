@@ -25,11 +25,18 @@ class ModelConfig(Section):
 
 
 class ScoringConfig(Section):
-    """How samples are scored. dtype changes results, device and batch_tokens do not."""
+    """How samples are scored. dtype changes results; device, device_map, workers, compile and batch_tokens do not."""
 
     max_length: int = Field(default=65_536, ge=16, description="Tokens of the prompt; the context loses its left end.")
     segment_length: int = Field(default=128, ge=1, description="L of the paper's section 2.2, in tokens.")
     template: Template = Field(default="gateau", description="'chat' uses the tokenizer's chat template.")
     dtype: Dtype = "bfloat16"
     device: str = Field(default="auto", description="auto, cpu, cuda, cuda:1, ...")
-    batch_tokens: int = Field(default=16_384, ge=1, description="Tokens a batch of segment prompts may hold.")
+    device_map: Literal["auto"] | None = Field(
+        default=None, description="'auto' spreads one model over all GPUs, for a model larger than one of them."
+    )
+    workers: int | Literal["auto"] = Field(
+        default="auto", description="Processes that score side by side, each with its own model; auto: one a GPU."
+    )
+    compile: bool = Field(default=False, description="torch.compile the model: worth its minutes on a long GPU run.")
+    batch_tokens: int = Field(default=16_384, ge=1, description="Tokens that one pass over segment prompts may hold.")

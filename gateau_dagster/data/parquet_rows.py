@@ -28,7 +28,7 @@ def read_parquet(
         try:
             # No threads: one that still held `raw`, a Python object, when the process ends would abort it.
             parquet = pq.ParquetFile(raw, pre_buffer=False)
-        except (pa.ArrowException, OSError) as error:
+        except (pa.ArrowException, UnicodeDecodeError, OSError) as error:
             found = f"{file.name} is no (complete) parquet file: {_first(error)}"
             yield Problem(number=0, reason=f"wrong file type: {found}")
             return

@@ -93,9 +93,14 @@ def _model_settings(config: Config, name: str, digest: str) -> dict[str, Any]:
     }
 
 
+# Of these the first decide what fits into memory.
+_MEMORY_SETTINGS = {"device", "device_map", "batch_tokens"}
+OPERATIONAL_SCORING = _MEMORY_SETTINGS | {"workers", "compile"}
+
+
 def _memory(config: Config) -> str:
     """The settings that decide what fits; they change no result."""
-    return fingerprint({"device": config.scoring.device, "batch_tokens": config.scoring.batch_tokens})
+    return fingerprint(config.scoring.model_dump(include=_MEMORY_SETTINGS))
 
 
 def _perplexity(config: Config, name: str, digest: str) -> Node:
@@ -244,7 +249,7 @@ def shown_configuration(config: Config) -> str:
             "storage": True,
             "execution": True,
             "demo": True,
-            "scoring": {"device", "batch_tokens"},
+            "scoring": OPERATIONAL_SCORING,
             "training": _OPERATIONAL_TRAINING - {"enabled"},
         },
     )

@@ -16,6 +16,7 @@ class Stamp:
     rows: rows of the table, or None for what is not a table.
     short_of_memory: digest of the memory settings under which some samples did not fit; empty when all did.
     complete: the fingerprint it would have had if all had fitted.
+    effort: what computing its new rows took, and what had been expected; no part of any fingerprint.
     """
 
     fingerprint: str
@@ -25,6 +26,7 @@ class Stamp:
     rows: int | None = None
     short_of_memory: str = ""
     complete: str = ""
+    effort: dict[str, Any] = field(default_factory=dict)
 
     def to_json(self) -> str:
         """One line of JSON with sorted keys."""

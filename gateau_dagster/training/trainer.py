@@ -53,7 +53,7 @@ class ResponseTrainer(Trainer):
         inputs = dict(inputs)
         rows = inputs.pop("row")
         loss = super().compute_loss(model, inputs, return_outputs=return_outputs, num_items_in_batch=num_items_in_batch)
-        value = loss[0] if isinstance(loss, tuple) else loss
+        value = (loss[0] if isinstance(loss, tuple) else loss).detach()
         if not torch.isfinite(value):
             assert isinstance(self.train_dataset, MixRows)
             raise unstable("loss", float(value), self.state.global_step + 1, self.train_dataset.ids_of(rows.tolist()))
