@@ -37,7 +37,8 @@ class ModelShape:
 
     def body_flops(self, lengths: Iterable[int]) -> float:
         """FLOPs of all layers over documents of these lengths, each attending causally to itself."""
-        linear = self.hidden * self.head_dim * (2 * self.heads + 2 * self.kv_heads) + 3 * self.hidden * self.intermediate
+        projections = self.hidden * self.head_dim * 2 * (self.heads + self.kv_heads)
+        linear = projections + 3 * self.hidden * self.intermediate
         attention = self.heads * self.head_dim  # q Kᵀ and the weighted sum: 2 x 2 x T²/2
         return self.layers * sum(2.0 * linear * length + 2.0 * attention * length * length for length in lengths)
 
