@@ -45,7 +45,7 @@ browser:
 
 test: $(VENV)/.dev-installed browser  ## all tests
 	@echo "Running the tests in $(WORKERS) processes; the slowest build a model pair and drive a browser"
-	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadscope --durations 10
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadscope --no-loadscope-reorder --durations 10
 
 check: lint  ## lint, types and tests
 	@$(MAKE) test

@@ -18,6 +18,8 @@ from gateau_dagster.config import Config
 from tests.examples.documents import document, write_long, write_short_chat
 from tests.project import ROOT, command_environment
 
+pytestmark = pytest.mark.slow
+
 EXAMPLE = ROOT / "examples" / "real"
 SAMPLES = 10
 

@@ -17,6 +17,8 @@ from gateau_dagster.incremental.state import State
 from gateau_dagster.synthetic.tokenizer import build_tokenizer
 from tests.project import change_config, command_environment, gateau, make_project, sample, write_model
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def file(tmp_path: Path) -> Path:

@@ -16,7 +16,7 @@ from tests.project import change_config, make_project, sample, write_samples
 from tests.ui.browser import open_page, required_chromium
 from tests.ui.server import Server, serve
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
 SAMPLES, SHARDS = 16, 4
 LOCATION = "gateau_dagster.definitions"
