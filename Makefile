@@ -4,14 +4,18 @@ VENV := .venv
 BIN := $(VENV)/bin
 # Test processes, each with one thread. More than two cores' worth: some tests wait for servers and daemons.
 WORKERS ?= 3
+# Where the benchmarks write what they measured.
+BENCHMARKS ?= build/benchmarks
 export HF_HUB_DISABLE_TELEMETRY := 1
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo dev test browser check lint format example-real benchmark-presets clean
+.PHONY: help setup demo dev test browser check lint format example-real clean \
+	benchmark-presets benchmark-scoring benchmark-context-length benchmark-global-steps benchmark-orchestration \
+	benchmark-rerun benchmark-gpu
 
 help:  ## this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-26s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 $(VENV)/.run-installed: requirements.lock pyproject.toml
 	@command -v $(PYTHON) >/dev/null || { echo "No $(PYTHON): install Python 3.11 or newer, or make PYTHON=/path/to/python"; exit 1; }
@@ -65,6 +69,24 @@ example-real: $(VENV)/.run-installed  ## the pipeline on real text: LONG=file [S
 
 benchmark-presets: $(VENV)/.run-installed  ## how well each preset finds known dependencies: three seeds, about 4 minutes
 	@$(BIN)/python benchmarks/selection_presets.py
+
+benchmark-scoring: $(VENV)/.run-installed  ## speed of scoring against a straightforward implementation
+	@$(BIN)/python benchmarks/scoring.py --out $(BENCHMARKS)/scoring.json
+
+benchmark-context-length: $(VENV)/.run-installed  ## time and peak memory against the context's length
+	@$(BIN)/python benchmarks/context_length.py --out $(BENCHMARKS)/context_length.json
+
+benchmark-global-steps: $(VENV)/.run-installed  ## ranking and selecting ten thousand to ten million samples
+	@$(BIN)/python benchmarks/global_steps.py --out $(BENCHMARKS)/global_steps.json
+
+benchmark-orchestration: $(VENV)/.run-installed  ## what a shard costs outside the method
+	@$(BIN)/python benchmarks/orchestration.py --out $(BENCHMARKS)/orchestration.json
+
+benchmark-rerun: $(VENV)/.run-installed  ## a run after 0, 1 and 1 % changed samples of 10,000
+	@$(BIN)/python benchmarks/rerun.py --out $(BENCHMARKS)/rerun.json
+
+benchmark-gpu: $(VENV)/.run-installed  ## everything worth knowing on a CUDA GPU, 8 minutes (needs torch's CUDA build)
+	@$(BIN)/python benchmarks/gpu.py --out $(BENCHMARKS)/gpu.json
 
 clean:  ## remove .venv, the demo's store and all scratch files
 	rm -rf $(VENV) .gateau gateau_store build *.egg-info

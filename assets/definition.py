@@ -50,6 +50,27 @@ def partitioned_asset(
     )
 
 
+def partitioned_spec(
+    asset: str, *, columns: tuple[tables.Column, ...], description: str, kinds: set[str], deps: list[str]
+) -> dg.AssetSpec:
+    """An asset with a partition a shard that shares its step with others; see `partitioned_assets`."""
+    return dg.AssetSpec(
+        asset_key(asset), deps=list(map(asset_key, deps)), **_common(asset, columns, description, kinds)
+    )
+
+
+def partitioned_assets(config: Config, name: str, *, specs: list[dg.AssetSpec], pool: str) -> Decorator:
+    """Decorator of a step that makes several assets, or those of them that are asked for."""
+    return dg.multi_asset(
+        name=name,
+        specs=specs,
+        can_subset=True,
+        partitions_def=shard_partitions(config),
+        backfill_policy=dg.BackfillPolicy.multi_run(config.execution.shards_per_run),
+        pool=pool,
+    )
+
+
 def global_asset(
     asset: str,
     *,

@@ -9,16 +9,23 @@ from dagster import OpExecutionContext
 from gateau_dagster.errors import GateauError, PassingError
 from gateau_dagster.storage.failures import explained_by_system
 
+# Metadata of a failure: the assets that the step makes.
+TITLE = "assets"
 _FIRST_WAIT_SECONDS = 2.0
 
 
 @contextmanager
 def readable_failure(
-    context: dg.AssetExecutionContext | dg.AssetCheckExecutionContext | OpExecutionContext, retries: int = 0
+    context: dg.AssetExecutionContext | dg.AssetCheckExecutionContext | OpExecutionContext,
+    retries: int = 0,
+    *,
+    title: str | None = None,
 ) -> Iterator[None]:
     """Ends the step with the message of a GateauError; what may pass is tried again, with exponential back-off.
 
     Dagster's own RetryPolicy would also repeat what must fail again: a wrong path, a defect of ours.
+
+    `title` is what people call the step, where that is not its name.
 
     A full disk or a lost permission is told as such wherever it is met, in scratch files as in the store.
 
@@ -34,7 +41,8 @@ def readable_failure(
             wait = _FIRST_WAIT_SECONDS * 2**context.retry_number
             context.log.warning(f"{error} Trying again in {wait:.0f} s.")
             raise dg.RetryRequested(max_retries=retries, seconds_to_wait=wait) from error
-        raise dg.Failure(description=str(error), allow_retries=False) from error
+        metadata = {} if title is None else {TITLE: title}
+        raise dg.Failure(description=str(error), metadata=metadata, allow_retries=False) from error
 
 
 @contextmanager

@@ -16,7 +16,7 @@ nux:                        # no request for an e-mail address over the first pa
 concurrency:
   pools:
     granularity: op
-    default_limit: 1        # steps of the pool `gpu` at a time, over all runs: set it to the number of GPUs
+    default_limit: 1        # steps of the pool `gpu` at a time, over all runs: one step uses all GPUs (scoring.workers)
 run_monitoring:             # a run that does not start is ended; of those that died, the sensor `dead_runs` takes care
   enabled: true
   start_timeout_seconds: 300

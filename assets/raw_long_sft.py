@@ -31,7 +31,7 @@ def raw_long_sft_asset(config: Config) -> dg.AssetsDefinition:
         with asset_step(context, configuration) as progress:
             state = State(config=configuration.config, progress=progress)
             stale = stale_shards(context, state, "raw_long_sft")
-            yield from shard_events(context, state, "raw_long_sft", stale, _read(state, stale))
+            yield from shard_events(context, state, {"raw_long_sft": stale}, _read(state, stale))
 
     return raw_long_sft
 
@@ -46,4 +46,4 @@ def _read(state: State, stale: dict[str, Stamp]) -> Iterator[Finished]:
         shard = shards[number]
         stamp = state.store.write(table, "raw_long_sft", shard, stale[shard], rejected)
         result = ShardResult(table=table, rejected=rejected, computed=table.height, reused=0, stamp=stamp)
-        yield shard, result, {}
+        yield "raw_long_sft", shard, result, {}

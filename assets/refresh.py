@@ -12,6 +12,7 @@ from dagster._core.definitions.reconstruct import ReconstructableJob, Reconstruc
 from dagster._core.storage.tags import ASSET_PARTITION_RANGE_END_TAG, ASSET_PARTITION_RANGE_START_TAG
 from dagster_shared.error import SerializableErrorInfo
 
+from assets.failures import TITLE
 from assets.processes import LOCK_TAG, PROCESS_TAG, end_dead_runs, process_tag
 from assets.progress import remove_old_boards
 from assets.records import PLAN_TAG, asset_key, record_what_the_store_holds
@@ -216,7 +217,8 @@ def failure_message(result: dg.JobExecutionResult) -> str:
             data = event.step_failure_data
             failure = data.user_failure_data
             if failure is not None and failure.description:
-                return f"{event.step_key}: {failure.description}"
+                title = failure.metadata.get(TITLE)
+                return f"{event.step_key if title is None else title.value}: {failure.description}"
             causes = list(_causes(data.error))
             return f"{event.step_key}: {causes[-1].message.strip() if causes else 'failed'}"
     return "the run failed before its first step; its log in the Dagster UI says why"

@@ -1,5 +1,6 @@
 """Asset `report`: one self-contained page."""
 
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -9,6 +10,7 @@ import polars as pl
 from assets.definition import global_asset
 from assets.global_steps import Made, materialise
 from assets.metadata import figures_metadata
+from gateau_dagster.incremental.plan import Key
 from gateau_dagster.incremental.state import REPORT_FILE, State
 from gateau_dagster.progress import Progress
 from gateau_dagster.storage import Stamp
@@ -53,9 +55,10 @@ def _make(state: State, stamp: Stamp, progress: Progress) -> Made:
 
 
 def _inputs(state: State) -> "ReportInputs":
+    from gateau_dagster.report.effort import efforts_by_asset
     from gateau_dagster.report.inputs import ReportInputs
 
-    store, assets = state.store, set(state.pipeline.by_name)
+    store, assets, recorded = state.store, set(state.pipeline.by_name), state.recorded()
     return ReportInputs(
         config=state.config,
         raw=_raw(state),
@@ -65,7 +68,8 @@ def _inputs(state: State) -> "ReportInputs":
         training_log=read_training_log(store) if "checkpoint" in assets else None,
         heldout=store.read("evaluation/heldout") if "evaluation/heldout" in assets else None,
         needle=store.read("evaluation/needle") if "evaluation/needle" in assets else None,
-        fingerprints=_fingerprints(state),
+        fingerprints=_fingerprints(recorded),
+        efforts=efforts_by_asset(recorded),
         generated_at=datetime.now(UTC),
     )
 
@@ -86,11 +90,10 @@ def _rejected(state: State) -> dict[str, pl.DataFrame]:
     return {asset: table for asset, table in found.items() if not table.is_empty()}
 
 
-def _fingerprints(state: State) -> dict[str, str]:
+def _fingerprints(recorded: Mapping[Key, Stamp | None]) -> dict[str, str]:
     """The data version of every output that the page is made from."""
-    recorded = state.recorded().items()
     return {
         asset if partition is None else f"{asset}[{partition}]": stamp.fingerprint
-        for (asset, partition), stamp in recorded
+        for (asset, partition), stamp in recorded.items()
         if stamp is not None and asset != "report"
     }

@@ -1,7 +1,10 @@
 """Assets `combined_scores` and `selected_subset`: the ranking of all samples, and the best of them."""
 
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 import dagster as dg
 import polars as pl
@@ -10,16 +13,17 @@ from assets.definition import global_asset
 from assets.global_steps import Made, materialise, write_global
 from assets.metadata import figures_metadata
 from gateau_dagster import tables
-from gateau_dagster.config import Config
-from gateau_dagster.data.sample import text_digest
+from gateau_dagster.config import PRESETS
 from gateau_dagster.incremental.state import State
 from gateau_dagster.progress import Progress
-from gateau_dagster.selection.choose import choose
-from gateau_dagster.selection.combine import combine, unscored
-from gateau_dagster.storage import Stamp, Store
+from gateau_dagster.selection.choose import best, choose
+from gateau_dagster.selection.combine import ranked, with_reasons
+from gateau_dagster.selection.joining import COLUMNS, Joined, join_all, join_shard
+from gateau_dagster.storage import Stamp
+from gateau_dagster.storage.content import rows_digest
 from resources.configuration import ConfigurationResource
 
-SCORED = ("perplexity/short", "perplexity/long", "cam")
+T = TypeVar("T")
 
 
 def combined_scores_asset() -> dg.AssetsDefinition:
@@ -28,7 +32,7 @@ def combined_scores_asset() -> dg.AssetsDefinition:
     @global_asset(
         "combined_scores",
         columns=tables.COMBINED_SCORES,
-        deps=["raw_long_sft", *SCORED],
+        deps=["raw_long_sft", *COLUMNS],
         kinds={"polars"},
         description="HMP, CAS, final score and rank of every sample (Eq. 2 and 6) over the whole data set. Waits for "
         "all shards; loads no model.",
@@ -36,7 +40,7 @@ def combined_scores_asset() -> dg.AssetsDefinition:
     def combined_scores(
         context: dg.AssetExecutionContext, configuration: ConfigurationResource
     ) -> dg.MaterializeResult:
-        return materialise(context, configuration, "combined_scores", _combine)
+        return materialise(context, configuration, "combined_scores", make_scores)
 
     return combined_scores
 
@@ -54,27 +58,47 @@ def selected_subset_asset() -> dg.AssetsDefinition:
     def selected_subset(
         context: dg.AssetExecutionContext, configuration: ConfigurationResource
     ) -> dg.MaterializeResult:
-        return materialise(context, configuration, "selected_subset", _select)
+        return materialise(context, configuration, "selected_subset", make_subset)
 
     return selected_subset
 
 
-def _combine(state: State, stamp: Stamp, progress: Progress) -> Made:
-    del progress  # seconds, whatever the size
-    selection, store = state.config.selection, state.store
-    short, long, cam = (store.read_all(asset, state.shards) for asset in SCORED)
-    scores = combine(
-        short,
-        long,
-        cam,
-        preset=selection.preset,
-        alpha=selection.alpha,
-        segment_length=state.config.scoring.segment_length,
-    )
-    raw_ids = store.read_all("raw_long_sft", state.shards, ["sample_id"])
-    rejected = unscored(raw_ids, scores, [store.read_rejected(asset, state.shards) for asset in SCORED])
+def make_scores(state: State, stamp: Stamp, progress: Progress) -> Made:
+    """Writes `combined_scores`: joined shard by shard, ranked as a whole."""
+    selection = state.config.selection
+    absent: list[pl.DataFrame] = []
+    measures = join_all(_joined_shards(state, absent, progress))
+    scores = ranked(measures, preset=selection.preset, alpha=selection.alpha)
+    del measures
+    reasons = [state.store.read_rejected(asset, state.shards) for asset in COLUMNS]
+    rejected = with_reasons(pl.concat(absent), reasons)
     stamp, metadata = write_global(state, "combined_scores", stamp, scores, rejected)
     return stamp, metadata | _score_figures(state, scores)
+
+
+def _joined_shards(state: State, absent: list[pl.DataFrame], progress: Progress) -> Iterator[Joined]:
+    """Each shard's tables joined; the ids of its samples that some table lacks are added to `absent`."""
+    for done, (raw_ids, found) in enumerate(_one_ahead(partial(_shard_tables, state), state.shards), start=1):
+        joined = join_shard(found, segment_length=state.config.scoring.segment_length)
+        absent.append(raw_ids.join(joined.frame, on="sample_id", how="anti"))
+        progress(done, len(state.shards), "shards")
+        yield joined
+
+
+def _shard_tables(state: State, shard: str) -> tuple[pl.DataFrame, dict[str, pl.DataFrame]]:
+    """The shard's ids, and what is read of the tables of its scores."""
+    found = {name: state.store.read(name, shard, columns) for name, columns in COLUMNS.items()}
+    return state.store.read("raw_long_sft", shard, ["sample_id"]), found
+
+
+def _one_ahead(read: Callable[[str], T], shards: Sequence[str]) -> Iterator[T]:
+    """What `read` gives for each shard; the next one is read while the caller works on this one."""
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(read, shards[0])
+        for following in shards[1:]:
+            ready, waiting = waiting.result(), pool.submit(read, following)
+            yield ready
+        yield waiting.result()
 
 
 def _score_figures(state: State, scores: pl.DataFrame) -> dict[str, Any]:
@@ -82,29 +106,33 @@ def _score_figures(state: State, scores: pl.DataFrame) -> dict[str, Any]:
 
     selection = state.config.selection
     chosen = selection.chosen(scores.height)
+    # Only the columns that are shown: each plot filters its table.
+    each = scores.select(f"{kind}_{preset}" for preset in PRESETS for kind in ("score", "cas"))
+    terms = scores.select(f"{kind}_{selection.preset}" for kind in ("hmp", "cas", "rank"))
     return figures_metadata(
         {
-            "score distributions": score_distributions(scores),
-            "terms": terms_scatter(scores, preset=selection.preset, chosen=chosen),
+            "score distributions": score_distributions(each),
+            "terms": terms_scatter(terms, preset=selection.preset, chosen=chosen),
         }
     )
 
 
-def _select(state: State, stamp: Stamp, progress: Progress) -> Made:
-    del progress
-    scores = state.store.read("combined_scores")
-    subset = choose(scores, _texts(state.store, state.shards, scores, state.config), state.config.selection)
+def make_subset(state: State, stamp: Stamp, progress: Progress) -> Made:
+    """Writes `selected_subset`; of the texts, only the chosen samples' are kept in memory."""
+    selection = state.config.selection
+    scores = state.store.read("combined_scores", None, ["sample_id", "score", "rank"])
+    subset = choose(scores, _texts(state, best(scores, selection), progress), selection)
     # What is trained on: an equal choice under other scores must not train again.
-    content = text_digest(
-        [text for row in subset.select("sample_id", "digest").sort("sample_id").rows() for text in row]
-    )
+    content = rows_digest(subset.select("sample_id", "digest").sort("sample_id"))
     stamp, metadata = write_global(state, "selected_subset", replace(stamp, content=content), subset)
     by_source = subset.group_by("source").len().sort("len", descending=True)
     return stamp, metadata | {"by_source": dict(by_source.iter_rows())}
 
 
-def _texts(store: Store, shards: list[str], scores: pl.DataFrame, config: Config) -> pl.LazyFrame:
-    """The raw rows of the samples that can be chosen, shard by shard, so that the texts of the others are let go."""
-    best = scores.sort("rank").head(config.selection.chosen(scores.height)).select("sample_id")
-    frames = [store.read("raw_long_sft", shard).join(best, on="sample_id", how="semi") for shard in shards]
+def _texts(state: State, chosen: pl.DataFrame, progress: Progress) -> pl.LazyFrame:
+    """The raw rows of the chosen samples, read shard by shard."""
+    frames = []
+    for done, shard in enumerate(state.shards, start=1):
+        frames.append(state.store.read_rows("raw_long_sft", shard, chosen))
+        progress(done, len(state.shards), "shards")
     return pl.concat(frames).lazy()

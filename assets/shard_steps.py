@@ -1,19 +1,20 @@
 """One step, many shards: loads a model once, records each shard as it is done, skips those that are up to date."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 import dagster as dg
 
 from assets.metadata import DATA_VERSION_TAG, table_metadata
 from assets.partitions import asked_shards, no_event_for_output
-from assets.records import PLAN_TAG, recorded_versions
+from assets.records import PLAN_TAG, asset_key, recorded_versions
 from gateau_dagster.incremental.shard_work import ShardResult
 from gateau_dagster.incremental.state import State
 from gateau_dagster.storage import Stamp
 
 Event = dg.AssetMaterialization | dg.Output
-Finished = tuple[str, ShardResult, dict[str, Any]]
+Finished = tuple[str, str, ShardResult, dict[str, Any]]
+Stale = Mapping[str, Mapping[str, Stamp]]
 
 
 def stale_shards(context: dg.AssetExecutionContext, state: State, asset: str) -> dict[str, Stamp]:
@@ -28,26 +29,33 @@ def stale_shards(context: dg.AssetExecutionContext, state: State, asset: str) ->
 
 
 def shard_events(
-    context: dg.AssetExecutionContext, state: State, asset: str, stale: dict[str, Stamp], results: Iterator[Finished]
+    context: dg.AssetExecutionContext, state: State, stale: Stale, results: Iterator[Finished]
 ) -> Iterator[Event]:
-    """Yields the record of each stale shard as `results` finishes it (with metadata of its own).
+    """Yields the record of each stale shard as `results` finishes it: asset, shard, result, metadata of its own.
 
     Shards that are up to date cost nothing. They are recorded again for whoever asked for them: a backfill takes a
     shard without a record for a failed one. `refresh` asks for a range, and means only the stale ones in it.
+
+    Args:
+        stale: by asset, for every asset that the step is asked for.
     """
-    yield from _known_shards(context, state, asset, stale)
-    for number, (shard, result, extra) in enumerate(results, start=1):
+    for asset, shards in stale.items():
+        yield from _known_shards(context, state, asset, shards)
+    done = dict.fromkeys(stale, 0)
+    for asset, shard, result, extra in results:
+        done[asset] += 1
         context.log.info(
-            f"shard {shard} ({number} of {len(stale)}): {result.computed} samples computed, {result.reused} kept, "
-            f"{result.rejected.height} rejected"
+            f"{asset}, shard {shard} ({done[asset]} of {len(stale[asset])}): {result.computed} samples computed, "
+            f"{result.reused} kept, {result.rejected.height} rejected"
         )
-        yield _materialisation(context, state, asset, shard, result.stamp, _shard_metadata(result) | extra)
+        yield _materialisation(state, asset, shard, result.stamp, _shard_metadata(result) | extra)
     with no_event_for_output(context):
-        yield dg.Output(None)
+        for asset in stale:
+            yield dg.Output(None, context.output_for_asset_key(asset_key(asset)))
 
 
 def _known_shards(
-    context: dg.AssetExecutionContext, state: State, asset: str, stale: dict[str, Stamp]
+    context: dg.AssetExecutionContext, state: State, asset: str, stale: Collection[str]
 ) -> Iterator[dg.AssetMaterialization]:
     current = [shard for shard in asked_shards(context, state.shards) if shard not in stale]
     if not current:
@@ -58,7 +66,7 @@ def _known_shards(
         stamp = state.stamp(asset, shard)
         assert stamp is not None
         if versions.get(shard) != stamp.fingerprint or PLAN_TAG not in context.run.tags:
-            yield _materialisation(context, state, asset, shard, stamp, {"up_to_date": "kept: nothing changed"})
+            yield _materialisation(state, asset, shard, stamp, {"up_to_date": "kept: nothing changed"})
 
 
 def _shard_metadata(result: ShardResult) -> dict[str, Any]:
@@ -70,11 +78,11 @@ def _shard_metadata(result: ShardResult) -> dict[str, Any]:
 
 
 def _materialisation(
-    context: dg.AssetExecutionContext, state: State, asset: str, shard: str, stamp: Stamp, metadata: dict[str, Any]
+    state: State, asset: str, shard: str, stamp: Stamp, metadata: dict[str, Any]
 ) -> dg.AssetMaterialization:
     common = table_metadata(state.store.address(asset, shard), stamp)
     return dg.AssetMaterialization(
-        context.asset_key,
+        asset_key(asset),
         partition=shard,
         metadata=metadata | common,
         tags={DATA_VERSION_TAG: stamp.fingerprint},

@@ -7,20 +7,22 @@ import dagster as dg
 
 from assets.failures import readable_failure
 from assets.processes import tag_with_process
-from assets.progress import shown_progress
-from gateau_dagster.progress import Progress
+from assets.progress import shown_progress, step_title
+from gateau_dagster.progress import TimedProgress
 from resources.configuration import ConfigurationResource
 
 
 @contextmanager
-def asset_step(context: dg.AssetExecutionContext, configuration: ConfigurationResource) -> Iterator[Progress]:
+def asset_step(context: dg.AssetExecutionContext, configuration: ConfigurationResource) -> Iterator[TimedProgress]:
     """Yields the progress to hand to the method.
 
     Raises:
         dagster.RetryRequested, dagster.Failure: see `readable_failure`.
     """
     tag_with_process(context)
-    with readable_failure(context):
+    title = step_title(context)
+    with readable_failure(context, title=title):
         config = configuration.config
-    with readable_failure(context, config.execution.retries), shown_progress(context, config) as progress:
+    retries = config.execution.retries
+    with readable_failure(context, retries, title=title), shown_progress(context, config) as progress:
         yield progress

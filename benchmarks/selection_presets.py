@@ -20,9 +20,9 @@ from gateau_dagster import tables
 from gateau_dagster.config import ModelConfig, ScoringConfig
 from gateau_dagster.config.selection import PRESETS
 from gateau_dagster.data.sample import Reject, Sample
-from gateau_dagster.scoring.cam import cam_rows
+from gateau_dagster.scoring.effort import Meter
 from gateau_dagster.scoring.loading import effective_max_length, load_model
-from gateau_dagster.scoring.perplexity import perplexity_rows
+from gateau_dagster.scoring.scorer import Request, score_samples
 from gateau_dagster.selection.agreement import auroc
 from gateau_dagster.selection.combine import combine
 from gateau_dagster.selection.degeneration import check_all
@@ -74,18 +74,19 @@ def scores(
         config = ModelConfig.model_validate({"path": str(pair / name), "context": sight})
         loaded = load_model(config, dtype=scoring.dtype, device=scoring.device, folder=Path())
         length = effective_max_length(loaded, config, scoring)
-        frames[name] = table(perplexity_rows(loaded, samples, max_length=length, scoring=scoring), tables.PERPLEXITY)
+        requests = [Request(sample=sample, perplexity=True, cam=name == "long") for sample in samples]
+        outcomes = list(score_samples(loaded, requests, max_length=length, scoring=scoring, meter=Meter()))
+        frames[name] = table([outcome.perplexity for outcome in outcomes], tables.PERPLEXITY)
         if name == "long":
-            frames["cam"] = table(cam_rows(loaded, samples, max_length=length, scoring=scoring), tables.CAM)
+            frames["cam"] = table([outcome.cam for outcome in outcomes], tables.CAM)
     tables_of_pair = (frames["short"], frames["long"], frames["cam"])
     return combine(*tables_of_pair, preset="robust", alpha=alpha, segment_length=segment_length)
 
 
-def table(rows: Any, columns: tuple[tables.Column, ...]) -> pl.DataFrame:
+def table(rows: list[Any], columns: tuple[tables.Column, ...]) -> pl.DataFrame:
     """A promised table of the rows; the synthetic samples give no rejects."""
-    made = list(rows)
-    assert not any(isinstance(row, Reject) for row in made)
-    return pl.DataFrame([asdict(row) for row in made], schema=tables.schema(columns))
+    assert not any(isinstance(row, Reject) for row in rows)
+    return pl.DataFrame([asdict(row) for row in rows], schema=tables.schema(columns))
 
 
 def figures(combined: pl.DataFrame, records: list[dict[str, str]], alpha: float) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from assets.jobs import asset_jobs, refresh_job
 from assets.raw_long_sft import raw_long_sft_asset
 from assets.refresh import Refreshed, refresh, wanted_work
 from assets.report import report_asset
-from assets.scoring import cam_asset, perplexity_asset
+from assets.scoring import THETA_B, perplexity_asset, theta_b_assets
 from assets.selection import combined_scores_asset, selected_subset_asset
 from assets.short_chat_mix import short_chat_mix_asset
 from assets.training import checkpoint_asset, training_mix_asset
@@ -30,13 +30,15 @@ DEMO_FOLDER_VARIABLE = "GATEAU_DEMO_FOLDER"
 
 
 def asset_definitions(config: Config) -> dict[str, dg.AssetsDefinition]:
-    """The assets that a configuration asks for, by name, in topological order."""
+    """What makes each asset that a configuration asks for, by name, in topological order; one step may make two."""
     found = {"raw_long_sft": raw_long_sft_asset(config)}
     if config.short_chat is not None:
         found["short_chat_mix"] = short_chat_mix_asset()
-    found |= {f"perplexity/{model}": perplexity_asset(config, model) for model in config.models}
+    theta_b = theta_b_assets(config)
+    for model in config.models:
+        found[f"perplexity/{model}"] = theta_b if model == THETA_B else perplexity_asset(config, model)
     found |= {
-        "cam": cam_asset(config),
+        "cam": theta_b,
         "combined_scores": combined_scores_asset(),
         "selected_subset": selected_subset_asset(),
     }
@@ -63,7 +65,7 @@ def build_definitions(config_file: str = "", demo_folder: str = ".") -> dg.Defin
         else dg.multiprocess_executor.configured({"max_concurrent": execution.max_concurrent})
     )
     return dg.Definitions(
-        assets=list(found.values()),
+        assets=list(dict.fromkeys(found.values())),
         asset_checks=asset_checks(list(found)),
         jobs=[*asset_jobs(list(found)), refresh_job],
         schedules=[nightly(config)],

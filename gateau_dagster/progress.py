@@ -11,6 +11,16 @@ class Progress(Protocol):
         ...
 
 
+class TimedProgress(Protocol):
+    """A progress that can also be told how long the rest takes, where units are too uneven to tell from their count."""
+
+    def __call__(
+        self, done: float, total: float | None, unit: str, note: str = "", *, left: float | None = None
+    ) -> None:
+        """`left`: seconds; None where `done` and `total` say it well enough."""
+        ...
+
+
 def silent(done: float, total: float | None, unit: str, note: str = "") -> None:
     """The progress of work that nobody watches."""
     del done, total, unit, note

@@ -9,14 +9,17 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from gateau_dagster.progress import Progress
+from gateau_dagster.progress import TimedProgress
 
 _SECONDS_BETWEEN_WRITES = 0.2
 
 
 @dataclass(frozen=True, kw_only=True)
 class Entry:
-    """What a step has done; `started` and `ended` are a time.time(), `ended` 0 while it runs."""
+    """What a step has done; `started` and `ended` are a time.time(), `ended` 0 while it runs.
+
+    left: seconds that the rest takes, where the step knows better than `done` and `total` do.
+    """
 
     step: str
     done: float
@@ -25,6 +28,7 @@ class Entry:
     note: str
     started: float
     ended: float = 0.0
+    left: float | None = None
 
 
 class ProgressBoard:
@@ -34,15 +38,15 @@ class ProgressBoard:
         self._folder = folder
 
     @contextmanager
-    def step(self, name: str) -> Iterator[Progress]:
+    def step(self, name: str) -> Iterator[TimedProgress]:
         """The progress of one step; how it ended stays on the board until someone takes it down."""
         self._folder.mkdir(parents=True, exist_ok=True)
         file = self._folder / f"{name.replace('/', '__')}.json"
         started, written = time.time(), 0.0
 
-        def report(done: float, total: float | None, unit: str, note: str = "") -> None:
+        def report(done: float, total: float | None, unit: str, note: str = "", *, left: float | None = None) -> None:
             nonlocal written, last
-            last = Entry(step=name, done=done, total=total, unit=unit, note=note, started=started)
+            last = Entry(step=name, done=done, total=total, unit=unit, note=note, started=started, left=left)
             if time.monotonic() - written >= _SECONDS_BETWEEN_WRITES or done == total:
                 written = time.monotonic()
                 _write(file, last)

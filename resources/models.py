@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING
 
 import dagster as dg
@@ -21,32 +22,40 @@ class ModelsResource(dg.ConfigurableResource):
 
     device: str = Field(default="", description="Overrides scoring.device, for example cuda:1; empty leaves it.")
 
-    def load(self, config: Config, model: ModelConfig, *, version: str) -> LoadedModel:
+    def place(self, config: Config) -> str:
+        """The device that this process is told to use, in the words of scoring.device."""
+        return self.device or config.scoring.device
+
+    def load(self, config: Config, model: ModelConfig, *, version: str, device: str | None = None) -> LoadedModel:
         """A model, kept in this process until another one is asked for.
 
         Args:
             model: its section, with a real path; it need not stand in the configuration (the checkpoint).
             version: digest of the weights, so that new ones at the same path are loaded.
+            device: another one than that of this resource.
 
         Raises:
             GateauError: it cannot be loaded; the message says why.
         """
         global _last  # noqa: PLW0603
         from gateau_dagster.scoring.loading import load_model
+        from gateau_dagster.scoring.placement import check_device_map
 
-        dtype, device = config.scoring.dtype, self.device or config.scoring.device
-        key = f"{config.folder}|{model.model_dump_json()}|{dtype}|{device}|{version}"
+        dtype, device_map = config.scoring.dtype, config.scoring.device_map
+        device = device or self.place(config)
+        if device_map is not None:
+            check_device_map(device)
+        key = f"{config.folder}|{model.model_dump_json()}|{dtype}|{device}|{device_map}|{version}"
         if _last is None or _last[0] != key:
             self.release()
-            _last = (key, load_model(model, dtype=dtype, device=device, folder=config.folder))
+            loaded = load_model(model, dtype=dtype, device=device, folder=config.folder, device_map=device_map)
+            _last = (key, loaded)
         return _last[1]
 
     def release(self) -> None:
         """Frees the model and the device's memory, for a process that is about to need it."""
         global _last  # noqa: PLW0603
-        if _last is not None:
-            _last = None
-            import torch
-
-            if torch.cuda.is_available():
-                torch.cuda.empty_cache()
+        _last = None
+        torch = sys.modules.get("torch")
+        if torch is not None and torch.cuda.is_initialized():
+            torch.cuda.empty_cache()

@@ -18,7 +18,9 @@ def test_a_step_is_on_the_board_while_it_runs_and_after(tmp_path: Path) -> None:
         assert (entry.step, entry.done, entry.total, entry.ended) == ("perplexity/long", 0, None, 0.0)
         report(3, 3, "samples", "shard 2")
         (entry,) = board.entries()
-        assert (entry.done, entry.total, entry.unit, entry.note) == (3, 3, "samples", "shard 2")
+        assert (entry.done, entry.total, entry.unit, entry.note, entry.left) == (3, 3, "samples", "shard 2", None)
+        report(3, 3, "samples", "shard 2", left=1.5)
+        assert board.entries()[0].left == 1.5
     (entry,) = board.entries()
     assert before <= entry.started <= entry.ended <= time.time()
     assert (entry.done, entry.unit) == (3, "samples")

@@ -13,12 +13,15 @@ from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
     Progress,
+    ProgressColumn,
     SpinnerColumn,
+    Task,
     TaskID,
     TextColumn,
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
+from rich.text import Text
 
 from gateau_dagster.progress_board import Entry, ProgressBoard
 
@@ -29,6 +32,22 @@ _SECONDS_BETWEEN_LINES = 15.0
 def console() -> Console:
     """A console of its own descriptor: Dagster captures descriptors 1 and 2 while a step runs."""
     return Console(file=os.fdopen(os.dup(1), "w"), highlight=False, soft_wrap=True)
+
+
+class _Left(ProgressColumn):
+    """The time left as the step knows it, else as Rich tells from the speed so far."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._guess = TimeRemainingColumn()
+
+    def render(self, task: Task) -> Text:
+        left = task.fields["left"]
+        if left is None:
+            return self._guess.render(task)
+        minutes, seconds = divmod(round(left), 60)
+        hours, minutes = divmod(minutes, 60)
+        return Text(f"{hours}:{minutes:02d}:{seconds:02d}", style="progress.remaining")
 
 
 class RunDisplay:
@@ -47,7 +66,7 @@ class RunDisplay:
             TextColumn("{task.fields[unit]}"),
             TimeElapsedColumn(),
             TextColumn("left"),
-            TimeRemainingColumn(),
+            _Left(),
             TextColumn("[dim]{task.fields[note]}"),
             console=out,
             disable=not out.is_terminal,
@@ -97,10 +116,15 @@ class RunDisplay:
         if not self._out.is_terminal:
             return
         if entry.step not in self._tasks:
-            self._tasks[entry.step] = self._bars.add_task(entry.step, total=None, unit="", note="")
+            self._tasks[entry.step] = self._bars.add_task(entry.step, total=None, unit="", note="", left=None)
         total = entry.total if entry.total else None
         self._bars.update(
-            self._tasks[entry.step], completed=entry.done, total=total, unit=entry.unit, note=escape(entry.note)
+            self._tasks[entry.step],
+            completed=entry.done,
+            total=total,
+            unit=entry.unit,
+            note=escape(entry.note),
+            left=entry.left,
         )
 
     def _finish(self, entry: Entry) -> None:
@@ -113,7 +137,11 @@ class RunDisplay:
 
 
 def _line(entry: Entry) -> str:
-    """`perplexity/long: 12/200 samples, 4 s, shard 2`."""
+    """`perplexity/long: 12/200 samples, 4 s, 63 s left, shard 2`; nothing but the time before the first report."""
+    seconds = f"{time.time() - entry.started:.0f} s"
+    if not entry.unit:
+        return f"{entry.step}: {seconds}"
     total = f"/{entry.total:,.0f}" if entry.total else ""
+    left = f", {entry.left:,.0f} s left" if entry.left is not None else ""
     note = f", {entry.note}" if entry.note else ""
-    return f"{entry.step}: {entry.done:,.0f}{total} {entry.unit}, {time.time() - entry.started:.0f} s{note}"
+    return f"{entry.step}: {entry.done:,.0f}{total} {entry.unit}, {seconds}{left}{note}"

@@ -47,11 +47,12 @@ def run(config_file: str | None, until: str | None) -> None:
 @cli.command()
 @_config_option
 @click.option("--until", metavar="ASSET", help="Only what this asset needs.")
-def plan(config_file: str | None, until: str | None) -> None:
+@click.option("--json", "as_json", is_flag=True, help="For programs: the same as one JSON object.")
+def plan(config_file: str | None, until: str | None, as_json: bool) -> None:
     """Print what `gateau run` would run, why, and an estimate of tokens, FLOPs and time."""
     from gateau_dagster.cli.plan import print_plan
 
-    print_plan(_load(config_file), until)
+    print_plan(_load(config_file), until, as_json=as_json)
 
 
 @cli.command()

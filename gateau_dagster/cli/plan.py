@@ -1,42 +1,66 @@
 """`gateau plan`: what would run, why, and about how much work it is."""
 
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict
+from typing import Any
+
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
 from gateau_dagster.cli.display import console
 from gateau_dagster.config import Config
 from gateau_dagster.errors import GateauError
-from gateau_dagster.incremental.estimate import Estimate, estimate
+from gateau_dagster.incremental.estimate import Estimate, Estimator, processes, scored_work
 from gateau_dagster.incremental.plan import AFTER, Plan, Work
+from gateau_dagster.incremental.scored_model import ScoredModel
 from gateau_dagster.incremental.state import State
 
 _MOST_SHARDS = 4
 
 
-def print_plan(config: Config, until: str | None) -> None:
+def print_plan(config: Config, until: str | None, *, as_json: bool = False) -> None:
     """Prints the plan; loads no model.
 
     Raises:
         GateauError: the input or the store cannot be read, or there is no asset `until`.
     """
     out = console()
+    if as_json:
+        state, plan = _compared(config, until)
+        out.print_json(json.dumps(plan_record(state, plan)))
+        return
     with out.status("Comparing what is stored with what is wanted"):
-        state = State(config=config)
-        plan = state.plan()
-        if until is not None:
-            try:
-                plan = plan.until(until, state.pipeline.nodes)
-            except ValueError as error:
-                raise GateauError(str(error)) from error
+        state, plan = _compared(config, until)
     if not plan:
         out.print("[green]Everything is up to date.[/green] `gateau run` would do nothing.")
         return
     show_plan(out, state, plan)
-    with out.status("Estimating"):
-        estimates = estimate(state, plan)
+    with out.status("Estimating: reading some of the texts, timing this device"):
+        estimator = Estimator(state)
+        estimates = estimator.assets(scored_work(plan))
     if estimates:
         show_estimates(out, estimates)
+        for line in grounds(estimator):
+            out.print(f"[dim]{escape(line)}[/dim]")
+
+
+def plan_record(state: State, plan: Plan) -> dict[str, Any]:
+    """The plan for programs: `work` in the order in which it can run, `estimates` by asset, `grounds` in words."""
+    estimator = Estimator(state)
+    estimates = estimator.assets(scored_work(plan))
+    work = [
+        {"asset": each.asset, "shards": each.partitions, "why": _why(each), "conditional": each.conditional}
+        for each in plan.work
+    ]
+    return {
+        "up_to_date": not plan,
+        "work": work,
+        "estimates": {asset: asdict(found) for asset, found in estimates.items()},
+        "grounds": list(grounds(estimator)) if estimates else [],
+    }
 
 
 def show_plan(out: Console, state: State, plan: Plan) -> None:
@@ -49,22 +73,65 @@ def show_plan(out: Console, state: State, plan: Plan) -> None:
         out.print(f"[dim]{AFTER}…: runs only if that comes out different from before[/dim]")
 
 
-def show_estimates(out: Console, estimates: dict[str, Estimate]) -> None:
-    """The scoring's work, and where the figures come from."""
+def show_estimates(out: Console, estimates: Mapping[str, Estimate]) -> None:
+    """The scoring's work, asset by asset and in all."""
     table = _table("to score", right=("samples", "tokens", "FLOPs", "time"))
     for asset, found in estimates.items():
         table.add_row(asset, f"{found.samples:,}", f"{found.tokens:,}", _flops(found.flops), _duration(found.seconds))
-    seconds = [found.seconds for found in estimates.values() if found.seconds is not None]
-    if len(seconds) > 1:
-        known = "" if len(seconds) == len(estimates) else " (known part)"
-        table.add_row(f"together{known}", "", "", "", _duration(sum(seconds)), style="bold")
+    if len(estimates) > 1:
+        flops = [found.flops for found in estimates.values() if found.flops is not None]
+        seconds = [found.seconds for found in estimates.values() if found.seconds is not None]
+        name = "together" if len(seconds) == len(estimates) else "together (known part)"
+        tokens = sum(found.tokens for found in estimates.values())
+        count, time = _flops(sum(flops) if flops else None), _duration(sum(seconds) if seconds else None)
+        table.add_row(name, "", f"{tokens:,}", count, time, style="bold")
     out.print()
     out.print(table)
-    out.print(
-        "[dim]Tokens from text lengths, FLOPs from model sizes, time at 40 % of the speed of a matrix product measured "
-        "just now. Training and evaluation are not estimated.[/dim]",
-        soft_wrap=False,
+
+
+def grounds(estimator: Estimator) -> Iterator[str]:
+    """Where the figures come from, and what is not known. Raises GateauError for a model whose weights are damaged."""
+    models = list(estimator.models.values())
+    yield from dict.fromkeys(_rates(model) for model in models)
+    for model in models:
+        if model.parameters is not None and model.shape is not None:
+            yield f"models.{model.name}: {_flops(model.parameters)} parameters in {model.shape.layers} layers."
+        if model.shape is None:
+            yield f"models.{model.name}: FLOPs and time are not known: {model.unknown}."
+        elif model.unknown:
+            yield f"models.{model.name}: the time is not known: {model.unknown}."
+    timed = [model.speed for model in models if not isinstance(model.speed, str)]
+    if timed:
+        scoring = estimator.state.config.scoring
+        longest = max(speed.longest for speed in timed)
+        workers, _ = processes(scoring)
+        side = f", {workers} processes side by side" if workers > 1 else ""
+        yield (
+            f"Time: scoring itself timed on this device ({scoring.dtype}, prompts of up to {longest:,} tokens) with "
+            f"random models of the same shape{side}; without loading the models."
+        )
+    yield "Training, evaluation and the rest are not estimated."
+
+
+def _rates(model: ScoredModel) -> str:
+    rates = model.rates
+    if not rates.samples:
+        return f"Tokens: {rates.context:.0f} characters each, for models.{model.name} has no tokenizer here."
+    return (
+        f"Tokens: from the lengths of all texts, by the model's tokenizer on {rates.samples} of them "
+        f"({rates.context:.2f} characters a token)."
     )
+
+
+def _compared(config: Config, until: str | None) -> tuple[State, Plan]:
+    state = State(config=config)
+    plan = state.plan()
+    if until is None:
+        return state, plan
+    try:
+        return state, plan.until(until, state.pipeline.nodes)
+    except ValueError as error:
+        raise GateauError(str(error)) from error
 
 
 def _table(*left: str, right: tuple[str, ...] = ()) -> Table:

@@ -151,7 +151,7 @@ def _in_union(detail: ErrorDetails) -> bool:
 
 def _is_union_branch(part: int | str) -> bool:
     """Pydantic adds the tried type of a union to the path ('str', 'list[str]', ...); no key of ours looks like it."""
-    return isinstance(part, str) and (part in {"str", "int", "float", "dict"} or "[" in part)
+    return isinstance(part, str) and (part in {"str", "int", "constrained-int", "float", "dict"} or "[" in part)
 
 
 def _suggestion(place: list[int | str]) -> str:

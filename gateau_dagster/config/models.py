@@ -1,8 +1,8 @@
 """Sections about the homologous models and how they score."""
 
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from gateau_dagster.config.base import Section
 
@@ -35,8 +35,22 @@ class ScoringConfig(Section):
     device_map: Literal["auto"] | None = Field(
         default=None, description="'auto' spreads one model over all GPUs, for a model larger than one of them."
     )
-    workers: int | Literal["auto"] = Field(
+    workers: Annotated[int, Field(ge=1)] | Literal["auto"] = Field(
         default="auto", description="Processes that score side by side, each with its own model; auto: one a GPU."
     )
     compile: bool = Field(default=False, description="torch.compile the model: worth its minutes on a long GPU run.")
-    batch_tokens: int = Field(default=16_384, ge=1, description="Tokens that one pass over segment prompts may hold.")
+    batch_tokens: int = Field(
+        default=16_384,
+        ge=1,
+        description="Tokens of a pass over several prompts; halved where they do not fit.",
+    )
+
+    @model_validator(mode="after")
+    def _one_way_to_spread(self) -> "ScoringConfig":
+        if self.device_map is not None and self.device != "auto":
+            raise ValueError(f"device_map: auto takes all GPUs, but device is {self.device}: leave one of them out")
+        if self.device_map is not None and self.workers not in {1, "auto"}:
+            raise ValueError(
+                f"device_map: auto gives all GPUs to one model, but workers is {self.workers}: leave one of them out"
+            )
+        return self

@@ -34,7 +34,7 @@ class Sample:
 
 @dataclass(frozen=True, kw_only=True)
 class Reject:
-    """A sample that cannot be used, and why; `short_of_memory`: it may do on another device, or in smaller batches."""
+    """A sample that cannot be used, and why; `short_of_memory`: another device may have enough."""
 
     sample_id: str
     reason: str

@@ -8,6 +8,7 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -31,12 +32,12 @@ class SourceFile:
     stamp: str
     label: str = ""
 
-    @property
+    @cached_property
     def name(self) -> str:
         """The file's name without its folder; bytes of it that are no UTF-8 are written out, for tables to hold it."""
         return PurePosixPath(self.address).name.encode("utf-8", errors="backslashreplace").decode()
 
-    @property
+    @cached_property
     def stem(self) -> str:
         """The file's name without folder and data extensions: 'long' of 'data/long.jsonl.gz'."""
         return _DATA_FILE.sub("", self.name)

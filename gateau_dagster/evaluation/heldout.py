@@ -12,8 +12,10 @@ from gateau_dagster.data.sample import Reject, Sample
 from gateau_dagster.errors import GateauError
 from gateau_dagster.evaluation.buckets import ALL, Buckets
 from gateau_dagster.progress import Progress, silent
+from gateau_dagster.scoring.effort import Meter
 from gateau_dagster.scoring.loading import LoadedModel
-from gateau_dagster.scoring.perplexity import PerplexityRow, perplexity_rows
+from gateau_dagster.scoring.perplexity import PerplexityRow
+from gateau_dagster.scoring.scorer import Request, score_samples
 
 MODELS = ("base", "checkpoint")
 
@@ -44,13 +46,16 @@ def heldout_perplexity(
     """
     scored: dict[str, dict[str, PerplexityRow]] = {}
     rejected: dict[str, Reject] = {}
+    requests = [Request(sample=sample, perplexity=True, cam=False) for sample in samples]
     for place, (name, loaded) in enumerate(zip(MODELS, (base, checkpoint), strict=True)):
         rows = scored.setdefault(name, {})
-        for done, row in enumerate(perplexity_rows(loaded, samples, max_length=max_length, scoring=scoring), start=1):
-            if isinstance(row, Reject):
-                rejected.setdefault(row.sample_id, Reject(sample_id=row.sample_id, reason=f"{name}: {row.reason}"))
-            else:
+        outcomes = score_samples(loaded, requests, max_length=max_length, scoring=scoring, meter=Meter())
+        for done, outcome in enumerate(outcomes, start=1):
+            row = outcome.perplexity
+            if isinstance(row, PerplexityRow):
                 rows[row.sample_id] = row
+            elif row is not None:
+                rejected.setdefault(row.sample_id, Reject(sample_id=row.sample_id, reason=f"{name}: {row.reason}"))
             progress(place * len(samples) + done, len(MODELS) * len(samples), "samples", name)
     per_sample = _per_sample(scored, rejected, config)
     if per_sample.is_empty():

@@ -19,7 +19,7 @@ from gateau_dagster.evaluation.haystack import Haystack, build_haystack, insert_
 from gateau_dagster.progress import Progress, silent
 from gateau_dagster.scoring.forward import head, response_states, token_nll
 from gateau_dagster.scoring.loading import LoadedModel
-from gateau_dagster.scoring.memory import is_out_of_memory, out_of_memory_reason
+from gateau_dagster.scoring.memory import out_of_memory_reason, unless_out_of_memory
 from gateau_dagster.scoring.prompt import Prompt, build_prompt
 
 _CITIES = ("Lisbon", "Nairobi", "Toronto", "Osaka", "Cusco", "Tallinn", "Hanoi", "Perth", "Bergen", "Tunis")
@@ -151,12 +151,14 @@ def score_answer(loaded: LoadedModel, prompt: Prompt) -> tuple[bool, float]:
 
     Raises NeedleDoesNotFitError when the prompt does not fit into memory.
     """
-    try:
+
+    def score() -> tuple[bool, float]:
         states = response_states(loaded, [prompt])
         found = head(loaded, states).argmax(-1).tolist() == list(prompt.response)
         return found, float(token_nll(loaded, states, prompt.response).mean())
-    except (RuntimeError, MemoryError) as error:
-        if not is_out_of_memory(error):
-            raise
+
+    scored = unless_out_of_memory(score)
+    if scored is None:
         advice = "lower evaluation.needle.lengths, or use a device with more memory"
-        raise NeedleDoesNotFitError(out_of_memory_reason(prompt.length, advice)) from error
+        raise NeedleDoesNotFitError(out_of_memory_reason(prompt.length, advice))
+    return scored

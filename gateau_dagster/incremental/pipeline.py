@@ -93,9 +93,9 @@ def _model_settings(config: Config, name: str, digest: str) -> dict[str, Any]:
     }
 
 
-# Of these the first decide what fits into memory.
-_MEMORY_SETTINGS = {"device", "device_map", "batch_tokens"}
-OPERATIONAL_SCORING = _MEMORY_SETTINGS | {"workers", "compile"}
+# Of these the first decide what fits into memory; a batch that does not fit is halved, whatever its size.
+_MEMORY_SETTINGS = {"device", "device_map", "workers"}
+OPERATIONAL_SCORING = _MEMORY_SETTINGS | {"batch_tokens", "compile"}
 
 
 def _memory(config: Config) -> str:

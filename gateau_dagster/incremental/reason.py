@@ -15,7 +15,7 @@ def reason_for(stamp: Stamp | None, wanted: Mapping[str, Any]) -> str:
         return MISSING
     differences = changes_of(stamp, wanted)
     if not differences and stamp.short_of_memory:
-        return "scoring.device or batch_tokens changed, and some samples had not fitted into memory"
+        return "scoring.device, device_map or workers changed, and some samples had not fitted into memory"
     return CHANGED + "; ".join(differences) if differences else "changed"
 
 

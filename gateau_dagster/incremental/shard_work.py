@@ -1,7 +1,8 @@
-"""Computes one shard of a scored table: keeps the rows that still hold, computes the others, saves as it goes."""
+"""Computes one shard of the scored tables: keeps the rows that still hold, computes the others, saves as it goes."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import polars as pl
@@ -13,13 +14,49 @@ from gateau_dagster.incremental.partial import PartialRows, rows_frame
 from gateau_dagster.storage import Stamp, Store
 
 Row = Mapping[str, Any]
-Score = Callable[[Iterable[Sample]], Iterator[Row | Reject]]
-OnSample = Callable[[int], None]
+Outcomes = Mapping[str, Row | Reject]
+Effort = Mapping[str, Mapping[str, Any]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """A sample, and the assets whose tables lack its row."""
+
+    sample: Sample
+    assets: frozenset[str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableWork:
+    """A table's part of the work on a shard: the stamp it is to get, `Node.memory`, and the effort it should take."""
+
+    asset: str
+    stamp: Stamp
+    memory: str
+    planned: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def columns(self) -> tuple[tables.Column, ...]:
+        """The table's columns."""
+        return tables.CAM if self.asset == "cam" else tables.PERPLEXITY
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShardProgress:
+    """How far a shard is: samples finished (kept ones included), and the share of the text to score that is scored."""
+
+    finished: int
+    scored: int
+    share: float
+
+
+Score = Callable[[Iterable[Asked]], Iterator[Outcomes]]
+OnSample = Callable[[ShardProgress], None]
 
 
 @dataclass(frozen=True, kw_only=True)
 class ShardResult:
-    """What became of a shard's samples: `reused` rows were kept, `computed` ones are new."""
+    """What became of a shard's samples in one table: `reused` rows were kept, `computed` ones are new."""
 
     table: pl.DataFrame
     rejected: pl.DataFrame
@@ -51,63 +88,127 @@ def reusable_rows(
     return pl.concat(frames).join(wanted, on=["sample_id", "digest"], how="semi").unique("sample_id", keep="first")
 
 
+@dataclass(kw_only=True)
+class _Table:
+    """A table while its shard is computed."""
+
+    work: TableWork
+    partial: PartialRows
+    kept: pl.DataFrame
+    missing: frozenset[str]
+    rows: list[Row] = field(default_factory=list)
+    rejects: list[Reject] = field(default_factory=list)
+
+    def add(self, outcome: Row | Reject) -> None:
+        if isinstance(outcome, Reject):
+            self.rejects.append(outcome)
+        else:
+            self.rows.append(outcome)
+            self.partial.add(outcome)
+
+    def write(self, store: Store, partition: str, effort: Mapping[str, Any]) -> ShardResult:
+        assert len(self.rows) + len(self.rejects) == len(self.missing), "every sample is scored or rejected"
+        table = pl.concat([self.kept, rows_frame(self.rows, self.kept.schema)]).sort("sample_id")
+        rejected = rejected_frame(self.rejects)
+        planned = {"planned": dict(self.work.planned)} if effort and self.work.planned else {}
+        stamp = _as_far_as_it_fits(self.work.stamp, self.work.memory, self.rejects)
+        stamp = replace(stamp, effort={**effort, **planned})
+        complete = store.write(table, self.work.asset, partition, stamp, rejected)
+        self.partial.remove()
+        return ShardResult(
+            table=table, rejected=rejected, computed=len(self.rows), reused=self.kept.height, stamp=complete
+        )
+
+
+def _open(store: Store, partition: str, work: TableWork, samples: pl.DataFrame) -> _Table:
+    """What is there of a table. `samples`: the shard's, with their `sample_id` and `digest`."""
+    partial = PartialRows(store, work.asset, partition, work.stamp.scorer, tables.schema(work.columns))
+    saved = partial.load()
+    kept = reusable_rows(store, work.asset, partition, samples=samples, scorer=work.stamp.scorer, saved=saved)
+    missing = samples.join(kept.select("sample_id"), on="sample_id", how="anti")["sample_id"]
+    return _Table(work=work, partial=partial, kept=kept, missing=frozenset(missing))
+
+
+def has_missing_rows(store: Store, partition: str, works: Sequence[TableWork]) -> bool:
+    """Whether a model is needed to bring the shard's tables up to date; texts are not read."""
+    samples = store.read("raw_long_sft", partition, ["sample_id", "digest"])
+    return any(_open(store, partition, work, samples).missing for work in works)
+
+
+def no_effort() -> Effort:
+    """The effort of work that nobody measures."""
+    return {}
+
+
 def compute_shard(
     store: Store,
-    asset: str,
     partition: str,
+    works: Sequence[TableWork],
     *,
-    columns: tuple[tables.Column, ...],
-    stamp: Stamp,
-    memory: str,
     score: Score,
     on_sample: OnSample,
-) -> ShardResult:
-    """Brings one shard of `asset` up to date and writes it.
+    effort: Callable[[], Effort] = no_effort,
+) -> dict[str, ShardResult]:
+    """Brings one shard of one or several tables up to date and writes them; returns the results by asset.
+
+    A sample whose row several tables lack is scored once for all of them. Whatever ends the work, the rows of the
+    tables that are not written yet are saved.
 
     Args:
-        memory: `Node.memory`.
-        score: yields, in order, one row or one reject for each sample it is given; called only if there is work.
-        on_sample: called after each sample with the number of samples finished so far, kept ones included.
+        score: yields, in order, for each sample it is given one row or one reject for each asset that asks for it;
+            called only if there is work.
+        on_sample: called after each sample.
+        effort: by asset, what scoring took; asked once, when all samples are scored.
 
     Raises:
         GateauError: reading or writing the store failed.
     """
     samples = read_samples(store, partition)
-    schema = tables.schema(columns)
-    partial = PartialRows(store, asset, partition, stamp.scorer, schema)
-    kept = reusable_rows(store, asset, partition, samples=samples, scorer=stamp.scorer, saved=partial.load())
-    missing = samples.join(kept.select("sample_id"), on="sample_id", how="anti")
-    rows, rejects = _score(missing, score, partial, lambda done: on_sample(kept.height + done))
-    table = pl.concat([kept, rows_frame(rows, schema)]).sort("sample_id")
-    rejected = rejected_frame(rejects)
-    complete = store.write(table, asset, partition, _as_far_as_it_fits(stamp, memory, rejects), rejected)
-    partial.remove()
-    return ShardResult(table=table, rejected=rejected, computed=len(rows), reused=kept.height, stamp=complete)
+    found = [_open(store, partition, work, samples) for work in works]
+    results: dict[str, ShardResult] = {}
+    with ExitStack() as ending:
+        for table in found:
+            ending.callback(_save_unless_written, table, results)
+        scored = _score(samples, found, score, on_sample)
+        measured = effort() if scored else {}
+        for table in found:
+            asset = table.work.asset
+            results[asset] = table.write(store, partition, measured.get(asset, {}) if table.missing else {})
+    return results
 
 
-def _score(
-    missing: pl.DataFrame, score: Score, partial: PartialRows, on_sample: OnSample
-) -> tuple[list[Row], list[Reject]]:
-    """Scores samples one by one; whatever ends the loop, the rows computed so far are saved."""
-    rows: list[Row] = []
-    rejects: list[Reject] = []
+def _save_unless_written(table: _Table, results: Mapping[str, ShardResult]) -> None:
+    if table.work.asset not in results:
+        table.partial.save()
+
+
+def _score(samples: pl.DataFrame, found: Sequence[_Table], score: Score, on_sample: OnSample) -> int:
+    """Scores the samples that some table lacks, one by one; returns how many those were."""
+    wanted: frozenset[str] = frozenset().union(*(table.missing for table in found))
+    missing = samples.filter(pl.col("sample_id").is_in(list(wanted)))
     if missing.is_empty():
-        return rows, rejects
-    finished = False
-    try:
-        for done, outcome in enumerate(score(samples_of(missing)), start=1):
-            if isinstance(outcome, Reject):
-                rejects.append(outcome)
-            else:
-                rows.append(outcome)
-                partial.add(outcome)
-            on_sample(done)
-        finished = True
-    finally:
-        if not finished:
-            partial.save()
-    assert len(rows) + len(rejects) == missing.height, "every sample is scored or rejected"
-    return rows, rejects
+        return 0
+    sizes = _sizes(missing)
+    total, done, kept = sum(sizes), 0, samples.height - missing.height
+    for number, given in enumerate(score(_asked(missing, found)), start=1):
+        for table in found:
+            if table.work.asset in given:
+                table.add(given[table.work.asset])
+        done += sizes[number - 1]
+        on_sample(ShardProgress(finished=kept + number, scored=number, share=done / total))
+    return missing.height
+
+
+def _sizes(samples: pl.DataFrame) -> list[int]:
+    """Bytes of each sample's text, at least one: scoring takes about as long as that."""
+    texts = ("context", "instruction", "response")
+    return samples.select(1 + sum((pl.col(text).str.len_bytes() for text in texts), pl.lit(0))).to_series().to_list()
+
+
+def _asked(missing: pl.DataFrame, found: Sequence[_Table]) -> Iterator[Asked]:
+    for sample in samples_of(missing):
+        assets = frozenset(table.work.asset for table in found if sample.sample_id in table.missing)
+        yield Asked(sample=sample, assets=assets)
 
 
 def _as_far_as_it_fits(stamp: Stamp, memory: str, rejects: Sequence[Reject]) -> Stamp:

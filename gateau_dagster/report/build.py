@@ -6,6 +6,7 @@ import polars as pl
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from gateau_dagster.report.comparison import Comparison, compare
+from gateau_dagster.report.effort import duration, effort_sentence, memory, quantity, table_efforts
 from gateau_dagster.report.figures import pictures
 from gateau_dagster.report.inputs import ReportInputs
 from gateau_dagster.report.outcome import heldout_sentence, needle_sentence, training_facts
@@ -53,6 +54,7 @@ def build_report(inputs: ReportInputs) -> str:
         training=training_facts(inputs.training_log) if inputs.training_log else None,
         heldout=_heldout(inputs),
         needle=_needle(inputs),
+        effort=_effort(inputs),
         far=inputs.far is not None,
         headline=_headline(inputs, comparison),
         provenance=provenance(
@@ -123,6 +125,13 @@ def _needle(inputs: ReportInputs) -> dict | None:
     return {"sentence": needle_sentence(inputs.needle), "rows": list(inputs.needle.iter_rows(named=True))}
 
 
+def _effort(inputs: ReportInputs) -> dict | None:
+    tables = table_efforts(inputs.efforts)
+    if not any(table.measured for table in tables):
+        return None
+    return {"sentence": effort_sentence(tables), "tables": tables}
+
+
 def _environment() -> Environment:
     # autoescape for every template, whatever its name ends in.
     environment = Environment(
@@ -133,4 +142,5 @@ def _environment() -> Environment:
         lstrip_blocks=True,
     )
     environment.filters.update(fixed=fixed, number=number, percent=percent, plural=plural)
+    environment.filters.update(duration=duration, memory=memory, quantity=quantity)
     return environment

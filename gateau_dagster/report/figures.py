@@ -6,6 +6,7 @@ from matplotlib.figure import Figure
 
 from gateau_dagster.report import plots
 from gateau_dagster.report.comparison import Comparison
+from gateau_dagster.report.effort import table_efforts
 from gateau_dagster.report.inputs import ReportInputs
 
 
@@ -73,5 +74,10 @@ def drawings(inputs: ReportInputs, comparison: Comparison) -> dict[str, Drawing]
     if inputs.needle is not None and not inputs.needle.is_empty():
         drawn["needle"] = Drawing(
             figure=plots.needle_heatmaps(inputs.needle), alt="Share of facts found by length and depth"
+        )
+    measured = [table for table in table_efforts(inputs.efforts) if table.compared]
+    if measured:
+        drawn["effort"] = Drawing(
+            figure=plots.planned_and_actual(measured), alt="Planned and actual time of scoring, by table"
         )
     return drawn

@@ -30,6 +30,8 @@ class ReportInputs:
     """HELDOUT."""
     needle: pl.DataFrame | None = None
     """NEEDLE."""
+    efforts: Mapping[str, Sequence[Mapping[str, Any]]] = field(default_factory=dict)
+    """`Stamp.effort` of the shards of each scored table, by asset key; see effort.efforts_by_asset."""
     fingerprints: Mapping[str, str] = field(default_factory=dict)
     """Data version by asset key (or asset key and partition)."""
     generated_at: datetime

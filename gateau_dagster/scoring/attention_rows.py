@@ -1,62 +1,78 @@
-"""Rows of an attention matrix, some at a time: softmax(q Kᵀ) for a few queries of one prompt."""
+"""Rows of an attention matrix, some at a time: softmax(q Kᵀ) for a few queries of one document."""
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-# Elements of a block of weights (heads x rows x keys): 2^22 are 16 MB in float32, and stay near a CPU's cache.
-_ELEMENTS_PER_BLOCK = {"cpu": 2**22, "cuda": 2**26}
+# Elements of a block of weights (heads x rows x keys). 2^19 are 2 MB in float32: a CPU's second-level cache, where
+# the softmax finds what the matrix product left.
+_ELEMENTS_PER_BLOCK = {"cpu": 2**19, "cuda": 2**26}
 
 
-def row_blocks(query: Tensor, start: int, stop: int) -> Iterator[tuple[int, int]]:
-    """Cut the query rows [start, stop) of `query` [1, H, T, D] so that a block's weights stay within bounds."""
-    per_row = query.shape[1] * query.shape[2]
-    step = max(1, _ELEMENTS_PER_BLOCK.get(query.device.type, 2**22) // per_row)
-    for begin in range(start, stop, step):
-        yield begin, min(begin + step, stop)
+@dataclass(frozen=True, kw_only=True)
+class Weighing:
+    """How a layer turns q kᵀ into weights: scale, cap, then a softmax over the keys of the window and the sink."""
+
+    scaling: float
+    window: int | None = None  # keys that a query sees, itself included; None: all before it
+    softcap: float | None = None
+    sinks: Tensor | None = None  # [H]: join each row's softmax and take weight
+
+    def first_key(self, query: int) -> int:
+        """The first key that this query sees."""
+        return 0 if self.window is None else max(0, query - self.window + 1)
 
 
-def attention_rows(
-    query: Tensor,
-    key: Tensor,
-    begin: int,
-    end: int,
-    *,
-    scaling: float,
-    mask: Tensor | None = None,
-    softcap: float | None = None,
-    sinks: Tensor | None = None,
-) -> Tensor:
-    """Attention weights of queries [begin, end): [H_kv, G, R, T], float32 or better, over all T keys.
+def row_blocks(query: Tensor, kv_heads: int, start: int, stop: int, how: Weighing) -> Iterator[tuple[slice, slice]]:
+    """Cut the query rows [start, stop) of `query` [H, T, D] into blocks of (key-value heads, rows) of bounded size."""
+    bound = _ELEMENTS_PER_BLOCK.get(query.device.type, 2**19)
+    per_row = query.shape[0] // kv_heads * (stop - how.first_key(start))  # elements of one key-value head
+    rows = min(stop - start, max(1, bound // per_row))
+    heads = max(1, bound // (per_row * rows))
+    for head in range(0, kv_heads, heads):
+        for begin in range(start, stop, rows):
+            yield slice(head, min(head + heads, kv_heads)), slice(begin, min(begin + rows, stop))
 
-    query [1, H, T, D]; key [1, H_kv, T, D], shared by G = H / H_kv heads and not copied for them; mask None (causal)
-    or [1, 1 or H, T, T], boolean (True: may attend) or additive; sinks [H] join each row's softmax and take weight.
+
+def attention_rows(query: Tensor, key: Tensor, heads: slice, rows: slice, how: Weighing) -> Tensor:
+    """Weights of some rows of some key-value heads: [h, G, R, N], float32 or better.
+
+    query [H, T, D]; key [H_kv, T, D], each shared by G = H / H_kv heads and not copied for them. The N keys are those
+    from how.first_key(rows.start) to rows.stop: the rest has no weight. Columns a row does not see are 0.
     """
-    heads, length, dim = query.shape[1:]
-    groups = key.shape[1]
-    dtype = torch.promote_types(query.dtype, torch.float32)
-    rows = query[0, :, begin:end].to(dtype).reshape(groups, heads // groups * (end - begin), dim)
-    scores = rows @ key[0].to(dtype).transpose(1, 2) * scaling  # [H_kv, G R, T]
-    scores = scores.view(groups, heads // groups, end - begin, length)
-    if softcap is not None:
-        scores = softcap * torch.tanh(scores / softcap)
-    scores = _masked(scores, mask, begin, end)
-    if sinks is None:
+    first = how.first_key(rows.start)
+    groups = query.shape[0] // key.shape[0]
+    some = query[heads.start * groups : heads.stop * groups, rows]  # [h G, R, D]
+    some = some.reshape(heads.stop - heads.start, -1, query.shape[-1])
+    scores = _products(some, key[heads, first : rows.stop].transpose(1, 2), how.scaling)
+    scores = scores.view(scores.shape[0], groups, rows.stop - rows.start, -1)
+    if how.softcap is not None:
+        scores.div_(how.softcap).tanh_().mul_(how.softcap)
+    _hide(scores, rows, how)
+    if how.sinks is None:
         return torch.softmax(scores, dim=-1)
-    sink = sinks.to(dtype).reshape(groups, heads // groups, 1, 1).expand(-1, -1, end - begin, 1)
+    sink = how.sinks.to(scores.dtype).view(-1, groups, 1, 1)[heads].expand(-1, -1, scores.shape[2], 1)
     return torch.softmax(torch.cat([scores, sink], dim=-1), dim=-1)[..., :-1]
 
 
-def _masked(scores: Tensor, mask: Tensor | None, begin: int, end: int) -> Tensor:
-    length = scores.shape[-1]
-    if mask is None:
-        queries = torch.arange(begin, end, device=scores.device)
-        future = torch.arange(length, device=scores.device) > queries[:, None]
-        return scores.masked_fill_(future, -torch.inf)
-    rows = mask[0, :, begin:end, :length]  # [1 or H, R, T]
-    if rows.shape[0] != 1:
-        rows = rows.reshape(scores.shape)
-    if rows.dtype == torch.bool:
-        return scores.masked_fill_(~rows, -torch.inf)
-    return scores + rows.to(scores.dtype)
+def _products(queries: Tensor, keys: Tensor, scaling: float) -> Tensor:
+    """scaling · queries [h, G R, D] @ keys [h, D, N], in float32 or better: [h, G R, N]."""
+    if queries.is_cuda and queries.dtype in (torch.float16, torch.bfloat16):
+        # Products of half-precision numbers, added up and returned in float32: no copy of the keys.
+        return torch.bmm(queries, keys, out_dtype=torch.float32).mul_(scaling)
+    dtype = torch.promote_types(queries.dtype, torch.float32)
+    return torch.bmm(queries.to(dtype) * scaling, keys.to(dtype))
+
+
+def _hide(scores: Tensor, rows: slice, how: Weighing) -> None:
+    """-inf to the scores [..., R, N] of keys a row does not see; only columns at the two ends can hold any."""
+    count, first = rows.stop - rows.start, how.first_key(rows.start)
+    future = torch.ones(count, count, dtype=torch.bool, device=scores.device).triu_(1)
+    scores[..., rows.start - first :].masked_fill_(future, -torch.inf)
+    past = how.first_key(rows.stop - 1) - first  # columns that some row sees no more
+    if past:
+        columns = torch.arange(first, first + past, device=scores.device)
+        oldest = torch.arange(rows.start, rows.stop, device=scores.device) - (how.window or 0)
+        scores[..., :past].masked_fill_(columns <= oldest[:, None], -torch.inf)

@@ -3,7 +3,7 @@
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
@@ -14,6 +14,8 @@ from gateau_dagster.config.models import Dtype
 from gateau_dagster.errors import GateauError
 from gateau_dagster.scoring.memory import is_out_of_memory
 from gateau_dagster.scoring.rope import override_rope_theta
+
+DeviceMap: TypeAlias = Literal["auto"] | None
 
 _HUB_NAME = re.compile(r"^[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?$")
 _GENERATIVE = ("CausalLM", "LMHead", "ConditionalGeneration")
@@ -27,17 +29,23 @@ class LoadedModel:
     model: PreTrainedModel
     tokenizer: PreTrainedTokenizerBase
     window: int | None  # tokens; ModelConfig.window, else the checkpoint's own; None: the architecture has no limit
-    device: torch.device
+    device: torch.device  # where the input goes; with device_map the other layers may be elsewhere
     name: str  # as the configuration spells it
 
 
-def load_model(config: ModelConfig, *, dtype: Dtype, device: str, folder: Path) -> LoadedModel:
+def load_model(
+    config: ModelConfig, *, dtype: Dtype, device: str, folder: Path, device_map: DeviceMap = None
+) -> LoadedModel:
     """Load model and tokenizer from a folder (relative to `folder`) or from the Hugging Face hub.
+
+    With `device_map` 'auto' accelerate spreads the layers over all GPUs and moves what passes between them; `device`
+    then has to be 'auto'.
 
     Raises GateauError naming cause and cure: missing or incomplete folder, hub out of reach, an architecture that
     does not generate text, weights that are missing or not safetensors, no tokenizer, no rotary embedding to
     override, a device that is absent, out of memory.
     """
+    assert device_map is None or device == "auto", "see placement.check_device_map"
     target = resolve_device(device)
     source = _resolve_source(config.path, folder)
     model_config = _read_config(config, source)
@@ -47,13 +55,31 @@ def load_model(config: ModelConfig, *, dtype: Dtype, device: str, folder: Path) 
     if config.rope_theta is not None:
         override_rope_theta(model_config, config.rope_theta, name=config.path)
     tokenizer = _read_tokenizer(config, source)
-    model = _read_weights(config, source, model_config, dtype=dtype)
+    model = _read_weights(config, source, model_config, dtype=dtype, device_map=device_map)
+    target = _spread_over_gpus(config, model) if device_map is not None else _moved(config, model, target)
+    model.eval().requires_grad_(False)
+    return LoadedModel(model=model, tokenizer=tokenizer, window=window, device=target, name=config.path)
+
+
+def _moved(config: ModelConfig, model: PreTrainedModel, target: torch.device) -> torch.device:
     try:
         model.to(device=target)  # pyright: ignore[reportCallIssue]
     except (RuntimeError, MemoryError) as error:
         raise _load_failure(config, error) from error
-    model.eval().requires_grad_(False)
-    return LoadedModel(model=model, tokenizer=tokenizer, window=window, device=target, name=config.path)
+    return target
+
+
+def _spread_over_gpus(config: ModelConfig, model: PreTrainedModel) -> torch.device:
+    """The device of the input embeddings; raises GateauError when some layer had to stay outside the GPUs."""
+    places = {str(place) for place in (getattr(model, "hf_device_map", None) or {}).values()}
+    if torch.cuda.is_available() and places & {"cpu", "disk", "meta"}:
+        raise GateauError(
+            f"{config.path} does not fit into the memory of the {torch.cuda.device_count()} GPUs together: use "
+            "scoring.dtype bfloat16, or more or larger GPUs"
+        )
+    weight = model.get_input_embeddings().weight
+    assert isinstance(weight, torch.Tensor)
+    return weight.device
 
 
 def load_tokenizer(config: ModelConfig, *, folder: Path) -> PreTrainedTokenizerBase:
@@ -151,13 +177,16 @@ def _read_tokenizer(config: ModelConfig, source: str) -> PreTrainedTokenizerBase
         raise GateauError(f"{source}: the tokenizer cannot be loaded: {_first_line(error)}") from error
 
 
-def _read_weights(config: ModelConfig, source: str, model_config: PreTrainedConfig, *, dtype: Dtype) -> PreTrainedModel:
+def _read_weights(
+    config: ModelConfig, source: str, model_config: PreTrainedConfig, *, dtype: Dtype, device_map: DeviceMap
+) -> PreTrainedModel:
     try:
         loaded: Any = AutoModelForCausalLM.from_pretrained(
             source,
             config=model_config,
             revision=config.revision,
             dtype=getattr(torch, dtype),
+            device_map=device_map,
             trust_remote_code=config.trust_remote_code,
             use_safetensors=None if config.trust_remote_code else True,
             output_loading_info=True,

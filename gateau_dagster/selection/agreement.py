@@ -4,9 +4,8 @@ from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
-from scipy.stats import rankdata
 
-from gateau_dagster.selection.normalise import Vector, finite
+from gateau_dagster.selection.normalise import Vector, average_ranks, finite
 
 Labels = Sequence[bool] | npt.NDArray[np.bool_]
 
@@ -20,7 +19,7 @@ def auroc(scores: Sequence[float] | Vector, labels: Labels) -> float:
     count = int(positive.sum())
     if count in (0, positive.size):
         raise ValueError("AUROC needs samples with and without the label")
-    ranks = np.asarray(rankdata(vector), dtype=np.float64)
+    ranks = average_ranks(vector)
     above = ranks[positive].sum() - count * (count + 1) / 2
     return float(above / (count * (positive.size - count)))
 
@@ -43,7 +42,7 @@ def spearman(first: Sequence[float] | Vector, second: Sequence[float] | Vector) 
     """Correlation of the ranks, in [-1, 1]; None where one side is constant, since it has no order."""
     if len(first) != len(second):
         raise ValueError(f"{len(first)} scores against {len(second)}")
-    ranks = [np.asarray(rankdata(finite(values)), dtype=np.float64) for values in (first, second)]
+    ranks = [average_ranks(finite(values)) for values in (first, second)]
     centred = [rank - rank.mean() for rank in ranks]
     norms = [float(np.linalg.norm(rank)) for rank in centred]
     if min(norms) == 0:

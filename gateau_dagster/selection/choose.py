@@ -7,19 +7,23 @@ from gateau_dagster.config import SelectionConfig
 from gateau_dagster.errors import GateauError
 
 
+def best(scores: pl.DataFrame, selection: SelectionConfig) -> pl.DataFrame:
+    """`sample_id`, `score` and `rank` of the `fraction` or `count` of the scored samples that rank first, in order."""
+    return scores.select("sample_id", "score", "rank").sort("rank").head(selection.chosen(scores.height))
+
+
 def choose(scores: pl.DataFrame, raw: pl.LazyFrame, selection: SelectionConfig) -> pl.DataFrame:
-    """tables.SELECTED_SUBSET, sorted by rank: the `fraction` or `count` of the scored samples that rank first.
+    """tables.SELECTED_SUBSET, sorted by rank: the samples that rank first.
 
     `scores` is tables.COMBINED_SCORES, `raw` tables.RAW_LONG_SFT; only the chosen rows of `raw` are read. Raises
     GateauError when a chosen sample is not in `raw`.
     """
-    best = scores.sort("rank").head(selection.chosen(scores.height)).select("sample_id", "score", "rank")
-    wanted = best["sample_id"].to_list()
-    found = raw.filter(pl.col("sample_id").is_in(wanted)).collect()
-    missing = sorted(set(wanted) - set(found["sample_id"].to_list()))
-    if missing:
+    chosen = best(scores, selection)
+    found = chosen.lazy().join(raw, on="sample_id").collect()
+    missing = chosen.join(found, on="sample_id", how="anti")["sample_id"].sort()
+    if missing.len():
         raise GateauError(
-            f"{len(missing)} chosen samples, {missing[0]} among them, are not in raw_long_sft any more: "
+            f"{missing.len()} chosen samples, {missing[0]} among them, are not in raw_long_sft any more: "
             "bring the scores up to date with `gateau run`"
         )
-    return found.join(best, on="sample_id").sort("rank").select(tables.schema(tables.SELECTED_SUBSET).names())
+    return found.sort("rank").select(tables.schema(tables.SELECTED_SUBSET).names())

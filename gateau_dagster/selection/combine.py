@@ -3,133 +3,103 @@
 from collections.abc import Sequence
 
 import numpy as np
+import numpy.typing as npt
 import polars as pl
 
 from gateau_dagster import tables
 from gateau_dagster.config.selection import PRESETS, Preset
-from gateau_dagster.errors import GateauError
-from gateau_dagster.selection.far_gain import Segmented
+from gateau_dagster.selection.joining import join_all, join_shard
+from gateau_dagster.selection.normalise import Vector
 from gateau_dagster.selection.presets import PRESET_FUNCTIONS, Measures, PresetScores
 
 Frame = pl.DataFrame | pl.LazyFrame
-_NAMED = 5  # samples that a message names
+Order = npt.NDArray[np.int64]
 
 
 def combine(
     short: Frame, long: Frame, cam: Frame, *, preset: Preset, alpha: float, segment_length: int
 ) -> pl.DataFrame:
-    """tables.COMBINED_SCORES under `preset`, sorted by rank; one row per sample that all three tables hold.
+    """`ranked` samples of tables that hold the whole data set: `short`, `long` (tables.PERPLEXITY), `cam` (tables.CAM).
 
-    `short`, `long` (tables.PERPLEXITY) and `cam` (tables.CAM, its segments of `segment_length` tokens) hold all shards.
-    Further columns: `hmp_p`, `cas_p`, `score_p`, `rank_p` for every preset p, `context_tokens`, `response_tokens`,
-    `segments`. A null CAS ranks last, by HMP; ties break by sample_id. Raises GateauError when the tables stem from
-    different versions of a sample, hold a sample twice, or have none in common.
+    Raises GateauError as `join_all` does.
     """
-    joined = _join(short.lazy().collect(), long.lazy().collect(), cam.lazy().collect())
-    measures = _measures(joined, segment_length)
-    scored = {name: PRESET_FUNCTIONS[name](measures) for name in PRESETS}
-    ranks = {name: _rank(joined["sample_id"].to_list(), scores, alpha) for name, scores in scored.items()}
-    columns = [pl.col("sample_id"), pl.col("perplexity_short"), pl.col("perplexity_long")]
-    columns += _columns(scored[preset], ranks[preset], alpha, suffix="")
-    for name in PRESETS:
-        columns += _columns(scored[name], ranks[name], alpha, suffix=f"_{name}")
-    columns += [pl.col("context_tokens"), pl.col("response_tokens"), pl.col("segments")]
-    frame = joined.select(columns).sort("rank")
+    frames = {"perplexity/short": short, "perplexity/long": long, "cam": cam}
+    whole = {name: frame.lazy().collect() for name, frame in frames.items()}
+    return ranked(join_all([join_shard(whole, segment_length=segment_length)]), preset=preset, alpha=alpha)
+
+
+def ranked(measures: pl.DataFrame, *, preset: Preset, alpha: float) -> pl.DataFrame:
+    """tables.COMBINED_SCORES under `preset`, sorted by rank; one row per sample of `measures` (`join_all`).
+
+    Further columns: `hmp_p`, `cas_p`, `score_p`, `rank_p` for every preset p, `context_tokens`, `response_tokens`,
+    `segments`. A null CAS ranks last, by HMP; ties break by sample_id.
+    """
+    found = {name: _preset_columns(measures, name, alpha) for name in PRESETS}
+    # The row of each rank. Column by column, so that the table is not in memory twice.
+    order = np.empty(measures.height, dtype=np.int64)
+    order[found[preset]["rank"].to_numpy() - 1] = np.arange(measures.height)
+    taken = {name: measures[name].gather(order) for name in ("sample_id", "perplexity_short", "perplexity_long")}
+    each = {name: _taken(found.pop(name), order) for name in PRESETS}
+    columns = [*taken.values(), *each[preset].values()]
+    columns += [column.alias(f"{kind}_{name}") for name in PRESETS for kind, column in each[name].items()]
+    columns += [measures[name].gather(order) for name in ("context_tokens", "response_tokens", "segments")]
+    frame = pl.DataFrame(columns)
     promised = tables.schema(tables.COMBINED_SCORES)
     assert dict(list(frame.schema.items())[: len(promised)]) == dict(promised)
     return frame
 
 
-def unscored(raw: Frame, scores: pl.DataFrame, rejected: Sequence[Frame]) -> pl.DataFrame:
-    """`sample_id` and `reason` of the samples in `raw` that `scores` lacks, sorted by id.
+def with_reasons(absent: pl.DataFrame, rejected: Sequence[Frame]) -> pl.DataFrame:
+    """`sample_id` and `reason` of the samples that have no score, `absent` (column `sample_id`), sorted by id.
 
     The reasons stand in the `rejected` tables; several are joined by "; ", and null means that none is known, which is
     a gap in the coverage.
     """
-    absent = raw.lazy().select("sample_id").collect().join(scores, on="sample_id", how="anti")
     empty = pl.DataFrame(schema=tables.schema(tables.REJECTED))
     reasons = pl.concat([empty, *(frame.lazy().select("sample_id", "reason").collect() for frame in rejected)])
     joined = reasons.unique().sort("reason").group_by("sample_id").agg(pl.col("reason").str.join("; "))
     return absent.join(joined, on="sample_id", how="left").sort("sample_id")
 
 
-def _join(short: pl.DataFrame, long: pl.DataFrame, cam: pl.DataFrame) -> pl.DataFrame:
-    named = {"perplexity/short": short, "perplexity/long": long, "cam": cam}
-    for name, frame in named.items():
-        twice = frame.filter(frame["sample_id"].is_duplicated())["sample_id"].unique().sort().to_list()
-        if twice:
-            raise GateauError(f"{name} holds {_listed(twice)} more than once: recompute its shards")
-    right = long.select(
-        "sample_id",
-        "context_tokens",
-        "response_tokens",
-        digest_long="digest",
-        perplexity_long="perplexity",
-    )
-    segments = cam.select("sample_id", "segments", "segment_perplexity", "cas", digest_cam="digest")
-    left = short.select(
-        "sample_id",
-        digest_short="digest",
-        perplexity_short="perplexity",
-        visible_tokens="context_tokens",
-        response_tokens_short="response_tokens",
-    )
-    joined = left.join(right, on="sample_id").join(segments, on="sample_id").sort("sample_id")
-    differing = joined.filter(
-        (pl.col("digest_short") != pl.col("digest_long")) | (pl.col("digest_long") != pl.col("digest_cam"))
-    )["sample_id"].to_list()
-    if differing:
-        raise GateauError(
-            f"perplexity/short, perplexity/long and cam scored different versions of {_listed(differing)}: "
-            "bring the three tables up to date with `gateau run`"
-        )
-    uneven = joined.filter(pl.col("response_tokens") != pl.col("response_tokens_short"))["sample_id"].to_list()
-    if uneven:
-        raise GateauError(
-            f"models.short and models.long tokenise differently ({_listed(uneven)}): they are not homologous, and "
-            "their perplexities per token cannot be compared. Take two models of one family."
-        )
-    if joined.is_empty():
-        sizes = ", ".join(f"{name} {frame.height}" for name, frame in named.items())
-        raise GateauError(f"no sample was scored by all of {sizes}: the rejected tables give the reasons")
-    return joined
+def _preset_columns(measures: pl.DataFrame, preset: Preset, alpha: float) -> dict[str, pl.Series]:
+    """`hmp`, `cas`, `score` and `rank` of each sample."""
+    scores = PRESET_FUNCTIONS[preset](_measures(measures))
+    score = scores.score(alpha)
+    return {
+        "hmp": pl.Series("hmp", scores.hmp),
+        "cas": pl.Series("cas", scores.cas, dtype=pl.Float64, nan_to_null=True),
+        "score": pl.Series("score", score),
+        "rank": pl.Series("rank", rank(scores, score), dtype=pl.Int32),
+    }
 
 
-def _measures(joined: pl.DataFrame, segment_length: int) -> Measures:
+def _taken(columns: dict[str, pl.Series], order: Order) -> dict[str, pl.Series]:
+    return {name: columns.pop(name).gather(order) for name in list(columns)}
+
+
+def _measures(joined: pl.DataFrame) -> Measures:
     return Measures(
         perplexity_short=joined["perplexity_short"].to_numpy(),
         perplexity_long=joined["perplexity_long"].to_numpy(),
-        cas=joined["cas"].cast(pl.Float64).fill_null(float("nan")).to_numpy(),
-        segmented=Segmented(
-            context_tokens=joined["context_tokens"].cast(pl.Int64).to_numpy(),
-            visible_tokens=joined["visible_tokens"].cast(pl.Int64).to_numpy(),
-            segment_perplexity=[np.array(values, dtype=np.float64) for values in joined["segment_perplexity"]],
-            segment_length=segment_length,
-        ),
+        cas=joined["cas"].fill_null(float("nan")).to_numpy(),
+        far_gain=joined["far_gain"].to_numpy(),
     )
 
 
-def _rank(ids: list[str], scores: PresetScores, alpha: float) -> np.ndarray:
-    """1 is the best, int32 [|D|]; `ids` are sorted, so that their places break ties."""
-    assert ids == sorted(ids)
+def rank(scores: PresetScores, score: Vector) -> npt.NDArray[np.int32]:
+    """1 is the best, int32 [|D|]; ties break by place."""
     null = np.isnan(scores.cas_term)
+    known, unknown = np.flatnonzero(~null), np.flatnonzero(null)
+    first = known[_descending(score[known])]
     # With alpha 0 the samples without CAS have one score; their HMP still orders them.
-    order = np.lexsort((np.arange(len(ids)), np.where(null, -scores.hmp, 0.0), -scores.score(alpha), null))
-    ranks = np.empty(len(ids), dtype=np.int32)
-    ranks[order] = np.arange(1, len(ids) + 1)
+    last = unknown[_descending(score[unknown], scores.hmp[unknown])]
+    ranks = np.empty(null.size, dtype=np.int32)
+    ranks[first] = np.arange(1, first.size + 1)
+    ranks[last] = np.arange(first.size + 1, null.size + 1)
     return ranks
 
 
-def _columns(scores: PresetScores, ranks: np.ndarray, alpha: float, *, suffix: str) -> list[pl.Expr]:
-    cas = pl.Series(scores.cas, dtype=pl.Float64, nan_to_null=True)
-    return [
-        pl.lit(pl.Series(scores.hmp)).alias(f"hmp{suffix}"),
-        pl.lit(cas).alias(f"cas{suffix}"),
-        pl.lit(pl.Series(scores.score(alpha))).alias(f"score{suffix}"),
-        pl.lit(pl.Series(ranks, dtype=pl.Int32)).alias(f"rank{suffix}"),
-    ]
-
-
-def _listed(ids: list[str]) -> str:
-    more = f" and {len(ids) - _NAMED} more" if len(ids) > _NAMED else ""
-    return ", ".join(ids[:_NAMED]) + more
+def _descending(*keys: Vector) -> Order:
+    """The places of the largest first; where one key is equal the next decides, then the place. NaN comes last."""
+    frame = pl.DataFrame({str(number): -key for number, key in enumerate(keys)})
+    return frame.select(pl.arg_sort_by(frame.columns, maintain_order=True)).to_series().to_numpy()

@@ -5,7 +5,7 @@ from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-from scipy.stats import rankdata
+import polars as pl
 
 Vector: TypeAlias = npt.NDArray[np.float64]
 
@@ -32,7 +32,15 @@ def min_max(values: Sequence[float] | Vector) -> Vector:
 def rank_share(values: Sequence[float] | Vector) -> Vector:
     """Share of the data set that is not above each value, (rank - ½) / |D|, in (0, 1); equal values share a rank."""
     vector = finite(values)
-    return (np.asarray(rankdata(vector), dtype=np.float64) - 0.5) / max(1, vector.size)
+    return (average_ranks(vector) - 0.5) / max(1, vector.size)
+
+
+def average_ranks(vector: Vector) -> Vector:
+    """1 is the smallest; equal values share the mean of their ranks, float64 [n].
+
+    By Polars, with all threads: a third of SciPy's time, and importing `scipy.stats` would slow every command's start.
+    """
+    return pl.Series(vector).rank("average").cast(pl.Float64).to_numpy()
 
 
 def finite(values: Sequence[float] | Vector) -> Vector:

@@ -6,18 +6,20 @@ from dataclasses import dataclass
 import numpy as np
 
 from gateau_dagster.config.selection import Preset
-from gateau_dagster.selection.far_gain import Segmented, far_gain
 from gateau_dagster.selection.normalise import Vector, finite, min_max, rank_share, softmax
 
 
 @dataclass(frozen=True, kw_only=True)
 class Measures:
-    """What the models found, one entry per sample of the data set D: float64 [|D|] each, `cas` NaN for null."""
+    """What the models found, one entry per sample of the data set D: float64 [|D|] each.
+
+    `cas` (Eq. 5) and `far_gain` are NaN for samples with fewer than two segments.
+    """
 
     perplexity_short: Vector
     perplexity_long: Vector
     cas: Vector
-    segmented: Segmented
+    far_gain: Vector
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,8 +70,8 @@ def robust(measures: Measures) -> PresetScores:
     term ignores attention, whose agreement with importance (Eq. 5) did not tell the kinds apart there.
     """
     hmp = 1.0 / finite(measures.perplexity_long) - 1.0 / finite(measures.perplexity_short)
-    cas = far_gain(measures.segmented)
-    return PresetScores(hmp=hmp, cas=cas, hmp_term=rank_share(hmp), cas_term=_where_known(rank_share, cas))
+    gain = measures.far_gain
+    return PresetScores(hmp=hmp, cas=gain, hmp_term=rank_share(hmp), cas_term=_where_known(rank_share, gain))
 
 
 def _where_known(normalise: Callable[[Vector], Vector], values: Vector) -> Vector:

@@ -1,9 +1,9 @@
 """Digests of what a table or a model holds, independent of how and when it was written."""
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import polars as pl
@@ -11,40 +11,60 @@ import pyarrow as pa
 import pyarrow.compute
 
 pc: Any = pyarrow.compute  # its functions are made at import time, so that no type checker knows them
+Rows = TypeVar("Rows", pl.DataFrame, pl.Series)
+GROUP_BYTES, GROUP_ROWS = 64 * 2**20, 2**20
 
 
 def frame_digest(frame: pl.DataFrame) -> str:
     """SHA-256 (hex) of the table's columns, types and rows, in their order.
 
     Of the values, not of the memory that holds them: a table that was filtered, joined or read back from a file has
-    other buffers (values below nulls, shared strings) than an equal one that was just made.
+    other buffers (values below nulls, shared strings) than an equal one that was just made. Texts are not copied as a
+    whole.
     """
     digest = hashlib.sha256()
-    for name, column in zip(frame.columns, frame.to_arrow().columns, strict=True):
-        digest.update(f"{name}\0{frame.schema[name]}\0{frame.height}\n".encode())
-        array = column.combine_chunks()
-        for part in _canonical_bytes(array if isinstance(array, pa.Array) else pa.concat_arrays(array.chunks)):
+    for name, kind in frame.schema.items():
+        digest.update(f"{name}\0{kind}\0{frame.height}\n".encode())
+        column = frame.get_column(name)
+        chunks = [part.to_arrow() for part in row_groups(column)] if kind != pl.String else []
+        for part in _canonical_bytes(chunks) if chunks else _text_column(column):
             digest.update(part)
     return digest.hexdigest()
 
 
-def _canonical_bytes(array: Any) -> Iterator[bytes]:
-    """Which values are null, then the others: lengths before the content where lengths differ."""
-    yield np.packbits(array.is_valid().to_numpy(zero_copy_only=False)).tobytes()
-    values = array.drop_null()
-    kind = values.type
+def row_groups(rows: Rows) -> Iterator[Rows]:
+    """The rows in pieces of about GROUP_BYTES in memory; one piece where there are none."""
+    each = int(np.clip(GROUP_BYTES * len(rows) // max(1, int(rows.estimated_size())), 1, GROUP_ROWS))
+    for first in range(0, max(1, len(rows)), each):
+        yield rows.slice(first, each)
+
+
+def _text_column(column: pl.Series) -> Iterator[Any]:
+    """As `_canonical_bytes`, for texts; they are copied group by group."""
+    yield np.packbits(column.is_not_null().to_numpy())
+    values = column.drop_nulls()
+    yield values.str.len_bytes().cast(pl.Int64).to_numpy()
+    for part in row_groups(values):
+        yield from _joined(part.to_arrow().cast(pa.large_binary()))
+
+
+def _canonical_bytes(chunks: Sequence[Any]) -> Iterator[Any]:
+    """Of an array in chunks: which values are null, then the others; lengths before the content where they differ."""
+    yield np.packbits(np.concatenate([chunk.is_valid().to_numpy(zero_copy_only=False) for chunk in chunks]))
+    values = [chunk.drop_null() if chunk.null_count else chunk for chunk in chunks]
+    kind = values[0].type
     if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
-        yield pc.list_value_length(values).cast(pa.int64()).to_numpy().tobytes()
-        yield from _canonical_bytes(values.flatten())
+        for part in values:
+            yield pc.list_value_length(part).cast(pa.int64()).to_numpy()
+        yield from _canonical_bytes([part.flatten() for part in values])
     elif pa.types.is_struct(kind):
-        for field in values.flatten():
-            yield from _canonical_bytes(field)
+        for fields in zip(*(part.flatten() for part in values), strict=True):
+            yield from _canonical_bytes(fields)
     elif _is_text(kind):
-        yield from _text_bytes(values.cast(pa.large_binary()))
-    elif pa.types.is_null(kind):
-        return
-    else:
-        yield np.ascontiguousarray(values.to_numpy(zero_copy_only=False)).tobytes()
+        yield from _text_bytes([part.cast(pa.large_binary()) for part in values])
+    elif not pa.types.is_null(kind):
+        for part in values:
+            yield np.ascontiguousarray(part.to_numpy(zero_copy_only=False))
 
 
 def _is_text(kind: pa.DataType) -> bool:
@@ -57,14 +77,36 @@ def _is_text(kind: pa.DataType) -> bool:
     )
 
 
-def _text_bytes(values: Any) -> Iterator[bytes]:
-    """Lengths and joined content of a large_binary array without nulls."""
-    yield pc.binary_length(values).cast(pa.int64()).to_numpy().tobytes()
+def _text_bytes(chunks: Sequence[Any]) -> Iterator[Any]:
+    """Lengths, then joined content, of large_binary arrays without nulls."""
+    for values in chunks:
+        yield pc.binary_length(values).cast(pa.int64()).to_numpy()
+    for values in chunks:
+        yield from _joined(values)
+
+
+def _joined(values: Any) -> Iterator[Any]:
+    """The content of a large_binary array without nulls, where it lies in memory."""
     if len(values):
         _, offset_buffer, data = values.buffers()
         offsets = np.frombuffer(offset_buffer, dtype=np.int64)[values.offset : values.offset + len(values) + 1]
         if offsets[-1] > offsets[0]:
-            yield data.slice(int(offsets[0]), int(offsets[-1] - offsets[0])).to_pybytes()
+            yield data.slice(int(offsets[0]), int(offsets[-1] - offsets[0]))
+
+
+def rows_digest(frame: pl.DataFrame) -> str:
+    """`text_digest` of all values of a table of texts without nulls, row by row."""
+    digest = hashlib.sha256()
+    for group in row_groups(frame):
+        parts: list[Any] = []
+        for column in group.get_columns():
+            values = column.to_arrow().cast(pa.large_binary())
+            lengths = pc.binary_length(values).to_numpy().astype(">u8")
+            parts += [pa.Array.from_buffers(pa.binary(8), len(values), [None, pa.py_buffer(lengths)]), values]
+        texts = [part.cast(pa.large_binary()) for part in parts]
+        for part in _joined(pc.binary_join_element_wise(*texts, pa.scalar(b"", pa.large_binary()))):
+            digest.update(part)
+    return digest.hexdigest()
 
 
 def folder_content(folder: Path) -> str:

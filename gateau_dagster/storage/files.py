@@ -3,8 +3,8 @@
 import os
 import shutil
 import tempfile
-from collections.abc import Iterable, Iterator
-from functools import cached_property
+from collections.abc import Callable, Iterable, Iterator
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -64,9 +64,24 @@ class Files:
         """
         with readable_failures(f"write {self.address(name)}"):
             if self.is_local:
-                _write_local(Path(self.address(name)), data)
+                _write_local(Path(self.address(name)), partial(_fill, data=data))
             else:
                 _write_remote(self.filesystem, self.address(name), [data])
+
+    def write_by(self, name: str, fill: Callable[[Path], None]) -> None:
+        """Replaces the file in one step by what `fill` writes to the local path it is given: it need not fit in memory.
+
+        Raises:
+            GateauError, PassingError: as for `write`.
+        """
+        with readable_failures(f"write {self.address(name)}"):
+            if self.is_local:
+                _write_local(Path(self.address(name)), fill)
+                return
+            with tempfile.TemporaryDirectory(prefix="gateau-") as folder:
+                path = Path(folder) / "file"
+                fill(path)
+                _write_remote(self.filesystem, self.address(name), _pieces(path))
 
     def upload(self, name: str, file: Path) -> None:
         """Replaces an object by a local file's content, piece by piece: a model's weights need not fit into memory.
@@ -105,20 +120,23 @@ class Files:
                 self.filesystem.rm(self.address(name), recursive=True)
 
 
-def _write_local(path: Path, data: bytes) -> None:
+def _write_local(path: Path, fill: Callable[[Path], None]) -> None:
     """Write beside, then rename: rename is atomic within one folder."""
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
     try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-            file.flush()
+        with os.fdopen(handle, "rb+") as file:
+            fill(Path(name))
             os.fsync(file.fileno())
         Path(name).chmod(0o644)
         Path(name).replace(path)
     except BaseException:
         Path(name).unlink(missing_ok=True)
         raise
+
+
+def _fill(path: Path, data: bytes) -> None:
+    path.write_bytes(data)
 
 
 def _pieces(file: Path) -> Iterator[bytes]:

@@ -1,10 +1,10 @@
 """The store: `<root>/<asset key as path>/<partition>.parquet` and its stamp, in one atomic file (design, section 4)."""
 
 import errno
-import io
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from typing import Any, TypeVar
 
 import polars as pl
@@ -16,6 +16,7 @@ from gateau_dagster.errors import GateauError
 from gateau_dagster.storage.content import frame_digest
 from gateau_dagster.storage.failures import readable_failures
 from gateau_dagster.storage.files import Files
+from gateau_dagster.storage.parquet import metadata, wanted_rows, write_parquet
 from gateau_dagster.storage.stamp import Stamp
 
 _STAMP_KEY = b"gateau.stamp"
@@ -60,8 +61,9 @@ class Store:
         """
         complete = replace(stamp, rows=frame.height, content=stamp.content or frame_digest(frame))
         if rejected is not None:
-            self.files.write(self.rejected_name(asset, partition), _parquet(rejected, None))
-        self.files.write(self.table_name(asset, partition), _parquet(frame, complete))
+            self.files.write_by(self.rejected_name(asset, partition), partial(write_parquet, rejected, {}))
+        stamped = {_STAMP_KEY: complete.to_json().encode()}
+        self.files.write_by(self.table_name(asset, partition), partial(write_parquet, frame, stamped))
         return complete
 
     def read(self, asset: str, partition: str | None = None, columns: list[str] | None = None) -> pl.DataFrame:
@@ -75,6 +77,17 @@ class Store:
     def read_all(self, asset: str, partitions: Iterable[str], columns: list[str] | None = None) -> pl.DataFrame:
         """All partitions of a table, one below the other."""
         return pl.concat([self.read(asset, partition, columns) for partition in partitions])
+
+    def read_rows(self, asset: str, partition: str | None, sample_ids: pl.DataFrame) -> pl.DataFrame:
+        """The rows of some samples (column `sample_id`), in the table's order; the texts of the others are let go at
+        once, so that a shard need not fit into memory.
+
+        Raises:
+            GateauError: as for `read`.
+        """
+        return self._found(
+            self.table_name(asset, partition), partial(wanted_rows, sample_ids, threads=self.files.is_local)
+        )
 
     def read_rejected(self, asset: str, partitions: Iterable[str | None]) -> pl.DataFrame:
         """Rejected samples of the partitions; empty where nothing was rejected."""
@@ -91,7 +104,7 @@ class Store:
         address = self.files.address(self.table_name(asset, partition))
         try:
             with readable_failures(f"read {address}"):
-                text = _reading(self.files, address, lambda file: _metadata(file).get(_STAMP_KEY))
+                text = _reading(self.files, address, lambda file: metadata(file).get(_STAMP_KEY))
             return Stamp.from_json(text) if text else None
         except (FileNotFoundError, ValueError) as error:
             if isinstance(error, GateauError):
@@ -105,32 +118,36 @@ class Store:
             return dict(zip(keys, pool.map(lambda key: self.stamp(*key), keys), strict=True))
 
     def _read(self, name: str, columns: list[str] | None) -> pl.DataFrame:
+        """Only the wanted columns are fetched: ids without the texts, from S3 too."""
+
+        def read(file: Any) -> pa.Table:
+            return pq.ParquetFile(file, pre_buffer=False).read(columns=columns, use_threads=self.files.is_local)
+
+        frame = self._found(name, read)
+        return frame if columns is None else frame.select(columns)
+
+    def _found(self, name: str, read: Callable[[Any], pa.Table]) -> pl.DataFrame:
+        """What `read` gets from a table's file."""
+
+        def valid(file: Any) -> pa.Table:
+            found = read(file)
+            found.validate(full=True)  # Polars takes on trust that text is UTF-8
+            return found
+
+        address = self.files.address(name)
         try:
-            return self._columns(name, columns)
+            with readable_failures(f"read {address}"):
+                frame = pl.from_arrow(_reading(self.files, address, valid))
         except FileNotFoundError as error:
-            raise GateauError(
-                f"{self.files.address(name)} is not there yet. Run `gateau run` to compute it."
-            ) from error
+            raise GateauError(f"{address} is not there yet. Run `gateau run` to compute it.") from error
         except (pa.ArrowException, pl.exceptions.PanicException, UnicodeDecodeError, OSError) as error:
             # A full disk or a lost server is a GateauError by now.
             what = " ".join(str(error).split())
             raise GateauError(
-                f"{self.files.address(name)} is damaged ({what}). Remove it and run again: only it is recomputed."
+                f"{address} is damaged ({what}). Remove it and run again: only it is recomputed."
             ) from error
-
-    def _columns(self, name: str, columns: list[str] | None) -> pl.DataFrame:
-        """Only the wanted columns are fetched: ids without the texts, from S3 too."""
-        address = self.files.address(name)
-
-        def read(file: Any) -> pa.Table:
-            found = pq.ParquetFile(file, pre_buffer=False).read(columns=columns, use_threads=self.files.is_local)
-            found.validate(full=True)  # Polars takes on trust that text is UTF-8
-            return found
-
-        with readable_failures(f"read {address}"):
-            frame = pl.from_arrow(_reading(self.files, address, read))
         assert isinstance(frame, pl.DataFrame)
-        return frame if columns is None else frame.select(columns)
+        return frame
 
 
 def _reading(files: Files, address: str, read: Callable[[Any], Read]) -> Read:
@@ -152,27 +169,3 @@ def _opened(files: Files, address: str) -> Any:
     process. So a local file is one of Arrow's own, and remote ones must be read without threads.
     """
     return pa.OSFile(address) if files.is_local else files.filesystem.open(address, "rb")
-
-
-def _metadata(file: Any) -> dict[bytes, bytes]:
-    """The metadata in a Parquet file's footer; none when the footer is damaged.
-
-    PyArrow raises OSError for some damages, as the file system does for a lost disk; only the latter has a number.
-    """
-    try:
-        return pq.read_metadata(file).metadata or {}
-    except pa.ArrowInvalid:
-        return {}
-    except OSError as error:
-        if error.errno is not None or type(error) is not OSError:
-            raise
-        return {}
-
-
-def _parquet(frame: pl.DataFrame, stamp: Stamp | None) -> bytes:
-    table = frame.to_arrow()
-    if stamp is not None:
-        table = table.replace_schema_metadata({_STAMP_KEY: stamp.to_json().encode()})
-    buffer = io.BytesIO()
-    pq.write_table(table, buffer, compression="zstd")
-    return buffer.getvalue()

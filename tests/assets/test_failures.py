@@ -111,7 +111,7 @@ def test_nothing_before_the_failure_is_lost(fresh: Pipeline, monkeypatch: pytest
         raise RuntimeError("defect of ours")
 
     with monkeypatch.context() as patch:
-        patch.setattr("assets.selection.combine", broken)
+        patch.setattr("assets.selection.ranked", broken)
         with pytest.raises(GateauError, match=r"combined_scores: .*defect of ours"):
             fresh.refresh()
     result = fresh.refresh()

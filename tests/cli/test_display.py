@@ -38,11 +38,19 @@ def test_elsewhere_long_steps_speak_now_and_then(tmp_path: Path, monkeypatch: py
     out, text = terminal(80, False)
     shown = RunDisplay(out, tmp_path)
     with ProgressBoard(tmp_path / "run1").step("cam") as report:
+        shown.look()
         report(3, 1200, "samples", "shard [7]")
         time.sleep(0.25)
         report(1200, 1200, "samples", "shard [7]")
         shown.look()
-    assert text.getvalue().startswith("  cam: 1,200/1,200 samples, 0 s, shard [7]")
+        report(1200, 1200, "samples", "3 samples/s", left=75.2)
+        shown.look()
+    lines = text.getvalue().splitlines()
+    assert lines[0] == "  cam: 0 s"
+    assert lines[1:] == [
+        "  cam: 1,200/1,200 samples, 0 s, shard [7]",
+        "  cam: 1,200/1,200 samples, 0 s, 75 s left, 3 samples/s",
+    ]
 
 
 def test_a_step_is_said_once_and_again_when_it_ran_again(tmp_path: Path) -> None:
@@ -60,10 +68,11 @@ def test_a_step_is_said_once_and_again_when_it_ran_again(tmp_path: Path) -> None
 def test_in_a_terminal_a_bar_shows_the_work(tmp_path: Path, width: int) -> None:
     out, text = terminal(width, True)
     with RunDisplay(out, tmp_path).shown(), ProgressBoard(tmp_path / "run1").step("perplexity/long") as report:
-        report(5, 5, "samples", "shard [7]")
+        report(5, 5, "samples", "shard [7]", left=3675.0)
         time.sleep(0.7)
     shown = text.getvalue()
     assert "perplexity/long" in shown and "5/5" in shown and "✓" in shown
+    assert "1:01:15" in shown, "the time left as the step tells it"
 
 
 def test_the_console_survives_a_captured_output() -> None:

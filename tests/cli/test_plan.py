@@ -1,7 +1,17 @@
-import pytest
+import io
+import json
+from pathlib import Path
 
-from gateau_dagster.cli.plan import _duration, _flops, _shards
+import pytest
+from rich.console import Console
+
+from gateau_dagster.cli import plan as module
+from gateau_dagster.cli.plan import _duration, _flops, _shards, grounds, plan_record, print_plan, show_estimates
+from gateau_dagster.config.load import load_config
+from gateau_dagster.incremental.estimate import Estimate, Estimator
 from gateau_dagster.incremental.plan import Work
+from gateau_dagster.incremental.state import State
+from tests.project import make_project
 
 
 @pytest.mark.parametrize(
@@ -36,3 +46,49 @@ def test_shards() -> None:
     assert _shards(work("0", "1"), 2) == "all 2"
     assert _shards(work("3", "1"), 16) == "2 of 16: 1, 3"
     assert _shards(work(*"0123456"), 16) == "7 of 16: 0, 1, 2, 3, …"
+
+
+@pytest.fixture
+def state(tmp_path: Path) -> State:
+    return State(config=load_config(make_project(tmp_path, samples=6, shards=2)))
+
+
+def test_the_record_is_the_plan_for_programs(state: State) -> None:
+    record = json.loads(json.dumps(plan_record(state, state.plan())))
+    assert record["up_to_date"] is False
+    assert record["work"][0] == {"asset": "raw_long_sft", "shards": ["0", "1"], "why": "missing", "conditional": False}
+    assert set(record["estimates"]) == {"perplexity/short", "perplexity/long", "cam"}
+    assert all(each["samples"] == 6 and each["seconds"] > 0 for each in record["estimates"].values())
+    assert any(line.startswith("Time: scoring itself timed") for line in record["grounds"])
+    until = plan_record(state, state.plan().until("raw_long_sft", state.pipeline.nodes))
+    assert (until["estimates"], until["grounds"]) == ({}, [])
+
+
+def test_it_is_printed_as_one_object(state: State, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = io.StringIO()
+    monkeypatch.setattr(module, "console", lambda: Console(file=text))
+    print_plan(state.config, "raw_long_sft", as_json=True)
+    assert [work["asset"] for work in json.loads(text.getvalue())["work"]] == ["raw_long_sft"]
+
+
+def test_what_is_not_known_is_said_with_its_reason(state: State, tmp_path: Path) -> None:
+    (tmp_path / "short" / "config.json").write_text("{}")
+    for file in (tmp_path / "short").glob("tokenizer*"):
+        file.unlink()
+    estimator = Estimator(State(config=state.config))
+    estimates = estimator.assets({"perplexity/short": ["0", "1"], "perplexity/long": ["0", "1"]})
+    lines = list(grounds(estimator))
+    assert any("models.short: FLOPs and time are not known: the config.json of short" in line for line in lines)
+    assert any("4 characters each, for models.short has no tokenizer here" in line for line in lines)
+    text = io.StringIO()
+    show_estimates(Console(file=text, width=100), estimates)
+    short, long, together = text.getvalue().splitlines()[-3:]
+    assert short.split()[-2:] == ["unknown", "unknown"]
+    assert "unknown" not in long
+    assert together.startswith("together (known part)")
+
+
+def test_one_asset_needs_no_sum() -> None:
+    text = io.StringIO()
+    show_estimates(Console(file=text), {"cam": Estimate(samples=1, tokens=2, flops=3.0, seconds=4.0)})
+    assert "together" not in text.getvalue()

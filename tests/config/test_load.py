@@ -43,6 +43,12 @@ def lines_of(text: str) -> list[str]:
             "5: scoring.max_length: should be a whole number, but it is not one (found 'long')",
         ),
         ("scoring: {device: [cpu]}", "5: scoring.device: should be text (found ['cpu'])"),
+        (
+            "scoring: {device: cuda, device_map: auto}",
+            "5: scoring: device_map: auto takes all GPUs, but device is cuda",
+        ),
+        ("scoring: {workers: 2, device_map: auto}", "5: scoring: device_map: auto gives all GPUs to one model, but"),
+        ("scoring: {workers: 0}", "5: scoring.workers: should be greater than or equal to 1"),
         ("scoring:", "5: scoring: should be a section of `key: value` lines (found None)"),
         ("scoring: 3", "5: scoring: should be a section of `key: value` lines (found 3)"),
         ("short_chat: {path: a, fraction: 0}", "5: short_chat.fraction: should be greater than 0 (found 0)"),

@@ -14,13 +14,8 @@ CHARACTERS = 4000  # a thousand tokens, as estimates count
 
 
 def tokens_of_short(folder: Path, model: dict[str, Any], content: dict[str, Any] | None) -> int:
-    """Estimated tokens of `perplexity/short` for one sample of a thousand tokens, half of them instruction."""
-    record = {
-        "id": "a",
-        "context": "c" * (CHARACTERS // 2),
-        "instruction": "i" * (CHARACTERS // 2 - 1),
-        "response": "r",
-    }
+    """Estimated tokens of `perplexity/short` for one sample of a thousand tokens, a few of them instruction."""
+    record = {"id": "a", "context": "c" * (CHARACTERS - 40), "instruction": "i" * 39, "response": "r"}
     (folder / "long.jsonl").write_text(json.dumps(record))
     for name in ("short", "long"):
         (folder / name).mkdir()

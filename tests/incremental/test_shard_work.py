@@ -1,4 +1,4 @@
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,7 +9,17 @@ from gateau_dagster import tables
 from gateau_dagster.data.sample import Reject, Sample
 from gateau_dagster.incremental import partial
 from gateau_dagster.incremental.node import Node
-from gateau_dagster.incremental.shard_work import ShardResult, compute_shard, samples_of
+from gateau_dagster.incremental.shard_work import (
+    Asked,
+    OnSample,
+    Outcomes,
+    Score,
+    ShardProgress,
+    ShardResult,
+    TableWork,
+    compute_shard,
+    samples_of,
+)
 from gateau_dagster.storage import Stamp, Store
 
 ASSET, SHARD = "perplexity/short", "1"
@@ -59,12 +69,31 @@ class Scorer:
             }
 
 
-def compute(store: Store, scorer: Scorer, name: str = "v1", seen: list[int] | None = None) -> ShardResult:
-    stamp = Stamp(fingerprint=f"f {name}", scorer=name)
-    on_sample = (seen if seen is not None else []).append
-    return compute_shard(
-        store, ASSET, SHARD, columns=tables.PERPLEXITY, stamp=stamp, memory="m", score=scorer, on_sample=on_sample
-    )
+SampleScore = Callable[[Iterable[Sample]], Iterator[dict[str, object] | Reject]]
+
+
+def for_one_table(score: SampleScore) -> Score:
+    """A scorer of ASSET as compute_shard wants it."""
+
+    def by_asset(asked: Iterable[Asked]) -> Iterator[Outcomes]:
+        return ({ASSET: outcome} for outcome in score(one.sample for one in asked))
+
+    return by_asset
+
+
+def compute(
+    store: Store,
+    scorer: SampleScore,
+    name: str = "v1",
+    *,
+    seen: list[int] | None = None,
+    memory: str = "m",
+    on_sample: OnSample | None = None,
+) -> ShardResult:
+    work = TableWork(asset=ASSET, stamp=Stamp(fingerprint=f"f {name}", scorer=name), memory=memory)
+    finished = seen if seen is not None else []
+    on_sample = on_sample or (lambda progress: finished.append(progress.finished))
+    return compute_shard(store, SHARD, [work], score=for_one_table(scorer), on_sample=on_sample)[ASSET]
 
 
 @pytest.fixture
@@ -106,16 +135,7 @@ def test_unchanged_samples_call_no_scorer_at_all(store: Store) -> None:
     def never(samples: Iterable[Sample]) -> Iterator[dict[str, object]]:
         raise AssertionError("no model is needed")
 
-    result = compute_shard(
-        store,
-        ASSET,
-        SHARD,
-        columns=tables.PERPLEXITY,
-        stamp=Stamp(fingerprint="f", scorer="v1"),
-        memory="m",
-        score=never,
-        on_sample=lambda done: None,
-    )
+    result = compute(store, never)
     assert (result.computed, result.reused) == (0, 4)
 
 
@@ -183,15 +203,11 @@ def test_a_sample_that_does_not_fit_into_memory_is_tried_again_when_memory_chang
             yield Reject(sample_id="s4", reason="no memory", short_of_memory=True) if is_last else outcome
 
     node = Node(asset=ASSET, partitioned=True, scorer="v1", memory="small")
-    stamp = Stamp(fingerprint="wanted", scorer="v1")
-    result = compute_shard(
-        store, ASSET, SHARD, columns=tables.PERPLEXITY, stamp=stamp, memory="small", score=short,
-        on_sample=lambda done: None,
-    )  # fmt: skip
+    result = compute(store, short, memory="small")
     found = store.stamp(ASSET, SHARD)
-    assert found == result.stamp and found is not None and found.fingerprint != "wanted"
-    assert node.is_current(found, "wanted") and not node.is_current(found, "another")
-    assert not replace(node, memory="large").is_current(found, "wanted")
+    assert found == result.stamp and found is not None and found.fingerprint != "f v1"
+    assert node.is_current(found, "f v1") and not node.is_current(found, "another")
+    assert not replace(node, memory="large").is_current(found, "f v1")
     scorer = Scorer()
     assert compute(store, scorer).stamp.fingerprint == "f v1" and scorer.scored == ["s4"]
 
@@ -208,10 +224,7 @@ def test_a_scorer_that_forgets_a_sample_is_a_defect(store: Store) -> None:
         yield from list(Scorer()(samples))[1:]
 
     with pytest.raises(AssertionError, match="scored or rejected"):
-        compute_shard(
-            store, ASSET, SHARD, columns=tables.PERPLEXITY, stamp=Stamp(fingerprint="f"), memory="m", score=forgetful,
-            on_sample=lambda done: None,
-        )  # fmt: skip
+        compute(store, forgetful)
 
 
 def test_many_rows_are_saved_in_groups_while_the_work_goes_on(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -219,13 +232,10 @@ def test_many_rows_are_saved_in_groups_while_the_work_goes_on(store: Store, monk
     saved: list[list[str]] = []
     folder = f"{partial.FOLDER}/{ASSET}/{SHARD}/v1"
 
-    def watching(done: int) -> None:
+    def watching(progress: ShardProgress) -> None:
         saved.append(store.files.names(folder))
 
-    stamp = Stamp(fingerprint="f", scorer="v1")
-    compute_shard(
-        store, ASSET, SHARD, columns=tables.PERPLEXITY, stamp=stamp, memory="m", score=Scorer(), on_sample=watching
-    )
+    compute(store, Scorer(), on_sample=watching)
     assert saved == [[], ["0.parquet"], ["0.parquet"], ["0.parquet", "1.parquet"]]
 
 

@@ -5,13 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from gateau_dagster import tables
 from gateau_dagster.data.sample import Reject, Sample
 from gateau_dagster.incremental.node import Node
 from gateau_dagster.incremental.plan import INPUT, Key, Plan, make_plan
-from gateau_dagster.incremental.shard_work import compute_shard
+from gateau_dagster.incremental.shard_work import TableWork, compute_shard
 from gateau_dagster.storage import Stamp, Store
-from tests.incremental.test_shard_work import SHARD, write_samples
+from tests.incremental.test_shard_work import SHARD, for_one_table, write_samples
 
 ASSET = "perplexity/short"
 
@@ -49,16 +48,9 @@ def make(store: Store, recorded: dict[Key, Stamp | None], *, memory: str, fits: 
     node, scores = nodes(memory)
     versions = {INPUT: "input"}
     stamp = Stamp(fingerprint=node.fingerprint(versions), inputs=node.inputs(versions), scorer="v1")
-    result = compute_shard(
-        store,
-        ASSET,
-        SHARD,
-        columns=tables.PERPLEXITY,
-        stamp=stamp,
-        memory=memory,
-        score=lambda samples: score(fits, samples),
-        on_sample=lambda done: None,
-    )
+    work = TableWork(asset=ASSET, stamp=stamp, memory=memory)
+    scored = for_one_table(lambda samples: score(fits, samples))
+    result = compute_shard(store, SHARD, [work], score=scored, on_sample=lambda progress: None)[ASSET]
     recorded[ASSET, SHARD] = result.stamp
     upstream = {ASSET: result.stamp.fingerprint}
     recorded["scores", None] = Stamp(fingerprint=scores.fingerprint(upstream), inputs=scores.inputs(upstream))

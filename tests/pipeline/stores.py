@@ -9,6 +9,11 @@ from safetensors.torch import load_file
 
 from gateau_dagster.storage import Store
 
+ROUNDING = 1e-6
+ROUNDING_OF_ZERO = 1e-7  # attention means are near 1e-2 here
+# Depend on the choice, not on the scores behind it.
+DOWNSTREAM = ("selected_subset", "training_mix", "checkpoint")
+
 
 def table_names(store: Store) -> list[str]:
     """Every parquet file, relative to the root."""
@@ -24,20 +29,27 @@ def frames(store: Store) -> dict[str, pl.DataFrame]:
     return {name: pl.read_parquet(store.files.read(name)) for name in table_names(store)}
 
 
+def assert_same_rows(one: pl.DataFrame, other: pl.DataFrame) -> None:
+    """The same rows in the same order; which samples shared a pass changes the rounding of float32, and no more."""
+    assert_frame_equal(one, other, rel_tol=ROUNDING, abs_tol=ROUNDING_OF_ZERO)
+
+
 def assert_same_tables(one: Store, other: Store) -> None:
-    """The same files with the same rows, to the last bit."""
+    """The same files with the same rows."""
     first, second = frames(one), frames(other)
     assert list(first) == list(second)
     assert first, "nothing was compared"
     for name, frame in first.items():
-        assert_frame_equal(frame, second[name], check_exact=True)
+        assert_same_rows(frame, second[name])
 
 
 def assert_same_stamps(one: dict[Any, Any], other: dict[Any, Any]) -> None:
-    """The same data versions and contents."""
-    assert {key: (stamp.fingerprint, stamp.content) for key, stamp in one.items()} == {
-        key: (stamp.fingerprint, stamp.content) for key, stamp in other.items()
+    """The same data versions, and the same contents where no rounding of scores is in them."""
+    assert {key: stamp.fingerprint for key, stamp in one.items()} == {
+        key: stamp.fingerprint for key, stamp in other.items()
     }
+    exact = [key for key in one if key[0].split("/")[0] in {"raw_long_sft", "short_chat_mix", *DOWNSTREAM}]
+    assert {key: one[key].content for key in exact} == {key: other[key].content for key in exact}
 
 
 def assert_same_weights(one: Path, other: Path) -> None:

@@ -19,7 +19,7 @@ from assets.processes import PROCESS_TAG
 from gateau_dagster.config.load import load_config
 from gateau_dagster.incremental.state import State
 from gateau_dagster.training.checkpoints import complete_checkpoints
-from tests.pipeline.stores import assert_same_stamps, assert_same_tables, assert_same_weights
+from tests.pipeline.stores import assert_same_rows, assert_same_stamps, assert_same_tables, assert_same_weights
 from tests.project import command_environment, gateau, make_project
 
 pytestmark = pytest.mark.slow
@@ -175,7 +175,7 @@ def test_killed_at_random_moments(copy: Path, undisturbed: Path) -> None:
     one, other = State(config=load_config(copy)), State(config=load_config(undisturbed))
     for asset in ("raw_long_sft", "perplexity/short", "perplexity/long", "cam"):
         for shard in one.shards:
-            assert one.store.read(asset, shard).equals(other.store.read(asset, shard)), (moments, asset, shard)
-    assert one.store.read("combined_scores").equals(other.store.read("combined_scores"))
+            assert_same_rows(one.store.read(asset, shard), other.store.read(asset, shard))
+    assert_same_rows(one.store.read("combined_scores"), other.store.read("combined_scores"))
     with instance_of(copy) as instance:
         assert all(run.is_finished for run in instance.get_runs() if PROCESS_TAG in run.tags)

@@ -12,7 +12,7 @@ from gateau_dagster.config.load import load_config
 from gateau_dagster.incremental.state import State
 from tests.project import gateau, make_project
 
-GPU = {"perplexity__short", "perplexity__long", "cam"}
+GPU = {"perplexity__short", "perplexity__long_and_cam"}
 
 
 @pytest.mark.slow

@@ -95,7 +95,7 @@ def test_a_server_that_is_back_in_time_costs_a_retry(
     result = remote.refresh()
     run = remote.instance.all_logs(result.run_ids[0])
     retries = [entry for entry in run if entry.is_dagster_event and entry.get_dagster_event().is_step_restarted]
-    assert "cam" in {entry.step_key for entry in retries}
+    assert "perplexity__long_and_cam" in {entry.step_key for entry in retries}
     warnings = [entry.user_message for entry in run if "Trying again in" in (entry.user_message or "")]
     assert "Trying again in 2 s." in warnings[0]
     assert not remote.state().plan()
@@ -113,7 +113,7 @@ def test_a_server_that_is_gone_is_one_message_and_costs_nothing_done(
             remote.refresh()
     message = str(caught.value)
     # While `cam` waits for its next attempt, checks that can run do, and fail likewise.
-    assert re.match(r"(cam|perplexity__\w+|check_\w+): Cannot ", message)
+    assert re.match(r"(perplexity/\w+( \+ cam)?|check_\w+): Cannot ", message)
     assert "the storage server does not answer" in message
     assert "AWS_ENDPOINT_URL" in message
     with pytest.raises(GateauError, match="the storage server does not answer"):

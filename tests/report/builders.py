@@ -91,6 +91,13 @@ def needle() -> pl.DataFrame:
     return pl.DataFrame(rows, schema=tables.schema(tables.NEEDLE), orient="row")
 
 
+def effort(seconds: float = 2.0, planned: float | None = 1.6, **changes: Any) -> dict[str, Any]:
+    """`Stamp.effort` of one shard; without `planned` there was no plan."""
+    found = {"samples": 10, "tokens": 20_000, "flops": 4e11, "seconds": seconds, "peak_memory": 3 * 2**29}
+    plan = {"samples": 10, "tokens": 19_000, "flops": 3.8e11, "seconds": planned}
+    return found | {"matrix_product_speed": 1e12} | ({} if planned is None else {"planned": plan}) | changes
+
+
 def inputs(count: int = 30, **changes: Any) -> ReportInputs:
     """A whole run over `count` samples, with a ground truth; `changes` replace fields."""
     frame = changes.pop("combined_scores", scores(count))
@@ -104,6 +111,7 @@ def inputs(count: int = 30, **changes: Any) -> ReportInputs:
         "training_log": training_log(),
         "heldout": heldout(),
         "needle": needle(),
+        "efforts": {"perplexity/long": [effort(), effort()], "cam": [effort(4.0)]},
         "fingerprints": {"cam": "f" * 64},
         "generated_at": datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC),
     }

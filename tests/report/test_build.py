@@ -17,8 +17,8 @@ from .builders import config, inputs, raw, scores
 from .page import Page
 
 SECTIONS = (
-    "summary", "scores", "presets", "samples", "selected", "rejected", "training", "evaluation", "equations",
-    "provenance",
+    "summary", "scores", "presets", "samples", "selected", "rejected", "training", "evaluation", "effort",
+    "equations", "provenance",
 )  # fmt: skip
 _NOT_A_NUMBER = re.compile(r"(?<![a-z])(nan|inf|none|null)(?![a-z])", re.IGNORECASE)
 

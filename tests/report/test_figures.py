@@ -21,7 +21,7 @@ def _drawn(count: int = 30, **changes: Any) -> dict[str, Picture]:
 
 def test_all_pictures_are_svg_documents_without_links() -> None:
     drawn = _drawn()
-    assert set(drawn) == ALWAYS | {"auroc", "training", "heldout", "needle"}
+    assert set(drawn) == ALWAYS | {"auroc", "training", "heldout", "needle", "effort"}
     for picture in drawn.values():
         head, data = picture.uri.split(",")
         assert head == "data:image/svg+xml;base64"
@@ -33,7 +33,7 @@ def test_all_pictures_are_svg_documents_without_links() -> None:
 
 
 def test_parts_that_were_not_made_have_no_picture() -> None:
-    absent = {"training_log": [], "heldout": inputs().heldout.clear(), "needle": None}  # type: ignore[union-attr]
+    absent = {"training_log": [], "heldout": inputs().heldout.clear(), "needle": None, "efforts": {"cam": [{}]}}  # type: ignore[union-attr]
     assert set(_drawn(config=config(), **absent)) == ALWAYS
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from gateau_dagster.config.load import load_config
+from gateau_dagster.errors import GateauError
 from resources.models import ModelsResource
 from tests.project import make_project
 
@@ -35,6 +36,25 @@ def test_another_rope_base_is_another_model(tmp_path: Path, models: ModelsResour
     other = models.load(config, section.model_copy(update={"rope_theta": 5e5}), version="1")
     assert other is not first
     assert other.model.config.rope_parameters["rope_theta"] == 5e5
+
+
+def test_another_place_is_another_load(tmp_path: Path, models: ModelsResource, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = load_config(make_project(tmp_path, samples=2, shards=1, scoring={"device": "auto"}))
+    asked: list[tuple[str, str | None]] = []
+
+    def load_model(model: object, *, device: str, device_map: str | None, **options: object) -> object:
+        asked.append((device, device_map))
+        return object()
+
+    monkeypatch.setattr("gateau_dagster.scoring.loading.load_model", load_model)
+    spread = config.model_copy(update={"scoring": config.scoring.model_copy(update={"device_map": "auto"})})
+    section = config.models["long"]
+    for given, device in ((config, None), (config, None), (config, "cuda:1"), (spread, None)):
+        models.load(given, section, version="1", device=device)
+    ModelsResource(device="cuda:2").load(config, section, version="1")
+    with pytest.raises(GateauError, match=r"scoring.device is 'cuda:2': leave one of them out"):
+        ModelsResource(device="cuda:2").load(spread, section, version="1")
+    assert asked == [("auto", None), ("cuda:1", None), ("auto", "auto"), ("cuda:2", None)]
 
 
 def test_release(tmp_path: Path, models: ModelsResource) -> None:

@@ -8,9 +8,12 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from gateau_dagster.errors import GateauError
-from gateau_dagster.scoring import attention, attention_rows, forward
-from gateau_dagster.scoring.attention import context_attention, require_attention_interface
+from gateau_dagster.scoring import attention_kernels, attention_rows, forward
+from gateau_dagster.scoring.attention import _Collector, context_attention, require_attention_interface
+from gateau_dagster.scoring.attention_rows import Weighing
 from gateau_dagster.scoring.forward import response_states, token_nll
+from gateau_dagster.scoring.mask_pattern import MaskPattern
+from gateau_dagster.scoring.packing import packs_documents
 from gateau_dagster.scoring.prompt import Prompt, build_prompt
 
 from .builders import loaded_model, samples, tokenizer
@@ -36,7 +39,7 @@ def test_token_attention_agrees_with_eager_matrices(kind: str) -> None:
     loaded, prompt = loaded_model(kind), _prompt()
     got = context_attention(loaded, prompt).attention
     want = _eager(loaded.model, prompt)
-    assert got.shape == (len(prompt.context),) and got.dtype == np.float64
+    assert got.shape == (len(prompt.context),) and got.dtype == torch.float64
     np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-12)
     assert want.std() > 0.05 * want.mean(), "a flat reference would prove nothing"
 
@@ -46,6 +49,40 @@ def test_sliding_window_hides_the_far_context() -> None:
     near = context_attention(loaded_model("mistral"), prompt).attention
     everywhere = context_attention(loaded_model("mistral", sliding_window=None), prompt).attention
     assert near[0] == 0.0 and near[-1] > 0 and everywhere[0] > 0
+
+
+@pytest.mark.parametrize("kind", ["llama", "qwen3", "mistral", "gemma2", "gpt_oss"])
+def test_bfloat16_agrees_within_a_percent(kind: str) -> None:
+    # One expert: a router that rounds to another expert is another model.
+    changes: dict[str, Any] = {"num_local_experts": 1} if kind == "gpt_oss" else {}
+    half, prompt = loaded_model(kind, dtype=torch.bfloat16, **changes), _prompt()
+    got, want = context_attention(half, prompt).attention.numpy(), _eager(half.model, prompt)
+    segments = range(0, len(want), 32)
+    got, want = (np.array([values[begin : begin + 32].mean() for begin in segments]) for values in (got, want))
+    np.testing.assert_allclose(got, want, rtol=1e-2)
+
+
+@pytest.mark.parametrize("pattern", [MaskPattern(), MaskPattern(window=9), MaskPattern(chunk=16)])
+@pytest.mark.parametrize("rows", [(20, 50), (49, 50), (1, 50)])
+def test_layer_is_the_mean_of_a_whole_matrix(pattern: MaskPattern, rows: tuple[int, int]) -> None:
+    generator = torch.Generator().manual_seed(0)
+    query, key = (torch.randn(heads, 50, 8, generator=generator) for heads in (4, 2))
+    collector = _Collector(rows=rows, columns=(3, 45))
+    collector.observe(query, key, pattern, Weighing(scaling=0.3, window=pattern.window))
+    hidden = torch.tensor([[not pattern.sees(row, column) for column in range(50)] for row in range(50)])
+    scores = query.double() @ key.double().repeat_interleave(2, dim=0).transpose(1, 2) * 0.3
+    matrix = scores.masked_fill(hidden, -torch.inf).softmax(-1)
+    torch.testing.assert_close(
+        collector.layers[0], matrix[:, slice(*rows), 3:45].mean(dim=(0, 1)), rtol=1e-5, atol=1e-9
+    )
+
+
+@pytest.mark.parametrize("kind", ["llama", "mistral", "gemma2"])
+def test_context_of_one_token(kind: str) -> None:
+    loaded, prompt = loaded_model(kind), _prompt()
+    prompt = prompt.with_context(prompt.context[:1])
+    got = context_attention(loaded, prompt).attention
+    np.testing.assert_allclose(got, _eager(loaded.model, prompt), rtol=1e-4)
 
 
 @pytest.mark.parametrize("kind", ["llama", "mistral", "gemma2", "gpt_oss"])
@@ -75,7 +112,7 @@ def test_model_gets_its_own_attention_back_even_after_an_error(monkeypatch: pyte
         raise RuntimeError("a bug")
 
     with monkeypatch.context() as patch:
-        patch.setattr(attention, "response_states", broken)
+        patch.setattr(attention_kernels, "_by_length", broken)
         with pytest.raises(RuntimeError, match="a bug"):
             context_attention(loaded, prompt)
     assert loaded.model.config._attn_implementation == "sdpa"
@@ -118,14 +155,17 @@ class _Largest(TorchDispatchMode):
         return result
 
 
-def test_no_tensor_grows_with_the_square_of_the_length(monkeypatch: pytest.MonkeyPatch) -> None:
-    loaded, length = loaded_model("llama"), 1500
+@pytest.mark.parametrize("kind", ["llama", "mistral", "gemma2"])
+def test_no_tensor_grows_with_the_square_of_the_length(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    loaded, length = loaded_model(kind), 1500
     ids = tuple(torch.randint(5, 400, (length,), generator=torch.Generator().manual_seed(0)).tolist())
     prompt = Prompt(prefix=ids[:2], context=ids[2:1000], suffix=ids[1000:1010], response=ids[1010:])
     monkeypatch.setitem(attention_rows._ELEMENTS_PER_BLOCK, "cpu", 100_000)
-    monkeypatch.setattr(forward, "_LOGITS_PER_CHUNK", 100_000)
+    monkeypatch.setitem(forward._LOGITS_PER_CHUNK, "cpu", 100_000)
+    packs_documents(loaded)
     with _Largest() as seen:
         token_nll(loaded, context_attention(loaded, prompt).states, prompt.response)
+        response_states(loaded, [prompt, prompt.with_context(())])
     # The largest are the feed-forward's: length x 96. A matrix would have length², all logits length x 400.
     assert 96 * length <= seen.elements < 2 * 96 * length
 

@@ -3,71 +3,74 @@
 import pytest
 import torch
 
-from gateau_dagster.scoring.attention_rows import attention_rows, row_blocks
+from gateau_dagster.scoring import attention_rows as module
+from gateau_dagster.scoring.attention_rows import Weighing, attention_rows, row_blocks
 
 HEADS, GROUPS, LENGTH, DIM = 6, 2, 23, 8
 
 
 def _tensors(dtype: torch.dtype = torch.float32) -> tuple[torch.Tensor, torch.Tensor]:
     generator = torch.Generator().manual_seed(0)
-    query = torch.randn(1, HEADS, LENGTH, DIM, generator=generator).to(dtype)
-    return query, torch.randn(1, GROUPS, LENGTH, DIM, generator=generator).to(dtype)
+    query = torch.randn(HEADS, LENGTH, DIM, generator=generator).to(dtype)
+    return query, torch.randn(GROUPS, LENGTH, DIM, generator=generator).to(dtype)
 
 
-def _twin(query, key, mask=None, softcap=None, sinks=None) -> torch.Tensor:
+def _twin(query: torch.Tensor, key: torch.Tensor, how: Weighing) -> torch.Tensor:
     """[H, T, T] head by head, row by row, in float64."""
     out = torch.zeros(HEADS, LENGTH, LENGTH, dtype=torch.float64)
     for head in range(HEADS):
         for row in range(LENGTH):
-            scores = key[0, head // (HEADS // GROUPS)].double() @ query[0, head, row].double() * 0.3
-            if softcap:
-                scores = softcap * torch.tanh(scores / softcap)
-            allowed = torch.arange(LENGTH) <= row if mask is None else mask[0, head % mask.shape[1], row]
+            scores = key[head // (HEADS // GROUPS)].double() @ query[head, row].double() * how.scaling
+            if how.softcap:
+                scores = how.softcap * torch.tanh(scores / how.softcap)
+            allowed = torch.arange(LENGTH) <= row
+            if how.window is not None:
+                allowed &= torch.arange(LENGTH) > row - how.window
             weights = torch.where(allowed, scores.exp(), 0.0)
-            sink = 0.0 if sinks is None else sinks[head].double().exp()
+            sink = 0.0 if how.sinks is None else how.sinks[head].double().exp()
             out[head, row] = weights / (weights.sum() + sink)
     return out
 
 
-def _window(heads: int) -> torch.Tensor:
-    row, column = torch.arange(LENGTH)[:, None], torch.arange(LENGTH)
-    one = (column <= row) & (column > row - 5)
-    return torch.stack([one | (column == 0) if head % 2 else one for head in range(heads)])[None]
+def _whole(query: torch.Tensor, key: torch.Tensor, how: Weighing, start: int) -> torch.Tensor:
+    """[H, LENGTH - start, LENGTH] put together from blocks."""
+    out = torch.zeros(GROUPS, HEADS // GROUPS, LENGTH, LENGTH, dtype=torch.float32)
+    for heads, rows in row_blocks(query, GROUPS, start, LENGTH, how):
+        weights = attention_rows(query, key, heads, rows, how)
+        assert weights.dtype == torch.float32
+        out[heads, :, rows, how.first_key(rows.start) : rows.stop] = weights
+    return out.flatten(0, 1)[:, start:]
 
 
-@pytest.mark.parametrize("heads_in_mask", [None, 1, HEADS])
+@pytest.mark.parametrize("elements", [1, 50, 400, 100_000])
+@pytest.mark.parametrize("window", [None, 1, 5, 40])
 @pytest.mark.parametrize("softcap", [None, 1.5])
 @pytest.mark.parametrize("with_sinks", [False, True])
-def test_rows_agree_with_the_twin(heads_in_mask: int | None, softcap: float | None, with_sinks: bool) -> None:
+def test_rows_agree_with_the_twin(
+    elements: int, window: int | None, softcap: float | None, with_sinks: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(module._ELEMENTS_PER_BLOCK, "cpu", elements)
     query, key = _tensors()
-    mask = None if heads_in_mask is None else _window(heads_in_mask)
     sinks = torch.linspace(-1, 2, HEADS) if with_sinks else None
-    got = attention_rows(query, key, 9, 17, scaling=0.3, mask=mask, softcap=softcap, sinks=sinks)
-    assert got.shape == (GROUPS, HEADS // GROUPS, 8, LENGTH) and got.dtype == torch.float32
-    want = _twin(query, key, mask=mask, softcap=softcap, sinks=sinks)[:, 9:17]
-    torch.testing.assert_close(got.flatten(0, 1).double(), want, rtol=1e-5, atol=1e-7)
-
-
-def test_additive_mask_is_the_boolean_one() -> None:
-    query, key = _tensors()
-    mask = _window(1)
-    additive = torch.zeros(mask.shape).masked_fill(~mask, torch.finfo(torch.float32).min)
-    got = attention_rows(query, key, 0, LENGTH, scaling=0.3, mask=additive)
-    torch.testing.assert_close(got, attention_rows(query, key, 0, LENGTH, scaling=0.3, mask=mask))
+    how = Weighing(scaling=0.3, window=window, softcap=softcap, sinks=sinks)
+    got = _whole(query, key, how, 7)
+    torch.testing.assert_close(got.double(), _twin(query, key, how)[:, 7:], rtol=1e-5, atol=1e-7)
 
 
 def test_bfloat16_is_multiplied_and_normalised_in_float32() -> None:
     query, key = _tensors(torch.bfloat16)
-    got = attention_rows(query, key, 3, 9, scaling=0.3)
-    assert got.dtype == torch.float32
-    torch.testing.assert_close(got.flatten(0, 1).double(), _twin(query, key)[:, 3:9], rtol=1e-5, atol=1e-7)
+    how = Weighing(scaling=0.3)
+    got = _whole(query, key, how, 3)
+    torch.testing.assert_close(got.double(), _twin(query, key, how)[:, 3:], rtol=1e-5, atol=1e-7)
 
 
 def test_blocks_cover_the_rows_within_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    from gateau_dagster.scoring import attention_rows as module
-
     query, _ = _tensors()
-    monkeypatch.setitem(module._ELEMENTS_PER_BLOCK, "cpu", 4 * HEADS * LENGTH + 1)
-    assert list(row_blocks(query, 3, 13)) == [(3, 7), (7, 11), (11, 13)]
+    how = Weighing(scaling=1.0)
+    monkeypatch.setitem(module._ELEMENTS_PER_BLOCK, "cpu", 4 * 3 * 13 + 1)  # of 3 heads that share keys and 13 keys
+    rows = [slice(3, 7), slice(7, 11), slice(11, 13)]
+    assert list(row_blocks(query, GROUPS, 3, 13, how)) == [(slice(g, g + 1), r) for g in range(GROUPS) for r in rows]
     monkeypatch.setitem(module._ELEMENTS_PER_BLOCK, "cpu", 1)
-    assert list(row_blocks(query, 3, 5)) == [(3, 4), (4, 5)]
+    assert next(row_blocks(query, GROUPS, 3, 5, how)) == (slice(0, 1), slice(3, 4))
+    monkeypatch.setitem(module._ELEMENTS_PER_BLOCK, "cpu", 1000)
+    assert list(row_blocks(query, GROUPS, 3, 13, how)) == [(slice(0, 2), slice(3, 13))]

@@ -1,7 +1,7 @@
-"""The split at the output layer: the model's own logits, chunk by chunk, and the model left as it was."""
+"""Passes and NLL against each prompt alone and the model's own logits, whatever is packed together."""
 
 import dataclasses
-from typing import Any
+import itertools
 
 import numpy as np
 import pytest
@@ -10,36 +10,65 @@ from transformers import PreTrainedTokenizerFast
 
 from gateau_dagster.errors import GateauError
 from gateau_dagster.scoring import forward
-from gateau_dagster.scoring.forward import head, response_states, token_nll
-from gateau_dagster.scoring.prompt import build_prompt
+from gateau_dagster.scoring.forward import response_nll_tensor, response_states, token_nll
+from gateau_dagster.scoring.prompt import Prompt, build_prompt
+from gateau_dagster.scoring.segments import segment_prompts
 
 from .builders import loaded_model, samples, tokenizer
+from .reference import reference_model
 
-_KINDS = ["llama", "gpt2", "gemma2", "gemma3_text", "granite", "cohere", "mixtral", "gpt_oss", "bloom", "mpt", "mamba"]
-
-
-@pytest.mark.parametrize("kind", _KINDS)
-def test_head_gives_the_models_own_logits(kind: str) -> None:
-    # Gemma caps its logits, Granite and Cohere scale them: a bare lm_head would be wrong for these.
-    loaded = loaded_model(kind)
-    prompt = build_prompt(tokenizer(), samples()[0], max_length=150)
-    start, stop = prompt.response_span
-    want = loaded.model(input_ids=torch.tensor([prompt.ids]), use_cache=False).logits[0, start - 1 : stop - 1]
-    got = head(loaded, response_states(loaded, [prompt]))
-    torch.testing.assert_close(got, want, rtol=1e-5, atol=1e-5)
-    assert "forward" not in vars(loaded.model.base_model)
+_PACKED = ["llama", "qwen3", "mistral", "gemma2", "gpt_oss"]  # windows of 150, 48 and 48 tokens, soft caps, sinks
 
 
-def test_cap_and_scale_are_not_lost() -> None:
-    changes: list[tuple[str, dict[str, Any]]] = [
-        ("gemma2", {"final_logit_softcapping": 0.5}),
-        ("granite", {"logits_scaling": 9.0}),
-    ]
-    for kind, change in changes:
-        plain, changed = loaded_model(kind), loaded_model(kind, **change)
-        prompt = build_prompt(tokenizer(), samples()[2], max_length=150)
-        states = response_states(plain, [prompt])
-        assert not torch.allclose(head(plain, states), head(changed, states))
+def _prompts() -> list[Prompt]:
+    """Segments of 160 and fewer context tokens, whole prompts, one context token, none."""
+    built = [build_prompt(tokenizer(), sample, max_length=4096) for sample in samples()]
+    return [*segment_prompts(built[3], 160), built[0], built[0].with_context(built[0].context[:1]), *built[1:3]]
+
+
+def _slow_nll(loaded, prompt: Prompt) -> list[float]:
+    """Alone, eager attention with whole matrices, all logits, float64."""
+    logits = reference_model(loaded.model)(input_ids=torch.tensor([prompt.ids]), use_cache=False).logits[0].double()
+    first = prompt.length - len(prompt.response)
+    rows = enumerate(prompt.response)
+    return [(logits[first + i - 1].logsumexp(0) - logits[first + i - 1, token]).item() for i, token in rows]
+
+
+@pytest.mark.parametrize("kind", [*_PACKED, "gpt2", "gemma3_text", "cohere", "bloom", "mamba"])
+def test_packed_prompts_agree_with_the_slow_reference(kind: str) -> None:
+    # bloom and mamba cannot be packed.
+    loaded, prompts = loaded_model(kind), _prompts()
+    want = list(itertools.chain.from_iterable(_slow_nll(loaded, prompt) for prompt in prompts))
+    got = response_nll_tensor(loaded, prompts)
+    assert got.dtype == torch.float64
+    np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["llama", "qwen3", "mistral", "gemma2"])
+def test_packed_prompts_agree_in_bfloat16(kind: str) -> None:
+    loaded, prompts = loaded_model(kind, dtype=torch.bfloat16), _prompts()
+    for prompt, got in zip(prompts, _split(response_nll_tensor(loaded, prompts), prompts), strict=True):
+        want = np.mean(_slow_nll(loaded, prompt))
+        assert abs(got.mean().item() - want) < 1e-2 * want
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("kind", _PACKED)
+def test_any_order_and_any_batch_give_the_same(kind: str, dtype: torch.dtype) -> None:
+    loaded, prompts = loaded_model(kind, dtype=dtype), _prompts()
+    alone = [response_nll_tensor(loaded, [prompt]) for prompt in prompts]
+    order = [4, 0, 6, 2, 5, 1, 3][: len(prompts)] + list(range(7, len(prompts)))
+    tolerance = 2e-5 if dtype == torch.float32 else 3e-2  # of one token's NLL
+    for size in (2, 3, len(prompts)):
+        for begin in range(0, len(prompts), size):
+            chosen = [prompts[index] for index in order[begin : begin + size]]
+            got = _split(response_nll_tensor(loaded, chosen), chosen)
+            for index, nll in zip(order[begin : begin + size], got, strict=True):
+                assert (nll - alone[index]).norm() <= tolerance * alone[index].norm()
+
+
+def _split(nll: torch.Tensor, prompts: list[Prompt]) -> list[torch.Tensor]:
+    return list(nll.split([len(prompt.response) for prompt in prompts]))
 
 
 def test_chunks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -55,38 +84,10 @@ def test_chunks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
         return own(loaded, rows)
 
     monkeypatch.setattr(forward, "head", watched)
-    monkeypatch.setattr(forward, "_LOGITS_PER_CHUNK", 7 * 400)
+    monkeypatch.setitem(forward._LOGITS_PER_CHUNK, "cpu", 7 * 400)
     chunked = token_nll(loaded, states, prompt.response)
     assert max(seen) == 7 and sum(seen) == len(prompt.response)
     np.testing.assert_allclose(chunked, whole, rtol=1e-6)
-
-
-def test_padding_on_the_right_does_not_reach_the_prompt() -> None:
-    loaded = loaded_model("mistral")
-    prompts = [build_prompt(tokenizer(), sample, max_length=4096) for sample in samples()]
-    together = response_states(loaded, prompts)
-    alone = torch.cat([response_states(loaded, [prompt]) for prompt in prompts])
-    torch.testing.assert_close(together, alone, rtol=1e-4, atol=1e-5)
-
-
-def test_forward_of_an_offloaded_backbone_is_put_back() -> None:
-    loaded = loaded_model("llama")
-    backbone: Any = loaded.model.base_model
-    hooked = backbone.forward
-    backbone.forward = hooked  # as accelerate's hooks do
-    head(loaded, torch.zeros(3, 64))
-    assert vars(backbone)["forward"] is hooked
-
-
-def test_model_that_does_not_call_its_backbone_is_refused() -> None:
-    loaded = loaded_model("llama")
-    body: Any = loaded.model.base_model
-    output = type("Output", (), {"logits": torch.zeros(1, 3, 400)})()
-    loaded.model.forward = lambda **_: output  # pyright: ignore
-    with pytest.raises(GateauError, match="does not keep its output layer apart"):
-        head(loaded, torch.zeros(3, 64))
-    with pytest.raises(GateauError, match="does not keep its output layer apart"):
-        head(dataclasses.replace(loaded, model=body), torch.zeros(3, 64))
 
 
 def test_foreign_tokenizer_is_named_before_the_embedding_fails() -> None:

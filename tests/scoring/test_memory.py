@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from gateau_dagster.scoring.memory import is_out_of_memory, out_of_memory_reason
+from gateau_dagster.scoring.memory import is_out_of_memory, out_of_memory_reason, unless_out_of_memory
 
 
 def test_the_cpu_allocators_error_is_recognised() -> None:
@@ -12,7 +12,10 @@ def test_the_cpu_allocators_error_is_recognised() -> None:
     assert is_out_of_memory(caught.value)
 
 
-@pytest.mark.parametrize("error", [MemoryError(), torch.OutOfMemoryError("x"), RuntimeError("CUDA out of memory")])
+_TEXTS = ["CUDA out of memory", "std::bad_alloc", "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling cublasCreate"]
+
+
+@pytest.mark.parametrize("error", [MemoryError(), torch.OutOfMemoryError("x"), *map(RuntimeError, _TEXTS)])
 def test_other_spellings(error: Exception) -> None:
     assert is_out_of_memory(error)
 
@@ -20,6 +23,13 @@ def test_other_spellings(error: Exception) -> None:
 @pytest.mark.parametrize("error", [RuntimeError("shape mismatch"), ValueError("out of memory")])
 def test_other_errors(error: Exception) -> None:
     assert not is_out_of_memory(error)
+
+
+def test_what_fits_is_returned_and_other_errors_are_raised() -> None:
+    assert unless_out_of_memory(lambda: 7) == 7
+    assert unless_out_of_memory(lambda: torch.empty(2**60)) is None
+    with pytest.raises(RuntimeError, match="expand"):
+        unless_out_of_memory(lambda: torch.ones(2).expand(3))
 
 
 def test_reason_names_tokens_and_advice() -> None:

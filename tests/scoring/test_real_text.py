@@ -6,8 +6,9 @@ import pytest
 
 from gateau_dagster.data.sample import Sample
 
+from .agreement import compare
 from .builders import loaded_model
-from .test_cam import _compare, _scoring
+from .scored import scoring
 
 LICENCE = (Path(__file__).parents[2] / "LICENSE").read_text()
 
@@ -30,9 +31,9 @@ def passages() -> list[Sample]:
 @pytest.mark.parametrize(("max_length", "truncated"), [(4096, 0), (600, 3)])
 @pytest.mark.parametrize("kind", ["llama", "qwen3", "mistral"])
 def test_agrees_with_the_reference_on_real_prose(kind: str, max_length: int, truncated: int) -> None:
-    assert _compare(loaded_model(kind), _scoring(), max_length, passages()) == truncated
+    assert compare(loaded_model(kind), scoring(), max_length, passages()) == truncated
 
 
 @pytest.mark.parametrize("batch_tokens", [1, 700])
 def test_agrees_with_the_reference_on_real_prose_in_any_batch(batch_tokens: int) -> None:
-    _compare(loaded_model("llama"), _scoring(batch_tokens=batch_tokens, segment_length=100), 4096, passages())
+    compare(loaded_model("llama"), scoring(batch_tokens=batch_tokens, segment_length=100), 4096, passages())

@@ -5,9 +5,9 @@ import pytest
 from gateau_dagster import tables
 from gateau_dagster.config.selection import PRESETS, Preset
 from gateau_dagster.errors import GateauError
-from gateau_dagster.selection.combine import combine, unscored
-from gateau_dagster.selection.far_gain import Segmented
-from gateau_dagster.selection.presets import PRESET_FUNCTIONS, Measures
+from gateau_dagster.selection.combine import combine, rank, with_reasons
+from gateau_dagster.selection.presets import PRESET_FUNCTIONS, Measures, PresetScores
+from tests.selection.slow import slow_far_gains
 from tests.selection.tables_in_test import cam_table, perplexity_table
 
 SHORT, LONG = [6.0, 2.0, 30.0, 5.0], [2.0, 2.5, 31.0, 4.0]
@@ -30,12 +30,7 @@ def test_the_columns_hold_what_the_presets_compute(frames, preset: Preset) -> No
         perplexity_short=np.array(SHORT),
         perplexity_long=np.array(LONG),
         cas=np.array([0.4, 0.9, np.nan, 0.6]),
-        segmented=Segmented(
-            context_tokens=np.array(CONTEXTS),
-            visible_tokens=np.array(VISIBLE),
-            segment_perplexity=[np.array(values) for values in SEGMENTS],
-            segment_length=8,
-        ),
+        far_gain=np.array(slow_far_gains(CONTEXTS, VISIBLE, SEGMENTS, 8)),
     )
     wanted = PRESET_FUNCTIONS[preset](measures)
     found = combine(*frames, preset=preset, alpha=0.8, segment_length=8).sort("sample_id")
@@ -121,12 +116,25 @@ def test_nothing_in_common_is_an_error(frames) -> None:
         combine(short, long, cam.clear(), preset="robust", alpha=0.8, segment_length=8)
 
 
-def test_unscored_samples_have_their_reasons(frames) -> None:
-    scores = combine(*frames, preset="robust", alpha=0.8, segment_length=8)
-    raw = pl.DataFrame({"sample_id": ["s0", "y", "x", "z", "s1", "s2", "s3"]}).lazy()
+def test_samples_without_a_score_have_their_reasons() -> None:
+    absent = pl.DataFrame({"sample_id": ["y", "x", "z"]})
     rejected = [
-        pl.DataFrame({"sample_id": ["x", "y"], "reason": ["too long", "no tokens"]}),
+        pl.DataFrame({"sample_id": ["x", "y", "s1"], "reason": ["too long", "no tokens", "no CAS"]}),
         pl.DataFrame({"sample_id": ["x", "x"], "reason": ["out of memory", "too long"]}).lazy(),
     ]
-    assert unscored(raw, scores, rejected).rows() == [("x", "out of memory; too long"), ("y", "no tokens"), ("z", None)]
-    assert unscored(raw, scores, []).get_column("reason").null_count() == 3
+    wanted = [("x", "out of memory; too long"), ("y", "no tokens"), ("z", None)]
+    assert with_reasons(absent, rejected).rows() == wanted
+    assert with_reasons(absent, []).get_column("reason").null_count() == 3
+
+
+@pytest.mark.parametrize("known", [0.0, 0.7, 1.0])
+def test_ranks_are_those_of_a_sort_by_all_keys(known: float) -> None:
+    rng = np.random.default_rng(2)
+    few = np.array([-1.0, -0.0, 0.0, 0.25, 0.5])
+    hmp, score = rng.choice(few, 400), rng.choice(few, 400)
+    term = np.where(rng.random(400) < known, score, np.nan)
+    null = np.isnan(term)
+    order = np.lexsort((np.arange(400), np.where(null, -hmp, 0.0), -score, null))
+    found = rank(PresetScores(hmp=hmp, cas=term, hmp_term=hmp, cas_term=term), score)
+    assert found.dtype == np.int32
+    assert found[order].tolist() == list(range(1, 401))

@@ -3,21 +3,18 @@ import math
 import numpy as np
 import pytest
 
-from gateau_dagster.selection.far_gain import Segmented, far_gain, near_segments
+from gateau_dagster.selection.far_gain import Segmented, far_gain, in_full_sight, near_segments
+from tests.selection.slow import slow_far_gains, slow_near_segments
 
 
 def segmented(contexts: list[int], visible: list[int], perplexities: list[list[float]], length: int = 8) -> Segmented:
     return Segmented(
         context_tokens=np.array(contexts, dtype=np.int64),
         visible_tokens=np.array(visible, dtype=np.int64),
-        segment_perplexity=[np.array(values) for values in perplexities],
+        segments=np.array([len(values) for values in perplexities], dtype=np.int64),
+        segment_perplexity=np.array([value for values in perplexities for value in values]),
         segment_length=length,
     )
-
-
-def slow_near_segments(context: int, visible: int, length: int) -> int:
-    """Token by token: the segments that hold a token theta_A saw."""
-    return len({token // length for token in range(context - visible, context)})
 
 
 @pytest.mark.parametrize("length", [5, 8])
@@ -62,3 +59,22 @@ def test_the_unit_of_perplexity_does_not_matter_for_the_order_of_noise() -> None
     """Segments that all predict badly differ by little, however far their perplexities are apart."""
     (gain,) = far_gain(segmented([32], [8], [[2000.0, 3000.0, 9000.0, 5000.0]]))
     assert 0 < gain < 1e-3
+
+
+@pytest.mark.parametrize("full", [False, True])
+def test_all_samples_at_once_are_as_one_by_one(full: bool) -> None:
+    rng = np.random.default_rng(5)
+    contexts = rng.integers(0, 80, 300).tolist()
+    visible = contexts if full else [min(context, int(rng.choice([1, 5, 16, 99]))) for context in contexts]
+    perplexities = [rng.uniform(1, 9, -(-context // 8)).tolist() for context in contexts]
+    found = far_gain(segmented(contexts, visible, perplexities))
+    wanted = slow_far_gains(contexts, visible, perplexities, 8)
+    np.testing.assert_array_equal(found, wanted)
+    assert (found > 0).any() and (found == 0).any() and np.isnan(found).any()
+
+
+def test_samples_in_full_sight_among_others_are_near_as_a_whole() -> None:
+    contexts, perplexities = [16, 24, 8], [[1.0, 9.0], [2.0, 3.0, 4.0], [5.0]]
+    alone = far_gain(segmented(contexts, contexts, perplexities))
+    among = far_gain(segmented([*contexts, 80], [*contexts, 8], [*perplexities, [1.0] * 10]))
+    np.testing.assert_array_equal(in_full_sight(alone), among[:3])

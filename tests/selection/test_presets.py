@@ -3,11 +3,10 @@ import math
 import numpy as np
 import pytest
 
-from gateau_dagster.selection.far_gain import Segmented
 from gateau_dagster.selection.presets import Measures, PresetScores, official, paper, robust
 
 SHORT, LONG, CAS = [6.0, 2.0, 30.0, 5.0], [2.0, 2.5, 31.0, 4.0], [0.4, 0.9, math.nan, 0.6]
-SEGMENTS = [[9.0, 2.0, 8.0], [4.0, 4.0, 2.5], [30.0], [4.0, 6.0, 4.5]]
+GAINS = [0.375, 0.0, math.nan, 0.25]
 
 
 @pytest.fixture
@@ -16,12 +15,7 @@ def measures() -> Measures:
         perplexity_short=np.array(SHORT),
         perplexity_long=np.array(LONG),
         cas=np.array(CAS),
-        segmented=Segmented(
-            context_tokens=np.array([24, 20, 6, 24]),
-            visible_tokens=np.array([8, 8, 6, 8]),
-            segment_perplexity=[np.array(values) for values in SEGMENTS],
-            segment_length=8,
-        ),
+        far_gain=np.array(GAINS),
     )
 
 
@@ -67,9 +61,8 @@ def test_official_is_the_released_script(measures: Measures) -> None:
 
 def test_robust_is_the_gain_in_probability(measures: Measures) -> None:
     hmp = [1 / b - 1 / a for a, b in zip(SHORT, LONG, strict=True)]
-    # Segments of 8 tokens; of 24, 20 and 24 tokens theta_A saw 8, so that one, two and one segment are near.
-    gains = [1 / 2 - 1 / 8, 0.0, 1 / 4 - 1 / 4.5]
-    assert_scores(robust(measures), hmp, spread(gains), (slow_rank_share(hmp), spread(slow_rank_share(gains))))
+    shares = spread(slow_rank_share(known(GAINS)))
+    assert_scores(robust(measures), hmp, GAINS, (slow_rank_share(hmp), shares))
 
 
 @pytest.mark.parametrize("preset", [paper, official, robust])
@@ -90,12 +83,7 @@ def test_softmax_over_raw_perplexities_is_one_hot_and_ranks_the_noisiest_sample_
         perplexity_short=np.array([6.0, 2.0, 5.0, 900.0]),
         perplexity_long=np.array([1.1, 2.0, 5.0, 890.0]),
         cas=np.array([0.5, 0.5, 0.5, 0.5]),
-        segmented=Segmented(
-            context_tokens=np.array([24] * 4),
-            visible_tokens=np.array([8] * 4),
-            segment_perplexity=[np.array(values) for values in ([1.1, 9, 9], [2, 2, 2], [5, 5, 5], [890, 900, 900])],
-            segment_length=8,
-        ),
+        far_gain=np.array([0.8, 0.0, 0.0, 1e-5]),
     )
     assert np.allclose(paper(noisy).score(0.8), 0.25, atol=1e-9)
     assert robust(noisy).score(0.8).argmax() == 0

@@ -1,12 +1,19 @@
+import hashlib
 import io
+import struct
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import polars as pl
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateau_dagster.storage.content import folder_content, frame_digest
+from gateau_dagster.data.sample import text_digest
+from gateau_dagster.storage import content
+from gateau_dagster.storage.content import folder_content, frame_digest, row_groups, rows_digest
 
 SCHEMA = {
     "id": pl.String(),
@@ -74,6 +81,60 @@ def test_order_names_and_types_count() -> None:
         base.cast({"a": pl.String}),
     ]
     assert len({frame_digest(variant) for variant in variants}) == len(variants)
+
+
+def slow_bytes(values: Sequence[Any], kind: pl.DataType) -> bytes:
+    """Value by value: a bit for each that is not null, then those: lengths before what has a length."""
+    known = [value for value in values if value is not None]
+    found = np.packbits(np.array([value is not None for value in values], dtype=bool)).tobytes()
+    match kind:
+        case pl.List():
+            found += b"".join(struct.pack("<q", len(value)) for value in known)
+            return found + slow_bytes([item for value in known for item in value], kind.inner)  # type: ignore[arg-type]
+        case pl.Struct():
+            return found + b"".join(
+                slow_bytes([value[field.name] for value in known], field.dtype)  # type: ignore[arg-type]
+                for field in kind.fields
+            )
+        case pl.String():
+            texts = [value.encode() for value in known]
+            return found + b"".join(struct.pack("<q", len(text)) for text in texts) + b"".join(texts)
+        case _:
+            code = {pl.Float64(): "<d", pl.Int32(): "<i", pl.Boolean(): "<?"}[kind]
+            return found + b"".join(struct.pack(code, value) for value in known)
+
+
+def slow_digest(frame: pl.DataFrame) -> str:
+    digest = hashlib.sha256()
+    for name, kind in frame.schema.items():
+        digest.update(f"{name}\0{kind}\0{frame.height}\n".encode() + slow_bytes(frame[name].to_list(), kind))
+    return digest.hexdigest()
+
+
+@given(rows=ROWS, group=st.integers(1, 4))
+def test_a_digest_group_by_group_is_that_value_by_value(rows: list[Any], group: int) -> None:
+    table = frame(rows)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(content, "GROUP_ROWS", group)
+        assert frame_digest(table) == slow_digest(table)
+
+
+def test_groups_are_bounded_by_their_size_and_hold_every_row() -> None:
+    table = pl.DataFrame({"text": ["x" * 2**20] * 200, "n": range(200)})
+    groups = list(row_groups(table))
+    assert pl.concat(groups).equals(table)
+    assert max(group.estimated_size() for group in groups) <= content.GROUP_BYTES
+    assert len(groups) == 4
+    assert [group.height for group in row_groups(table.clear())] == [0]
+
+
+@given(rows=st.lists(st.tuples(st.text(max_size=200), st.text(max_size=3)), max_size=6), group=st.integers(1, 4))
+def test_a_digest_of_rows_of_texts_is_that_of_their_values(rows: list[tuple[str, str]], group: int) -> None:
+    texts = [(one.encode(errors="replace").decode(), other.encode(errors="replace").decode()) for one, other in rows]
+    table = pl.DataFrame(texts, schema={"a": pl.String(), "b": pl.String()}, orient="row")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(content, "GROUP_ROWS", group)
+        assert rows_digest(table) == text_digest([text for row in texts for text in row])
 
 
 def test_a_digest_is_the_same_in_every_version() -> None:

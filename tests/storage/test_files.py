@@ -54,6 +54,24 @@ def test_a_failing_local_write_leaves_the_old_file_and_no_litter(
     assert [file.name for file in tmp_path.iterdir()] == ["a"]
 
 
+def test_a_file_that_is_filled_in_place_appears_whole_or_not_at_all(store: Store) -> None:
+    files = store.files
+
+    def fill(path: Path) -> None:
+        path.write_bytes(b"new")
+
+    def fail(path: Path) -> None:
+        path.write_bytes(b"half of i")
+        raise OSError(28, "No space left on device")
+
+    files.write("f/a", b"old")
+    with pytest.raises(GateauError, match=r"Cannot write .*/f/a: the disk is full"):
+        files.write_by("f/a", fail)
+    assert files.read("f/a") == b"old" and files.names("f") == ["a"]
+    files.write_by("f/a", fill)
+    assert files.read("f/a") == b"new" and files.names("f") == ["a"]
+
+
 LIMITED = """
 import resource, signal, sys
 import polars as pl

@@ -9,8 +9,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from gateau_dagster.errors import GateauError
-from gateau_dagster.storage import Stamp, Store
+from gateau_dagster.storage import Stamp, Store, content, parquet
 from gateau_dagster.storage.content import frame_digest
+from gateau_dagster.storage.files import local_copy
 
 FRAME = pl.DataFrame({"sample_id": ["a", "b"], "values": [[1.0], []], "cas": [0.5, None]})
 STAMP = Stamp(fingerprint="f1", inputs={"settings": {"x": [1, None]}, "upstream": {"raw": "d"}}, scorer="s1")
@@ -62,6 +63,30 @@ def test_partitions_and_rejects_are_read_together(store: Store) -> None:
     assert stamps[("cam", "0")] is not None and stamps[("cam", "7")] is None
 
 
+TEXTS = pl.DataFrame({"sample_id": [f"s{n}" for n in range(10)], "text": [f"text {n}" * n for n in range(10)]})
+
+
+@pytest.mark.parametrize("wanted", [[], ["s9"], ["s7", "s2", "no such"], list(TEXTS["sample_id"])])
+def test_chosen_rows_are_read_in_the_order_of_the_table(
+    store: Store, wanted: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(content, "GROUP_ROWS", 4)
+    monkeypatch.setattr(parquet, "_BATCH_ROWS", 3)
+    store.write(TEXTS, "raw", "0", STAMP)
+    found = store.read_rows("raw", "0", pl.DataFrame({"sample_id": wanted}, schema={"sample_id": pl.String}))
+    assert found.equals(TEXTS.filter(pl.col("sample_id").is_in(wanted)))
+    with pytest.raises(GateauError, match=r"raw/1\.parquet is not there yet"):
+        store.read_rows("raw", "1", found)
+
+
+def test_a_table_in_many_groups_is_one_table(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(content, "GROUP_ROWS", 3)
+    written = store.write(TEXTS, "raw", None, STAMP)
+    file = pq.ParquetFile(local_copy(store.files, "raw.parquet", tmp_path))
+    assert [file.metadata.row_group(number).num_rows for number in range(file.num_row_groups)] == [3, 3, 3, 1]
+    assert store.read("raw").equals(TEXTS) and store.stamp("raw") == written
+
+
 def test_a_missing_table_is_named_with_its_cure(store: Store) -> None:
     with pytest.raises(GateauError, match=r"cam/3\.parquet is not there yet\. Run `gateau run`"):
         store.read("cam", "3")
@@ -103,8 +128,8 @@ def test_a_table_of_someone_else_has_no_stamp(store: Store) -> None:
 
 def test_the_rejects_stand_before_the_table_counts_as_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = Store(str(tmp_path))
-    real, order = store.files.write, []
-    monkeypatch.setattr(store.files, "write", lambda name, data: (order.append(name), real(name, data)))
+    real, order = store.files.write_by, []
+    monkeypatch.setattr(store.files, "write_by", lambda name, fill: (order.append(name), real(name, fill)))
     store.write(FRAME, "cam", "0", STAMP, pl.DataFrame({"sample_id": ["z"], "reason": ["r"]}))
     assert order == ["cam/rejected/0.parquet", "cam/0.parquet"]
 

@@ -1,7 +1,6 @@
 """The embedded demo with its real pair: what the pair can see, how well the presets find it, and the whole command."""
 
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +13,9 @@ from gateau_dagster.config import Config
 from gateau_dagster.config.demo import PAIR_FOLDER, demo_folder
 from gateau_dagster.config.embedded import embedded_demo
 from gateau_dagster.data.sample import Reject, Sample
-from gateau_dagster.scoring.cam import cam_rows
+from gateau_dagster.scoring.effort import Meter
 from gateau_dagster.scoring.loading import effective_max_length, load_model
-from gateau_dagster.scoring.perplexity import perplexity_rows
+from gateau_dagster.scoring.scorer import Request, score_samples
 from gateau_dagster.selection.agreement import auroc
 from gateau_dagster.selection.combine import combine
 from gateau_dagster.synthetic.recall import recall_at
@@ -26,11 +25,10 @@ from tests.project import gateau
 pytestmark = pytest.mark.slow
 
 
-def table(rows: Iterator[Any], columns: tuple[tables.Column, ...]) -> pl.DataFrame:
+def table(rows: list[Any], columns: tuple[tables.Column, ...]) -> pl.DataFrame:
     """Rows as a promised table; no synthetic sample is rejected."""
-    found = list(rows)
-    assert not any(isinstance(row, Reject) for row in found)
-    return pl.DataFrame([vars(row) for row in found], schema=tables.schema(columns))
+    assert not any(isinstance(row, Reject) for row in rows)
+    return pl.DataFrame([vars(row) for row in rows], schema=tables.schema(columns))
 
 
 def scores(config: Config, pair: Path, samples: list[Sample]) -> pl.DataFrame:
@@ -40,10 +38,11 @@ def scores(config: Config, pair: Path, samples: list[Sample]) -> pl.DataFrame:
         section = config.models[name].model_copy(update={"path": str(pair / name)})
         loaded = load_model(section, dtype=config.scoring.dtype, device="cpu", folder=Path())
         length = effective_max_length(loaded, section, config.scoring)
-        rows = perplexity_rows(loaded, samples, max_length=length, scoring=config.scoring)
-        frames[name] = table(rows, tables.PERPLEXITY)
+        requests = [Request(sample=sample, perplexity=True, cam=name == "long") for sample in samples]
+        outcomes = list(score_samples(loaded, requests, max_length=length, scoring=config.scoring, meter=Meter()))
+        frames[name] = table([outcome.perplexity for outcome in outcomes], tables.PERPLEXITY)
         if name == "long":
-            frames["cam"] = table(cam_rows(loaded, samples, max_length=length, scoring=config.scoring), tables.CAM)
+            frames["cam"] = table([outcome.cam for outcome in outcomes], tables.CAM)
     return combine(
         frames["short"],
         frames["long"],

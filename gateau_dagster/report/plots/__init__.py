@@ -1,5 +1,6 @@
 """The plots of the report and of Dagster's metadata. Each function gives a Figure; `to_svg` and `to_png` give bytes."""
 
+from gateau_dagster.report.plots.effort import planned_and_actual
 from gateau_dagster.report.plots.evaluation import heldout_bars, needle_heatmaps
 from gateau_dagster.report.plots.export import PNG_LIMIT, as_data_uri, as_markdown_image, to_png, to_svg
 from gateau_dagster.report.plots.presets import auroc_bars, preset_agreement
@@ -15,6 +16,7 @@ __all__ = [
     "context_lengths",
     "heldout_bars",
     "needle_heatmaps",
+    "planned_and_actual",
     "preset_agreement",
     "score_distributions",
     "terms_scatter",

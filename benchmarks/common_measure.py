@@ -1,0 +1,174 @@
+"""What the benchmarks share: repeated timings, peak memory, the machine, tables and JSON."""
+
+import json
+import os
+import platform
+import resource
+import statistics
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+import torch
+import transformers
+
+_STATUS, _CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Spread:
+    """Median and quartiles of repeated measurements."""
+
+    median: float
+    lower: float
+    upper: float
+    count: int
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> "Spread":
+        """With one or two values the quartiles are the smallest and the largest."""
+        if len(values) < 3:
+            return cls(median=statistics.median(values), lower=min(values), upper=max(values), count=len(values))
+        lower, median, upper = statistics.quantiles(values, n=4, method="inclusive")
+        return cls(median=median, lower=lower, upper=upper, count=len(values))
+
+    def show(self, digits: int = 2) -> str:
+        """`median (lower-upper)`."""
+        return f"{self.median:.{digits}f} ({self.lower:.{digits}f}-{self.upper:.{digits}f})"
+
+
+def synchronise(device: torch.device) -> None:
+    """Waits for the device: a pass on a GPU returns before it is done."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def seconds(work: Callable[[], object], device: torch.device) -> float:
+    """Wall time of one call, until the device is done with it."""
+    synchronise(device)
+    started = time.perf_counter()
+    work()
+    synchronise(device)
+    return time.perf_counter() - started
+
+
+def interleaved(
+    candidates: Mapping[str, Callable[[], object]], repetitions: int, device: torch.device
+) -> dict[str, list[float]]:
+    """Seconds of each candidate, taken in turns, so that whatever else the machine does falls on all of them.
+
+    Every other round runs backwards: no candidate always follows the same one. Call each once before, to warm up.
+    """
+    found: dict[str, list[float]] = {name: [] for name in candidates}
+    for repetition in range(repetitions):
+        order = list(candidates)
+        for name in order if repetition % 2 == 0 else reversed(order):
+            found[name].append(seconds(candidates[name], device))
+        say(f"  round {repetition + 1} of {repetitions}: " + ", ".join(f"{n} {t[-1]:.2f} s" for n, t in found.items()))
+    return found
+
+
+def ratios(slow: Sequence[float], fast: Sequence[float]) -> Spread:
+    """How many times faster, round by round."""
+    return Spread.of([a / b for a, b in zip(slow, fast, strict=True)])
+
+
+def memory_held(device: torch.device) -> int:
+    """Bytes: the process's resident set on a CPU, what torch has allocated on a GPU."""
+    if device.type == "cuda":
+        return torch.cuda.memory_allocated(device)
+    return psutil.Process().memory_info().rss
+
+
+class PeakMemory:
+    """The most memory held since it was made, in the same terms as `memory_held`."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+            torch.cuda.reset_peak_memory_stats(device)
+        else:
+            # Unlike getrusage's, this high-water mark can be reset, and is not inherited from the starting process.
+            with suppress(OSError):
+                _CLEAR.write_text("5")
+
+    def read(self) -> int:
+        """Bytes."""
+        if self._device.type == "cuda":
+            return torch.cuda.max_memory_allocated(self._device)
+        marks = [line.split()[1] for line in _STATUS.read_text().splitlines() if line.startswith("VmHWM:")]
+        return int(marks[0]) * 1024 if marks else resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def machine() -> dict[str, Any]:
+    """What the figures depend on, without names of hosts or paths."""
+    names = [line for line in _cpu_info() if line.startswith("model name")]
+    found: dict[str, Any] = {
+        "cpu": names[0].split(":", 1)[1].strip() if names else platform.machine(),
+        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "torch_threads": torch.get_num_threads(),
+        "memory_gib": round(psutil.virtual_memory().total / 2**30, 1),
+        "load_at_start": round(os.getloadavg()[0], 2),
+        "system": platform.system(),
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "transformers": transformers.__version__,
+    }
+    if torch.cuda.is_available():
+        properties = torch.cuda.get_device_properties(0)
+        found["gpu"] = properties.name
+        found["gpu_memory_gib"] = round(properties.total_memory / 2**30, 1)
+        found["gpus"] = torch.cuda.device_count()
+        found["cuda"] = torch.version.cuda
+    return found
+
+
+def _cpu_info() -> list[str]:
+    file = Path("/proc/cpuinfo")
+    return file.read_text().splitlines() if file.is_file() else []
+
+
+def say(text: str) -> None:
+    """Progress goes to standard error."""
+    print(text, file=sys.stderr, flush=True)  # noqa: T201
+
+
+def show(text: str) -> None:
+    """Results go to standard output."""
+    print(text, flush=True)  # noqa: T201
+
+
+def table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
+    """Columns under their names, the first flush left, the others flush right."""
+    cells = [list(header), *([str(cell) for cell in row] for row in rows)]
+    widths = [max(len(row[column]) for row in cells) for column in range(len(header))]
+
+    def line(row: Sequence[str]) -> str:
+        first, *others = zip(row, widths, strict=True)
+        return "  ".join([first[0].ljust(first[1]), *(cell.rjust(width) for cell, width in others)]).rstrip()
+
+    return "\n".join([line(cells[0]), "  ".join("-" * width for width in widths), *map(line, cells[1:])])
+
+
+def verdict(name: str, value: float, target: float, *, at_most: bool) -> str:
+    """One line that sets a figure beside its target."""
+    met = value <= target if at_most else value >= target
+    return f"{name}: {value:.3g} (target {'<=' if at_most else '>='} {target:.3g}: {'met' if met else 'NOT MET'})"
+
+
+def write_json(file: Path | None, content: Mapping[str, Any], *, announce: bool = True) -> None:
+    """Writes the results, in one step, if a file is asked for; dataclasses become mappings."""
+    if file is None:
+        return
+    file.parent.mkdir(parents=True, exist_ok=True)
+    scratch = file.with_name(f"{file.name}.part")
+    scratch.write_text(json.dumps(content, indent=1, default=asdict) + "\n")
+    scratch.replace(file)
+    if announce:
+        say(f"wrote {file.name}")

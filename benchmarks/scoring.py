@@ -1,0 +1,163 @@
+"""Scores a sample set with the pipeline and with a straightforward implementation, and checks that the numbers agree.
+
+    .venv/bin/python benchmarks/scoring.py --out build/benchmarks/scoring.json
+
+Both compute the same tables in one process, from the same text, with the same two models, in turns: perplexity under
+theta_A, and perplexity and `cam` under theta_B. The straightforward side (benchmarks/common_straightforward.py) is what
+one writes with Hugging Face's tools: full logits, `output_attentions=True`, segment prompts in padded batches of 32.
+
+With `--theta-b eager` the straightforward side has theta_B loaded with eager attention, as `output_attentions=True`
+asks for, and uses it for all its passes; by default (`sdpa`) only the pass that needs the matrices is eager.
+
+The ratio depends on the length of the responses: the output layer reads every response token once for each segment,
+on both sides. The default is 200 tokens, a long answer to a question about a document; --response-tokens takes several
+lengths and measures each. Exit status 1 when a figure differs by more than 1e-4 (float32).
+"""
+
+import argparse
+import math
+import sys
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import common_straightforward as straightforward
+import torch
+from common_measure import Spread, interleaved, machine, ratios, say, show, table, verdict, write_json
+from common_models import SMALL, Shape, add_shape_options, build_model, copy_to, make_samples, scoring_config, shape_of
+from common_pipeline import cam_differences, difference, score
+
+from gateau_dagster.config import ScoringConfig
+from gateau_dagster.data.sample import Sample
+from gateau_dagster.scoring.loading import LoadedModel
+
+TARGET = 5.0
+TOLERANCE = 1e-4
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """What is scored, by which models."""
+
+    short: LoadedModel
+    long: LoadedModel
+    plain_long: LoadedModel  # the same weights, for the straightforward side
+    samples: list[Sample]
+    scoring: ScoringConfig
+
+
+def make_case(shape: Shape, arguments: argparse.Namespace, response_tokens: int) -> Case:
+    """Two models of the same shape and other weights; samples of exactly the length asked for."""
+    words, options = shape.vocabulary, {"tokens": arguments.tokens, "response_tokens": response_tokens}
+    long = build_model(shape, name="long", seed=2)
+    plain_long = copy_to(long, shape, dtype=torch.float32, device="cpu")
+    plain_long.model.set_attn_implementation(arguments.theta_b)
+    return Case(
+        short=build_model(shape, name="short", seed=1),
+        long=long,
+        plain_long=plain_long,
+        samples=make_samples(words, arguments.samples, **options),
+        scoring=scoring_config(
+            device="cpu",
+            dtype="float32",
+            tokens=arguments.tokens,
+            segment_length=arguments.segment_length,
+            batch_tokens=arguments.batch_tokens,
+        ),
+    )
+
+
+def check(case: Case) -> dict[str, float]:
+    """Largest relative difference of each column; also the warm-up of both sides."""
+    samples, length, segment = case.samples[:2], case.scoring.max_length, case.scoring.segment_length
+    worst: dict[str, float] = {}
+    for name, loaded, plain in (("short", case.short, case.short), ("long", case.long, case.plain_long)):
+        rows, cam_rows = score(loaded, samples, case.scoring, cam=name == "long")
+        expected = [straightforward.perplexity(plain, sample, length) for sample in samples]
+        worst[f"perplexity_{name}"] = difference([row.perplexity for row in rows], expected)
+        if cam_rows:
+            worst |= cam_differences(
+                cam_rows, [straightforward.cam(plain, sample, length, segment) for sample in samples]
+            )
+    return worst
+
+
+def measure(case: Case, repetitions: int) -> dict[str, list[float]]:
+    """Seconds of each part on both sides. A part of the pipeline serves two of the straightforward ones."""
+    length, segment = case.scoring.max_length, case.scoring.segment_length
+    prompts = [straightforward.build_prompt(case.long.tokenizer, each, max_length=length) for each in case.samples]
+    parts = {
+        "ours: theta_A perplexity": lambda: score(case.short, case.samples, case.scoring, cam=False),
+        "plain: theta_A perplexity": lambda: [
+            straightforward.perplexity(case.short, sample, length) for sample in case.samples
+        ],
+        "ours: theta_B perplexity and cam": lambda: score(case.long, case.samples, case.scoring, cam=True),
+        "plain: theta_B perplexity": lambda: [
+            straightforward.perplexity(case.plain_long, sample, length) for sample in case.samples
+        ],
+        "plain: theta_B segments": lambda: [
+            straightforward.segment_perplexities(case.plain_long, prompt, segment) for prompt in prompts
+        ],
+        "plain: theta_B attention": lambda: [
+            straightforward.segment_attention(case.plain_long, prompt, segment) for prompt in prompts
+        ],
+    }
+    return interleaved(parts, repetitions, case.long.device)
+
+
+def summary(times: dict[str, list[float]]) -> tuple[Spread, dict[str, list[float]]]:
+    """The ratio of the whole, round by round, and the seconds of both wholes."""
+    wholes = {
+        side: [math.fsum(each) for each in zip(*(t for n, t in times.items() if n.startswith(side)), strict=True)]
+        for side in ("plain", "ours")
+    }
+    return ratios(wholes["plain"], wholes["ours"]), wholes
+
+
+def run(shape: Shape, arguments: argparse.Namespace, response_tokens: int) -> dict[str, Any]:
+    """Checks, then measures, one length of response."""
+    say(f"responses of {response_tokens} tokens: comparing the numbers")
+    case = make_case(shape, arguments, response_tokens)
+    worst = check(case)
+    times = measure(case, arguments.repetitions)
+    ratio, wholes = summary(times)
+    rows = [[name, Spread.of(values).show()] for name, values in (times | wholes).items()]
+    show(table([f"{len(case.samples)} samples, {response_tokens} response tokens", "seconds (quartiles)"], rows))
+    show(f"ratio {ratio.show()}; largest relative difference {max(worst.values()):.1e}\n")
+    return {"response_tokens": response_tokens, "seconds": times, "ratio": ratio, "largest_difference": worst}
+
+
+def parse(arguments: list[str] | None) -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--tokens", type=int, default=4096, help="of each scoring prompt, default 4096")
+    parser.add_argument("--response-tokens", type=int, nargs="+", default=[200], help="one or several, default 200")
+    parser.add_argument("--samples", type=int, default=2, help="in the set, default 2")
+    parser.add_argument("--repetitions", type=int, default=5, help="rounds, default 5 (about 40 s each on two cores)")
+    parser.add_argument("--segment-length", type=int, default=128, help="default 128, as the paper has it")
+    parser.add_argument("--batch-tokens", type=int, default=ScoringConfig().batch_tokens, help="scoring.batch_tokens")
+    parser.add_argument("--theta-b", choices=["sdpa", "eager"], default="sdpa", help="of the straightforward side")
+    parser.add_argument("--out", type=Path, help="JSON file")
+    add_shape_options(parser, SMALL)
+    return parser.parse_args(arguments)
+
+
+@torch.no_grad()
+def main(arguments: list[str] | None = None) -> int:
+    """Parse, check, measure, print; the exit status."""
+    options = parse(arguments)
+    shape = shape_of(options)
+    description = machine()
+    results = [run(shape, options, response_tokens) for response_tokens in options.response_tokens]
+    for result in results:
+        name = f"times faster with {result['response_tokens']} response tokens"
+        show(verdict(name, result["ratio"].median, TARGET, at_most=False))
+    worst = max(max(result["largest_difference"].values()) for result in results)
+    show(verdict("largest relative difference", worst, TOLERANCE, at_most=True))
+    settings = {key: value for key, value in vars(options).items() if key != "out"}
+    write_json(options.out, {"machine": description, "settings": settings, "shape": asdict(shape), "cases": results})
+    return 0 if worst <= TOLERANCE else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

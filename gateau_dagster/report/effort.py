@@ -1,0 +1,127 @@
+"""What scoring was planned to take and what it took, table by table, from the stamps of the shards."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from gateau_dagster.storage import Stamp
+
+Effort = Mapping[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableEffort:
+    """A scored table: sums over its shards, each as it was last computed.
+
+    `shards` of them exist, `measured` say what they took, `compared` were planned too; `planned_seconds` and
+    `compared_seconds` are of the latter. `peak` is the measured matrix product, FLOP/s. None: not known.
+    """
+
+    asset: str
+    shards: int
+    measured: int
+    compared: int
+    samples: int
+    tokens: int
+    flops: float
+    seconds: float
+    planned_tokens: int | None
+    planned_flops: float | None
+    planned_seconds: float | None
+    compared_seconds: float
+    peak: float | None
+    peak_memory: int | None  # bytes, the largest of a shard
+
+    @property
+    def ratio(self) -> float | None:
+        """Actual over planned seconds, of the shards that have both."""
+        return self.compared_seconds / self.planned_seconds if self.planned_seconds else None
+
+    @property
+    def speed(self) -> float | None:
+        """FLOP/s that scoring achieved in one process."""
+        return self.flops / self.seconds if self.seconds > 0 else None
+
+    @property
+    def share_of_peak(self) -> float | None:
+        """Of the matrix product's speed."""
+        return self.speed / self.peak if self.speed is not None and self.peak else None
+
+
+def efforts_by_asset(recorded: Mapping[tuple[str, str | None], Stamp | None]) -> dict[str, list[Effort]]:
+    """`Stamp.effort` of every shard of the tables that a model scores, empty where nothing was measured."""
+    found: dict[str, list[Effort]] = {}
+    for (asset, _), stamp in recorded.items():
+        if stamp is not None and (asset == "cam" or asset.startswith("perplexity/")):
+            found.setdefault(asset, []).append(stamp.effort)
+    return found
+
+
+def table_efforts(efforts: Mapping[str, Sequence[Effort]]) -> list[TableEffort]:
+    """One line a table, in the order given."""
+    return [_table_effort(asset, shards) for asset, shards in efforts.items()]
+
+
+def _table_effort(asset: str, shards: Sequence[Effort]) -> TableEffort:
+    measured = [effort for effort in shards if effort.get("seconds") is not None]
+    compared = [effort for effort in measured if (effort.get("planned") or {}).get("seconds") is not None]
+    plans = [effort["planned"] for effort in measured if effort.get("planned")]
+    whole = len(plans) == len(measured) > 0  # a sum over some of the shards would look like a wrong plan
+    flops = [plan.get("flops") for plan in plans]
+    speeds = [effort["matrix_product_speed"] for effort in measured if effort.get("matrix_product_speed")]
+    return TableEffort(
+        asset=asset,
+        shards=len(shards),
+        measured=len(measured),
+        compared=len(compared),
+        samples=sum(effort["samples"] for effort in measured),
+        tokens=sum(effort["tokens"] for effort in measured),
+        flops=sum(effort["flops"] for effort in measured),
+        seconds=sum(effort["seconds"] for effort in measured),
+        planned_tokens=sum(plan.get("tokens", 0) for plan in plans) if whole else None,
+        planned_flops=sum(flops) if whole and None not in flops else None,
+        planned_seconds=sum(effort["planned"]["seconds"] for effort in compared) if compared else None,
+        compared_seconds=sum(effort["seconds"] for effort in compared),
+        peak=max(speeds, default=None),
+        peak_memory=max((effort["peak_memory"] for effort in measured if effort.get("peak_memory")), default=None),
+    )
+
+
+def effort_sentence(tables: Sequence[TableEffort]) -> str:
+    """All tables in words: how near the plan was."""
+    planned = sum(table.planned_seconds or 0.0 for table in tables)
+    compared = sum(table.compared_seconds for table in tables)
+    if not planned:
+        return "No shard has both a plan and a measurement, so the two cannot be compared."
+    return (
+        f"Scoring was planned to take {duration(planned)} of model time and took {duration(compared)}: "
+        f"{compared / planned:.2f} times the plan."
+    )
+
+
+def duration(seconds: float | None) -> str:
+    """`0.4 s`, `12 s`, `3.5 min`, `2.1 h`."""
+    if seconds is None:
+        return "–"
+    if seconds < 100:
+        return f"{seconds:.1f} s" if seconds < 9.95 else f"{seconds:.0f} s"
+    if seconds < 6000:
+        return f"{seconds / 60:.1f} min"
+    return f"{seconds / 3600:.1f} h"
+
+
+def quantity(value: float | None) -> str:
+    """With a decimal prefix: `950`, `1.25 M`, `3.40 P`."""
+    if value is None:
+        return "–"
+    size = 0
+    while value >= 1000 and size < len("kMGTPEZY"):
+        value, size = value / 1000, size + 1
+    return f"{value:.3g} {'kMGTPEZY'[size - 1]}" if size else f"{value:.3g}"
+
+
+def memory(size: int | None) -> str:
+    """Bytes in binary units."""
+    if size is None:
+        return "–"
+    return f"{size / 2**30:.1f} GiB" if size >= 2**30 else f"{size / 2**20:.0f} MiB"

@@ -1,0 +1,105 @@
+"""Attention of packed rows: several documents in one row, each attending only to itself, without a T x T mask.
+
+An attention function registered with transformers takes the place of the model's own while `document_attention`
+lasts.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import torch
+from torch import Tensor
+from transformers import AttentionInterface
+
+from gateau_dagster.scoring.attention_kernels import attend_documents
+from gateau_dagster.scoring.attention_rows import Weighing
+from gateau_dagster.scoring.loading import LoadedModel
+from gateau_dagster.scoring.mask_pattern import NAME, MaskPattern, UnknownAttentionError
+
+Observer: TypeAlias = Callable[[Tensor, Tensor, MaskPattern, Weighing], None]
+
+# Arguments that would change the weights in a way not known here.
+_UNKNOWN = ("position_bias", "cache")
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Row:
+    """The packed row that the model is running."""
+
+    lengths: tuple[int, ...]  # of its documents
+    observe: Observer | None
+    boundaries: dict[tuple[torch.device, tuple[int, ...]], Tensor] = field(default_factory=dict)
+
+    def cu_seq_lens(self, pieces: tuple[int, ...], device: torch.device) -> Tensor:
+        """Where each piece begins, and the end of the last: int32 [pieces + 1], copied to a device once."""
+        if (device, pieces) not in self.boundaries:
+            ends = torch.tensor((0, *pieces)).cumsum(0).to(torch.int32)
+            self.boundaries[device, pieces] = ends.to(device, non_blocking=True)
+        return self.boundaries[device, pieces]
+
+
+# transformers calls the attention function without a place for our state.
+_running: ContextVar[_Row | None] = ContextVar("_running", default=None)
+
+
+@contextmanager
+def document_attention(
+    loaded: LoadedModel, lengths: tuple[int, ...], observe: Observer | None = None
+) -> Iterator[None]:
+    """Run rows packed from documents of these lengths inside; the model gets its own attention back afterwards.
+
+    `observe` sees query [H, T, D] and key [H_kv, T, D] of every layer. Raises UnknownAttentionError, here or from the
+    model, when its attention cannot be replaced exactly.
+    """
+    own = loaded.model.config._attn_implementation or "sdpa"
+    loaded.model.set_attn_implementation(NAME)
+    if loaded.model.config._attn_implementation != NAME:
+        raise UnknownAttentionError("its attention function cannot be replaced")
+    token = _running.set(_Row(lengths=lengths, observe=observe))
+    try:
+        yield
+    finally:
+        _running.reset(token)
+        loaded.model.set_attn_implementation(own)
+
+
+@torch.compiler.disable  # it looks at lengths in Python
+def _attend(
+    module: torch.nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: object,
+    *,
+    scaling: float | None = None,
+    softcap: float | None = None,
+    s_aux: Tensor | None = None,
+    **kwargs: Any,
+) -> tuple[Tensor, None]:
+    """query [1, H, T, D], key [1, H_kv, T, D], value [1, H_kv, T, D_v] -> output [1, T, H, D_v]."""
+    del module
+    row = _running.get()
+    assert row is not None, "only inside document_attention"
+    if query.shape[0] != 1 or not query.shape[2] == key.shape[2] == sum(row.lengths):
+        raise UnknownAttentionError("it attends to more or less than the prompt's tokens")
+    for name in _UNKNOWN:
+        if kwargs.get(name) is not None:
+            raise UnknownAttentionError(f"it has attention with {name}")
+    if not isinstance(attention_mask, MaskPattern):
+        raise UnknownAttentionError("it makes its masks itself")
+    how = Weighing(
+        scaling=float(query.shape[-1] ** -0.5) if scaling is None else scaling,
+        window=attention_mask.window,
+        softcap=softcap,
+        sinks=s_aux,
+    )
+    if row.observe is not None:
+        row.observe(query[0], key[0], attention_mask, how)
+    pieces = attention_mask.pieces(row.lengths)
+    return attend_documents(query[0], key[0], value[0], pieces, how, row.cu_seq_lens)[None], None
+
+
+AttentionInterface.register(NAME, _attend)

@@ -1,0 +1,85 @@
+"""Which keys a query sees, as two numbers instead of a T x T mask.
+
+transformers asks a mask function for the mask of a layer and hands what it returns to the attention function. Ours
+returns a description of the mask, after comparing it with the one that was asked for.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import torch
+from transformers import AttentionMaskInterface
+
+NAME = "gateau_documents"  # of our attention function and our mask function in transformers' registries
+
+
+class UnknownAttentionError(Exception):
+    """The model asks for attention that is not described by a pattern and the arguments known here."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class MaskPattern:
+    """Query q of a document sees key k when k <= q, and q - k < window, and both are of one chunk.
+
+    Positions count from the document's first token; None: no such limit.
+    """
+
+    window: int | None = None
+    chunk: int | None = None
+
+    def sees(self, query: int, key: int) -> bool:
+        """The definition."""
+        near = self.window is None or query - key < self.window
+        return key <= query and near and (self.chunk is None or query // self.chunk == key // self.chunk)
+
+    def pieces(self, lengths: tuple[int, ...]) -> tuple[int, ...]:
+        """Lengths of the runs of tokens that see nothing outside themselves: the documents, or their chunks."""
+        size = self.chunk
+        if size is None:
+            return lengths
+        return tuple(min(size, length - begin) for length in lengths for begin in range(0, length, size))
+
+
+def describe_mask(
+    *,
+    mask_function: Callable[..., Any],
+    local_size: int | None = None,
+    use_vmap: bool = False,
+    **_: Any,
+) -> MaskPattern:
+    """What transformers gets for a mask: the pattern that agrees with `mask_function`.
+
+    Raises UnknownAttentionError when none does (bidirectional, with added conditions, ...).
+    """
+    if not use_vmap:  # set where the model adds conditions of its own
+        queries, keys = _pairs(local_size)
+        zero = torch.tensor(0)
+        asked = mask_function(zero, zero, torch.tensor(queries), torch.tensor(keys)).tolist()
+        for pattern in _candidates(local_size):
+            if asked == [pattern.sees(*pair) for pair in zip(queries, keys, strict=True)]:
+                return pattern
+    raise UnknownAttentionError("its mask is neither causal, nor that with a sliding window or chunks")
+
+
+def _candidates(local_size: int | None) -> list[MaskPattern]:
+    if local_size is None:
+        return [MaskPattern()]
+    return [MaskPattern(window=local_size), MaskPattern(chunk=local_size)]
+
+
+@lru_cache
+def _pairs(local_size: int | None) -> tuple[list[int], list[int]]:
+    """Queries and keys at which the candidates, and any of them off by one, differ."""
+    size = local_size or 5
+    pairs = [
+        (query, key)
+        for query in (0, 1, size - 1, size, size + 1, 2 * size)
+        for key in (0, 1, query - size - 1, query - size, query - size + 1, query - 1, query, query + 1)
+        if 0 <= key <= 2 * size + 1
+    ]
+    return [query for query, _ in pairs], [key for _, key in pairs]
+
+
+AttentionMaskInterface.register(NAME, describe_mask)  # pyright: ignore[reportArgumentType]

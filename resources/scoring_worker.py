@@ -1,0 +1,141 @@
+"""A scoring worker: a process of its own that loads a model once and scores the shards it is given.
+
+It speaks with the step over one pipe: it receives a `Job` or None (no more work), and sends `ShardReport`s while a
+shard is scored, then `Finished`, or `Failed` once. It saves rows and writes tables itself, as a step without workers
+does. It ends with the step, however that ends.
+"""
+
+import multiprocessing
+import os
+import pickle
+import signal
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Sequence
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from types import FrameType
+from typing import TYPE_CHECKING
+
+from gateau_dagster.config import Config
+from gateau_dagster.errors import GateauError, PassingError
+from gateau_dagster.incremental.shard_scorer import Report, ShardReport, ShardScorer
+from gateau_dagster.incremental.shard_work import ShardResult, TableWork
+from gateau_dagster.storage import Store
+
+if TYPE_CHECKING:
+    from gateau_dagster.scoring.loading import LoadedModel
+
+_SECONDS_BETWEEN_REPORTS = 0.2
+_SECONDS_BETWEEN_LOOKS = 1.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorkerTask:
+    """What a worker is for.
+
+    model: name in the configuration. device: in the words of `scoring.device`. sharing: workers that share the CPU.
+    """
+
+    config: Config
+    model: str
+    device: str
+    sharing: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """A shard to score."""
+
+    shard: str
+    works: Sequence[TableWork]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finished:
+    """A shard whose tables are written."""
+
+    shard: str
+    results: dict[str, ShardResult]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Failed:
+    """Why the worker ends."""
+
+    error: Exception
+
+
+def run_worker(task: WorkerTask, connection: Connection) -> None:
+    """The whole life of a worker."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupt reaches the step too, which then ends its workers
+    signal.signal(signal.SIGTERM, _stop)
+    _end_with_parent()
+    store = Store(task.config.located_root)
+    scorer = ShardScorer(task.config, task.model, lambda: _load(task))
+    try:
+        while (job := connection.recv()) is not None:
+            results = scorer.compute(store, job.shard, job.works, _throttled(connection))
+            connection.send(Finished(shard=job.shard, results=results))
+    except EOFError:
+        return  # the step has closed its end
+    except Exception as error:
+        traceback.print_exc()  # into the step's log; an exception crosses the pipe without its traceback
+        connection.send(Failed(error=_portable(error)))
+
+
+def _load(task: WorkerTask) -> "LoadedModel":
+    import torch
+
+    from gateau_dagster.scoring.loading import load_model
+
+    if task.sharing > 1:
+        torch.set_num_threads(max(1, torch.get_num_threads() // task.sharing))
+    config = task.config
+    model = config.located_model(task.model)
+    return load_model(model, dtype=config.scoring.dtype, device=task.device, folder=config.folder)
+
+
+def _stop(number: int, frame: FrameType | None) -> None:
+    """Ends the worker where it is; the rows of its shard are saved on the way out."""
+    del frame
+    sys.exit(128 + number)
+
+
+def _end_with_parent() -> None:
+    """Ends this process at once when the step's process is gone, also by a kill that left it no time to say so."""
+    parent, pid = multiprocessing.parent_process(), os.getppid()
+    assert parent is not None
+
+    def watch() -> None:
+        while parent.is_alive() and os.getppid() == pid:
+            parent.join(_SECONDS_BETWEEN_LOOKS)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True, name="parent-watch").start()
+
+
+def _throttled(connection: Connection) -> Report:
+    said = float("-inf")
+
+    def report(shard: ShardReport) -> None:
+        nonlocal said
+        now = time.monotonic()
+        if now - said >= _SECONDS_BETWEEN_REPORTS or shard.progress.share == 1:
+            said = now
+            connection.send(shard)
+
+    return report
+
+
+def _portable(error: Exception) -> Exception:
+    """The error itself where it survives the pipe, else one that says the same."""
+    try:
+        pickle.loads(pickle.dumps(error))
+        return error
+    except Exception:
+        kind = PassingError if isinstance(error, PassingError) else GateauError
+        known = isinstance(error, GateauError)
+        return kind(str(error)) if known else RuntimeError(f"{type(error).__name__}: {error}")

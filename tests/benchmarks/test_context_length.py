@@ -1,0 +1,74 @@
+"""The benchmark of context lengths on a tiny model, its processes replaced by calls."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+SMALLEST = "--layers 2 --hidden 32 --heads 4 --kv-heads 2 --intermediate 48 --vocabulary 300"
+GIVEN = """--lengths 64 128 --memory-length 128 --eager 64 --time-length 64 --rounds 2 --repetitions 1
+--segment-length 16 --response-tokens 8"""
+OPTIONS = f"{SMALLEST} {GIVEN}".split()
+
+
+def test_it_measures_each_length_and_draws_its_conclusions(
+    script: Callable[[str], ModuleType],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    module = script("context_length")
+
+    def run(command: list[str], **options: Any) -> Any:
+        assert command[1] == module.__file__ and options["capture_output"]
+        assert module.main(command[2:]) == 0
+        return type("Done", (), {"returncode": 0, "stdout": capsys.readouterr().out, "stderr": ""})
+
+    monkeypatch.setattr(module.subprocess, "run", run)
+    file = tmp_path / "lengths.json"
+    assert module.main([*OPTIONS, "--out", str(file)]) == 0
+    found = json.loads(file.read_text())
+    names = {length: [each["name"] for each in passes] for length, passes in found["lengths"].items()}
+    assert names == {
+        "64": ["perplexity and attention", "segment prompts", "eager output_attentions"],
+        "128": ["perplexity and attention", "segment prompts"],
+    }
+    assert all(len(each["seconds"]) == 2 for passes in found["lengths"].values() for each in passes)
+    assert set(found["conclusions"]) == {"memory_share", "time_ratio_joint", "time_ratio_segments"}
+    assert capsys.readouterr().out.count("perplexity and attention") == 2
+
+
+def test_what_fails_is_said_and_the_rest_goes_on(
+    script: Callable[[str], ModuleType], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = script("context_length")
+    measured = module.Measured(
+        name="segment prompts", tokens=9, flops=1.0, seconds=[1.0], peak_bytes=1, total_peak_bytes=2
+    )
+    monkeypatch.setattr(
+        module, "in_a_process", lambda options, length: [measured] if length == 64 else "RuntimeError: out of memory"
+    )
+    assert module.main(OPTIONS) == 1
+    assert "128 tokens: RuntimeError: out of memory" in capsys.readouterr().out
+
+
+def test_the_figures_that_have_targets(script: Callable[[str], ModuleType]) -> None:
+    module = script("context_length")
+
+    def passes(joint: float, flops: float, peak: int, eager: int) -> list[Any]:
+        made = [("perplexity and attention", peak), ("segment prompts", 1), ("eager output_attentions", eager)]
+        return [
+            module.Measured(
+                name=name, tokens=1, flops=flops, seconds=[joint + 1, joint], peak_bytes=size, total_peak_bytes=size
+            )
+            for name, size in made
+            if size
+        ]
+
+    found = {64: passes(1.0, 10.0, 5, 100), 128: passes(6.0, 40.0, 20, 0)}
+    conclusions = module.conclusions(found, module.parse(OPTIONS))
+    assert conclusions["memory_share"] == 20 / 400  # the peak at 128 against four times the eager peak at 64
+    assert conclusions["time_ratio_joint"] == 6.0 / 4.0

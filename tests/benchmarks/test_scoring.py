@@ -1,0 +1,44 @@
+"""The scoring benchmark on tiny models: both sides agree, and a difference is an error."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+SMALLEST = "--layers 2 --hidden 32 --heads 4 --kv-heads 2 --intermediate 48 --vocabulary 300"
+OPTIONS = f"{SMALLEST} --tokens 150 --samples 1 --repetitions 2 --segment-length 16".split()
+
+
+def test_it_measures_both_sides_and_writes_what_it_found(
+    script: Callable[[str], ModuleType], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "results" / "scoring.json"
+    status = script("scoring").main([*OPTIONS, "--response-tokens", "12", "5", "--out", str(file)])
+    found = json.loads(file.read_text())
+    assert status == 0
+    assert [case["response_tokens"] for case in found["cases"]] == [12, 5]
+    for case in found["cases"]:
+        assert len(case["seconds"]) == 6 and all(len(times) == 2 for times in case["seconds"].values())
+        assert case["ratio"]["median"] > 0
+        assert max(case["largest_difference"].values()) < 1e-4
+        assert set(case["largest_difference"]) == {
+            *("perplexity_short", "perplexity_long", "segment_perplexity", "segment_attention", "cas")
+        }
+    printed = capsys.readouterr().out
+    assert "times faster with 12 response tokens" in printed and "plain: theta_B attention" in printed
+
+
+def test_a_difference_is_an_error(script: Callable[[str], ModuleType], monkeypatch: pytest.MonkeyPatch) -> None:
+    naive = script("common_straightforward")
+    right = naive.context_attention
+    monkeypatch.setattr(naive, "context_attention", lambda *given: right(*given) * 1.001)
+    assert script("scoring").main([*OPTIONS, "--response-tokens", "12"]) == 1
+
+
+def test_the_ratio_is_of_the_wholes_round_by_round(script: Callable[[str], ModuleType]) -> None:
+    times = {"ours: a": [1.0, 2.0], "ours: b": [1.0, 2.0], "plain: a": [4.0, 4.0], "plain: c": [6.0, 20.0]}
+    ratio, wholes = script("scoring").summary(times)
+    assert wholes == {"plain": [10.0, 24.0], "ours": [2.0, 4.0]}
+    assert (ratio.median, ratio.lower, ratio.upper) == (5.5, 5.0, 6.0)

@@ -1,0 +1,226 @@
+"""Whole sample sets: any batch, order and neighbours give the same rows; one pass for two tables; rejects; progress."""
+
+import dataclasses
+import random
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from gateau_dagster.data.sample import Reject, Sample
+from gateau_dagster.errors import GateauError
+from gateau_dagster.scoring import forward, passes
+from gateau_dagster.scoring.cam import CamRow
+from gateau_dagster.scoring.effort import Meter, ModelShape
+from gateau_dagster.scoring.perplexity import PerplexityRow
+from gateau_dagster.scoring.prompt import build_prompt
+from gateau_dagster.scoring.scorer import Outcome, Request, score_samples
+from gateau_dagster.scoring.segments import segment_prompts
+
+from .agreement import check, references
+from .builders import loaded_model, samples, tokenizer
+from .scored import outcomes, scoring
+
+
+@pytest.fixture
+def batches(monkeypatch: pytest.MonkeyPatch) -> list[list[int]]:
+    """The lengths of the prompts of each packed pass."""
+    seen: list[list[int]] = []
+    own = passes.response_nll_tensor
+
+    def watched(loaded: Any, prompts: Any) -> Any:
+        seen.append([prompt.length for prompt in prompts])
+        return own(loaded, prompts)
+
+    monkeypatch.setattr(passes, "response_nll_tensor", watched)
+    return seen
+
+
+@pytest.mark.parametrize("kind", ["llama", "gemma2"])
+def test_no_batch_order_or_neighbour_changes_a_row(kind: str) -> None:
+    loaded, chosen = loaded_model(kind), samples()
+    wanted = dict(zip((s.sample_id for s in chosen), references(loaded, scoring(), 4096, chosen), strict=True))
+    for tokens in (1, 500, 16_000):
+        shuffled = random.Random(tokens).sample(chosen, len(chosen))
+        for sample, outcome in zip(shuffled, outcomes(loaded, shuffled, batch_tokens=tokens), strict=True):
+            check(sample, outcome, wanted[sample.sample_id])
+    for sample in chosen:
+        (alone,) = outcomes(loaded, [sample])
+        check(sample, alone, wanted[sample.sample_id])
+
+
+def test_in_bfloat16_a_batch_changes_rounding_only() -> None:
+    loaded = loaded_model("llama", dtype=torch.bfloat16)
+    for alone, together in zip(
+        outcomes(loaded, samples(), batch_tokens=1), outcomes(loaded, samples(), batch_tokens=16_000), strict=True
+    ):
+        assert isinstance(alone.perplexity, PerplexityRow) and isinstance(together.perplexity, PerplexityRow)
+        assert isinstance(alone.cam, CamRow) and isinstance(together.cam, CamRow)
+        assert together.perplexity.mean_nll == pytest.approx(alone.perplexity.mean_nll, rel=1e-2)
+        logs = np.log(together.cam.segment_perplexity), np.log(alone.cam.segment_perplexity)
+        np.testing.assert_allclose(*logs, rtol=1e-2)
+        np.testing.assert_allclose(together.cam.segment_attention, alone.cam.segment_attention, rtol=1e-2)
+
+
+def test_each_table_alone_has_the_rows_of_both_together() -> None:
+    loaded = loaded_model("llama")
+    both = outcomes(loaded, samples(), max_length=230)
+    alone = (
+        outcomes(loaded, samples(), max_length=230, cam=False),
+        outcomes(loaded, samples(), max_length=230, perplexity=False),
+    )
+    for together, plain, cam in zip(both, *alone, strict=True):
+        assert plain.cam is None and cam.perplexity is None
+        assert isinstance(together.perplexity, PerplexityRow) and isinstance(together.cam, CamRow)
+        assert isinstance(plain.perplexity, PerplexityRow) and isinstance(cam.cam, CamRow)
+        assert plain.perplexity.perplexity == pytest.approx(together.perplexity.perplexity, rel=2e-5)
+        np.testing.assert_allclose(cam.cam.segment_perplexity, together.cam.segment_perplexity, rtol=2e-5)
+        np.testing.assert_allclose(cam.cam.segment_attention, together.cam.segment_attention, rtol=2e-5)
+
+
+def test_nothing_wanted_takes_no_pass(batches: list[list[int]]) -> None:
+    (outcome,) = outcomes(loaded_model("llama"), samples()[:1], perplexity=False, cam=False)
+    assert outcome == Outcome(sample_id="s0", perplexity=None, cam=None)
+    assert not batches
+
+
+def test_both_tables_take_one_pass_over_the_full_prompt(batches: list[list[int]]) -> None:
+    sample = samples()[0]
+    full = build_prompt(tokenizer(), sample, max_length=4096)
+    segments = [prompt.length for prompt in segment_prompts(full, 32)]
+    outcomes(loaded_model("llama"), [sample], batch_tokens=10_000)
+    assert batches == [segments]  # the full pass is the attention's
+
+
+def test_prompts_of_several_samples_share_full_batches(batches: list[list[int]]) -> None:
+    outcomes(loaded_model("llama"), samples() * 3, batch_tokens=600)
+    lengths = [length for batch in batches for length in batch]
+    assert max(lengths) < 300
+    assert all(sum(batch) <= 600 for batch in batches)
+    # No further prompt would have fitted: FIFO leaves at most one prompt's length of each batch unused.
+    assert all(sum(batch) > 600 - max(lengths) for batch in batches[:-1])
+
+
+def test_full_prompts_share_batches_where_no_attention_is_wanted(batches: list[list[int]]) -> None:
+    outcomes(loaded_model("llama"), samples(), cam=False, batch_tokens=16_000)
+    lengths = [build_prompt(tokenizer(), sample, max_length=4096).length for sample in samples()]
+    assert batches == [lengths]
+
+
+def test_a_prompt_above_the_bound_goes_alone(batches: list[list[int]]) -> None:
+    outcomes(loaded_model("llama"), samples(), cam=False, batch_tokens=1)
+    assert [len(batch) for batch in batches] == [1] * 5
+
+
+def test_rejects_stand_in_their_place_and_leave_their_neighbours_alone() -> None:
+    silent = dataclasses.replace(samples()[1], response="")
+    chosen = [silent, samples()[0], dataclasses.replace(samples()[4], response="word " * 300), samples()[2]]
+    made = outcomes(loaded_model("llama"), chosen, max_length=230)
+    assert made[0].perplexity == made[0].cam == Reject(sample_id="s1", reason="the response has no tokens")
+    for row in (made[2].perplexity, made[2].cam):
+        assert isinstance(row, Reject) and "instruction and response alone take" in row.reason
+        assert not row.short_of_memory
+    for outcome in (made[1], made[3]):
+        assert isinstance(outcome.perplexity, PerplexityRow) and isinstance(outcome.cam, CamRow)
+
+
+def test_figures_that_are_not_finite_reject_their_own_sample_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    own = passes.token_nll
+    marked = build_prompt(tokenizer(), samples()[2], max_length=4096).response[0]
+
+    def spoilt(loaded: Any, states: Any, targets: Any) -> Any:
+        nll = own(loaded, states, targets)
+        where = [index for index, target in enumerate(targets) if target == marked]
+        nll[where] = torch.inf
+        return nll
+
+    lone = dataclasses.replace(samples()[1], response="0 1 2")
+    assert marked not in build_prompt(tokenizer(), lone, max_length=4096).response
+    for module in (passes, forward):  # of the attention's pass, and of packed ones
+        monkeypatch.setattr(module, "token_nll", spoilt)
+    bad, good = outcomes(loaded_model("llama"), [samples()[2], lone])
+    assert bad.perplexity == Reject(
+        sample_id="s2", reason="mean NLL of the response is inf: try dtype bfloat16 or float32"
+    )
+    assert isinstance(bad.cam, Reject) and bad.cam.reason.startswith("given segment 1 alone: mean NLL")
+    assert isinstance(good.perplexity, PerplexityRow) and isinstance(good.cam, CamRow)
+
+
+def test_a_model_that_overflows_rejects_the_sample() -> None:
+    loaded = loaded_model("llama")
+    loaded.model.get_output_embeddings().weight.fill_(torch.inf)  # pyright: ignore
+    (outcome,) = outcomes(loaded, samples()[:1], cam=False)
+    reason = "mean NLL of the response is nan: try dtype bfloat16 or float32"
+    assert outcome.perplexity == Reject(sample_id="s0", reason=reason)
+
+
+def test_sample_without_context_has_no_segments() -> None:
+    (outcome,) = outcomes(loaded_model("llama"), [samples()[1]])
+    assert isinstance(outcome.cam, CamRow) and outcome.cam.segments == 0
+    assert isinstance(outcome.perplexity, PerplexityRow)
+
+
+@pytest.mark.parametrize("kind", ["bloom", "mpt", "mamba"])
+def test_model_without_the_interface_is_refused_before_any_pass(kind: str, batches: list[list[int]]) -> None:
+    with pytest.raises(GateauError, match=f"model type {kind}.*Llama, Qwen or Mistral"):
+        outcomes(loaded_model(kind), samples()[:1])
+    assert not batches
+    (outcome,) = outcomes(loaded_model(kind), samples()[:1], cam=False)
+    assert isinstance(outcome.perplexity, PerplexityRow)
+
+
+def test_outcomes_come_while_samples_are_still_being_read() -> None:
+    taken: list[str] = []
+
+    def source() -> Iterator[Request]:
+        for index in range(200):
+            sample = dataclasses.replace(samples()[index % 5], sample_id=f"s{index}")
+            taken.append(sample.sample_id)
+            yield Request(sample=sample, perplexity=True, cam=True)
+
+    made = score_samples(
+        loaded_model("llama"), source(), max_length=4096, scoring=scoring(batch_tokens=500), meter=Meter()
+    )
+    assert next(made).sample_id == "s0"
+    assert len(taken) < 40  # those in the first batches, and what is read ahead: bounded by tokens
+    made.close()  # pyright: ignore[reportAttributeAccessIssue]
+    assert not [thread for thread in threading.enumerate() if thread.name == "gateau-read-ahead"]
+
+
+def test_an_error_of_the_requests_comes_after_the_outcomes_before_it() -> None:
+    def source() -> Iterator[Request]:
+        yield Request(sample=samples()[0], perplexity=True, cam=False)
+        raise OSError("the disk is gone")
+
+    made = score_samples(
+        loaded_model("llama"), source(), max_length=4096, scoring=scoring(batch_tokens=1), meter=Meter()
+    )
+    assert next(made).sample_id == "s0"
+    with pytest.raises(OSError, match="the disk is gone"):
+        next(made)
+
+
+@pytest.mark.parametrize("perplexity", [True, False])
+def test_the_meter_adds_up_every_pass(perplexity: bool) -> None:
+    loaded, meter, shape = loaded_model("llama"), Meter(), ModelShape.of(loaded_model("llama").model.config)
+    chosen: list[Sample] = samples()
+    outcomes(loaded, chosen, meter=meter, perplexity=perplexity, batch_tokens=700)
+    full = Meter()
+    for sample in chosen:
+        prompt = build_prompt(tokenizer(), sample, max_length=4096)
+        rows = len(prompt.response)
+        if perplexity:
+            full.perplexity.add(prompt.length, shape.body_flops([prompt.length]) + shape.head_flops(rows))
+        elif prompt.context:
+            full.cam.add(prompt.length, shape.body_flops([prompt.length]))
+        if prompt.context:
+            full.cam.add(0, shape.attention_row_flops(rows, prompt.length))
+        for segment in segment_prompts(prompt, 32):
+            full.cam.add(segment.length, shape.body_flops([segment.length]) + shape.head_flops(rows))
+    for got, want in ((meter.perplexity, full.perplexity), (meter.cam, full.cam)):
+        assert got.tokens == want.tokens
+        assert got.flops == pytest.approx(want.flops, rel=1e-12)
+    assert (meter.perplexity.tokens > 0) == perplexity

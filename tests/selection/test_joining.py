@@ -1,0 +1,115 @@
+import numpy as np
+import polars as pl
+import pytest
+
+from gateau_dagster.config.selection import PRESETS, Preset
+from gateau_dagster.errors import GateauError
+from gateau_dagster.selection.combine import ranked
+from gateau_dagster.selection.joining import COLUMNS, MEASURES, join_all, join_shard
+from tests.selection.slow import slow_combine
+from tests.selection.tables_in_test import cam_table, perplexity_table
+
+LENGTH = 8
+Tables = dict[str, pl.DataFrame]
+
+
+def random_tables(seed: int, *, count: int = 60, full: bool = False) -> Tables:
+    """Samples with zero to six segments, equal values among them, some missing in each table; rows in no order."""
+    rng = np.random.default_rng(seed)
+    ids = [f"s{number}" for number in rng.permutation(count)]
+    contexts = rng.integers(0, 6 * LENGTH, count)
+    visible = contexts if full else np.minimum(contexts, rng.choice([1, 3, 2 * LENGTH, 100], count))
+    few = [1.0, 2.0, 2.5, 4.0, 9.0]
+    segments = [rng.choice(few, -(-int(context) // LENGTH)).tolist() for context in contexts]
+    cas = [float(rng.choice([0.2, 0.5])) if len(values) > 1 else None for values in segments]
+    made = (
+        perplexity_table(rng.choice(few, count).tolist(), context_tokens=visible.tolist(), ids=ids),
+        perplexity_table(rng.choice(few, count).tolist(), context_tokens=contexts.tolist(), ids=ids),
+        cam_table(segments, cas, ids=ids),
+    )
+    return {
+        name: frame.sample(count - int(rng.integers(4)), shuffle=True, seed=seed)
+        for name, frame in zip(COLUMNS, made, strict=True)
+    }
+
+
+def in_shards(tables: Tables, shards: int) -> list[Tables]:
+    """Every id in the shard of its number; the rows sorted by id in every other shard, as stored tables are."""
+    number = pl.col("sample_id").str.slice(1).cast(pl.Int32) % shards
+    return [
+        {
+            name: frame.filter(number == shard) if shard % 2 else frame.filter(number == shard).sort("sample_id")
+            for name, frame in tables.items()
+        }
+        for shard in range(shards)
+    ]
+
+
+def joined(tables: Tables, shards: int = 3) -> pl.DataFrame:
+    return join_all(join_shard(part, segment_length=LENGTH) for part in in_shards(tables, shards))
+
+
+@pytest.mark.parametrize("full", [False, True])
+@pytest.mark.parametrize("preset", PRESETS)
+@pytest.mark.parametrize("shards", [1, 3, 80])
+def test_shard_by_shard_is_sample_by_sample(shards: int, preset: Preset, full: bool) -> None:
+    for seed in range(3):
+        tables = random_tables(seed, full=full)
+        found = ranked(joined(tables, shards), preset=preset, alpha=0.7)
+        wanted = slow_combine(*tables.values(), preset=preset, alpha=0.7, segment_length=LENGTH)
+        assert found.height > 40
+        assert found.equals(wanted.select(pl.col(name).cast(kind) for name, kind in found.schema.items()))
+
+
+def test_the_joined_table_is_sorted_and_typed() -> None:
+    found = joined(random_tables(4))
+    assert found.schema == MEASURES
+    assert found["sample_id"].is_sorted()
+    assert found.rechunk().equals(joined(random_tables(4), shards=1))
+
+
+def test_a_shard_without_hidden_context_counts_as_near_among_others_that_hide_some() -> None:
+    """Whether theta_A's sight marks a border is a question to the whole data set, not to the shard."""
+    ids = ["s0", "s1"]
+    tables = {
+        "perplexity/short": perplexity_table([2.0, 2.0], context_tokens=[16, 8], ids=ids),
+        "perplexity/long": perplexity_table([2.0, 2.0], context_tokens=[16, 16], ids=ids),
+        "cam": cam_table([[2.0, 4.0], [2.0, 4.0]], [0.5, 0.5], ids=ids),
+    }
+    assert joined(tables, shards=2)["far_gain"].to_list() == [0.0, 0.25]
+    alone = {name: frame.head(1) for name, frame in tables.items()}
+    assert joined(alone, shards=2)["far_gain"].to_list() == [0.25]
+
+
+def changed(tables: Tables, name: str, ids: list[str], **values: object) -> Tables:
+    now = [
+        pl.when(pl.col("sample_id").is_in(ids)).then(pl.lit(value)).otherwise(key).alias(key)
+        for key, value in values.items()
+    ]
+    return {**tables, name: tables[name].with_columns(now)}
+
+
+@pytest.mark.parametrize("shards", [1, 4])
+def test_problems_of_all_shards_are_told_at_once(shards: int) -> None:
+    ids = [f"s{number}" for number in range(9)]
+    table = perplexity_table([2.0] * 9, ids=ids)
+    tables = {
+        "perplexity/short": table,
+        "perplexity/long": table,
+        "cam": cam_table([[2.0, 2.0]] * 9, [0.5] * 9, ids=ids),
+    }
+    with pytest.raises(GateauError, match=r"different versions of s1, s2, s3, s4, s5 and 2 more: bring"):
+        joined(changed(tables, "cam", ids[1:8], digest="old"), shards)
+    with pytest.raises(GateauError, match=r"tokenise differently \(s0, s7\): they are not homologous"):
+        joined(changed(tables, "perplexity/short", ["s7", "s0"], response_tokens=4), shards)
+    twice = {**tables, "cam": pl.concat([tables["cam"], tables["cam"].slice(2, 3), tables["cam"].slice(3, 1)])}
+    with pytest.raises(GateauError, match=r"^cam holds s2, s3, s4 more than once: recompute its shards$"):
+        joined(changed(twice, "perplexity/long", ["s1"], digest="old"), shards)
+    with pytest.raises(GateauError, match="perplexity/short 9, perplexity/long 9, cam 0: the rejected"):
+        joined({**tables, "cam": tables["cam"].clear()}, shards)
+
+
+def test_a_sample_in_two_shards_is_an_error() -> None:
+    (part,) = in_shards(random_tables(0), 1)
+    with pytest.raises(GateauError, match=r"holds .* and \d+ more more than once"):
+        join_all([join_shard(part, segment_length=LENGTH)] * 2)
