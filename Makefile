@@ -10,7 +10,7 @@ export HF_HUB_DISABLE_TELEMETRY := 1
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo dev test browser check lint format example-real clean \
+.PHONY: help setup demo dev test test-long browser check lint format example-real clean \
 	benchmark-presets benchmark-scoring benchmark-context-length benchmark-global-steps benchmark-orchestration \
 	benchmark-rerun benchmark-gpu
 
@@ -47,9 +47,14 @@ browser:
 	  echo "The browser tests need chromium. Install it (apt-get install chromium), or set CHROMIUM=/path/to/it,"; \
 	  echo "or GATEAU_WITHOUT_BROWSER=1 to leave these tests out."; exit 1; }
 
-test: $(VENV)/.dev-installed browser  ## all tests
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadscope --no-loadscope-reorder
+
+test: $(VENV)/.dev-installed browser  ## all tests but the long ones
 	@echo "Running the tests in $(WORKERS) processes; the slowest build a model pair and drive a browser"
-	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadscope --no-loadscope-reorder --durations 10
+	@$(PYTEST) -m "not long" --durations 10
+
+test-long: $(VENV)/.dev-installed browser  ## the tests that `make test` leaves out: whole runs of demo and example, more kills
+	@$(PYTEST) -m long --durations 10
 
 check: lint  ## lint, types and tests
 	@$(MAKE) test

@@ -108,7 +108,7 @@ def conclusions(found: dict[int, list[Measured]], options: argparse.Namespace) -
     eager = {length: each for length, passes in found.items() for each in passes if each.name.startswith("eager")}
     made: dict[str, float] = {}
     at, reference = options.memory_length, max(eager, default=0)
-    if at in joint and reference:
+    if at in joint and reference and eager[reference].peak_bytes:  # a tiny pass may stay below what was held before
         peak = max(joint[at].peak_bytes, segments[at].peak_bytes)
         made["memory_share"] = peak / (eager[reference].peak_bytes * (at / reference) ** 2)
     last, first = max(joint, default=0), options.time_length

@@ -44,7 +44,7 @@ def print_plan(config: Config, until: str | None, *, as_json: bool = False) -> N
     if estimates:
         show_estimates(out, estimates)
         for line in grounds(estimator):
-            out.print(f"[dim]{escape(line)}[/dim]")
+            out.print(f"[dim]{escape(line)}[/dim]", soft_wrap=False)
 
 
 def plan_record(state: State, plan: Plan) -> dict[str, Any]:

@@ -48,6 +48,8 @@ def failure_message(spec: TrainingSpec, returncode: int) -> str:
     if spec.failure.exists():
         return spec.failure.read_text(encoding="utf-8").strip()
     cause = f"ended with status {returncode}"
+    if returncode == 1:  # torchrun's own, which ends the other ranks before they can tell that one hung up
+        cause += " and no rank said why: it could not start, or was killed, often by the system for lack of memory"
     if returncode < 0:
         cause = f"was ended by {signal.Signals(-returncode).name}"
         if -returncode == signal.SIGKILL:

@@ -37,7 +37,9 @@ def test_it_measures_each_length_and_draws_its_conclusions(
         "128": ["perplexity and attention", "segment prompts"],
     }
     assert all(len(each["seconds"]) == 2 for passes in found["lengths"].values() for each in passes)
-    assert set(found["conclusions"]) == {"memory_share", "time_ratio_joint", "time_ratio_segments"}
+    has_peak = found["lengths"]["64"][2]["peak_bytes"] > 0  # a pass this small may fit into what was held before
+    share = {"memory_share"} if has_peak else set()
+    assert set(found["conclusions"]) == {"time_ratio_joint", "time_ratio_segments", *share}
     assert capsys.readouterr().out.count("perplexity and attention") == 2
 
 

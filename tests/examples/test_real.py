@@ -18,8 +18,6 @@ from gateau_dagster.config import Config
 from tests.examples.documents import document, write_long, write_short_chat
 from tests.project import ROOT, command_environment
 
-pytestmark = pytest.mark.slow
-
 EXAMPLE = ROOT / "examples" / "real"
 SAMPLES = 10
 
@@ -73,6 +71,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Finished:
     return Finished(tmp_path_factory.mktemp("real example"))
 
 
+@pytest.mark.long
 def test_the_example_ends_with_a_report_on_every_sample(finished: Finished):
     scores = pl.read_parquet(finished.out / "store" / "combined_scores.parquet")
     assert sorted(scores["sample_id"]) == [f"doc-{number:03d}" for number in range(SAMPLES)]
@@ -84,12 +83,14 @@ def test_the_example_ends_with_a_report_on_every_sample(finished: Finished):
     assert "Traceback" not in finished.first.stdout + finished.first.stderr
 
 
+@pytest.mark.long
 def test_the_second_run_computes_nothing_and_says_so(finished: Finished):
     assert finished.second.returncode == 0, finished.second.stderr
     assert "nothing to train" in finished.second.stdout and "Everything is up to date" in finished.second.stdout
     assert stored_times(finished.out) == finished.times
 
 
+@pytest.mark.long
 def test_the_pair_is_homologous_and_loads_on_its_own(finished: Finished):
     short, long = (AutoModelForCausalLM.from_pretrained(finished.out / "pair" / name) for name in ("short", "long"))
     assert (short.config.max_position_embeddings, long.config.max_position_embeddings) == (1024, 4096)
@@ -106,6 +107,7 @@ def test_the_pair_is_homologous_and_loads_on_its_own(finished: Finished):
         assert tokenizer("a")["input_ids"][0] == tokenizer.bos_token_id
 
 
+@pytest.mark.long
 def test_the_configuration_names_the_data_where_it_is(finished: Finished):
     content = yaml.safe_load((finished.out / "gateau.yaml").read_text())
     assert content["long_sft"]["path"] == str(finished.folder / "long data.jsonl.gz")

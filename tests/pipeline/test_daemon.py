@@ -156,6 +156,7 @@ def test_schedule_and_sensor_are_off(ui: Ui) -> None:
     assert schedule["scheduleState"]["status"] == "STOPPED"
 
 
+@pytest.mark.long
 def test_a_backfill_of_shards_that_are_up_to_date_succeeds(ui: Ui) -> None:
     """They cost nothing, but Dagster takes a shard that a backfill's run does not record for a failed one."""
     ui.wait("first refresh", lambda: not state(ui).plan())

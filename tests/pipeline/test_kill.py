@@ -165,6 +165,7 @@ def killed_while_training(file: Path) -> None:
     assert not (file.parent / "store" / "checkpoint").exists()
 
 
+@pytest.mark.long
 def test_killed_at_random_moments(copy: Path, undisturbed: Path) -> None:
     """Scoring only, from an empty store: each moment is anywhere between the start of a run and beyond its end."""
     until = ("--until", "combined_scores")

@@ -16,6 +16,7 @@ GPU = {"perplexity__short", "perplexity__long_and_cam"}
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_a_process_a_step(tmp_path: Path) -> None:
     file = make_project(tmp_path, samples=8, shards=2, execution={"executor": "multiprocess", "max_concurrent": 3})
     done = gateau("run", "--config", str(file), "--until", "combined_scores", folder=tmp_path)

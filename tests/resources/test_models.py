@@ -52,7 +52,7 @@ def test_another_place_is_another_load(tmp_path: Path, models: ModelsResource, m
     for given, device in ((config, None), (config, None), (config, "cuda:1"), (spread, None)):
         models.load(given, section, version="1", device=device)
     ModelsResource(device="cuda:2").load(config, section, version="1")
-    with pytest.raises(GateauError, match=r"scoring.device is 'cuda:2': leave one of them out"):
+    with pytest.raises(GateauError, match=r"names 'cuda:2': leave one out"):
         ModelsResource(device="cuda:2").load(spread, section, version="1")
     assert asked == [("auto", None), ("cuda:1", None), ("auto", "auto"), ("cuda:2", None)]
 

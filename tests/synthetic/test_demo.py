@@ -72,6 +72,7 @@ def test_robust_finds_the_samples_that_need_far_context(trained_pair: Path, seed
     assert auroc(found["score"].to_list(), far) >= 0.95
 
 
+@pytest.mark.long
 def test_the_whole_demo_runs_by_one_command_and_a_second_run_does_nothing(trained_pair: Path, tmp_path: Path) -> None:
     config = embedded_demo(tmp_path)
     assert config.demo is not None

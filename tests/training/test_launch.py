@@ -80,7 +80,7 @@ def test_zero3_goes_on_after_the_death_of_a_rank(tmp_path: Path, one_process: Tr
     output = process.communicate(timeout=300)[0]
     assert process.returncode != 0, output
     assert not spec.output.exists()
-    assert "another rank of the training ended" in failure_message(spec, process.returncode)
+    assert "killed, often by the system for lack of memory" in failure_message(spec, process.returncode)
     process = start(spec, tmp_path / "spec.json")
     output = process.communicate(timeout=300)[0]
     assert process.returncode == 0, output
@@ -110,7 +110,8 @@ def test_failure_messages(tmp_path: Path) -> None:
     spec = make_spec(tmp_path)
     assert "was ended by SIGKILL (often the system" in failure_message(spec, -signal.SIGKILL)
     assert "was ended by SIGTERM" in failure_message(spec, -signal.SIGTERM)
-    assert "ended with status 3" in failure_message(spec, 3)
+    assert "ended with status 3; its log" in failure_message(spec, 3)
+    assert "no rank said why: it could not start, or was killed" in failure_message(spec, 1)
     spec.failure.parent.mkdir(parents=True)
     spec.failure.write_text("the loss is nan\n")
     assert failure_message(spec, 1) == "the loss is nan"

@@ -192,6 +192,7 @@ def test_a_changed_sample(refreshed: dict[str, Any], page: Page, server: Server,
     visible(page, str(shard))
 
 
+@pytest.mark.long
 def test_a_killed_run_ends_and_the_next_goes_on(
     refreshed: dict[str, Any], page: Page, server: Server, file: Path
 ) -> None:
