@@ -1,6 +1,6 @@
 """How the steps over the whole data set grow: `combined_scores` and `selected_subset` of 10^4 to 10^7 samples.
 
-    .venv/bin/python benchmarks/global_steps.py --out build/benchmark-global-steps
+    .venv/bin/python benchmarks/global_steps.py --out build/benchmarks/global_steps.json
 
 For every size the command writes the stored tables that the steps read (perplexities, `cam`, rejected samples, short
 raw texts, in shards), then makes both assets by the functions that Dagster calls, from stored tables to stored tables
@@ -274,10 +274,10 @@ def main() -> None:
     parser.add_argument("--sizes", type=int, nargs="+", default=list(SIZES), help="numbers of samples")
     parser.add_argument("--segments", type=int, default=8, help="segments a sample (default 8)")
     parser.add_argument("--shards", type=int, default=16, help="shards of the tables (default 16)")
+    parser.add_argument("--out", type=Path, default=Path("build/benchmarks/global_steps.json"), help="JSON file")
     parser.add_argument(
-        "--out", type=Path, default=Path("build/benchmark-global-steps"), help="folder of the JSON file"
+        "--folder", type=Path, help="where the tables are made, and removed again (default: beside --out)"
     )
-    parser.add_argument("--folder", type=Path, help="where the tables are made, and removed again (default: --out)")
     parser.add_argument("--make", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--measure", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -287,9 +287,9 @@ def main() -> None:
     if options.measure:
         print(json.dumps(measure(options.measure)))  # noqa: T201
         return
-    folder = options.folder or options.out
+    folder = options.folder or options.out.parent
     folder.mkdir(parents=True, exist_ok=True)
-    options.out.mkdir(parents=True, exist_ok=True)
+    options.out.parent.mkdir(parents=True, exist_ok=True)
     need, free = 600 * max(options.sizes), shutil.disk_usage(folder).free
     if free < need:
         sys.exit(
@@ -297,7 +297,7 @@ def main() -> None:
         )
     found = measured_sizes(options.sizes, options.segments, options.shards, folder.absolute())
     lines = summary(found)
-    (options.out / "global_steps.json").write_text(json.dumps({"summary": lines, "sizes": found}, indent=1))
+    options.out.write_text(json.dumps({"summary": lines, "sizes": found}, indent=1))
     print(show(lines))  # noqa: T201
 
 

@@ -17,7 +17,18 @@ def test_two_sizes_are_measured_each_in_a_process_of_its_own(
     monkeypatch.setattr(global_steps, "MOST_REPEATS", 1)
     monkeypatch.setattr(
         "sys.argv",
-        ["global_steps.py", "--sizes", "400", "200", "--segments", "3", "--shards", "2", "--out", str(tmp_path)],
+        [
+            "global_steps.py",
+            "--sizes",
+            "400",
+            "200",
+            "--segments",
+            "3",
+            "--shards",
+            "2",
+            "--out",
+            str(tmp_path / "global_steps.json"),
+        ],
     )
     global_steps.main()
     found = json.loads((tmp_path / "global_steps.json").read_text())
