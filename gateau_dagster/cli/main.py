@@ -1,5 +1,6 @@
 """`gateau run | plan | validate | dev`: options, and failures as one readable message."""
 
+import logging
 import os
 import sys
 import traceback
@@ -89,8 +90,10 @@ def main() -> None:
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    # transformers imports DeepSpeed, which says on standard output that there is no GPU.
+    logging.getLogger("DeepSpeed").addFilter(lambda record: "Setting accelerator to" not in record.getMessage())
     try:
-        cli(standalone_mode=False)
+        cli(standalone_mode=False, prog_name="gateau")
     except GateauError as error:
         _fail(f"Error: {error}", 1)
     except click.ClickException as error:

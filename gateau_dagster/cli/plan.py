@@ -95,7 +95,8 @@ def grounds(estimator: Estimator) -> Iterator[str]:
     yield from dict.fromkeys(_rates(model) for model in models)
     for model in models:
         if model.parameters is not None and model.shape is not None:
-            yield f"models.{model.name}: {_flops(model.parameters)} parameters in {model.shape.layers} layers."
+            layers = "1 layer" if model.shape.layers == 1 else f"{model.shape.layers} layers"
+            yield f"models.{model.name}: {_flops(model.parameters)} parameters in {layers}."
         if model.shape is None:
             yield f"models.{model.name}: FLOPs and time are not known: {model.unknown}."
         elif model.unknown:

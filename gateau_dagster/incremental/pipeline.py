@@ -22,7 +22,7 @@ CODE_VERSIONS = {
     "checkpoint": "1",
     "evaluation/heldout": "1",
     "evaluation/needle": "1",
-    "report": "1",
+    "report": "2",
 }
 
 # Settings of training that decide how it runs, not what comes out.

@@ -11,6 +11,7 @@ import pytest
 Script = Callable[[str], ModuleType]
 
 
+@pytest.mark.long
 def test_shards_one_by_one_in_a_real_project(script: Script, tmp_path: Path) -> None:
     module = script("orchestration")
     file = module.make_project(tmp_path / "project", shards=2, samples=3)

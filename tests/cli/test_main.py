@@ -173,6 +173,9 @@ def test_run_plan_and_a_change_in_processes_of_their_own(project: Path, tmp_path
     assert row.split()[1:4] == ["1", "of", "2:"] and row.rstrip().endswith("changed: raw_long_sft")
     (scored,) = [line.split() for line in out.splitlines() if line.startswith("cam") and "of" not in line]
     assert scored[1] == "1", "one sample is scored"
+    # In a process of its own, where libraries write to standard output as they like.
+    record = json.loads(gateau("plan", "--json", "--config", str(project), folder=tmp_path).stdout)
+    assert record["estimates"]["cam"]["samples"] == 1
 
 
 @pytest.mark.parametrize("columns", ["60", "80", "120"])

@@ -86,6 +86,7 @@ def changed(pipeline: Pipeline, number: int) -> None:
     write_samples(pipeline.file.parent / "long.jsonl", records)
 
 
+@pytest.mark.long
 def test_a_server_that_is_back_in_time_costs_a_retry(
     remote: Pipeline, s3: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
