@@ -1,0 +1,35 @@
+"""A labelled kind of sample: how it is made, whether its response needs the far context, and why."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+from gateau_dagster.synthetic.language import Words
+from gateau_dagster.synthetic.page import Page
+
+Group = Literal["controlled", "harder", "breaking"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Parts:
+    """The words of a sample."""
+
+    context: Words
+    instruction: Words
+    response: Words
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kind:
+    """`needs_far_context`: whether what theta_A cannot see (all but the last 256 tokens) decides the response.
+
+    within_reach: whether the embedded pair's theta_B reads the evidence (measured, see kinds_breaking); where it does
+        not, no score that comes from this pair can be expected to find the kind.
+    """
+
+    name: str
+    group: Group
+    needs_far_context: bool
+    why: str
+    make: Callable[[Page], Parts]
+    within_reach: bool = True
