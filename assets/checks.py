@@ -28,6 +28,13 @@ _FINITE_COLUMNS = {
     "evaluation/heldout": ["mean_nll", "perplexity"],
     "evaluation/needle": ["accuracy", "answer_nll"],
 }
+_FINITE_FAMILIES = {"perplexity": ["perplexity", "mean_nll", "mean_probability"], "method_scores": ["score"]}
+_NULLABLE = {"method_scores"}  # null: the method cannot score the sample
+_NOT_BY_SAMPLE = {
+    *("pre_experience_mix", "pre_experienced", "training_mix"),
+    *("checkpoint", "evaluation", "comparison", "report"),
+}
+_PARTIAL = {"raw_long_sft", "short_chat_mix", "selected_subset"}  # not every sample has to be there
 _DESCRIPTIONS = {
     UP_TO_DATE: "Whether the table was made from what is there now; names the changed shards.",
     UNIQUE_IDS: "No sample stands in the table twice.",
@@ -40,12 +47,13 @@ _DESCRIPTIONS = {
 def checks_of(asset: str) -> list[str]:
     """The names of an asset's checks."""
     family = asset.split("/", maxsplit=1)[0]
+    of_samples = family not in _NOT_BY_SAMPLE
     names = [UP_TO_DATE]
-    if family in {"raw_long_sft", "perplexity", "cam", "combined_scores", "selected_subset", "short_chat_mix"}:
+    if of_samples:
         names.append(UNIQUE_IDS)
-    if asset in _FINITE_COLUMNS or family == "perplexity":
+    if asset in _FINITE_COLUMNS or family in _FINITE_FAMILIES:
         names.append(FINITE_VALUES)
-    if family in {"perplexity", "cam", "combined_scores"}:
+    if of_samples and family not in _PARTIAL:
         names.append(FULL_COVERAGE)
     if asset == "combined_scores":
         names.append(NORMALISATION)
@@ -125,8 +133,10 @@ def _unique_ids(state: State, node: Node) -> dg.AssetCheckResult:
 
 
 def _finite_values(state: State, node: Node) -> dg.AssetCheckResult:
-    columns = _FINITE_COLUMNS.get(node.asset, ["perplexity", "mean_nll"])
-    counts = {column: non_finite(_table(state, node, [column])[column]) for column in columns}
+    family = node.asset.split("/", maxsplit=1)[0]
+    columns = _FINITE_COLUMNS[node.asset] if node.asset in _FINITE_COLUMNS else _FINITE_FAMILIES[family]
+    values = {column: _table(state, node, [column])[column] for column in columns}
+    counts = {name: non_finite(each.drop_nulls() if family in _NULLABLE else each) for name, each in values.items()}
     return _result(node, FINITE_VALUES, not any(counts.values()), **{f"not_finite_{c}": n for c, n in counts.items()})
 
 
@@ -156,7 +166,7 @@ def _normalisation(state: State, node: Node) -> dg.AssetCheckResult:
     from gateau_dagster.selection.degeneration import check
 
     selection = state.config.selection
-    found = check(_table(state, node, None), preset=selection.preset, alpha=selection.alpha)
+    found = check(_table(state, node, None), preset=selection.preset, alpha=selection.alphas[selection.preset])
     return _result(node, NORMALISATION, not found.degenerate, summary=found.sentence, distinct=found.distinct_score)
 
 

@@ -16,12 +16,16 @@ EVERYTHING = "everything"
 REFRESH = "refresh"
 CHECK_UP_TO_DATE = "check_up_to_date"
 
+# Families of assets that the job `scoring` makes.
+_SCORED = {
+    *("raw_long_sft", "perplexity", "cam", "combined_scores"),
+    *("instruction_embedding", "pre_experience_mix", "pre_experienced"),
+}
+
 
 def asset_jobs(assets: list[str]) -> list[UnresolvedAssetJobDefinition]:
     """The asset jobs, for launching chosen shards by hand."""
-    scored = [
-        asset for asset in assets if asset.split("/")[0] in {"raw_long_sft", "perplexity", "cam", "combined_scores"}
-    ]
+    scored = [asset for asset in assets if asset.split("/")[0] in _SCORED]
     looked_at = [dg.AssetCheckKey(asset_key(asset), UP_TO_DATE) for asset in assets]
     return [
         dg.define_asset_job(
@@ -32,7 +36,8 @@ def asset_jobs(assets: list[str]) -> list[UnresolvedAssetJobDefinition]:
         dg.define_asset_job(
             SCORING,
             selection=dg.AssetSelection.assets(*map(asset_key, scored)),
-            description="Raw samples, perplexities, CAM and combined scores of the chosen shards.",
+            description="Raw samples, perplexities, CAM and combined scores of the chosen shards, and the models that "
+            "the pipeline makes for them.",
         ),
         dg.define_asset_job(
             EVERYTHING,

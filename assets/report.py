@@ -10,23 +10,34 @@ import polars as pl
 from assets.definition import global_asset
 from assets.global_steps import Made, materialise
 from assets.metadata import figures_metadata
+from assets.methods import sharded_assets
+from gateau_dagster.config import Config
 from gateau_dagster.incremental.plan import Key
-from gateau_dagster.incremental.state import REPORT_FILE, State
+from gateau_dagster.incremental.state import COMPARISON_FILE, REPORT_FILE, State
 from gateau_dagster.progress import Progress
 from gateau_dagster.storage import Stamp
 from gateau_dagster.storage.documents import read_training_log, write_document
 from resources.configuration import ConfigurationResource
 
 if TYPE_CHECKING:
+    from gateau_dagster.comparison.result import MethodComparison
     from gateau_dagster.report.inputs import ReportInputs
 
 
-def report_asset(deps: list[str]) -> dg.AssetsDefinition:
+# What cannot be rejected, or only for the reasons of the tables before.
+_WITHOUT_OWN_REJECTS = {
+    *("pre_experienced", "checkpoint", "report"),
+    *("combined_scores", "method_scores", "comparison"),
+}
+
+
+def report_asset(config: Config, deps: list[str]) -> dg.AssetsDefinition:
     """Plots, tables and provenance of everything upstream."""
 
     @global_asset(
         "report",
         deps=deps,
+        sharded=sharded_assets(config),
         kinds={"html", "matplotlib"},
         description="One self-contained page: score distributions, presets side by side, best and worst samples, "
         "rejects, training curve, evaluation, provenance.",
@@ -70,8 +81,15 @@ def _inputs(state: State) -> "ReportInputs":
         needle=store.read("evaluation/needle") if "evaluation/needle" in assets else None,
         fingerprints=_fingerprints(recorded),
         efforts=efforts_by_asset(recorded),
+        methods=_methods(state) if "comparison" in assets else None,
         generated_at=datetime.now(UTC),
     )
+
+
+def _methods(state: State) -> "MethodComparison":
+    from gateau_dagster.comparison.result import MethodComparison
+
+    return MethodComparison.from_json(state.store.files.read(COMPARISON_FILE))
 
 
 def _raw(state: State) -> pl.DataFrame | pl.LazyFrame:
@@ -85,7 +103,7 @@ def _rejected(state: State) -> dict[str, pl.DataFrame]:
     found = {
         node.asset: state.store.read_rejected(node.asset, state.shards if node.partitioned else [None])
         for node in state.pipeline.nodes
-        if node.asset not in {"checkpoint", "report", "combined_scores"}
+        if node.asset.split("/", maxsplit=1)[0] not in _WITHOUT_OWN_REJECTS
     }
     return {asset: table for asset, table in found.items() if not table.is_empty()}
 

@@ -3,6 +3,7 @@
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, replace
+from functools import cached_property
 from itertools import chain
 from typing import TYPE_CHECKING
 
@@ -13,9 +14,13 @@ from assets.progress import selected_assets
 from assets.scoring_progress import ScoringProgress
 from assets.shard_steps import Event, Finished, Stale, shard_events, stale_shards
 from assets.step import asset_step
+from gateau_dagster.config import Config, ModelConfig
+from gateau_dagster.incremental.loadable import loadable_model, model_version
+from gateau_dagster.incremental.made_models import made_asset
 from gateau_dagster.incremental.shard_scorer import ShardScorer
 from gateau_dagster.incremental.shard_work import ShardResult, TableWork, has_missing_rows
 from gateau_dagster.incremental.state import State
+from gateau_dagster.methods.registry import sample_tables
 from gateau_dagster.progress import TimedProgress
 from resources.configuration import ConfigurationResource
 from resources.models import ModelsResource
@@ -27,6 +32,11 @@ if TYPE_CHECKING:
 
 Works = Mapping[str, Sequence[TableWork]]
 Results = Generator[tuple[str, dict[str, ShardResult]]]
+
+
+def made_upstream(config: Config, model: str) -> list[str]:
+    """The asset that is this model, where the pipeline makes it."""
+    return [made_asset(model)] if config.models[model].base is not None else []
 
 
 def scored_shards(
@@ -75,9 +85,15 @@ def _finished(
 
 def _works(state: State, stale: Stale) -> Works:
     """The work on each shard, in the order of the shards."""
+    own = sample_tables(state.config)
     return {
         shard: [
-            TableWork(asset=asset, stamp=shards[shard], memory=state.node(asset).memory)
+            TableWork(
+                asset=asset,
+                stamp=shards[shard],
+                memory=state.node(asset).memory,
+                own_columns=own[asset].columns if asset in own else (),
+            )
             for asset, shards in stale.items()
             if shard in shards
         ]
@@ -92,11 +108,12 @@ def _with_plan(context: dg.AssetExecutionContext, state: State, works: Works) ->
     wanted: dict[str, list[str]] = {}
     for shard, found in works.items():
         for work in found:
-            wanted.setdefault(work.asset, []).append(shard)
+            if not work.own_columns:  # what a method's table takes is not known beforehand
+                wanted.setdefault(work.asset, []).append(shard)
     try:
         estimates = estimate_shards(state, wanted)
     except Exception as error:
-        context.log.warning(f"What this takes cannot be estimated: {error}")
+        context.log.warning(f"What this takes cannot be estimated: {error}", exc_info=True)
         return works
     planned = {key: asdict(estimate) for key, estimate in estimates.items()}
     return {
@@ -135,15 +152,21 @@ class Scoring:
         for shard, found in works.items():
             yield shard, scorer.compute(self.state.store, shard, found, self.progress.report)
 
+    @cached_property
+    def _section(self) -> ModelConfig:
+        """Fetched once a step, where the model is in a store that is not local."""
+        return loadable_model(self.state, self.model)
+
     def _load(self, device: str) -> "LoadedModel":
-        config, version = self.state.config, self.state.model_digests[self.model]
-        return self.models.load(config, config.located_model(self.model), version=version, device=device)
+        version = model_version(self.state, self.model)
+        return self.models.load(self.state.config, self._section, version=version, device=device)
 
     def _in_workers(self, works: Works, devices: Sequence[str]) -> Results:
         """Each worker loads the model once."""
         self.models.release()  # the first worker needs the room
+        section = self._section
         tasks = [
-            WorkerTask(config=self.state.config, model=self.model, device=device, sharing=len(devices))
+            WorkerTask(config=self.state.config, model=self.model, device=device, sharing=len(devices), section=section)
             for device in devices
         ]
         with ScoringWorkers(tasks) as workers:

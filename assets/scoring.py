@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import dagster as dg
 
 from assets.definition import partitioned_asset, partitioned_assets, partitioned_spec
-from assets.scored_shards import scored_shards
+from assets.scored_shards import made_upstream, scored_shards
 from assets.shard_steps import Event
 from gateau_dagster import tables
 from gateau_dagster.config import Config
@@ -25,7 +25,7 @@ def perplexity_asset(config: Config, model: str) -> dg.AssetsDefinition:
         config,
         f"perplexity/{model}",
         columns=tables.PERPLEXITY,
-        deps=["raw_long_sft"],
+        deps=["raw_long_sft", *made_upstream(config, model)],
         kinds=_KINDS,
         pool="gpu",
         description=_perplexity_description(config, model),

@@ -12,18 +12,22 @@ import polars as pl
 from assets.definition import global_asset
 from assets.global_steps import Made, materialise, write_global
 from assets.metadata import figures_metadata
+from assets.methods import sharded_assets
 from gateau_dagster import tables
-from gateau_dagster.config import PRESETS
+from gateau_dagster.config import PRESETS, Config
+from gateau_dagster.incremental.selection_nodes import ranking_asset, selection_reads
 from gateau_dagster.incremental.state import State
 from gateau_dagster.progress import Progress
-from gateau_dagster.selection.choose import best, choose
+from gateau_dagster.selection.choose import best, choose, ranked_by_score
 from gateau_dagster.selection.combine import ranked, with_reasons
 from gateau_dagster.selection.joining import COLUMNS, Joined, join_all, join_shard
+from gateau_dagster.selection.rules import chosen_ids
 from gateau_dagster.storage import Stamp
 from gateau_dagster.storage.content import rows_digest
 from resources.configuration import ConfigurationResource
 
 T = TypeVar("T")
+RAW = "raw_long_sft"
 
 
 def combined_scores_asset() -> dg.AssetsDefinition:
@@ -45,13 +49,14 @@ def combined_scores_asset() -> dg.AssetsDefinition:
     return combined_scores
 
 
-def selected_subset_asset() -> dg.AssetsDefinition:
+def selected_subset_asset(config: Config) -> dg.AssetsDefinition:
     """The influential samples."""
 
     @global_asset(
         "selected_subset",
         columns=tables.SELECTED_SUBSET,
-        deps=["raw_long_sft", "combined_scores"],
+        deps=list(selection_reads(config)),
+        sharded=sharded_assets(config),
         kinds={"parquet", "polars"},
         description="The samples with the highest scores, with their texts: what the model is trained on.",
     )
@@ -79,7 +84,7 @@ def make_scores(state: State, stamp: Stamp, progress: Progress) -> Made:
 def _joined_shards(state: State, absent: list[pl.DataFrame], progress: Progress) -> Iterator[Joined]:
     """Each shard's tables joined; the ids of its samples that some table lacks are added to `absent`."""
     for done, (raw_ids, found) in enumerate(_one_ahead(partial(_shard_tables, state), state.shards), start=1):
-        joined = join_shard(found, segment_length=state.config.scoring.segment_length)
+        joined = join_shard(found)
         absent.append(raw_ids.join(joined.frame, on="sample_id", how="anti"))
         progress(done, len(state.shards), "shards")
         yield joined
@@ -119,14 +124,38 @@ def _score_figures(state: State, scores: pl.DataFrame) -> dict[str, Any]:
 
 def make_subset(state: State, stamp: Stamp, progress: Progress) -> Made:
     """Writes `selected_subset`; of the texts, only the chosen samples' are kept in memory."""
-    selection = state.config.selection
-    scores = state.store.read("combined_scores", None, ["sample_id", "score", "rank"])
-    subset = choose(scores, _texts(state, best(scores, selection), progress), selection)
+    chosen = _chosen(state)
+    subset = choose(chosen, _texts(state, chosen, progress))
     # What is trained on: an equal choice under other scores must not train again.
     content = rows_digest(subset.select("sample_id", "digest").sort("sample_id"))
     stamp, metadata = write_global(state, "selected_subset", replace(stamp, content=content), subset)
     by_source = subset.group_by("source").len().sort("len", descending=True)
     return stamp, metadata | {"by_source": dict(by_source.iter_rows())}
+
+
+def _chosen(state: State) -> pl.DataFrame:
+    """`sample_id`, `score` and `rank` of the samples that the rule chooses."""
+    selection, reads = state.config.selection, selection_reads(state.config)
+    ranking = ranking_asset(state.config)
+    scores = _read(state, ranking, reads[ranking])
+    if ranking != "combined_scores":
+        scores = ranked_by_score(scores)
+    if selection.rule == "top":
+        return best(scores, selection)
+    samples = _read(state, RAW, reads[RAW]).join(scores, on="sample_id", how="left")
+    for asset in reads.keys() - {ranking, RAW}:
+        samples = samples.join(_read(state, asset, reads[asset]), on="sample_id", how="left")
+    if "context_tokens" in samples.columns:
+        samples = samples.with_columns(tokens=pl.col("context_tokens") + pl.col("response_tokens"))
+    ids = pl.DataFrame({"sample_id": chosen_ids(samples, selection)})
+    return ids.join(scores, on="sample_id", maintain_order="left")
+
+
+def _read(state: State, asset: str, columns: list[str]) -> pl.DataFrame:
+    # Asked of the configuration: the planner would want the models' digests, which no global step needs.
+    sharded = asset in {RAW, *COLUMNS} or asset in sharded_assets(state.config)
+    parts: list[str | None] = [*state.shards] if sharded else [None]
+    return pl.concat([state.store.read(asset, part, columns) for part in parts])
 
 
 def _texts(state: State, chosen: pl.DataFrame, progress: Progress) -> pl.LazyFrame:

@@ -1,6 +1,5 @@
 """Assets `training_mix` and `checkpoint`: the selected samples and the short conversations, and the model they make."""
 
-from pathlib import Path
 from typing import Any
 
 import dagster as dg
@@ -8,16 +7,12 @@ import polars as pl
 
 from assets.definition import global_asset
 from assets.global_steps import Made, materialise, write_global
-from assets.metadata import figures_metadata
+from assets.model_training import Wanted, train_and_publish
 from gateau_dagster import tables
 from gateau_dagster.config import Config
-from gateau_dagster.data.sample import text_digest
 from gateau_dagster.incremental.state import CHECKPOINT_FOLDER, State
 from gateau_dagster.progress import Progress
 from gateau_dagster.storage import Stamp
-from gateau_dagster.storage.content import folder_content
-from gateau_dagster.storage.documents import finish_publishing, folder_stamp, publish_folder, read_training_log
-from gateau_dagster.storage.files import local_copy
 from resources.configuration import ConfigurationResource
 from resources.models import ModelsResource
 from resources.training import TrainingResource
@@ -59,7 +54,13 @@ def checkpoint_asset() -> dg.AssetsDefinition:
     ) -> dg.MaterializeResult:
         def make(state: State, stamp: Stamp, progress: Progress) -> Made:
             models.release()
-            return _train(context, state, stamp, training, progress)
+            wanted = Wanted(
+                folder=CHECKPOINT_FOLDER,
+                mix="training_mix",
+                model=state.config.training.model,
+                training=state.config.training,
+            )
+            return train_and_publish(context, state, stamp, wanted, training, progress)
 
         return materialise(context, configuration, "checkpoint", make)
 
@@ -83,10 +84,11 @@ def _mix(state: State, stamp: Stamp, progress: Progress) -> Made:
         progress=progress,
     )
     stamp, metadata = write_global(state, "training_mix", stamp, mix, rejected)
-    return stamp, metadata | _mix_statistics(mix)
+    return stamp, metadata | mix_statistics(mix)
 
 
-def _mix_statistics(mix: pl.DataFrame) -> dict[str, Any]:
+def mix_statistics(mix: pl.DataFrame) -> dict[str, Any]:
+    """How much there is to learn from. `mix`: tables.TRAINING_MIX."""
     tokens = mix.select(
         pl.col("input_ids").list.len().sum().alias("tokens"),
         pl.col("labels").list.eval(pl.element() != -100).list.sum().sum().alias("target_tokens"),
@@ -95,54 +97,3 @@ def _mix_statistics(mix: pl.DataFrame) -> dict[str, Any]:
     ).row(0, named=True)
     origins = dict(mix.group_by("origin").len().sort("origin").iter_rows())
     return {**tokens, "sequences": origins}
-
-
-def _train(
-    context: dg.AssetExecutionContext, state: State, stamp: Stamp, training: TrainingResource, progress: Progress
-) -> Made:
-    finish_publishing(state.store, CHECKPOINT_FOLDER)
-    found = folder_stamp(state.store, CHECKPOINT_FOLDER)
-    if found is not None and found.fingerprint == stamp.fingerprint:
-        context.log.info("an earlier run trained this checkpoint and was ended while it published it")
-        return found, _training_metadata(state)
-    # A store has one checkpoint, so one training can be unfinished; another store's is not touched.
-    scratch = state.config.work_folder / "training" / text_digest([state.store.root])[:12]
-    spec = training_spec(state, stamp, scratch)
-    training.run(context, spec, scratch / "spec.json", progress)
-    complete = Stamp(fingerprint=stamp.fingerprint, inputs=stamp.inputs, content=folder_content(spec.output))
-    publish_folder(state.store, spec.output, CHECKPOINT_FOLDER, complete)
-    return complete, _training_metadata(state)
-
-
-def training_spec(state: State, stamp: Stamp, scratch: Path) -> "Any":
-    """What the training process is told; its unfinished work is kept below `scratch`, by what is being trained."""
-    from gateau_dagster.training.deepspeed_config import deepspeed_config
-    from gateau_dagster.training.spec import TrainingSpec
-
-    config = state.config
-    model = config.located_model(config.training.model)
-    local = config.folder / Path(model.path).expanduser()
-    return TrainingSpec(
-        mix=local_copy(state.store.files, "training_mix.parquet", scratch),
-        base_model=str(local.absolute()) if local.is_dir() else model.path,
-        revision=model.revision,
-        rope_theta=model.rope_theta,
-        trust_remote_code=model.trust_remote_code,
-        output=scratch / "output",
-        work=scratch / "work",
-        training=config.training,
-        deepspeed=deepspeed_config(config.training.deepspeed, folder=config.folder),
-        fingerprint=stamp.fingerprint,
-        template=config.scoring.template,
-    )
-
-
-def _training_metadata(state: State) -> dict[str, Any]:
-    from gateau_dagster.report.plots.training import training_curve
-
-    log = read_training_log(state.store)
-    metadata: dict[str, Any] = {"dagster/uri": state.store.files.address(CHECKPOINT_FOLDER), "steps": len(log)}
-    if log:
-        metadata |= {"final_loss": log[-1]["loss"], "tokens": log[-1]["tokens"]}
-        metadata |= figures_metadata({"training curve": training_curve(log)})
-    return metadata

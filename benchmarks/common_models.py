@@ -5,6 +5,7 @@ import random
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 
+import numpy as np
 import torch
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import AutoModelForCausalLM, LlamaConfig, PreTrainedTokenizerFast
@@ -134,10 +135,16 @@ def segment_batches(prompt: Prompt, *, segment_length: int, batch_tokens: int) -
 
 
 def pass_flops(loaded: LoadedModel, prompts: list[Prompt], *, attention_rows: bool = False) -> float:
-    """FLOPs of reading these prompts, each attending to itself, and of the output layer over their responses."""
+    """FLOPs of reading these prompts, each attending to itself, and of the output layer over their responses.
+
+    The last layer counts as far as it is computed: for the rows that predict the responses.
+    """
     shape = ModelShape.of(loaded.model.config)
-    rows = sum(len(prompt.response) for prompt in prompts)
-    total = shape.body_flops([prompt.length for prompt in prompts]) + shape.head_flops(rows)
+    lengths, rows = (
+        np.array(each, dtype=np.float64)
+        for each in ([prompt.length for prompt in prompts], [len(prompt.response) for prompt in prompts])
+    )
+    total = float(shape.pass_flops(lengths, rows).sum()) + shape.head_flops(float(rows.sum()))
     if attention_rows:
         total += sum(shape.attention_row_flops(len(prompt.response), prompt.length) for prompt in prompts)
     return total

@@ -75,7 +75,11 @@ def _shard_tables(rng: np.random.Generator, rows: int, segments: int) -> dict[st
 
     def perplexity(values: np.ndarray, seen: np.ndarray) -> pl.DataFrame:
         numbers = {"perplexity": values, "mean_nll": np.log(values), "context_tokens": seen}
-        numbers |= {"response_tokens": contexts // 4 + 1, "truncated_tokens": contexts - seen}
+        numbers |= {
+            "mean_probability": 1 / values,
+            "response_tokens": contexts // 4 + 1,
+            "truncated_tokens": contexts - seen,
+        }
         return ids.with_columns(pl.Series(name, column) for name, column in numbers.items())
 
     def lists(values: np.ndarray) -> pl.Series:
@@ -90,6 +94,7 @@ def _shard_tables(rng: np.random.Generator, rows: int, segments: int) -> dict[st
             segment_perplexity=lists(np.exp(rng.normal(2.0, 0.6, offsets[-1]))),
             segment_attention=lists(rng.random(offsets[-1]) * 1e-3),
             cas=pl.when(pl.Series(counts > 1)).then(pl.Series(rng.uniform(0.3, 1, rows))),
+            far_gain=pl.when(pl.Series(counts > 1)).then(pl.Series(rng.beta(0.3, 3, rows))),
         ),
     }
     promised = {"raw_long_sft": tables.RAW_LONG_SFT, "cam": tables.CAM}
@@ -98,7 +103,10 @@ def _shard_tables(rng: np.random.Generator, rows: int, segments: int) -> dict[st
         kept = np.ones(rows, dtype=bool) if name == "raw_long_sft" else rng.random(rows) >= 0.001
         rejected = frame.filter(~kept).select("sample_id", reason=pl.lit("the benchmark rejects it"))
         schema = tables.schema(promised.get(name, tables.PERPLEXITY))
-        found[name] = (frame.filter(kept).select(pl.col(key).cast(kind) for key, kind in schema.items()), rejected)
+        # No global step reads a column of tokens: one of them stands for a whole response.
+        by_token = {key: pl.concat_list(pl.lit(0.5)) for key, kind in schema.items() if kind == pl.List(pl.Float32)}
+        whole = frame.filter(kept).with_columns(**by_token)
+        found[name] = (whole.select(pl.col(key).cast(kind) for key, kind in schema.items()), rejected)
     return found
 
 

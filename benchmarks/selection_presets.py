@@ -63,24 +63,27 @@ def recalls(pair: Path) -> dict[str, dict[int, float]]:
 
 
 def scores(
-    pair: Path, records: list[dict[str, str]], *, context: str, alpha: float, segment_length: int
+    pair: Path, records: list[dict[str, str]], *, context: str, alpha: float | None, segment_length: int
 ) -> pl.DataFrame:
     """`combined_scores` of the records, with theta_A's `context` full or window."""
     names = {"id": "sample_id"}
     samples = [Sample(**{names.get(key, key): value for key, value in record.items()}) for record in records]
     scoring = SCORING.model_copy(update={"segment_length": segment_length})
     frames: dict[str, pl.DataFrame] = {}
+    border: int | None = None  # tokens of a prompt that theta_A is shown
     for name, sight in (("short", context), ("long", "full")):
         config = ModelConfig.model_validate({"path": str(pair / name), "context": sight})
         loaded = load_model(config, dtype=scoring.dtype, device=scoring.device, folder=Path())
         length = effective_max_length(loaded, config, scoring)
         requests = [Request(sample=sample, perplexity=True, cam=name == "long") for sample in samples]
-        outcomes = list(score_samples(loaded, requests, max_length=length, scoring=scoring, meter=Meter()))
+        border = length if sight == "window" else border
+        given = {"max_length": length, "scoring": scoring, "sight": border}
+        outcomes = list(score_samples(loaded, requests, **given, meter=Meter()))
         frames[name] = table([outcome.perplexity for outcome in outcomes], tables.PERPLEXITY)
         if name == "long":
             frames["cam"] = table([outcome.cam for outcome in outcomes], tables.CAM)
     tables_of_pair = (frames["short"], frames["long"], frames["cam"])
-    return combine(*tables_of_pair, preset="robust", alpha=alpha, segment_length=segment_length)
+    return combine(*tables_of_pair, preset="robust", alpha=alpha)
 
 
 def table(rows: list[Any], columns: tuple[tables.Column, ...]) -> pl.DataFrame:
@@ -89,7 +92,7 @@ def table(rows: list[Any], columns: tuple[tables.Column, ...]) -> pl.DataFrame:
     return pl.DataFrame([asdict(row) for row in rows], schema=tables.schema(columns))
 
 
-def figures(combined: pl.DataFrame, records: list[dict[str, str]], alpha: float) -> dict[str, Any]:
+def figures(combined: pl.DataFrame, records: list[dict[str, str]], alpha: float | None) -> dict[str, Any]:
     """AUROC of each preset's score, HMP and CAS for "needs far context", and the verdict on its normalisation."""
     kinds = pl.DataFrame({"sample_id": [r["id"] for r in records], "kind": [r["source"] for r in records]})
     joined = combined.join(kinds, on="sample_id")
@@ -129,7 +132,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, nargs="+", default=[5, 6, 7])
     parser.add_argument("--samples", type=int, default=200)
-    parser.add_argument("--alpha", type=float, default=0.8)
+    parser.add_argument("--alpha", type=float, help="default: each preset's own")
     parser.add_argument("--segment-length", type=int, default=128)
     parser.add_argument("--context", choices=["window", "full"], default="window", help="what theta_A may see")
     parser.add_argument("--out", type=Path, default=Path("build/benchmark-presets"))

@@ -7,9 +7,12 @@ import dagster as dg
 
 from assets.automation import dead_runs_sensor, nightly, out_of_date_sensor
 from assets.checks import asset_checks
+from assets.comparison import comparison_asset
 from assets.evaluation import heldout_asset, needle_asset
 from assets.instance import open_instance, prepare_home
 from assets.jobs import asset_jobs, refresh_job
+from assets.made_models import made_model_assets
+from assets.methods import method_scores_asset, sample_table_asset
 from assets.raw_long_sft import raw_long_sft_asset
 from assets.refresh import Refreshed, refresh, wanted_work
 from assets.report import report_asset
@@ -20,6 +23,8 @@ from assets.training import checkpoint_asset, training_mix_asset
 from gateau_dagster.config import Config
 from gateau_dagster.config.load import ENVIRONMENT_VARIABLE, load_config
 from gateau_dagster.incremental.plan import Plan
+from gateau_dagster.incremental.selection_nodes import compared_methods
+from gateau_dagster.methods.registry import sample_tables
 from resources.configuration import ConfigurationResource
 from resources.models import ModelsResource
 from resources.training import TrainingResource
@@ -34,20 +39,25 @@ def asset_definitions(config: Config) -> dict[str, dg.AssetsDefinition]:
     found = {"raw_long_sft": raw_long_sft_asset(config)}
     if config.short_chat is not None:
         found["short_chat_mix"] = short_chat_mix_asset()
+    own = {asset: sample_table_asset(config, table) for asset, table in sample_tables(config).items()}
+    found |= made_model_assets(config, own)
     theta_b = theta_b_assets(config)
-    for model in config.models:
+    for model in config.causal_models:
         found[f"perplexity/{model}"] = theta_b if model == THETA_B else perplexity_asset(config, model)
-    found |= {
-        "cam": theta_b,
-        "combined_scores": combined_scores_asset(),
-        "selected_subset": selected_subset_asset(),
-    }
+    found["cam"] = theta_b
+    found |= own
+    found["combined_scores"] = combined_scores_asset()
+    compared = compared_methods(config)
+    found |= {chosen.asset: method_scores_asset(config, chosen) for chosen in compared}
+    if len(compared) > 1:
+        found["comparison"] = comparison_asset(config)
+    found["selected_subset"] = selected_subset_asset(config)
     if config.training.enabled:
         found |= {"training_mix": training_mix_asset(config), "checkpoint": checkpoint_asset()}
         benchmarks = {"heldout": heldout_asset, "needle": needle_asset}
         wanted = config.evaluation.benchmarks if config.evaluation.enabled else []
         found |= {f"evaluation/{name}": make() for name, make in benchmarks.items() if name in wanted}
-    return found | {"report": report_asset(list(found))}
+    return found | {"report": report_asset(config, list(found))}
 
 
 def build_definitions(config_file: str = "", demo_folder: str = ".") -> dg.Definitions:

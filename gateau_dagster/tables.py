@@ -58,6 +58,8 @@ PERPLEXITY = (
     _column("context_tokens", pl.Int32, "Context tokens that the model saw."),
     _column("response_tokens", pl.Int32, "Response tokens, all of them scored."),
     _column("truncated_tokens", pl.Int32, "Tokens dropped from the left of the context."),
+    _column("token_probability", pl.List(pl.Float32()), "p of each response token, in order: exp(-NLL)."),
+    _column("mean_probability", pl.Float64, "Mean of token_probability."),
 )
 CAM = (
     SAMPLE_ID,
@@ -66,6 +68,16 @@ CAM = (
     _column("segment_perplexity", pl.List(pl.Float64()), "Raw PPL of the response given each segment alone (Eq. 3)."),
     _column("segment_attention", pl.List(pl.Float64()), "Raw mean attention to each segment's tokens (Eq. 4)."),
     _column("cas", pl.Float64, "Contextual Awareness Score (Eq. 5); null below two segments.", nullable=True),
+    _column(
+        "near_probability", pl.List(pl.Float32()), "Largest p of each response token given a near segment or none."
+    ),
+    _column("far_probability", pl.List(pl.Float32()), "Largest p of each given a far segment alone; 0 without any."),
+    _column(
+        "far_gain",
+        pl.Float64,
+        "FG: mean of the largest gains, far less near probability; null below two segments.",
+        nullable=True,
+    ),
 )
 COMBINED_SCORES = (
     SAMPLE_ID,
@@ -75,6 +87,12 @@ COMBINED_SCORES = (
     _column("cas", pl.Float64, "Contextual Awareness Score as the preset uses it.", nullable=True),
     SCORE,
     RANK,
+)
+METHOD_SCORES = (
+    SAMPLE_ID,
+    _column(
+        "score", pl.Float64, "The method's score; higher is chosen first, null: it cannot score this.", nullable=True
+    ),
 )
 SELECTED_SUBSET = (*RAW_LONG_SFT, SCORE, RANK)
 TRAINING_MIX = (

@@ -38,7 +38,7 @@ class ModelsResource(dg.ConfigurableResource):
             GateauError: it cannot be loaded; the message says why.
         """
         global _last  # noqa: PLW0603
-        from gateau_dagster.scoring.loading import load_model
+        from gateau_dagster.scoring.load_task import load_for_task
         from gateau_dagster.scoring.placement import check_device_map
 
         dtype, device_map = config.scoring.dtype, config.scoring.device_map
@@ -48,7 +48,7 @@ class ModelsResource(dg.ConfigurableResource):
         key = f"{config.folder}|{model.model_dump_json()}|{dtype}|{device}|{device_map}|{version}"
         if _last is None or _last[0] != key:
             self.release()
-            loaded = load_model(model, dtype=dtype, device=device, folder=config.folder, device_map=device_map)
+            loaded = load_for_task(model, dtype=dtype, device=device, folder=config.folder, device_map=device_map)
             _last = (key, loaded)
         return _last[1]
 

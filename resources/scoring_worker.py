@@ -19,7 +19,7 @@ from multiprocessing.connection import Connection
 from types import FrameType
 from typing import TYPE_CHECKING
 
-from gateau_dagster.config import Config
+from gateau_dagster.config import Config, ModelConfig
 from gateau_dagster.errors import GateauError, PassingError
 from gateau_dagster.incremental.shard_scorer import Report, ShardReport, ShardScorer
 from gateau_dagster.incremental.shard_work import ShardResult, TableWork
@@ -37,12 +37,14 @@ class WorkerTask:
     """What a worker is for.
 
     model: name in the configuration. device: in the words of `scoring.device`. sharing: workers that share the CPU.
+    section: the model's, with a path that can be loaded; None: as the configuration locates it.
     """
 
     config: Config
     model: str
     device: str
     sharing: int
+    section: ModelConfig | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,13 +91,13 @@ def run_worker(task: WorkerTask, connection: Connection) -> None:
 def _load(task: WorkerTask) -> "LoadedModel":
     import torch
 
-    from gateau_dagster.scoring.loading import load_model
+    from gateau_dagster.scoring.load_task import load_for_task
 
     if task.sharing > 1:
         torch.set_num_threads(max(1, torch.get_num_threads() // task.sharing))
     config = task.config
-    model = config.located_model(task.model)
-    return load_model(model, dtype=config.scoring.dtype, device=task.device, folder=config.folder)
+    model = task.section or config.located_model(task.model)
+    return load_for_task(model, dtype=config.scoring.dtype, device=task.device, folder=config.folder)
 
 
 def _stop(number: int, frame: FrameType | None) -> None:
@@ -135,7 +137,7 @@ def _portable(error: Exception) -> Exception:
     try:
         pickle.loads(pickle.dumps(error))
         return error
-    except Exception:
+    except Exception:  # an error's own pickling can raise anything; whatever it is, the step is to hear of the failure
         kind = PassingError if isinstance(error, PassingError) else GateauError
         known = isinstance(error, GateauError)
         return kind(str(error)) if known else RuntimeError(f"{type(error).__name__}: {error}")

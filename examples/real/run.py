@@ -16,11 +16,16 @@ from typing import Any
 import yaml
 from build_pair import STEPS_LONG, STEPS_SHORT, Recipe, build_pair
 from rich.console import Console
+from stand_ins import make_stand_ins
 
 from gateau_dagster.data.remote import is_remote
 from gateau_dagster.errors import GateauError
+from gateau_dagster.methods.registry import GATEAU, all_methods
 
 SETTINGS = Path(__file__).with_name("gateau.yaml")
+ALL_METHODS = Path(__file__).with_name("all_methods.yaml")
+# A model of another family: it only has to differ, so it learns less.
+OTHER = {"vocabulary": 1024, "steps_short": 60, "steps_long": 1}
 MINUTES = "about 5 minutes on two cores for 140 documents, two of them for the pair"
 
 
@@ -41,6 +46,14 @@ def configuration(settings: Path, *, long: str, short_chat: str | None) -> dict[
     return content
 
 
+def with_all_methods(content: dict[str, Any]) -> dict[str, Any]:
+    """The configuration with every method of the project in `selection.compare`."""
+    more: dict[str, Any] = yaml.safe_load(ALL_METHODS.read_text(encoding="utf-8"))
+    names = [name for name in all_methods() if name != content["selection"].get("method", GATEAU)]
+    selection = content["selection"] | {"compare": names} | more["selection"]
+    return content | {"models": content["models"] | more["models"], "selection": selection}
+
+
 def write_configuration(file: Path, content: dict[str, Any]) -> None:
     """Atomically, and only if it is another one."""
     text = "# Written by examples/real/run.py.\n" + yaml.safe_dump(content, sort_keys=False, allow_unicode=True)
@@ -58,6 +71,7 @@ def main() -> int:
     parser.add_argument("--long", required=True, help="long samples, in any form that long_sft.path takes")
     parser.add_argument("--short-chat", help="short conversations (ShareGPT, UltraChat) to mix into the training")
     parser.add_argument("--out", type=Path, default=Path("build/example-real"), help="default: %(default)s")
+    parser.add_argument("--all-methods", action="store_true", help="compare every method: 15 minutes more")
     parser.add_argument("--settings", type=Path, default=SETTINGS, help="default: the gateau.yaml beside this file")
     parser.add_argument("--steps-short", type=int, default=STEPS_SHORT, help="of theta_A (%(default)s)")
     parser.add_argument("--steps-long", type=int, default=STEPS_LONG, help="of theta_B (%(default)s)")
@@ -69,6 +83,11 @@ def main() -> int:
     try:
         build_pair(address(options.long), options.out / "pair", recipe, console)
         content = configuration(options.settings, long=options.long, short_chat=options.short_chat)
+        if options.all_methods:
+            other = Recipe(seed=options.seed + 1, **OTHER)
+            build_pair(address(options.long), options.out / "other", other, console)
+            make_stand_ins(options.out / "pair" / "short", options.out / "stand_ins")
+            content = with_all_methods(content)
     except GateauError as error:
         console.print(f"Error: {error}", style="red", markup=False)
         return 1

@@ -11,11 +11,13 @@ def print_validation(config: Config) -> None:
     """Reads the whole input, prints counts and rejects with their reasons.
 
     Raises:
-        GateauError: the configuration or the input is wrong, or no sample is usable.
+        GateauError: the configuration or the input is wrong, no sample is usable, or there are too few for what the
+            configuration asks for.
     """
     out = console()
     with out.status("Reading the long samples"):
-        index = State(config=config).index
+        state = State(config=config)
+        index = state.index
     out.print("[bold]long_sft[/bold]")
     for line in validation_summary(index).lines():
         out.print(f"  {line}", markup=False)
@@ -27,3 +29,4 @@ def print_validation(config: Config) -> None:
         out.print(f"  {table.height} usable, {rejected.height} rejected (fraction {chat.fraction:g} taken)")
         for reason, count in rejected.group_by("reason").len().sort("len", descending=True).head(10).iter_rows():
             out.print(f"  {count} x {reason}", markup=False)
+    state.check_data()

@@ -1,20 +1,31 @@
 """Sections about the homologous models and how they score."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
 from gateau_dagster.config.base import Section
+from gateau_dagster.config.pre_experience import PreExperienceOptions, base_of
 
 Context = Literal["full", "window"]
 Dtype = Literal["float32", "bfloat16", "float16"]
 Template = Literal["gateau", "chat"]
+Task = Literal["causal", "reward", "embedding"]
+
+
+class Demonstration(Section):
+    """An instruction and how an aligned assistant answers it."""
+
+    instruction: str
+    response: str
 
 
 class ModelConfig(Section):
-    """One language model that scores responses."""
+    """One language model that scores responses; or, by its task, rates or embeds instruction and response."""
 
-    path: str = Field(description="Hugging Face folder or hub name.")
+    path: str = Field(
+        description="Hugging Face folder or hub name; or pre_experienced:<model>, a model that the pipeline makes."
+    )
     revision: str | None = Field(default=None, description="Hub revision; enters the fingerprint.")
     rope_theta: float | None = Field(default=None, gt=0, description="Replaces the base of the rotary embedding.")
     context: Context = Field(
@@ -22,6 +33,35 @@ class ModelConfig(Section):
     )
     window: int | None = Field(default=None, ge=8, description="Tokens; default: the model's max_position_embeddings.")
     trust_remote_code: bool = False
+    task: Task = Field(
+        default="causal", description="reward: a sequence classification head; embedding: an encoder, mean-pooled."
+    )
+    preamble: str = Field(default="", description="Text before the demonstrations.")
+    demonstrations: list[Demonstration] = Field(
+        default=[],
+        description="Shown before every scoring prompt, as URIAL aligns a base model in context (three of them).",
+    )
+    pre_experience: PreExperienceOptions | None = Field(
+        default=None, description="How a pre_experienced: model is made; without the section, by its defaults."
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _stage_by_default(cls, data: Any) -> Any:
+        if isinstance(data, dict) and isinstance(data.get("path"), str) and base_of(data["path"]) is not None:
+            return {**data, "pre_experience": data.get("pre_experience") or {}}
+        return data
+
+    @property
+    def base(self) -> str | None:
+        """The model that the pipeline makes this one from; None for a model that is there already."""
+        return base_of(self.path)
+
+    @property
+    def opening(self) -> str:
+        """The text before a scoring prompt: the preamble and the demonstrations, framed as the prompt is."""
+        turns = [f"### Instruction: {one.instruction}\n\n### Response: {one.response}" for one in self.demonstrations]
+        return "".join(f"{part}\n\n" for part in [self.preamble, *turns] if part)
 
 
 class ScoringConfig(Section):

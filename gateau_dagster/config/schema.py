@@ -11,6 +11,7 @@ from gateau_dagster.config.base import Section
 from gateau_dagster.config.demo import DEMO_SCHEME, DemoConfig, demo_path
 from gateau_dagster.config.evaluation import EvaluationConfig
 from gateau_dagster.config.inputs import LongSftConfig, ShortChatConfig, StorageConfig
+from gateau_dagster.config.made_models import check_made_models
 from gateau_dagster.config.models import ModelConfig, ScoringConfig
 from gateau_dagster.config.selection import SelectionConfig
 from gateau_dagster.config.training import TrainingConfig
@@ -115,6 +116,9 @@ class Config(Section):
                 raise ValueError(f"models.{name}: a model's name becomes an asset key: letters, digits and _ only")
         if self.training.model not in self.models:
             raise ValueError(f"training.model: {self.training.model!r} is none of models ({', '.join(self.models)})")
+        self._check_tasks()
+        check_made_models(self.models, self.training)
+        self._check_methods()
         self._check_evaluation()
         for name, path in self._paths():
             if self.demo is None and path.startswith(DEMO_SCHEME):
@@ -124,6 +128,40 @@ class Config(Section):
             except ValueError as error:
                 raise ValueError(f"{name}: {error}") from error
         return self
+
+    def _check_tasks(self) -> None:
+        """The models that GATEAU compares, and the one that is trained, have to generate text."""
+        for name in dict.fromkeys(["short", "long", self.training.model]):
+            if self.models[name].task != "causal":
+                raise ValueError(f"models.{name}.task: {self.models[name].task}, but this model has to be causal")
+        for name, model in self.models.items():
+            if model.opening and self.scoring.template == "chat":
+                raise ValueError(
+                    f"models.{name}.demonstrations: they are for base models, but scoring.template is chat: use gateau"
+                )
+
+    def _check_methods(self) -> None:
+        """What a method lacks is known before any model runs."""
+        from gateau_dagster.methods.registry import chosen_methods, sample_tables
+
+        chosen_methods(self)
+        for asset, table in sample_tables(self).items():
+            if table.model not in self.models:
+                raise ValueError(f"models: lacks {table.model}, which {asset} is computed with")
+
+    @property
+    def causal_models(self) -> list[str]:
+        """The models with a table `perplexity/<model>`."""
+        return [name for name, model in self.models.items() if model.task == "causal"]
+
+    @property
+    def made_models(self) -> list[str]:
+        """The models that the pipeline makes itself, as `pre_experienced/<model>`."""
+        return [name for name, model in self.models.items() if model.base is not None]
+
+    def origin(self, model: str) -> str:
+        """The model whose folder or hub name is known beforehand: itself, or the one that it is made from."""
+        return self.models[model].base or model
 
     def _check_evaluation(self) -> None:
         """What would fail after the training, and is known before it."""

@@ -1,36 +1,43 @@
 """Section about the ranking and what is taken from it."""
 
-from typing import Literal
+from typing import Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
-from gateau_dagster.config.base import Section
+from gateau_dagster.config.rules import RuleConfig
 
 Preset = Literal["paper", "official", "robust"]
 PRESETS: tuple[Preset, ...] = ("paper", "official", "robust")
+# The paper's, and that of terms which are both probabilities.
+ALPHA: dict[Preset, float] = {"paper": 0.8, "official": 0.8, "robust": 0.5}
 
 
-class SelectionConfig(Section):
-    """The final score and how many samples it chooses."""
+def alpha_of(preset: Preset, alpha: float | None) -> float:
+    """The weight of HMP under a preset: `alpha`, or the preset's own where that is None."""
+    return ALPHA[preset] if alpha is None else alpha
 
-    method: Literal["gateau"] = "gateau"
+
+class SelectionConfig(RuleConfig):
+    """What ranks the samples, and which of them are chosen."""
+
+    method: str = Field(default="gateau", description="What ranks the samples: gateau, or another of the methods.")
+    compare: list[str] = Field(default=[], description="Methods to score, too, and to compare in the report.")
+    options: dict[str, dict[str, Any]] = Field(
+        default={}, description="Options of methods by their names, for example ladm: {span_length: 64}."
+    )
     preset: Preset = Field(default="robust", description="Normalisation of the two terms; the report shows all three.")
-    alpha: float = Field(default=0.8, ge=0, le=1, description="Weight of HMP against CAS (Eq. 6).")
-    fraction: float | None = Field(default=None, gt=0, le=1, description="Share of the scored samples to choose.")
-    count: int | None = Field(default=None, ge=1, description="Number of samples to choose, instead of fraction.")
+    alpha: float | None = Field(
+        default=None,
+        ge=0,
+        le=1,
+        description="Weight of HMP against CAS (Eq. 6); default: 0.5 for robust, 0.8 for paper and official.",
+    )
     ground_truth: list[str] = Field(
         default=[],
         description="Values of `source` known to need far context; with them the report shows each preset's AUROC.",
     )
 
-    @model_validator(mode="after")
-    def _one_rule(self) -> "SelectionConfig":
-        if self.fraction is not None and self.count is not None:
-            raise ValueError("give fraction or count, not both")
-        return self
-
-    def chosen(self, scored: int) -> int:
-        """How many of `scored` samples are chosen; the default fraction is the paper's 0.1, and at least one."""
-        if self.count is not None:
-            return min(self.count, scored)
-        return min(scored, max(1, round((self.fraction or 0.1) * scored)))
+    @property
+    def alphas(self) -> dict[Preset, float]:
+        """The weight of HMP under every preset."""
+        return {preset: alpha_of(preset, self.alpha) for preset in PRESETS}

@@ -97,7 +97,10 @@ class Estimator:
         model = self.model(asset)
         tokens = model.tokens(samples)
         own_pass = np.ones(samples.height) if asset != _CAM else (~shared & (tokens.segments > 0)).astype(np.float64)
-        count = own_pass * tokens.prompt + (tokens.segment_tokens if asset == _CAM else 0.0)
+        # Without context, the pass of the perplexity is the one without context, too.
+        alone = ((tokens.prompt > 0) & ((tokens.segments > 0) | ~shared)).astype(np.float64)
+        count = own_pass * tokens.prompt
+        count += tokens.segment_tokens + alone * tokens.tail if asset == _CAM else 0.0
         shape = model.shape
         tokenising = tokens.seconds * (~shared if asset == _CAM else 1.0)
         if shape is None:
@@ -105,7 +108,7 @@ class Estimator:
         flops, seconds = np.zeros(samples.height), np.zeros(samples.height)
         speed = model.speed if samples.height else "there is nothing to score"
         parts = [_full_pass(shape, tokens, own_pass, head=asset != _CAM)]
-        parts += [_segments(shape, tokens), _rows(shape, tokens)] if asset == _CAM else []
+        parts += [_segments(shape, tokens, alone), _rows(shape, tokens)] if asset == _CAM else []
         for part in parts:
             flops += part.flops
             seconds += 0.0 if isinstance(speed, str) else part.seconds(speed)
@@ -174,21 +177,23 @@ class _Part:
 
 
 def _full_pass(shape: ModelShape, tokens: PromptTokens, count: Numbers, *, head: bool) -> _Part:
+    """The passes over whole prompts, for a model that computes its last layer where it is read only (most do)."""
     return _Part(
         passes=count,
-        linear=count * shape.token_flops * tokens.prompt,
-        attention=count * shape.attention_flops(tokens.prompt),
+        linear=count * shape.linear_pass_flops(tokens.prompt, tokens.response),
+        attention=count * shape.attention_pass_flops(tokens.prompt, tokens.response),
         head=count * shape.head_flops(1.0) * tokens.response if head else 0.0,
     )
 
 
-def _segments(shape: ModelShape, tokens: PromptTokens) -> _Part:
-    """The passes over the segment prompts (Eq. 3)."""
-    whole = np.maximum(tokens.segments - 1, 0)
-    attention = whole * shape.attention_flops(tokens.segment_prompt) + shape.attention_flops(tokens.last_segment)
+def _segments(shape: ModelShape, tokens: PromptTokens, alone: Numbers) -> _Part:
+    """The passes over the segment prompts (Eq. 3), and over the prompts without context of the samples with `alone`."""
+    whole, last = np.maximum(tokens.segments - 1, 0), np.minimum(tokens.segments, 1)
     return _Part(
-        segments=shape.token_flops * tokens.segment_tokens + attention,
-        head=shape.head_flops(1.0) * tokens.segments * tokens.response,
+        segments=whole * shape.pass_flops(tokens.segment_prompt, tokens.response)
+        + last * shape.pass_flops(tokens.last_segment, tokens.response)
+        + alone * shape.pass_flops(tokens.tail, tokens.response),
+        head=shape.head_flops(1.0) * (tokens.segments + alone) * tokens.response,
     )
 
 

@@ -1,4 +1,7 @@
-"""What can be known of a model before it is loaded: configuration, tokenizer, number of parameters."""
+"""What can be known of a model before it is loaded: configuration, tokenizer, number of parameters.
+
+A model that the pipeline makes has those of the model that it is made from.
+"""
 
 from __future__ import annotations
 
@@ -28,6 +31,7 @@ class KnownModel:
 
 def known_model(config: Config, name: str) -> KnownModel:
     """From the model's folder, or the local copy of a hub model; of the hub at most config.json is downloaded."""
+    name = config.origin(name)
     demo = _demo_model(config, name)
     if demo is not None:
         return demo
@@ -41,6 +45,7 @@ def known_model(config: Config, name: str) -> KnownModel:
 
 def known_tokenizer(config: Config, name: str) -> PreTrainedTokenizerBase | None:
     """The model's tokenizer, if it is here; nothing is downloaded."""
+    name = config.origin(name)
     if _demo_model(config, name) is not None:
         from gateau_dagster.synthetic.tokenizer import build_tokenizer
 
@@ -51,6 +56,7 @@ def known_tokenizer(config: Config, name: str) -> PreTrainedTokenizerBase | None
 
 def own_window(config: Config, name: str) -> int | None:
     """`max_position_embeddings` of a model; None for one that is not here yet or names none."""
+    name = config.origin(name)
     demo = _demo_model(config, name)
     if demo is not None and demo.config is not None:
         return demo.config.max_position_embeddings
@@ -70,7 +76,7 @@ def parameter_count(config: Config, name: str) -> int | None:
     Raises:
         GateauError: a file is damaged, or only a pointer to its content.
     """
-    folder = config.folder / Path(config.located_model(name).path).expanduser()
+    folder = config.folder / Path(config.located_model(config.origin(name)).path).expanduser()
     files = sorted(folder.glob("*.safetensors"))
     if not files:
         return None

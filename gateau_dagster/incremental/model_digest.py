@@ -19,13 +19,16 @@ def model_digest(config: Config, name: str) -> str:
     """Digest of a configured model's weights, configuration and tokenizer.
 
     A folder's content hash is cached by size and time of each file, so that new weights at the same path count and
-    unchanged ones are not read again. The demo's models are named by their recipe, so they need not exist yet.
+    unchanged ones are not read again. The demo's models are named by their recipe, so they need not exist yet. A model
+    that the pipeline makes goes by the one that it is made from; what came out of that is the store's to say.
 
     Raises:
         GateauError: there is no such folder, or the hub does not know the name.
         PassingError: the hub cannot be reached and no copy of the model is in the local cache.
     """
     model = config.models[name]
+    if model.base is not None:
+        return f"made:{model_digest(config, model.base)}"
     if config.demo is not None and model.path.startswith("demo:"):
         from gateau_dagster.synthetic.recipe import RECIPE_VERSION
 

@@ -17,7 +17,9 @@ class Node:
     """One asset.
 
     settings: every part of the configuration that changes its result, and nothing else.
-    scorer: for tables whose rows are computed one by one, the digest of what computes a row.
+    scorer: for tables whose rows are computed one by one, the digest of what computes a row; see `row_scorer`.
+    model: the upstream, compared by content, that is the model which computes the rows; empty for a model that is there
+        already, and a part of `scorer`.
     memory: digest of the settings that decide what fits into memory; a sample that did not is tried again when they
         change.
     """
@@ -28,7 +30,15 @@ class Node:
     settings: Mapping[str, Any] = field(default_factory=dict)
     code_version: str = "1"
     scorer: str = ""
+    model: str = ""
     memory: str = ""
+
+    def row_scorer(self, upstream_versions: Mapping[str, str]) -> str:
+        """The digest of all that computes a row: rows of another one are never kept."""
+        if not self.model:
+            return self.scorer
+        assert self.upstream[self.model] == "content", "a model that came out the same computes the same rows"
+        return fingerprint({"scorer": self.scorer, "model": upstream_versions[self.model]})
 
     def inputs(self, upstream_versions: Mapping[str, str]) -> dict[str, Any]:
         """The parts of the fingerprint by name, as the stamp keeps them."""

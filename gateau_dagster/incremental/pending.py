@@ -25,7 +25,7 @@ def pending_samples(state: State, asset: str, shards: Sequence[str]) -> pl.DataF
 
 def _finished(state: State, asset: str, shards: Sequence[str]) -> Iterator[pl.DataFrame]:
     """Ids and digests of the tables that the wanted scorer made."""
-    scorer = state.node(asset).scorer
+    scorer = state.row_scorer(asset)
     for key, stamp in state.store.stamps((asset, shard) for shard in shards).items():
         if stamp is not None and stamp.scorer == scorer:
             yield state.store.read(*key, columns=list(_IDENTITY))
@@ -33,7 +33,9 @@ def _finished(state: State, asset: str, shards: Sequence[str]) -> Iterator[pl.Da
 
 def _begun(state: State, asset: str, shards: Sequence[str]) -> Iterator[pl.DataFrame]:
     """Ids and digests of the rows that an interrupted run saved."""
-    scorer = state.node(asset).scorer
+    scorer = state.row_scorer(asset)
+    if scorer is None:
+        return
     for shard in {*state.store.files.names(f"{FOLDER}/{asset}")} & {*shards}:
         yield PartialRows(state.store, asset, shard, scorer, _IDENTITY).load().select(_IDENTITY.names())
 

@@ -6,24 +6,14 @@ from functools import cached_property
 from typing import Any
 
 from gateau_dagster.config import Config
+from gateau_dagster.incremental.code_versions import CODE_VERSIONS
 from gateau_dagster.incremental.fingerprint import fingerprint
+from gateau_dagster.incremental.made_models import embedding_asset, made_model_nodes
 from gateau_dagster.incremental.node import Node
+from gateau_dagster.incremental.scored_nodes import OPERATIONAL_SCORING, cam_node, perplexity_node, sample_table_node
+from gateau_dagster.incremental.selection_nodes import selection_nodes
+from gateau_dagster.methods.registry import sample_tables
 from gateau_dagster.training.deepspeed_config import deepspeed_config
-
-# Raise a version when the code of an asset changes its result.
-CODE_VERSIONS = {
-    "raw_long_sft": "1",
-    "short_chat_mix": "1",
-    "perplexity": "1",
-    "cam": "1",
-    "combined_scores": "1",
-    "selected_subset": "1",
-    "training_mix": "2",
-    "checkpoint": "1",
-    "evaluation/heldout": "1",
-    "evaluation/needle": "1",
-    "report": "2",
-}
 
 # Settings of training that decide how it runs, not what comes out.
 _OPERATIONAL_TRAINING = {"enabled", "save_steps", "gradient_checkpointing"}
@@ -58,8 +48,16 @@ def pipeline_of(config: Config, model_digests: Mapping[str, str], short_chat_sig
     """
     nodes = [Node(asset="raw_long_sft", partitioned=True, code_version=CODE_VERSIONS["raw_long_sft"])]
     nodes += _short_chat(config, short_chat_signature)
-    nodes += [_perplexity(config, name, model_digests[name]) for name in config.models]
-    nodes += [_cam(config, model_digests["long"]), *_scores(config)]
+    own = {
+        asset: sample_table_node(config, table, model_digests[table.model])
+        for asset, table in sample_tables(config).items()
+    }
+    first = dict.fromkeys(embedding_asset(config, name) for name in config.made_models)
+    nodes += [own.pop(asset) for asset in first]
+    nodes += made_model_nodes(config, model_digests)
+    nodes += [perplexity_node(config, name, model_digests[name]) for name in config.causal_models]
+    nodes += [cam_node(config, model_digests["long"]), *own.values()]
+    nodes += selection_nodes(config)
     if config.training.enabled:
         nodes += [*_training(config, model_digests[config.training.model]), *_evaluation(config)]
     return Pipeline(nodes=[*nodes, _report(config, nodes)])
@@ -76,85 +74,6 @@ def _short_chat(config: Config, signature: str | None) -> list[Node]:
             settings=settings,
             code_version=CODE_VERSIONS["short_chat_mix"],
         )
-    ]
-
-
-def _model_settings(config: Config, name: str, digest: str) -> dict[str, Any]:
-    """What decides a model's perplexity of a response."""
-    model, scoring, section = config.models[name], config.scoring, f"models.{name}"
-    return {
-        f"{section} weights": digest,
-        f"{section}.rope_theta": model.rope_theta,
-        f"{section}.context": model.context,
-        f"{section}.window": model.window if model.context == "window" else None,
-        "scoring.max_length": scoring.max_length,
-        "scoring.template": scoring.template,
-        "scoring.dtype": scoring.dtype,
-    }
-
-
-# Of these the first decide what fits into memory; a batch that does not fit is halved, whatever its size.
-_MEMORY_SETTINGS = {"device", "device_map", "workers"}
-OPERATIONAL_SCORING = _MEMORY_SETTINGS | {"batch_tokens", "compile"}
-
-
-def _memory(config: Config) -> str:
-    """The settings that decide what fits; they change no result."""
-    return fingerprint(config.scoring.model_dump(include=_MEMORY_SETTINGS))
-
-
-def _perplexity(config: Config, name: str, digest: str) -> Node:
-    settings, code = _model_settings(config, name, digest), CODE_VERSIONS["perplexity"]
-    return Node(
-        asset=f"perplexity/{name}",
-        partitioned=True,
-        upstream={"raw_long_sft": "fingerprint"},
-        settings=settings,
-        code_version=code,
-        scorer=fingerprint({"code": code, **settings}),
-        memory=_memory(config),
-    )
-
-
-def _cam(config: Config, digest: str) -> Node:
-    settings = {
-        **_model_settings(config, "long", digest),
-        "scoring.segment_length": config.scoring.segment_length,
-    }
-    code = CODE_VERSIONS["cam"]
-    return Node(
-        asset="cam",
-        partitioned=True,
-        upstream={"raw_long_sft": "fingerprint"},
-        settings=settings,
-        code_version=code,
-        scorer=fingerprint({"code": code, **settings}),
-        memory=_memory(config),
-    )
-
-
-def _scores(config: Config) -> list[Node]:
-    selection = config.selection
-    tables = ["raw_long_sft", "perplexity/short", "perplexity/long", "cam"]
-    return [
-        Node(
-            asset="combined_scores",
-            partitioned=False,
-            upstream=dict.fromkeys(tables, "fingerprint"),
-            settings={"selection.preset": selection.preset, "selection.alpha": selection.alpha},
-            code_version=CODE_VERSIONS["combined_scores"],
-        ),
-        Node(
-            asset="selected_subset",
-            partitioned=False,
-            upstream={"raw_long_sft": "fingerprint", "combined_scores": "fingerprint"},
-            settings={
-                "selection.method": selection.method,
-                "selection.fraction": selection.fraction,
-                "selection.count": selection.count,
-            },
-            code_version=CODE_VERSIONS["selected_subset"],
-        ),
     ]
 
 

@@ -1,19 +1,18 @@
 """Scores shards with one loaded model, and measures what each of them takes."""
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from gateau_dagster.config import Config
-from gateau_dagster.data.sample import Reject
+from gateau_dagster.incremental.scoring_runs import ScoringRun, start_run
 from gateau_dagster.incremental.shard_work import (
     Asked,
     Effort,
     Outcomes,
-    Row,
     ShardProgress,
     ShardResult,
     TableWork,
@@ -22,12 +21,8 @@ from gateau_dagster.incremental.shard_work import (
 from gateau_dagster.storage import Store
 
 if TYPE_CHECKING:
-    from gateau_dagster.scoring.effort import Meter
     from gateau_dagster.scoring.loading import LoadedModel
     from gateau_dagster.scoring.peak_memory import PeakMemory
-    from gateau_dagster.scoring.scorer import Outcome, Request
-
-CAM = "cam"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,13 +53,14 @@ class ShardScorer:
         measured: list[_Measured] = []
 
         def score(asked: Iterable[Asked]) -> Iterator[Outcomes]:
-            measured.append(_Measured.start(self._config, self._model, self._load()))
+            loaded = self._load()
+            run = start_run(self._config, self._model, loaded, [work.asset for work in works])
+            measured.append(_Measured.start(self._config, loaded, run))
             return measured[0].score(asked)
 
         def on_sample(progress: ShardProgress) -> None:
-            work = measured[0]
-            tokens = work.meter.perplexity.tokens + work.meter.cam.tokens
-            report(ShardReport(shard=shard, progress=progress, tokens=tokens, seconds=work.seconds))
+            tokens = sum(work.tokens for work in measured[0].run.works.values())
+            report(ShardReport(shard=shard, progress=progress, tokens=tokens, seconds=measured[0].seconds))
 
         def effort() -> Effort:
             return measured[0].effort()
@@ -77,37 +73,27 @@ class _Measured:
     """The scoring of one shard's samples while it is measured."""
 
     config: Config
-    model: str
     loaded: "LoadedModel"
-    meter: "Meter"
+    run: ScoringRun
     memory: "PeakMemory"
     seconds: float = 0.0
     samples: dict[str, int] = field(default_factory=dict)
 
     @classmethod
-    def start(cls, config: Config, model: str, loaded: "LoadedModel") -> "_Measured":
-        from gateau_dagster.scoring.effort import Meter
+    def start(cls, config: Config, loaded: "LoadedModel", run: ScoringRun) -> "_Measured":
         from gateau_dagster.scoring.peak_memory import PeakMemory
 
-        return cls(config=config, model=model, loaded=loaded, meter=Meter(), memory=PeakMemory(loaded.device))
+        return cls(config=config, loaded=loaded, run=run, memory=PeakMemory(loaded.device))
 
     def score(self, asked: Iterable[Asked]) -> Iterator[Outcomes]:
         """The outcomes by asset. The time that the caller spends on saving them is not scoring."""
-        from gateau_dagster.scoring.loading import effective_max_length
-        from gateau_dagster.scoring.scorer import score_samples
-
-        model, scoring = self.config.models[self.model], self.config.scoring
-        length = effective_max_length(self.loaded, model, scoring)
-        requests = map(_request, asked)
-        outcomes = score_samples(self.loaded, requests, max_length=length, scoring=scoring, meter=self.meter)
-        with closing(outcomes):  # pyright: ignore[reportArgumentType]
+        with closing(self.run.outcomes(asked)) as outcomes:
             while True:
                 started = time.perf_counter()
-                outcome = next(outcomes, None)
+                found = next(outcomes, None)
                 self.seconds += time.perf_counter() - started
-                if outcome is None:
+                if found is None:
                     return
-                found = _by_asset(outcome, f"perplexity/{self.model}")
                 for asset in found:
                     self.samples[asset] = self.samples.get(asset, 0) + 1
                 yield found
@@ -115,7 +101,7 @@ class _Measured:
     def effort(self) -> dict[str, dict[str, Any]]:
         """By asset, `Stamp.effort`; the seconds of a common pass are split as the FLOPs are."""
         peak = self.memory.read()
-        works = {f"perplexity/{self.model}": self.meter.perplexity, CAM: self.meter.cam}
+        works = self.run.works
         total = sum(works[asset].flops for asset in self.samples)
         common = {
             "peak_memory": peak,
@@ -150,15 +136,3 @@ def _speed(device: str, dtype: str) -> float | None:
         if not is_out_of_memory(error):
             raise
         return None
-
-
-def _request(asked: Asked) -> "Request":
-    from gateau_dagster.scoring.scorer import Request
-
-    perplexity = any(asset != CAM for asset in asked.assets)
-    return Request(sample=asked.sample, perplexity=perplexity, cam=CAM in asked.assets)
-
-
-def _by_asset(outcome: "Outcome", perplexity: str) -> Mapping[str, Row | Reject]:
-    given = {perplexity: outcome.perplexity, CAM: outcome.cam}
-    return {asset: one if isinstance(one, Reject) else asdict(one) for asset, one in given.items() if one is not None}

@@ -28,17 +28,21 @@ class Asked:
 
 @dataclass(frozen=True, kw_only=True)
 class TableWork:
-    """A table's part of the work on a shard: the stamp it is to get, `Node.memory`, and the effort it should take."""
+    """A table's part of the work on a shard: the stamp it is to get, `Node.memory`, and the effort it should take.
+
+    own_columns: of a table that a method brings along; those of `perplexity/<model>` and `cam` are known.
+    """
 
     asset: str
     stamp: Stamp
     memory: str
     planned: Mapping[str, Any] = field(default_factory=dict)
+    own_columns: tuple[tables.Column, ...] = ()
 
     @property
     def columns(self) -> tuple[tables.Column, ...]:
         """The table's columns."""
-        return tables.CAM if self.asset == "cam" else tables.PERPLEXITY
+        return self.own_columns or (tables.CAM if self.asset == "cam" else tables.PERPLEXITY)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,16 +9,25 @@ from gateau_dagster.data.index import InputIndex, cached_index
 from gateau_dagster.data.shards import shard_keys
 from gateau_dagster.data.short_chat import short_chat_signature
 from gateau_dagster.errors import MissingUpstreamError
+from gateau_dagster.incremental.made_models import MADE_FAMILY, check_clusters
 from gateau_dagster.incremental.model_digest import model_digest
 from gateau_dagster.incremental.node import Node
 from gateau_dagster.incremental.pipeline import Pipeline, pipeline_of
 from gateau_dagster.incremental.plan import INPUT, Key, Plan, make_plan, recorded_versions, upstream_keys
 from gateau_dagster.progress import Progress, silent
+from gateau_dagster.selection.rules import check_data
 from gateau_dagster.storage import Stamp, Store
 from gateau_dagster.storage.documents import document_stamp, folder_stamp
 
 REPORT_FILE = "report.html"
+COMPARISON_FILE = "comparison.json"
+_DOCUMENTS = {"report": REPORT_FILE, "comparison": COMPARISON_FILE}
 CHECKPOINT_FOLDER = "checkpoint"
+
+
+def _is_folder(asset: str) -> bool:
+    """Whether an output is a model's folder, which goes by the asset's name."""
+    return asset == CHECKPOINT_FOLDER or asset.split("/", maxsplit=1)[0] == MADE_FAMILY
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,23 +81,48 @@ class State:
 
     def stamp(self, asset: str, partition: str | None) -> Stamp | None:
         """The stamp of an output as it stands in the store."""
-        if asset == "report":
-            return document_stamp(self.store, REPORT_FILE)
-        if asset == "checkpoint":
-            return folder_stamp(self.store, CHECKPOINT_FOLDER)
+        if asset in _DOCUMENTS:
+            return document_stamp(self.store, _DOCUMENTS[asset])
+        if _is_folder(asset):
+            return folder_stamp(self.store, asset)
         return self.store.stamp(asset, partition)
 
     def recorded(self) -> dict[Key, Stamp | None]:
         """The stamps of all outputs."""
         keys = list(self._keys())
-        tables = [key for key in keys if key[0] not in {"report", "checkpoint"}]
+        tables = [key for key in keys if key[0] not in _DOCUMENTS and not _is_folder(key[0])]
         stamps = self.store.stamps(tables)
         return {key: stamps[key] if key in stamps else self.stamp(*key) for key in keys}
 
     def plan(self, recorded: dict[Key, Stamp | None] | None = None) -> Plan:
-        """What is out of date now."""
+        """What is out of date now.
+
+        Raises:
+            GateauError: see `check_data`.
+        """
+        self.check_data()
         inputs = {shard: self.shard_input(shard) for shard in self.shards}
         return make_plan(self.pipeline.nodes, self.shards, inputs, self.recorded() if recorded is None else recorded)
+
+    def check_data(self) -> None:
+        """Whether the data can give what the configuration asks for; otherwise it would be found out after scoring.
+
+        Raises:
+            GateauError: the rule of selection cannot be met, or there are fewer samples than clusters of them.
+        """
+        accepted = self.index.accepted
+        check_data(dict(accepted["source"].value_counts().iter_rows()), self.config.selection)
+        check_clusters(self.config, accepted.height)
+
+    def row_scorer(self, asset: str) -> str | None:
+        """What computes a row of a table as things stand; None while the model that does is still to be made."""
+        node = self.node(asset)
+        made = self.stamp(node.model, None) if node.model else None
+        if not node.model:
+            return node.scorer
+        if made is None or self.plan().of(node.model) is not None:
+            return None
+        return node.row_scorer({node.model: made.content})
 
     def versions_now(self, asset: str, partition: str | None) -> dict[str, str]:
         """The upstream versions that an output computed now would be made from.
@@ -113,7 +147,8 @@ class State:
     def wanted_stamp(self, asset: str, partition: str | None) -> Stamp:
         """The stamp of an output computed now, still without rows and content."""
         node, versions = self.node(asset), self.versions_now(asset, partition)
-        return Stamp(fingerprint=node.fingerprint(versions), inputs=node.inputs(versions), scorer=node.scorer)
+        scorer = node.row_scorer(versions)
+        return Stamp(fingerprint=node.fingerprint(versions), inputs=node.inputs(versions), scorer=scorer)
 
     def _keys(self) -> Iterator[Key]:
         for node in self.pipeline.nodes:

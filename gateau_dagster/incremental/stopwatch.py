@@ -97,9 +97,10 @@ class Stopwatch:
                 if not found or not is_out_of_memory(error):
                     raise
                 return found
-            linear = self._shape.token_flops * length
-            attention = float(self._shape.attention_flops(np.array([float(length)]))[0])
-            found.append(Timing(length=length, linear=linear, attention=attention, seconds=took / count))
+            tokens = np.array([float(length)])
+            linear, attention = self._shape.linear_pass_flops(tokens), self._shape.attention_pass_flops(tokens)
+            each = Timing(length=length, linear=float(linear[0]), attention=float(attention[0]), seconds=took / count)
+            found.append(each)
             length = lengths.prompt if length < lengths.prompt < length * _STEP else length * _STEP
         return found
 
@@ -122,20 +123,24 @@ class Stopwatch:
 
     def segments(self, lengths: Lengths, batch_tokens: int) -> float:
         """Seconds per FLOP of the layers over a packed row of segment prompts."""
+        import numpy as np
+
         self._have(0.25)
         prompt = self._prompt(lengths.segment, lengths.response)
+        flops = float(self._shape.pass_flops(np.array([float(prompt.length)]))[0])
         count = 1
         while True:
             seconds = self._typical(lambda count=count: self._states([prompt] * count))
             more = min(count * _STEP, max(1, batch_tokens // prompt.length))
             if more == count or not self._has_time(seconds * _STEP):
-                return seconds / self._shape.body_flops([prompt.length] * count)
+                return seconds / (flops * count)
             count = more
 
     def rows(self, lengths: Lengths, longest: int) -> float:
         """Seconds per FLOP of the attention rows: what a pass with them takes longer."""
         from gateau_dagster.errors import GateauError
         from gateau_dagster.scoring.attention import context_attention
+        from gateau_dagster.scoring.forward import response_states
 
         self._have(0.25)
         prompt = self._prompt(longest, lengths.response)
@@ -143,7 +148,7 @@ class Stopwatch:
         try:
             context_attention(self._loaded, prompt)  # warms up
             while not differences or (len(differences) < _REPEATS and self._has_time(0.0)):
-                without = timed(self._loaded.device, lambda: self._states([prompt]))
+                without = timed(self._loaded.device, lambda: response_states(self._loaded, [prompt]))
                 differences.append(
                     timed(self._loaded.device, lambda: context_attention(self._loaded, prompt)) - without
                 )
@@ -174,9 +179,14 @@ class Stopwatch:
         return Prompt(prefix=tuple(ids[:1]), context=tuple(ids[1:end]), suffix=(), response=tuple(ids[end:]))
 
     def _states(self, prompts: Sequence[Prompt]) -> None:
-        from gateau_dagster.scoring.forward import response_states
+        """Passes with every row of every layer: a model with few layers would spare too much of its last one."""
+        from gateau_dagster.scoring.packing import lone_states, packed_states, packs_documents
 
-        response_states(self._loaded, prompts)
+        if packs_documents(self._loaded):
+            packed_states(self._loaded, [prompt.ids for prompt in prompts])
+            return
+        for prompt in prompts:
+            lone_states(self._loaded, prompt.ids)
 
     def _have(self, share: float) -> None:
         """A kind of measurement begins."""

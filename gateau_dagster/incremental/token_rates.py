@@ -43,14 +43,15 @@ class TokenRates:
 def token_rates(state: State, name: str) -> TokenRates:
     """Measured in about a second for this model's tokenizer, input and template, and remembered."""
     file = state.config.work_folder / "cache" / "token_rates.json"
-    key = text_digest([state.model_digests[name], state.config.scoring.template, *_input(state)])
+    opening = state.config.models[name].opening
+    key = text_digest([state.model_digests[name], state.config.scoring.template, opening, *_input(state)])
     known = recall(file, key)
     if isinstance(known, dict) and {*known} == {*TokenRates.__dataclass_fields__}:
         return TokenRates(**known)
     tokenizer = known_tokenizer(state.config, name)
     if tokenizer is None:
         return TokenRates()
-    rates = _measured(state, tokenizer)
+    rates = _measured(state, tokenizer, opening)
     remember(file, key, asdict(rates))
     return rates
 
@@ -70,14 +71,14 @@ def chosen(accepted: pl.DataFrame, count: int = _SAMPLES) -> pl.DataFrame:
     return near[places.tolist()]
 
 
-def _measured(state: State, tokenizer: PreTrainedTokenizerBase) -> TokenRates:
-    """Sums over the sample; a context counts by a stretch from its middle."""
+def _measured(state: State, tokenizer: PreTrainedTokenizerBase, opening: str) -> TokenRates:
+    """Sums over the sample; a context counts by a stretch from its middle. `opening`: see build_prompt."""
     from gateau_dagster.scoring.prompt import build_prompt
 
     template, everything = state.config.scoring.template, 2**40
     blank = Sample(sample_id="", source="", context="", instruction="", response="x")
     try:
-        empty = build_prompt(tokenizer, blank, max_length=everything, template=template)
+        empty = build_prompt(tokenizer, blank, max_length=everything, template=template, opening=opening)
     except ValueError:  # no usable chat template: the run will say so
         return TokenRates()
     frame = len(empty.prefix) + len(empty.suffix)
@@ -88,7 +89,7 @@ def _measured(state: State, tokenizer: PreTrainedTokenizerBase) -> TokenRates:
         part = Sample(sample_id="", source="", context=shown, instruction=sample.instruction, response=sample.response)
         started = time.perf_counter()
         try:
-            prompt = build_prompt(tokenizer, part, max_length=everything, template=template)
+            prompt = build_prompt(tokenizer, part, max_length=everything, template=template, opening=opening)
         except ValueError:
             continue
         seconds += time.perf_counter() - started

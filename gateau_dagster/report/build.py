@@ -9,11 +9,13 @@ from gateau_dagster.report.comparison import Comparison, compare
 from gateau_dagster.report.effort import duration, effort_sentence, memory, quantity, table_efforts
 from gateau_dagster.report.figures import pictures
 from gateau_dagster.report.inputs import ReportInputs
+from gateau_dagster.report.methods import methods_section, source_swatches
 from gateau_dagster.report.outcome import heldout_sentence, needle_sentence, training_facts
+from gateau_dagster.report.plots.methods import bucket_name, share_text
 from gateau_dagster.report.provenance import provenance
 from gateau_dagster.report.rejects import reject_groups
 from gateau_dagster.report.samples import sample_cards
-from gateau_dagster.report.text import fixed, number, percent, plural, printable
+from gateau_dagster.report.text import breakable, fixed, number, percent, plural, printable
 
 SOURCES = 20
 """Sources in the table of what was selected; the others are one line."""
@@ -56,6 +58,8 @@ def build_report(inputs: ReportInputs) -> str:
         needle=_needle(inputs),
         effort=_effort(inputs),
         far=inputs.far is not None,
+        methods=methods_section(inputs),
+        source_swatches=source_swatches(inputs),
         headline=_headline(inputs, comparison),
         provenance=provenance(
             inputs.config,
@@ -142,5 +146,6 @@ def _environment() -> Environment:
         lstrip_blocks=True,
     )
     environment.filters.update(fixed=fixed, number=number, percent=percent, plural=plural)
+    environment.filters.update(bucket_name=bucket_name, share_text=share_text, printable=printable, breakable=breakable)
     environment.filters.update(duration=duration, memory=memory, quantity=quantity)
     return environment

@@ -2,20 +2,12 @@
 
 from dataclasses import dataclass
 
-from matplotlib.figure import Figure
-
 from gateau_dagster.report import plots
 from gateau_dagster.report.comparison import Comparison
+from gateau_dagster.report.drawing import Drawing
 from gateau_dagster.report.effort import table_efforts
 from gateau_dagster.report.inputs import ReportInputs
-
-
-@dataclass(frozen=True, kw_only=True)
-class Drawing:
-    """A plot, and what it shows for those who do not see it."""
-
-    figure: Figure
-    alt: str
+from gateau_dagster.report.method_drawings import method_drawings
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,6 +67,8 @@ def drawings(inputs: ReportInputs, comparison: Comparison) -> dict[str, Drawing]
         drawn["needle"] = Drawing(
             figure=plots.needle_heatmaps(inputs.needle), alt="Share of facts found by length and depth"
         )
+    if inputs.methods is not None:
+        drawn |= method_drawings(inputs.methods)
     measured = [table for table in table_efforts(inputs.efforts) if table.compared]
     if measured:
         drawn["effort"] = Drawing(

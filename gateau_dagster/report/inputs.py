@@ -8,6 +8,7 @@ from typing import Any
 
 import polars as pl
 
+from gateau_dagster.comparison.result import MethodComparison
 from gateau_dagster.config import Config
 
 
@@ -30,6 +31,8 @@ class ReportInputs:
     """HELDOUT."""
     needle: pl.DataFrame | None = None
     """NEEDLE."""
+    methods: MethodComparison | None = None
+    """The methods side by side; see comparison.compare."""
     efforts: Mapping[str, Sequence[Mapping[str, Any]]] = field(default_factory=dict)
     """`Stamp.effort` of the shards of each scored table, by asset key; see effort.efforts_by_asset."""
     fingerprints: Mapping[str, str] = field(default_factory=dict)

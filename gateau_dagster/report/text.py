@@ -4,6 +4,8 @@ import math
 import re
 from dataclasses import dataclass
 
+from markupsafe import Markup
+
 # Control characters (but tab and line feed), and those that turn the direction of the text around them.
 _UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ufeff]")
 
@@ -39,17 +41,24 @@ def number(value: float | int | None, digits: int = 4) -> str:
         return "∞" if value > 0 else "−∞"
     if value != 0 and not 1e-3 <= abs(value) < 1e6:
         return f"{value:.{digits - 1}e}".replace("-", "−")
-    return f"{value:#.{digits}g}".replace("-", "−") if abs(value) < 1000 else f"{value:,.0f}".replace("-", "−")
+    return (
+        f"{value:#.{digits}g}".rstrip(".").replace("-", "−") if abs(value) < 1000 else f"{value:,.0f}".replace("-", "−")
+    )
 
 
 def fixed(value: float | None, digits: int = 2) -> str:
-    """A number with a fixed count of decimals, for columns of figures of one size."""
-    return "–" if value is None or math.isnan(value) else f"{value:.{digits}f}".replace("-", "−")
+    """A number with a fixed count of decimals, for columns of figures of one size; what rounds to 0 has no sign."""
+    return "–" if value is None or math.isnan(value) else f"{value:z.{digits}f}".replace("-", "−")
 
 
 def percent(value: float | None, digits: int = 1) -> str:
     """A share in 0..1 as a percentage."""
     return "–" if value is None or math.isnan(value) else f"{100 * value:.{digits}f}\u00a0%"
+
+
+def breakable(name: str) -> Markup:
+    """A name that may break after each `_`: HTML, escaped."""
+    return Markup("_<wbr>").join(name.split("_"))
 
 
 def plural(count: int, noun: str) -> str:

@@ -13,7 +13,7 @@ from gateau_dagster.errors import GateauError
 from gateau_dagster.scoring.attention_rows import Weighing, attention_rows, row_blocks
 from gateau_dagster.scoring.loading import LoadedModel
 from gateau_dagster.scoring.mask_pattern import MaskPattern, UnknownAttentionError
-from gateau_dagster.scoring.packing import packed_states
+from gateau_dagster.scoring.packing import narrows_last_layer, packed_states
 from gateau_dagster.scoring.prompt import Prompt
 
 _ATTENTION_LAYERS = ("full_attention", "sliding_attention", "chunked_attention")
@@ -76,10 +76,11 @@ def context_attention(loaded: LoadedModel, prompt: Prompt) -> ContextAttention:
     assert start > 0, "the first response token needs a token before it"
     collector = _Collector(rows=(start, stop), columns=prompt.context_span)
     try:
-        states, _ = packed_states(loaded, [prompt.ids], collector.observe)
+        read = [(start - 1, stop)] if narrows_last_layer(loaded) else None  # the last row's query is wanted, too
+        states, _ = packed_states(loaded, [prompt.ids], collector.observe, read)
     except UnknownAttentionError as error:
         raise _unsupported(loaded, str(error)) from error
-    expected = _attention_layers(loaded)
+    expected = attention_layers(loaded)
     if len(collector.layers) != expected:
         raise _unsupported(loaded, f"it called the interface {len(collector.layers)} times for {expected} layers")
     layers = [layer.to(loaded.device) for layer in collector.layers]  # with device_map they come from several GPUs
@@ -90,7 +91,7 @@ def require_attention_interface(loaded: LoadedModel) -> None:
     """Raise GateauError when this model's attention weights cannot be seen; costs no forward pass."""
     if not getattr(loaded.model, "_supports_attention_backend", False):
         raise _unsupported(loaded, "its code does not use the interface")
-    if not _attention_layers(loaded):
+    if not attention_layers(loaded):
         raise _unsupported(loaded, "it has no attention layers")
 
 
@@ -102,7 +103,8 @@ def _unsupported(loaded: LoadedModel, detail: str) -> GateauError:
     )
 
 
-def _attention_layers(loaded: LoadedModel) -> int:
+def attention_layers(loaded: LoadedModel) -> int:
+    """How many layers of the decoder compute softmax attention; others, such as linear ones, show no weights."""
     config = loaded.model.config.get_text_config(decoder=True)
     kinds = getattr(config, "layer_types", None)
     if kinds is None:

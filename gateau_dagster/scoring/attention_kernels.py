@@ -12,8 +12,10 @@ from torch import Tensor
 from torch.nn.functional import pad, scaled_dot_product_attention
 
 from gateau_dagster.scoring.attention_rows import Weighing, attention_rows, row_blocks
+from gateau_dagster.scoring.last_layer import Span
 
 _HALF = (torch.float16, torch.bfloat16)
+_SPAN_ROWS = 128  # of a block of wanted rows: its mask is this by the document's length
 _ROWS = 64  # of a block of a sliding window: few beside the window, enough for a kernel
 
 
@@ -24,19 +26,24 @@ def attend_documents(
     lengths: tuple[int, ...],
     how: Weighing,
     starts: Callable[[tuple[int, ...], torch.device], Tensor],
+    spans: tuple[Span, ...] | None = None,
 ) -> Tensor:
     """Attention within each of the documents of these lengths, side by side: [T, H, D_v].
 
     query [H, T, D]; key [H_kv, T, D] and value [H_kv, T, D_v], each shared by H / H_kv heads and not copied for them.
-    `starts` gives where the documents begin, int32 [documents + 1], on a device.
+    `starts` gives where the documents begin, int32 [documents + 1], on a device. `spans`: the rows of each document
+    that are wanted; others may come out as zeros. On CUDA and in a sliding window no kernel is faster for some rows.
     """
     size, width = query.shape[-1], value.shape[-1]
     if how.softcap is not None or how.sinks is not None or width > size:
-        return _in_blocks(query, key, value, lengths, how)
+        return _in_blocks(query, key, value, lengths, how, spans)
     if width < size:  # the kernels want them equal
         value = pad(value, (0, size - width))
-    uneven = len(set(lengths)) > 1 or (how.window is not None and how.window < max(lengths))
-    if uneven and _flash(query):
+    full = how.window is None or how.window >= max(lengths)
+    uneven = len(set(lengths)) > 1 or not full
+    if spans is not None and full and not query.is_cuda:  # CUDA's kernels take no mask beside a causal one
+        out = _spans_by_length(query, key, value, lengths, spans, how)
+    elif uneven and _flash(query):
         out = _variable_length(query, key, value, starts(lengths, query.device), max(lengths), how)
     else:
         out = _by_length(query, key, value, lengths, how)
@@ -87,6 +94,25 @@ def _by_length(query: Tensor, key: Tensor, value: Tensor, pieces: tuple[int, ...
     return outputs[0] if len(outputs) == 1 else torch.cat(outputs)
 
 
+def _spans_by_length(
+    query: Tensor, key: Tensor, value: Tensor, lengths: tuple[int, ...], spans: tuple[Span, ...], how: Weighing
+) -> Tensor:
+    """_by_length for the rows of `spans` only, zeros elsewhere: runs of documents of one length and one span."""
+    out = query.new_zeros(query.shape[1], query.shape[0], query.shape[2])
+    begin = 0
+    for (length, (start, stop)), run in groupby(zip(lengths, spans, strict=True)):
+        count = len(list(run))
+        end = begin + count * length
+        q, k, v = (t[:, begin:end].unflatten(1, (count, length)).transpose(0, 1) for t in (query, key, value))
+        into = out[begin:end].unflatten(0, (count, length)).transpose(1, 2)  # [n, H, L, D], a view of `out`
+        for first in range(start, stop, _SPAN_ROWS):
+            last = min(first + _SPAN_ROWS, stop)
+            mask = torch.ones(last - first, last, dtype=torch.bool, device=query.device).tril_(first)
+            into[:, :, first:last] = _sdpa(q[:, :, first:last], k[:, :, :last], v[:, :, :last], how, mask)
+        begin = end
+    return out
+
+
 def _windowed(query: Tensor, key: Tensor, value: Tensor, how: Weighing) -> Tensor:
     """Causal attention of documents of one length: [n, H, L, D] and keys and values [n, H_kv, L, D] -> [n, H, L, D].
 
@@ -122,13 +148,21 @@ def _sdpa(query: Tensor, key: Tensor, value: Tensor, how: Weighing, mask: Tensor
     )
 
 
-def _in_blocks(query: Tensor, key: Tensor, value: Tensor, pieces: tuple[int, ...], how: Weighing) -> Tensor:
+def _in_blocks(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    pieces: tuple[int, ...],
+    how: Weighing,
+    spans: tuple[Span, ...] | None,
+) -> Tensor:
     """[H, T, D], keys [H_kv, T, D] and values [H_kv, T, D_v] -> [T, H, D_v], some rows of the weights at a time."""
-    out = value.new_empty(query.shape[1], key.shape[0], query.shape[0] // key.shape[0], value.shape[-1])
+    out = value.new_zeros(query.shape[1], key.shape[0], query.shape[0] // key.shape[0], value.shape[-1])
     begin = 0
-    for length in pieces:
+    for index, length in enumerate(pieces):
         piece = slice(begin, begin + length)
-        for heads, rows in row_blocks(query[:, piece], key.shape[0], 0, length, how):
+        wanted = (0, length) if spans is None else spans[index]
+        for heads, rows in row_blocks(query[:, piece], key.shape[0], *wanted, how):
             weights = attention_rows(query[:, piece], key[:, piece], heads, rows, how)  # [h, G, R, N]
             seen = value[heads, piece][:, None, how.first_key(rows.start) : rows.stop]
             mixed = weights.to(value.dtype) @ seen  # [h, G, R, D_v]

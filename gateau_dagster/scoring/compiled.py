@@ -1,35 +1,32 @@
 """`scoring.compile`: the model's layers through torch.compile, once for each loaded model."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch._dynamo.exc import TorchDynamoException
 
 from gateau_dagster.errors import GateauError
+from gateau_dagster.scoring.last_layer import decoder_layers
 from gateau_dagster.scoring.loading import LoadedModel
 from gateau_dagster.scoring.output_layer import backbone
-from gateau_dagster.scoring.packing import packs_documents
+from gateau_dagster.scoring.packing import narrows_last_layer, packs_documents
 
 
 def compile_layers(loaded: LoadedModel) -> None:
     """Let every later pass of this model run compiled, for prompts of any length; does nothing the second time.
 
-    Layers of one kind share one compilation, which happens in the first passes; where it fails, these raise
-    GateauError. The attention functions stay as they are and split the graph: they look at lengths in Python.
+    The last layer stays as it is where it computes only the rows that are read: that saves more, and hooks do it,
+    which would be compiled anew for each set of rows. Layers of one kind share one compilation, which happens in the
+    first passes; where it fails, these raise GateauError. The attention functions stay as they are and split the
+    graph: they look at lengths in Python.
     """
-    for layer in _layers(loaded):
+    # Tried before anything is compiled: their probes use the model's own attention, which is not worth compiling.
+    narrow = packs_documents(loaded) and narrows_last_layer(loaded)
+    layers = decoder_layers(loaded)
+    for layer in layers[:-1] if narrow else layers or [backbone(loaded)]:
         if not isinstance(layer.forward, _Compiled):
-            packs_documents(loaded)  # tried with the model's own attention, which is not worth compiling
             layer.forward = _Compiled(layer.forward)
-
-
-def _layers(loaded: LoadedModel) -> Iterable[torch.nn.Module]:
-    """The decoder's layers; the whole body where it does not keep them in a list."""
-    body = backbone(loaded)
-    count = getattr(loaded.model.config.get_text_config(decoder=True), "num_hidden_layers", None)
-    lists = (part for part in body.modules() if isinstance(part, torch.nn.ModuleList) and len(part) == count)
-    return next(lists, [body])
 
 
 class _Compiled:

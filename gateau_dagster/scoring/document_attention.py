@@ -16,6 +16,7 @@ from transformers import AttentionInterface
 
 from gateau_dagster.scoring.attention_kernels import attend_documents
 from gateau_dagster.scoring.attention_rows import Weighing
+from gateau_dagster.scoring.last_layer import ReadRows, Span, only_read_rows
 from gateau_dagster.scoring.loading import LoadedModel
 from gateau_dagster.scoring.mask_pattern import NAME, MaskPattern, UnknownAttentionError
 
@@ -31,6 +32,7 @@ class _Row:
 
     lengths: tuple[int, ...]  # of its documents
     observe: Observer | None
+    read: ReadRows | None = None
     boundaries: dict[tuple[torch.device, tuple[int, ...]], Tensor] = field(default_factory=dict)
 
     def cu_seq_lens(self, pieces: tuple[int, ...], device: torch.device) -> Tensor:
@@ -40,6 +42,12 @@ class _Row:
             self.boundaries[device, pieces] = ends.to(device, non_blocking=True)
         return self.boundaries[device, pieces]
 
+    def spans(self, module: torch.nn.Module, pattern: MaskPattern) -> tuple[Span, ...] | None:
+        """The rows of each document that this layer has to give; None: all."""
+        if self.read is None or pattern.chunk is not None or getattr(module, "layer_idx", None) != self.read.layer:
+            return None
+        return self.read.spans
+
 
 # transformers calls the attention function without a place for our state.
 _running: ContextVar[_Row | None] = ContextVar("_running", default=None)
@@ -47,20 +55,22 @@ _running: ContextVar[_Row | None] = ContextVar("_running", default=None)
 
 @contextmanager
 def document_attention(
-    loaded: LoadedModel, lengths: tuple[int, ...], observe: Observer | None = None
+    loaded: LoadedModel, lengths: tuple[int, ...], observe: Observer | None = None, read: ReadRows | None = None
 ) -> Iterator[None]:
     """Run rows packed from documents of these lengths inside; the model gets its own attention back afterwards.
 
-    `observe` sees query [H, T, D] and key [H_kv, T, D] of every layer. Raises UnknownAttentionError, here or from the
-    model, when its attention cannot be replaced exactly.
+    `observe` sees query [H, T, D] and key [H_kv, T, D] of every layer. With `read`, the last layer's queries and output
+    hold something in these rows only. Raises UnknownAttentionError, here or from the model, when its attention cannot
+    be replaced exactly.
     """
     own = loaded.model.config._attn_implementation or "sdpa"
     loaded.model.set_attn_implementation(NAME)
     if loaded.model.config._attn_implementation != NAME:
         raise UnknownAttentionError("its attention function cannot be replaced")
-    token = _running.set(_Row(lengths=lengths, observe=observe))
+    token = _running.set(_Row(lengths=lengths, observe=observe, read=read))
     try:
-        yield
+        with only_read_rows(loaded, read):
+            yield
     finally:
         _running.reset(token)
         loaded.model.set_attn_implementation(own)
@@ -80,7 +90,6 @@ def _attend(
     **kwargs: Any,
 ) -> tuple[Tensor, None]:
     """query [1, H, T, D], key [1, H_kv, T, D], value [1, H_kv, T, D_v] -> output [1, T, H, D_v]."""
-    del module
     row = _running.get()
     assert row is not None, "only inside document_attention"
     if query.shape[0] != 1 or not query.shape[2] == key.shape[2] == sum(row.lengths):
@@ -99,7 +108,8 @@ def _attend(
     if row.observe is not None:
         row.observe(query[0], key[0], attention_mask, how)
     pieces = attention_mask.pieces(row.lengths)
-    return attend_documents(query[0], key[0], value[0], pieces, how, row.cu_seq_lens)[None], None
+    spans = row.spans(module, attention_mask)
+    return attend_documents(query[0], key[0], value[0], pieces, how, row.cu_seq_lens, spans)[None], None
 
 
 AttentionInterface.register(NAME, _attend)

@@ -39,6 +39,7 @@ class ModelShape:
     router: int = 0
     dense_layers: int = 0
     dense_intermediate: int = 0
+    ends_dense: bool = False  # the last layer is one of the dense ones
     spans: tuple[int | None, ...] = ()  # keys that a query of each layer sees: None all, 0 no attention; (): all of all
 
     @classmethod
@@ -62,24 +63,49 @@ class ModelShape:
     def token_flops(self) -> float:
         """FLOPs of all layers for one token, without its attention to others."""
         projections = self.hidden * self.head_dim * 2 * (self.heads + self.kv_heads)
-        matrices = 3 if self.gated else 2
-        sparse = self.hidden * (matrices * self.intermediate + self.router)
-        dense = self.hidden * matrices * self.dense_intermediate
         layers = self.layers - self.dense_layers
-        return 2.0 * (self.layers * projections + layers * sparse + self.dense_layers * dense)
+        feed_forward = layers * self._token_wise(dense=False) + self.dense_layers * self._token_wise(dense=True)
+        return 2.0 * (self.layers * projections + feed_forward)
 
     def attention_flops(self, lengths: Lengths) -> Lengths:
         """FLOPs of q Kᵀ and the weighted sum over all layers, for a document of each length: causal, within windows."""
         pairs = np.zeros_like(lengths, dtype=np.float64)
         for span, layers in self._spans.items():
-            seen = lengths if span is None else np.minimum(lengths, span)
-            pairs += layers * (seen * (seen + 1) / 2 + (lengths - seen) * seen)
+            pairs += layers * _pairs(lengths, span)
         return 4.0 * self.heads * self.head_dim * pairs
 
     def body_flops(self, lengths: Iterable[int]) -> float:
-        """FLOPs of all layers over documents of these lengths, each attending causally to itself."""
-        each = np.fromiter(lengths, dtype=np.float64)
-        return float(self.token_flops * each.sum() + self.attention_flops(each).sum())
+        """FLOPs of all layers over documents of these lengths, every row of every layer computed: see pass_flops."""
+        return float(self.pass_flops(np.fromiter(lengths, dtype=np.float64)).sum())
+
+    def linear_pass_flops(self, lengths: Lengths, rows: Lengths | None = None) -> Lengths:
+        """What `pass_flops` counts of the matrices: its first part."""
+        whole = self.token_flops * lengths
+        if rows is None:
+            return whole
+        queries_and_output = 2 * self.hidden * self.head_dim * self.heads
+        spared = 2.0 * (queries_and_output + self._token_wise(dense=self.ends_dense))
+        return whole - spared * (lengths - rows)
+
+    def attention_pass_flops(self, lengths: Lengths, rows: Lengths | None = None) -> Lengths:
+        """What `pass_flops` counts of the attention: its second part."""
+        whole = self.attention_flops(lengths)
+        if rows is None:
+            return whole
+        span, last = self.spans[-1] if self.spans else None, lengths - 1  # the last token predicts nothing
+        computed = _pairs(last, span) - _pairs(np.maximum(last - rows, 0), span)
+        return whole - 4.0 * self.heads * self.head_dim * (_pairs(lengths, span) - computed)
+
+    def pass_flops(self, lengths: Lengths, rows: Lengths | None = None) -> Lengths:
+        """FLOPs of all layers over one document of each length, which attends causally to itself.
+
+        With `rows` the last layer computes only so many rows of each, those that predict its last `rows` tokens:
+        queries, attention, output projection and feed-forward layer; keys and values are those of all tokens. One row
+        more where the attention of the response is observed, which is not counted. On CUDA, and in a sliding window,
+        the last layer's attention is computed whole, and with it the queries where one matrix makes them with keys and
+        values; it is counted as if it were not. A share of peak is understated by that, by 1/layers of the attention.
+        """
+        return self.linear_pass_flops(lengths, rows) + self.attention_pass_flops(lengths, rows)
 
     def head_flops(self, rows: float) -> float:
         """FLOPs of the output layer for `rows` tokens."""
@@ -96,10 +122,23 @@ class ModelShape:
             keys += layers * (lengths if span is None else np.minimum(lengths, span))
         return 2.0 * self.heads * self.head_dim * keys
 
+    def _token_wise(self, *, dense: bool) -> float:
+        """Multiply-adds of one token in the feed-forward part of a layer."""
+        matrices = 3 if self.gated else 2
+        if dense:
+            return self.hidden * matrices * self.dense_intermediate
+        return self.hidden * (matrices * self.intermediate + self.router)
+
     @property
     def _spans(self) -> Counter[int | None]:
         """How many layers see how much."""
         return Counter(self.spans or (None,) * self.layers)
+
+
+def _pairs(lengths: Lengths, span: int | None) -> Lengths:
+    """Pairs of a query and a key that it sees, in a document of each length and one layer."""
+    seen = lengths if span is None else np.minimum(lengths, span)
+    return seen * (seen + 1) / 2 + (lengths - seen) * seen
 
 
 def _kv_heads(text: Any, heads: int) -> int:
@@ -108,7 +147,7 @@ def _kv_heads(text: Any, heads: int) -> int:
     return getattr(text, "num_key_value_heads", None) or getattr(text, "num_kv_heads", None) or heads
 
 
-def _feed_forward(text: Any) -> dict[str, int]:
+def _feed_forward(text: Any) -> dict[str, Any]:
     """The fields that describe the feed-forward layers."""
     dense = _first(text, "ffn_dim", "ffn_hidden_size", "n_inner", "intermediate_size") or 4 * text.hidden_size
     experts = _first(text, "num_experts", "num_local_experts", "n_routed_experts") or 0
@@ -126,6 +165,7 @@ def _feed_forward(text: Any) -> dict[str, int]:
         "router": experts + gates,
         "dense_layers": len(plain & {*range(text.num_hidden_layers)}),
         "dense_intermediate": dense,
+        "ends_dense": text.num_hidden_layers - 1 in plain,
     }
 
 

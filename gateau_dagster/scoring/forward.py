@@ -10,16 +10,16 @@ from torch import Tensor
 
 from gateau_dagster.scoring.loading import LoadedModel
 from gateau_dagster.scoring.output_layer import head
-from gateau_dagster.scoring.packing import lone_states, packed_states, packs_documents, vocabulary
+from gateau_dagster.scoring.packing import lone_states, narrows_last_layer, packed_states, packs_documents, vocabulary
 from gateau_dagster.scoring.prompt import Prompt
 
 __all__ = ["Float64", "head", "response_nll_tensor", "response_states", "token_nll"]
 
 Float64: TypeAlias = npt.NDArray[np.float64]
 
-# Elements of a chunk of logits: 2^23 are 32 MB in float32, and 256 rows of a vocabulary of 32k. Fewer rows read the
-# output layer's weights too often, more fall out of a CPU's cache before the softmax reads them.
-_LOGITS_PER_CHUNK = {"cpu": 2**23, "cuda": 2**27}
+# Elements of a chunk of logits: 2^24 are 64 MB in float32, and 512 rows of a vocabulary of 32k. Fewer rows read the
+# output layer's weights too often.
+_LOGITS_PER_CHUNK = {"cpu": 2**24, "cuda": 2**27}
 
 
 @torch.no_grad()
@@ -31,15 +31,22 @@ def response_states(loaded: LoadedModel, prompts: Sequence[Prompt]) -> Tensor:
     """
     if not packs_documents(loaded):
         return torch.cat([_predicting(lone_states(loaded, prompt.ids), prompt, 0) for prompt in prompts])
-    states, starts = packed_states(loaded, [prompt.ids for prompt in prompts])
+    spans = [predicting_span(prompt) for prompt in prompts] if narrows_last_layer(loaded) else None
+    states, starts = packed_states(loaded, [prompt.ids for prompt in prompts], read=spans)
     return torch.cat([_predicting(states, prompt, start) for prompt, start in zip(prompts, starts, strict=True)])
+
+
+def predicting_span(prompt: Prompt) -> tuple[int, int]:
+    """The prompt's rows whose states predict the response tokens: [start, stop)."""
+    start, stop = prompt.response_span
+    assert start > 0, "the first response token needs a token before it"
+    return start - 1, stop - 1
 
 
 def _predicting(states: Tensor, prompt: Prompt, begin: int) -> Tensor:
     """The rows [|y|, hidden] before each response token of a prompt that begins at row `begin`."""
-    start, stop = prompt.response_span
-    assert start > 0, "the first response token needs a token before it"
-    return states[begin + start - 1 : begin + stop - 1]
+    start, stop = predicting_span(prompt)
+    return states[begin + start : begin + stop]
 
 
 @torch.no_grad()

@@ -31,6 +31,7 @@ class LoadedModel:
     window: int | None  # tokens; ModelConfig.window, else the checkpoint's own; None: the architecture has no limit
     device: torch.device  # where the input goes; with device_map the other layers may be elsewhere
     name: str  # as the configuration spells it
+    opening: str = ""  # text before every scoring prompt: ModelConfig.opening
 
 
 def load_model(
@@ -58,7 +59,9 @@ def load_model(
     model = _read_weights(config, source, model_config, dtype=dtype, device_map=device_map)
     target = _spread_over_gpus(config, model) if device_map is not None else _moved(config, model, target)
     model.eval().requires_grad_(False)
-    return LoadedModel(model=model, tokenizer=tokenizer, window=window, device=target, name=config.path)
+    return LoadedModel(
+        model=model, tokenizer=tokenizer, window=window, device=target, name=config.path, opening=config.opening
+    )
 
 
 def _moved(config: ModelConfig, model: PreTrainedModel, target: torch.device) -> torch.device:

@@ -6,10 +6,11 @@ from typing import TypeVar
 
 from gateau_dagster.data.sample import Reject, Sample
 from gateau_dagster.errors import ShortOfMemoryError, UnscorableSampleError
-from gateau_dagster.scoring.cam import CamRow, cam_row
+from gateau_dagster.scoring.cam import CamFigures, CamRow, cam_row
 from gateau_dagster.scoring.effort import Meter
 from gateau_dagster.scoring.host_copy import HostCopy
 from gateau_dagster.scoring.memory import out_of_memory_reason
+from gateau_dagster.scoring.near_and_far import near_segments
 from gateau_dagster.scoring.passes import NllJob, Passes
 from gateau_dagster.scoring.perplexity import PerplexityRow, perplexity_row
 from gateau_dagster.scoring.prompt import Prompt
@@ -48,12 +49,16 @@ class Prepared:
 
 @dataclass(kw_only=True)
 class Measurement:
-    """The passes of one sample: `full` over the whole prompt, `segments` with each segment alone, `attention`."""
+    """The passes of one sample: `full` over the whole prompt, `attention`, `segments` with each segment alone, and
+    `alone` without context, which is the full one where there is none. `sight`: see near_segments.
+    """
 
     prepared: Prepared
     segment_length: int
+    sight: int | None
     full: NllJob | None = None
     attention: HostCopy | None = None
+    alone: NllJob | None = None
     segments: list[NllJob] = field(default_factory=list)
 
     def start(self, passes: Passes, meter: Meter) -> None:
@@ -67,16 +72,19 @@ class Measurement:
             self.attention = passes.attention(prompt, cam=meter.cam, perplexity=self.full)
         if self.full is not None and self.full.copy is None:  # no attention wanted, or no memory for it
             passes.enqueue(self.full)
-        if self.attention is not None:
+        if request.cam and not prompt.context and self.full is not None:
+            self.alone = self.full
+        elif request.cam and (self.attention is not None or not prompt.context):
             made = segment_prompts(prompt, self.segment_length)
             self.segments = [NllJob(prompt=one, work=meter.cam) for one in made]
-        for job in self.segments:
-            passes.enqueue(job)
+            self.alone = NllJob(prompt=prompt.with_context(()), work=meter.cam)
+            for job in (*self.segments, self.alone):
+                passes.enqueue(job)
 
     @property
     def ready(self) -> bool:
         """Whether the outcome is known and takes no waiting."""
-        jobs = [] if self.full is None else [self.full]
+        jobs = [job for job in (self.full, self.alone) if job is not None]
         return (self.attention is None or self.attention.ready) and all(job.ready for job in jobs + self.segments)
 
     def outcome(self) -> Outcome:
@@ -105,15 +113,19 @@ class Measurement:
         return perplexity_row(sample, prompt, self.full.nll)
 
     def _cam_row(self, sample: Sample, prompt: Prompt) -> CamRow:
-        if not prompt.context:
-            return cam_row(sample, [], None, segment_length=self.segment_length)
-        if self.attention is None:
+        if self.attention is None and prompt.context:
             raise _short_of_memory(prompt)
-        for job in self.segments:
+        assert self.alone is not None
+        for job in (self.alone, *self.segments):
             if job.too_large:
                 raise _short_of_memory(job.prompt)
-        nll = [job.nll for job in self.segments]
-        return cam_row(sample, nll, self.attention.array, segment_length=self.segment_length)
+        figures = CamFigures(
+            without_context=self.alone.nll,
+            segments=[job.nll for job in self.segments],
+            attention=None if self.attention is None else self.attention.array,
+            near=near_segments(prompt, segment_length=self.segment_length, sight=self.sight),
+        )
+        return cam_row(sample, figures, segment_length=self.segment_length)
 
 
 def _short_of_memory(prompt: Prompt) -> ShortOfMemoryError:

@@ -9,8 +9,10 @@ from transformers import PreTrainedModel
 
 from gateau_dagster.errors import GateauError
 from gateau_dagster.scoring.document_attention import Observer, document_attention
+from gateau_dagster.scoring.last_layer import Span, narrowable_layer, read_rows
 from gateau_dagster.scoring.loading import LoadedModel
 from gateau_dagster.scoring.mask_pattern import UnknownAttentionError
+from gateau_dagster.scoring.memory import is_out_of_memory
 from gateau_dagster.scoring.output_layer import backbone
 
 # Largest relative difference, of vectors of a probe's length, that rounding explains: by the model's precision.
@@ -18,18 +20,24 @@ _ROUNDING = {torch.float64: 1e-6, torch.float32: 1e-3, torch.float16: 2e-2, torc
 _PROBE = 6  # tokens of each of a probe's documents
 
 _packable: WeakKeyDictionary[PreTrainedModel, bool] = WeakKeyDictionary()
+_narrowable: WeakKeyDictionary[PreTrainedModel, bool] = WeakKeyDictionary()
 
 
 @torch.no_grad()
 def packed_states(
-    loaded: LoadedModel, documents: Sequence[Sequence[int]], observe: Observer | None = None
+    loaded: LoadedModel,
+    documents: Sequence[Sequence[int]],
+    observe: Observer | None = None,
+    read: Sequence[Span] | None = None,
 ) -> tuple[Tensor, list[int]]:
     """Last hidden states [T, hidden] of the documents in one row of T tokens, and where each of them begins in it.
 
     Positions count from 0 in each document, attention stays within it. Documents of one length stand side by side.
-    `observe`: see document_attention. Raises UnknownAttentionError when this model's attention cannot be replaced.
+    `read`: the rows of each document that count; others may come out as anything. `observe`: see document_attention.
+    Raises UnknownAttentionError when this model's attention cannot be replaced.
     """
-    order = sorted(range(len(documents)), key=lambda index: -len(documents[index]))
+    spans = [(0, len(document)) for document in documents] if read is None else read
+    order = sorted(range(len(documents)), key=lambda index: (-len(documents[index]), spans[index]))
     lengths = tuple(len(documents[index]) for index in order)
     starts = [0] * len(documents)
     position = 0
@@ -38,7 +46,8 @@ def packed_states(
         position += length
     ids = token_ids(loaded, [token for index in order for token in documents[index]])
     positions = torch.cat([torch.arange(length) for length in lengths])
-    with document_attention(loaded, lengths, observe):
+    rows = None if read is None else read_rows(loaded, lengths, [spans[index] for index in order])
+    with document_attention(loaded, lengths, observe, rows):
         # With a mask of ones transformers does not look for documents in the positions, which would wait for a GPU.
         states = backbone(loaded)(
             input_ids=ids,
@@ -67,6 +76,34 @@ def packs_documents(loaded: LoadedModel) -> bool:
     if model not in _packable:
         _packable[model] = getattr(model, "_supports_attention_backend", False) and _probe(loaded)
     return _packable[model]
+
+
+def narrows_last_layer(loaded: LoadedModel) -> bool:
+    """Whether the last layer gives the same for some rows only: tried once for each loaded model that packs."""
+    model = loaded.model
+    if model not in _narrowable:
+        _narrowable[model] = narrowable_layer(loaded) is not None and _probe_narrow(loaded)
+    return _narrowable[model]
+
+
+def _probe_narrow(loaded: LoadedModel) -> bool:
+    """Whether rows of two documents come out as they do when all are computed, of each from another place."""
+    size = min(vocabulary(loaded), 2 * _PROBE) // 2
+    documents = [tuple(range(start * size, (start + 1) * size)) for start in range(2)]
+    spans = [(size // 2, size), (0, size - 1)]
+    try:
+        whole, starts = packed_states(loaded, documents)
+        some, places = packed_states(loaded, documents, read=spans)
+    except (UnknownAttentionError, TypeError, ValueError, AttributeError, IndexError, RuntimeError) as error:
+        if is_out_of_memory(error):
+            raise  # says nothing of the model
+        return False  # its parts want something else than [1, n, d]
+    rounding = _ROUNDING[whole.dtype]
+    expected, got = (
+        torch.cat([states[begin + start : begin + stop] for begin, (start, stop) in zip(begins, spans, strict=True)])
+        for states, begins in ((whole, starts), (some, places))
+    )
+    return bool(((got - expected).norm(dim=-1) <= rounding * expected.norm(dim=-1)).all())
 
 
 def _probe(loaded: LoadedModel) -> bool:

@@ -3,6 +3,7 @@
 from collections import deque
 from dataclasses import dataclass, field
 
+import numpy as np
 from torch import Tensor
 
 from gateau_dagster.scoring.attention import context_attention
@@ -11,6 +12,7 @@ from gateau_dagster.scoring.forward import Float64, response_nll_tensor, token_n
 from gateau_dagster.scoring.host_copy import HostCopy
 from gateau_dagster.scoring.loading import LoadedModel
 from gateau_dagster.scoring.memory import unless_out_of_memory
+from gateau_dagster.scoring.packing import narrows_last_layer, packs_documents
 from gateau_dagster.scoring.prompt import Prompt
 from gateau_dagster.scoring.token_budget import TokenBudget
 
@@ -82,11 +84,10 @@ class Passes:
         if made is None:
             return None
         attention, nll = made
-        rows = len(prompt.response)
         if self.shape is not None:
-            cam.add(0, self.shape.attention_row_flops(rows, prompt.length))
+            cam.add(0, self.shape.attention_row_flops(len(prompt.response), prompt.length))
         if perplexity is None:
-            self._charge(cam, prompt, rows=0)
+            self._charge(cam, prompt, head=False)
         else:
             assert nll is not None
             self._deliver([perplexity], nll)
@@ -122,10 +123,16 @@ class Passes:
         for job in batch:
             job.copy, job.first = copy, first
             first += len(job.prompt.response)
-            self._charge(job.work, job.prompt, rows=len(job.prompt.response))
+            self._charge(job.work, job.prompt, head=True)
         assert first == len(nll)
 
-    def _charge(self, work: Work, prompt: Prompt, *, rows: int) -> None:
-        """The layers over the whole prompt, and the output layer over `rows` of it."""
-        shape = self.shape
-        work.add(prompt.length, 0.0 if shape is None else shape.body_flops([prompt.length]) + shape.head_flops(rows))
+    def _charge(self, work: Work, prompt: Prompt, *, head: bool) -> None:
+        """The layers over the whole prompt, the last one as far as it is computed, and the output layer if it ran."""
+        flops = 0.0
+        if self.shape is not None:
+            rows = len(prompt.response)
+            narrow = packs_documents(self.loaded) and narrows_last_layer(self.loaded)
+            length = np.array([float(prompt.length)])
+            flops = float(self.shape.pass_flops(length, np.array([float(rows)]) if narrow else None)[0])
+            flops += self.shape.head_flops(rows) if head else 0.0
+        work.add(prompt.length, flops)

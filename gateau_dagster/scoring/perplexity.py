@@ -10,6 +10,7 @@ from gateau_dagster.data.sample import Sample
 from gateau_dagster.errors import UnscorableSampleError
 from gateau_dagster.scoring.forward import Float64, response_nll_tensor
 from gateau_dagster.scoring.loading import LoadedModel
+from gateau_dagster.scoring.near_and_far import probability
 from gateau_dagster.scoring.prompt import Prompt
 
 
@@ -24,6 +25,8 @@ class PerplexityRow:
     context_tokens: int
     response_tokens: int
     truncated_tokens: int
+    token_probability: list[float]
+    mean_probability: float
 
 
 def response_nll(loaded: LoadedModel, prompts: Sequence[Prompt]) -> list[Float64]:
@@ -53,6 +56,7 @@ def mean_nll_and_perplexity(nll: Float64) -> tuple[float, float]:
 def perplexity_row(sample: Sample, prompt: Prompt, nll: Float64) -> PerplexityRow:
     """The sample's row, from the NLL of each response token of its prompt [|y|]. Raises UnscorableSampleError."""
     mean, perplexity = mean_nll_and_perplexity(nll)
+    probabilities = probability(nll)
     return PerplexityRow(
         sample_id=sample.sample_id,
         digest=sample.digest,
@@ -61,4 +65,6 @@ def perplexity_row(sample: Sample, prompt: Prompt, nll: Float64) -> PerplexityRo
         context_tokens=len(prompt.context),
         response_tokens=len(prompt.response),
         truncated_tokens=prompt.truncated_tokens,
+        token_probability=probabilities.tolist(),
+        mean_probability=float(probabilities.mean(dtype=np.float64)),
     )

@@ -51,16 +51,23 @@ class Prompt:
 
 
 def build_prompt(
-    tokenizer: PreTrainedTokenizerBase, sample: Sample, *, max_length: int, template: Template = "gateau"
+    tokenizer: PreTrainedTokenizerBase,
+    sample: Sample,
+    *,
+    max_length: int,
+    template: Template = "gateau",
+    opening: str = "",
 ) -> Prompt:
     """Tokenise a sample; a context too long for `max_length` tokens loses its left end.
+
+    `opening` stands before everything (ModelConfig.opening): demonstrations are a part of every segment's prompt, too.
 
     Raises UnscorableSampleError without response tokens, or when all but the context is longer than `max_length`
     already; GateauError when `template` is 'chat' and the tokenizer has no usable chat template.
     """
     before, after = _frame(tokenizer, sample.instruction, template)
     bos = tokenizer.bos_token_id
-    prefix = encode(tokenizer, before)
+    prefix = encode(tokenizer, opening) + encode(tokenizer, before)
     if template == "gateau" and bos is not None:  # a chat template writes its own
         assert isinstance(bos, int)
         prefix = (bos, *prefix)
@@ -71,7 +78,8 @@ def build_prompt(
     room = max_length - len(prefix) - len(suffix) - len(response)
     if room < 0:
         raise UnscorableSampleError(
-            f"instruction and response alone take {max_length - room} tokens, more than the {max_length} allowed"
+            f"{'demonstrations, ' if opening else ''}instruction and response alone take {max_length - room} tokens, "
+            f"more than the {max_length} allowed"
         )
     context = encode(tokenizer, sample.context)
     dropped = max(0, len(context) - room)

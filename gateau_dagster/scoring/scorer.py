@@ -9,6 +9,7 @@ from gateau_dagster.errors import UnscorableSampleError
 from gateau_dagster.scoring.attention import require_attention_interface
 from gateau_dagster.scoring.compiled import compile_layers
 from gateau_dagster.scoring.effort import Meter
+from gateau_dagster.scoring.kept_memory import kept_memory
 from gateau_dagster.scoring.loading import LoadedModel
 from gateau_dagster.scoring.measurement import Measurement, Outcome, Prepared, Request
 from gateau_dagster.scoring.passes import Passes
@@ -22,9 +23,16 @@ _BATCHES_AHEAD = 2  # of tokens that wait, tokenised, for the device
 
 
 def score_samples(
-    loaded: LoadedModel, requests: Iterable[Request], *, max_length: int, scoring: ScoringConfig, meter: Meter
+    loaded: LoadedModel,
+    requests: Iterable[Request],
+    *,
+    max_length: int,
+    scoring: ScoringConfig,
+    meter: Meter,
+    sight: int | None = None,
 ) -> Iterator[Outcome]:
     """One outcome a request, in order. `max_length`: see effective_max_length. `meter` grows as passes are done.
+    `sight`: tokens of a prompt's end that theta_A is shown, which decide what `cam` calls far; None: all.
 
     Prompts share batches of `scoring.batch_tokens` tokens with those of the samples around them; an outcome comes once
     the sample's last prompt is through, which may be the last of a batch that the next samples fill. `requests` are
@@ -37,14 +45,14 @@ def score_samples(
         compile_layers(loaded)
     passes = Passes(loaded=loaded, budget=TokenBudget(loaded, scoring.batch_tokens))
     waiting: deque[Measurement] = deque()
-    with closing(_prepared(loaded, requests, max_length, scoring)) as prepared:
+    with kept_memory(loaded.device), closing(_prepared(loaded, requests, max_length, scoring)) as prepared:
         for one in prepared:
-            waiting.append(Measurement(prepared=one, segment_length=scoring.segment_length))
+            waiting.append(Measurement(prepared=one, segment_length=scoring.segment_length, sight=sight))
             waiting[-1].start(passes, meter)
             passes.run(all_of_them=False)
             while waiting and waiting[0].ready:
                 yield waiting.popleft().outcome()
-    passes.run(all_of_them=True)
+        passes.run(all_of_them=True)
     for last in waiting:
         yield last.outcome()
 
@@ -58,7 +66,13 @@ def _prepared(
         if request.cam:
             require_attention_interface(loaded)
         try:
-            prompt = build_prompt(loaded.tokenizer, request.sample, max_length=max_length, template=scoring.template)
+            prompt = build_prompt(
+                loaded.tokenizer,
+                request.sample,
+                max_length=max_length,
+                template=scoring.template,
+                opening=loaded.opening,
+            )
         except UnscorableSampleError as error:
             prompt = error
         return Prepared(request=request, prompt=prompt)

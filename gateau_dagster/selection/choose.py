@@ -7,18 +7,32 @@ from gateau_dagster.config import SelectionConfig
 from gateau_dagster.errors import GateauError
 
 
+def ranked_by_score(scores: pl.DataFrame) -> pl.DataFrame:
+    """`sample_id`, `score` and `rank` (i32, 1 is the best) of the samples with a score; ties break by sample_id.
+
+    Raises GateauError when there is none.
+    """
+    known = scores.select("sample_id", "score").filter(pl.col("score").is_not_null())
+    if not known.height:
+        raise GateauError(
+            "the method of selection.method has no score for any sample, so that none can be chosen: its table and the "
+            "rejected tables before it give the reasons"
+        )
+    ordered = known.sort("score", "sample_id", descending=[True, False])
+    return ordered.with_columns(rank=pl.int_range(1, pl.len() + 1, dtype=pl.Int32))
+
+
 def best(scores: pl.DataFrame, selection: SelectionConfig) -> pl.DataFrame:
     """`sample_id`, `score` and `rank` of the `fraction` or `count` of the scored samples that rank first, in order."""
     return scores.select("sample_id", "score", "rank").sort("rank").head(selection.chosen(scores.height))
 
 
-def choose(scores: pl.DataFrame, raw: pl.LazyFrame, selection: SelectionConfig) -> pl.DataFrame:
-    """tables.SELECTED_SUBSET, sorted by rank: the samples that rank first.
+def choose(chosen: pl.DataFrame, raw: pl.LazyFrame) -> pl.DataFrame:
+    """tables.SELECTED_SUBSET, sorted by rank: the `chosen` samples (`sample_id`, `score`, `rank`) with their texts.
 
-    `scores` is tables.COMBINED_SCORES, `raw` tables.RAW_LONG_SFT; only the chosen rows of `raw` are read. Raises
-    GateauError when a chosen sample is not in `raw`.
+    `raw` is tables.RAW_LONG_SFT; only the chosen rows of it are read. Raises GateauError when a chosen sample is not
+    in it.
     """
-    chosen = best(scores, selection)
     found = chosen.lazy().join(raw, on="sample_id").collect()
     missing = chosen.join(found, on="sample_id", how="anti")["sample_id"].sort()
     if missing.len():

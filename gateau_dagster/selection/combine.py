@@ -1,13 +1,14 @@
 """`combined_scores`: the three presets side by side over the whole data set, one of them as the final score."""
 
 from collections.abc import Sequence
+from dataclasses import fields
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 
 from gateau_dagster import tables
-from gateau_dagster.config.selection import PRESETS, Preset
+from gateau_dagster.config.selection import PRESETS, Preset, alpha_of
 from gateau_dagster.selection.joining import join_all, join_shard
 from gateau_dagster.selection.normalise import Vector
 from gateau_dagster.selection.presets import PRESET_FUNCTIONS, Measures, PresetScores
@@ -16,25 +17,23 @@ Frame = pl.DataFrame | pl.LazyFrame
 Order = npt.NDArray[np.int64]
 
 
-def combine(
-    short: Frame, long: Frame, cam: Frame, *, preset: Preset, alpha: float, segment_length: int
-) -> pl.DataFrame:
+def combine(short: Frame, long: Frame, cam: Frame, *, preset: Preset, alpha: float | None) -> pl.DataFrame:
     """`ranked` samples of tables that hold the whole data set: `short`, `long` (tables.PERPLEXITY), `cam` (tables.CAM).
 
     Raises GateauError as `join_all` does.
     """
     frames = {"perplexity/short": short, "perplexity/long": long, "cam": cam}
     whole = {name: frame.lazy().collect() for name, frame in frames.items()}
-    return ranked(join_all([join_shard(whole, segment_length=segment_length)]), preset=preset, alpha=alpha)
+    return ranked(join_all([join_shard(whole)]), preset=preset, alpha=alpha)
 
 
-def ranked(measures: pl.DataFrame, *, preset: Preset, alpha: float) -> pl.DataFrame:
+def ranked(measures: pl.DataFrame, *, preset: Preset, alpha: float | None) -> pl.DataFrame:
     """tables.COMBINED_SCORES under `preset`, sorted by rank; one row per sample of `measures` (`join_all`).
 
     Further columns: `hmp_p`, `cas_p`, `score_p`, `rank_p` for every preset p, `context_tokens`, `response_tokens`,
-    `segments`. A null CAS ranks last, by HMP; ties break by sample_id.
+    `segments`. A null CAS ranks last, by HMP; ties break by sample_id. `alpha`: of every preset; None: each its own.
     """
-    found = {name: _preset_columns(measures, name, alpha) for name in PRESETS}
+    found = {name: _preset_columns(measures, name, alpha_of(name, alpha)) for name in PRESETS}
     # The row of each rank. Column by column, so that the table is not in memory twice.
     order = np.empty(measures.height, dtype=np.int64)
     order[found[preset]["rank"].to_numpy() - 1] = np.arange(measures.height)
@@ -78,12 +77,8 @@ def _taken(columns: dict[str, pl.Series], order: Order) -> dict[str, pl.Series]:
 
 
 def _measures(joined: pl.DataFrame) -> Measures:
-    return Measures(
-        perplexity_short=joined["perplexity_short"].to_numpy(),
-        perplexity_long=joined["perplexity_long"].to_numpy(),
-        cas=joined["cas"].fill_null(float("nan")).to_numpy(),
-        far_gain=joined["far_gain"].to_numpy(),
-    )
+    names = (field.name for field in fields(Measures))
+    return Measures(**{name: joined[name].fill_null(float("nan")).to_numpy() for name in names})
 
 
 def rank(scores: PresetScores, score: Vector) -> npt.NDArray[np.int32]:

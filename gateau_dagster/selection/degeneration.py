@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from gateau_dagster.config.selection import PRESETS, Preset
+from gateau_dagster.config.selection import PRESETS, Preset, alpha_of
 from gateau_dagster.selection.agreement import spearman
 from gateau_dagster.selection.normalise import Vector, softmax
 
@@ -71,9 +71,9 @@ def check(scores: pl.DataFrame, *, preset: Preset, alpha: float) -> Degeneration
     return Degeneration(**{**vars(result), "problems": tuple(_problems(result, alpha))})
 
 
-def check_all(scores: pl.DataFrame, *, alpha: float) -> list[Degeneration]:
-    """`check` for every preset."""
-    return [check(scores, preset=preset, alpha=alpha) for preset in PRESETS]
+def check_all(scores: pl.DataFrame, *, alpha: float | None) -> list[Degeneration]:
+    """`check` for every preset; `alpha` None: each with its own."""
+    return [check(scores, preset=preset, alpha=alpha_of(preset, alpha)) for preset in PRESETS]
 
 
 def _problems(found: Degeneration, alpha: float) -> list[str]:
@@ -95,11 +95,14 @@ def _problems(found: Degeneration, alpha: float) -> list[str]:
 
 
 def _one_sided(found: Degeneration, alpha: float) -> list[str]:
-    """Names the term that decides the rank although the other one has at least half of the weight."""
+    """Names the term that decides the rank although the other one has more than half of the weight.
+
+    With equal weights no term is meant to decide: of two in one unit, the larger one does.
+    """
     terms = {"HMP": (alpha, found.spearman_hmp), "CAS": (1 - alpha, found.spearman_cas)}
     for name, other in (("HMP", "CAS"), ("CAS", "HMP")):
         (weight, own), (_, theirs) = terms[name], terms[other]
-        if weight >= 0.5 and abs(own or 0.0) < IGNORED and abs(theirs or 0.0) >= DECIDES:
+        if weight > 0.5 and abs(own or 0.0) < IGNORED and abs(theirs or 0.0) >= DECIDES:
             return [
                 f"{other} decides the rank (Spearman {theirs or 0.0:.2f} with the score) although {name} "
                 f"({own or 0.0:.2f}) has the weight {weight:g}"

@@ -96,7 +96,8 @@ def test_alpha_loads_no_model(thousand: Pipeline, data: Path, monkeypatch: pytes
     change_config(thousand.file, selection={"alpha": 0.31})
     result = thousand.refresh()
     assert {key_of(event) for event in thousand.materialised(result.run_ids[0])} == {(name, None) for name in GLOBAL}
-    assert thousand.state().stamp("combined_scores", None).inputs["settings"]["selection.alpha"] == 0.31  # type: ignore[union-attr]
+    inputs = thousand.state().stamp("combined_scores", None).inputs  # type: ignore[union-attr]
+    assert inputs["settings"]["selection.alpha"] == 0.31
 
 
 def fail_to_load(*arguments: object, **options: object) -> None:

@@ -1,6 +1,8 @@
 """One step of theta_B makes two assets, or the one that is asked for; in this process or in workers."""
 
+import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import pytest
@@ -8,9 +10,11 @@ import pytest
 from assets import scored_shards
 from assets.records import asset_key
 from gateau_dagster.errors import GateauError
+from gateau_dagster.incremental import estimate
+from gateau_dagster.incremental.estimate import Estimate
 from gateau_dagster.incremental.shard_scorer import Report, ShardScorer
 from gateau_dagster.incremental.shard_work import TableWork
-from gateau_dagster.storage import Store
+from gateau_dagster.storage import Stamp, Store
 from resources.models import ModelsResource
 from resources.scoring_worker import WorkerTask
 from tests.assets.harness import Pipeline, key_of, value_of
@@ -107,3 +111,24 @@ def test_workers_take_the_shards_and_what_they_finished_stands(
     execute(fresh, PAIR, tags=EVERY_SHARD)
     assert len(InThisProcess.tasks) == 2, "two shards were left"
     assert all(fresh.state().stamp(asset, shard) for asset in PAIR for shard in ("0", "1", "2"))
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_an_estimate_that_fails_is_told_and_ends_nothing(fails: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[tuple[str, bool]] = []
+    log = SimpleNamespace(warning=lambda text, exc_info: told.append((text, exc_info)))
+    context: Any = SimpleNamespace(log=log)
+    found = Estimate(samples=1, tokens=2, flops=3.0, seconds=None)
+
+    def estimate_shards(_: object, wanted: Mapping[str, Sequence[str]]) -> dict[tuple[str, str], Estimate]:
+        assert wanted == {"cam": ["0"]}
+        if fails:
+            raise ZeroDivisionError("no speed")
+        return {("cam", "0"): found}
+
+    monkeypatch.setattr(estimate, "estimate_shards", estimate_shards)
+    works = {"0": [TableWork(asset="cam", stamp=Stamp(fingerprint="f"), memory="")]}
+    state: Any = None
+    (planned,) = scored_shards._with_plan(context, state, works)["0"]
+    assert planned.planned == ({} if fails else dataclasses.asdict(found))
+    assert told == ([("What this takes cannot be estimated: no speed", True)] if fails else [])

@@ -15,10 +15,10 @@ def test_it_measures_both_sides_and_writes_what_it_found(
     script: Callable[[str], ModuleType], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "results" / "scoring.json"
-    status = script("scoring").main([*OPTIONS, "--response-tokens", "12", "5", "--out", str(file)])
+    status = script("scoring").main([*OPTIONS, "--response-tokens", "12", "5,9", "--out", str(file)])
     found = json.loads(file.read_text())
     assert status == 0
-    assert [case["response_tokens"] for case in found["cases"]] == [12, 5]
+    assert [case["response_tokens"] for case in found["cases"]] == ["12", "5, 9"]
     for case in found["cases"]:
         assert len(case["seconds"]) == 6 and all(len(times) == 2 for times in case["seconds"].values())
         assert case["ratio"]["median"] > 0

@@ -163,9 +163,9 @@ def test_run_plan_and_a_change_in_processes_of_their_own(project: Path, tmp_path
     assert "Done in" in gateau("run", "--config", str(project), "--until", "selected_subset", folder=tmp_path).stdout
     plan = gateau("plan", "--config", str(project), "--until", "selected_subset", folder=tmp_path)
     assert plan.stdout == "Everything is up to date. `gateau run` would do nothing.\n"
-    change_config(project, selection={"alpha": 0.5})
+    change_config(project, selection={"alpha": 0.4})
     out = gateau("plan", "--config", str(project), "--until", "selected_subset", folder=tmp_path).stdout
-    assert "combined_scores" in out and "changed: selection.alpha 0.8 → 0.5" in out
+    assert "combined_scores" in out and "changed: selection.alpha 0.5 by default → 0.4" in out
     assert "cam" not in out and "to score" not in out
     write_samples(tmp_path / "long.jsonl", [sample(number) for number in range(7)] + [{**sample(7), "response": "x ."}])
     out = gateau("plan", "--config", str(project), "--until", "selected_subset", folder=tmp_path).stdout

@@ -71,7 +71,8 @@ def counted(state: State, *, shared: bool) -> dict[str, tuple[int, float, float]
         full = context + outside
         for name, head in (("long", response), ("cam", 0)):
             if name == "long" or not shared:
-                body = shape.token_flops * full, shape.attention_flops(np.array([float(full)]))[0]
+                sizes = np.array([float(full)]), np.array([float(response)])
+                body = shape.linear_pass_flops(*sizes)[0], shape.attention_pass_flops(*sizes)[0]
                 tokens[name] += full
                 flops[name] += sum(body) + shape.head_flops(head)
                 seconds += 0.5 + body[0] * 1e-9 + body[1] * 2e-9 + shape.head_flops(head) * 3e-9
@@ -79,8 +80,13 @@ def counted(state: State, *, shared: bool) -> dict[str, tuple[int, float, float]
         for start in range(0, context, 16):
             prompt = min(16, context - start) + outside
             tokens["cam"] += prompt
-            flops["cam"] += shape.body_flops([prompt]) + shape.head_flops(response)
-            seconds += shape.body_flops([prompt]) * 4e-9 + shape.head_flops(response) * 3e-9
+            layers = shape.pass_flops(np.array([float(prompt)]), np.array([float(response)]))[0]
+            flops["cam"] += layers + shape.head_flops(response)
+            seconds += layers * 4e-9 + shape.head_flops(response) * 3e-9
+        layers = shape.pass_flops(np.array([float(outside)]), np.array([float(response)]))[0]
+        tokens["cam"] += outside
+        flops["cam"] += layers + shape.head_flops(response)
+        seconds += layers * 4e-9 + shape.head_flops(response) * 3e-9
         rows = shape.attention_row_flops(response, full)
         flops["cam"] += rows
         seconds += rows * 5e-9

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, get_args, get_origin
 
 import pytest
 from pydantic import BaseModel
@@ -29,6 +29,20 @@ EVERY_SCORE = {*SHORT, *LONG}
 EVALUATED = {"evaluation/heldout", "evaluation/needle", *REPORT}
 NOTHING: set[str] = set()
 NO_TRAINING = {*REPORT}
+PAIR_ONLY = {"models.short.task", "models.long.task"}  # the pair has to be causal
+MODELS = {**BASE["models"], **{name: {"path": f"a/{name}", "task": "embedding"} for name in ("enc", "enc2")}}
+# Fields that only some rules read: the selection without and with another value.
+OF_RULES: dict[str, tuple[dict[str, Any], Any]] = {
+    "budget": ({"rule": "token_budget", "budget": 5000}, 6000),
+    "shares": ({"rule": "per_source"}, {"a": 1.0}),
+    "short_source": ({"rule": "per_source"}, "share"),
+    "encoder": ({"rule": "diverse", "encoder": "enc"}, "enc2"),
+    "clusters": ({"rule": "diverse", "encoder": "enc"}, 3),
+    "per_cluster": ({"rule": "diverse", "encoder": "enc"}, 2),
+    "cluster_from": ({"rule": "diverse", "encoder": "enc"}, "rest"),
+    "variance": ({"rule": "diverse", "encoder": "enc"}, 0.5),
+    "seed": ({"rule": "diverse", "encoder": "enc"}, 1),
+}
 
 # Field: (another value, the assets that must run again; by content more may follow, see `stale`).
 FIELDS: dict[str, tuple[Any, set[str]]] = {
@@ -40,8 +54,12 @@ FIELDS: dict[str, tuple[Any, set[str]]] = {
     "models.short.path": ("a/other", SHORT),
     "models.short.revision": ("v2", SHORT),
     "models.short.rope_theta": (5.0, SHORT),
-    "models.short.context": ("full", SHORT),
-    "models.short.window": (128, SHORT),
+    "models.short.context": ("full", {"cam", *SHORT}),  # what is far for theta_A
+    "models.short.window": (128, {"cam", *SHORT}),
+    "models.short.preamble": ("Be helpful.", SHORT),
+    "models.short.demonstrations": ([{"instruction": "a", "response": "b"}], SHORT),
+    "models.long.preamble": ("Be helpful.", LONG),
+    "models.long.demonstrations": ([{"instruction": "a", "response": "b"}], LONG),
     "models.short.trust_remote_code": (True, REPORT),
     "models.long.path": ("a/other", {*LONG}),
     "models.long.revision": ("v2", {*LONG}),
@@ -55,6 +73,10 @@ FIELDS: dict[str, tuple[Any, set[str]]] = {
     "scoring.dtype": ("float32", EVERY_SCORE),
     "scoring.device": ("cpu", NOTHING),
     "scoring.batch_tokens": (7, NOTHING),
+    "selection.method": ("hmg", {"method_scores/hmg", *CHOSEN}),
+    "selection.compare": (["hmg"], {"method_scores/gateau", "method_scores/hmg", "comparison", *REPORT}),
+    "selection.options": ({"hmg": {"preset": "paper"}}, REPORT),  # of a method that is not chosen
+    "selection.rule": ("per_source", CHOSEN),
     "selection.preset": ("paper", SCORED),
     "selection.alpha": (0.1, SCORED),
     "selection.fraction": (0.5, CHOSEN),
@@ -110,7 +132,7 @@ def all_fields(section: type[BaseModel], prefix: str = "") -> Iterator[str]:
     for name, field in section.model_fields.items():
         if field.exclude:
             continue
-        parts = [field.annotation, *get_args(field.annotation)]
+        parts = [] if get_origin(field.annotation) is list else [field.annotation, *get_args(field.annotation)]
         inner = next((part for part in parts if isinstance(part, type) and issubclass(part, BaseModel)), None)
         if name == "models" and inner is not None:
             for model in ("short", "long"):
@@ -156,8 +178,21 @@ def stale(before: Mapping[Any, str], after: Mapping[Any, str]) -> set[str]:
 
 
 def test_every_field_of_the_configuration_has_a_line_here() -> None:
-    only_one_value = {"selection.method"}  # a Literal of one: there is no other value to try
-    assert {*FIELDS, *only_one_value} == set(all_fields(Config))
+    of_rules = {f"selection.{name}" for name in OF_RULES}
+    of_made_models = {field for field in all_fields(Config) if ".pre_experience." in field}  # see test_made_models
+    assert {*FIELDS, *PAIR_ONLY, *of_rules, *of_made_models} == set(all_fields(Config))
+
+
+@pytest.mark.parametrize("field", OF_RULES)
+def test_what_a_rule_reads_decides_the_choice_alone(field: str, tmp_path: Path) -> None:
+    selection, value = OF_RULES[field]
+
+    base, changed = (
+        versions(Config.model_validate({**BASE, "models": MODELS, "selection": each, "folder": tmp_path}))
+        for each in (selection, selection | {field: value})
+    )
+    new_table = {"embedding/enc2"} if field == "encoder" else set()
+    assert stale(base, changed) - TRAINED - {"training_mix"} == {"selected_subset", *new_table}
 
 
 @pytest.mark.parametrize("field", FIELDS)

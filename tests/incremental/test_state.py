@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 
 from gateau_dagster.config.load import load_config
-from gateau_dagster.errors import MissingUpstreamError
+from gateau_dagster.errors import GateauError, MissingUpstreamError
 from gateau_dagster.incremental.estimate import estimate
 from gateau_dagster.incremental.plan import INPUT
 from gateau_dagster.incremental.state import State
@@ -91,3 +91,9 @@ def test_versions_of_inputs_and_of_upstreams(project: Path) -> None:
     stamp = state.stamp("raw_long_sft", "1")
     assert stamp is not None and state.versions_now("cam", "1") == {"raw_long_sft": stamp.fingerprint}
     assert state.wanted_stamp("cam", "1").fingerprint == getattr(state.stamp("cam", "1"), "fingerprint", None)
+
+
+def test_a_rule_that_the_data_cannot_meet_is_known_before_anything_runs(tmp_path: Path) -> None:
+    project = make_project(tmp_path, selection={"rule": "per_source", "shares": {"far": 1, "absent": 2}})
+    with pytest.raises(GateauError, match=r"selection.shares: the data has no source 'absent'; it has far, near"):
+        state_of(project).plan()

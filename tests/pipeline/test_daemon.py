@@ -185,6 +185,7 @@ def test_a_backfill_of_shards_that_are_up_to_date_succeeds(ui: Ui) -> None:
     assert len(runs) <= 3, "one run takes many shards"
 
 
+@pytest.mark.long
 def test_the_sensor_launches_refresh_after_a_change(ui: Ui) -> None:
     bring_up_to_date(ui)
     before = {run["runId"] for run in ui.runs()}

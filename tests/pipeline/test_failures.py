@@ -101,6 +101,7 @@ def test_two_runs_at_once(file: Path) -> None:
     assert not board.exists()
 
 
+@pytest.mark.long
 def test_damaged_tables_are_made_again_and_no_others(file: Path) -> None:
     gateau("run", "--config", str(file), folder=file.parent)
     store = State(config=load_config(file)).store
@@ -148,7 +149,13 @@ def can_mount() -> bool:
 
 
 @pytest.mark.skipif(not can_mount(), reason="a small disk is a tmpfs: needs root or user namespaces")
-@pytest.mark.parametrize("everything", [False, True], ids=["the store's disk", "the disk of Dagster's home too"])
+@pytest.mark.parametrize(
+    "everything",
+    [
+        pytest.param(False, id="the store's disk"),
+        pytest.param(True, id="the disk of Dagster's home too", marks=pytest.mark.long),
+    ],
+)
 def test_a_full_disk(file: Path, everything: bool) -> None:
     """The disk fills up while scoring; the tables from before stay, and with more space the run goes on."""
     folder = file.parent

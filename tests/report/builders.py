@@ -1,5 +1,7 @@
 """Report inputs of any size and shape: scores by the real `combine`, texts made up."""
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
@@ -7,6 +9,8 @@ import numpy as np
 import polars as pl
 
 from gateau_dagster import tables
+from gateau_dagster.comparison.compare import compare_methods
+from gateau_dagster.comparison.result import MethodComparison
 from gateau_dagster.config import Config
 from gateau_dagster.report.inputs import ReportInputs
 from gateau_dagster.selection.combine import combine
@@ -51,18 +55,21 @@ def scores(count: int, *, segments: int = 4, equal: bool = False, preset: str = 
     ends = {"response_tokens": 5, "truncated_tokens": 0}
     models = [np.exp(1 + noise + (0 if equal else 1) * far), np.exp(1 + noise / 2)]
     short, long = (
-        pl.DataFrame({"sample_id": ids, "digest": ids, "perplexity": ppl, "mean_nll": np.log(ppl)}).with_columns(
+        pl.DataFrame(
+            {"sample_id": ids, "digest": ids, "perplexity": ppl, "mean_nll": np.log(ppl), "mean_probability": 1 / ppl}
+        ).with_columns(
             context_tokens=pl.Series(np.minimum(tokens, limit)), **{name: pl.lit(n) for name, n in ends.items()}
         )
         for ppl, limit in zip(models, (50, 10**6), strict=True)
     )
     each = [[2.0 + (0 if equal else rng.random()) for _ in range(segments)] for _ in ids]
     cas = [None if segments < 2 else 0.5 if equal else rng.random() for _ in ids]
+    gain = [None if value is None else value / 5 for value in cas]
+    columns = {"segment_perplexity": each, "segment_attention": each, "cas": cas, "far_gain": gain}
     cam = pl.DataFrame(
-        {"sample_id": ids, "digest": ids, "segment_perplexity": each, "segment_attention": each, "cas": cas},
-        schema_overrides={"cas": pl.Float64},
+        {"sample_id": ids, "digest": ids, **columns}, schema_overrides={"cas": pl.Float64, "far_gain": pl.Float64}
     ).with_columns(segments=pl.lit(segments, pl.Int32))
-    return combine(short, long, cam, preset=preset, alpha=0.8, segment_length=1250)  # type: ignore[arg-type]
+    return combine(short, long, cam, preset=preset, alpha=0.8)  # type: ignore[arg-type]
 
 
 def training_log(steps: int = 8) -> list[dict[str, float]]:
@@ -116,3 +123,30 @@ def inputs(count: int = 30, **changes: Any) -> ReportInputs:
         "generated_at": datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC),
     }
     return ReportInputs(**(fields | changes))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Named:
+    """A method as the comparison sees it."""
+
+    name: str
+    title: str = "What a high score means."
+    source: str = "A paper, Eq. 1"
+
+
+def methods(
+    count: int = 30, names: Sequence[str] = ("gateau", "ladm", "length", "nothing"), **options: Any
+) -> MethodComparison:
+    """Methods with random scores over the samples of `raw(count)`; the last one scores none when there are four."""
+    rng = np.random.default_rng(7)
+    frame = raw(count).select("sample_id", "source").with_columns(
+        context_tokens=pl.Series(rng.integers(100, 9000, count)),
+        response_tokens=pl.Series(rng.integers(1, 90, count)),
+        perplexity=pl.Series(rng.random(count) + 1),
+    )  # fmt: skip
+    for number, name in enumerate(names):
+        empty = number == 3
+        values = pl.Series([None] * count, dtype=pl.Float64) if empty else pl.Series(rng.random(count))
+        frame = frame.with_columns(values.alias(f"score:{name}"))
+    chosen = {"chosen": max(1, count // 10), "selected_by": names[0], "ground_truth": ["far"]}
+    return compare_methods(frame, [Named(name=name) for name in names], **(chosen | options))

@@ -3,7 +3,7 @@
 import re
 from html.parser import HTMLParser
 
-_VOID = {"meta", "img", "link", "br", "hr", "input"}
+_VOID = {"meta", "img", "link", "br", "hr", "input", "wbr"}
 
 
 class Page(HTMLParser):

@@ -13,11 +13,11 @@ from gateau_dagster.report.comparison import compare
 from gateau_dagster.report.figures import Picture
 from gateau_dagster.report.plots.scores import MARKS
 
-from .builders import config, inputs, raw, scores
+from .builders import config, inputs, methods, raw, scores
 from .page import Page
 
 SECTIONS = (
-    "summary", "scores", "presets", "samples", "selected", "rejected", "training", "evaluation", "effort",
+    "summary", "scores", "presets", "methods", "samples", "selected", "rejected", "training", "evaluation", "effort",
     "equations", "provenance",
 )  # fmt: skip
 _NOT_A_NUMBER = re.compile(r"(?<![a-z])(nan|inf|none|null)(?![a-z])", re.IGNORECASE)
@@ -47,7 +47,7 @@ def test_every_section_is_there_and_the_navigation_leads_to_it() -> None:
 
 
 def test_nothing_is_loaded_from_outside_and_nothing_runs(drawn: None) -> None:
-    page = _page()
+    page = _page(methods=methods(names=("gateau", "ladm", "length")))
     for tag, attributes in page.tags:
         assert tag not in {"script", "link", "iframe", "object", "embed", "base", "form"}
         for name in ("src", "href", "srcset", "data", "action", "poster"):
@@ -86,7 +86,7 @@ def test_the_summary_counts() -> None:
     assert "3 of 30 samples selected" in text
     assert "33 long samples in" in text
     assert "rejected 3 (1 by validation, 2 by scoring)" in text
-    assert "preset robust, α = 0.8, chosen by fraction (10 %)" in text
+    assert "preset robust, α = 0.5, chosen by fraction (10 %)" in text
 
 
 def test_with_ground_truth_the_figures_of_every_preset_are_on_the_page() -> None:

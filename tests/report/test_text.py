@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateau_dagster.report.text import fixed, number, percent, plural, printable, snippet
+from gateau_dagster.report.text import breakable, fixed, number, percent, plural, printable, snippet
 
 
 @pytest.mark.parametrize(
@@ -23,6 +23,7 @@ def test_number(value: float | None, text: str) -> None:
 
 def test_fixed_percent_plural() -> None:
     assert (fixed(-0.256), fixed(None), fixed(math.nan)) == ("−0.26", "–", "–")
+    assert (fixed(-0.004), fixed(-0.004, 3)) == ("0.00", "−0.004")
     assert (percent(0.1234), percent(1.0, 0), percent(None), percent(math.nan)) == (
         "12.3\u00a0%",
         "100\u00a0%",
@@ -52,3 +53,11 @@ def test_snippet_accounts_for_every_character(text: str, each: int) -> None:
     assert text.startswith(part.start)
     assert text.endswith(part.end)
     assert max(len(part.start), len(part.end)) <= (2 * each if not part.left_out else each)
+
+
+def test_a_name_may_break_after_its_underscores_and_is_escaped() -> None:
+    assert breakable("a_<b>_c") == "a_<wbr>&lt;b&gt;_<wbr>c"
+
+
+def test_few_digits_leave_no_point_at_the_end() -> None:
+    assert (number(122.4, 3), number(12.24, 3), number(100.0, 3)) == ("122", "12.2", "100")

@@ -1,6 +1,7 @@
 """Worker processes: the same tables as one process makes, and none of them left, however the step ends."""
 
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -9,18 +10,18 @@ from pathlib import Path
 
 import psutil
 import pytest
-from polars.testing import assert_frame_equal
 
 from gateau_dagster.config import Config
 from gateau_dagster.config.load import load_config
 from gateau_dagster.data.ingest import read_shards
-from gateau_dagster.errors import GateauError
+from gateau_dagster.errors import GateauError, PassingError
 from gateau_dagster.incremental.shard_scorer import ShardReport, ShardScorer
 from gateau_dagster.incremental.shard_work import TableWork, has_missing_rows
 from gateau_dagster.incremental.state import State
 from resources.models import ModelsResource
-from resources.scoring_worker import WorkerTask
+from resources.scoring_worker import WorkerTask, _portable
 from resources.scoring_workers import ScoringWorkers
+from tests.pipeline.stores import assert_same_rows
 from tests.project import command_environment, make_project
 
 ASSETS = ("perplexity/long", "cam")
@@ -86,7 +87,7 @@ def test_two_workers_of_which_one_is_killed(state: State) -> None:
     for shard in names:
         here = alone.compute(state.store, shard, shards[shard], ignore)
         for asset in ASSETS if shard in made else ():
-            assert_frame_equal(here[asset].table, made[shard][asset].table, rel_tol=1e-6)
+            assert_same_rows(here[asset].table, made[shard][asset].table)
             assert made[shard][asset].stamp.effort["tokens"] == here[asset].stamp.effort["tokens"] > 0
 
 
@@ -123,3 +124,30 @@ def test_idle_workers_end_and_none_outlives_a_killed_step(tmp_path: Path) -> Non
     while not gone(worker):
         assert time.monotonic() < deadline, "the worker lives on"
         time.sleep(0.05)
+
+
+class TwoPartsError(Exception):
+    """Cannot be unpickled: it wants more than its message."""
+
+    def __init__(self, first: str, second: str) -> None:
+        super().__init__(first + second)
+
+
+class StubbornError(PassingError):
+    """Cannot be pickled, and says so in its own way."""
+
+    def __reduce__(self) -> str:
+        raise KeyError("not me")
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "text"),
+    [
+        (GateauError("as it is"), GateauError, "as it is"),
+        (TwoPartsError("a", "b"), RuntimeError, "TwoPartsError: ab"),
+        (StubbornError("no answer"), PassingError, "no answer"),
+    ],
+)
+def test_every_failure_survives_the_pipe(error: Exception, kind: type[Exception], text: str) -> None:
+    found = pickle.loads(pickle.dumps(_portable(error)))
+    assert type(found) is kind and str(found) == text

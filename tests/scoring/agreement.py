@@ -15,7 +15,9 @@ from .reference import Reference, reference, reference_model
 TOLERANCE = 1e-4  # relative, in float32
 
 
-def references(loaded: LoadedModel, scoring: ScoringConfig, max_length: int, samples: list[Sample]) -> list[Reference]:
+def references(
+    loaded: LoadedModel, scoring: ScoringConfig, max_length: int, samples: list[Sample], sight: int | None = None
+) -> list[Reference]:
     """The reference's figures of each sample."""
     twin = reference_model(loaded.model)
     return [
@@ -26,6 +28,7 @@ def references(loaded: LoadedModel, scoring: ScoringConfig, max_length: int, sam
             max_length=max_length,
             segment_length=scoring.segment_length,
             template=scoring.template,
+            sight=sight,
         )
         for sample in samples
     ]
@@ -46,13 +49,23 @@ def check(sample: Sample, outcome: Outcome, want: Reference) -> None:
     assert (measured.cas is None) == (want.cas is None)
     if want.cas is not None:
         _close(measured.cas, want.cas)
+    _close(row.token_probability, want.token_probability)
+    _close(measured.near_probability, want.near_probability)
+    _close(measured.far_probability, want.far_probability)
+    _close(row.mean_probability, want.mean_probability)
+    assert (measured.far_gain is None) == (want.far_gain is None)
+    if measured.far_gain is not None and want.far_gain is not None:
+        # A difference of probabilities: relative to those, not to what is left of them.
+        np.testing.assert_allclose(measured.far_gain, want.far_gain, rtol=TOLERANCE, atol=TOLERANCE)
 
 
-def compare(loaded: LoadedModel, scoring: ScoringConfig, max_length: int, samples: list[Sample]) -> int:
+def compare(
+    loaded: LoadedModel, scoring: ScoringConfig, max_length: int, samples: list[Sample], sight: int | None = None
+) -> int:
     """Assert that all rows agree; returns how many samples were truncated."""
-    wanted = references(loaded, scoring, max_length, samples)
+    wanted = references(loaded, scoring, max_length, samples, sight)
     requests = [Request(sample=sample, perplexity=True, cam=True) for sample in samples]
-    made = score_samples(loaded, requests, max_length=max_length, scoring=scoring, meter=Meter())
+    made = score_samples(loaded, requests, max_length=max_length, scoring=scoring, meter=Meter(), sight=sight)
     for sample, outcome, want in zip(samples, made, wanted, strict=True):
         check(sample, outcome, want)
     return sum(want.truncated_tokens > 0 for want in wanted)

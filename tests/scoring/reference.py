@@ -23,6 +23,11 @@ class Reference:
     segment_perplexity: list[float]
     segment_attention: list[float]
     cas: float | None
+    token_probability: list[float]
+    mean_probability: float
+    near_probability: list[float]
+    far_probability: list[float]
+    far_gain: float | None
 
 
 def reference_model(model: Any) -> Any:
@@ -48,17 +53,35 @@ def reference_parts(tokenizer: Any, sample: Sample, template: str) -> tuple[list
 
 
 def reference(
-    model: Any, tokenizer: Any, sample: Sample, *, max_length: int, segment_length: int, template: str = "gateau"
+    model: Any,
+    tokenizer: Any,
+    sample: Sample,
+    *,
+    max_length: int,
+    segment_length: int,
+    template: str = "gateau",
+    sight: int | None = None,
 ) -> Reference:
-    """`model`: from reference_model."""
+    """`model`: from reference_model. `sight`: tokens of the prompt's end that theta_A sees."""
     prefix, context, suffix, response = reference_parts(tokenizer, sample, template)
     truncated = 0
     while len(prefix + context + suffix + response) > max_length:
         context = context[1:]
         truncated += 1
-    nll, attentions = _run(model, prefix + context + suffix, response)
+    nll, attentions, probabilities = _run(model, prefix + context + suffix, response)
     segments = [context[i : i + segment_length] for i in range(0, len(context), segment_length)]
-    perplexities = [math.exp(_run(model, prefix + segment + suffix, response)[0]) for segment in segments]
+    alone = [_run(model, prefix + segment + suffix, response) for segment in segments]
+    perplexities = [math.exp(one[0]) for one in alone]
+    near, far = [_run(model, prefix + suffix, response)[2]], [[0.0] * len(response)]
+    for index in reversed(range(len(segments))):
+        end = sum(map(len, segments[index:]))
+        if sight is None:
+            is_near = index == len(segments) - 1
+        else:
+            last_token = len(suffix + response) + end - len(segments[index]) + 1  # from the prompt's end
+            is_near = last_token + len(prefix) <= sight
+        (near if is_near else far).append(alone[index][2])
+    closest, farthest = ([max(token) for token in zip(*some, strict=True)] for some in (near, far))
     weights = _token_attention(attentions, len(prefix), len(context), len(response))
     means, position = [], 0
     for segment in segments:
@@ -73,17 +96,23 @@ def reference(
         segment_perplexity=perplexities,
         segment_attention=means,
         cas=reference_cas(perplexities, means),
+        token_probability=probabilities,
+        mean_probability=math.fsum(probabilities) / len(probabilities),
+        near_probability=closest,
+        far_probability=farthest,
+        far_gain=reference_far_gain(closest, farthest) if len(segments) > 1 else None,
     )
 
 
-def _run(model: Any, prompt: list[int], response: list[int]) -> tuple[float, tuple[torch.Tensor, ...]]:
+def _run(model: Any, prompt: list[int], response: list[int]) -> tuple[float, tuple[torch.Tensor, ...], list[float]]:
+    """Mean NLL, attention matrices, and the probability of each response token."""
     with torch.no_grad():
         out = model(input_ids=torch.tensor([prompt + response]), output_attentions=True, use_cache=False)
-    total = 0.0
+    logs = []
     for index, token in enumerate(response):
         logits = out.logits[0, len(prompt) + index - 1].double()
-        total -= (logits[token] - torch.logsumexp(logits, dim=0)).item()
-    return total / len(response), out.attentions
+        logs.append((logits[token] - torch.logsumexp(logits, dim=0)).item())
+    return -sum(logs) / len(response), out.attentions, [math.exp(value) for value in logs]
 
 
 def _token_attention(attentions: tuple[torch.Tensor, ...], first: int, context: int, response: int) -> list[float]:
@@ -99,6 +128,13 @@ def reference_softmax(values: list[float]) -> list[float]:
     largest = max(values)
     weights = [math.exp(value - largest) for value in values]
     return [weight / math.fsum(weights) for weight in weights]
+
+
+def reference_far_gain(near: list[float], far: list[float]) -> float:
+    """The mean of the largest gains: of a tenth of the tokens, but at least two where there are two."""
+    gains = sorted((max(0.0, b - a) for a, b in zip(near, far, strict=True)), reverse=True)
+    best = gains[: max(2, -(-len(gains) // 10))]
+    return math.fsum(best) / len(best)
 
 
 def reference_cas(perplexities: list[float], attention: list[float]) -> float | None:

@@ -1,10 +1,13 @@
 """The attention function on documents of any lengths against one matrix for each document."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 from transformers import AttentionInterface
 
 from gateau_dagster.scoring import attention_kernels, document_attention
+from gateau_dagster.scoring.last_layer import ReadRows
 from gateau_dagster.scoring.mask_pattern import NAME, MaskPattern, UnknownAttentionError
 
 from .builders import loaded_model
@@ -129,3 +132,42 @@ def test_variable_length_kernel_is_called_as_it_is_declared(monkeypatch: pytest.
         got = _attend(*tensors, lengths, pattern)
         torch.testing.assert_close(got, _twin(*tensors, lengths, pattern), rtol=1e-4, atol=1e-5)
     assert seen == [0.2] * 3
+
+
+@pytest.mark.parametrize(
+    "pattern", [MaskPattern(), MaskPattern(window=7), MaskPattern(window=350), MaskPattern(chunk=40)]
+)
+@pytest.mark.parametrize("special", ["plain", "softcap", "sinks", "narrow", "wide"])
+def test_wanted_rows_of_the_last_layer(pattern: MaskPattern, special: str) -> None:
+    lengths, spans = (330, 41, 41, 41, 9, 1), ((20, 321), (30, 40), (30, 40), (0, 3), (8, 9), (0, 1))
+    tensors = _tensors(sum(lengths), {"narrow": 8, "wide": 24}.get(special, DIM))
+    softcap = 1.5 if special == "softcap" else None
+    sinks = torch.linspace(-1, 2, HEADS) if special == "sinks" else None
+    loaded = loaded_model("llama")
+    rows = ReadRows(lengths=lengths, spans=spans, layer=1)
+    got = {}
+    for number in range(2):
+        layer = SimpleNamespace(layer_idx=number)
+        with document_attention.document_attention(loaded, lengths, read=rows):
+            options = {"scaling": 0.2, "softcap": softcap, "s_aux": sinks}
+            got[number], _ = AttentionInterface()[NAME](layer, *tensors, pattern, **options)
+    want = _twin(*tensors, lengths, pattern, softcap, sinks)
+    torch.testing.assert_close(got[0].double(), want, rtol=1e-4, atol=1e-5)
+    index = rows.index(torch.device("cpu"))
+    torch.testing.assert_close(got[1].double()[:, index], want[:, index], rtol=1e-4, atol=1e-5)
+
+
+def test_wanted_rows_meet_no_more_keys_than_they_see(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[tuple[int, ...]] = []
+    own = attention_kernels.scaled_dot_product_attention
+
+    def watched(query, key, value, **kwargs):
+        calls.append((*query.shape[:3], key.shape[2]))
+        return own(query, key, value, **kwargs)
+
+    monkeypatch.setattr(attention_kernels, "scaled_dot_product_attention", watched)
+    lengths, spans = (330, 41, 41), ((20, 321), (30, 40), (30, 40))
+    rows = ReadRows(lengths=lengths, spans=spans, layer=1)
+    with document_attention.document_attention(loaded_model("llama"), lengths, read=rows):
+        AttentionInterface()[NAME](SimpleNamespace(layer_idx=1), *_tensors(sum(lengths)), MaskPattern(), scaling=0.2)
+    assert calls == [(1, HEADS, 128, 148), (1, HEADS, 128, 276), (1, HEADS, 45, 321), (2, HEADS, 10, 40)]

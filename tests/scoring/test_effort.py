@@ -75,11 +75,37 @@ def test_attention_against_counting_pairs(kind: str, changes: dict[str, Any], sp
         assert found.attention_row_flops(5, length) == rows
 
 
-def test_documents_add_up() -> None:
-    found = shape("llama")
-    assert found.body_flops([3, 50]) == found.body_flops([3]) + found.body_flops([50])
-    assert found.body_flops([50]) > found.body_flops([25, 25])
-    assert found.body_flops([]) == 0
+def row_by_row(found: ModelShape, length: int, rows: int) -> float:
+    """pass_flops with what each token costs in each layer, one after the other."""
+    total = 0
+    matrices = 3 if found.gated else 2
+    for layer, span in enumerate(found.spans or [None] * found.layers):
+        last = layer == found.layers - 1
+        dense = found.ends_dense if last else layer < found.dense_layers - found.ends_dense
+        for token in range(length):
+            total += 2 * found.hidden * 2 * found.kv_heads * found.head_dim
+            if last and not length - 1 - rows <= token < length - 1:
+                continue
+            total += 2 * found.hidden * 2 * found.heads * found.head_dim
+            width = matrices * (found.dense_intermediate if dense else found.intermediate)
+            total += 2 * found.hidden * (width if dense else width + found.router)
+            total += 4 * found.heads * found.head_dim * min(token + 1, span or length)
+    return total
+
+
+@pytest.mark.parametrize("kind", ["llama", "mistral", "gemma2", "gpt2", *_EXPERTS])
+def test_rows_of_the_last_layer_against_counting_row_by_row(kind: str) -> None:
+    found = shape(kind, **{"sliding_window": 20} if kind in {"mistral", "gemma2"} else {})
+    lengths, rows = np.array([2.0, 7.0, 30.0, 30.0, 90.0]), np.array([1.0, 6.0, 4.0, 29.0, 11.0])
+    each = [row_by_row(found, int(length), int(some)) for length, some in zip(lengths, rows, strict=True)]
+    assert found.pass_flops(lengths, rows).tolist() == each
+    whole = found.pass_flops(lengths)
+    assert whole.tolist() == (found.token_flops * lengths + found.attention_flops(lengths)).tolist()
+    assert (whole > each).all() and whole[4] > 2 * found.pass_flops(lengths / 2)[4]
+
+
+def test_nothing_of_a_prompt_that_is_not_there() -> None:
+    assert shape("llama").pass_flops(np.zeros(1), np.zeros(1)).tolist() == [0.0]
 
 
 def test_a_layer_without_attention_counts_none() -> None:

@@ -29,6 +29,11 @@ def test_agrees_with_the_reference_in_the_chat_template(max_length: int) -> None
     compare(loaded_model("llama"), scoring(template="chat", segment_length=50), max_length, samples())
 
 
+@pytest.mark.parametrize("sight", [40, 110, 4096])
+def test_what_theta_a_is_shown_is_near(sight: int) -> None:
+    compare(loaded_model("llama"), scoring(segment_length=20), 300, samples()[:3], sight)
+
+
 @pytest.mark.parametrize("bos", [True, False])
 def test_agrees_with_the_reference_with_and_without_bos(bos: bool) -> None:
     compare(loaded_model("qwen2", bos=bos), scoring(batch_tokens=300), 4096, samples()[:1])

@@ -37,6 +37,7 @@ def test_row_holds_what_the_model_saw() -> None:
     row = perplexity_row(sample, prompt, np.array([1.0, 3.0]))
     assert (row.sample_id, row.digest) == (sample.sample_id, sample.digest)
     assert (row.mean_nll, row.perplexity) == (2.0, pytest.approx(math.exp(2)))
+    assert row.token_probability == pytest.approx([math.exp(-1), math.exp(-3)])
     assert row.truncated_tokens == 7
     assert (row.context_tokens, row.response_tokens) == (len(whole.context) - 7, len(whole.response))
 

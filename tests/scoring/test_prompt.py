@@ -118,3 +118,16 @@ def test_instruction_with_braces_or_markers_is_plain_text() -> None:
         prompt = build_prompt(tokenizer(), sample, max_length=512, template=template)
         assert "{context} {{ x }} $1 \\n" in tokenizer().decode(list(prompt.suffix))
         assert isinstance(prompt, Prompt)
+
+
+def test_demonstrations_stand_before_everything_and_are_kept() -> None:
+    sample, opening = samples()[0], "w1 w2\n\n### Instruction: w3\n\n### Response: w4\n\n"
+    plain = build_prompt(tokenizer(), sample, max_length=4096)
+    shown = build_prompt(tokenizer(), sample, max_length=4096, opening=opening)
+    more = encode(tokenizer(), opening)
+    assert more and shown.prefix == (plain.prefix[0], *more, *plain.prefix[1:])
+    assert (shown.context, shown.suffix, shown.response) == (plain.context, plain.suffix, plain.response)
+    cut = build_prompt(tokenizer(), sample, max_length=plain.length, opening=opening)
+    assert cut.prefix == shown.prefix and cut.truncated_tokens == len(more)
+    with pytest.raises(UnscorableSampleError, match="demonstrations, instruction and response alone take"):
+        build_prompt(tokenizer(), sample, max_length=len(more), opening=opening)

@@ -92,7 +92,8 @@ def test_both_tables_take_one_pass_over_the_full_prompt(batches: list[list[int]]
     full = build_prompt(tokenizer(), sample, max_length=4096)
     segments = [prompt.length for prompt in segment_prompts(full, 32)]
     outcomes(loaded_model("llama"), [sample], batch_tokens=10_000)
-    assert batches == [segments]  # the full pass is the attention's
+    alone = full.length - len(full.context)
+    assert batches == [[*segments, alone]]  # the full pass is the attention's
 
 
 def test_prompts_of_several_samples_share_full_batches(batches: list[list[int]]) -> None:
@@ -212,14 +213,17 @@ def test_the_meter_adds_up_every_pass(perplexity: bool) -> None:
     for sample in chosen:
         prompt = build_prompt(tokenizer(), sample, max_length=4096)
         rows = len(prompt.response)
+        body = float(shape.pass_flops(np.array([prompt.length]), np.array([rows]))[0])
         if perplexity:
-            full.perplexity.add(prompt.length, shape.body_flops([prompt.length]) + shape.head_flops(rows))
+            full.perplexity.add(prompt.length, body + shape.head_flops(rows))
         elif prompt.context:
-            full.cam.add(prompt.length, shape.body_flops([prompt.length]))
+            full.cam.add(prompt.length, body)
         if prompt.context:
             full.cam.add(0, shape.attention_row_flops(rows, prompt.length))
-        for segment in segment_prompts(prompt, 32):
-            full.cam.add(segment.length, shape.body_flops([segment.length]) + shape.head_flops(rows))
+        without_context = [] if perplexity and not prompt.context else [prompt.with_context(())]
+        for segment in segment_prompts(prompt, 32) + without_context:
+            body = float(shape.pass_flops(np.array([segment.length]), np.array([rows]))[0])
+            full.cam.add(segment.length, body + shape.head_flops(rows))
     for got, want in ((meter.perplexity, full.perplexity), (meter.cam, full.cam)):
         assert got.tokens == want.tokens
         assert got.flops == pytest.approx(want.flops, rel=1e-12)

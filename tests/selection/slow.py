@@ -1,7 +1,6 @@
-"""Sample by sample and pair by pair: what the fast path over flat arrays and shards must find."""
+"""Sample by sample and pair by pair: what the fast path over columns and shards must find."""
 
 import math
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -11,28 +10,8 @@ from gateau_dagster.config.selection import PRESETS, Preset
 from gateau_dagster.selection.presets import PRESET_FUNCTIONS, Measures
 
 
-def slow_near_segments(context: int, visible: int, length: int) -> int:
-    """Token by token: the segments that hold a token theta_A saw."""
-    return len({token // length for token in range(context - visible, context)})
-
-
-def slow_far_gains(
-    contexts: Sequence[int], visible: Sequence[int], perplexities: Sequence[Sequence[float]], length: int
-) -> list[float]:
-    """The best far probability less the best near one, where there are two segments."""
-    hides = any(context > seen for context, seen in zip(contexts, visible, strict=True))
-    gains = []
-    for context, seen, values in zip(contexts, visible, perplexities, strict=True):
-        near = slow_near_segments(context, seen, length) if hides else 1
-        probabilities = [1 / value for value in values]
-        far, close = probabilities[: len(values) - near], probabilities[len(values) - near :]
-        gain = max(0.0, max(far) - max([0.0, *close])) if far else 0.0
-        gains.append(gain if len(values) > 1 else math.nan)
-    return gains
-
-
 def slow_combine(
-    short: pl.DataFrame, long: pl.DataFrame, cam: pl.DataFrame, *, preset: Preset, alpha: float, segment_length: int
+    short: pl.DataFrame, long: pl.DataFrame, cam: pl.DataFrame, *, preset: Preset, alpha: float
 ) -> pl.DataFrame:
     """`combine` by dictionaries and Python's sort."""
     one, two, three = ({row["sample_id"]: row for row in frame.to_dicts()} for frame in (short, long, cam))
@@ -40,15 +19,10 @@ def slow_combine(
     measures = Measures(
         perplexity_short=np.array([one[name]["perplexity"] for name in ids]),
         perplexity_long=np.array([two[name]["perplexity"] for name in ids]),
+        probability_short=np.array([one[name]["mean_probability"] for name in ids]),
+        probability_long=np.array([two[name]["mean_probability"] for name in ids]),
         cas=np.array([three[name]["cas"] for name in ids], dtype=np.float64),
-        far_gain=np.array(
-            slow_far_gains(
-                [two[name]["context_tokens"] for name in ids],
-                [one[name]["context_tokens"] for name in ids],
-                [three[name]["segment_perplexity"] for name in ids],
-                segment_length,
-            )
-        ),
+        far_gain=np.array([three[name]["far_gain"] for name in ids], dtype=np.float64),
     )
     rows = [
         {

@@ -4,7 +4,7 @@ import pytest
 from gateau_dagster import tables
 from gateau_dagster.config import SelectionConfig
 from gateau_dagster.errors import GateauError
-from gateau_dagster.selection.choose import choose
+from gateau_dagster.selection.choose import best, choose, ranked_by_score
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ def raw(scores: pl.DataFrame) -> pl.DataFrame:
     ],
 )
 def test_the_best_ranks_are_chosen(scores, raw, selection: SelectionConfig, wanted: list[str]) -> None:
-    found = choose(scores.sample(fraction=1, shuffle=True, seed=1), raw.lazy(), selection)
+    found = choose(best(scores.sample(fraction=1, shuffle=True, seed=1), selection), raw.lazy())
     assert found["sample_id"].to_list() == wanted
     assert found["rank"].to_list() == list(range(1, len(wanted) + 1))
     assert found.schema == tables.schema(tables.SELECTED_SUBSET)
@@ -44,9 +44,21 @@ def test_the_best_ranks_are_chosen(scores, raw, selection: SelectionConfig, want
 
 
 def test_a_count_above_the_data_takes_all(scores, raw) -> None:
-    assert choose(scores, raw.lazy(), SelectionConfig(count=50)).height == 20
+    assert choose(best(scores, SelectionConfig(count=50)), raw.lazy()).height == 20
 
 
 def test_a_chosen_sample_that_is_gone_is_an_error(scores, raw) -> None:
     with pytest.raises(GateauError, match="1 chosen samples, s18 among them"):
-        choose(scores, raw.filter(pl.col("sample_id") != "s18").lazy(), SelectionConfig(count=3))
+        choose(best(scores, SelectionConfig(count=3)), raw.filter(pl.col("sample_id") != "s18").lazy())
+
+
+def test_ranks_of_a_method_leave_out_what_it_cannot_score() -> None:
+    scores = pl.DataFrame({"sample_id": ["d", "c", "b", "a"], "score": [2.0, 5.0, None, 2.0]})
+    ranked = ranked_by_score(scores)
+    assert list(ranked.iter_rows()) == [("c", 5.0, 1), ("a", 2.0, 2), ("d", 2.0, 3)]
+    assert ranked.schema["rank"] == pl.Int32
+
+
+def test_a_method_without_any_score_is_an_error() -> None:
+    with pytest.raises(GateauError, match="has no score for any sample"):
+        ranked_by_score(pl.DataFrame({"sample_id": ["a"], "score": [None]}, schema_overrides={"score": pl.Float64}))

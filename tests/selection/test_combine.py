@@ -7,7 +7,6 @@ from gateau_dagster.config.selection import PRESETS, Preset
 from gateau_dagster.errors import GateauError
 from gateau_dagster.selection.combine import combine, rank, with_reasons
 from gateau_dagster.selection.presets import PRESET_FUNCTIONS, Measures, PresetScores
-from tests.selection.slow import slow_far_gains
 from tests.selection.tables_in_test import cam_table, perplexity_table
 
 SHORT, LONG = [6.0, 2.0, 30.0, 5.0], [2.0, 2.5, 31.0, 4.0]
@@ -30,10 +29,12 @@ def test_the_columns_hold_what_the_presets_compute(frames, preset: Preset) -> No
         perplexity_short=np.array(SHORT),
         perplexity_long=np.array(LONG),
         cas=np.array([0.4, 0.9, np.nan, 0.6]),
-        far_gain=np.array(slow_far_gains(CONTEXTS, VISIBLE, SEGMENTS, 8)),
+        probability_short=1 / np.array(SHORT),
+        probability_long=1 / np.array(LONG),
+        far_gain=np.array([0.4, 0.9, np.nan, 0.6]) / 4,
     )
     wanted = PRESET_FUNCTIONS[preset](measures)
-    found = combine(*frames, preset=preset, alpha=0.8, segment_length=8).sort("sample_id")
+    found = combine(*frames, preset=preset, alpha=0.8).sort("sample_id")
     assert found["hmp"].to_list() == wanted.hmp.tolist()
     assert found["score"].to_list() == wanted.score(0.8).tolist()
     assert found["cas"].is_null().to_list() == [False, False, True, False]
@@ -46,7 +47,7 @@ def test_the_columns_hold_what_the_presets_compute(frames, preset: Preset) -> No
 
 
 def test_the_promised_columns_come_first_and_rows_by_rank(frames) -> None:
-    found = combine(*frames, preset="robust", alpha=0.8, segment_length=8)
+    found = combine(*frames, preset="robust", alpha=0.8)
     promised = tables.schema(tables.COMBINED_SCORES)
     assert found.columns[: len(promised)] == promised.names()
     assert found["rank"].to_list() == [1, 2, 3, 4]
@@ -62,7 +63,6 @@ def test_null_cas_ranks_last_by_hmp(preset: Preset, alpha: float) -> None:
         cam_table([[3.0], [4.0, 2.0], [], [9.0, 2.0]], [None, 0.9, None, 0.5]),
         preset=preset,
         alpha=alpha,
-        segment_length=8,
     )
     last = found.tail(2)
     assert last["cas"].is_null().all()
@@ -74,7 +74,7 @@ def test_ties_break_by_id_and_the_order_of_rows_does_not_matter(preset: Preset) 
     ids = ["b", "d", "a", "c"]
     parts = (perplexity_table([2.0] * 4, ids=ids), perplexity_table([2.0] * 4, ids=ids))
     cam = cam_table([[2.0, 2.0]] * 4, [0.5] * 4, ids=ids)
-    found = combine(*parts, cam, preset=preset, alpha=0.8, segment_length=8)
+    found = combine(*parts, cam, preset=preset, alpha=0.8)
     assert found["sample_id"].to_list() == ["a", "b", "c", "d"]
     again = combine(
         parts[0].reverse(),
@@ -82,14 +82,13 @@ def test_ties_break_by_id_and_the_order_of_rows_does_not_matter(preset: Preset) 
         cam.sample(fraction=1, shuffle=True, seed=3),
         preset=preset,
         alpha=0.8,
-        segment_length=8,
     )
     assert again.equals(found)
 
 
 def test_only_samples_of_all_three_tables_are_scored(frames) -> None:
     short, long, cam = frames
-    found = combine(short.head(3), long, cam.tail(3), preset="robust", alpha=0.8, segment_length=8)
+    found = combine(short.head(3), long, cam.tail(3), preset="robust", alpha=0.8)
     assert sorted(found["sample_id"]) == ["s1", "s2"]
 
 
@@ -99,13 +98,13 @@ def test_tables_of_different_versions_are_an_error_that_names_the_samples(frames
         pl.when(pl.col("sample_id") == "s1").then(pl.lit("old")).otherwise("digest").alias("digest")
     )
     with pytest.raises(GateauError, match="different versions of s1: bring"):
-        combine(short, long, stale, preset="robust", alpha=0.8, segment_length=8)
+        combine(short, long, stale, preset="robust", alpha=0.8)
 
 
 def test_a_sample_that_stands_twice_is_an_error(frames) -> None:
     short, long, cam = frames
     with pytest.raises(GateauError, match=r"perplexity/long holds s0 more than once"):
-        combine(short, pl.concat([long, long.head(1)]), cam, preset="robust", alpha=0.8, segment_length=8)
+        combine(short, pl.concat([long, long.head(1)]), cam, preset="robust", alpha=0.8)
 
 
 def test_nothing_in_common_is_an_error(frames) -> None:
@@ -113,7 +112,7 @@ def test_nothing_in_common_is_an_error(frames) -> None:
     with pytest.raises(
         GateauError, match="no sample was scored by all of perplexity/short 4, perplexity/long 4, cam 0"
     ):
-        combine(short, long, cam.clear(), preset="robust", alpha=0.8, segment_length=8)
+        combine(short, long, cam.clear(), preset="robust", alpha=0.8)
 
 
 def test_samples_without_a_score_have_their_reasons() -> None:
@@ -138,3 +137,13 @@ def test_ranks_are_those_of_a_sort_by_all_keys(known: float) -> None:
     found = rank(PresetScores(hmp=hmp, cas=term, hmp_term=hmp, cas_term=term), score)
     assert found.dtype == np.int32
     assert found[order].tolist() == list(range(1, 401))
+
+
+def test_without_an_alpha_every_preset_has_its_own(frames) -> None:
+    found = combine(*frames, preset="paper", alpha=None)
+    for preset, alpha in (("paper", 0.8), ("official", 0.8), ("robust", 0.5)):
+        given = combine(*frames, preset=preset, alpha=alpha).sort("sample_id")  # pyright: ignore[reportArgumentType]
+        columns = [f"{kind}_{preset}" for kind in ("hmp", "cas", "score", "rank")]
+        assert found.sort("sample_id").select(columns).equals(given.select(columns))
+        other = combine(*frames, preset=preset, alpha=0.6).sort("sample_id")  # pyright: ignore[reportArgumentType]
+        assert not other[f"score_{preset}"].equals(given[f"score_{preset}"])

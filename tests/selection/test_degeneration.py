@@ -22,7 +22,6 @@ def scores() -> pl.DataFrame:
         cam_table(segments.tolist(), rng.uniform(0.3, 0.6, COUNT).tolist()),
         preset="robust",
         alpha=0.8,
-        segment_length=8,
     )
 
 
@@ -48,6 +47,14 @@ def test_robust_passes(scores: pl.DataFrame) -> None:
     assert not found.degenerate
     assert found.distinct_score > 30
     assert found.sentence == f"robust: {found.distinct_score} distinct scores in 40 samples; both terms count."
+
+
+def test_one_of_two_terms_of_equal_weight_may_decide(scores: pl.DataFrame) -> None:
+    rescored = scores.with_columns(score_robust="hmp_robust")
+    assert not check(rescored, preset="robust", alpha=0.5).problems
+    (problem,) = check(rescored, preset="robust", alpha=0.49).problems
+    assert problem.startswith("HMP decides the rank (Spearman 1.00 with the score) although CAS")
+    assert problem.endswith("has the weight 0.51")
 
 
 def test_a_term_without_weight_may_be_ignored(scores: pl.DataFrame) -> None:

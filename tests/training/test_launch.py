@@ -48,7 +48,7 @@ def compare(spec: TrainingSpec, reference: TrainingSpec) -> None:
     assert {path.name for path in spec.output.parent.iterdir()} == {"checkpoint", "work"}
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_zero2_on_two_ranks_under_dagster_pipes(tmp_path: Path, one_process: TrainingSpec) -> None:
     spec = ranks(tmp_path, "zero2")
     spec.save(tmp_path / "spec.json")

@@ -3,18 +3,26 @@
 from gateau_dagster.report.plots.effort import planned_and_actual
 from gateau_dagster.report.plots.evaluation import heldout_bars, needle_heatmaps
 from gateau_dagster.report.plots.export import PNG_LIMIT, as_data_uri, as_markdown_image, to_png, to_svg
+from gateau_dagster.report.plots.methods import agreement_by_length, disputed_ranks, method_correlations
 from gateau_dagster.report.plots.presets import auroc_bars, preset_agreement
+from gateau_dagster.report.plots.profiles import method_profiles
 from gateau_dagster.report.plots.scores import score_distributions, terms_scatter
 from gateau_dagster.report.plots.selection import context_lengths
+from gateau_dagster.report.plots.sweeps import alpha_curves
 from gateau_dagster.report.plots.training import training_curve
 
 __all__ = [
     "PNG_LIMIT",
+    "agreement_by_length",
+    "alpha_curves",
     "as_data_uri",
     "as_markdown_image",
     "auroc_bars",
     "context_lengths",
+    "disputed_ranks",
     "heldout_bars",
+    "method_correlations",
+    "method_profiles",
     "needle_heatmaps",
     "planned_and_actual",
     "preset_agreement",

@@ -57,3 +57,9 @@ def say(axis: Axes, text: str) -> None:
     axis.set_yticks([])
     axis.spines[["left", "bottom"]].set_visible(False)
     axis.text(0.5, 0.5, text, ha="center", va="center", color=MUTED, fontsize=10, transform=axis.transAxes)
+
+
+def shortened(name: str, *, most: int = 26) -> str:
+    """A name that fits beside an axis: at most `most` characters of its two ends, and no `$` starts a formula."""
+    short = name if len(name) <= most else f"{name[: most - 9]}…{name[-8:]}"
+    return short.replace("$", r"\$")

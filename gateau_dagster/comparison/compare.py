@@ -1,0 +1,127 @@
+"""All methods side by side, from one frame with a score column for each."""
+
+from collections.abc import Collection, Sequence
+from typing import Protocol
+
+import numpy as np
+import polars as pl
+
+from gateau_dagster.comparison.disputed import most_disputed
+from gateau_dagster.comparison.orders import Mask, Orders, read_orders
+from gateau_dagster.comparison.pairs import KENDALL_SAMPLES, Level, compare_pairs, levels
+from gateau_dagster.comparison.profiles import FIGURES, Traits, profile, read_traits
+from gateau_dagster.comparison.result import Bucket, MethodComparison, MethodFacts
+from gateau_dagster.comparison.sweep_results import AlphaSweep, AttentionSweep, SegmentLengthSweep
+from gateau_dagster.selection.agreement import auroc
+
+BEST = 0.1
+"""Share of all samples whose likeness is described as what a method prefers."""
+BOUNDS = (4000, 8000)
+"""Context tokens at which the length buckets 0-4k, 4-8k and 8k+ meet, those of LongBench-E."""
+DISPUTED = 10
+
+
+class Described(Protocol):
+    """A method's name, and what to say of it; see methods.method.Method."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def title(self) -> str: ...
+    @property
+    def source(self) -> str: ...
+
+
+def compare_methods(
+    frame: pl.DataFrame,
+    methods: Sequence[Described],
+    *,
+    chosen: int,
+    selected_by: str | None = None,
+    ground_truth: Collection[str] = (),
+    bounds: Sequence[int] = BOUNDS,
+    disputed: int = DISPUTED,
+    alpha: AlphaSweep | None = None,
+    segment_length: SegmentLengthSweep | None = None,
+    attention: AttentionSweep | None = None,
+) -> MethodComparison:
+    """What a reader needs to judge the methods on this data set.
+
+    `frame`: `sample_id` str, `source` str, `context_tokens` and `response_tokens` int, `perplexity` f64 (theta_B's),
+    and `score:<method>` f64 for each method (higher is chosen first); all but the id may be null. `chosen`: how many
+    samples the selection takes. `selected_by`: the method that decides it. `ground_truth`: values of `source` known to
+    need far context. `bounds`: see BOUNDS, rising.
+
+    A sample that a method cannot score (null) is never among its best; correlations of two methods are over the samples
+    that both score. Equal scores are in order of id.
+
+    Raises ValueError when a column is missing, an id stands twice, a score is not finite, or names do not fit.
+    """
+    names = [method.name for method in methods]
+    _check(frame, names, selected_by)
+    ordered = frame.sort("sample_id")
+    orders, traits = read_orders(ordered, names), read_traits(ordered)
+    far = ordered["source"].is_in(list(ground_truth)).fill_null(False).to_numpy()
+    chosen = min(chosen, orders.samples)
+    return MethodComparison(
+        samples=orders.samples,
+        chosen=chosen,
+        selected_by=selected_by,
+        kendall_samples=KENDALL_SAMPLES,
+        sources=traits.sources,
+        everything=profile(traits, np.ones(orders.samples, dtype=np.bool_)),
+        methods=tuple(_facts(method, orders, row, traits, far, chosen) for row, method in enumerate(methods)),
+        pairs=tuple(compare_pairs(orders, levels(orders.samples, chosen))),
+        buckets=tuple(_buckets(orders, traits.figures["context_tokens"], bounds)),
+        disputed=tuple(most_disputed(orders, ordered["sample_id"].to_list(), most=disputed)),
+        alpha=alpha,
+        segment_length=segment_length,
+        attention=attention,
+    )
+
+
+def _check(frame: pl.DataFrame, names: Sequence[str], selected_by: str | None) -> None:
+    missing = [name for name in ("sample_id", "source", *FIGURES) if name not in frame.columns]
+    if missing:
+        raise ValueError(f"a comparison of methods needs the columns {', '.join(missing)}")
+    if not names or len(set(names)) != len(names):
+        raise ValueError("a comparison needs at least one method, each once")
+    if selected_by is not None and selected_by not in names:
+        raise ValueError(f"{selected_by} selects, but is none of the methods {', '.join(names)}")
+    if frame.is_empty():
+        raise ValueError("a comparison of methods needs at least one sample")
+    repeated = frame["sample_id"].filter(frame["sample_id"].is_duplicated())
+    if repeated.len() or frame["sample_id"].null_count():
+        raise ValueError(f"a sample stands twice, or has no id: {repeated.first()}")
+
+
+def _facts(method: Described, orders: Orders, row: int, traits: Traits, far: Mask, chosen: int) -> MethodFacts:
+    scored, wanted = orders.scored[row], levels(orders.samples, shares=(BEST,))[0].wanted
+    measured = scored > 0 and bool(far.any()) and not far.all()
+    # Places, not scores: a sample without a score stands below all others.
+    values = np.where(np.isnan(orders.scores[row]), -np.inf, orders.scores[row])
+    return MethodFacts(
+        name=method.name,
+        title=method.title,
+        source=method.source,
+        scored=scored,
+        best=profile(traits, orders.first(row, wanted)),
+        auroc=auroc(_ranked(values), far) if measured else None,
+        precision=float(far[orders.first(row, chosen)].mean()) if measured and chosen else None,
+    )
+
+
+def _ranked(values: np.ndarray) -> np.ndarray:
+    """Values whose order and ties are those of `values` [n], which may be infinite."""
+    return np.unique(values, return_inverse=True)[1].astype(np.float64)
+
+
+def _buckets(orders: Orders, tokens: np.ndarray, bounds: Sequence[int]) -> list[Bucket]:
+    found = []
+    for low, high in zip((0, *bounds), (*bounds, None), strict=True):
+        rows = (tokens >= low) & (tokens < (np.inf if high is None else high))
+        count = int(rows.sum())
+        wanted: list[Level] = levels(count, shares=(BEST,))
+        pairs = compare_pairs(orders.of(rows), wanted, with_kendall=False) if count else []
+        found.append(Bucket(low=low, high=high, samples=count, pairs=tuple(pairs)))
+    return found

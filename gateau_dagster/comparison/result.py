@@ -1,0 +1,160 @@
+"""What a comparison of methods finds, as one record that is kept as JSON."""
+
+import json
+from dataclasses import asdict, dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import TypeAdapter, ValidationError
+
+from gateau_dagster.comparison.sweep_results import AlphaSweep, AttentionSweep, SegmentLengthSweep
+from gateau_dagster.errors import GateauError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Spread:
+    """Mean and quartiles of the `known` finite values of one figure."""
+
+    known: int
+    mean: float
+    low: float
+    median: float
+    high: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Profile:
+    """What some samples are like. A figure that none of them has is None; `sources`: their shares, as named beside."""
+
+    samples: int
+    context_tokens: Spread | None
+    response_tokens: Spread | None
+    perplexity: Spread | None
+    sources: tuple[float, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class MethodFacts:
+    """One method. `best` is the profile of its best tenth.
+
+    `auroc` takes the samples that it cannot score as its lowest; `precision` is the share that needs far context among
+    as many of its first as are chosen. Both are None without a ground truth, or when it scores nothing.
+    """
+
+    name: str
+    title: str
+    source: str
+    scored: int
+    best: Profile
+    auroc: float | None
+    precision: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Overlap:
+    """What two methods have in common among the first `wanted` of each.
+
+    `overlap` is the number of `common` samples over the size of the larger set (a method may score fewer than
+    `wanted`); `expected` is its mean when both sets are drawn at random from what each method scores. None when a
+    set is empty. `share` is `wanted` as a share of all samples, None for as many as are chosen.
+    """
+
+    share: float | None
+    wanted: int
+    common: int
+    overlap: float | None
+    expected: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pair:
+    """Two methods, over the `common` samples that both score; a correlation is None where one side has no order."""
+
+    first: str
+    second: str
+    common: int
+    spearman: float | None
+    kendall: float | None
+    overlaps: tuple[Overlap, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bucket:
+    """The samples with `low` <= context tokens < `high` (None: no end), and how the methods agree on these alone.
+
+    The pairs' overlaps are of the best tenth of the bucket; Kendall's tau is not taken.
+    """
+
+    low: int
+    high: int | None
+    samples: int
+    pairs: tuple[Pair, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Disputed:
+    """A sample that methods rank far apart. `ranks` by method, 1 is the best, None where it has no score.
+
+    `spread` is the standard deviation of its rank shares, (rank - 1/2) / scored, over the methods that score it.
+    """
+
+    sample_id: str
+    spread: float
+    ranks: tuple[int | None, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class MethodComparison:
+    """All methods over one data set of `samples`, `chosen` of which are selected, by `selected_by`.
+
+    `kendall_samples`: Kendall's tau is taken over at most so many samples. `sources`: names of the shares in profiles.
+    """
+
+    samples: int
+    chosen: int
+    selected_by: str | None
+    kendall_samples: int
+    sources: tuple[str, ...]
+    everything: Profile
+    methods: tuple[MethodFacts, ...]
+    pairs: tuple[Pair, ...]
+    buckets: tuple[Bucket, ...]
+    disputed: tuple[Disputed, ...]
+    alpha: AlphaSweep | None = None
+    segment_length: SegmentLengthSweep | None = None
+    attention: AttentionSweep | None = None
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The methods' names, in the order given."""
+        return tuple(facts.name for facts in self.methods)
+
+    def to_json(self) -> str:
+        """One JSON object; no value in it is NaN or infinite."""
+        return json.dumps(asdict(self), ensure_ascii=False, allow_nan=False, indent=1)
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> "MethodComparison":
+        """The record of `to_json`. Raises GateauError when the text holds another one."""
+        try:
+            return _ADAPTER.validate_json(text)
+        except ValidationError as error:
+            first = error.errors()[0]
+            place = ".".join(map(str, first["loc"])) or "the text"
+            raise GateauError(
+                f"the stored comparison of methods cannot be read ({place}: {first['msg']}): compute it again"
+            ) from error
+
+
+_ADAPTER = TypeAdapter(MethodComparison)
+
+
+def spearman_matrix(names: tuple[str, ...], pairs: tuple[Pair, ...]) -> NDArray[np.float64]:
+    """Spearman's rho of each two of `names`, float64 [M, M]; 1 on the diagonal, NaN where it is not defined."""
+    place = {name: number for number, name in enumerate(names)}
+    matrix = np.full((len(names), len(names)), np.nan)
+    np.fill_diagonal(matrix, 1.0)
+    for pair in pairs:
+        row, column = place[pair.first], place[pair.second]
+        matrix[row, column] = matrix[column, row] = np.nan if pair.spearman is None else pair.spearman
+    return matrix

@@ -1,0 +1,97 @@
+"""The tables that models compute, as the planner sees them."""
+
+from typing import Any
+
+from gateau_dagster.config import Config
+from gateau_dagster.incremental.code_versions import CODE_VERSIONS
+from gateau_dagster.incremental.fingerprint import fingerprint
+from gateau_dagster.incremental.made_models import made_asset
+from gateau_dagster.incremental.node import By, Node
+from gateau_dagster.incremental.short_sight import short_window
+from gateau_dagster.methods.sample_table import SampleTable
+
+
+def _model_settings(config: Config, name: str, digest: str) -> dict[str, Any]:
+    """What decides a model's perplexity of a response; what a model is that is made, its upstream says."""
+    model, scoring, section = config.models[name], config.scoring, f"models.{name}"
+    return {
+        **({f"{section} weights": digest} if model.base is None else {}),
+        f"{section}.rope_theta": model.rope_theta,
+        f"{section}.context": model.context,
+        f"{section}.opening": model.opening,
+        f"{section}.window": model.window if model.context == "window" else None,
+        "scoring.max_length": scoring.max_length,
+        "scoring.template": scoring.template,
+        "scoring.dtype": scoring.dtype,
+    }
+
+
+def _upstream(config: Config, name: str) -> dict[str, By]:
+    """What a table reads that this model computes."""
+    made: dict[str, By] = {} if config.models[name].base is None else {made_asset(name): "content"}
+    return {"raw_long_sft": "fingerprint", **made}
+
+
+def _model_asset(config: Config, name: str) -> str:
+    """See Node.model."""
+    return "" if config.models[name].base is None else made_asset(name)
+
+
+# Of these the first decide what fits into memory; a batch that does not fit is halved, whatever its size.
+_MEMORY_SETTINGS = {"device", "device_map", "workers"}
+OPERATIONAL_SCORING = _MEMORY_SETTINGS | {"batch_tokens", "compile"}
+
+
+def _memory(config: Config) -> str:
+    """The settings that decide what fits; they change no result."""
+    return fingerprint(config.scoring.model_dump(include=_MEMORY_SETTINGS))
+
+
+def perplexity_node(config: Config, name: str, digest: str) -> Node:
+    """`perplexity/<name>`; `digest`: see `model_digest`."""
+    settings, code = _model_settings(config, name, digest), CODE_VERSIONS["perplexity"]
+    return Node(
+        asset=f"perplexity/{name}",
+        partitioned=True,
+        upstream=_upstream(config, name),
+        settings=settings,
+        code_version=code,
+        scorer=fingerprint({"code": code, **settings}),
+        model=_model_asset(config, name),
+        memory=_memory(config),
+    )
+
+
+def cam_node(config: Config, digest: str) -> Node:
+    """`cam`; `digest` is that of theta_B."""
+    settings = {
+        **_model_settings(config, "long", digest),
+        "scoring.segment_length": config.scoring.segment_length,
+        "models.short.context": config.models["short"].context,  # this and the window: what is far
+        "models.short.window": short_window(config),
+    }
+    code = CODE_VERSIONS["cam"]
+    return Node(
+        asset="cam",
+        partitioned=True,
+        upstream={"raw_long_sft": "fingerprint"},
+        settings=settings,
+        code_version=code,
+        scorer=fingerprint({"code": code, **settings}),
+        memory=_memory(config),
+    )
+
+
+def sample_table_node(config: Config, table: SampleTable, digest: str) -> Node:
+    """A table that a model computes for a method."""
+    settings = {**_model_settings(config, table.model, digest), **table.settings}
+    return Node(
+        asset=table.asset,
+        partitioned=True,
+        upstream=_upstream(config, table.model),
+        settings=settings,
+        code_version=table.code_version,
+        scorer=fingerprint({"code": table.code_version, **settings}),
+        model=_model_asset(config, table.model),
+        memory=_memory(config),
+    )

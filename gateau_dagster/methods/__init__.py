@@ -1,0 +1,1 @@
+"""Selection methods: one file each, found by the registry. None imports torch until it scores."""

@@ -1,0 +1,107 @@
+"""Clustering and Ranking (CaR): the quality of instruction and response, as a reward model rates them.
+
+The other half of CaR, the best samples and the best of every cluster besides, is `selection.rule: diverse`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import polars as pl
+from pydantic import Field
+
+from gateau_dagster import tables
+from gateau_dagster.config.base import Section
+from gateau_dagster.methods.method import Method, Reads, Tables
+from gateau_dagster.methods.model_task import check_model
+from gateau_dagster.methods.sample_table import Row, Running, SampleTable
+from gateau_dagster.scoring.heads import check_folder
+
+if TYPE_CHECKING:
+    from gateau_dagster.config import Config
+    from gateau_dagster.data.sample import Reject, Sample
+    from gateau_dagster.scoring.loading import LoadedModel
+
+TEXT_TOKENS = tables.Column(
+    name="tokens", dtype=pl.Int32(), description="Tokens of instruction and response that the model saw."
+)
+TEXT_TRUNCATED = tables.Column(
+    name="truncated_tokens", dtype=pl.Int32(), description="Tokens cut off the text's end to fit the model's window."
+)
+QUALITY = (
+    tables.SAMPLE_ID,
+    tables.DIGEST,
+    tables.Column(name="quality", dtype=pl.Float64(), description="What the reward model gives; higher is better."),
+    TEXT_TOKENS,
+    TEXT_TRUNCATED,
+)
+
+
+class CarOptions(Section):
+    """The reward model and how it is asked."""
+
+    model: str = Field(default="reward", description="The model of task reward.")
+    label: str | int | None = Field(
+        default=None,
+        description="Which output is the quality, by name or number, of a model with several: the logarithm of its "
+        "probability counts then.",
+    )
+    as_pair: bool = Field(
+        default=False,
+        description="Instruction and response as the tokenizer's two segments, as some reward models are trained, "
+        "not as one text with a line's end between them.",
+    )
+
+
+def quality_table(options: CarOptions) -> SampleTable:
+    """`quality/<model>`."""
+
+    def score(loaded: LoadedModel, samples: Iterable[Sample], running: Running) -> Iterator[Row | Reject]:
+        from gateau_dagster.scoring.quality import quality_rows
+
+        return quality_rows(loaded, samples, running, label=options.label, as_pair=options.as_pair)
+
+    return SampleTable(
+        asset=f"quality/{options.model}",
+        model=options.model,
+        columns=QUALITY,
+        description="How good the reward model finds instruction and response; it does not see the context.",
+        settings={"label": options.label, "as_pair": options.as_pair},
+        score=score,
+    )
+
+
+def _reads(config: Config, options: CarOptions) -> Reads:
+    del config
+    return {f"quality/{options.model}": ["sample_id", "quality"]}
+
+
+def _score(found: Tables, config: Config, options: CarOptions) -> pl.DataFrame:
+    del config
+    return found[f"quality/{options.model}"].select("sample_id", score="quality")
+
+
+def _tables(config: Config, options: CarOptions) -> tuple[SampleTable, ...]:
+    del config
+    return (quality_table(options),)
+
+
+def _check(config: Config, options: CarOptions) -> None:
+    check_model(config, options.model, "reward", place="selection.options.car.model")
+    path = Path(config.located_model(options.model).path).expanduser()
+    check_folder(config.folder / path, options.label)
+
+
+METHOD = Method(
+    name="car",
+    title="A reward model finds instruction and response good.",
+    source="Ge et al. 2024, Clustering and Ranking",
+    per_sample=True,
+    options=CarOptions,
+    reads=_reads,
+    score=_score,
+    tables=_tables,
+    check=_check,
+)

@@ -1,0 +1,167 @@
+"""Delta perplexity: how many of a sample's segments become likelier behind an earlier segment, and behind which."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+import polars as pl
+from pydantic import Field, model_validator
+
+from gateau_dagster import tables
+from gateau_dagster.config.base import Section
+from gateau_dagster.data.sample import Reject
+from gateau_dagster.methods.method import Method, Reads, Tables
+from gateau_dagster.methods.model_task import check_model
+from gateau_dagster.methods.sample_table import Row, Running, SampleTable
+from gateau_dagster.scoring.dependency_scores import DependencyRule, SegmentPairs, Variant, long_dependency_score
+
+if TYPE_CHECKING:
+    from gateau_dagster.config import Config
+    from gateau_dagster.data.sample import Sample
+    from gateau_dagster.scoring.loading import LoadedModel
+
+
+class DeltaPerplexityOptions(Section):
+    """Its parameters with the paper's defaults. Only the first three decide what a model computes."""
+
+    model: str = Field(default="long", description="Key of `models`; segments are short, so a small model will do.")
+    segment_length: int = Field(default=128, ge=2, description="Tokens of a segment.")
+    pairs: int = Field(default=5000, ge=1, description="Most pairs of segments of a sample; below it all are run.")
+    variant: Variant = Field(default="paper", description="'program' is the plain sum of the authors' program.")
+    threshold: float = Field(default=0.1, description="A pair counts when its dependency strength is above it.")
+    alpha: float = Field(default=1.0, ge=0, description="Weight of the strength; the program has none.")
+    beta: float = Field(default=1.0, ge=0, description="Weight of the distance; the program has none.")
+    window: int | None = Field(
+        default=32_768, ge=1, description="Tokens over which distance is counted; null: the sample's own."
+    )
+
+    @model_validator(mode="after")
+    def _possible(self) -> DeltaPerplexityOptions:
+        if self.alpha + self.beta == 0:
+            raise ValueError("alpha and beta are both 0: every score would be 0")
+        if self.window is not None and self.window < 2 * self.segment_length:
+            raise ValueError(f"window ({self.window}) must hold two segments of {self.segment_length} tokens")
+        return self
+
+    @property
+    def rule(self) -> DependencyRule:
+        """How pairs become a score."""
+        return DependencyRule(
+            variant=self.variant,
+            threshold=self.threshold,
+            alpha=self.alpha,
+            beta=self.beta,
+            window_segments=None if self.window is None else self.window // self.segment_length,
+        )
+
+
+_LISTS = ("segment_perplexity", "later_segment", "earlier_segment", "pair_perplexity")
+COLUMNS = (
+    tables.SAMPLE_ID,
+    tables.DIGEST,
+    tables.Column(name="tokens", dtype=pl.Int32(), description="Tokens of the prompt with its response, without bos."),
+    tables.Column(
+        name="segment_perplexity",
+        dtype=pl.List(pl.Float64()),
+        description="P(i) of each whole segment; none where there are fewer than two.",
+    ),
+    tables.Column(name="later_segment", dtype=pl.List(pl.Int32()), description="i of each evaluated pair, from 0."),
+    tables.Column(name="earlier_segment", dtype=pl.List(pl.Int32()), description="j < i of each evaluated pair."),
+    tables.Column(name="pair_perplexity", dtype=pl.List(pl.Float64()), description="P(i|j) of each evaluated pair."),
+)
+
+
+def _measure(
+    loaded: LoadedModel, samples: Iterable[Sample], running: Running, *, segment_length: int, pairs: int
+) -> Iterator[Row | Reject]:
+    """One row or reject a sample, in order."""
+    from gateau_dagster.scoring.segment_pairs import PairPlan, measure_segment_pairs
+
+    measured = measure_segment_pairs(
+        loaded,
+        samples,
+        plan=PairPlan(segment_length=segment_length, pairs=pairs),
+        max_length=running.max_length,
+        scoring=running.scoring,
+        work=running.work,
+    )
+    for outcome in measured:
+        if isinstance(outcome, Reject):
+            yield outcome
+            continue
+        found = outcome.pairs
+        lists = (found.alone, found.later, found.earlier, found.behind)
+        yield {
+            "sample_id": outcome.sample.sample_id,
+            "digest": outcome.sample.digest,
+            "tokens": outcome.tokens,
+            **{name: values.tolist() for name, values in zip(_LISTS, lists, strict=True)},
+        }
+
+
+def score_of(row: Row, rule: DependencyRule) -> float | None:
+    """LDS from a row of `segment_pairs/<model>`; None below two segments."""
+    alone, later, earlier, behind = (row[name] for name in _LISTS)
+    pairs = SegmentPairs(
+        alone=np.array(alone, dtype=np.float64),
+        later=np.array(later, dtype=np.int64),
+        earlier=np.array(earlier, dtype=np.int64),
+        behind=np.array(behind, dtype=np.float64),
+    )
+    return long_dependency_score(pairs, rule)
+
+
+def _asset(options: DeltaPerplexityOptions) -> str:
+    return f"segment_pairs/{options.model}"
+
+
+def _tables(config: Config, options: DeltaPerplexityOptions) -> Sequence[SampleTable]:
+    del config
+    settings = {"segment_length": options.segment_length, "pairs": options.pairs}
+    return (
+        SampleTable(
+            asset=_asset(options),
+            model=options.model,
+            columns=COLUMNS,
+            description="Perplexity of each segment alone and behind earlier segments (Chen et al. 2024).",
+            settings=settings,
+            score=partial(_measure, **settings),
+        ),
+    )
+
+
+def _reads(config: Config, options: DeltaPerplexityOptions) -> Reads:
+    del config
+    return {_asset(options): ["sample_id", *_LISTS]}
+
+
+def _score(found: Tables, config: Config, options: DeltaPerplexityOptions) -> pl.DataFrame:
+    del config
+    frame = found[_asset(options)]
+    scores = [score_of(row, options.rule) for row in frame.iter_rows(named=True)]
+    return pl.DataFrame({"sample_id": frame["sample_id"], "score": pl.Series(scores, dtype=pl.Float64)})
+
+
+def _check(config: Config, options: DeltaPerplexityOptions) -> None:
+    check_model(config, options.model, "causal", place="selection.options.delta_perplexity.model")
+    if config.scoring.max_length < 2 * options.segment_length:
+        raise ValueError(
+            f"selection.options.delta_perplexity: no sample could be scored: two segments of {options.segment_length} "
+            f"tokens are needed, and scoring.max_length is {config.scoring.max_length}: lower segment_length"
+        )
+
+
+METHOD = Method(
+    name="delta_perplexity",
+    title="Many segments of the sample are likelier behind one particular earlier segment, best of all a far one.",
+    source="Chen et al. 2024 (Long Context is Not Long at All), dependency strength, distance and specificity",
+    per_sample=True,
+    options=DeltaPerplexityOptions,
+    reads=_reads,
+    score=_score,
+    tables=_tables,
+    check=_check,
+)

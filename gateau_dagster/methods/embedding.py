@@ -1,0 +1,52 @@
+"""Sentence embeddings of instruction and response: what `selection.rule: diverse` makes its clusters of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from gateau_dagster import tables
+from gateau_dagster.methods.car import TEXT_TOKENS, TEXT_TRUNCATED
+from gateau_dagster.methods.model_task import check_model
+from gateau_dagster.methods.sample_table import Row, Running, SampleTable
+
+if TYPE_CHECKING:
+    from gateau_dagster.config import Config
+    from gateau_dagster.data.sample import Reject, Sample
+    from gateau_dagster.scoring.loading import LoadedModel
+
+EMBEDDING = (
+    tables.SAMPLE_ID,
+    tables.DIGEST,
+    tables.Column(
+        name="embedding",
+        dtype=pl.List(pl.Float32()),
+        description="Mean of the encoder's last states over the text's tokens, of length one; as long as its states.",
+    ),
+    TEXT_TOKENS,
+    TEXT_TRUNCATED,
+)
+
+
+def embedding_table(model: str) -> SampleTable:
+    """`embedding/<model>`."""
+
+    def score(loaded: LoadedModel, samples: Iterable[Sample], running: Running) -> Iterator[Row | Reject]:
+        from gateau_dagster.scoring.sentence_embedding import embedding_rows
+
+        return embedding_rows(loaded, samples, running)
+
+    return SampleTable(
+        asset=f"embedding/{model}",
+        model=model,
+        columns=EMBEDDING,
+        description="Where instruction and response lie among the others, for clusters of like samples.",
+        score=score,
+    )
+
+
+def check_encoder(config: Config, model: str) -> None:
+    """Raises ValueError unless `model`, of `selection.encoder`, is there and has the task embedding."""
+    check_model(config, model, "embedding", place="selection.encoder")

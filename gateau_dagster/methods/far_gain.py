@@ -1,0 +1,154 @@
+"""Far gain: how much likelier each response token is from far context than from near text, as a probability.
+
+Of the tables' per-token columns: p_A and p_B (`token_probability` of theta_A and theta_B given the whole prompt),
+near_t and the largest far p_t (of `cam`), of which FG is made as scoring.far_gain says:
+
+    HMPp = mean_t [p_B(y_t|c,x) - p_A(y_t|c within W,x)],  score = alpha·HMPp + (1 - alpha)·FG
+
+Both are probabilities, so that nothing is normalised and a sample's score depends on that sample alone. What is near:
+scoring.near_and_far. With the default `top`, preset `robust` of `gateau` ranks alike for an equal alpha, but puts
+samples below two segments, whose FG is 0 here, after all others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+import polars as pl
+from pydantic import Field
+
+from gateau_dagster.config.base import Section
+from gateau_dagster.errors import GateauError
+from gateau_dagster.methods.method import Method, Reads, Tables
+from gateau_dagster.scoring.far_gain import TOP, counted_tokens
+
+if TYPE_CHECKING:
+    from gateau_dagster.config import Config
+
+SHORT, LONG, CAM = "perplexity/short", "perplexity/long", "cam"
+_NEAR, _FAR, _SHARED = "near_probability", "far_probability", "token_probability"
+_ROWS = 2**15  # at a time: their tokens are copied as float64
+
+
+class FarGainOptions(Section):
+    """How many tokens count."""
+
+    top: float = Field(default=TOP, gt=0, le=1, description="Share of the response tokens whose gain counts.")
+
+
+class BothOptions(FarGainOptions):
+    """How many tokens count, and the weight of the two parts."""
+
+    alpha: float = Field(default=0.5, ge=0, le=1, description="Weight of HMPp; the rest is FG's.")
+
+
+def far_gain(cam: pl.DataFrame, *, top: float) -> pl.DataFrame:
+    """FG of each row of `cam` (`sample_id`, `near_probability`, `far_probability`): `sample_id`, `fg` f64 in [0, 1]."""
+    parts = [_far_gain(part, top) for part in cam.iter_slices(_ROWS)]
+    return pl.concat([cam.select("sample_id", fg=pl.lit(None, pl.Float64)).clear(), *parts])
+
+
+def _far_gain(cam: pl.DataFrame, top: float) -> pl.DataFrame:
+    near, far = (pl.col(name).cast(pl.List(pl.Float64)) for name in (_NEAR, _FAR))
+    counted = pl.Series(counted_tokens(cam[_NEAR].list.len().to_numpy(), top=top))
+    # The largest differences are the largest gains, and clipping them later leaves fewer to clip.
+    return (
+        cam.select("sample_id", gains=(far - near).list.sort(descending=True), counted=counted)
+        .select("sample_id", gains=pl.col("gains").list.head(pl.col("counted")))
+        .select("sample_id", fg=pl.col("gains").list.eval(pl.element().clip(lower_bound=0.0)).list.mean())
+    )
+
+
+def probability_guidance(short: pl.DataFrame, long: pl.DataFrame) -> pl.DataFrame:
+    """HMPp of the samples of both tables (`sample_id`, `token_probability`): `sample_id`, `hmp` f64 in [-1, 1].
+
+    Raises GateauError when the two models count different response tokens, whose mean is of different things.
+    """
+    means = [
+        table.select(
+            "sample_id",
+            pl.col(_SHARED).list.len().alias(f"tokens_{name}"),
+            pl.col(_SHARED).cast(pl.List(pl.Float64)).list.mean().alias(f"mean_{name}"),
+        )
+        for name, table in (("short", short), ("long", long))
+    ]
+    joined = means[0].join(means[1], on="sample_id")
+    uneven = joined.filter(pl.col("tokens_short") != pl.col("tokens_long"))["sample_id"].sort()
+    if uneven.len():
+        raise GateauError(
+            f"models.short and models.long tokenise {uneven.len()} responses differently, {uneven[0]}'s among them: "
+            "far_gain compares them token by token, so take two models of one family"
+        )
+    return joined.select("sample_id", hmp=pl.col("mean_long") - pl.col("mean_short"))
+
+
+def _same_version(found: Mapping[str, pl.DataFrame]) -> None:
+    """Raises GateauError when the tables stem from different versions of a sample."""
+    first, *others = (table.select("sample_id", "digest") for table in found.values())
+    for other in others:
+        both = first.join(other, on="sample_id", suffix="_other")
+        differing = both.filter(pl.col("digest") != pl.col("digest_other"))["sample_id"].sort()
+        if differing.len():
+            raise GateauError(
+                f"{', '.join(found)} scored different versions of {differing.len()} samples, {differing[0]} among "
+                "them: bring them up to date with `gateau run`"
+            )
+
+
+def _reads(*assets: str) -> Callable[[Config, Section], Reads]:
+    columns = {asset: ["sample_id", "digest", *([_NEAR, _FAR] if asset == CAM else [_SHARED])] for asset in assets}
+
+    def reads(config: Config, options: Section) -> Reads:
+        del config, options
+        return columns
+
+    return reads
+
+
+def _score_fg(found: Tables, config: Config, options: FarGainOptions) -> pl.DataFrame:
+    del config
+    return far_gain(found[CAM], top=options.top).rename({"fg": "score"})
+
+
+def _score_hmp(found: Tables, config: Config, options: Section) -> pl.DataFrame:
+    del config, options
+    _same_version({asset: found[asset] for asset in (SHORT, LONG)})
+    return probability_guidance(found[SHORT], found[LONG]).rename({"hmp": "score"})
+
+
+def _score_both(found: Tables, config: Config, options: BothOptions) -> pl.DataFrame:
+    del config
+    _same_version({asset: found[asset] for asset in (SHORT, LONG, CAM)})
+    both = probability_guidance(found[SHORT], found[LONG]).join(far_gain(found[CAM], top=options.top), on="sample_id")
+    return both.select("sample_id", score=options.alpha * pl.col("hmp") + (1 - options.alpha) * pl.col("fg"))
+
+
+METHODS = (
+    Method(
+        name="far_gain",
+        title="Far segments make tokens of the response likelier than near text does, and the long model uses them.",
+        source="Ours: FG and HMPp, weighted",
+        per_sample=True,
+        options=BothOptions,
+        reads=_reads(SHORT, LONG, CAM),
+        score=_score_both,
+    ),
+    Method(
+        name="far_gain_fg",
+        title="Some far segment alone makes tokens of the response likelier than any near text does.",
+        source="Ours: FG alone",
+        per_sample=True,
+        options=FarGainOptions,
+        reads=_reads(CAM),
+        score=_score_fg,
+    ),
+    Method(
+        name="far_gain_hmp",
+        title="The long model gives the response's tokens a higher probability than the short one does.",
+        source="Ours: HMPp alone",
+        per_sample=True,
+        reads=_reads(SHORT, LONG),
+        score=_score_hmp,
+    ),
+)

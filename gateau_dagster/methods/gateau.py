@@ -1,0 +1,95 @@
+"""GATEAU, its two halves alone, and without the normalisation of Eq. 2: all from `combined_scores`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import polars as pl
+from pydantic import Field
+
+from gateau_dagster.config.base import Section
+from gateau_dagster.config.selection import Preset
+from gateau_dagster.methods.method import Method, Reads, Tables
+from gateau_dagster.selection.normalise import softmax
+from gateau_dagster.selection.presets import PresetScores, where_known
+
+if TYPE_CHECKING:
+    from gateau_dagster.config import Config
+
+SCORES = "combined_scores"
+
+
+class GateauOptions(Section):
+    """How the two terms are normalised."""
+
+    preset: Preset | None = Field(default=None, description="paper, official or robust; default: selection.preset.")
+
+
+def preset_of(config: Config, options: GateauOptions) -> Preset:
+    """The normalisation that the options ask for."""
+    return options.preset or config.selection.preset
+
+
+def _column(kind: str) -> tuple[Callable[..., Reads], Callable[..., pl.DataFrame]]:
+    """What reads and gives one of the columns of a preset."""
+
+    def reads(config: Config, options: GateauOptions) -> Reads:
+        return {SCORES: ["sample_id", f"{kind}_{preset_of(config, options)}"]}
+
+    def score(tables: Tables, config: Config, options: GateauOptions) -> pl.DataFrame:
+        return tables[SCORES].select("sample_id", score=f"{kind}_{preset_of(config, options)}")
+
+    return reads, score
+
+
+def _reads_raw(config: Config, options: Section) -> Reads:
+    del config, options
+    return {SCORES: ["sample_id", "perplexity_short", "perplexity_long", "cas_paper"]}
+
+
+def unnormalised(tables: Tables, config: Config, options: Section) -> pl.DataFrame:
+    """α·softmax_D(PPL_A - PPL_B) + (1-α)·softmax_D(CAS): Eq. 6 with an Eq. 2 without its softmaxes."""
+    del options
+    found = tables[SCORES].sort("sample_id")
+    hmp = found["perplexity_short"].to_numpy() - found["perplexity_long"].to_numpy()
+    cas = found["cas_paper"].fill_null(float("nan")).to_numpy()
+    scores = PresetScores(hmp=hmp, cas=cas, hmp_term=softmax(hmp), cas_term=where_known(softmax, cas))
+    return pl.DataFrame({"sample_id": found["sample_id"], "score": scores.score(config.selection.alphas["paper"])})
+
+
+def _method(name: str, kind: str, title: str, source: str) -> Method:
+    reads, score = _column(kind)
+    return Method(
+        name=name, title=title, source=source, per_sample=False, options=GateauOptions, reads=reads, score=score
+    )
+
+
+METHODS = (
+    _method(
+        "gateau",
+        "score",
+        "The long model finds the response much likelier than the short one does, and far segments matter for it.",
+        "GATEAU, Eq. 6",
+    ),
+    _method(
+        "hmg",
+        "hmp",
+        "The long model finds the response much likelier than the short one does.",
+        "GATEAU, Eq. 2 (without CAM)",
+    ),
+    _method(
+        "cam",
+        "cas",
+        "Segments of the context matter for the response, as the preset measures it.",
+        "GATEAU, Eq. 5 (without HMG)",
+    ),
+    Method(
+        name="gateau_unnormalised",
+        title="As gateau, but with the plain difference of the two perplexities.",
+        source="GATEAU, Table 9 (w/o Norm in Eq. 2)",
+        per_sample=False,
+        reads=_reads_raw,
+        score=unnormalised,
+    ),
+)

@@ -1,0 +1,136 @@
+"""GATEAU with other models in the place of the homologous pair: the ablations of its appendix (Tables 9 and 12).
+
+Each takes the perplexities of other entries of `models`; segments and attention stay those of theta_B.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+import polars as pl
+from pydantic import Field
+
+from gateau_dagster.methods.gateau import SCORES, GateauOptions, preset_of
+from gateau_dagster.methods.method import Method, Reads, Tables
+from gateau_dagster.selection.normalise import Vector
+from gateau_dagster.selection.presets import PRESET_FUNCTIONS, Measures, PresetScores
+
+if TYPE_CHECKING:
+    from gateau_dagster.config import Config
+
+Unit = Literal["token", "character"]
+
+
+class VariantOptions(GateauOptions):
+    """Which entries of `models` take the places of the pair."""
+
+    short: str | None = Field(default=None, description="Key of models in the place of theta_A; has to be given.")
+    long: str = Field(default="long", description="Key of models in the place of theta_B.")
+    per: Unit = Field(default="token", description="'character' compares models whose tokenizers differ.")
+
+    @property
+    def columns(self) -> list[str]:
+        """What is read of each model's perplexity table."""
+        return ["mean_nll", "response_tokens" if self.per == "character" else "mean_probability"]
+
+
+def _check(name: str) -> Callable[[Config, VariantOptions], None]:
+    def check(config: Config, options: VariantOptions) -> None:
+        place = f"selection.options.{name}"
+        if options.short is None:
+            raise ValueError(f"{place}.short: {name} needs another theta_A: name the entry of models that it is")
+        for model in (options.short, options.long):
+            if model not in config.causal_models:
+                raise ValueError(
+                    f"{place}: models has no causal {model!r} (there are {', '.join(config.causal_models)})"
+                )
+
+    return check
+
+
+def _reads(config: Config, options: VariantOptions) -> Reads:
+    del config
+    columns = ["sample_id", *options.columns]
+    found: dict[str, list[str]] = {SCORES: ["sample_id", "cas_paper", "cas_robust"]}
+    found |= {f"perplexity/{model}": columns for model in (options.short, options.long)}
+    return found | ({"raw_long_sft": ["sample_id", "response"]} if options.per == "character" else {})
+
+
+def variant_scores(tables: Tables, config: Config, options: VariantOptions) -> tuple[pl.Series, PresetScores]:
+    """The ids, sorted, and Eq. 2 and 6 of the samples that every table holds, with these models' figures."""
+    frame = tables[SCORES].select("sample_id", "cas_paper", "cas_robust")
+    for place, model in (("short", options.short), ("long", options.long)):
+        own = tables[f"perplexity/{model}"].select("sample_id", pl.col(*options.columns).name.suffix(f"_{place}"))
+        frame = frame.join(own, on="sample_id")
+    if options.per == "character":
+        lengths = tables["raw_long_sft"].select("sample_id", characters=pl.col("response").str.len_chars())
+        frame = frame.join(lengths, on="sample_id")
+    frame = frame.sort("sample_id")
+    found: dict[str, Vector] = {}
+    for place in ("short", "long"):
+        found[f"perplexity_{place}"], found[f"probability_{place}"] = _figures(frame, place, options.per)
+    cas, gain = (frame[name].fill_null(float("nan")).to_numpy() for name in ("cas_paper", "cas_robust"))
+    measures = Measures(**found, cas=cas, far_gain=gain)
+    return frame["sample_id"], PRESET_FUNCTIONS[preset_of(config, options)](measures)
+
+
+def _figures(frame: pl.DataFrame, place: str, per: Unit) -> tuple[Vector, Vector]:
+    """exp of the mean NLL of a response token (Eq. 1), and the mean of its probability; float64 [|D|] each.
+
+    Per character: exp of the mean NLL of one, and, since nothing splits a token's probability among its characters,
+    the geometric mean of theirs.
+    """
+    nll = frame[f"mean_nll_{place}"].to_numpy()
+    if per == "token":
+        return np.exp(nll), frame[f"mean_probability_{place}"].to_numpy()
+    nll = nll * frame[f"response_tokens_{place}"].to_numpy() / frame["characters"].to_numpy()
+    return np.exp(nll), np.exp(-nll)
+
+
+def _whole(tables: Tables, config: Config, options: VariantOptions) -> pl.DataFrame:
+    ids, scores = variant_scores(tables, config, options)
+    return pl.DataFrame({"sample_id": ids, "score": scores.score(config.selection.alphas[preset_of(config, options)])})
+
+
+def _guidance(tables: Tables, config: Config, options: VariantOptions) -> pl.DataFrame:
+    ids, scores = variant_scores(tables, config, options)
+    return pl.DataFrame({"sample_id": ids, "score": scores.hmp})
+
+
+def _method(
+    name: str, score: Callable[[Tables, Config, VariantOptions], pl.DataFrame], title: str, source: str
+) -> Method:
+    return Method(
+        name=name,
+        title=title,
+        source=source,
+        per_sample=False,
+        options=VariantOptions,
+        reads=_reads,
+        score=score,
+        check=_check(name),
+    )
+
+
+METHODS = (
+    _method(
+        "gateau_unextended",
+        _whole,
+        "As gateau, with a short model whose window is not extended.",
+        "GATEAU, Table 9 (w/o Extended Context Windows)",
+    ),
+    _method(
+        "hmg_non_homologous",
+        _guidance,
+        "The long model finds the response much likelier than a model of another family does.",
+        "GATEAU, Table 9 (Non-Homologous Model's Guidance)",
+    ),
+    _method(
+        "gateau_in_context",
+        _whole,
+        "As gateau, with models that three demonstrations have taught to answer.",
+        "GATEAU, Table 12 (w/ ICL Alignment); URIAL (Lin et al. 2024)",
+    ),
+)

@@ -1,0 +1,131 @@
+"""Instruction-Following Difficulty (Cherry Selection): what the instruction leaves of the response's loss."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Literal
+
+import polars as pl
+from pydantic import Field
+
+from gateau_dagster import tables
+from gateau_dagster.config.base import Section
+from gateau_dagster.errors import GateauError
+from gateau_dagster.methods.method import Method, Reads, Tables
+from gateau_dagster.methods.model_task import check_model
+from gateau_dagster.methods.sample_table import Row, Running, SampleTable
+
+if TYPE_CHECKING:
+    from gateau_dagster.config import Config
+    from gateau_dagster.data.sample import Reject, Sample
+    from gateau_dagster.scoring.loading import LoadedModel
+
+RESPONSE_ALONE = (
+    tables.SAMPLE_ID,
+    tables.DIGEST,
+    tables.Column(
+        name="mean_nll",
+        dtype=pl.Float64(),
+        description="s(y): mean negative log-likelihood per response token without context and instruction.",
+    ),
+    tables.Column(name="response_tokens", dtype=pl.Int32(), description="Response tokens, all of them scored."),
+)
+
+
+class IfdOptions(Section):
+    """The model that reads the responses, and which samples are excluded."""
+
+    model: str = Field(default="long", description="The causal model; a pre-experienced one, where there is one.")
+    ratio: Literal["loss", "perplexity"] = Field(
+        default="loss", description="Of the mean losses, as the paper; or of their exponentials."
+    )
+    above_one: Literal["exclude", "keep"] = Field(
+        default="exclude", description="What becomes of samples whose instruction makes the response less likely."
+    )
+    truncated: Literal["exclude", "keep"] = Field(
+        default="exclude", description="What becomes of samples whose context does not fit the window."
+    )
+
+
+def response_alone_table(model: str) -> SampleTable:
+    """`response_alone/<model>`."""
+
+    def score(loaded: LoadedModel, samples: Iterable[Sample], running: Running) -> Iterator[Row | Reject]:
+        from gateau_dagster.scoring.response_alone import response_alone_rows
+
+        return response_alone_rows(loaded, samples, running)
+
+    return SampleTable(
+        asset=f"response_alone/{model}",
+        model=model,
+        columns=RESPONSE_ALONE,
+        description="How likely the model finds each response without its context and instruction.",
+        score=score,
+    )
+
+
+def ifd(given: pl.DataFrame, alone: pl.DataFrame, options: IfdOptions) -> pl.DataFrame:
+    """IFD = s(y|c,x) / s(y), or exp(s(y|c,x) - s(y)): high where context and instruction help little.
+
+    Args:
+        given: tables.PERPLEXITY of the model: its mean_nll is s(y|c,x), in nats per response token.
+        alone: RESPONSE_ALONE of the same model.
+        options: which ratio, and what is excluded.
+
+    Returns:
+        `sample_id` and `score` f64 of the samples of `given`; null: excluded, or not in `alone`.
+
+    Raises:
+        GateauError: the tables stem from different versions of a sample.
+    """
+    joined = given.join(alone.rename({"mean_nll": "alone", "digest": "digest_alone"}), on="sample_id", how="left")
+    differing = joined.filter(pl.col("digest") != pl.col("digest_alone"))["sample_id"].sort()
+    if differing.len():
+        raise GateauError(
+            f"perplexity/{options.model} and response_alone/{options.model} scored different versions of "
+            f"{differing.len()} samples, {differing[0]} among them: bring both up to date with `gateau run`"
+        )
+    loss, alone_loss = pl.col("mean_nll"), pl.col("alone")
+    ratio = (loss - alone_loss).exp() if options.ratio == "perplexity" else loss / alone_loss
+    # A response that is certain by itself cannot be made easier: there is no ratio to zero.
+    kept = alone_loss > 0
+    if options.above_one == "exclude":
+        kept &= loss <= alone_loss
+    if options.truncated == "exclude":
+        kept &= pl.col("truncated_tokens") == 0
+    return joined.select("sample_id", score=pl.when(kept).then(ratio))
+
+
+def _reads(config: Config, options: IfdOptions) -> Reads:
+    del config
+    return {
+        f"perplexity/{options.model}": ["sample_id", "digest", "mean_nll", "truncated_tokens"],
+        f"response_alone/{options.model}": ["sample_id", "digest", "mean_nll"],
+    }
+
+
+def _score(found: Tables, config: Config, options: IfdOptions) -> pl.DataFrame:
+    given, alone = (found[name].select(columns) for name, columns in _reads(config, options).items())
+    return ifd(given, alone, options)
+
+
+def _tables(config: Config, options: IfdOptions) -> tuple[SampleTable, ...]:
+    del config
+    return (response_alone_table(options.model),)
+
+
+def _check(config: Config, options: IfdOptions) -> None:
+    check_model(config, options.model, "causal", place="selection.options.ifd.model")
+
+
+METHOD = Method(
+    name="ifd",
+    title="The response stays almost as hard for the model with document and instruction as it is without them.",
+    source="Li et al. 2024, From Quantity to Quality (Cherry Selection): IFD = s(y|q) / s(y)",
+    per_sample=True,
+    options=IfdOptions,
+    reads=_reads,
+    score=_score,
+    tables=_tables,
+    check=_check,
+)

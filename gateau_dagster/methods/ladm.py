@@ -1,0 +1,174 @@
+"""LADM: how much, how far back and how unevenly each span of a sample attends to the spans before it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+import polars as pl
+from pydantic import Field, model_validator
+
+from gateau_dagster import tables
+from gateau_dagster.config.base import Section
+from gateau_dagster.data.sample import Reject
+from gateau_dagster.methods.method import Method, Reads, Tables
+from gateau_dagster.methods.model_task import check_model
+from gateau_dagster.methods.sample_table import Row, Running, SampleTable
+from gateau_dagster.scoring.focus_scores import (
+    FocusPlan,
+    FocusWeights,
+    Variant,
+    contextual_dependency_score,
+    sums_from_lists,
+)
+
+if TYPE_CHECKING:
+    from gateau_dagster.config import Config
+    from gateau_dagster.data.sample import Sample
+    from gateau_dagster.scoring.loading import LoadedModel
+    from gateau_dagster.scoring.span_scorer import Measured
+
+
+class LadmOptions(Section):
+    """LADM's parameters, with the paper's defaults (section 4.3). Switching a weight off runs no model again."""
+
+    model: str = Field(default="long", description="Key of `models`: the paper's Long Attention Calculator.")
+    variant: Variant = Field(default="paper", description="'program' computes what the authors' program does.")
+    span_length: int = Field(default=128, ge=1, description="l: tokens of a span.")
+    first_spans: int = Field(default=1, ge=0, description="m: spans at the begin that no score looks at.")
+    local_spans: int = Field(default=4, ge=0, description="n: spans just before a span that no score looks at.")
+    earlier_stride: int = Field(default=4, ge=1, description="d of Eq. 4: of the spans looked at.")
+    later_stride: int = Field(default=4, ge=1, description="d of Eq. 5: of the spans that look.")
+    first_scored: int = Field(default=16, ge=1, description="n_0: the first span that looks.")
+    deviation_weight: bool = Field(default=True, description="σ_j of Eq. 4; false is the paper's 'w/o std'.")
+    interval_weight: bool = Field(default=True, description="j - i of Eq. 4; false, with the next, is 'w/o length'.")
+    position_weight: bool = Field(default=True, description="j/N of Eq. 5; the program's variant has none.")
+
+    @model_validator(mode="after")
+    def _something_to_look_at(self) -> LadmOptions:
+        if self.first_scored <= self.first_spans + self.local_spans:
+            raise ValueError(
+                f"first_scored ({self.first_scored}) must be above first_spans + local_spans "
+                f"({self.first_spans + self.local_spans}): an earlier span has nothing to look at"
+            )
+        return self
+
+    @property
+    def plan(self) -> FocusPlan:
+        """What is measured."""
+        return FocusPlan(**self.model_dump(include=set(FocusPlan.__dataclass_fields__)))
+
+    @property
+    def weights(self) -> FocusWeights:
+        """What of it counts."""
+        return FocusWeights(
+            deviation=self.deviation_weight, interval=self.interval_weight, position=self.position_weight
+        )
+
+
+_SUMS = ("deviation", "focus", "distant_focus")
+_LAYERS = "layer after layer, in each for every scored span"
+COLUMNS = (
+    tables.SAMPLE_ID,
+    tables.DIGEST,
+    tables.Column(name="tokens", dtype=pl.Int32(), description="Tokens of the prompt with its response."),
+    tables.Column(name="spans", dtype=pl.Int32(), description="N, whole spans; they end where the prompt ends."),
+    tables.Column(
+        name="scored_spans", dtype=pl.List(pl.Int32()), description="The j of Eq. 5; none in a short sample."
+    ),
+    tables.Column(name="deviation", dtype=pl.List(pl.Float64()), description=f"σ_j of Eq. 3, {_LAYERS}."),
+    tables.Column(name="focus", dtype=pl.List(pl.Float64()), description=f"Sum of PFS(i, j) over i, {_LAYERS}."),
+    tables.Column(
+        name="distant_focus", dtype=pl.List(pl.Float64()), description=f"Sum of PFS(i, j)·(j - i) over i, {_LAYERS}."
+    ),
+)
+
+
+def row_of(measured: Measured) -> Row:
+    """The columns after `sample_id` and `digest`."""
+    sums = {name: getattr(measured.sums, name).ravel().tolist() for name in _SUMS}
+    return {"tokens": measured.tokens, "spans": measured.spans, "scored_spans": list(measured.sums.later), **sums}
+
+
+def score_of(row: Row, plan: FocusPlan, weights: FocusWeights) -> float | None:
+    """CDS (Eq. 5) from a row of `span_attention/<model>`; None where no span is scored."""
+    sums = sums_from_lists(row["scored_spans"], *(row[name] for name in _SUMS))
+    return contextual_dependency_score(sums, plan, row["spans"], weights)
+
+
+def _measure(
+    loaded: LoadedModel, samples: Iterable[Sample], running: Running, *, plan: FocusPlan
+) -> Iterator[Row | Reject]:
+    """One row or reject a sample, in order."""
+    from gateau_dagster.scoring.span_scorer import measure_documents, sample_documents
+
+    digests: dict[str, str] = {}
+
+    def seen() -> Iterator[Sample]:
+        for sample in samples:
+            digests[sample.sample_id] = sample.digest
+            yield sample
+
+    documents = sample_documents(loaded, seen(), max_length=running.max_length, template=running.scoring.template)
+    for outcome in measure_documents(loaded, documents, plan=plan, work=running.work):
+        digest = digests.pop(outcome.sample_id if isinstance(outcome, Reject) else outcome.name)
+        if isinstance(outcome, Reject):
+            yield outcome
+        else:
+            yield {"sample_id": outcome.name, "digest": digest, **row_of(outcome)}
+
+
+def _asset(options: LadmOptions) -> str:
+    return f"span_attention/{options.model}"
+
+
+def _tables(config: Config, options: LadmOptions) -> Sequence[SampleTable]:
+    del config
+    plan = options.plan
+    return (
+        SampleTable(
+            asset=_asset(options),
+            model=options.model,
+            columns=COLUMNS,
+            description="Attention between spans of each sample (LADM, Eqs. 2-4), in the sums that its scores need.",
+            settings={name: getattr(plan, name) for name in FocusPlan.__dataclass_fields__},
+            score=partial(_measure, plan=plan),
+        ),
+    )
+
+
+def _reads(config: Config, options: LadmOptions) -> Reads:
+    del config
+    return {_asset(options): ["sample_id", "spans", "scored_spans", *_SUMS]}
+
+
+def _score(found: Tables, config: Config, options: LadmOptions) -> pl.DataFrame:
+    del config
+    frame = found[_asset(options)]
+    scores = [score_of(row, options.plan, options.weights) for row in frame.iter_rows(named=True)]
+    return pl.DataFrame({"sample_id": frame["sample_id"], "score": pl.Series(scores, dtype=pl.Float64)})
+
+
+def _check(config: Config, options: LadmOptions) -> None:
+    check_model(config, options.model, "causal", place="selection.options.ladm.model")
+    needed = (options.first_scored + 1) * options.span_length
+    if config.scoring.max_length < needed:
+        raise ValueError(
+            f"selection.options.ladm: no sample could be scored: {options.first_scored + 1} spans of "
+            f"{options.span_length} tokens are needed, and scoring.max_length is {config.scoring.max_length}: "
+            "lower span_length or first_scored"
+        )
+
+
+METHOD = Method(
+    name="ladm",
+    title="Spans of the sample attend strongly, unevenly and far back to the text before them.",
+    source="LADM (Chen et al. 2025), Eqs. 2-5",
+    per_sample=True,
+    options=LadmOptions,
+    reads=_reads,
+    score=_score,
+    tables=_tables,
+    check=_check,
+)

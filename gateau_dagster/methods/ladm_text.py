@@ -1,0 +1,211 @@
+"""`python -m gateau_dagster.methods.ladm_text`: LADM's score of plain texts, and the best of every domain.
+
+For pre-training data, which has no instruction and no response.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+import polars as pl
+
+from gateau_dagster.errors import GateauError
+from gateau_dagster.scoring.focus_scores import FocusPlan, FocusWeights
+
+if TYPE_CHECKING:
+    from gateau_dagster.data.sample import Reject
+    from gateau_dagster.data.sources import SourceFile
+    from gateau_dagster.scoring.text_corpus import ScoredText
+
+_SECONDS_BETWEEN_LINES = 15.0
+_ENDINGS = (".parquet", ".jsonl")
+_SCHEMA = pl.Schema(
+    {
+        "id": pl.String,
+        "domain": pl.String,
+        "tokens": pl.Int64,
+        "spans": pl.Int32,
+        "score": pl.Float64,
+        "chosen": pl.Boolean,
+    }
+)
+_PLAN = FocusPlan()
+_INPUT_HELP = "jsonl, json or parquet, also .gz and .zst: file, folder, glob, s3:// or hf:// address. May be repeated."
+
+
+@click.command(context_settings={"help_option_names": ["-h", "--help"], "show_default": True})
+@click.option("--model", required=True, help="A causal language model: folder or Hugging Face hub name.")
+@click.option("--input", "inputs", required=True, multiple=True, metavar="FILE", help=_INPUT_HELP)
+@click.option("--out", required=True, metavar="FILE", help="The scores, as .parquet or .jsonl.")
+@click.option("--text-field", default="text", help="Field of the text; dots reach inside: 'meta.text'.")
+@click.option("--domain-field", help="Field of the domain, such as 'meta.pile_set_name'.  [default: the file's name]")
+@click.option("--id-field", help="Field of a unique id.  [default: file and line]")
+@click.option(
+    "--token-budget", type=click.IntRange(min=1), help="Choose the best texts of every domain, of so many tokens."
+)
+@click.option("--chosen", metavar="FILE", help="With --token-budget: the chosen records as they are, .jsonl.")
+@click.option("--max-tokens", default=32_768, type=click.IntRange(min=16), help="A longer text is scored by its begin.")
+@click.option("--rope-theta", type=float, help="Replaces the base of the model's rotary embedding.")
+@click.option("--dtype", default="bfloat16", type=click.Choice(["bfloat16", "float16", "float32"]))
+@click.option("--device", default="auto", help="auto, cpu, cuda, cuda:1, ...")
+@click.option("--variant", default=_PLAN.variant, type=click.Choice(["paper", "program"]), help="Whose equations.")
+@click.option("--span-length", default=_PLAN.span_length, type=click.IntRange(min=1), help="l: tokens of a span.")
+@click.option("--first-spans", default=_PLAN.first_spans, type=click.IntRange(min=0), help="m: first spans left out.")
+@click.option("--local-spans", default=_PLAN.local_spans, type=click.IntRange(min=0), help="n: local spans left out.")
+@click.option("--earlier-stride", default=_PLAN.earlier_stride, type=click.IntRange(min=1), help="d of Eq. 4.")
+@click.option("--later-stride", default=_PLAN.later_stride, type=click.IntRange(min=1), help="d of Eq. 5.")
+@click.option("--first-scored", default=_PLAN.first_scored, type=click.IntRange(min=1), help="n_0: first span scored.")
+@click.option("--without-deviation", is_flag=True, help="The paper's ablation 'w/o std'.")
+@click.option("--without-length", is_flag=True, help="The paper's ablation 'w/o length'.")
+def main(inputs: tuple[str, ...], out: str, chosen: str | None, **options: Any) -> None:
+    """Score plain texts by how strongly, how unevenly and how far back they attend to themselves (LADM).
+
+    \b
+    FILE of --out has a row for each text: id, domain, tokens, spans, score and chosen. The score is empty where a text
+    has no scored span: with the defaults, below 2,176 tokens. Beside it, NAME.rejected.jsonl says what could not be
+    scored and why. Files appear whole at the end, and replace older ones in one step. Nothing is kept of a run that
+    was interrupted: give a large corpus in parts.
+
+    With --token-budget the best texts of every domain are chosen: as large a share of each as the budget allows, the
+    same share in all, so that domains keep their proportions. Tokens are those of the whole text.
+
+    \b
+    python -m gateau_dagster.methods.ladm_text --model TinyLlama/TinyLlama_v1.1 --rope-theta 500000 \\
+        --input 'pile/*.jsonl.zst' --domain-field meta.pile_set_name --out scores.parquet \\
+        --token-budget 1000000000 --chosen best.jsonl
+    """
+    try:
+        _run(inputs, out, chosen, options)
+    except (GateauError, OSError) as error:
+        raise click.ClickException(str(error)) from error
+
+
+def _run(inputs: tuple[str, ...], out: str, chosen: str | None, options: dict[str, Any]) -> None:
+    from gateau_dagster.data.sources import resolve_files
+    from gateau_dagster.scoring.text_corpus import choose_by_domain, records_of
+
+    _check(out, chosen, options)
+    files = resolve_files(list(inputs), Path())
+    for name in (out, chosen):
+        if name is not None and str(Path(name).absolute()) in {file.address for file in files}:
+            raise GateauError(f"{name} is one of the inputs: write elsewhere")
+    reporter = _Reporter(sum(file.size for file in files))
+    scored, rejects = _scored(files, options, reporter)
+    reporter.end()
+    budget = options["token_budget"]
+    names = choose_by_domain(scored, budget) if budget is not None else set[str]()
+    rows = [(t.name, t.domain, t.tokens, t.spans, t.score, None if budget is None else t.name in names) for t in scored]
+    if chosen is not None:
+        best = records_of(files, [text for text in scored if text.name in names])
+        _write_lines(Path(chosen), (value | {"ladm_score": text.score} for text, value in best))
+    _write_table(Path(out), pl.DataFrame(rows, schema=_SCHEMA, orient="row"))
+    rejected = Path(out).with_suffix(".rejected.jsonl")
+    _write_lines(rejected, ({"id": one.sample_id, "reason": one.reason} for one in sorted(rejects, key=_by_name)))
+    _say(scored, rejects, names, budget, rejected)
+
+
+def _scored(
+    files: Sequence[SourceFile], options: dict[str, Any], reporter: _Reporter
+) -> tuple[list[ScoredText], list[Reject]]:
+    from gateau_dagster.config import ModelConfig, ScoringConfig
+    from gateau_dagster.scoring.text_corpus import TextFields
+    from gateau_dagster.scoring.text_scoring import TextScoring
+
+    scoring = TextScoring(
+        files=files,
+        fields=TextFields(text=options["text_field"], domain=options["domain_field"], name=options["id_field"]),
+        plan=FocusPlan(**{name: options[name] for name in FocusPlan.__dataclass_fields__}),
+        weights=FocusWeights(
+            deviation=not options["without_deviation"],
+            interval=not options["without_length"],
+            position=not options["without_length"],
+        ),
+        report=reporter,
+    )
+    scored = scoring.run(
+        ModelConfig(path=options["model"], rope_theta=options["rope_theta"]),
+        ScoringConfig(max_length=options["max_tokens"], dtype=options["dtype"], device=options["device"]),
+    )
+    return scored, scoring.rejects
+
+
+def _by_name(reject: Reject) -> str:
+    return reject.sample_id
+
+
+def _check(out: str, chosen: str | None, options: dict[str, Any]) -> None:
+    """What would fail after the model has run, and is known before it."""
+    if Path(out).suffix not in _ENDINGS:
+        raise GateauError(f"--out {out}: end the name in .parquet or .jsonl")
+    if chosen is not None and Path(chosen).suffix != ".jsonl":
+        raise GateauError(f"--chosen {chosen}: end the name in .jsonl")
+    if chosen is not None and options["token_budget"] is None:
+        raise GateauError("--chosen needs --token-budget, which says how much is chosen")
+    if options["first_scored"] <= options["first_spans"] + options["local_spans"]:
+        raise GateauError("--first-scored must be above --first-spans + --local-spans: an earlier span sees nothing")
+    for folder in {Path(name).absolute().parent for name in (out, chosen) if name is not None}:
+        if not folder.is_dir():
+            raise GateauError(f"there is no folder {folder} to write into: create it first")
+
+
+class _Reporter:
+    """A line on standard error every 15 seconds, or in a terminal one that stays in its place."""
+
+    def __init__(self, total: int) -> None:
+        self._total, self._said, self._started = max(1, total), time.monotonic(), time.monotonic()
+        self._live = sys.stderr.isatty()
+
+    def __call__(self, read: int, done: int) -> None:
+        elapsed = time.monotonic() - self._started
+        if time.monotonic() - self._said < (0.2 if self._live else _SECONDS_BETWEEN_LINES):
+            return
+        self._said = time.monotonic()
+        line = f"{done} texts scored, {100 * min(1.0, read / self._total):.0f} % of the input read, {elapsed:.0f} s"
+        click.echo(f"\r{line}" if self._live else line, err=True, nl=not self._live)
+
+    def end(self) -> None:
+        """What follows begins a line of its own."""
+        if self._live:
+            click.echo(err=True)
+
+
+def _say(scored: list[ScoredText], rejects: list[Reject], names: set[str], budget: int | None, rejected: Path) -> None:
+    known = sum(text.score is not None for text in scored)
+    short = len(scored) - known
+    click.echo(f"{known} texts scored, {short} too short for a score, {len(rejects)} rejected (see {rejected})")
+    if budget is not None:
+        tokens = sum(text.tokens for text in scored if text.name in names)
+        domains = len({text.domain for text in scored if text.name in names})
+        click.echo(f"{len(names)} chosen from {domains} domains: {tokens} of {budget} tokens")
+
+
+def _write_table(path: Path, frame: pl.DataFrame) -> None:
+    write = frame.write_parquet if path.suffix == ".parquet" else frame.write_ndjson
+    _replace(path, write)
+
+
+def _write_lines(path: Path, values: Iterator[dict[str, Any]]) -> None:
+    _replace(path, partial(_fill_lines, values=values))
+
+
+def _fill_lines(path: Path, values: Iterator[dict[str, Any]]) -> None:
+    with path.open("w", encoding="utf-8") as file:
+        for value in values:
+            file.write(json.dumps(value, default=str) + "\n")
+
+
+def _replace(path: Path, fill: Callable[[Path], None]) -> None:
+    from gateau_dagster.storage.files import Files
+
+    Files(str(path.absolute().parent)).write_by(path.name, fill)
+
+
+if __name__ == "__main__":
+    main()

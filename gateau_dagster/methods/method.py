@@ -1,0 +1,60 @@
+"""What a selection method is: the tables it reads, and a score for every sample."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import polars as pl
+
+from gateau_dagster.config.base import Section
+from gateau_dagster.methods.sample_table import SampleTable
+
+if TYPE_CHECKING:
+    from gateau_dagster.config import Config
+
+Tables: TypeAlias = Mapping[str, pl.DataFrame]
+Reads: TypeAlias = Mapping[str, Sequence[str]]
+
+
+class NoOptions(Section):
+    """The options of a method that has none."""
+
+
+def no_tables(config: Config, options: Any) -> Sequence[SampleTable]:
+    """The tables of a method that needs no model of its own."""
+    del config, options
+    return ()
+
+
+def no_check(config: Config, options: Any) -> None:
+    """The check of a method that every configuration can serve."""
+    del config, options
+
+
+@dataclass(frozen=True, kw_only=True)
+class Method:
+    """A way to rank samples, as the asset `method_scores/<name>`.
+
+    title: one sentence for a reader who knows no paper: what a high score means. source: paper and equation.
+    per_sample: a sample's score depends on its own rows only, so that the asset has a partition a shard; otherwise the
+        score is made over the whole data set.
+    options: the section `selection.options.<name>` of the configuration.
+    reads: the columns that are read of each table.
+    score: from these tables, of one shard or of all, to `sample_id` and `score` (f64, higher is chosen first, null
+        where the method cannot score the sample).
+    tables: what a model has to compute for it, beside `perplexity/<model>` and `cam`.
+    check: raises ValueError, before any model runs, when the configuration lacks what the method needs.
+    """
+
+    name: str
+    title: str
+    source: str
+    per_sample: bool
+    reads: Callable[[Config, Any], Reads]
+    score: Callable[[Tables, Config, Any], pl.DataFrame]
+    options: type[Section] = NoOptions
+    tables: Callable[[Config, Any], Sequence[SampleTable]] = no_tables
+    check: Callable[[Config, Any], None] = no_check
+    code_version: str = "1"

@@ -1,0 +1,138 @@
+"""All methods by name: every module of this package that ends with METHOD or METHODS."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+from pydantic import ValidationError
+
+from gateau_dagster import methods, tables
+from gateau_dagster.methods.method import Method, Reads, Tables
+from gateau_dagster.methods.sample_table import SampleTable
+
+if TYPE_CHECKING:
+    from gateau_dagster.config import Config
+    from gateau_dagster.config.base import Section
+
+FAMILY = "method_scores"
+GATEAU = "gateau"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChosenMethod:
+    """A method with the options that a configuration gives it."""
+
+    method: Method
+    options: Section
+
+    @property
+    def name(self) -> str:
+        """As in `selection.method`."""
+        return self.method.name
+
+    @property
+    def asset(self) -> str:
+        """The asset that holds its scores."""
+        return f"{FAMILY}/{self.name}"
+
+    def reads(self, config: Config) -> Reads:
+        """See Method.reads."""
+        return self.method.reads(config, self.options)
+
+    def tables(self, config: Config) -> Sequence[SampleTable]:
+        """See Method.tables."""
+        return self.method.tables(config, self.options)
+
+    def score(self, found: Tables, config: Config) -> pl.DataFrame:
+        """See Method.score; sorted by id, with the promised columns."""
+        scores = self.method.score(found, config, self.options)
+        return scores.select(tables.schema(tables.METHOD_SCORES).names()).sort("sample_id")
+
+
+@cache
+def all_methods() -> Mapping[str, Method]:
+    """Every method of the project by its name."""
+    found = {method.name: method for method in _methods()}
+    return dict(sorted(found.items(), key=lambda item: (item[0] != GATEAU, item[0])))
+
+
+def chosen_methods(config: Config) -> dict[str, ChosenMethod]:
+    """`selection.method` and `selection.compare` by name, with their options, each name once.
+
+    Raises:
+        ValueError: a name or an option that does not exist, or a configuration that lacks what a method needs.
+    """
+    selection = config.selection
+    found = {}
+    for name in dict.fromkeys([selection.method, *selection.compare]):
+        where = "method" if name == selection.method else "compare"
+        found[name] = ChosenMethod(method=_known(name, where), options=_options(config, name))
+        found[name].method.check(config, found[name].options)
+    for name in selection.options:
+        _known(name, "options")
+        _options(config, name)
+    return found
+
+
+def sample_tables(config: Config) -> dict[str, SampleTable]:
+    """What models compute for methods, rule of selection and models that are made, by asset; a common one once.
+
+    Raises:
+        ValueError: as `chosen_methods`, or two want a table with different settings.
+    """
+    found: dict[str, SampleTable] = {}
+    for table in _wanted_tables(config):
+        other = found.setdefault(table.asset, table)
+        if other.settings != table.settings:
+            raise ValueError(
+                f"selection.options: two methods want {table.asset} with different settings: "
+                f"{dict(other.settings)} and {dict(table.settings)}"
+            )
+    return found
+
+
+def _wanted_tables(config: Config) -> Iterator[SampleTable]:
+    for chosen in chosen_methods(config).values():
+        yield from chosen.tables(config)
+    if config.selection.rule == "diverse":
+        from gateau_dagster.methods.embedding import check_encoder, embedding_table
+
+        assert config.selection.encoder is not None
+        check_encoder(config, config.selection.encoder)
+        yield embedding_table(config.selection.encoder)
+    if config.made_models:
+        from gateau_dagster.methods.pre_experience import instruction_embedding_table
+
+        for name in config.made_models:
+            yield instruction_embedding_table(config.origin(name))
+
+
+def _methods() -> Iterator[Method]:
+    for module in pkgutil.iter_modules(methods.__path__):
+        loaded = importlib.import_module(f"{methods.__name__}.{module.name}")
+        if hasattr(loaded, "METHOD"):
+            yield loaded.METHOD
+        yield from getattr(loaded, "METHODS", ())
+
+
+def _known(name: str, where: str) -> Method:
+    if name not in all_methods():
+        raise ValueError(f"selection.{where}: there is no method {name!r}; there are {', '.join(all_methods())}")
+    return all_methods()[name]
+
+
+def _options(config: Config, name: str) -> Any:
+    given = config.selection.options.get(name, {})
+    try:
+        return all_methods()[name].options.model_validate(given)
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(["selection.options", name, *map(str, first["loc"])])
+        what = "unknown key" if first["type"] == "extra_forbidden" else first["msg"].removeprefix("Value error, ")
+        raise ValueError(f"{place}: {what}") from error

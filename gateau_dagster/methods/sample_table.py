@@ -1,0 +1,54 @@
+"""A table that a model computes for a method: a row a sample, by shard, kept row by row like `perplexity` and `cam`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from gateau_dagster import tables
+
+if TYPE_CHECKING:
+    from gateau_dagster.config import ScoringConfig
+    from gateau_dagster.data.sample import Reject, Sample
+    from gateau_dagster.scoring.effort import Work
+    from gateau_dagster.scoring.loading import LoadedModel
+
+Row: TypeAlias = Mapping[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Running:
+    """What a table's function is told beside the samples.
+
+    max_length: tokens of a prompt, see scoring.loading.effective_max_length. work: grows as passes are done.
+    """
+
+    max_length: int
+    scoring: ScoringConfig
+    work: Work
+
+
+ScoreRows: TypeAlias = "Callable[[LoadedModel, Iterable[Sample], Running], Iterator[Row | Reject]]"
+
+
+@dataclass(frozen=True, kw_only=True)
+class SampleTable:
+    """A table that one of the configured models computes.
+
+    asset: its name, such as `span_attention/long`. model: key of `models` in the configuration.
+    columns: `sample_id` and `digest` first. settings: what changes a row, beside the settings of the model itself.
+    score: yields one row, with every column, or one reject for each sample, in order. Its code's version counts into
+        the fingerprint.
+    """
+
+    asset: str
+    model: str
+    columns: tuple[tables.Column, ...]
+    description: str
+    score: ScoreRows
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    code_version: str = "1"
+
+    def __post_init__(self) -> None:
+        assert self.columns[:2] == (tables.SAMPLE_ID, tables.DIGEST)

@@ -1,0 +1,133 @@
+"""LADM's scores from attention between spans (Chen et al. 2025, Eqs. 2-5): plain arithmetic, no model.
+
+A sample is N spans s_0 .. s_{N-1} of `span_length` tokens. PFS(i, j) is the attention that span j pays to span i.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+Float64: TypeAlias = npt.NDArray[np.float64]
+Variant = Literal["paper", "program"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class FocusPlan:
+    """Which pairs of spans are measured; the defaults are the paper's (section 4.3).
+
+    variant 'paper': Eqs. 2-5. 'program': as the authors' released program computes them: queries see the spans before
+    their own only, spans are taken from the last one backwards, intervals are divided by N, and a layer's score is the
+    mean over its spans instead of a sum weighted by j/N.
+    """
+
+    span_length: int = 128  # l
+    first_spans: int = 1  # m: never looked at, they hold the attention sink
+    local_spans: int = 4  # n: before each span, never looked at
+    earlier_stride: int = 4  # d of Eqs. 3 and 4
+    later_stride: int = 4  # d of Eq. 5
+    first_scored: int = 16  # n_0
+    variant: Variant = "paper"
+
+    def __post_init__(self) -> None:
+        assert min(self.span_length, self.earlier_stride, self.later_stride) >= 1
+        assert min(self.first_spans, self.local_spans) >= 0
+        assert self.first_scored > self.first_spans + self.local_spans, "each scored span has a span to look at"
+
+    def spans(self, tokens: int) -> int:
+        """N: whole spans of a sample."""
+        return tokens // self.span_length
+
+    def offset(self, tokens: int) -> int:
+        """Tokens before s_0: the spans end where the sample ends, so that its last words (a response) count."""
+        return tokens % self.span_length
+
+    def later(self, spans: int) -> list[int]:
+        """The j of Eq. 5, ascending; none for a sample of n_0 spans or fewer."""
+        if self.variant == "program":
+            return list(range(spans - 1, self.first_scored - 1, -self.later_stride))[::-1]
+        return list(range(self.first_scored, spans, self.later_stride))
+
+    def earlier(self, j: int) -> range:
+        """The i of Eqs. 3 and 4: m, m+d, .., m+Ld with L = floor((j-m-n-1)/d)."""
+        return range(self.first_spans, j - self.local_spans, self.earlier_stride)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FocusWeights:
+    """Which weights count; all of them is the paper's score, without one of them its ablations (Table 6).
+
+    deviation: σ_j of Eq. 4 ('w/o std'). interval: j - i of Eq. 4, position: j/N of Eq. 5 (both off: 'w/o length').
+    The program's variant has no position weight.
+    """
+
+    deviation: bool = True
+    interval: bool = True
+    position: bool = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class FocusSums:
+    """What Eq. 4 needs of each layer's PFS: float64 [layers, J] each, J = len(later). Holds every ablation."""
+
+    later: tuple[int, ...]  # the j, ascending
+    deviation: Float64  # σ_j, Eq. 3
+    focus: Float64  # Σ_i PFS(i, j)
+    distant_focus: Float64  # Σ_i PFS(i, j)·(j - i), the interval counted in spans
+
+
+def focus_sums(plan: FocusPlan, spans: int, scores: Float64) -> FocusSums:
+    """The sums of PFS of a sample of N = `spans`.
+
+    scores: PFS(i, j), float64 [layers, Σ_j len(earlier(j))]: for each j of plan.later, ascending, its i, ascending.
+    """
+    later = plan.later(spans)
+    earlier = [np.array(plan.earlier(j)) for j in later]
+    parts = np.split(scores, np.cumsum([len(i) for i in earlier])[:-1], axis=1) if later else []
+    assert sum(len(i) for i in earlier) == scores.shape[1]
+    none = np.zeros((scores.shape[0], 0))
+    intervals = [part * (j - i) for j, i, part in zip(later, earlier, parts, strict=True)]
+    return FocusSums(
+        later=tuple(later),
+        deviation=np.stack([part.std(axis=1) for part in parts], axis=1) if later else none,
+        focus=np.stack([part.sum(axis=1) for part in parts], axis=1) if later else none,
+        distant_focus=np.stack([part.sum(axis=1) for part in intervals], axis=1) if later else none,
+    )
+
+
+def aggregated_focus_scores(sums: FocusSums, plan: FocusPlan, spans: int, weights: FocusWeights) -> Float64:
+    """AFS(j), Eq. 4: float64 [layers, J]. The program's variant divides the intervals by N."""
+    scores = sums.distant_focus if weights.interval else sums.focus
+    if weights.interval and plan.variant == "program":
+        scores = scores / spans
+    return sums.deviation * scores if weights.deviation else scores
+
+
+def contextual_dependency_score(
+    sums: FocusSums, plan: FocusPlan, spans: int, weights: FocusWeights | None = None
+) -> float | None:
+    """CDS, Eq. 5, of each layer, then the mean over layers; None where no span is scored.
+
+    The equations do not say how heads and layers come together. As in the program, PFS is the mean over a layer's
+    heads, and the mean over layers comes last.
+    """
+    if not sums.later:
+        return None
+    weights = weights or FocusWeights()
+    scores = aggregated_focus_scores(sums, plan, spans, weights)
+    if plan.variant == "program":
+        return float(scores.mean(axis=1).mean())
+    positions = np.array(sums.later) / spans if weights.position else np.ones(len(sums.later))
+    return float((scores @ positions).mean())
+
+
+def sums_from_lists(
+    later: Sequence[int], deviation: Sequence[float], focus: Sequence[float], distant_focus: Sequence[float]
+) -> FocusSums:
+    """The sums as the table `span_attention/<model>` stores them: layer after layer, [layers · J] each."""
+    shape = (-1, len(later)) if later else (0, 0)
+    found = (np.array(values, dtype=np.float64).reshape(shape) for values in (deviation, focus, distant_focus))
+    one, two, three = found
+    return FocusSums(later=tuple(later), deviation=one, focus=two, distant_focus=three)

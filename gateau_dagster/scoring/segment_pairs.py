@@ -1,0 +1,153 @@
+"""Perplexities of a sample's segments, alone and in pairs, in packed rows that samples share."""
+
+from collections import deque
+from collections.abc import Generator, Iterable, Iterator
+from contextlib import closing
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from gateau_dagster.config import ScoringConfig
+from gateau_dagster.data.sample import Reject, Sample
+from gateau_dagster.errors import ShortOfMemoryError, UnscorableSampleError
+from gateau_dagster.scoring.dependency_scores import SegmentPairs, choose_pairs
+from gateau_dagster.scoring.effort import Work
+from gateau_dagster.scoring.loading import LoadedModel
+from gateau_dagster.scoring.memory import out_of_memory_reason
+from gateau_dagster.scoring.passes import NllJob, Passes
+from gateau_dagster.scoring.perplexity import mean_nll_and_perplexity
+from gateau_dagster.scoring.prompt import Prompt, build_prompt
+from gateau_dagster.scoring.read_ahead import read_ahead
+from gateau_dagster.scoring.token_budget import TokenBudget
+
+_BATCHES_AHEAD = 2  # of tokens of samples that wait, tokenised, for the device
+_ADVICE = "use a shorter segment_length, dtype bfloat16, or a device with more memory"
+
+
+@dataclass(frozen=True, kw_only=True)
+class PairPlan:
+    """How a sample is cut, and how many pairs of its segments are run through the model."""
+
+    segment_length: int = 128
+    pairs: int = 5000
+
+    def __post_init__(self) -> None:
+        assert self.segment_length >= 2, "a segment's first token is not scored"
+        assert self.pairs >= 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class MeasuredPairs:
+    """A sample's perplexities; `tokens` are those of its prompt with the response, without the bos."""
+
+    sample: Sample
+    tokens: int
+    pairs: SegmentPairs
+
+
+def measure_segment_pairs(
+    loaded: LoadedModel,
+    samples: Iterable[Sample],
+    *,
+    plan: PairPlan,
+    max_length: int,
+    scoring: ScoringConfig,
+    work: Work,
+) -> Generator[MeasuredPairs | Reject]:
+    """One outcome a sample, in order: P(i) of every segment and P(i|j) of the chosen pairs, all without special tokens.
+
+    A sample is its scoring prompt with the response, without the bos, cut into whole segments of `plan.segment_length`
+    tokens; a shorter last one is dropped. A segment's first token is not scored. Segments of several samples share
+    batches of `scoring.batch_tokens` tokens. `samples` are read in another thread, some ahead.
+    """
+    passes = Passes(loaded=loaded, budget=TokenBudget(loaded, scoring.batch_tokens))
+    waiting: deque[_Sample] = deque()
+
+    def prepared() -> Iterator[_Sample]:
+        for sample in samples:
+            yield _prepare(loaded, sample, max_length, scoring)
+
+    limit = _BATCHES_AHEAD * scoring.batch_tokens
+    with closing(read_ahead(prepared(), weight=lambda one: 1 + len(one.ids), limit=limit)) as ready:
+        for one in ready:
+            one.start(passes, plan, work)
+            waiting.append(one)
+            passes.run(all_of_them=False)
+            while waiting and waiting[0].ready:
+                yield waiting.popleft().outcome()
+        passes.run(all_of_them=True)
+    while waiting:
+        yield waiting.popleft().outcome()
+
+
+@dataclass(kw_only=True)
+class _Sample:
+    """A sample on its way: `ids` without bos, or the reason why there are none."""
+
+    sample: Sample
+    ids: tuple[int, ...]
+    problem: UnscorableSampleError | None = None
+    chosen: list[tuple[int, int]] = field(default_factory=list)
+    alone: list[NllJob] = field(default_factory=list)
+    behind: list[NllJob] = field(default_factory=list)
+
+    def start(self, passes: Passes, plan: PairPlan, work: Work) -> None:
+        """Put the passes in line: the segments alone, then the pairs; none where there is no pair."""
+        length = plan.segment_length
+        segments = [self.ids[begin : begin + length] for begin in range(0, len(self.ids) - length + 1, length)]
+        self.chosen = choose_pairs(len(segments), plan.pairs, self.sample.digest)
+        if self.chosen:
+            self.alone = [NllJob(prompt=_behind((), segment), work=work) for segment in segments]
+            self.behind = [NllJob(prompt=_behind(segments[j], segments[i]), work=work) for i, j in self.chosen]
+        for job in self.alone + self.behind:
+            passes.enqueue(job)
+
+    @property
+    def ready(self) -> bool:
+        """Whether the outcome is known and takes no waiting."""
+        return all(job.ready for job in self.alone) and all(job.ready for job in self.behind)
+
+    def outcome(self) -> MeasuredPairs | Reject:
+        """Waits for the device where it is not `ready`."""
+        try:
+            if self.problem is not None:
+                raise self.problem
+            pairs = SegmentPairs(
+                alone=np.array([_perplexity(job, f"segment {i}") for i, job in enumerate(self.alone)]),
+                later=np.array([i for i, _ in self.chosen], dtype=np.int64),
+                earlier=np.array([j for _, j in self.chosen], dtype=np.int64),
+                behind=np.array(
+                    [
+                        _perplexity(job, f"segment {i} behind {j}")
+                        for (i, j), job in zip(self.chosen, self.behind, strict=True)
+                    ]
+                ),
+            )
+        except UnscorableSampleError as error:
+            short = isinstance(error, ShortOfMemoryError)
+            return Reject(sample_id=self.sample.sample_id, reason=str(error), short_of_memory=short)
+        return MeasuredPairs(sample=self.sample, tokens=len(self.ids), pairs=pairs)
+
+
+def _prepare(loaded: LoadedModel, sample: Sample, max_length: int, scoring: ScoringConfig) -> _Sample:
+    try:
+        prompt = build_prompt(loaded.tokenizer, sample, max_length=max_length, template=scoring.template)
+    except UnscorableSampleError as error:
+        return _Sample(sample=sample, ids=(), problem=error)
+    bos = loaded.tokenizer.bos_token_id
+    ids = prompt.ids
+    return _Sample(sample=sample, ids=ids[1:] if ids[0] == bos else ids)
+
+
+def _behind(earlier: tuple[int, ...], segment: tuple[int, ...]) -> Prompt:
+    """The segment behind another one: all but its first token is the response. Tokens are shared, not copied."""
+    return Prompt(prefix=earlier, context=(), suffix=segment[:1], response=segment[1:])
+
+
+def _perplexity(job: NllJob, what: str) -> float:
+    if job.too_large:
+        raise ShortOfMemoryError(out_of_memory_reason(job.prompt.length, _ADVICE))
+    try:
+        return mean_nll_and_perplexity(job.nll)[1]
+    except UnscorableSampleError as error:
+        raise UnscorableSampleError(f"{what}: {error}") from error

@@ -1,0 +1,134 @@
+"""Pairwise Focus Scores (LADM, Eq. 2): how much attention each span pays to the spans before it.
+
+While the model runs, the rows softmax(q Kᵀ) of the scored spans are computed once more in each layer, some rows of some
+heads at a time, and added up by span. Memory is linear in the sample's length: no T x T matrix exists.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from gateau_dagster.errors import GateauError
+from gateau_dagster.scoring.attention import attention_layers, require_attention_interface
+from gateau_dagster.scoring.attention_rows import Weighing, attention_rows, row_blocks
+from gateau_dagster.scoring.effort import ModelShape, Work
+from gateau_dagster.scoring.focus_scores import FocusPlan
+from gateau_dagster.scoring.loading import LoadedModel
+from gateau_dagster.scoring.mask_pattern import MaskPattern, UnknownAttentionError
+from gateau_dagster.scoring.packing import packed_states
+
+
+@torch.no_grad()
+def pairwise_focus_scores(loaded: LoadedModel, ids: Sequence[int], plan: FocusPlan, work: Work | None = None) -> Tensor:
+    """PFS(i, j) of a sample's tokens `ids` [T]: float64 [layers, Σ_j len(plan.earlier(j))] on the device.
+
+    For each j of plan.later, ascending, its i, ascending: the attention weights from the tokens of s_j to those of s_i,
+    summed over both and averaged over the layer's heads; each layer's softmax in float32 (float64 for a float64 model),
+    as the model computes it: causal, with its sliding window, soft cap or sinks. Nothing waits for the device. A model
+    pass runs even where no span is scored. `work` is charged for the pass and for the rows.
+
+    Raises GateauError for a model whose attention cannot be seen (see attention.require_attention_interface).
+    """
+    require_span_attention(loaded)
+    collector = _SpanCollector(plan=plan, tokens=len(ids))
+    try:
+        packed_states(loaded, [ids], collector.observe)
+    except UnknownAttentionError as error:
+        raise GateauError(f"attention between spans: {loaded.name}: {error}: use another model") from error
+    if len(collector.layers) != attention_layers(loaded):
+        raise GateauError(
+            f"attention between spans: {loaded.name} showed the attention of {len(collector.layers)} of its "
+            f"{attention_layers(loaded)} layers: use an architecture such as Llama, Qwen or Mistral"
+        )
+    if work is not None:
+        work.add(len(ids), span_attention_flops(ModelShape.of(loaded.model.config), len(ids), plan))
+    return torch.stack([layer.to(loaded.device) for layer in collector.layers])
+
+
+def require_span_attention(loaded: LoadedModel) -> None:
+    """Raise GateauError when this model's attention weights cannot be seen; costs no forward pass."""
+    try:
+        require_attention_interface(loaded)
+    except GateauError as error:
+        raise GateauError(f"attention between spans: {error}") from error
+
+
+def span_attention_flops(shape: ModelShape, tokens: int, plan: FocusPlan) -> float:
+    """FLOPs of one sample: the layers over its tokens, and the rows of its scored spans once more."""
+    first, length = plan.offset(tokens), plan.span_length
+    rows = [shape.attention_row_flops(length, first + (j + 1) * length) for j in plan.later(plan.spans(tokens))]
+    return float(shape.pass_flops(np.array([float(tokens)]))[0]) + sum(rows)
+
+
+@dataclass(kw_only=True)
+class _SpanCollector:
+    """PFS of one sample, layer by layer."""
+
+    plan: FocusPlan
+    tokens: int
+    layers: list[Tensor] = field(default_factory=list)  # one entry a call: float64 [Σ_j len(earlier(j))]
+
+    def observe(self, query: Tensor, key: Tensor, pattern: MaskPattern, how: Weighing) -> None:
+        """Add a layer's query [H, T, D] and key [H_kv, T, D]."""
+        assert query.shape[1] == self.tokens
+        found = [self._focus(query, key, j, pattern, how) for j in self.plan.later(self.plan.spans(self.tokens))]
+        self.layers.append(torch.cat(found) if found else query.new_zeros(0, dtype=torch.float64))
+
+    def _focus(self, query: Tensor, key: Tensor, j: int, pattern: MaskPattern, how: Weighing) -> Tensor:
+        """PFS(i, j) of the i of plan.earlier(j): float64 [L + 1]."""
+        length = self.plan.span_length
+        first = self.plan.offset(self.tokens)
+        own = first + j * length  # the first token of s_j
+        total = torch.zeros(own, dtype=torch.float64, device=query.device)  # weight of each token before s_j
+        for piece, rows in _pieces(self.tokens, (own, own + length), pattern):
+            before = own - piece.start
+            if before > 0:
+                into = total[piece.start :]
+                _add_weights(into, query[:, piece], key[:, piece], rows, how, before, self.plan.variant == "program")
+        earlier = self.plan.earlier(j)
+        by_span = total[first:].view(j, length).sum(dim=1)
+        return by_span[earlier.start : earlier.stop : earlier.step] / query.shape[0]
+
+
+def _pieces(tokens: int, rows: tuple[int, int], pattern: MaskPattern) -> Iterator[tuple[slice, tuple[int, int]]]:
+    """Each run of tokens that sees nothing outside itself and holds some of the rows, which count from its begin."""
+    begin = 0
+    for size in pattern.pieces((tokens,)):
+        start, stop = max(rows[0] - begin, 0), min(rows[1] - begin, size)
+        if start < stop:
+            yield slice(begin, begin + size), (start, stop)
+        begin += size
+
+
+def _add_weights(
+    total: Tensor, query: Tensor, key: Tensor, rows: tuple[int, int], how: Weighing, before: int, alone: bool
+) -> None:
+    """Add to `total` [before] the weights of the query rows, summed over heads and rows, to the first `before` keys.
+
+    `alone`: as if each row saw no other keys. Then a model's attention sinks take no weight either.
+    """
+    for heads, some in row_blocks(query, key.shape[0], *rows, how):
+        first = how.first_key(some.start)
+        if first >= before:
+            continue  # the window ends behind them
+        weights = attention_rows(query, key, heads, some, how)[..., : before - first]  # [h, G, R, K]
+        if alone:
+            weights = _rescaled(weights, some, how, before)
+        weights = weights.reshape(-1, weights.shape[-1])
+        # A product with ones adds up columns faster than `sum` does.
+        total[first:before] += weights.new_ones(weights.shape[0]) @ weights
+
+
+def _rescaled(weights: Tensor, rows: slice, how: Weighing, before: int) -> Tensor:
+    """Weights [h, G, R, K] of some keys, such that each row sums to 1: the softmax over these keys alone.
+
+    Weights so small that they are 0 in their precision give NaN, which rejects the sample.
+    """
+    scaled = weights / weights.sum(dim=-1, keepdim=True)
+    sees = [how.first_key(row) < before for row in range(rows.start, rows.stop)]
+    if not all(sees):  # the window of the span's last rows ends behind those keys
+        scaled = scaled[:, :, : sum(sees)]
+    return scaled

@@ -1,0 +1,72 @@
+"""Rules that take samples from a ranking: by number, by tokens, by source, or with every cluster present."""
+
+from collections.abc import Callable, Mapping
+
+import polars as pl
+
+from gateau_dagster.config.rules import Rule, RuleConfig
+from gateau_dagster.errors import GateauError
+from gateau_dagster.selection.clusters import cluster_count
+from gateau_dagster.selection.diverse import diverse
+from gateau_dagster.selection.per_source import check_sources, per_source
+from gateau_dagster.selection.token_budget import per_source_tokens, token_budget
+
+__all__ = ["check_data", "chosen_ids", "top"]
+
+
+def top(ranked: pl.DataFrame, rule: RuleConfig) -> pl.DataFrame:
+    """The `fraction` or `count` of the samples that rank first."""
+    return ranked.head(rule.chosen(ranked.filter(scored()).height))
+
+
+def scored() -> pl.Expr:
+    """Whether a sample can be chosen at all."""
+    return pl.col("score").is_not_null()
+
+
+_RULES: dict[Rule, Callable[[pl.DataFrame, RuleConfig], pl.DataFrame]] = {
+    "top": top,
+    "token_budget": token_budget,
+    "per_source": per_source,
+    "per_source_tokens": per_source_tokens,
+    "diverse": diverse,
+}
+
+
+def chosen_ids(samples: pl.DataFrame, rule: RuleConfig) -> list[str]:
+    """The ids of the samples that the rule chooses, best rank first.
+
+    Args:
+        samples: one row a sample of the data set, in any order: `sample_id` str; `score` f64, null where the method
+            has none: such a sample is never chosen, but counts where a rule speaks of the whole data; `rank` int, 1 is
+            the best; `source` str; `tokens` int, of context and response, null where they are not known; for
+            `diverse`, `embedding` list[f32], null where there is none. Equal ranks are in the order of the ids.
+        rule: which one, and how much.
+
+    Raises:
+        GateauError: the data cannot give what the rule asks for.
+    """
+    assert not samples["sample_id"].is_duplicated().any()
+    assert not samples["score"].is_nan().any()
+    assert samples.filter(scored())["rank"].null_count() == 0
+    ranked = samples.sort(~scored(), "rank", "sample_id", nulls_last=True)
+    if not ranked.filter(scored()).height:
+        raise GateauError("no sample has a score, so that none can be chosen: the rejected tables give the reasons")
+    return _RULES[rule.rule](ranked, rule)["sample_id"].to_list()
+
+
+def check_data(sources: Mapping[str, int], rule: RuleConfig) -> None:
+    """What a rule cannot do with this data whatever the scores are, known before any model runs.
+
+    Args:
+        sources: samples of each source.
+        rule: which one, and how much.
+
+    Raises:
+        GateauError: a source that is named and absent, or smaller than its share; more clusters than samples.
+    """
+    total = sum(sources.values())
+    if rule.rule == "diverse":
+        cluster_count(total, rule.clusters)
+    if rule.rule == "per_source":
+        check_sources(sources, rule, count=rule.chosen(total))

@@ -1,0 +1,70 @@
+"""As many samples as a number of tokens allows, best first."""
+
+import polars as pl
+
+from gateau_dagster.config.rules import RuleConfig
+from gateau_dagster.errors import GateauError
+
+
+def token_budget(ranked: pl.DataFrame, rule: RuleConfig) -> pl.DataFrame:
+    """The best samples that have at most `rule.budget` tokens together.
+
+    Taken by rank until the next one would exceed the budget. That one is left out and ends the choice: a worse one
+    that would still fit is not taken for it, so that whatever is chosen ranks before whatever is not. A sample whose
+    tokens are not known is passed over: the model that counts them rejects it.
+
+    `ranked`: see rules.chosen_ids, sorted by rank, samples without a score last. Raises GateauError when the first
+    sample alone exceeds the budget.
+    """
+    return _within(ranked.filter(countable()), rule)
+
+
+def countable() -> pl.Expr:
+    """Whether a sample can be chosen by its tokens: it has a score, and a model that reads it counted them."""
+    return pl.col("score").is_not_null() & pl.col("tokens").is_not_null()
+
+
+def per_source_tokens(ranked: pl.DataFrame, rule: RuleConfig) -> pl.DataFrame:
+    """The same percentage of every source, raised until `rule.budget` tokens are met (LADM, selection by domain).
+
+    The i-th best of a source with n samples comes in at i/n, samples of one percentage by rank. The sample that would
+    exceed the budget is left out and ends the choice, as in `token_budget`. n counts samples without a score or
+    a number of tokens, too: a source whose other samples are used up before the budget is met is an error, or with
+    `short_source: share` the others go on without it. A budget that all of them fit into takes them all.
+
+    `ranked`: see `token_budget`. Raises GateauError as described.
+    """
+    last = ranked.sort(~countable(), "rank", "sample_id", nulls_last=True)
+    entering = last.with_columns(
+        # A quotient of two whole numbers is the same float64 whenever it is the same number, so that ties are exact.
+        place=pl.int_range(1, pl.len() + 1).over("source") / pl.len().over("source"),
+    ).sort("place", "rank", "sample_id", maintain_order=True, nulls_last=True)
+    found = _within(entering.filter(countable()), rule)
+    used_up = entering.filter(~countable(), pl.col("place") <= found["place"].max())
+    everything = found.height == ranked.filter(countable()).height
+    if used_up.height and not everything and rule.short_source == "error":
+        _refuse_used_up(ranked, used_up["source"].unique().sort()[0])
+    return found.drop("place").sort("rank", "sample_id")
+
+
+def _within(samples: pl.DataFrame, rule: RuleConfig) -> pl.DataFrame:
+    """The first samples with at most `rule.budget` tokens together; raises GateauError when that is none."""
+    assert rule.budget is not None
+    if not samples.height:
+        raise GateauError(f"selection.rule {rule.rule}: no sample that has a score has a number of tokens")
+    found = samples.filter(pl.col("tokens").cast(pl.Int64).cum_sum() <= rule.budget)
+    if not found.height:
+        raise GateauError(
+            f"selection.budget: {rule.budget} tokens are fewer than the first sample's {samples['tokens'][0]}, so that "
+            "nothing would be chosen: raise it"
+        )
+    return found
+
+
+def _refuse_used_up(ranked: pl.DataFrame, source: str) -> None:
+    mine = ranked.filter(pl.col("source") == source)
+    raise GateauError(
+        f"selection.rule per_source_tokens: source {source!r} has {mine.filter(countable()).height} scored samples "
+        f"of {mine.height}, fewer than its percentage: the budget is not met when they are all taken. Lower "
+        f"selection.budget, find out why samples were rejected, or set selection.short_source: share"
+    )

@@ -1,0 +1,137 @@
+"""Methods through the pipeline: one that a test adds as a file, with a table of its own, beside others."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+import yaml
+
+from gateau_dagster import methods
+from gateau_dagster.comparison.result import MethodComparison
+from gateau_dagster.data.shards import shard_of
+from gateau_dagster.methods.registry import all_methods
+from tests.assets.harness import Pipeline, key_of, pipeline_on, value_of
+from tests.project import make_project, sample, write_samples
+
+SHARDS = 3
+LETTERS = """
+import polars as pl
+from gateau_dagster import tables
+from gateau_dagster.data.sample import Reject
+from gateau_dagster.methods.method import Method
+from gateau_dagster.methods.sample_table import SampleTable
+
+COLUMNS = (tables.SAMPLE_ID, tables.DIGEST, tables.Column(name="letters", dtype=pl.Int32(), description="Letters."))
+
+def rows(loaded, samples, running):
+    for sample in samples:
+        running.work.add(len(sample.response), 1.0)
+        if sample.sample_id == "s00001":
+            yield Reject(sample_id=sample.sample_id, reason="it is the second")
+        else:
+            letters = len(sample.response) + 100 * int(sample.sample_id[1:])
+            yield {"sample_id": sample.sample_id, "digest": sample.digest, "letters": letters}
+
+TABLE = SampleTable(asset="letters/long", model="long", columns=COLUMNS, description="Letters.", score=rows)
+METHOD = Method(
+    name="letters",
+    title="It has many letters.",
+    source="this test",
+    per_sample=True,
+    tables=lambda config, options: [TABLE],
+    reads=lambda config, options: {"letters/long": ["sample_id", "letters"]},
+    score=lambda found, config, options: found["letters/long"].select("sample_id", score=pl.col("letters") * 1.0),
+)
+"""
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pipeline]:
+    """12 samples in 3 shards under GATEAU, which is compared with its first half and the added method."""
+    folder = tmp_path_factory.mktemp("methods")
+    (folder / "added").mkdir()
+    (folder / "added" / "letters.py").write_text(LETTERS)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(methods, "__path__", [*methods.__path__, str(folder / "added")])
+        all_methods.cache_clear()
+        selection = {"fraction": None, "count": 4, "compare": ["hmg", "letters"]}
+        with pipeline_on(make_project(folder / "project", samples=12, shards=SHARDS, selection=selection)) as pipeline:
+            pipeline.refresh()
+            yield pipeline
+    all_methods.cache_clear()
+
+
+def change(pipeline: Pipeline, **selection: Any) -> set[tuple[str, str | None]]:
+    """Other settings of the selection; what ran for them."""
+    content = yaml.safe_load(pipeline.file.read_text())
+    content["selection"] |= selection
+    pipeline.file.write_text(yaml.safe_dump(content))
+    runs = pipeline.refresh().run_ids
+    return {key_of(event) for run in runs for event in pipeline.materialised(run)}
+
+
+def test_scores_and_tables_are_written_by_shard(project: Pipeline) -> None:
+    store = project.state().store
+    for asset in ("letters/long", "method_scores/letters"):
+        table = store.read_all(asset, [str(shard) for shard in range(SHARDS)])
+        rejected = store.read_rejected(asset, [str(shard) for shard in range(SHARDS)])
+        assert sorted(table["sample_id"]) == [f"s{number:05d}" for number in range(12) if number != 1]
+        assert list(rejected.iter_rows()) == [("s00001", "it is the second")]
+    assert store.read("method_scores/hmg").schema == pl.Schema({"sample_id": pl.String(), "score": pl.Float64()})
+    stamp = store.stamp("letters/long", "0")
+    assert stamp is not None and stamp.rows is not None
+    assert stamp.effort["flops"] == stamp.rows + (shard_of("s00001", SHARDS) == 0)
+
+
+def test_the_methods_are_compared(project: Pipeline) -> None:
+    found = MethodComparison.from_json(project.state().store.files.read("comparison.json"))
+    assert (found.samples, found.chosen, found.selected_by) == (12, 4, "gateau")
+    assert {facts.name: facts.scored for facts in found.methods} == {"gateau": 12, "hmg": 12, "letters": 11}
+    assert found.alpha is not None and found.attention is not None
+    page = project.state().store.files.read("report.html").decode()
+    assert "It has many letters." in page
+
+
+def test_a_changed_sample_reaches_its_shard_only(project: Pipeline) -> None:
+    records = [sample(number) for number in range(12)]
+    records[5]["response"] += " so"
+    write_samples(project.file.parent / "long.jsonl", records)
+    run = project.refresh().run_ids[0]
+    shard = str(shard_of("s00005", SHARDS))
+    events = {key_of(event): event for event in project.materialised(run)}
+    for asset in ("letters/long", "method_scores/letters"):
+        assert {key for key in events if key[0] == asset} == {(asset, shard)}
+    assert value_of(events["letters/long", shard], "samples_computed") == 1
+
+
+def test_a_method_more_computes_only_itself(project: Pipeline) -> None:
+    ran = change(project, compare=["hmg", "letters", "cam"])
+    assert {asset for asset, _ in ran} == {"method_scores/cam", "comparison", "report"}
+
+
+def test_another_method_chooses_by_another_rule(project: Pipeline) -> None:
+    ran = change(project, method="letters", rule="per_source", compare=["hmg", "cam", "gateau"])
+    assert {asset for asset, _ in ran} == {"selected_subset", "comparison", "report"}
+    chosen = project.state().store.read("selected_subset")
+    assert chosen["sample_id"].to_list() == ["s00011", "s00010", "s00009", "s00008"]
+    assert chosen["rank"].to_list() == [1, 2, 3, 4]
+    change(project, method="letters", rule="top", count=2)
+    assert project.state().store.read("selected_subset")["sample_id"].to_list() == ["s00011", "s00010"]
+
+
+def test_each_table_has_its_checks(project: Pipeline) -> None:
+    found: dict[str, set[str]] = {}
+    for check in project.definitions().resolve_asset_graph().asset_check_keys:
+        found.setdefault(check.asset_key.to_user_string(), set()).add(check.name)
+    whole = {"up_to_date", "unique_ids", "full_coverage"}
+    assert found["letters/long"] == whole
+    assert found["method_scores/letters"] == {*whole, "finite_values"}
+    assert found["comparison"] == {"up_to_date"}
+
+
+def test_the_page_is_without_the_methods_that_are_gone(project: Pipeline) -> None:
+    ran = change(project, method="gateau", compare=[])
+    assert {asset for asset, _ in ran} == {"selected_subset", "report"}
+    assert "It has many letters." not in Path(project.file.parent / "store" / "report.html").read_text()

@@ -1,0 +1,150 @@
+"""The whole comparison."""
+
+import itertools
+import json
+
+import polars as pl
+import pytest
+
+from gateau_dagster.comparison.compare import compare_methods
+from gateau_dagster.comparison.result import MethodComparison, spearman_matrix
+from gateau_dagster.comparison.sweep_results import (
+    AlphaCurve,
+    AlphaSweep,
+    AttentionPoint,
+    AttentionSweep,
+    Point,
+    SegmentLengthSweep,
+)
+from gateau_dagster.errors import GateauError
+
+from . import slow
+from .frames import NAMES, described, frame
+
+
+def compared(given: pl.DataFrame | None = None, *names: str, **options: object) -> MethodComparison:
+    given = frame() if given is None else given
+    return compare_methods(given, described(*(names or NAMES)), **({"chosen": 6} | options))  # type: ignore[arg-type]
+
+
+def test_it_does_not_depend_on_the_order_of_the_rows() -> None:
+    assert compared(frame().sort("sample_id", descending=True)) == compared(frame())
+
+
+def test_what_a_method_prefers_is_the_profile_of_its_best_tenth() -> None:
+    given = frame()
+    found = compared(given)
+    for facts in found.methods:
+        best = slow.order(slow.scores_of(given, facts.name))[:6]
+        assert facts.best.samples == len(best)
+        lengths = [given.filter(sample_id=key)["context_tokens"].item() for key in best]
+        mean = facts.best.context_tokens.mean if facts.best.context_tokens else None
+        assert mean == (pytest.approx(sum(lengths) / len(lengths)) if lengths else None)
+    assert found.everything.samples == 60
+    assert [facts.scored for facts in found.methods] == [
+        60,
+        *(60 - given[f"score:{n}"].null_count() for n in "bc"),
+        0,
+        60,
+    ]
+
+
+def test_auroc_counts_ordered_pairs_with_unscored_samples_last() -> None:
+    given = frame()
+    rows = list(given.iter_rows(named=True))
+    far = [row for row in rows if row["source"] == "code"]
+    rest = [row for row in rows if row["source"] != "code"]
+    assert any(row["score:c"] is None for row in far)
+    for facts in compared(given, ground_truth=["code"]).methods:
+        if facts.name == "nothing":
+            assert (facts.auroc, facts.precision) == (None, None)
+            continue
+        right = 0.0
+        for one, two in itertools.product(far, rest):
+            a, b = (-99.0 if row[f"score:{facts.name}"] is None else row[f"score:{facts.name}"] for row in (one, two))
+            right += 1.0 if a > b else 0.5 if a == b else 0.0
+        assert facts.auroc == pytest.approx(right / (len(far) * len(rest)))
+        first = slow.order(slow.scores_of(given, facts.name))[:6]
+        assert facts.precision == pytest.approx(sum(row["sample_id"] in first for row in far) / len(first))
+
+
+@pytest.mark.parametrize("truth", [[], ["no such source"]])
+def test_without_a_ground_truth_there_is_no_auroc(truth: list[str]) -> None:
+    assert {(facts.auroc, facts.precision) for facts in compared(ground_truth=truth).methods} == {(None, None)}
+
+
+def test_buckets_hold_the_samples_of_their_length_and_rank_these_alone() -> None:
+    given = frame().with_columns(context_tokens=pl.Series([3999, 4000, 7999, 8000, None, *[100] * 55]))
+    found = compared(given)
+    assert [(one.low, one.high, one.samples) for one in found.buckets] == [
+        (0, 4000, 56), (4000, 8000, 2), (8000, None, 1),
+    ]  # fmt: skip
+    some = given.filter(pl.col("context_tokens") < 4000)
+    pair = found.buckets[0].pairs[1]
+    one, two = (slow.scores_of(some, name) for name in (pair.first, pair.second))
+    assert pair.spearman == pytest.approx(slow.spearman(one, two))
+    assert pair.overlaps[0].wanted == 6
+    assert pair.overlaps[0].common == len(set(slow.order(one)[:6]) & set(slow.order(two)[:6]))
+
+
+def test_an_empty_bucket_has_no_pairs() -> None:
+    found = compared(frame(longest=3000)).buckets
+    assert [(one.samples, len(one.pairs)) for one in found] == [(60, 10), (0, 0), (0, 0)]
+
+
+def test_json_gives_the_same_record_back() -> None:
+    point = Point(value=0.1, spearman=None, overlap=0.5, auroc=0.25)
+    sweeps = {
+        "alpha": AlphaSweep(preset="robust", alpha=0.8, samples=60, chosen=6,
+                            curves=(AlphaCurve(preset="paper", points=(point,)),)),
+        "segment_length": SegmentLengthSweep(configured=128, samples=60, chosen=6, points=(point,)),
+        "attention": AttentionSweep(configured=128, samples=60,
+                                    points=(AttentionPoint(length=128, median_peak=2.0, spearman=1.0),)),
+    }  # fmt: skip
+    found = compared(ground_truth=["code"], selected_by="a", **sweeps)
+    assert MethodComparison.from_json(found.to_json()) == found
+    assert MethodComparison.from_json(found.to_json().encode()) == found
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[1]", '{"samples": "many"}'])
+def test_json_of_something_else_is_refused(text: str) -> None:
+    with pytest.raises(GateauError, match=r"cannot be read.*compute it again"):
+        MethodComparison.from_json(text)
+
+
+def test_json_has_no_value_that_is_not_json() -> None:
+    json.loads(compared().to_json(), parse_constant=pytest.fail)
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_few_samples_and_one_method(count: int) -> None:
+    found = compared(frame(count, nulls=0), "a", chosen=5)
+    assert (found.samples, found.chosen, found.pairs, found.disputed) == (count, min(count, 5), (), ())
+    assert found.methods[0].best.samples == 1
+
+
+@pytest.mark.parametrize(
+    ("given", "names", "options", "message"),
+    [
+        (frame().drop("perplexity"), (), {}, "needs the columns perplexity"),
+        (frame(), ("a", "a"), {}, "each once"),
+        (frame(), ("a",), {"selected_by": "b"}, "b selects, but is none of the methods a"),
+        (frame().clear(), (), {}, "at least one sample"),
+        (pl.concat([frame(), frame()]), (), {}, "a sample stands twice, or has no id: s0"),
+    ],
+)
+def test_input_that_does_not_fit_is_refused(
+    given: pl.DataFrame, names: tuple[str, ...], options: dict[str, object], message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        compared(given, *names, **options)
+
+
+def test_the_matrix_is_symmetric_with_ones_and_gaps() -> None:
+    found = compared()
+    matrix = spearman_matrix(found.names, found.pairs)
+    by_names = {(pair.first, pair.second): pair.spearman for pair in found.pairs}
+    for row, one in enumerate(NAMES):
+        for column, two in enumerate(NAMES):
+            value = by_names.get((one, two), by_names.get((two, one))) if one != two else 1.0
+            assert (value is None and matrix[row, column] != matrix[row, column]) or matrix[row, column] == value

@@ -1,0 +1,88 @@
+"""CaR: the reward model's table, its score, and what is wrong with a configuration before any model runs."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+from pydantic import ValidationError
+
+from gateau_dagster.config import Config
+from gateau_dagster.data.sample import Reject
+from gateau_dagster.methods.car import QUALITY
+from gateau_dagster.methods.embedding import EMBEDDING, check_encoder, embedding_table
+from gateau_dagster.methods.registry import chosen_methods, sample_tables
+from gateau_dagster.scoring.quality import quality_rows
+from gateau_dagster.scoring.sentence_embedding import embedding_rows
+from gateau_dagster.tables import schema
+from tests.methods.configured import configured
+from tests.scoring.builders import samples
+from tests.scoring.encoder_builders import encoder, running, save_encoder
+
+
+def with_reward(path: str = "a/reward", task: str = "reward", **options: Any) -> Config:
+    models = {"reward": {"path": path, "task": task}, "mini": {"path": "a/mini", "task": "embedding"}}
+    return configured(method="car", models=models, options={"car": options})
+
+
+def test_the_score_is_the_quality() -> None:
+    config = with_reward()
+    chosen = chosen_methods(config)["car"]
+    assert chosen.reads(config) == {"quality/reward": ["sample_id", "quality"]} and chosen.method.per_sample
+    found = chosen.score({"quality/reward": pl.DataFrame({"sample_id": ["b", "a"], "quality": [0.5, -2.0]})}, config)
+    assert found.rows() == [("a", -2.0), ("b", 0.5)]
+
+
+def test_the_tables_make_the_models_rows(tmp_path: Path) -> None:
+    folder = save_encoder(tmp_path / "reward", "bert", "reward", labels=2, id2label={0: "bad", 1: "good"})
+    (table,) = sample_tables(with_reward(str(folder), label="good", as_pair=True)).values()
+    assert (table.asset, table.model) == ("quality/reward", "reward")
+    assert table.settings == {"label": "good", "as_pair": True} and json.dumps(table.settings)
+    loaded = encoder(folder, "reward")
+    rows: list[Any] = list(table.score(loaded, samples(), running()))
+    assert rows == list(quality_rows(loaded, samples(), running(), label="good", as_pair=True))
+    assert pl.DataFrame(rows, schema=schema(QUALITY)).height == len(samples())
+
+
+def test_the_embedding_table_makes_the_encoders_rows(tmp_path: Path) -> None:
+    table = embedding_table("mini")
+    assert (table.asset, table.model) == ("embedding/mini", "mini")
+    loaded = encoder(save_encoder(tmp_path, "bert", "embedding"), "embedding")
+    rows: list[Any] = list(table.score(loaded, samples(), running()))
+    assert rows == list(embedding_rows(loaded, samples(), running())) and Reject not in map(type, rows)
+    assert pl.DataFrame(rows, schema=schema(EMBEDDING))["embedding"].list.len().to_list() == [32] * len(samples())
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"task": "causal"}, r"selection\.options\.car\.model: models\.reward has task causal, but reward is needed"),
+        ({"model": "other"}, r"selection\.options\.car\.model: 'other' is none of models .*: add it there, with task"),
+        ({"labels": "good"}, r"selection\.options\.car\.labels: unknown key"),
+    ],
+)
+def test_a_missing_reward_model_is_known_when_the_configuration_is_read(given: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValidationError, match=message):
+        with_reward(**given)
+
+
+def test_a_wrong_head_is_known_when_the_configuration_is_read(tmp_path: Path) -> None:
+    two = save_encoder(tmp_path / "two", "bert", "reward", labels=2)
+    with pytest.raises(ValidationError, match=r"two has 2 outputs, 0 \(LABEL_0\), 1 \(LABEL_1\), where"):
+        with_reward(str(two))
+    with_reward(str(two), label=1)
+    with pytest.raises(ValidationError, match="two has no output 'good'"):
+        with_reward(str(two), label="good")
+    headless = save_encoder(tmp_path / "headless", "bert", "embedding")
+    with pytest.raises(ValidationError, match="headless is a BertModel, which has no head that rates a text"):
+        with_reward(str(headless))
+
+
+def test_an_encoder_has_the_task_of_one() -> None:
+    config = with_reward()
+    check_encoder(config, "mini")
+    with pytest.raises(ValueError, match=r"selection\.encoder: models\.long has task causal, but embedding is needed"):
+        check_encoder(config, "long")
+    with pytest.raises(ValueError, match=r"selection\.encoder: 'maxi' is none of models"):
+        check_encoder(config, "maxi")

@@ -1,0 +1,78 @@
+"""GATEAU with other models: against the presets on perplexities that are computed in plain loops."""
+
+import math
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+
+from gateau_dagster.methods.registry import chosen_methods
+from gateau_dagster.selection.presets import PRESET_FUNCTIONS, Measures
+from tests.methods.configured import configured
+
+OTHER = {"models": {"other": {"path": "a/other"}, "rated": {"path": "a/rated", "task": "reward"}}}
+SHORT, LONG, GAIN = [2.0, 1.5, 3.0], [1.0, 1.4, 2.9], [0.5, 0.1, None]
+SHORT_P, LONG_P = [0.2, 0.3, 0.05], [0.5, 0.25, 0.1]
+TOKENS, CHARACTERS = ([4, 6, 5], [3, 6, 9]), [12, 20, 31]
+
+
+def tables(per: str) -> dict[str, pl.DataFrame]:
+    ids = ["a", "b", "c"]
+    found = {
+        "combined_scores": pl.DataFrame({"sample_id": ids, "cas_paper": GAIN, "cas_robust": GAIN}),
+        "perplexity/other": pl.DataFrame({"sample_id": ids, "mean_nll": SHORT}),
+        "perplexity/long": pl.DataFrame({"sample_id": ids, "mean_nll": LONG}),
+    }
+    for model, tokens, probability in (("other", TOKENS[0], SHORT_P), ("long", TOKENS[1], LONG_P)):
+        more = {"response_tokens": tokens} if per == "character" else {"mean_probability": probability}
+        found[f"perplexity/{model}"] = found[f"perplexity/{model}"].with_columns(
+            **{name: pl.Series(values) for name, values in more.items()}
+        )
+    if per == "character":
+        found["raw_long_sft"] = pl.DataFrame({"sample_id": ids, "response": ["é" * size for size in CHARACTERS]})
+    return found
+
+
+def perplexities(nll: list[float], tokens: list[int], per: str) -> list[float]:
+    if per == "token":
+        return [math.exp(value) for value in nll]
+    return [math.exp(value * count / size) for value, count, size in zip(nll, tokens, CHARACTERS, strict=True)]
+
+
+@pytest.mark.parametrize("per", ["token", "character"])
+@pytest.mark.parametrize("preset", ["paper", "official", "robust"])
+@pytest.mark.parametrize("name", ["gateau_unextended", "hmg_non_homologous", "gateau_in_context"])
+def test_the_presets_on_these_models(name: str, preset: Any, per: str) -> None:
+    config = configured(
+        **OTHER, method=name, alpha=0.6, options={name: {"short": "other", "preset": preset, "per": per}}
+    )
+    chosen = chosen_methods(config)[name]
+    given = tables(per)
+    assert {asset: set(columns) for asset, columns in chosen.reads(config).items()} == {
+        asset: set(frame.columns) for asset, frame in given.items()
+    }
+    shuffled = {asset: frame.reverse() for asset, frame in given.items()}
+    gain = np.array([float("nan") if value is None else value for value in GAIN])
+    short, long = (np.array(perplexities(*each, per)) for each in ((SHORT, TOKENS[0]), (LONG, TOKENS[1])))
+    expected = PRESET_FUNCTIONS[preset](
+        Measures(
+            perplexity_short=short,
+            perplexity_long=long,
+            # A character's probability is the geometric mean; a token's is in the table.
+            probability_short=1 / short if per == "character" else np.array(SHORT_P),
+            probability_long=1 / long if per == "character" else np.array(LONG_P),
+            cas=gain,
+            far_gain=gain,
+        )
+    )
+    wanted = expected.hmp if name == "hmg_non_homologous" else expected.score(0.6)
+    found = chosen.score(shuffled, config)
+    assert found["sample_id"].to_list() == ["a", "b", "c"]
+    np.testing.assert_allclose(found["score"].to_numpy(), wanted, rtol=1e-12)
+
+
+@pytest.mark.parametrize(("model", "reason"), [("none", "no causal 'none'"), ("rated", "no causal 'rated'")])
+def test_a_model_that_is_missing_or_cannot_score_is_named(model: str, reason: str) -> None:
+    with pytest.raises(ValueError, match=reason):
+        configured(**OTHER, method="hmg_non_homologous", options={"hmg_non_homologous": {"short": model}})

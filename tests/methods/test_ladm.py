@@ -1,0 +1,127 @@
+"""The method `ladm`: its table from a model, its scores and ablations from the table, and bad configurations."""
+
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+from gateau_dagster import tables
+from gateau_dagster.data.sample import Reject, Sample
+from gateau_dagster.methods.ladm import COLUMNS, METHOD, LadmOptions
+from gateau_dagster.methods.registry import chosen_methods
+from gateau_dagster.methods.sample_table import Running
+from gateau_dagster.scoring.effort import Work
+from tests.methods.configured import configured
+from tests.scoring.builders import loaded_model, tokenizer
+from tests.scoring.reference import reference_parts
+from tests.scoring.scored import scoring
+from tests.scoring.slow_ladm import eager_matrices, slow_cds
+
+LICENCE = (Path(__file__).parents[2] / "LICENSE").read_text()
+OPTIONS = {"span_length": 16, "local_spans": 2, "earlier_stride": 2, "later_stride": 3, "first_scored": 5}
+SLOW: Any = {"length": 16, "m": 1, "n": 2, "d": 2, "d_later": 3, "n0": 5}
+
+
+def prose() -> list[Sample]:
+    """Two passages that are scored, one without a response, one too short."""
+    pieces = [("a", 3000, 3600, "ok"), ("b", 5000, 5500, LICENCE[100:160]), ("c", 0, 90, ""), ("d", 0, 20, "no")]
+    return [
+        Sample(sample_id=name, source="l", context=LICENCE[first:last], instruction="Why?", response=response)
+        for name, first, last, response in pieces
+    ]
+
+
+def outcomes(work: Work | None = None, **options: Any) -> list[Any]:
+    """Rows and rejects of the samples, from the table that the method declares."""
+    (table,) = METHOD.tables(configured(), LadmOptions.model_validate(OPTIONS | options))
+    running = Running(max_length=2000, scoring=scoring(), work=work or Work())
+    return list(table.score(loaded_model("llama"), prose(), running))
+
+
+def frame(**options: Any) -> pl.DataFrame:
+    rows = [row for row in outcomes(**options) if not isinstance(row, Reject)]
+    return pl.DataFrame(rows, schema=tables.schema(COLUMNS))
+
+
+def scores(found: pl.DataFrame, **options: Any) -> dict[str, float | None]:
+    config = configured(method="ladm", options={"ladm": OPTIONS | options})
+    chosen = chosen_methods(config)["ladm"]
+    ((asset, columns),) = chosen.reads(config).items()
+    assert asset == "span_attention/long" == chosen.tables(config)[0].asset
+    made = chosen.score({asset: found.select(columns)}, config)
+    assert made.schema == {"sample_id": pl.String, "score": pl.Float64}
+    return dict(made.iter_rows())
+
+
+def test_row_or_reject_for_each_sample_in_order() -> None:
+    work = Work()
+    first, second, third, fourth = outcomes(work)
+    assert set(first) == set(second) == set(fourth) == set(tables.schema(COLUMNS))
+    assert third == Reject(sample_id="c", reason="the response has no tokens")
+    assert [row["digest"] for row in (first, second, fourth)] == [prose()[place].digest for place in (0, 1, 3)]
+    assert first["spans"] == first["tokens"] // 16 and first["scored_spans"][:2] == [5, 8]
+    assert len(first["deviation"]) == 2 * len(first["scored_spans"])
+    assert fourth["scored_spans"] == fourth["focus"] == []
+    assert work.tokens == first["tokens"] + second["tokens"] and work.flops > 0
+
+
+@pytest.mark.parametrize("variant", ["paper", "program"])
+def test_scores_and_ablations_agree_with_the_equations(variant: str) -> None:
+    found = frame(variant=variant)
+    matrices = {
+        sample.sample_id: eager_matrices(
+            loaded_model("llama").model, [*chain(*reference_parts(tokenizer(), sample, "gateau"))]
+        )
+        for sample in prose()[:2]
+    }
+    for off in ((), ("deviation",), ("interval", "position"), ("position",)):
+        switches = dict.fromkeys(off, False)
+        got = scores(found, variant=variant, **{f"{name}_weight": False for name in off})
+        assert got.pop("d") is None and "c" not in got
+        for name, score in got.items():
+            want = slow_cds(matrices[name], program=variant == "program", **SLOW, **switches)
+            assert score == pytest.approx(want, rel=1e-4) and score != 0
+
+
+def test_weights_are_no_part_of_what_the_model_computes() -> None:
+    def settings(**options: Any) -> Any:
+        return METHOD.tables(configured(), LadmOptions.model_validate(options))[0].settings
+
+    assert settings(deviation_weight=False, interval_weight=False, position_weight=False) == settings()
+    assert settings() == {
+        "span_length": 128,
+        "first_spans": 1,
+        "local_spans": 4,
+        "earlier_stride": 4,
+        "later_stride": 4,
+        "first_scored": 16,
+        "variant": "paper",
+    }
+    assert settings(variant="program") != settings() != settings(span_length=64)
+
+
+def test_another_model_has_a_table_of_its_own() -> None:
+    config = configured(method="ladm", options={"ladm": {"model": "tiny"}}, models={"tiny": {"path": "a/tiny"}})
+    (table,) = chosen_methods(config)["ladm"].tables(config)
+    assert (table.asset, table.model) == ("span_attention/tiny", "tiny")
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"model": "lon"}, r"options\.ladm\.model: 'lon' is none of models"),
+        ({"model": "reward"}, r"options\.ladm\.model: models\.reward has task reward, but causal is needed"),
+        (
+            {"span_length": 4096},
+            "17 spans of 4096 tokens are needed, and scoring.max_length is 65536: lower span_length",
+        ),
+        ({"span": 4}, r"options\.ladm\.span: unknown key"),
+        ({"first_scored": 5}, r"first_scored \(5\) must be above first_spans \+ local_spans \(5\)"),
+    ],
+)
+def test_bad_options_are_named_before_any_model_runs(options: dict[str, Any], reason: str) -> None:
+    models = {"reward": {"path": "a/reward", "task": "reward"}}
+    with pytest.raises(ValueError, match=reason):
+        chosen_methods(configured(method="ladm", options={"ladm": options}, models=models))

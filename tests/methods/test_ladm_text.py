@@ -1,0 +1,140 @@
+"""`python -m gateau_dagster.methods.ladm_text` on small files with a tiny model."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+from click.testing import CliRunner, Result
+
+from gateau_dagster.methods.ladm_text import _Reporter, main
+from gateau_dagster.scoring.focus_scores import FocusPlan, FocusWeights
+from gateau_dagster.scoring.loading import LoadedModel
+from gateau_dagster.scoring.span_scorer import score_text, text_ids
+from tests.project import ROOT, command_environment
+from tests.scoring.builders import loaded_model
+
+LICENCE = (ROOT / "LICENSE").read_text()
+PLAN = FocusPlan(span_length=16, local_spans=2, first_scored=5)
+SMALL = ["--span-length=16", "--local-spans=2", "--first-scored=5", "--dtype=float32", "--device=cpu"]
+TEXTS = {f"t{n}": LICENCE[n * 700 : n * 700 + 260 + 40 * n] for n in range(6)}
+
+
+@pytest.fixture(scope="module")
+def loaded() -> LoadedModel:
+    return loaded_model("llama")
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory, loaded: LoadedModel) -> Path:
+    """model/, and texts in two files with four unusable records and one short text."""
+    folder = tmp_path_factory.mktemp("corpus")
+    (folder / "out").mkdir()
+    loaded.model.save_pretrained(folder / "model")
+    loaded.tokenizer.save_pretrained(folder / "model")
+    rows = [{"id": name, "text": text, "meta": {"set": "law"}} for name, text in TEXTS.items()]
+    lines = [json.dumps(row) for row in rows[:4]]
+    lines += ["{broken", '{"id": "x", "meta": {"set": "law"}}', lines[0]]
+    lines.append(json.dumps({"id": "y", "text": "half a \ud800 character", "meta": {"set": "law"}}))
+    (folder / "some.jsonl").write_text("\n".join(lines))
+    others = [row | {"meta": {"set": "other"}} for row in [*rows[4:], {"id": "short", "text": "a few words"}]]
+    pl.DataFrame(others).write_parquet(folder / "others.parquet")
+    return folder
+
+
+def run(corpus: Path, *arguments: str, out: str = "scores.parquet") -> Result:
+    fields = ["--domain-field=meta.set", "--id-field=id"]
+    fixed = [f"--model={corpus / 'model'}", f"--input={corpus / '*.jsonl'}", f"--input={corpus / '*.parquet'}"]
+    return CliRunner().invoke(main, [*fixed, *fields, *SMALL, f"--out={corpus / 'out' / out}", *arguments])
+
+
+def wanted(loaded: LoadedModel, weights: FocusWeights | None = None, most: int = 32_768) -> dict[str, float | None]:
+    plan = PLAN
+    return {
+        n: score_text(loaded, text_ids(loaded.tokenizer, t, max_tokens=most), plan, weights) for n, t in TEXTS.items()
+    }
+
+
+def test_scores_rejects_and_choice(corpus: Path, loaded: LoadedModel) -> None:
+    (corpus / "out" / "scores.parquet").write_text("an older file")
+    done = run(corpus, "--token-budget=1100", f"--chosen={corpus / 'out' / 'best.jsonl'}")
+    assert done.exit_code == 0, done.output
+    found = pl.read_parquet(corpus / "out" / "scores.parquet")
+    assert found.columns == ["id", "domain", "tokens", "spans", "score", "chosen"]
+    assert found["id"].to_list() == [*TEXTS, "short"]
+    got = dict(found.select("id", "score").iter_rows())
+    assert got.pop("short") is None
+    assert got == pytest.approx(wanted(loaded), rel=1e-5) and len(set(got.values())) == 6
+    tokens = dict(found.select("id", "tokens").iter_rows())
+    assert tokens["t5"] == len(text_ids(loaded.tokenizer, TEXTS["t5"]))
+    # Four scored texts of `law`, two of `other`: the best of each domain, then the second of `law` if it fits.
+    chosen = found.filter("chosen")
+    best = found.filter(pl.col("id") != "short").sort("score", descending=True).group_by("domain").first()
+    assert set(best["id"]) <= set(chosen["id"]) and chosen["tokens"].sum() <= 1100 < found["tokens"].sum()
+    lines = [json.loads(line) for line in (corpus / "out" / "best.jsonl").read_text().splitlines()]
+    assert [line["id"] for line in lines] == chosen["id"].to_list()
+    assert all(line["text"] == TEXTS[line["id"]] and line["ladm_score"] == got[line["id"]] for line in lines)
+    rejects = [json.loads(line) for line in (corpus / "out" / "scores.rejected.jsonl").read_text().splitlines()]
+    assert [reject["id"] for reject in rejects] == ["some.jsonl:5", "some.jsonl:6", "some.jsonl:7", "y"]
+    assert [reject["reason"].split(":")[0] for reject in rejects] == [
+        "malformed JSON",
+        "no text",
+        "the name 't0' came before",
+        "the text cannot be tokenised",
+    ]
+    assert "6 texts scored, 1 too short for a score, 4 rejected" in done.output
+    assert f"{len(chosen)} chosen from 2 domains: {chosen['tokens'].sum()} of 1100 tokens" in done.output
+
+
+def test_options_reach_the_score_and_jsonl_can_be_written(corpus: Path, loaded: LoadedModel) -> None:
+    done = run(corpus, "--without-deviation", "--without-length", "--max-tokens=200", out="scores.jsonl")
+    assert done.exit_code == 0, done.output
+    rows = [json.loads(line) for line in (corpus / "out" / "scores.jsonl").read_text().splitlines()]
+    weights = FocusWeights(deviation=False, interval=False, position=False)
+    got = {row["id"]: row["score"] for row in rows if row["id"] != "short"}
+    assert got == pytest.approx(wanted(loaded, weights, 200), rel=1e-5)
+    assert {row["chosen"] for row in rows} == {None}
+    assert max(row["spans"] for row in rows) == 200 // 16 and max(row["tokens"] for row in rows) > 200
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (["--out={}/scores.csv"], "end the name in .parquet or .jsonl"),
+        (["--out={}/none/scores.parquet"], "there is no folder"),
+        (["--chosen={}/best.jsonl"], "--chosen needs --token-budget"),
+        (["--chosen={}/best.csv", "--token-budget=5"], "end the name in .jsonl"),
+        (["--first-scored=3"], "--first-scored must be above"),
+        (["--input={}/nothing.jsonl"], "matches no data file"),
+        (["--out={}/others.parquet"], "others.parquet is one of the inputs"),
+        (["--model={}/none"], "there is no model folder"),
+    ],
+)
+def test_bad_arguments_are_named_and_nothing_is_written(corpus: Path, arguments: list[str], reason: str) -> None:
+    before = {file: file.stat().st_mtime_ns for file in corpus.rglob("*")}
+    done = run(corpus, *[one.format(corpus) for one in arguments], out="bad.parquet")
+    assert done.exit_code == 1 and done.output.startswith("Error: ") and reason in done.output
+    assert {file: file.stat().st_mtime_ns for file in corpus.rglob("*")} == before
+
+
+def test_progress_is_a_line_now_and_then(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    clock: Any = iter([0.0, 0.0, 1.0, 1.0, 20.0, 20.0, 20.0])
+    monkeypatch.setattr("gateau_dagster.methods.ladm_text.time.monotonic", lambda: next(clock))
+    reporter = _Reporter(200)
+    reporter(10, 1)
+    reporter(50, 7)
+    reporter.end()
+    assert capsys.readouterr().err == "7 texts scored, 25 % of the input read, 20 s\n"
+
+
+def test_help_is_there_in_a_moment_without_torch() -> None:
+    code = "import sys, gateau_dagster.methods.ladm_text as m; assert 'torch' not in sys.modules; m.main(['--help'])"
+    done = subprocess.run(
+        [sys.executable, "-c", code], check=False, capture_output=True, text=True, env=command_environment()
+    )
+    assert done.returncode == 0, done.stderr
+    for word in ("--token-budget", "--without-deviation", "rejected.jsonl", "n_0"):
+        assert word in done.stdout

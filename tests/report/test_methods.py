@@ -1,0 +1,212 @@
+"""The section on methods: what it says, with none, one, two and many methods."""
+
+import re
+from dataclasses import replace
+from typing import Any
+
+import polars as pl
+import pytest
+
+from gateau_dagster.comparison.result import MethodComparison
+from gateau_dagster.comparison.sweep_results import AttentionPoint, AttentionSweep, Point, SegmentLengthSweep
+from gateau_dagster.comparison.sweeps import alpha_sweep
+from gateau_dagster.report import build
+from gateau_dagster.report.build import build_report
+from gateau_dagster.report.figures import Picture
+from gateau_dagster.report.inputs import ReportInputs
+from gateau_dagster.report.method_drawings import method_drawings
+from gateau_dagster.report.methods import findings, levels_of, methods_section, source_swatches
+
+from .builders import inputs, methods, raw, scores
+from .page import Page
+
+ALL = ("method_profiles", "method_correlations", "method_lengths", "disputed", "alpha")
+_NOT_A_NUMBER = re.compile(r"(?<![a-z])(nan|inf|none|null)(?![a-z])", re.IGNORECASE)
+
+
+@pytest.fixture(autouse=True)
+def _blank_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Drawing takes most of the time."""
+    blank = Picture(uri="data:image/svg+xml;base64,", alt="")
+    monkeypatch.setattr(build, "pictures", lambda *_: dict.fromkeys(ALL, blank))
+
+
+def _page(comparison: MethodComparison | None, count: int = 30, **changes: Any) -> Page:
+    return Page(build_report(inputs(count, methods=comparison, **changes)))
+
+
+def _given(comparison: MethodComparison, **changes: Any) -> ReportInputs:
+    return inputs(30, methods=comparison, **changes)
+
+
+def test_without_a_comparison_the_section_says_how_to_get_one() -> None:
+    text = _page(None).text("methods")
+    assert "Only gateau ranked these samples." in text
+    assert "selection.compare" in text
+
+
+def test_one_method_is_described_and_the_others_are_pointed_to() -> None:
+    text = _page(methods(names=("gateau",))).text("methods")
+    assert "Here gateau scored 30 of 30 samples." in text
+    assert "selection.compare" in text
+    assert "What does each prefer?" in text
+    assert "Do they agree?" not in text
+
+
+def test_every_method_stands_with_its_title_and_source() -> None:
+    text = _page(methods()).text("methods")
+    assert "4 methods scored the same 30 samples; gateau decided this run's selection." in text
+    assert text.count("What a high score means.") == 4
+    assert text.count("A paper, Eq. 1") == 4
+    assert "gateau selects" in text
+
+
+def test_findings_name_the_closest_the_furthest_and_what_cannot_be_scored() -> None:
+    comparison = methods()
+    found = " ".join(findings(comparison, "gateau"))
+    pairs = {frozenset((p.first, p.second)): p for p in comparison.pairs if p.spearman is not None}
+    alike = max(pairs.values(), key=lambda pair: pair.spearman or 0)
+    assert f"Most alike: {alike.first} and {alike.second}, with a rank correlation of {alike.spearman:.2f}." in found
+    assert "nothing cannot score any sample" in found
+    most = max(("ladm", "length"), key=lambda name: pairs[frozenset(("gateau", name))].overlaps[-1].overlap or 0)
+    assert f"Among the first 3, as many as are chosen, gateau has most in common with {most}: " in found
+    assert "where chance gives 10\u00a0%" in found
+
+
+def test_a_method_that_misses_a_few_is_said_to() -> None:
+    comparison = methods()
+    facts = tuple(replace(one, scored=29) if one.name == "ladm" else one for one in comparison.methods)
+    found = findings(replace(comparison, methods=facts), "gateau")
+    assert "ladm cannot score 1 sample (3.3\u00a0%): it never chooses it, and its correlations leave it out." in found
+
+
+def test_the_overlap_table_is_sorted_and_shows_the_chosen_number_once() -> None:
+    comparison = methods()
+    assert [text for text, _ in levels_of(comparison)] == [
+        "best 10\u00a0% (as chosen)",
+        "best 30\u00a0%",
+        "best 50\u00a0%",
+    ]
+    other = methods(chosen=7)
+    assert [text for text, _ in levels_of(other)][-1] == "first 7 (as chosen)"
+    section = methods_section(_given(comparison))
+    assert section is not None
+    shares = [row.pair.overlaps[0].overlap for row in section.overlaps]
+    assert [row.name for row in section.overlaps][-1] == "nothing"
+    assert shares[0] is not None and shares[1] is not None and shares[0] >= shares[1] and shares[2] is None
+
+
+def test_all_pairs_are_on_the_page() -> None:
+    comparison = methods()
+    text = _page(comparison).text("methods")
+    assert "6 pairs of methods as a table" in text
+    for pair in comparison.pairs[:2]:
+        assert pair.kendall is not None and f"{pair.spearman:z.2f}{pair.kendall:z.2f}".replace("-", "−") in text
+
+
+def test_without_ground_truth_no_auroc_is_shown() -> None:
+    assert "AUROC" in _page(methods()).text("methods")
+    assert "AUROC" not in _page(methods(ground_truth=[])).text("methods")
+
+
+def test_empty_and_small_length_buckets_are_said() -> None:
+    text = _page(methods(bounds=(20_000, 30_000))).text("methods")
+    assert "No sample has 20–30k or 30k+ context tokens" in text
+    text = _page(methods(bounds=(4000, 8000))).text("methods")
+    assert re.search(r"Only \d+ samples? ha(ve|s) 8k\+ context tokens", text)
+
+
+def test_disputed_samples_show_every_rank_and_their_texts_escaped() -> None:
+    evil = "</div></details><script>alert('x')</script>"
+    comparison = methods()
+    changes = dict.fromkeys(("source", "context", "instruction", "response"), evil)
+    page = _page(comparison, raw=raw(30, **changes))
+    assert not page.attributes("script")
+    assert page.text("methods").count(evil) == 4 * len(comparison.disputed)
+    text = page.text("methods")
+    for one in comparison.disputed:
+        assert one.sample_id in text
+    section = methods_section(_given(comparison))
+    assert section is not None
+    card, facts = section.disputed[0], comparison.disputed[0]
+    assert {place.name: place.rank for place in card.places} == dict(zip(comparison.names, facts.ranks, strict=True))
+    assert card.places[0] == card.first and card.places[-1].rank is None
+    assert card.last.rank == max(place.rank for place in card.places if place.rank)
+
+
+def test_hostile_names_of_sources_are_shown_and_never_obeyed() -> None:
+    comparison = replace(methods(), sources=("<script>x</script>", "a\u202eb", "c" * 200))
+    page = _page(comparison)
+    assert not page.attributes("script")
+    text = page.text("methods")
+    assert "<script>x</script>" in text and "a\ufffdb" in text and "c" * 61 not in text
+
+
+def test_sources_without_a_colour_of_their_own_share_one() -> None:
+    names = tuple(f"source {number}" for number in range(11))
+    swatches = source_swatches(_given(replace(methods(), sources=names)))
+    assert [name for _, name in swatches] == [*names[:7], "other sources"]
+    assert len({colour for colour, _ in swatches}) == 8
+    assert source_swatches(inputs(30)) == []
+
+
+def test_a_disputed_sample_that_is_gone_from_raw_is_still_listed() -> None:
+    comparison = methods()
+    gone = comparison.disputed[0].sample_id
+    section = methods_section(_given(comparison, raw=raw(30).filter(pl.col("sample_id") != gone)))
+    assert section is not None
+    assert (section.disputed[0].sample_id, section.disputed[0].source) == (gone, "(unknown)")
+
+
+def test_methods_that_agree_on_everything_dispute_nothing() -> None:
+    text = _page(replace(methods(), disputed=())).text("methods")
+    assert "The methods agree on every sample that two of them score." in text
+
+
+def test_sweeps_are_shown_when_they_were_made() -> None:
+    point = Point(value=64, spearman=0.5, overlap=0.25, auroc=None)
+    comparison = replace(
+        methods(),
+        alpha=alpha_sweep(scores(30), preset="robust", alpha=0.8, chosen=3),
+        segment_length=SegmentLengthSweep(configured=128, samples=29, chosen=3, points=(point,)),
+        attention=AttentionSweep(
+            configured=128, samples=30, points=(AttentionPoint(length=256, median_peak=1.75, spearman=None),)
+        ),
+    )
+    text = _page(comparison).text("methods")
+    assert "What if α were another?" in text
+    assert "0.8" in text and "robust: Spearman" in text
+    assert "over the 29 samples that all these tables hold" in text
+    assert "640.5025 %–" in text
+    assert "2561.75–" in text
+    plain = _page(methods()).text("methods")
+    assert "What if" not in plain
+
+
+@pytest.mark.parametrize("count", [1, 2])
+@pytest.mark.parametrize("names", [("a", "b"), ("a", "b", "c", "nothing")])
+def test_few_samples_leave_no_broken_number(count: int, names: tuple[str, ...]) -> None:
+    page = _page(methods(count, names=names), count)
+    assert not _NOT_A_NUMBER.search(page.text("methods"))
+
+
+@pytest.mark.parametrize(
+    ("names", "expected"),
+    [
+        (("a",), {"method_profiles"}),
+        (("a", "b"), {"method_profiles", "method_lengths", "disputed"}),
+        (tuple(f"method_{number}_{'x' * 60}" for number in range(15)), set(ALL) - {"alpha"}),
+    ],
+)
+def test_pictures_by_number_of_methods(names: tuple[str, ...], expected: set[str]) -> None:
+    drawn = method_drawings(methods(names=names))
+    assert set(drawn) == expected
+    assert all(drawing.alt for drawing in drawn.values())
+    assert len({drawing.alt for drawing in drawn.values()}) == len(drawn)
+
+
+def test_nobody_selects_then_the_first_method_is_the_reference() -> None:
+    section = methods_section(_given(methods(selected_by=None)))
+    assert section is not None
+    assert section.reference == "gateau"
+    assert "decided this run's selection" not in _page(methods(selected_by=None)).text("methods")

@@ -1,0 +1,161 @@
+"""LADM's score of samples and plain texts, against its equations in plain loops over eager matrices in float64."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from gateau_dagster.data.sample import Reject, Sample
+from gateau_dagster.errors import GateauError, UnscorableSampleError
+from gateau_dagster.scoring import memory, span_scorer
+from gateau_dagster.scoring.effort import Work
+from gateau_dagster.scoring.focus_scores import FocusPlan, FocusWeights, Variant
+from gateau_dagster.scoring.loading import LoadedModel
+from gateau_dagster.scoring.span_scorer import (
+    Document,
+    Measured,
+    measure_documents,
+    measure_text,
+    sample_documents,
+    score_text,
+    text_ids,
+)
+
+from .builders import loaded_model, tokenizer
+from .reference import reference_parts
+from .slow_ladm import eager_matrices, slow_cds
+from .test_real_text import passages
+
+PLAN = FocusPlan(span_length=16, local_spans=2, earlier_stride=2, later_stride=3, first_scored=5)
+PROGRAM = FocusPlan(span_length=16, local_spans=2, earlier_stride=2, later_stride=3, first_scored=5, variant="program")
+LICENCE = (Path(__file__).parents[2] / "LICENSE").read_text()
+
+
+def _slow(loaded: LoadedModel, ids: Sequence[int], variant: Variant, weights: FocusWeights) -> float | None:
+    return slow_cds(
+        eager_matrices(loaded.model, ids),
+        length=16,
+        m=1,
+        n=2,
+        d=2,
+        d_later=3,
+        n0=5,
+        program=variant == "program",
+        deviation=weights.deviation,
+        interval=weights.interval,
+        position=weights.position,
+    )
+
+
+@pytest.mark.parametrize("plan", [PLAN, PROGRAM])
+@pytest.mark.parametrize("kind", ["llama", "mistral"])
+def test_text_agrees_with_the_equations_on_real_prose(kind: str, plan: FocusPlan) -> None:
+    loaded = loaded_model(kind)
+    ids = text_ids(tokenizer(), LICENCE[3000:5000], max_tokens=310)
+    for weights in (FocusWeights(), FocusWeights(deviation=False), FocusWeights(interval=False, position=False)):
+        want = _slow(loaded, ids, plan.variant, weights)
+        assert want is not None and want > 0
+        assert score_text(loaded, ids, plan, weights) == pytest.approx(want, rel=1e-4)
+
+
+def test_sample_is_its_prompt_with_the_response() -> None:
+    loaded, work = loaded_model("llama"), Work()
+    documents = sample_documents(loaded, passages(), max_length=300, template="gateau")
+    measured = list(measure_documents(loaded, documents, plan=PLAN, work=work))
+    lengths = []
+    for sample, got in zip(passages(), measured, strict=True):
+        assert isinstance(got, Measured) and got.name == sample.sample_id
+        prefix, context, suffix, response = reference_parts(tokenizer(), sample, "gateau")
+        room = 300 - len(prefix + suffix + response)
+        ids = prefix + (context[-room:] if room < len(context) else context) + suffix + response
+        want = _slow(loaded, ids, "paper", FocusWeights())
+        assert want is not None and score_text(loaded, ids, PLAN) == pytest.approx(want, rel=1e-4)
+        assert (got.tokens, got.spans) == (len(ids), len(ids) // 16)
+        lengths.append(len(ids))
+    assert len(set(lengths)) > 1 and work.tokens == sum(lengths)
+
+
+def test_short_text_costs_no_pass_and_has_no_score() -> None:
+    loaded, work = loaded_model("llama"), Work()
+    ids = text_ids(tokenizer(), LICENCE[:900])
+    got = measure_text(loaded, ids[: 5 * 16 + 15], PLAN, work)
+    assert isinstance(got, Measured) and (got.spans, got.sums.later, work.tokens) == (5, (), 0)
+    assert score_text(loaded, ids[: 5 * 16 + 15], PLAN) is None
+    assert score_text(loaded, ids[: 6 * 16], PLAN) == 0.0  # one scored span with one score: no deviation
+    assert score_text(loaded, (), PLAN) is None
+
+
+def test_text_begins_with_the_bos_and_loses_its_right_end() -> None:
+    whole = text_ids(tokenizer(), "a granite lighthouse")
+    assert (
+        whole[0] == tokenizer().bos_token_id
+        and text_ids(tokenizer(), "a granite lighthouse", max_tokens=3) == whole[:3]
+    )
+    assert text_ids(tokenizer(bos=False), "a granite lighthouse") == whole[1:]
+
+
+def test_outcomes_come_in_order_with_rejects_in_their_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    loaded = loaded_model("llama")
+    own = span_scorer.pairwise_focus_scores
+
+    def small_memory(one: LoadedModel, ids: Sequence[int], plan: FocusPlan, work: Work) -> object:
+        if len(ids) > 500:
+            raise RuntimeError("DefaultCPUAllocator: can't allocate memory")
+        return own(one, ids, plan, work)
+
+    monkeypatch.setattr(span_scorer, "pairwise_focus_scores", small_memory)
+    monkeypatch.setattr(memory, "release_memory", lambda: None)
+    texts = [("long", LICENCE[:3000]), ("fits", LICENCE[:500]), ("short", "word")]
+    documents = [Document(name=name, ids=text_ids(tokenizer(), text, max_tokens=1000)) for name, text in texts]
+    documents.insert(2, Document(name="broken", ids=UnscorableSampleError("no tokens")))
+    long, fits, broken, short = measure_documents(loaded, documents, plan=PLAN, work=Work())
+    assert isinstance(long, Reject) and long.short_of_memory and "out of memory on a prompt of 1000" in long.reason
+    assert isinstance(fits, Measured) and fits.sums.later
+    assert broken == Reject(sample_id="broken", reason="no tokens")
+    assert isinstance(short, Measured) and not short.sums.later
+
+
+def test_attention_that_is_not_finite_is_a_reject() -> None:
+    loaded = loaded_model("llama")
+    for parameter in loaded.model.parameters():
+        parameter.fill_(float("nan"))
+    ids = text_ids(tokenizer(), LICENCE[:900])
+    assert measure_text(loaded, ids, PLAN) == Reject(
+        sample_id="", reason="attention between spans is not finite: try dtype bfloat16 or float32"
+    )
+    with pytest.raises(UnscorableSampleError, match="not finite"):
+        score_text(loaded, ids, PLAN)
+
+
+def test_model_whose_attention_cannot_be_seen_is_refused_before_any_text() -> None:
+    read: list[Document] = []
+
+    def documents():
+        read.append(Document(name="a", ids=(1, 2)))
+        yield read[-1]
+
+    with pytest.raises(GateauError, match="attention between spans"):
+        next(measure_documents(loaded_model("mamba"), documents(), plan=PLAN, work=Work()))
+    assert not read
+
+
+def test_text_that_is_not_unicode_has_no_ids() -> None:
+    with pytest.raises(UnscorableSampleError, match="cannot be tokenised"):
+        text_ids(tokenizer(), "\ud800")
+
+
+def test_sample_without_a_response_is_rejected() -> None:
+    loaded = loaded_model("llama")
+    sample = Sample(sample_id="s", source="t", context="c", instruction="i", response="")
+    documents = sample_documents(loaded, [sample], max_length=300, template="gateau")
+    (got,) = measure_documents(loaded, documents, plan=PLAN, work=Work())
+    assert got == Reject(sample_id="s", reason="the response has no tokens")
+
+
+def test_layers_are_kept_apart() -> None:
+    loaded = loaded_model("llama")
+    got = measure_text(loaded, text_ids(tokenizer(), LICENCE[:900]), PLAN)
+    assert isinstance(got, Measured)
+    assert got.sums.deviation.shape == got.sums.focus.shape == (2, len(got.sums.later))
+    assert not np.allclose(*got.sums.deviation)
