@@ -11,8 +11,8 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo dev test test-long browser check lint format example-real clean \
-	benchmark-presets benchmark-scoring benchmark-context-length benchmark-global-steps benchmark-orchestration \
-	benchmark-rerun benchmark-gpu
+	benchmark-presets benchmark-selection benchmark-cam benchmark-effect benchmark-scoring benchmark-context-length \
+	benchmark-global-steps benchmark-orchestration benchmark-rerun benchmark-gpu
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-26s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -74,6 +74,15 @@ example-real: $(VENV)/.run-installed  ## the pipeline on real text: LONG=file [S
 
 benchmark-presets: $(VENV)/.run-installed  ## how well each preset finds known dependencies: three seeds, about 4 minutes
 	@$(BIN)/python benchmarks/selection_presets.py
+
+benchmark-selection: $(VENV)/.run-installed  ## how well every method finds known dependencies: three seeds, 12 minutes
+	@$(BIN)/python benchmarks/selection.py --out $(BENCHMARKS)/selection.json
+
+benchmark-cam: $(VENV)/.run-installed  ## what would make contextual awareness useful: six seeds, 12 minutes
+	@$(BIN)/python benchmarks/cam_study.py --out $(BENCHMARKS)/cam_study.json
+
+benchmark-effect: $(VENV)/.run-installed  ## a model trained on what each method chooses: three seeds, about an hour
+	@$(BIN)/python benchmarks/selection_effect.py --out $(BENCHMARKS)/selection_effect.json
 
 benchmark-scoring: $(VENV)/.run-installed  ## speed of scoring against a straightforward implementation
 	@$(BIN)/python benchmarks/scoring.py --out $(BENCHMARKS)/scoring.json

@@ -1,0 +1,181 @@
+"""How well every method finds the samples that need far context: AUROC and precision by kind, with intervals.
+
+    .venv/bin/python benchmarks/selection.py --seeds 5 6 7 --out build/benchmarks/selection.json
+
+For each seed: a pair of the synthetic language, a data set (the demo's five kinds, and those of harder.py in
+gateau_dagster/synthetic), the tables that the methods ask for, and each method's scores. Pairs and tables are kept in
+--folder, so that a run that was stopped, or a further method, computes only what is missing.
+
+A kind's AUROC is of that kind against all kinds of the other label that are within the pair's reach; precision at a
+share is of data in which that kind is one half. A group's figures are of its own kinds, as they come. Intervals (95 %)
+resample seeds and samples. Seeds 0 to 4 were looked at when `robust` was chosen: report others.
+"""
+
+import argparse
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from common_case import add_case_options, cases_of, ready_pair
+from common_measure import machine, say, show, table, write_json
+from common_methods import candidates, method_scores
+from common_ranking import Figures, Task, difference, estimates, measure, tasks_of
+from common_selection import Tables
+from pydantic import ValidationError
+
+from gateau_dagster.synthetic.harder import KINDS, needs_far_context
+from gateau_dagster.synthetic.samples import KINDS as BASE_KINDS
+
+SECONDS_PER_SEED = 240  # pair and tables, on one free core
+FIGURES = ("auroc", "precision_10", "precision_20", "precision_40")
+REFERENCE = "gateau[robust]"
+
+
+def groups() -> dict[str, list[str]]:
+    """Kinds by what they are reported together as."""
+    within = [name for name, kind in KINDS.items() if kind.within_reach]
+    named = {group: [name for name in KINDS if KINDS[name].group == group] for group in _group_names()}
+    return {"base": list(BASE_KINDS), **named, "within reach": [*BASE_KINDS, *within], "all": [*BASE_KINDS, *KINDS]}
+
+
+def _group_names() -> list[str]:
+    return list(dict.fromkeys(kind.group for kind in KINDS.values()))
+
+
+def scores_of(known: list[Tables], wanted: Sequence[str] | None) -> tuple[dict[str, list[np.ndarray]], dict[str, str]]:
+    """Scores by label, a vector a seed, and why some methods did not run."""
+    found: dict[str, list[np.ndarray]] = {}
+    missing: dict[str, str] = {}
+    for label, method, options in candidates():
+        if wanted and method not in wanted and label not in wanted:
+            continue
+        say(f"method {label}")
+        try:
+            found[label] = [method_scores(each, method, options) for each in known]
+        except ValueError as error:  # what the configuration lacks; anything else is a defect and ends the run
+            missing[label] = error.errors()[0]["msg"] if isinstance(error, ValidationError) else str(error)
+            say(f"  not run: {missing[label]}")
+    return found, missing
+
+
+def answers_known(known: Tables) -> dict[str, float]:
+    """By kind: mean probability that theta_B, given everything, gives to each response token, exp(-mean NLL)."""
+    perplexity = dict(known["perplexity/long"].select("sample_id", "perplexity").iter_rows())
+    found: dict[str, list[float]] = {}
+    for record in known.records:
+        found.setdefault(record["source"], []).append(1 / perplexity[record["id"]])
+    return {kind: float(np.mean(values)) for kind, values in found.items()}
+
+
+def questions(known: list[Tables]) -> tuple[list[Task], dict[str, bool]]:
+    """The tasks of the groups and kinds that the data holds, and the kinds' labels."""
+    sources = [[record["source"] for record in each.records] for each in known]
+    present = {kind for source in sources for kind in source}
+    labels = {kind: needs_far_context(kind) for kind in (*BASE_KINDS, *KINDS) if kind in present}
+    reach = {kind for kind in present if kind not in KINDS or KINDS[kind].within_reach}
+    named = {name: [kind for kind in kinds if kind in present] for name, kinds in groups().items()}
+    return tasks_of(sources, labels, named, reach), labels
+
+
+def evaluated(tasks: list[Task], scores: dict[str, list[np.ndarray]], draws: int) -> dict[str, dict[str, Figures]]:
+    """Figures by method and task."""
+    return {
+        label: {task.name: measure(task, vectors, draws=draws) for task in tasks} for label, vectors in scores.items()
+    }
+
+
+def losses(found: dict[str, dict[str, Figures]], reference: str) -> list[dict[str, Any]]:
+    """Where another method is better than the reference by more than the interval of the difference."""
+    worse = []
+    for label, by_task in found.items():
+        for name, figures in by_task.items() if label != reference else ():
+            gap = difference(figures, found[reference][name])
+            if gap.low > 0:
+                worse.append({"task": name, "method": label, "difference": gap})
+    return sorted(worse, key=lambda each: -each["difference"].value)
+
+
+def printed(found: dict[str, dict[str, Figures]], tasks: list[Task], columns: Sequence[str]) -> None:
+    """Methods by groups, then kinds by the chosen methods."""
+    named = [task.name for task in tasks]
+    whole = [name for name in groups() if name in named]
+    order = sorted(found, key=lambda label: -estimates(found[label][whole[-1]])[0].value)
+    rows = [[label, *(estimates(found[label][name])[0].show() for name in whole)] for label in order]
+    show("AUROC of `needs far context` (95 % interval)\n" + table(["method", *whole], rows))
+    rows = [[label, *_precisions(found[label][whole[-1]])] for label in order]
+    show(f"\nPrecision, {whole[-1]}\n" + table(["method", "10 %", "20 %", "40 %"], rows))
+    kinds = [name for name in named if name not in whole]
+    shown = [label for label in columns if label in found] or order[:4]
+    rows = [
+        [name, "far" if needs_far_context(name) else "-", *(estimates(found[each][name])[0].show() for each in shown)]
+        for name in kinds
+    ]
+    show("\nAUROC by kind against the kinds of the other label\n" + table(["kind", "needs", *shown], rows))
+
+
+def _precisions(figures: Figures) -> list[str]:
+    return [each.show() for each in estimates(figures)[1:]]
+
+
+def _options() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    add_case_options(parser)
+    parser.add_argument("--methods", nargs="+", help="only these methods or labels, such as ladm or gateau[paper]")
+    parser.add_argument("--columns", nargs="+", default=[REFERENCE, "far_gain", "gateau[paper]", "gateau[official]"])
+    parser.add_argument("--reference", default=REFERENCE, help="the label that others are compared with, pair by pair")
+    parser.add_argument("--draws", type=int, default=400, help="of the bootstrap")
+    parser.add_argument("--out", type=Path, help="JSON file for the results")
+    return parser
+
+
+def main(given: list[str] | None = None) -> int:
+    """Parse, announce the time, measure, print, write."""
+    arguments = _options().parse_args(given)
+    cases = cases_of(arguments)
+    say(
+        f"{len(cases)} seeds, at most {len(cases) * SECONDS_PER_SEED / 60:.0f} minutes on a core if nothing is kept yet"
+    )
+    started = time.perf_counter()
+    for case in cases:
+        ready_pair(case)
+    known = [Tables(case) for case in cases]
+    scores, missing = scores_of(known, arguments.methods)
+    tasks, labels = questions(known)
+    found = evaluated(tasks, scores, arguments.draws)
+    printed(found, tasks, arguments.columns)
+    for label, reason in missing.items():
+        show(f"not run: {label}: {reason}")
+    settings = {name: value for name, value in vars(arguments).items() if name not in {"out", "folder"}}
+    write_json(arguments.out, {
+        "settings": settings,
+        "machine": machine(),
+        "seconds": time.perf_counter() - started,
+        "kinds": {kind: _about(kind) for kind in labels},
+        "probability_of_response": [answers_known(each) for each in known],
+        "unscored": {label: [int(np.isneginf(each).sum()) for each in vectors] for label, vectors in scores.items()},
+        "not_run": missing,
+        "methods": {
+            label: {name: dict(zip(FIGURES, estimates(figures), strict=True)) for name, figures in by_task.items()}
+            for label, by_task in found.items()
+        },
+        "better_than_reference": losses(found, arguments.reference) if arguments.reference in found else [],
+    })  # fmt: skip
+    return 0
+
+
+def _about(kind: str) -> dict[str, Any]:
+    if kind not in KINDS:
+        return {"group": "base", "needs_far_context": needs_far_context(kind)}
+    about = KINDS[kind]
+    return {
+        "group": about.group,
+        "needs_far_context": about.needs_far_context,
+        "why": about.why,
+        "within_reach": about.within_reach,
+    }
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

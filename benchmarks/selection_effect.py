@@ -1,0 +1,226 @@
+"""From selection to effect, at the demo's scale: one model trained on what each method chooses, then asked far facts.
+
+    .venv/bin/python benchmarks/selection_effect.py --seeds 5 6 7 --out build/benchmarks/selection_effect.json
+
+The pool is the labelled set of selection.py, larger. The model is theta_A with a rotary base that extends its window a
+part of the way (THETA): it recalls near facts and about half of the far ones, so that data can teach it and can harm
+it. theta_B, and theta_A with theta_B's base, recall nearly all of them before any training; theta_A with its own base
+recalls none, and this budget does not change that. Every method fills the same budget of samples; `all` takes the whole
+pool, and as many more steps; `labels` is the budget drawn from the samples that need far context.
+
+Training is a plain loop in this process: the pipeline's own encoding and loss mask (training/encode.py), AdamW, one
+sample a pass. A finished run is a line of --runs, and is not run again.
+"""
+
+import argparse
+import json
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from common_case import Case, add_case_options, cases_of, ready_pair
+from common_measure import machine, say, show, table, write_json
+from common_methods import candidates, method_scores
+from common_ranking import BOUNDS
+from common_selection import Tables
+from torch.nn import functional
+from transformers import AutoTokenizer, LlamaForCausalLM
+
+from gateau_dagster.synthetic.harder import needs_far_context
+from gateau_dagster.synthetic.pair import LONG_WINDOW, pair_config, rate_factor
+from gateau_dagster.synthetic.recall import recall_at
+from gateau_dagster.training.encode import Encoded, encode_long
+
+THETA = 4e4  # theta_A's own is 1e4, theta_B's 1e6
+SECONDS_PER_SAMPLE = 0.06  # of training, on one free core
+DISTANCES = {"near": (64,), "far": (512, 1000, 1500)}
+SECONDS_PER_TABLE_ROW = 0.12  # of all tables of a sample, once
+METHODS = ("far_gain", "gateau[robust]", "gateau[paper]", "gateau[official]", "perplexity", "ifd", "ladm[scaled]",
+           "delta_perplexity", "length", "response_length")  # fmt: skip
+BASELINES = ("untrained", "random", "labels", "all")
+
+
+def chosen(known: Tables, method: str, count: int, seed: int) -> list[int]:
+    """Rows of `known.samples` that a method chooses; `labels` draws among those that need far context."""
+    size = len(known.samples)
+    order = np.random.default_rng((seed, 7)).permutation(size)
+    if method == "untrained":
+        return []
+    if method == "all":
+        return order.tolist()
+    if method == "random":
+        return order[:count].tolist()
+    if method == "labels":
+        return [row for row in order.tolist() if needs_far_context(known.records[row]["source"])][:count]
+    name, options = next((name, options) for label, name, options in candidates() if label == method)
+    scores = method_scores(known, name, options)
+    return sorted(order.tolist(), key=lambda row: -scores[row])[:count]
+
+
+def extended(case: Case) -> LlamaForCausalLM:
+    """theta_A with theta_B's window and the base THETA."""
+    model = LlamaForCausalLM(pair_config(LONG_WINDOW, THETA))
+    short = LlamaForCausalLM.from_pretrained(case.pair / "short")
+    model.load_state_dict(short.state_dict())
+    return model
+
+
+def batches(count: int, *, epochs: int, size: int, seed: int) -> Iterator[list[int]]:
+    """Places of samples, `size` a step, every epoch in an order of its own."""
+    rng = np.random.default_rng(seed)
+    for _ in range(epochs):
+        order = rng.permutation(count).tolist()
+        yield from (order[begin : begin + size] for begin in range(0, count, size))
+
+
+def train(model: LlamaForCausalLM, data: Sequence[Encoded], arguments: argparse.Namespace, seed: int) -> None:
+    """AdamW as the pair's own recipe; the loss is the mean over a step's response tokens. Changes `model`."""
+    steps = list(batches(len(data), epochs=arguments.epochs, size=arguments.batch, seed=seed))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=arguments.rate, betas=(0.9, 0.98), weight_decay=0.0)
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: rate_factor(step, len(steps)))
+    model.train()
+    for step in steps:
+        tokens = sum(int((data[place].labels >= 0).sum()) for place in step)
+        for place in step:
+            (loss_of(model, data[place]) / tokens).backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        schedule.step()
+        optimizer.zero_grad(set_to_none=True)
+    model.eval()
+
+
+def loss_of(model: LlamaForCausalLM, one: Encoded) -> torch.Tensor:
+    """Summed NLL of the tokens with a label, scalar."""
+    ids = torch.from_numpy(one.input_ids).long()
+    labels = torch.from_numpy(one.labels).long()
+    logits = model(input_ids=ids[None]).logits[0, :-1]
+    return functional.cross_entropy(logits, labels[1:], ignore_index=-100, reduction="sum")
+
+
+def run(known: Tables, method: str, count: int, arguments: argparse.Namespace) -> dict[str, Any]:
+    """Choose, train, ask."""
+    case, started = known.case, time.perf_counter()
+    rows = chosen(known, method, count, case.data_seed)
+    tokenizer = AutoTokenizer.from_pretrained(case.pair / "long")
+    data = [encode_long(tokenizer, known.samples[row], template="gateau", max_length=LONG_WINDOW) for row in rows]
+    torch.manual_seed(case.pair_seed)
+    model = extended(case)
+    if data:
+        train(model, data, arguments, case.pair_seed)
+    model.eval()
+    recall = {
+        name: float(np.mean([recall_at(model, each, repeats=arguments.repeats, seed=case.data_seed) for each in some]))
+        for name, some in DISTANCES.items()
+    }
+    labels = [needs_far_context(known.records[row]["source"]) for row in rows]
+    return {
+        "seed": case.pair_seed,
+        "method": method,
+        "samples": len(rows),
+        "need_far": float(np.mean(labels)) if labels else 0.0,
+        "recall": recall,
+        "seconds": time.perf_counter() - started,
+    }
+
+
+def finished(file: Path, settings: dict[str, Any]) -> dict[tuple[int, str], dict[str, Any]]:
+    """Runs of these settings that stand in the file, by seed and method; a line cut short does not count."""
+    found = {}
+    for line in file.read_text().splitlines() if file.exists() else ():
+        try:
+            entry = json.loads(line)
+        except json.JSONDecodeError:
+            continue
+        if entry["settings"] == settings:
+            found[entry["run"]["seed"], entry["run"]["method"]] = entry["run"]
+    return found
+
+
+def interval(values: Sequence[float], draws: int = 2000) -> str:
+    """Mean, and the 95 % interval of means of runs drawn with replacement."""
+    array = np.array(values)
+    means = array[np.random.default_rng(0).integers(array.size, size=(draws, array.size))].mean(axis=1)
+    low, high = np.percentile(means, BOUNDS)
+    return f"{array.mean():.3f} ({low:.3f}-{high:.3f})"
+
+
+def rows_of(runs: Sequence[dict[str, Any]]) -> list[list[str]]:
+    """A line a method, the best far recall first."""
+    by_method: dict[str, list[dict[str, Any]]] = {}
+    for each in runs:
+        by_method.setdefault(each["method"], []).append(each)
+    lines = []
+    for method, some in by_method.items():
+        shown = [interval([each["recall"][name] for each in some]) for name in ("far", "near")]
+        share = f"{np.mean([each['need_far'] for each in some]):.2f}"
+        lines.append(
+            (np.mean([each["recall"]["far"] for each in some]), [method, str(some[0]["samples"]), share, *shown])
+        )
+    return [line for _, line in sorted(lines, key=lambda pair: -pair[0])]
+
+
+def _options() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    add_case_options(parser)
+    # Many samples, each seen once: a few, seen often, are learned by heart, and recall falls.
+    parser.set_defaults(per_kind=80, base=400)
+    parser.add_argument("--methods", nargs="*", default=list(METHODS))
+    parser.add_argument("--baselines", nargs="*", default=list(BASELINES), choices=BASELINES)
+    parser.add_argument("--share", type=float, default=0.15, help="of the pool: the budget")
+    parser.add_argument("--epochs", type=int, default=1)
+    parser.add_argument("--batch", type=int, default=4, help="samples of a step")
+    parser.add_argument("--rate", type=float, default=2e-3)
+    parser.add_argument("--repeats", type=int, default=100, help="facts asked at each distance")
+    parser.add_argument("--runs", type=Path, help="finished runs, one a line; default: in --folder")
+    parser.add_argument("--out", type=Path)
+    return parser
+
+
+def main(given: list[str] | None = None) -> int:
+    """Parse, announce the time, run what is missing, print."""
+    arguments = _options().parse_args(given)
+    cases = cases_of(arguments)
+    wanted = [*arguments.baselines, *arguments.methods]
+    outside = {"out", "folder", "runs", "methods", "baselines", "seeds"}
+    settings = {name: value for name, value in vars(arguments).items() if name not in outside}
+    file = arguments.runs or arguments.folder / "effect_runs.jsonl"
+    done = finished(file, settings)
+    missing = [(case, method) for case in cases for method in wanted if (case.pair_seed, method) not in done]
+    minutes = _minutes(missing, arguments)
+    say(f"{len(missing)} of {len(cases) * len(wanted)} runs are missing: about {minutes:.0f} minutes on a free core")
+    tables: dict[int, Tables] = {}
+    for case, method in missing:
+        if case.pair_seed not in tables:
+            ready_pair(case)
+            tables[case.pair_seed] = Tables(case)
+        known = tables[case.pair_seed]
+        found = run(known, method, round(arguments.share * len(known.samples)), arguments)
+        say(f"pair {case.pair_seed}, {method}: far {found['recall']['far']:.3f}, {found['seconds']:.0f} s")
+        done[case.pair_seed, method] = found
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with file.open("a") as lines:
+            lines.write(json.dumps({"settings": settings, "run": found}) + "\n")
+    runs = [done[case.pair_seed, method] for case in cases for method in wanted]
+    show(f"Recall after training, {len(cases)} seeds (95 % interval over them); chance is 0.125")
+    show(table(["trained on", "samples", "need far", "far facts", "near facts"], rows_of(runs)))
+    write_json(arguments.out, {"settings": settings, "machine": machine(), "runs": runs})
+    return 0
+
+
+def _minutes(missing: Sequence[tuple[Case, str]], arguments: argparse.Namespace) -> float:
+    """Of the missing runs, on one free core."""
+    pools = {case.pair_seed: len(case.records()) for case, _ in missing}
+    total = sum(pools.values()) * SECONDS_PER_TABLE_ROW if arguments.methods else 0.0
+    for case, method in missing:
+        pool = pools[case.pair_seed]
+        samples = {"all": pool, "untrained": 0}.get(method, arguments.share * pool)
+        total += samples * arguments.epochs * SECONDS_PER_SAMPLE + 5
+    return total / 60
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,105 @@
+"""Figures of weighted, tied, resampled samples against the slow definitions."""
+
+from collections.abc import Callable
+from types import ModuleType
+
+import numpy as np
+import pytest
+
+from gateau_dagster.selection.agreement import auroc, precision_at
+
+SCORES = np.array([0.9, 0.5, 0.5, 0.5, 0.2, 0.2, 0.1, -np.inf, 0.7, 0.5])
+LABELS = np.array([1, 0, 1, 1, 0, 1, 0, 0, 0, 1], dtype=bool)
+
+
+@pytest.fixture
+def ranking(script: Callable[[str], ModuleType]) -> ModuleType:
+    return script("common_ranking")
+
+
+def task(ranking: ModuleType, *, balanced: bool = False, sets: int = 1) -> object:
+    return ranking.Task(name="t", members=[np.arange(10)] * sets, positive=[LABELS] * sets, balanced=balanced)
+
+
+def pairwise_auroc(weights: np.ndarray) -> float:
+    """Chance that a positive is above a negative, each counted as often as it weighs."""
+    won = total = 0.0
+    for i in np.flatnonzero(LABELS):
+        for j in np.flatnonzero(~LABELS):
+            pair = weights[i] * weights[j]
+            total += pair
+            won += pair * (1.0 if SCORES[i] > SCORES[j] else 0.5 if SCORES[i] == SCORES[j] else 0.0)
+    return won / total
+
+
+def shuffled_precision(weights: np.ndarray, share: float) -> float:
+    """Mean over many orders of equal scores of the positive mass in the best `share` of all mass, in thousandths."""
+    rng, found = np.random.default_rng(0), []
+    pieces = np.repeat(np.arange(10), np.round(weights * 30).astype(int))
+    for _ in range(80):
+        order = sorted(pieces, key=lambda i: (-SCORES[i], rng.random()))
+        found.append(LABELS[order[: round(share * len(order))]].mean())
+    return float(np.mean(found))
+
+
+def test_figures_of_weighted_samples_are_those_of_the_definitions(ranking: ModuleType) -> None:
+    weights = np.array([[1.0] * 10, [0, 1, 2, 1, 3, 0, 1, 1, 0, 1]])
+    found = ranking.weighted_figures(SCORES, LABELS, weights)
+    for row, weight in zip(found, weights, strict=True):
+        assert row[0] == pytest.approx(pairwise_auroc(weight), abs=1e-12)
+        for value, share in zip(row[1:], ranking.SHARES, strict=True):
+            assert value == pytest.approx(shuffled_precision(weight, share), abs=0.04)
+
+
+def test_unweighted_figures_are_those_of_the_project(ranking: ModuleType) -> None:
+    scores = np.where(np.isinf(SCORES), -5.0, SCORES)
+    whole = ranking.measure(task(ranking), [scores], draws=1).whole[0]
+    assert whole == pytest.approx(
+        [auroc(scores, LABELS), *(precision_at(scores, LABELS, count) for count in (1, 2, 4))], abs=1e-12
+    )
+
+
+def test_balanced_sides_weigh_the_same(ranking: ModuleType) -> None:
+    labels = np.array([True, False, False, False])
+    few = ranking.Task(name="t", members=[np.arange(4)], positive=[labels], balanced=True)
+    whole = ranking.measure(few, [np.array([4.0, 3, 2, 1])], draws=1).whole[0]
+    assert whole == pytest.approx([1, 1, 1, 1])
+    worst = ranking.measure(few, [np.array([1.0, 3, 2, 4])], draws=1).whole[0]
+    assert worst == pytest.approx([0, 0, 0, 0])
+
+
+def test_resampling_keeps_both_sides(ranking: ModuleType) -> None:
+    drawn = ranking.resampled(LABELS, draws=50, rng=np.random.default_rng(1))
+    assert (drawn[:, LABELS].sum(axis=1) == 5).all() and (drawn[:, ~LABELS].sum(axis=1) == 5).all()
+    assert drawn.std(axis=0).min() > 0
+
+
+def test_the_interval_holds_the_value_and_the_seed_decides(ranking: ModuleType) -> None:
+    rng = np.random.default_rng(0)
+    vectors = [np.where(LABELS, 1, 0) + rng.normal(size=10) for _ in range(3)]
+    figures = ranking.measure(task(ranking, sets=3), vectors, draws=500)
+    (estimate, *_) = ranking.estimates(figures)
+    assert estimate.low < estimate.value < estimate.high
+    assert estimate.value == pytest.approx(np.mean([auroc(each, LABELS) for each in vectors]))
+    assert ranking.estimates(ranking.measure(task(ranking, sets=3), vectors, draws=500))[0] == estimate
+
+
+def test_a_difference_compares_the_same_draws(ranking: ModuleType) -> None:
+    vectors = [np.where(LABELS, 1.0, 0.0), SCORES]
+    figures = ranking.measure(task(ranking, sets=2), vectors, draws=200)
+    same = ranking.difference(figures, figures)
+    assert (same.value, same.low, same.high) == (0, 0, 0)
+    worse = ranking.measure(task(ranking, sets=2), [-each for each in vectors], draws=200)
+    assert ranking.difference(figures, worse).low > 0
+
+
+def test_tasks_of_groups_and_kinds(ranking: ModuleType) -> None:
+    labels = {"far": True, "near": False, "strange": True}
+    sources = [["far", "near", "strange"], ["near", "far", "near"]]
+    groups = {"both": ["far", "near"], "one label": ["far", "strange"]}
+    both, *kinds = ranking.tasks_of(sources, labels, groups, {"far", "near"})
+    assert (both.name, both.balanced, [rows.tolist() for rows in both.members]) == ("both", False, [[0, 1], [0, 1, 2]])
+    assert [positive.tolist() for positive in both.positive] == [[True, False], [False, True, False]]
+    assert [(each.name, each.balanced) for each in kinds] == [("far", True), ("near", True), ("strange", True)]
+    near = kinds[1]  # against `far` only: `strange` is out of reach
+    assert [rows.tolist() for rows in near.members] == [[0, 1], [0, 1, 2]]

@@ -1,0 +1,161 @@
+"""The selection benchmarks on untrained pairs and few samples: what they made is kept, what they lack is said."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import polars as pl
+import pytest
+
+from gateau_dagster.selection.agreement import auroc
+from gateau_dagster.synthetic.harder import needs_far_context
+
+KINDS = "far_count_1 near_count_1 two_hop"
+FEW = f"--tiny --per-kind 1 --base 5 --size small --segment-length 64 --kinds {KINDS}".split()
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Pairs and tables that the tests share, as runs do."""
+    return tmp_path_factory.mktemp("selection")
+
+
+def options(folder: Path, *more: str) -> list[str]:
+    return [*FEW, "--folder", str(folder), *more]
+
+
+def test_methods_are_scored_on_kept_tables(
+    script: Callable[[str], ModuleType], folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "found.json"
+    wanted = ["--methods", "gateau", "random", "length", "car", "--draws", "20", "--out", str(file)]
+    assert script("selection").main(options(folder, "--seeds", "0", "1", *wanted)) == 0
+    first, found = capsys.readouterr(), json.loads(file.read_text())
+    assert "cam of 8 samples" in first.err and "AUROC by kind" in first.out
+    assert set(found["methods"]) == {"gateau[paper]", "gateau[official]", "gateau[robust]", "random", "length"}
+    assert "reward" in found["not_run"]["car"] and "car" in first.out
+    assert set(found["kinds"]) == {*KINDS.split(), "no_context", "near_fact", "far_fact", "far_facts", "noisy"}
+    assert not found["kinds"]["two_hop"]["within_reach"]
+    for figures in found["methods"].values():
+        assert {"base", "controlled", "within reach", "all", *found["kinds"]} <= set(figures)
+        assert all(0 <= each["low"] <= each["high"] <= 1 for each in figures["all"].values())
+    assert script("selection").main(options(folder, "--seeds", "0", "1", *wanted)) == 0
+    again = capsys.readouterr()
+    assert "of 8 samples" not in again.err
+    assert again.out[again.out.index("AUROC of") :] == first.out[first.out.index("AUROC of") :]
+
+
+def test_a_methods_figure_is_that_of_its_scores(
+    script: Callable[[str], ModuleType], folder: Path, tmp_path: Path
+) -> None:
+    file = tmp_path / "found.json"
+    script("selection").main(options(folder, "--seeds", "0", "--methods", "length", "--draws", "5", "--out", str(file)))
+    case = script("common_case").Case(
+        folder=folder, pair_seed=0, data_seed=1000, per_kind=1, base=5, size="small", segment_length=64,
+        kinds=tuple(KINDS.split()), untrained=True,
+    )  # fmt: skip
+    records = case.records()
+    lengths = [len(record["context"].split()) for record in records]
+    expected = auroc(lengths, [needs_far_context(record["source"]) for record in records])
+    assert json.loads(file.read_text())["methods"]["length"]["all"]["auroc"]["value"] == pytest.approx(expected)
+
+
+def test_another_sight_of_theta_a_is_another_table(script: Callable[[str], ModuleType], folder: Path) -> None:
+    tables, cases = script("common_selection"), script("common_case")
+    made = {}
+    for context in ("window", "full"):
+        case = cases.Case(folder=folder, pair_seed=0, data_seed=1000, per_kind=1, base=0, size="small",
+                          context=context, kinds=("far_count_1",), untrained=True)  # fmt: skip
+        cases.ready_pair(case)
+        made[context] = tables.Tables(case)
+    assert made["window"]["perplexity/short"]["context_tokens"].max() < 256
+    assert made["full"]["perplexity/short"]["context_tokens"].min() > 500
+    assert made["window"]["perplexity/long"].equals(made["full"]["perplexity/long"])
+    assert made["window"].rejects["perplexity/long"] == 0
+
+
+def test_a_sample_without_a_score_comes_last(
+    script: Callable[[str], ModuleType], folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    methods, cases = script("common_methods"), script("common_case")
+    case = cases.Case(folder=folder, pair_seed=0, data_seed=1000, per_kind=0, base=5, size="small", untrained=True)
+    known = script("common_selection").Tables(case)
+    ids = [record["id"] for record in known.records]
+    found = pl.DataFrame({"sample_id": ids[1:], "score": [None, 1.0, 2.0, 3.0]})
+    monkeypatch.setattr(methods.ChosenMethod, "score", lambda *given: found)
+    assert methods.method_scores(known, "length", {}).tolist() == [-np.inf, -np.inf, 1.0, 2.0, 3.0]
+
+
+def test_the_cam_study_chooses_and_reports(script: Callable[[str], ModuleType], folder: Path, tmp_path: Path) -> None:
+    file = tmp_path / "cam.json"
+    few = ["--base", "0", "--kinds", "far_count_1", "near_count_1", "--draws", "5"]
+    given = options(folder, *few, "--seeds", "0", "--report", "1", "--out", str(file))
+    assert script("cam_study").main(given) == 0
+    found = json.loads(file.read_text())
+    assert {entry["family"] for entry in found["reported"]} == {
+        *("agreement", "attention alone", "attention and gain", "to beat")
+    }
+    assert len(found["choosing"]) == 14 * 12 * 2 * 2 + 3
+    literal = [
+        entry for entry in found["reported"] if "Eq. 5" in entry["variant"] and "own rows; raw" in entry["variant"]
+    ]
+    assert literal and "with HMPp" in literal[0]
+
+
+def test_the_literal_variant_is_the_stored_cas(script: Callable[[str], ModuleType], folder: Path) -> None:
+    """All heads, own rows, raw: what `cam` holds, by another way."""
+    cases, heads, cam = script("common_case"), script("common_heads"), script("common_cam")
+    case = cases.Case(folder=folder, pair_seed=0, data_seed=1000, per_kind=1, base=0, size="small",
+                      kinds=("far_count_1", "dilution"), untrained=True)  # fmt: skip
+    cases.ready_pair(case)
+    known = script("common_selection").Tables(case)
+    found = heads.measured(known, folder / "heads.npz")
+    stored = {row["sample_id"]: row for row in known["cam"].iter_rows(named=True)}
+    for record, one in zip(known.records, found, strict=True):
+        row = stored[record["id"]]
+        mass = one.mass.mean(axis=0)[1:]
+        assert mass.mean(axis=0) / one.tokens == pytest.approx(row["segment_attention"], rel=1e-5)
+        assert cam.AGREEMENT["cosine of softmaxes (Eq. 5)"](one, mass, mass) == pytest.approx(row["cas"], rel=1e-6)
+        assert one.alone[: int(one.n_far)].max(axis=0) == pytest.approx(row["far_probability"], rel=1e-4)
+        assert cam.near_probability(one) == pytest.approx(row["near_probability"], rel=1e-4)
+
+
+def test_effect_runs_are_not_run_again(
+    script: Callable[[str], ModuleType], folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    few = ["--seeds", "0", "--baselines", "untrained", "labels", "--methods", "length", "--share", "0.25"]
+    few += ["--epochs", "1", "--repeats", "2", "--runs", str(tmp_path / "runs.jsonl")]
+    for out, missing in (("a.json", 3), ("b.json", 0)):
+        assert script("selection_effect").main(options(folder, *few, "--out", str(tmp_path / out))) == 0
+        assert f"{missing} of 3 runs are missing" in capsys.readouterr().err
+    first, second = (json.loads((tmp_path / out).read_text())["runs"] for out in ("a.json", "b.json"))
+    assert first == second
+    by_method = {each["method"]: each for each in first}
+    assert (by_method["untrained"]["samples"], by_method["labels"]["samples"], by_method["length"]["samples"]) == (
+        0,
+        2,
+        2,
+    )
+    assert by_method["labels"]["need_far"] == 1.0
+    with (tmp_path / "runs.jsonl").open("a") as file:
+        file.write('{"settings": {')  # as a killed run leaves it
+    script("selection_effect").main(options(folder, *few))
+    assert "0 of 3 runs are missing" in capsys.readouterr().err
+
+
+def test_the_loss_is_of_the_response_and_its_end_only(script: Callable[[str], ModuleType]) -> None:
+    import torch
+    from transformers import LlamaForCausalLM
+
+    from gateau_dagster.synthetic.pair import pair_config
+    from gateau_dagster.training.encode import Encoded
+
+    torch.manual_seed(0)
+    model = LlamaForCausalLM(pair_config(64, 1e4))
+    ids = np.array([2, 9, 40, 50, 3], dtype=np.int32)
+    one = Encoded(input_ids=ids, labels=np.array([-100, -100, -100, 50, 3], dtype=np.int32), truncated_tokens=0)
+    logits = model(input_ids=torch.tensor(ids[None]).long()).logits[0].double().log_softmax(-1)
+    expected = -(logits[2, 50] + logits[3, 3])
+    assert script("selection_effect").loss_of(model, one).item() == pytest.approx(expected.item(), rel=1e-5)
