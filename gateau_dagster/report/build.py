@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import polars as pl
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from gateau_dagster.report.chosen_by import chosen_by, ranked_by
 from gateau_dagster.report.comparison import Comparison, compare
 from gateau_dagster.report.effort import duration, effort_sentence, memory, quantity, table_efforts
 from gateau_dagster.report.figures import pictures
@@ -45,6 +46,9 @@ def build_report(inputs: ReportInputs) -> str:
     return _environment().get_template("report.html.j2").render(
         inputs=inputs,
         selection=inputs.config.selection,
+        ranked_by=ranked_by(inputs.config.selection),
+        chosen_by=chosen_by(inputs.config.selection),
+        by_gateau=inputs.by_gateau,
         counts=counts(inputs),
         comparison=comparison,
         pictures=pictures(inputs, comparison),
@@ -114,7 +118,8 @@ def _length_sentence(scores: pl.DataFrame) -> str:
 
 
 def _headline(inputs: ReportInputs, comparison: Comparison) -> str | None:
-    return comparison.sentence(inputs.preset) if comparison.auroc else None
+    """How often GATEAU's preset is right, where it decides the selection and that is known."""
+    return comparison.sentence(inputs.preset) if comparison.auroc and inputs.by_gateau else None
 
 
 def _heldout(inputs: ReportInputs) -> dict | None:

@@ -34,9 +34,7 @@ def drawings(inputs: ReportInputs, comparison: Comparison) -> dict[str, Drawing]
             figure=plots.score_distributions(scores, far=inputs.far), alt="Histograms of the score, by preset"
         ),
         "terms": Drawing(
-            figure=plots.terms_scatter(
-                scores, preset=inputs.preset, chosen=inputs.selected_subset.height, far=inputs.far
-            ),
+            figure=plots.terms_scatter(scores, preset=inputs.preset, far=inputs.far),
             alt="Scatter plot of HMP against CAS",
         ),
         "agreement": Drawing(

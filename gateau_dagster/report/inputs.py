@@ -42,8 +42,13 @@ class ReportInputs:
     """What the user typed, when known."""
 
     @property
+    def by_gateau(self) -> bool:
+        """Whether GATEAU's ranking decided the selection, or another method's."""
+        return self.config.selection.method == "gateau"
+
+    @property
     def preset(self) -> str:
-        """The preset that decided the selection."""
+        """GATEAU's preset: it decides the selection unless another method does."""
         return self.config.selection.preset
 
     @cached_property

@@ -54,9 +54,13 @@ def _histogram(axis: Axes, scores: pl.DataFrame, column: str, *, colour: str, fa
     axis.ticklabel_format(axis="x", style="sci", scilimits=(-2, 4))
 
 
-def terms_scatter(scores: pl.DataFrame, *, preset: str, chosen: int, far: pl.Series | None = None) -> Figure:
-    """HMP (Eq. 2) against CAS (Eq. 5) as `preset` uses them: one mark per sample, the `chosen` first ones ringed.
+def terms_scatter(
+    scores: pl.DataFrame, *, preset: str, chosen: int | None = None, far: pl.Series | None = None
+) -> Figure:
+    """HMP (Eq. 2) against CAS (Eq. 5) as `preset` uses them: one mark per sample.
 
+    The selected samples are ringed (bool column `selected`); with `chosen`, before there is a selection, the `chosen`
+    samples that rank first.
     Of more than `MARKS` samples, as many are drawn, evenly spaced by rank; the title says so.
     """
     x, y = f"hmp_{preset}", f"cas_{preset}"
@@ -83,9 +87,11 @@ def terms_scatter(scores: pl.DataFrame, *, preset: str, chosen: int, far: pl.Ser
             linewidths=0,
             rasterized=points.height > PIXELS_ABOVE,
         )
-    first = points.filter(pl.col(f"rank_{preset}") <= chosen)
+    ringed = pl.col("selected") if chosen is None else pl.col(f"rank_{preset}") <= chosen
+    first = points.filter(ringed)
     axis.scatter(
-        first[x], first[y], s=44, facecolors="none", edgecolors=SELECTED, linewidths=1.1, label="selected",
+        first[x], first[y], s=44, facecolors="none", edgecolors=SELECTED, linewidths=1.1,
+        label="selected" if chosen is None else f"first {chosen:,}",
         rasterized=first.height > PIXELS_ABOVE,
     )  # fmt: skip
     label(axis, x="HMP as the preset uses it: how much the long model helps", y="CAS as the preset uses it")

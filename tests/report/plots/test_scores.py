@@ -54,6 +54,17 @@ def test_scatter_marks_samples_and_rings_the_chosen() -> None:
     ringed = {tuple(point) for point in np.asarray(axis.collections[2].get_offsets())}
     best = _FRAME.filter(pl.col("rank_robust") <= 20).select("hmp_robust", "cas_robust")
     assert ringed == set(best.rows())
+    assert axis.get_legend().get_texts()[-1].get_text() == "first 20"
+
+
+def test_scatter_rings_what_was_selected_whatever_its_rank() -> None:
+    selected = (pl.col("rank_robust") % 9 == 4).fill_null(False)
+    axis = terms_scatter(_FRAME.with_columns(selected=selected), preset="robust", far=_LABELS).axes[0]
+    ringed = {tuple(point) for point in np.asarray(axis.collections[2].get_offsets())}
+    assert ringed == set(
+        _FRAME.filter(selected, pl.col("cas_robust").is_not_null()).select("hmp_robust", "cas_robust").rows()
+    )
+    assert axis.get_legend().get_texts()[-1].get_text() == "selected"
 
 
 def test_of_many_samples_as_many_as_fit_are_drawn_as_pixels_and_the_title_says_so() -> None:
