@@ -1,11 +1,23 @@
 """Reads and prepares the next samples in a thread of its own, while the device is busy with those before."""
 
 import threading
-from collections import deque
 from collections.abc import Callable, Generator, Iterable
-from typing import Generic, TypeVar
+from dataclasses import dataclass
+from queue import SimpleQueue
+from typing import TypeAlias, TypeVar
 
 _Item = TypeVar("_Item")
+
+
+@dataclass(frozen=True, kw_only=True)
+class _End:
+    """Comes after the last item; the error, if any, that ended them."""
+
+    error: BaseException | None = None
+
+
+_Ready: TypeAlias = SimpleQueue[tuple[_Item, int] | _End]
+_Freed: TypeAlias = SimpleQueue[int | None]  # weights that the consumer took; None: it wants no more
 
 
 def read_ahead(items: Iterable[_Item], *, weight: Callable[[_Item], int], limit: int) -> Generator[_Item]:
@@ -15,71 +27,49 @@ def read_ahead(items: Iterable[_Item], *, weight: Callable[[_Item], int], limit:
     is closed (an error or an interrupt at the consumer, too), the thread ends as soon as `items` has given what it
     is about to give.
     """
-    buffer = _Buffer[_Item](limit)
-    thread = threading.Thread(target=_fill, args=(buffer, items, weight), name="gateau-read-ahead", daemon=True)
+    # No condition variable: an interrupt between two of its steps leaves its lock released twice, or held for ever.
+    # What the consumer calls of a SimpleQueue is one step, which an interrupt comes before or after.
+    ready: _Ready[_Item] = SimpleQueue()
+    freed: _Freed = SimpleQueue()
+    thread = threading.Thread(
+        target=_fill, args=(ready, freed, items, weight, limit), name="gateau-read-ahead", daemon=True
+    )
     try:
         thread.start()
-        yield from iter(buffer.take, None)
+        yield from iter(lambda: _take(ready, freed), None)
     finally:
-        buffer.close()
+        freed.put(None)
         if thread.ident is not None:  # an interrupt may come before it runs
             thread.join()
 
 
-class _Buffer(Generic[_Item]):
-    """Items between the two threads. Neither spins: each waits until the other has changed something."""
-
-    def __init__(self, limit: int) -> None:
-        self._limit = limit
-        self._items: deque[tuple[_Item, int]] = deque()
-        self._held = 0
-        self._complete = False
-        self._error: BaseException | None = None
-        self._closed = False
-        self._changed = threading.Condition()
-
-    def put(self, item: _Item, weight: int) -> bool:
-        """Add an item once there is room; False when nobody wants it any more."""
-        with self._changed:
-            self._changed.wait_for(lambda: self._closed or not self._items or self._held + weight <= self._limit)
-            self._items.append((item, weight))
-            self._held += weight
-            self._changed.notify_all()
-            return not self._closed
-
-    def take(self) -> _Item | None:
-        """The next item; None after the last. Raises the error that ended the items."""
-        with self._changed:
-            self._changed.wait_for(lambda: self._items or self._complete)
-            if self._items:
-                item, weight = self._items.popleft()
-                self._held -= weight
-                self._changed.notify_all()
-                return item
-            if self._error is not None:
-                raise self._error
-            return None
-
-    def end(self, error: BaseException | None) -> None:
-        """No item comes after those put so far."""
-        with self._changed:
-            self._complete = True
-            self._error = error
-            self._changed.notify_all()
-
-    def close(self) -> None:
-        """No item is wanted any more."""
-        with self._changed:
-            self._closed = True
-            self._changed.notify_all()
+def _take(ready: _Ready[_Item], freed: _Freed) -> _Item | None:
+    """The next item; None after the last. Raises the error that ended the items."""
+    found = ready.get()
+    if isinstance(found, _End):
+        if found.error is not None:
+            raise found.error
+        return None
+    item, weight = found
+    freed.put(weight)
+    return item
 
 
-def _fill(buffer: _Buffer[_Item], items: Iterable[_Item], weight: Callable[[_Item], int]) -> None:
+def _fill(
+    ready: _Ready[_Item], freed: _Freed, items: Iterable[_Item], weight: Callable[[_Item], int], limit: int
+) -> None:
+    held = 0  # weight that waits for the consumer
     try:
         for item in items:
-            if not buffer.put(item, weight(item)):
-                break
+            size = weight(item)
+            while not freed.empty() or (held and held + size > limit):
+                taken = freed.get()
+                if taken is None:
+                    return
+                held -= taken
+            ready.put((item, size))
+            held += size
     except BaseException as error:  # whatever it is, the consumer is to hear of it
-        buffer.end(error)
+        ready.put(_End(error=error))
     else:
-        buffer.end(None)
+        ready.put(_End())

@@ -1,7 +1,7 @@
 """Reading ahead: order, bound, errors on the consumer's side, and a thread that always ends."""
 
-import _thread
 import signal
+import sys
 import threading
 import time
 from collections.abc import Generator, Iterator
@@ -120,24 +120,64 @@ def test_the_thread_ends_when_the_consumer_fails(error: type[BaseException]) -> 
     assert not _threads()
 
 
+@pytest.fixture
+def interrupts() -> Iterator[None]:
+    """SIGINT raises KeyboardInterrupt: a process that was started in the background ignores it, and a Dagster run of an
+    earlier test may have left a handler that only takes note."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+def _interrupt() -> None:
+    """As Ctrl-C does: the main thread gets the signal, whatever it waits for."""
+    signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+
+
+@pytest.mark.usefixtures("interrupts")
 def test_an_interrupt_ends_the_wait_for_a_slow_source() -> None:
-    release = threading.Event()
+    taken: list[int] = []
+    interrupted = threading.Event()
+    waited: list[bool] = []
 
     def source() -> Iterator[int]:
         yield 1
-        _thread.interrupt_main()  # as Ctrl-C does, while the consumer waits for the second item
-        release.wait(60)
+        while not taken:
+            time.sleep(0.001)
+        time.sleep(0.05)  # by then the consumer waits for the second item
+        _interrupt()
+        waited.append(interrupted.wait(60))  # the source gives nothing before the consumer has seen the interrupt
         yield 2
 
-    items = read_ahead(source(), weight=_one, limit=5)
-    timer = threading.Timer(0.2, release.set)
-    # A Dagster run of an earlier test in this process may have left a handler that only takes note of an interrupt.
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    timer.start()
-    try:
-        with pytest.raises(KeyboardInterrupt):
-            list(items)
-    finally:
-        signal.signal(signal.SIGINT, before)
-    timer.join()
+    def handler(*_: object) -> None:
+        interrupted.set()
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGINT, handler)
+    with pytest.raises(KeyboardInterrupt):
+        for item in read_ahead(source(), weight=_one, limit=5):
+            taken.append(item)
+    assert taken == [1] and waited == [True]
     assert not _threads()
+
+
+@pytest.mark.usefixtures("interrupts")
+def test_an_interrupt_at_any_moment_is_an_interrupt_and_the_thread_ends() -> None:
+    """Wherever in its exchange with the thread the consumer is: no other error, and no thread that waits for ever."""
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)  # so that the threads meet in the middle of things
+    try:
+        for number in range(300):
+            with pytest.raises(KeyboardInterrupt):
+                for _ in read_ahead(_interrupting(1 + number % 40), weight=_one, limit=1 + number % 3):
+                    pass
+            assert not _threads()
+    finally:
+        sys.setswitchinterval(interval)
+
+
+def _interrupting(place: int) -> Iterator[int]:
+    for number in range(100):
+        if number == place:
+            _interrupt()
+        yield number
