@@ -40,7 +40,7 @@ _DESCRIPTIONS = {
     UNIQUE_IDS: "No sample stands in the table twice.",
     FINITE_VALUES: "No NaN and no infinity.",
     FULL_COVERAGE: "Every sample of raw_long_sft is in the table or in its rejected table, with a reason.",
-    NORMALISATION: "The chosen normalisation still tells samples apart, and both terms decide the rank.",
+    NORMALISATION: "The chosen normalisation still tells samples apart, and no term overrules one of more weight.",
 }
 
 
@@ -110,9 +110,11 @@ def _result(node: Node, name: str, passed: bool, **metadata: Any) -> dg.AssetChe
 
 def up_to_date(state: State, node: Node) -> dg.AssetCheckResult:
     """Names the changed shards, and why each is out of date."""
-    work = state.plan().of(node.asset)
+    work = state.whole_plan().of(node.asset)
     if work is None:
         return _result(node, UP_TO_DATE, True, summary="made from what is there now")
+    if not node.wanted:
+        return _result(node, UP_TO_DATE, True, summary="not up to date, and nothing that is configured reads it")
     if not node.partitioned:
         return _result(node, UP_TO_DATE, False, summary=work.reasons[None])
     reasons = "\n".join(f"- `{shard}`: {work.reasons[shard]}" for shard in work.partitions)

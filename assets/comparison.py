@@ -6,14 +6,17 @@ import polars as pl
 from assets.definition import global_asset
 from assets.global_steps import Made, materialise
 from assets.methods import sharded_assets
+from gateau_dagster import tables
 from gateau_dagster.comparison.compare import compare_methods
-from gateau_dagster.comparison.segment_length import attention_peaks, attention_sweep
-from gateau_dagster.comparison.sweep_results import AlphaSweep, AttentionSweep
+from gateau_dagster.comparison.segment_length import attention_peaks, attention_sweep, segment_length_sweep
+from gateau_dagster.comparison.sweep_results import AlphaSweep, AttentionSweep, SegmentLengthSweep
 from gateau_dagster.comparison.sweeps import alpha_sweep
 from gateau_dagster.config import PRESETS, Config
-from gateau_dagster.incremental.selection_nodes import compared_methods
+from gateau_dagster.incremental.selection_nodes import compared_methods, comparison_reads
 from gateau_dagster.incremental.state import COMPARISON_FILE, State
+from gateau_dagster.methods.cam_at import cam_at_asset, cam_at_columns, further_lengths
 from gateau_dagster.progress import Progress
+from gateau_dagster.selection.joining import COLUMNS
 from gateau_dagster.storage import Stamp
 from gateau_dagster.storage.documents import write_document
 from resources.configuration import ConfigurationResource
@@ -21,15 +24,14 @@ from resources.configuration import ConfigurationResource
 
 def comparison_asset(config: Config) -> dg.AssetsDefinition:
     """Agreement of the methods, what each prefers, and the sweeps over GATEAU's parameters."""
-    scores = [chosen.asset for chosen in compared_methods(config)]
 
     @global_asset(
         "comparison",
-        deps=["raw_long_sft", "perplexity/long", "cam", "combined_scores", *scores],
+        deps=comparison_reads(config),
         sharded=sharded_assets(config),
         kinds={"polars"},
         description="How far the methods of selection.method and selection.compare agree, what each of them "
-        "prefers, and what alpha changes. Loads no model.",
+        "prefers, and what alpha and further segment lengths change. Loads no model.",
     )
     def comparison(context: dg.AssetExecutionContext, configuration: ConfigurationResource) -> dg.MaterializeResult:
         return materialise(context, configuration, "comparison", _make)
@@ -39,6 +41,7 @@ def comparison_asset(config: Config) -> dg.AssetsDefinition:
 
 def _make(state: State, stamp: Stamp, progress: Progress) -> Made:
     selection, compared = state.config.selection, compared_methods(state.config)
+    reads = comparison_reads(state.config)
     frame = method_frame(state, progress)
     chosen = selection.chosen(frame.height)
     found = compare_methods(
@@ -47,8 +50,9 @@ def _make(state: State, stamp: Stamp, progress: Progress) -> Made:
         chosen=chosen,
         selected_by=selection.method,
         ground_truth=selection.ground_truth,
-        alpha=_alpha_sweep(state, frame, chosen),
-        attention=_attention_sweep(state),
+        alpha=_alpha_sweep(state, frame, chosen) if "combined_scores" in reads else None,
+        segment_length=_segment_length_sweep(state, frame, chosen),
+        attention=_attention_sweep(state) if "cam" in reads else None,
     )
     write_document(state.store, COMPARISON_FILE, found.to_json(), stamp)
     agreement = {
@@ -61,9 +65,13 @@ def method_frame(state: State, progress: Progress) -> pl.DataFrame:
     """All samples with their source, lengths and perplexity, and a column `score:<method>` for each method."""
     store, shards = state.store, state.shards
     frame = store.read_all("raw_long_sft", shards, ["sample_id", "source"])
-    columns = ["sample_id", "context_tokens", "response_tokens", "perplexity"]
-    frame = frame.join(store.read_all("perplexity/long", shards, columns), on="sample_id", how="left")
     compared = compared_methods(state.config)
+    figures = tables.schema(tables.PERPLEXITY)
+    columns = {name: figures[name] for name in ("sample_id", "context_tokens", "response_tokens", "perplexity")}
+    known = pl.DataFrame(schema=columns)
+    if "perplexity/long" in comparison_reads(state.config):
+        known = store.read_all("perplexity/long", shards, list(columns))
+    frame = frame.join(known, on="sample_id", how="left")
     for done, chosen in enumerate(compared, start=1):
         parts: list[str | None] = [*shards] if chosen.method.per_sample else [None]
         scores = pl.concat([store.read(chosen.asset, part, ["sample_id", "score"]) for part in parts])
@@ -79,6 +87,28 @@ def _alpha_sweep(state: State, frame: pl.DataFrame, chosen: int) -> AlphaSweep:
     combined = combined.join(frame.select("sample_id", "source"), on="sample_id", how="left")
     return alpha_sweep(
         combined, preset=selection.preset, alpha=selection.alpha, chosen=chosen, ground_truth=selection.ground_truth
+    )
+
+
+def _segment_length_sweep(state: State, frame: pl.DataFrame, chosen: int) -> SegmentLengthSweep | None:
+    """`cam` beside the tables of further lengths; None without any."""
+    store, shards, selection = state.store, state.shards, state.config.selection
+    made = {length: cam_at_asset(length) for length in further_lengths(state.config)}
+    if not made:
+        return None
+    configured, columns = state.config.scoring.segment_length, [column.name for column in cam_at_columns(state.config)]
+    made[configured] = "cam"
+    short, long = (store.read_all(asset, shards, COLUMNS[asset]) for asset in ("perplexity/short", "perplexity/long"))
+    return segment_length_sweep(
+        short,
+        long,
+        {length: store.read_all(asset, shards, columns) for length, asset in made.items()},
+        configured=configured,
+        preset=selection.preset,
+        alpha=selection.alpha,
+        chosen=chosen,
+        sources=frame.select("sample_id", "source"),
+        ground_truth=selection.ground_truth,
     )
 
 

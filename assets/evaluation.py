@@ -10,7 +10,8 @@ from assets.definition import global_asset
 from assets.global_steps import Made, materialise, write_global
 from assets.metadata import figures_metadata
 from gateau_dagster import tables
-from gateau_dagster.config import ModelConfig
+from gateau_dagster.config import Config, ModelConfig
+from gateau_dagster.incremental.selection_nodes import tables_read
 from gateau_dagster.incremental.shard_work import rejected_frame, samples_of
 from gateau_dagster.incremental.state import CHECKPOINT_FOLDER, State
 from gateau_dagster.progress import Progress
@@ -22,17 +23,19 @@ from resources.models import ModelsResource
 if TYPE_CHECKING:
     from gateau_dagster.scoring.loading import LoadedModel
 
+LENGTHS = "perplexity/long"
 # Documents that make up the needle's haystack: enough text for the longest prompts, whatever the data's size.
 _HAYSTACK_DOCUMENTS = 256
 
 
-def heldout_asset() -> dg.AssetsDefinition:
+def heldout_asset(config: Config) -> dg.AssetsDefinition:
     """Response perplexity by context length."""
+    lengths = [LENGTHS] if LENGTHS in tables_read(config) else []
 
     @global_asset(
         "evaluation/heldout",
         columns=tables.HELDOUT,
-        deps=["raw_long_sft", "perplexity/long", "selected_subset", "checkpoint"],
+        deps=["raw_long_sft", *lengths, "selected_subset", "checkpoint"],
         kinds={"pytorch"},
         pool="gpu",
         description="Perplexity of responses that were not trained on, by context length: base against checkpoint.",
@@ -79,21 +82,25 @@ def compared_models(state: State, models: ModelsResource) -> "dict[str, LoadedMo
 
 
 def _heldout(models: ModelsResource, state: State, stamp: Stamp, progress: Progress) -> Made:
-    from gateau_dagster.evaluation.buckets import heldout_ids
-    from gateau_dagster.evaluation.heldout import heldout_perplexity
+    from gateau_dagster.evaluation.buckets import candidates, heldout_ids
+    from gateau_dagster.evaluation.heldout import context_lengths, heldout_perplexity
     from gateau_dagster.report.plots.evaluation import heldout_bars
 
     config, store = state.config, state.store
     raw = store.read_all("raw_long_sft", state.shards, ["sample_id", "digest"])
-    lengths = store.read_all("perplexity/long", state.shards, ["sample_id", "context_tokens"])
-    ids = heldout_ids(raw, lengths, store.read("selected_subset"), config.evaluation.heldout)
-    wanted = pl.DataFrame({"sample_id": ids})
-    frames = [store.read("raw_long_sft", shard).join(wanted, on="sample_id", how="semi") for shard in state.shards]
+    selected = store.read("selected_subset", None, ["sample_id", "digest"])
     compared = compared_models(state, models)
+    if LENGTHS in state.node("evaluation/heldout").upstream:
+        lengths = store.read_all(LENGTHS, state.shards, ["sample_id", "context_tokens"])
+    else:
+        some = pl.DataFrame({"sample_id": candidates(raw, selected, config.evaluation.heldout)})
+        lengths = context_lengths(compared["base"].tokenizer, _rows(state, some))
+    ids = heldout_ids(raw, lengths, selected, config.evaluation.heldout)
+    chosen = _rows(state, pl.DataFrame({"sample_id": ids}))
     result = heldout_perplexity(
         compared["base"],
         compared["checkpoint"],
-        list(samples_of(pl.concat(frames).sort("sample_id"))),
+        list(samples_of(chosen.sort("sample_id"))),
         config=config.evaluation.heldout,
         scoring=config.scoring,
         max_length=config.scoring.max_length,
@@ -102,6 +109,14 @@ def _heldout(models: ModelsResource, state: State, stamp: Stamp, progress: Progr
     rejected = rejected_frame(result.rejected)
     complete, metadata = write_global(state, "evaluation/heldout", stamp, result.table, rejected)
     return complete, metadata | figures_metadata({"held-out perplexity": heldout_bars(result.table)})
+
+
+def _rows(state: State, wanted: pl.DataFrame) -> pl.DataFrame:
+    """tables.RAW_LONG_SFT of the `wanted` samples; a shard's other texts are let go at once."""
+    frames = [
+        state.store.read("raw_long_sft", shard).join(wanted, on="sample_id", how="semi") for shard in state.shards
+    ]
+    return pl.concat(frames)
 
 
 def _haystack(state: State) -> list[str]:

@@ -42,7 +42,8 @@ def asset_jobs(assets: list[str]) -> list[UnresolvedAssetJobDefinition]:
         dg.define_asset_job(
             EVERYTHING,
             selection=dg.AssetSelection.assets(*map(asset_key, assets)),
-            description="All assets, for the chosen shards.",
+            description="All assets, for the chosen shards, with those that the configuration does not need; the job "
+            "`refresh` leaves these out.",
         ),
     ]
 

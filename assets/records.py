@@ -40,7 +40,7 @@ def record_what_the_store_holds(instance: DagsterInstance, state: State) -> int:
     the same store. Returns how many were recorded.
     """
     recorded = state.recorded()
-    plan = state.plan(recorded)
+    plan = state.whole_plan(recorded)
     stale: set[Key] = {(work.asset, partition) for work in plan.work for partition in work.reasons}
     count = 0
     for node in state.pipeline.nodes:

@@ -97,13 +97,7 @@ def wanted_work(state: State, until: str | None) -> Plan:
     Raises:
         GateauError: there is no such asset.
     """
-    plan = state.plan()
-    if until is None:
-        return plan
-    try:
-        return plan.until(until, state.pipeline.nodes)
-    except ValueError as error:
-        raise GateauError(str(error)) from error
+    return state.plan_until(until)
 
 
 @contextmanager

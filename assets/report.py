@@ -13,6 +13,7 @@ from assets.metadata import figures_metadata
 from assets.methods import sharded_assets
 from gateau_dagster.config import Config
 from gateau_dagster.incremental.plan import Key
+from gateau_dagster.incremental.selection_nodes import PRESETS_TABLE, ranking_asset
 from gateau_dagster.incremental.state import COMPARISON_FILE, REPORT_FILE, State
 from gateau_dagster.progress import Progress
 from gateau_dagster.storage import Stamp
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from gateau_dagster.report.inputs import ReportInputs
 
 
+LENGTHS = "perplexity/long"
 # What cannot be rejected, or only for the reasons of the tables before.
 _WITHOUT_OWN_REJECTS = {
     *("pre_experienced", "checkpoint", "report"),
@@ -69,11 +71,14 @@ def _inputs(state: State) -> "ReportInputs":
     from gateau_dagster.report.effort import efforts_by_asset
     from gateau_dagster.report.inputs import ReportInputs
 
-    store, assets, recorded = state.store, set(state.pipeline.by_name), state.recorded()
+    store, assets = state.store, set(state.node("report").upstream)
+    recorded = {key: stamp for key, stamp in state.recorded().items() if key[0] in assets}
     return ReportInputs(
         config=state.config,
         raw=_raw(state),
-        combined_scores=store.read("combined_scores"),
+        combined_scores=store.read(PRESETS_TABLE) if PRESETS_TABLE in assets else None,
+        method_scores=_method_scores(state),
+        lengths=_lengths(state) if LENGTHS in assets else None,
         selected_subset=store.read("selected_subset", columns=["sample_id"]),
         rejected=_rejected(state),
         training_log=read_training_log(store) if "checkpoint" in assets else None,
@@ -84,6 +89,20 @@ def _inputs(state: State) -> "ReportInputs":
         methods=_methods(state) if "comparison" in assets else None,
         generated_at=datetime.now(UTC),
     )
+
+
+def _method_scores(state: State) -> pl.DataFrame | None:
+    """Of the method that decides the selection, where that is not GATEAU."""
+    ranking = state.node(ranking_asset(state.config))
+    if ranking.asset == PRESETS_TABLE:
+        return None
+    parts = state.shards if ranking.partitioned else [None]
+    return pl.concat([state.store.read(ranking.asset, part, ["sample_id", "score"]) for part in parts])
+
+
+def _lengths(state: State) -> pl.DataFrame:
+    columns = ["sample_id", "context_tokens", "response_tokens", "perplexity"]
+    return state.store.read_all(LENGTHS, state.shards, columns)
 
 
 def _methods(state: State) -> "MethodComparison":
@@ -103,7 +122,7 @@ def _rejected(state: State) -> dict[str, pl.DataFrame]:
     found = {
         node.asset: state.store.read_rejected(node.asset, state.shards if node.partitioned else [None])
         for node in state.pipeline.nodes
-        if node.asset.split("/", maxsplit=1)[0] not in _WITHOUT_OWN_REJECTS
+        if node.wanted and node.asset.split("/", maxsplit=1)[0] not in _WITHOUT_OWN_REJECTS
     }
     return {asset: table for asset, table in found.items() if not table.is_empty()}
 
@@ -113,5 +132,5 @@ def _fingerprints(recorded: Mapping[Key, Stamp | None]) -> dict[str, str]:
     return {
         asset if partition is None else f"{asset}[{partition}]": stamp.fingerprint
         for (asset, partition), stamp in recorded.items()
-        if stamp is not None and asset != "report"
+        if stamp is not None
     }

@@ -108,14 +108,14 @@ def _with_plan(context: dg.AssetExecutionContext, state: State, works: Works) ->
     wanted: dict[str, list[str]] = {}
     for shard, found in works.items():
         for work in found:
-            if not work.own_columns:  # what a method's table takes is not known beforehand
-                wanted.setdefault(work.asset, []).append(shard)
+            wanted.setdefault(work.asset, []).append(shard)
     try:
         estimates = estimate_shards(state, wanted)
     except Exception as error:
         context.log.warning(f"What this takes cannot be estimated: {error}", exc_info=True)
         return works
-    planned = {key: asdict(estimate) for key, estimate in estimates.items()}
+    # What a method's own table takes, the method may not say.
+    planned = {key: asdict(estimate) for key, estimate in estimates.items() if estimate.tokens is not None}
     return {
         shard: [replace(work, planned=planned.get((work.asset, shard), {})) for work in found]
         for shard, found in works.items()

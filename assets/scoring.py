@@ -19,7 +19,7 @@ _KINDS = {"pytorch", "huggingface"}
 
 
 def perplexity_asset(config: Config, model: str) -> dg.AssetsDefinition:
-    """One for every configured model but theta_B, which `theta_b_assets` covers."""
+    """One for every configured model but the theta_B of a pair, which `theta_b_assets` covers."""
 
     @partitioned_asset(
         config,

@@ -1,6 +1,7 @@
 """The Dagster code location: composes assets, checks, jobs, automation and resources. The only file here that may."""
 
 import os
+from functools import partial
 from pathlib import Path
 
 import dagster as dg
@@ -14,6 +15,7 @@ from assets.jobs import asset_jobs, refresh_job
 from assets.made_models import made_model_assets
 from assets.methods import method_scores_asset, sample_table_asset
 from assets.raw_long_sft import raw_long_sft_asset
+from assets.records import asset_key
 from assets.refresh import Refreshed, refresh, wanted_work
 from assets.report import report_asset
 from assets.scoring import THETA_B, perplexity_asset, theta_b_assets
@@ -23,7 +25,8 @@ from assets.training import checkpoint_asset, training_mix_asset
 from gateau_dagster.config import Config
 from gateau_dagster.config.load import ENVIRONMENT_VARIABLE, load_config
 from gateau_dagster.incremental.plan import Plan
-from gateau_dagster.incremental.selection_nodes import compared_methods
+from gateau_dagster.incremental.selection_nodes import compared_methods, has_comparison
+from gateau_dagster.incremental.wanted import wanted_assets
 from gateau_dagster.methods.registry import sample_tables
 from resources.configuration import ConfigurationResource
 from resources.models import ModelsResource
@@ -41,23 +44,30 @@ def asset_definitions(config: Config) -> dict[str, dg.AssetsDefinition]:
         found["short_chat_mix"] = short_chat_mix_asset()
     own = {asset: sample_table_asset(config, table) for asset, table in sample_tables(config).items()}
     found |= made_model_assets(config, own)
-    theta_b = theta_b_assets(config)
+    pair = dict.fromkeys((f"perplexity/{THETA_B}", "cam"), theta_b_assets(config)) if config.has_pair else {}
     for model in config.causal_models:
-        found[f"perplexity/{model}"] = theta_b if model == THETA_B else perplexity_asset(config, model)
-    found["cam"] = theta_b
-    found |= own
-    found["combined_scores"] = combined_scores_asset()
+        asset = f"perplexity/{model}"
+        found[asset] = pair[asset] if asset in pair else perplexity_asset(config, model)
+    found |= pair | own
+    if config.has_pair:
+        found["combined_scores"] = combined_scores_asset()
     compared = compared_methods(config)
     found |= {chosen.asset: method_scores_asset(config, chosen) for chosen in compared}
-    if len(compared) > 1:
+    if has_comparison(config):
         found["comparison"] = comparison_asset(config)
     found["selected_subset"] = selected_subset_asset(config)
     if config.training.enabled:
         found |= {"training_mix": training_mix_asset(config), "checkpoint": checkpoint_asset()}
-        benchmarks = {"heldout": heldout_asset, "needle": needle_asset}
+        benchmarks = {"heldout": partial(heldout_asset, config), "needle": needle_asset}
         wanted = config.evaluation.benchmarks if config.evaluation.enabled else []
         found |= {f"evaluation/{name}": make() for name, make in benchmarks.items() if name in wanted}
-    return found | {"report": report_asset(config, list(found))}
+    shown = wanted_assets(config, {name: _reads(name, made) for name, made in found.items()})
+    return found | {"report": report_asset(config, [name for name in found if name in shown])}
+
+
+def _reads(name: str, made: dg.AssetsDefinition) -> list[str]:
+    """The assets that one reads, by name."""
+    return ["/".join(key.path) for key in made.asset_deps[asset_key(name)]]
 
 
 def build_definitions(config_file: str = "", demo_folder: str = ".") -> dg.Definitions:

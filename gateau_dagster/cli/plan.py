@@ -12,11 +12,11 @@ from rich.text import Text
 
 from gateau_dagster.cli.display import console
 from gateau_dagster.config import Config
-from gateau_dagster.errors import GateauError
 from gateau_dagster.incremental.estimate import Estimate, Estimator, processes, scored_work
 from gateau_dagster.incremental.plan import AFTER, Plan, Work
 from gateau_dagster.incremental.scored_model import ScoredModel
 from gateau_dagster.incremental.state import State
+from gateau_dagster.incremental.wanted import left_out_sentence
 
 _MOST_SHARDS = 4
 
@@ -36,11 +36,12 @@ def print_plan(config: Config, until: str | None, *, as_json: bool = False) -> N
         state, plan = _compared(config, until)
     if not plan:
         out.print("[green]Everything is up to date.[/green] `gateau run` would do nothing.")
+        show_left_out(out, state, plan)
         return
     show_plan(out, state, plan)
     with out.status("Estimating: reading some of the texts, timing this device"):
         estimator = Estimator(state)
-        estimates = estimator.assets(scored_work(plan))
+        estimates = estimator.assets(scored_work(state, plan))
     if estimates:
         show_estimates(out, estimates)
         for line in grounds(estimator):
@@ -48,9 +49,12 @@ def print_plan(config: Config, until: str | None, *, as_json: bool = False) -> N
 
 
 def plan_record(state: State, plan: Plan) -> dict[str, Any]:
-    """The plan for programs: `work` in the order in which it can run, `estimates` by asset, `grounds` in words."""
+    """The plan for programs: `work` in the order in which it can run, `estimates` by asset, `grounds` in words.
+
+    `left_out`: tables that nothing configured reads.
+    """
     estimator = Estimator(state)
-    estimates = estimator.assets(scored_work(plan))
+    estimates = estimator.assets(scored_work(state, plan))
     work = [
         {"asset": each.asset, "shards": each.partitions, "why": _why(each), "conditional": each.conditional}
         for each in plan.work
@@ -60,6 +64,7 @@ def plan_record(state: State, plan: Plan) -> dict[str, Any]:
         "work": work,
         "estimates": {asset: asdict(found) for asset, found in estimates.items()},
         "grounds": list(grounds(estimator)) if estimates else [],
+        "left_out": left_out(state, plan),
     }
 
 
@@ -71,18 +76,33 @@ def show_plan(out: Console, state: State, plan: Plan) -> None:
     out.print(table)
     if any(work.conditional for work in plan.work):
         out.print(f"[dim]{AFTER}…: runs only if that comes out different from before[/dim]")
+    show_left_out(out, state, plan)
+
+
+def left_out(state: State, plan: Plan) -> list[str]:
+    """The tables that the configuration does not ask for and that the plan does not make either."""
+    return [asset for asset in state.pipeline.unwanted if plan.of(asset) is None]
+
+
+def show_left_out(out: Console, state: State, plan: Plan) -> None:
+    """One line about the tables that nothing configured reads."""
+    sentence = left_out_sentence(state.config, left_out(state, plan))
+    if sentence:
+        out.print(f"[dim]{escape(sentence)}[/dim]", soft_wrap=False)
+    if not state.config.models:
+        out.print("[dim]Nothing is trained or evaluated: the configuration names no models.[/dim]", soft_wrap=False)
 
 
 def show_estimates(out: Console, estimates: Mapping[str, Estimate]) -> None:
     """The scoring's work, asset by asset and in all."""
     table = _table("to score", right=("samples", "tokens", "FLOPs", "time"))
     for asset, found in estimates.items():
-        table.add_row(asset, f"{found.samples:,}", f"{found.tokens:,}", _flops(found.flops), _duration(found.seconds))
+        table.add_row(asset, f"{found.samples:,}", _count(found.tokens), _flops(found.flops), _duration(found.seconds))
     if len(estimates) > 1:
         flops = [found.flops for found in estimates.values() if found.flops is not None]
         seconds = [found.seconds for found in estimates.values() if found.seconds is not None]
         name = "together" if len(seconds) == len(estimates) else "together (known part)"
-        tokens = sum(found.tokens for found in estimates.values())
+        tokens = sum(found.tokens or 0 for found in estimates.values())
         count, time = _flops(sum(flops) if flops else None), _duration(sum(seconds) if seconds else None)
         table.add_row(name, "", f"{tokens:,}", count, time, style="bold")
     out.print()
@@ -97,8 +117,8 @@ def grounds(estimator: Estimator) -> Iterator[str]:
         if model.parameters is not None and model.shape is not None:
             layers = "1 layer" if model.shape.layers == 1 else f"{model.shape.layers} layers"
             yield f"models.{model.name}: {_flops(model.parameters)} parameters in {layers}."
-        if model.shape is None:
-            yield f"models.{model.name}: FLOPs and time are not known: {model.unknown}."
+        if model.unknown_shape:
+            yield f"models.{model.name}: FLOPs and time are not known: {model.unknown_shape}."
         elif model.unknown:
             yield f"models.{model.name}: the time is not known: {model.unknown}."
     timed = [model.speed for model in models if not isinstance(model.speed, str)]
@@ -111,6 +131,8 @@ def grounds(estimator: Estimator) -> Iterator[str]:
             f"Time: scoring itself timed on this device ({scoring.dtype}, prompts of up to {longest:,} tokens) with "
             f"random models of the same shape{side}; without loading the models."
         )
+    for asset in estimator.unestimated:
+        yield f"{asset}: not estimated, since the method that brings this table does not say what a sample takes."
     yield "Training, evaluation and the rest are not estimated."
 
 
@@ -126,13 +148,7 @@ def _rates(model: ScoredModel) -> str:
 
 def _compared(config: Config, until: str | None) -> tuple[State, Plan]:
     state = State(config=config)
-    plan = state.plan()
-    if until is None:
-        return state, plan
-    try:
-        return state, plan.until(until, state.pipeline.nodes)
-    except ValueError as error:
-        raise GateauError(str(error)) from error
+    return state, state.plan_until(until)
 
 
 def _table(*left: str, right: tuple[str, ...] = ()) -> Table:
@@ -169,6 +185,10 @@ def _flops(count: float | None) -> str:
         count, size = count / 1000, size + 1
     unit = f" {'kMGTPEZY'[size - 1]}" if size else ""
     return f"{count:.0f}{unit}" if count >= 10 or not size else f"{count:.1f}{unit}"
+
+
+def _count(number: int | None) -> str:
+    return "unknown" if number is None else f"{number:,}"
 
 
 def _duration(seconds: float | None) -> str:

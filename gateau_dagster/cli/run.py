@@ -5,6 +5,7 @@ import os
 import time
 from typing import Protocol
 
+import polars as pl
 from rich.console import Console
 from rich.markup import escape
 
@@ -12,6 +13,7 @@ from gateau_dagster.cli.display import RunDisplay, console
 from gateau_dagster.cli.plan import show_plan
 from gateau_dagster.config import PRESETS, Config
 from gateau_dagster.incremental.plan import Plan
+from gateau_dagster.incremental.selection_nodes import PRESETS_TABLE, ranking_asset, wants_presets
 from gateau_dagster.incremental.state import REPORT_FILE, State
 from gateau_dagster.selection.agreement import auroc
 
@@ -70,15 +72,21 @@ def _conclude(out: Console, state: State, worked: bool, result: Outcome, seconds
 
 
 def _show_ground_truth(out: Console, state: State) -> None:
-    """How well each preset found the samples that are known to need far context, where some are."""
+    """How well each preset, or the method, found the samples that are known to need far context, where some are."""
     known = state.config.selection.ground_truth
-    if not known or state.stamp("combined_scores", None) is None:
+    presets = wants_presets(state.config)
+    table = state.node(PRESETS_TABLE if presets else ranking_asset(state.config))
+    parts = state.shards if table.partitioned else [None]
+    if not known or any(state.stamp(table.asset, part) is None for part in parts):
         return
+    columns = {preset: f"score_{preset}" for preset in PRESETS} if presets else {state.config.selection.method: "score"}
+    scores = pl.concat([state.store.read(table.asset, part, ["sample_id", *columns.values()]) for part in parts])
     sources = state.store.read_all("raw_long_sft", state.shards, ["sample_id", "source"])
-    scores = state.store.read("combined_scores").join(sources, on="sample_id")
+    scores = scores.join(sources, on="sample_id").drop_nulls()
     far = scores["source"].is_in(known).to_list()
     if not any(far) or all(far):
         return
-    found = {preset: auroc(scores[f"score_{preset}"].to_list(), far) for preset in PRESETS}
-    text = ", ".join(f"{preset} [bold]{value:.3f}[/bold]" for preset, value in found.items())
-    out.print(f"Samples that need far context ({', '.join(known)}), AUROC by preset: {text} (0.5 is chance)")
+    found = {name: auroc(scores[column].to_list(), far) for name, column in columns.items()}
+    text = ", ".join(f"{name} [bold]{value:.3f}[/bold]" for name, value in found.items())
+    by = "preset" if presets else "method"
+    out.print(f"Samples that need far context ({', '.join(known)}), AUROC by {by}: {text} (0.5 is chance)")

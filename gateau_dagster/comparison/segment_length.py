@@ -3,8 +3,8 @@
 The mean attention to a segment of m·L tokens is the weighted mean over its m segments of L tokens, so that attention at
 every multiple of the stored length is exact (`attention_sweep`). The perplexity of the response given a longer segment
 alone is another pass of the model: it cannot be had from those of the shorter ones, and neither can CAS (Eq. 5) or the
-far gain. Rankings are therefore compared between `cam` tables that were really made at each length
-(`segment_length_sweep`), for example in stores of their own.
+far gain. Rankings are therefore compared between tables that were really made at each length: `cam`, and those that
+`selection.segment_lengths` asks for, `cam_at/<length>` (`segment_length_sweep`).
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -35,11 +35,12 @@ def segment_length_sweep(
     sources: pl.DataFrame | None = None,
     ground_truth: Collection[str] = (),
 ) -> SegmentLengthSweep:
-    """The ranking at each segment length (tokens) that a whole `cam` table was made with, against `configured`.
+    """The ranking at each segment length (tokens) that a table was made with, against that at `configured`.
 
     `short`, `long`: tables.PERPLEXITY, which do not depend on the length. `cams`: tables.CAM by length, `configured`
-    among them. Only samples that all tables hold are ranked. `sources`: `sample_id` and `source`, needed with a ground
-    truth. Raises GateauError as `combine` does, and when the tables have no sample in common.
+    among them; without `cas` where `preset` is robust, which does not read it. Only samples that all tables hold are
+    ranked. `sources`: `sample_id` and `source`, needed with a ground truth. Raises GateauError as `combine` does, and
+    when the tables have no sample in common.
     """
     assert configured in cams
     ids = long.select("sample_id")
@@ -50,6 +51,9 @@ def segment_length_sweep(
     found = {}
     for length, cam in sorted(cams.items()):
         some = cam.join(ids, on="sample_id", how="semi")
+        if "cas" not in some.columns:
+            assert preset == "robust", "the other presets rank by CAS"
+            some = some.with_columns(cas=pl.lit(None, pl.Float64))
         found[length] = combine(short, long, some, preset=preset, alpha=alpha).sort("sample_id")
     first = found[configured]
     chosen, ranks = min(chosen, first.height), first["rank"].to_numpy()
@@ -60,7 +64,13 @@ def segment_length_sweep(
         point(length, frame["rank"].to_numpy(), ranks, chosen=chosen, score=frame["score"].to_numpy(), far=far)
         for length, frame in found.items()
     ]
-    return SegmentLengthSweep(configured=configured, samples=first.height, chosen=chosen, points=tuple(points))
+    return SegmentLengthSweep(
+        configured=configured,
+        samples=first.height,
+        chosen=chosen,
+        points=tuple(points),
+        single=tuple(int((frame["segments"] < 2).sum()) for frame in found.values()),
+    )
 
 
 def attention_peaks(cam: pl.DataFrame, *, segment_length: int, factors: Sequence[int] = FACTORS) -> pl.DataFrame:

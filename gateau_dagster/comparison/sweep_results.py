@@ -38,12 +38,16 @@ class AlphaSweep:
 
 @dataclass(frozen=True, kw_only=True)
 class SegmentLengthSweep:
-    """The configured preset over segment lengths (tokens), against that of `configured` tokens."""
+    """The configured preset over segment lengths (tokens), against that of `configured` tokens.
+
+    `single`: for each point, how many samples have fewer than two segments, and rank last.
+    """
 
     configured: int
     samples: int
     chosen: int
     points: tuple[Point, ...]
+    single: tuple[int, ...]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -26,7 +26,10 @@ def embedded_demo(folder: Path, demo: DemoConfig | None = None) -> Config:
             "long": ModelConfig(path="demo:long"),
         },
         scoring=ScoringConfig(max_length=2048, segment_length=128, dtype="float32"),
-        selection=SelectionConfig(fraction=0.3, ground_truth=list(FAR_KINDS)),
+        # GATEAU's halves and the plain baselines: they load no model, and read what the pair has made anyway.
+        selection=SelectionConfig(
+            fraction=0.3, compare=["hmg", "cam", "perplexity", "length", "random"], ground_truth=list(FAR_KINDS)
+        ),
         training=TrainingConfig(
             max_length=2048, epochs=2, learning_rate=5e-5, batch_size=2, gradient_accumulation=2, dtype="float32"
         ),

@@ -48,7 +48,9 @@ class ModelConfig(Section):
     @model_validator(mode="before")
     @classmethod
     def _stage_by_default(cls, data: Any) -> Any:
-        if isinstance(data, dict) and isinstance(data.get("path"), str) and base_of(data["path"]) is not None:
+        if not isinstance(data, dict) or not isinstance(data.get("path"), str):
+            return data
+        if base_of(data["path"]) is not None:
             return {**data, "pre_experience": data.get("pre_experience") or {}}
         return data
 

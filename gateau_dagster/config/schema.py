@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
@@ -55,7 +55,7 @@ class Config(Section):
     storage: StorageConfig = StorageConfig()
     long_sft: LongSftConfig
     short_chat: ShortChatConfig | None = None
-    models: dict[str, ModelConfig]
+    models: dict[str, ModelConfig] = Field(default={}, description="By name; GATEAU compares `short` and `long`.")
     scoring: ScoringConfig = ScoringConfig()
     selection: SelectionConfig = SelectionConfig()
     training: TrainingConfig = TrainingConfig()
@@ -106,19 +106,23 @@ class Config(Section):
     def _located_paths(self, paths: str | list[str]) -> str | list[str]:
         return self.located(paths) if isinstance(paths, str) else [self.located(path) for path in paths]
 
+    @model_validator(mode="before")
+    @classmethod
+    def _nothing_to_train(cls, data: Any) -> Any:
+        """Who configures no model and says nothing of training selects samples, and trains none."""
+        if isinstance(data, dict) and not data.get("models") and data.get("training") is None:
+            return {**data, "training": {"enabled": False}}
+        return data
+
     @model_validator(mode="after")
     def _consistent(self) -> "Config":
-        missing = [name for name in ("short", "long") if name not in self.models]
-        if missing:
-            raise ValueError(f"models: lacks {' and '.join(missing)}: GATEAU compares a short and a long model")
         for name in self.models:
             if not _MODEL_NAME.match(name):
                 raise ValueError(f"models.{name}: a model's name becomes an asset key: letters, digits and _ only")
-        if self.training.model not in self.models:
-            raise ValueError(f"training.model: {self.training.model!r} is none of models ({', '.join(self.models)})")
         self._check_tasks()
         check_made_models(self.models, self.training)
         self._check_methods()
+        self._check_training()
         self._check_evaluation()
         for name, path in self._paths():
             if self.demo is None and path.startswith(DEMO_SCHEME):
@@ -132,7 +136,7 @@ class Config(Section):
     def _check_tasks(self) -> None:
         """The models that GATEAU compares, and the one that is trained, have to generate text."""
         for name in dict.fromkeys(["short", "long", self.training.model]):
-            if self.models[name].task != "causal":
+            if name in self.models and self.models[name].task != "causal":
                 raise ValueError(f"models.{name}.task: {self.models[name].task}, but this model has to be causal")
         for name, model in self.models.items():
             if model.opening and self.scoring.template == "chat":
@@ -140,14 +144,25 @@ class Config(Section):
                     f"models.{name}.demonstrations: they are for base models, but scoring.template is chat: use gateau"
                 )
 
+    def _check_training(self) -> None:
+        """After the methods: what they lack is the better news for who forgot a model."""
+        if self.training.enabled and self.training.model not in self.models:
+            known = ", ".join(self.models) or "there are none"
+            raise ValueError(
+                f"training.model: {self.training.model!r} is none of models ({known}): add it there, or set "
+                "training.enabled: false"
+            )
+
     def _check_methods(self) -> None:
         """What a method lacks is known before any model runs."""
-        from gateau_dagster.methods.registry import chosen_methods, sample_tables
+        from gateau_dagster.methods.needed_models import check_models
 
-        chosen_methods(self)
-        for asset, table in sample_tables(self).items():
-            if table.model not in self.models:
-                raise ValueError(f"models: lacks {table.model}, which {asset} is computed with")
+        check_models(self)
+
+    @property
+    def has_pair(self) -> bool:
+        """Whether there are theta_A and theta_B, which GATEAU compares; other methods do without."""
+        return {"short", "long"} <= {*self.models}
 
     @property
     def causal_models(self) -> list[str]:

@@ -1,8 +1,8 @@
 """Section about the ranking and what is taken from it."""
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from gateau_dagster.config.rules import RuleConfig
 
@@ -32,10 +32,23 @@ class SelectionConfig(RuleConfig):
         le=1,
         description="Weight of HMP against CAS (Eq. 6); default: 0.5 for robust, 0.8 for paper and official.",
     )
+    segment_lengths: list[Annotated[int, Field(ge=1)]] = Field(
+        default=[],
+        description="Further segment lengths (tokens) to compute and to compare in the report; scoring.segment_length "
+        "is always compared, and naming it here changes nothing.",
+    )
     ground_truth: list[str] = Field(
         default=[],
         description="Values of `source` known to need far context; with them the report shows each preset's AUROC.",
     )
+
+    @field_validator("segment_lengths")
+    @classmethod
+    def _each_once(cls, lengths: list[int]) -> list[int]:
+        repeated = sorted({length for length in lengths if lengths.count(length) > 1})
+        if repeated:
+            raise ValueError(f"{', '.join(map(str, repeated))} stands there more than once: name each length once")
+        return lengths
 
     @property
     def alphas(self) -> dict[Preset, float]:

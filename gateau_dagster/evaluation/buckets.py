@@ -11,6 +11,7 @@ from gateau_dagster.config import HeldoutConfig
 from gateau_dagster.errors import GateauError
 
 ALL = "all"
+OFFERED = 16
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,14 +46,7 @@ def heldout_ids(raw: pl.DataFrame, scores: pl.DataFrame, selected: pl.DataFrame,
     The order within a bucket is that of a hash of the id: stable when other samples come and go, and no seed.
     Raises GateauError when nothing is left.
     """
-    free = (
-        raw.select("sample_id", "digest")
-        .sort("sample_id")
-        .join(selected.select("sample_id"), on="sample_id", how="anti")
-        .join(selected.select("digest"), on="digest", how="anti")
-        .unique("digest", keep="first", maintain_order=True)
-        .join(scores.select("sample_id", "context_tokens"), on="sample_id", how="inner")
-    )
+    free = _free(raw, selected).join(scores.select("sample_id", "context_tokens"), on="sample_id", how="inner")
     if free.is_empty():
         raise GateauError(
             "evaluation/heldout: every scored sample was selected for training, none is left to hold out. Lower "
@@ -65,6 +59,25 @@ def heldout_ids(raw: pl.DataFrame, scores: pl.DataFrame, selected: pl.DataFrame,
     ):
         queues[buckets.index(tokens)].append(sample_id)
     return sorted(_deal(queues, config.samples))
+
+
+def candidates(raw: pl.DataFrame, selected: pl.DataFrame, config: HeldoutConfig) -> list[str]:
+    """Ids that `heldout_ids` may take where no table says how long the samples are: the first of them in its order.
+
+    `OFFERED` times as many as are wanted, so that only their texts have to be counted.
+    """
+    return sorted(_free(raw, selected)["sample_id"], key=_order)[: OFFERED * config.samples]
+
+
+def _free(raw: pl.DataFrame, selected: pl.DataFrame) -> pl.DataFrame:
+    """`sample_id`, `digest`: neither selected nor of a selected sample's content, and each content once."""
+    return (
+        raw.select("sample_id", "digest")
+        .sort("sample_id")
+        .join(selected.select("sample_id"), on="sample_id", how="anti")
+        .join(selected.select("digest"), on="digest", how="anti")
+        .unique("digest", keep="first", maintain_order=True)
+    )
 
 
 def _order(sample_id: str) -> str:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
 import polars as pl
+from transformers import PreTrainedTokenizerBase
 
 from gateau_dagster import tables
 from gateau_dagster.config import HeldoutConfig, ScoringConfig
@@ -67,6 +68,14 @@ def heldout_perplexity(
     return HeldoutResult(
         table=heldout_table(per_sample, config), per_sample=per_sample, rejected=list(rejected.values())
     )
+
+
+def context_lengths(tokenizer: PreTrainedTokenizerBase, samples: pl.DataFrame) -> pl.DataFrame:
+    """`sample_id` and `context_tokens` i32 of `samples` (tables.RAW_LONG_SFT): the contexts' tokens, none cut off."""
+    counted = [
+        len(tokenizer(context, add_special_tokens=False, verbose=False)["input_ids"]) for context in samples["context"]
+    ]
+    return samples.select("sample_id", pl.Series("context_tokens", counted, dtype=pl.Int32))
 
 
 def _per_sample(

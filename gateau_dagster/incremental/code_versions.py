@@ -14,7 +14,7 @@ CODE_VERSIONS = {
     "checkpoint": "1",
     "evaluation/heldout": "1",
     "evaluation/needle": "1",
-    "report": "2",
+    "report": "3",
 }
 # A model is made by the same code as the mix and the checkpoint, on other samples.
 CODE_VERSIONS |= {

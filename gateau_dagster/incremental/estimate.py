@@ -11,10 +11,18 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from gateau_dagster.incremental.pending import PromptTokens, pending_samples
+from gateau_dagster.incremental.pending import pending_samples
 from gateau_dagster.incremental.plan import Plan
 from gateau_dagster.incremental.scored_model import ScoredModel
 from gateau_dagster.incremental.state import State
+from gateau_dagster.methods.registry import sample_tables
+from gateau_dagster.scoring.planned_work import (
+    Numbers,
+    PlannedWork,
+    observed_rows,
+    segment_passes,
+    whole_prompts,
+)
 
 if TYPE_CHECKING:
     from gateau_dagster.config import ScoringConfig
@@ -22,7 +30,6 @@ if TYPE_CHECKING:
     from gateau_dagster.scoring.effort import ModelShape
 
 _LONG, _CAM = "perplexity/long", "cam"
-Numbers = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,7 +37,7 @@ class Estimate:
     """Samples to score, tokens through the model, FLOPs and seconds (None: unknown)."""
 
     samples: int
-    tokens: int
+    tokens: int | None
     flops: float | None
     seconds: float | None
 
@@ -50,7 +57,9 @@ class Estimator:
 
     def __init__(self, state: State) -> None:
         self.state = state
+        self.tables = sample_tables(state.config)
         self.models: dict[str, ScoredModel] = {}
+        self.unestimated: list[str] = []  # tables asked for whose methods do not say what they take
 
     def shards(self, wanted: Mapping[str, Sequence[str]]) -> dict[tuple[str, str], Estimate]:
         """Estimates by asset and shard, each for the process that scores it beside the others."""
@@ -61,7 +70,8 @@ class Estimator:
         for asset, samples in pending.items():
             cost = self._cost(asset, samples, samples["sample_id"].is_in(common.implode()).to_numpy())
             for shard in wanted[asset]:
-                found[asset, shard] = _sum(cost, (samples["shard"] == int(shard)).to_numpy(), slower, cores)
+                chosen = (samples["shard"] == int(shard)).to_numpy()
+                found[asset, shard] = _sum(cost, chosen, slower, cores)
         for shard in {*wanted.get(_LONG, ())} & {*wanted.get(_CAM, ())}:
             found |= _as_measured({key: found[key] for key in ((_LONG, shard), (_CAM, shard))})
         return found
@@ -75,7 +85,7 @@ class Estimator:
             seconds = _total([part.seconds for part in parts])
             found[asset] = Estimate(
                 samples=sum(part.samples for part in parts),
-                tokens=sum(part.tokens for part in parts),
+                tokens=None if any(part.tokens is None for part in parts) else sum(part.tokens or 0 for part in parts),
                 flops=_total([part.flops for part in parts]),
                 seconds=None if seconds is None else seconds / workers,
             )
@@ -83,7 +93,8 @@ class Estimator:
 
     def model(self, asset: str) -> ScoredModel:
         """The model that scores an asset."""
-        name = "long" if asset == _CAM else asset.removeprefix("perplexity/")
+        own = self.tables.get(asset)
+        name = own.model if own is not None else "long" if asset == _CAM else asset.removeprefix("perplexity/")
         return self.models.setdefault(name, ScoredModel(self.state, name))
 
     def _processes(self, wanted: Mapping[str, Sequence[str]]) -> tuple[int, float]:
@@ -92,33 +103,45 @@ class Estimator:
         workers = max(1, min(workers, max(map(len, wanted.values()), default=1)))
         return workers, max(1.0, workers / room)
 
-    def _cost(self, asset: str, samples: pl.DataFrame, shared: npt.NDArray[np.bool_]) -> _Cost:
-        """`shared`: samples whose full pass of theta_B is counted for its perplexity."""
-        model = self.model(asset)
-        tokens = model.tokens(samples)
-        own_pass = np.ones(samples.height) if asset != _CAM else (~shared & (tokens.segments > 0)).astype(np.float64)
+    def _cost(self, asset: str, samples: pl.DataFrame, shared: npt.NDArray[np.bool_]) -> _Cost | None:
+        """`shared`: samples whose full pass of theta_B is counted for its perplexity. None: the method does not say."""
+        model, planned = self.model(asset), self._planned(asset, samples, shared)
+        if planned is None:
+            self.unestimated.append(asset)
+            return None
+        texts = samples["characters" if planned.reads_context else "tail_characters"].to_numpy()
+        tokenising = texts * model.rates.seconds * (~shared if asset == _CAM else 1.0)
+        flops = model.flops(planned)
+        if model.shape is None or flops is None:
+            return _Cost(tokens=planned.tokens, flops=flops, seconds=None, tokenising=tokenising)
+        seconds: Numbers | None = np.zeros(samples.height)
+        if samples.height:
+            speed = model.speed
+            seconds = None if isinstance(speed, str) else _seconds(planned, model.shape, speed)
+        return _Cost(tokens=planned.tokens, flops=flops, seconds=seconds, tokenising=tokenising)
+
+    def _planned(self, asset: str, samples: pl.DataFrame, shared: npt.NDArray[np.bool_]) -> PlannedWork | None:
+        """The passes of each sample."""
+        tokens = self.model(asset).sample_tokens(samples)
+        if asset in self.tables:
+            effort = self.tables[asset].effort
+            return None if effort is None else effort(tokens)
+        parts = tokens.prompts(opening=True)
+        scored = parts.prompt > 0
+        if asset != _CAM:
+            return PlannedWork(passes=[whole_prompts(parts, count=scored.astype(np.float64), head=True)])
+        has_context = parts.context > 0
+        own = whole_prompts(parts, count=(~shared & has_context).astype(np.float64), head=False)
         # Without context, the pass of the perplexity is the one without context, too.
-        alone = ((tokens.prompt > 0) & ((tokens.segments > 0) | ~shared)).astype(np.float64)
-        count = own_pass * tokens.prompt
-        count += tokens.segment_tokens + alone * tokens.tail if asset == _CAM else 0.0
-        shape = model.shape
-        tokenising = tokens.seconds * (~shared if asset == _CAM else 1.0)
-        if shape is None:
-            return _Cost(tokens=count, flops=None, seconds=None, tokenising=tokenising)
-        flops, seconds = np.zeros(samples.height), np.zeros(samples.height)
-        speed = model.speed if samples.height else "there is nothing to score"
-        parts = [_full_pass(shape, tokens, own_pass, head=asset != _CAM)]
-        parts += [_segments(shape, tokens, alone), _rows(shape, tokens)] if asset == _CAM else []
-        for part in parts:
-            flops += part.flops
-            seconds += 0.0 if isinstance(speed, str) else part.seconds(speed)
-        known = None if isinstance(speed, str) and samples.height else seconds
-        return _Cost(tokens=count, flops=flops, seconds=known, tokenising=tokenising)
+        alone = (scored & (has_context | ~shared)).astype(np.float64)
+        length = self.state.config.scoring.segment_length
+        segments = segment_passes(parts, segment_length=length, alone=alone)
+        return PlannedWork(passes=[own, *segments], rows=[observed_rows(parts)])
 
 
 def estimate(state: State, plan: Plan) -> dict[str, Estimate]:
     """Estimates of the assets that a model scores; those that keep their rows count nothing."""
-    return Estimator(state).assets(scored_work(plan))
+    return Estimator(state).assets(scored_work(state, plan))
 
 
 def estimate_shards(state: State, wanted: Mapping[str, Sequence[str]]) -> dict[tuple[str, str], Estimate]:
@@ -129,9 +152,10 @@ def estimate_shards(state: State, wanted: Mapping[str, Sequence[str]]) -> dict[t
     return Estimator(state).shards(wanted)
 
 
-def scored_work(plan: Plan) -> dict[str, list[str]]:
+def scored_work(state: State, plan: Plan) -> dict[str, list[str]]:
     """The shards of each asset of the plan that a model scores."""
-    scored = [work for work in plan.work if work.asset == _CAM or work.asset.startswith("perplexity/")]
+    own = {_CAM, *sample_tables(state.config)}
+    scored = [work for work in plan.work if work.asset in own or work.asset.startswith("perplexity/")]
     return {work.asset: work.partitions for work in scored}
 
 
@@ -156,51 +180,17 @@ def cores_taken(scoring: ScoringConfig) -> int:
     return 0 if resolve_device(scoring.device).type == "cuda" else torch.get_num_threads()
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Part:
-    """FLOPs of each sample [samples], by what they are made of; `passes` counts model calls."""
-
-    passes: Numbers | float = 0.0
-    linear: Numbers | float = 0.0
-    attention: Numbers | float = 0.0
-    segments: Numbers | float = 0.0
-    head: Numbers | float = 0.0
-    rows: Numbers | float = 0.0
-
-    @property
-    def flops(self) -> Numbers:
-        return np.asarray(self.linear + self.attention + self.segments + self.head + self.rows)
-
-    def seconds(self, speed: Speed) -> Numbers:
-        names = ("linear", "attention", "segments", "head", "rows")
-        return np.asarray(self.passes * speed.overhead + sum(getattr(self, n) * getattr(speed, n) for n in names))
-
-
-def _full_pass(shape: ModelShape, tokens: PromptTokens, count: Numbers, *, head: bool) -> _Part:
-    """The passes over whole prompts, for a model that computes its last layer where it is read only (most do)."""
-    return _Part(
-        passes=count,
-        linear=count * shape.linear_pass_flops(tokens.prompt, tokens.response),
-        attention=count * shape.attention_pass_flops(tokens.prompt, tokens.response),
-        head=count * shape.head_flops(1.0) * tokens.response if head else 0.0,
-    )
-
-
-def _segments(shape: ModelShape, tokens: PromptTokens, alone: Numbers) -> _Part:
-    """The passes over the segment prompts (Eq. 3), and over the prompts without context of the samples with `alone`."""
-    whole, last = np.maximum(tokens.segments - 1, 0), np.minimum(tokens.segments, 1)
-    return _Part(
-        segments=whole * shape.pass_flops(tokens.segment_prompt, tokens.response)
-        + last * shape.pass_flops(tokens.last_segment, tokens.response)
-        + alone * shape.pass_flops(tokens.tail, tokens.response),
-        head=shape.head_flops(1.0) * (tokens.segments + alone) * tokens.response,
-    )
-
-
-def _rows(shape: ModelShape, tokens: PromptTokens) -> _Part:
-    """The attention of the response to the context (Eq. 4)."""
-    rows = tokens.response * (tokens.segments > 0)
-    return _Part(rows=rows * shape.attention_row_flops_each(tokens.prompt))
+def _seconds(planned: PlannedWork, shape: ModelShape, speed: Speed) -> Numbers:
+    """Of the model, for each sample; a speed that knows none of packed rows takes them as full prompts."""
+    total = np.sum([one.flops(shape) * speed.rows for one in planned.rows] or [0.0], axis=0)
+    for one in planned.passes:
+        linear, attention = one.linear(shape), one.attention(shape)
+        if one.packed and speed.segments:
+            total = total + (linear + attention) * speed.segments
+        else:
+            total = total + one.count * speed.overhead + linear * speed.linear + attention * speed.attention
+        total = total + one.output(shape) * speed.head
+    return np.asarray(total)
 
 
 def _as_measured(pair: dict[tuple[str, str], Estimate]) -> dict[tuple[str, str], Estimate]:
@@ -211,8 +201,10 @@ def _as_measured(pair: dict[tuple[str, str], Estimate]) -> dict[tuple[str, str],
     return {key: replace(each, seconds=seconds * (each.flops or 0.0) / flops) for key, each in pair.items()}
 
 
-def _sum(cost: _Cost, chosen: npt.NDArray[np.bool_], slower: float, cores: int) -> Estimate:
+def _sum(cost: _Cost | None, chosen: npt.NDArray[np.bool_], slower: float, cores: int) -> Estimate:
     """`cores`: that the model computes on, and takes from the tokenising beside it; 0: a device of its own."""
+    if cost is None:
+        return Estimate(samples=int(chosen.sum()), tokens=None, flops=None, seconds=None)
     seconds = None if cost.seconds is None else float(cost.seconds[chosen].sum())
     if seconds is not None:
         tokenising = float(cost.tokenising[chosen].sum())

@@ -22,6 +22,7 @@ class Node:
         already, and a part of `scorer`.
     memory: digest of the settings that decide what fits into memory; a sample that did not is tried again when they
         change.
+    wanted: whether the configuration asks for it; if not, it is only made when it is named. No part of the fingerprint.
     """
 
     asset: str
@@ -32,6 +33,7 @@ class Node:
     scorer: str = ""
     model: str = ""
     memory: str = ""
+    wanted: bool = True
 
     def row_scorer(self, upstream_versions: Mapping[str, str]) -> str:
         """The digest of all that computes a row: rows of another one are never kept."""

@@ -10,6 +10,7 @@ import polars as pl
 from gateau_dagster.incremental.partial import FOLDER, PartialRows
 from gateau_dagster.incremental.state import State
 from gateau_dagster.incremental.token_rates import TokenRates
+from gateau_dagster.scoring.planned_work import SampleTokens
 
 _IDENTITY = pl.Schema({"sample_id": pl.String(), "digest": pl.String()})
 
@@ -40,26 +41,39 @@ def _begun(state: State, asset: str, shards: Sequence[str]) -> Iterator[pl.DataF
         yield PartialRows(state.store, asset, shard, scorer, _IDENTITY).load().select(_IDENTITY.names())
 
 
+def sample_tokens(samples: pl.DataFrame, rates: TokenRates, *, limit: int) -> SampleTokens:
+    """Token counts from the texts' lengths: `characters` of a sample's texts, `tail_characters` of all but the context.
+
+    How a tail divides into instruction and response, `rates` says for all alike.
+    """
+    characters = samples["characters"].to_numpy().astype(np.float64)
+    tail_characters = samples["tail_characters"].to_numpy().astype(np.float64)
+    texts = np.round(tail_characters / rates.tail)
+    response = np.maximum(np.round(texts * rates.response), 1.0)
+    return SampleTokens(
+        context=np.round((characters - tail_characters) / rates.context),
+        instruction=texts - response,
+        response=response,
+        frame=rates.frame,
+        opening=rates.opening,
+        alone=rates.alone,
+        bos=rates.bos,
+        special=rates.special,
+        limit=limit,
+    )
+
+
 class PromptTokens:
     """Tokens of each sample's prompt, as float64 arrays [samples]: truncated to what the model is shown.
 
     prompt: the whole of it, 0 for one that is rejected because instruction and response alone are too long.
     context, tail: its parts; the tail is everything but the context, `response` a part of the tail.
-    seconds: that tokenising the texts takes one core, what is cut off included.
     segments: how many segment prompts there are, all but the last with `segment_length` tokens of context.
     """
 
     def __init__(self, samples: pl.DataFrame, rates: TokenRates, *, limit: int, segment_length: int) -> None:
-        characters = samples["characters"].to_numpy().astype(np.float64)
-        tail_characters = samples["tail_characters"].to_numpy().astype(np.float64)
-        self.seconds = characters * rates.seconds
-        texts = np.round(tail_characters / rates.tail)
-        fits = texts + rates.frame <= limit
-        self.tail = np.where(fits, texts + rates.frame, 0.0)
-        self.response = np.where(fits, np.maximum(np.round(texts * rates.response), 1.0), 0.0)
-        context = np.round((characters - tail_characters) / rates.context)
-        self.context = np.where(fits, np.minimum(context, limit - self.tail), 0.0)
-        self.prompt = self.context + self.tail
+        parts = sample_tokens(samples, rates, limit=limit).prompts(opening=True)
+        self.context, self.tail, self.response, self.prompt = parts.context, parts.tail, parts.response, parts.prompt
         self.segments = np.ceil(self.context / segment_length)
         self.segment_prompt = np.minimum(self.context, segment_length) + self.tail  # all but the last
         self.last_segment = np.where(

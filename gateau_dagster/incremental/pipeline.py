@@ -1,7 +1,7 @@
 """The assets as the planner sees them: who reads what, and which settings change which result."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -9,9 +9,10 @@ from gateau_dagster.config import Config
 from gateau_dagster.incremental.code_versions import CODE_VERSIONS
 from gateau_dagster.incremental.fingerprint import fingerprint
 from gateau_dagster.incremental.made_models import embedding_asset, made_model_nodes
-from gateau_dagster.incremental.node import Node
+from gateau_dagster.incremental.node import By, Node
 from gateau_dagster.incremental.scored_nodes import OPERATIONAL_SCORING, cam_node, perplexity_node, sample_table_node
-from gateau_dagster.incremental.selection_nodes import selection_nodes
+from gateau_dagster.incremental.selection_nodes import selection_nodes, tables_read
+from gateau_dagster.incremental.wanted import wanted_assets
 from gateau_dagster.methods.registry import sample_tables
 from gateau_dagster.training.deepspeed_config import deepspeed_config
 
@@ -29,6 +30,11 @@ class Pipeline:
     def by_name(self) -> Mapping[str, Node]:
         """Nodes by asset name."""
         return {node.asset: node for node in self.nodes}
+
+    @cached_property
+    def unwanted(self) -> list[str]:
+        """The assets that this configuration does not ask for; they are made when they are named."""
+        return [node.asset for node in self.nodes if not node.wanted]
 
     @cached_property
     def partitioned(self) -> Mapping[str, bool]:
@@ -56,10 +62,12 @@ def pipeline_of(config: Config, model_digests: Mapping[str, str], short_chat_sig
     nodes += [own.pop(asset) for asset in first]
     nodes += made_model_nodes(config, model_digests)
     nodes += [perplexity_node(config, name, model_digests[name]) for name in config.causal_models]
-    nodes += [cam_node(config, model_digests["long"]), *own.values()]
+    nodes += [*([cam_node(config, model_digests["long"])] if config.has_pair else []), *own.values()]
     nodes += selection_nodes(config)
     if config.training.enabled:
         nodes += [*_training(config, model_digests[config.training.model]), *_evaluation(config)]
+    wanted = wanted_assets(config, {node.asset: node.upstream.keys() for node in nodes})
+    nodes = [replace(node, wanted=node.asset in wanted) for node in nodes]
     return Pipeline(nodes=[*nodes, _report(config, nodes)])
 
 
@@ -114,6 +122,8 @@ def _training(config: Config, digest: str) -> list[Node]:
 
 def _evaluation(config: Config) -> list[Node]:
     evaluation, scoring = config.evaluation, config.scoring
+    # Gives the lengths, and which samples can be measured; where nothing else reads it, the evaluation counts itself.
+    counted: dict[str, By] = {"perplexity/long": "fingerprint"} if "perplexity/long" in tables_read(config) else {}
     if not evaluation.enabled:
         return []
     common = {
@@ -127,7 +137,7 @@ def _evaluation(config: Config) -> list[Node]:
             partitioned=False,
             upstream={
                 "raw_long_sft": "fingerprint",
-                "perplexity/long": "fingerprint",  # gives the lengths, and which samples can be measured
+                **counted,
                 "selected_subset": "content",
                 "checkpoint": "content",
             },
@@ -150,11 +160,11 @@ def _evaluation(config: Config) -> list[Node]:
 
 
 def _report(config: Config, nodes: Sequence[Node]) -> Node:
-    """The page shows everything, so everything is upstream of it."""
+    """The page shows everything that is wanted, so all of that is upstream of it."""
     return Node(
         asset="report",
         partitioned=False,
-        upstream={node.asset: "fingerprint" for node in nodes},
+        upstream={node.asset: "fingerprint" for node in nodes if node.wanted},
         settings={"configuration": shown_configuration(config)},
         code_version=CODE_VERSIONS["report"],
     )

@@ -67,8 +67,7 @@ def cam_node(config: Config, digest: str) -> Node:
     settings = {
         **_model_settings(config, "long", digest),
         "scoring.segment_length": config.scoring.segment_length,
-        "models.short.context": config.models["short"].context,  # this and the window: what is far
-        "models.short.window": short_window(config),
+        **_sight_settings(config),
     }
     code = CODE_VERSIONS["cam"]
     return Node(
@@ -82,9 +81,15 @@ def cam_node(config: Config, digest: str) -> Node:
     )
 
 
+def _sight_settings(config: Config) -> dict[str, Any]:
+    """What decides which segments are far."""
+    return {"models.short.context": config.models["short"].context, "models.short.window": short_window(config)}
+
+
 def sample_table_node(config: Config, table: SampleTable, digest: str) -> Node:
     """A table that a model computes for a method."""
-    settings = {**_model_settings(config, table.model, digest), **table.settings}
+    sight = _sight_settings(config) if table.needs_sight else {}
+    settings = {**_model_settings(config, table.model, digest), **sight, **table.settings}
     return Node(
         asset=table.asset,
         partitioned=True,

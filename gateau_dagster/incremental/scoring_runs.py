@@ -44,7 +44,9 @@ def start_run(config: Config, model: str, loaded: "LoadedModel", assets: Sequenc
     if table is None:
         return PairRun(config=config, model=model, loaded=loaded, length=length, meter=Meter(), cam=CAM in assets)
     assert len(assets) == 1
-    return TableRun(table=table, loaded=loaded, running=Running(max_length=length, scoring=config.scoring, work=Work()))
+    sight = short_sight(config) if table.needs_sight else None
+    running = Running(max_length=length, scoring=config.scoring, work=Work(), sight=sight)
+    return TableRun(table=table, loaded=loaded, running=running)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,22 +3,19 @@
 from gateau_dagster.config import Config
 from gateau_dagster.incremental.code_versions import CODE_VERSIONS
 from gateau_dagster.incremental.node import Node
+from gateau_dagster.methods.cam_at import cam_at_asset, further_lengths
 from gateau_dagster.methods.embedding import embedding_table
 from gateau_dagster.methods.registry import GATEAU, ChosenMethod, chosen_methods
+from gateau_dagster.selection.joining import COLUMNS
+
+PRESETS_TABLE = "combined_scores"
 
 
 def selection_nodes(config: Config) -> list[Node]:
-    """From `combined_scores` to `selected_subset`."""
+    """From `combined_scores`, where there is the pair that it compares, to `selected_subset`."""
     selection = config.selection
-    tables = ["raw_long_sft", "perplexity/short", "perplexity/long", "cam"]
     return [
-        Node(
-            asset="combined_scores",
-            partitioned=False,
-            upstream=dict.fromkeys(tables, "fingerprint"),
-            settings={"selection.preset": selection.preset, "selection.alpha": _alpha(config)},
-            code_version=CODE_VERSIONS["combined_scores"],
-        ),
+        *([_combined_scores(config)] if config.has_pair else []),
         *(_method_scores(config, each) for each in compared_methods(config)),
         *_comparison(config),
         Node(
@@ -29,6 +26,31 @@ def selection_nodes(config: Config) -> list[Node]:
             code_version=CODE_VERSIONS["selected_subset"],
         ),
     ]
+
+
+def tables_read(config: Config) -> set[str]:
+    """What the selection, the compared methods and the study of segment lengths read.
+
+    With `combined_scores`, the tables that it is made of, too.
+    """
+    reads = [selection_reads(config), *(each.reads(config) for each in chosen_methods(config).values())]
+    found = {asset for each in reads for asset in each}
+    return found | {PRESETS_TABLE, *COLUMNS} if PRESETS_TABLE in found or further_lengths(config) else found
+
+
+def wants_presets(config: Config) -> bool:
+    """Whether something that the configuration asks for reads GATEAU's presets, so that the report shows them."""
+    return PRESETS_TABLE in tables_read(config)
+
+
+def _combined_scores(config: Config) -> Node:
+    return Node(
+        asset=PRESETS_TABLE,
+        partitioned=False,
+        upstream=dict.fromkeys(("raw_long_sft", *COLUMNS), "fingerprint"),
+        settings={"selection.preset": config.selection.preset, "selection.alpha": _alpha(config)},
+        code_version=CODE_VERSIONS[PRESETS_TABLE],
+    )
 
 
 def _alpha(config: Config) -> float | str:
@@ -52,13 +74,13 @@ def _method_scores(config: Config, chosen: ChosenMethod) -> Node:
 def ranking_asset(config: Config) -> str:
     """The table whose order the samples are chosen by."""
     method = config.selection.method
-    return "combined_scores" if method == GATEAU else chosen_methods(config)[method].asset
+    return PRESETS_TABLE if method == GATEAU else chosen_methods(config)[method].asset
 
 
 def selection_reads(config: Config) -> dict[str, list[str]]:
     """The columns that the rule of selection reads, by asset; the texts of `raw_long_sft` are read besides."""
     rule, ranking = config.selection.rule, ranking_asset(config)
-    rank = ["rank"] if ranking == "combined_scores" else []
+    rank = ["rank"] if ranking == PRESETS_TABLE else []
     found = {"raw_long_sft": ["sample_id", "source"], ranking: ["sample_id", "score", *rank]}
     if rule in {"token_budget", "per_source_tokens"}:
         found["perplexity/long"] = ["sample_id", "context_tokens", "response_tokens"]
@@ -69,23 +91,38 @@ def selection_reads(config: Config) -> dict[str, list[str]]:
 
 
 def compared_methods(config: Config) -> list[ChosenMethod]:
-    """The methods with a table of scores: none where GATEAU alone ranks, whose scores are `combined_scores`."""
+    """The methods with a table of scores: none where GATEAU alone ranks, whose scores are `combined_scores`.
+
+    With further segment lengths it has one, for what compares these reads methods' tables.
+    """
     chosen = list(chosen_methods(config).values())
-    return [] if [each.name for each in chosen] == [GATEAU] else chosen
+    return [] if [each.name for each in chosen] == [GATEAU] and not further_lengths(config) else chosen
+
+
+def has_comparison(config: Config) -> bool:
+    """Whether there is something to compare: several methods, or GATEAU's ranking at several segment lengths."""
+    return len(compared_methods(config)) > 1 or bool(further_lengths(config))
+
+
+def comparison_reads(config: Config) -> list[str]:
+    """The tables that are compared, and those of GATEAU's beside them that are made anyway."""
+    scores = [each.asset for each in compared_methods(config)]
+    further = [cam_at_asset(length) for length in further_lengths(config)]
+    pair = ["perplexity/short"] if further else []
+    beside = [asset for asset in ("perplexity/long", "cam", PRESETS_TABLE) if asset in tables_read(config)]
+    return ["raw_long_sft", *pair, *beside, *further, *scores]
 
 
 def _comparison(config: Config) -> list[Node]:
-    """The methods side by side, where there are several."""
-    compared = compared_methods(config)
-    if len(compared) < 2:
+    """The methods side by side."""
+    if not has_comparison(config):
         return []
     selection = config.selection
-    tables = ["raw_long_sft", "perplexity/long", "cam", "combined_scores", *(each.asset for each in compared)]
     return [
         Node(
             asset="comparison",
             partitioned=False,
-            upstream=dict.fromkeys(tables, "fingerprint"),
+            upstream=dict.fromkeys(comparison_reads(config), "fingerprint"),
             settings={
                 "selection.method": selection.method,
                 "selection.rule": selection.parameters,

@@ -8,7 +8,7 @@ from gateau_dagster.config import Config
 from gateau_dagster.data.index import InputIndex, cached_index
 from gateau_dagster.data.shards import shard_keys
 from gateau_dagster.data.short_chat import short_chat_signature
-from gateau_dagster.errors import MissingUpstreamError
+from gateau_dagster.errors import GateauError, MissingUpstreamError
 from gateau_dagster.incremental.made_models import MADE_FAMILY, check_clusters
 from gateau_dagster.incremental.model_digest import model_digest
 from gateau_dagster.incremental.node import Node
@@ -95,7 +95,29 @@ class State:
         return {key: stamps[key] if key in stamps else self.stamp(*key) for key in keys}
 
     def plan(self, recorded: dict[Key, Stamp | None] | None = None) -> Plan:
-        """What is out of date now.
+        """What is out of date now, of what the configuration asks for.
+
+        Raises:
+            GateauError: see `check_data`.
+        """
+        whole = self.whole_plan(recorded)
+        return Plan(work=[work for work in whole.work if self.node(work.asset).wanted])
+
+    def plan_until(self, asset: str | None) -> Plan:
+        """`plan`, or what `asset` needs, whether the configuration asks for it or not.
+
+        Raises:
+            GateauError: there is no such asset; or see `check_data`.
+        """
+        if asset is None:
+            return self.plan()
+        try:
+            return self.whole_plan().until(asset, self.pipeline.nodes)
+        except ValueError as error:
+            raise GateauError(str(error)) from error
+
+    def whole_plan(self, recorded: dict[Key, Stamp | None] | None = None) -> Plan:
+        """What is out of date now of all assets, whether the configuration asks for them or not.
 
         Raises:
             GateauError: see `check_data`.
@@ -120,7 +142,7 @@ class State:
         made = self.stamp(node.model, None) if node.model else None
         if not node.model:
             return node.scorer
-        if made is None or self.plan().of(node.model) is not None:
+        if made is None or self.whole_plan().of(node.model) is not None:
             return None
         return node.row_scorer({node.model: made.content})
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, cast
 
 import numpy as np
@@ -21,6 +21,8 @@ from gateau_dagster.incremental.state import State
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
+    from gateau_dagster.config.models import Template
+
 _SAMPLES = 32
 _SECONDS = 2.0
 _CHARACTERS = 20_000  # of a context that are tokenised: where a text is cut changes a token or two
@@ -35,7 +37,11 @@ class TokenRates:
     context: float = 4.0  # characters a token
     tail: float = 4.0  # of instruction and response
     response: float = 0.5  # share of the response in the tail's tokens
-    frame: int = 20  # tokens of the prompt around the texts
+    frame: int = 20  # tokens of the prompt around the texts, opening included
+    opening: int = 0  # of it those of ModelConfig.opening
+    alone: int = 8  # tokens around a response without context and instruction
+    bos: int = 1
+    special: int = 3  # around instruction and response for a model that reads both as a whole
     seconds: float = 0.0  # a character takes to tokenise, on one core
     samples: int = 0  # tokenised for this; 0: assumed
 
@@ -76,12 +82,11 @@ def _measured(state: State, tokenizer: PreTrainedTokenizerBase, opening: str) ->
     from gateau_dagster.scoring.prompt import build_prompt
 
     template, everything = state.config.scoring.template, 2**40
-    blank = Sample(sample_id="", source="", context="", instruction="", response="x")
     try:
-        empty = build_prompt(tokenizer, blank, max_length=everything, template=template, opening=opening)
+        around = _around(tokenizer, template, opening)
     except ValueError:  # no usable chat template: the run will say so
         return TokenRates()
-    frame = len(empty.prefix) + len(empty.suffix)
+    frame = around.frame
     contexts, tails, responses, samples, seconds = np.zeros(2), np.zeros(2), 0, 0, 0.0
     for sample in _texts(state):
         middle = max(0, (len(sample.context) - _CHARACTERS) // 2)
@@ -98,14 +103,32 @@ def _measured(state: State, tokenizer: PreTrainedTokenizerBase, opening: str) ->
         tails += (len(part.instruction) + len(part.response), tail)
         responses, samples = responses + len(prompt.response), samples + 1
     if not contexts[1] or tails[1] <= 0:
-        return TokenRates(frame=frame)
-    return TokenRates(
+        return around
+    return replace(
+        around,
         context=float(contexts[0] / contexts[1]),
         tail=float(tails[0] / tails[1]),
         response=min(1.0, float(responses / tails[1])),
-        frame=frame,
         seconds=seconds / float(contexts[0] + tails[0]),
         samples=samples,
+    )
+
+
+def _around(tokenizer: PreTrainedTokenizerBase, template: Template, opening: str) -> TokenRates:
+    """What stands around the texts; raises ValueError without a usable chat template."""
+    from gateau_dagster.scoring.prompt import build_prompt, encode
+    from gateau_dagster.scoring.response_alone import alone_prompt
+
+    blank = Sample(sample_id="", source="", context="", instruction="", response="x")
+    empty = build_prompt(tokenizer, blank, max_length=2**40, template=template, opening=opening)
+    letter = len(encode(tokenizer, "x"))
+    whole = tokenizer("x\nx", verbose=False)["input_ids"]
+    return TokenRates(
+        frame=len(empty.prefix) + len(empty.suffix),
+        opening=len(encode(tokenizer, opening)),
+        alone=alone_prompt(tokenizer, blank, max_length=2**40).length - letter,
+        bos=int(tokenizer.bos_token_id is not None),
+        special=max(0, len(whole) - 2 * letter),  # pyright: ignore[reportArgumentType]
     )
 
 

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from gateau_dagster.config import Config
     from gateau_dagster.data.sample import Reject, Sample
     from gateau_dagster.scoring.loading import LoadedModel
+    from gateau_dagster.scoring.planned_work import PlannedWork, SampleTokens
 
 TEXT_TOKENS = tables.Column(
     name="tokens", dtype=pl.Int32(), description="Tokens of instruction and response that the model saw."
@@ -70,7 +71,16 @@ def quality_table(options: CarOptions) -> SampleTable:
         description="How good the reward model finds instruction and response; it does not see the context.",
         settings={"label": options.label, "as_pair": options.as_pair},
         score=score,
+        effort=whole_text_effort,
     )
+
+
+def whole_text_effort(tokens: SampleTokens) -> PlannedWork:
+    """Instruction and response as one text, cut to the model's window."""
+    from gateau_dagster.scoring.planned_work import PlannedWork, packed_documents
+
+    length = (tokens.instruction + tokens.response + tokens.special).clip(max=tokens.limit)
+    return PlannedWork(passes=[packed_documents(length * (tokens.response > 0), read=None)], reads_context=False)
 
 
 def _reads(config: Config, options: CarOptions) -> Reads:

@@ -1,4 +1,9 @@
-"""Delta perplexity: how many of a sample's segments become likelier behind an earlier segment, and behind which."""
+"""Delta perplexity: how many of a sample's segments become likelier behind an earlier segment, and behind which.
+
+After Chen et al. 2024, with their strength, distance and specificity. How the sum over pairs becomes a score under
+variant `paper` (the weights as shares of alpha + beta, divided by the number of evaluated pairs) is this project's
+reading of the paper; `program` is the plain sum of their program. The arithmetic: scoring.dependency_scores.
+"""
 
 from __future__ import annotations
 
@@ -22,15 +27,23 @@ if TYPE_CHECKING:
     from gateau_dagster.config import Config
     from gateau_dagster.data.sample import Sample
     from gateau_dagster.scoring.loading import LoadedModel
+    from gateau_dagster.scoring.planned_work import PlannedWork, SampleTokens
 
 
 class DeltaPerplexityOptions(Section):
-    """Its parameters with the paper's defaults. Only the first three decide what a model computes."""
+    """Its parameters with the paper's defaults. Only the first three decide what a model computes.
+
+    The paper's normalisation is not certain: variant `paper` is this project's reading of it.
+    """
 
     model: str = Field(default="long", description="Key of `models`; segments are short, so a small model will do.")
     segment_length: int = Field(default=128, ge=2, description="Tokens of a segment.")
     pairs: int = Field(default=5000, ge=1, description="Most pairs of segments of a sample; below it all are run.")
-    variant: Variant = Field(default="paper", description="'program' is the plain sum of the authors' program.")
+    variant: Variant = Field(
+        default="paper",
+        description="'program' is the plain sum of the authors' program; 'paper' divides by the evaluated pairs and by "
+        "alpha + beta, which is this project's reading of the paper.",
+    )
     threshold: float = Field(default=0.1, description="A pair counts when its dependency strength is above it.")
     alpha: float = Field(default=1.0, ge=0, description="Weight of the strength; the program has none.")
     beta: float = Field(default=1.0, ge=0, description="Weight of the distance; the program has none.")
@@ -129,7 +142,23 @@ def _tables(config: Config, options: DeltaPerplexityOptions) -> Sequence[SampleT
             description="Perplexity of each segment alone and behind earlier segments (Chen et al. 2024).",
             settings=settings,
             score=partial(_measure, **settings),
+            effort=partial(pairs_effort, **settings),
         ),
+    )
+
+
+def pairs_effort(tokens: SampleTokens, *, segment_length: int, pairs: int) -> PlannedWork:
+    """Every whole segment alone, and the chosen pairs; nothing for a sample with fewer than two segments."""
+    from gateau_dagster.scoring.planned_work import PlannedPasses, PlannedWork
+
+    segments = (tokens.prompts(opening=False).prompt - tokens.bos) // segment_length
+    segments = np.where(segments < 2, 0.0, segments)
+    one = np.full_like(segments, segment_length)
+    counts = ((segments, one), (np.minimum(segments * (segments - 1) / 2, pairs), 2 * one))
+    return PlannedWork(
+        passes=[
+            PlannedPasses(count=count, length=length, read=one - 1, head=True, packed=True) for count, length in counts
+        ]
     )
 
 

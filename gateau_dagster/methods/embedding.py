@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from gateau_dagster import tables
-from gateau_dagster.methods.car import TEXT_TOKENS, TEXT_TRUNCATED
+from gateau_dagster.methods.car import TEXT_TOKENS, TEXT_TRUNCATED, whole_text_effort
 from gateau_dagster.methods.model_task import check_model
 from gateau_dagster.methods.sample_table import Row, Running, SampleTable
 
@@ -44,6 +44,7 @@ def embedding_table(model: str) -> SampleTable:
         columns=EMBEDDING,
         description="Where instruction and response lie among the others, for clusters of like samples.",
         score=score,
+        effort=whole_text_effort,
     )
 
 

@@ -6,8 +6,9 @@ near_t and the largest far p_t (of `cam`), of which FG is made as scoring.far_ga
     HMPp = mean_t [p_B(y_t|c,x) - p_A(y_t|c within W,x)],  score = alpha·HMPp + (1 - alpha)·FG
 
 Both are probabilities, so that nothing is normalised and a sample's score depends on that sample alone. What is near:
-scoring.near_and_far. With the default `top`, preset `robust` of `gateau` ranks alike for an equal alpha, but puts
-samples below two segments, whose FG is 0 here, after all others.
+scoring.near_and_far. FG is 0 where nothing is far: without context, and where the only segment is near. A lone segment
+of which theta_A sees no token is far, and counts. With the default `top`, preset `robust` of `gateau` ranks alike for
+an equal alpha, but gives samples below two segments no FG, the lone far one's neither, and puts them after all others.
 """
 
 from __future__ import annotations
@@ -44,7 +45,10 @@ class BothOptions(FarGainOptions):
 
 
 def far_gain(cam: pl.DataFrame, *, top: float) -> pl.DataFrame:
-    """FG of each row of `cam` (`sample_id`, `near_probability`, `far_probability`): `sample_id`, `fg` f64 in [0, 1]."""
+    """FG of each row of `cam` (`sample_id`, `near_probability`, `far_probability`): `sample_id`, `fg` f64 in [0, 1].
+
+    0 where nothing is far, which `far_probability` says with zeros; the number of segments does not matter.
+    """
     parts = [_far_gain(part, top) for part in cam.iter_slices(_ROWS)]
     return pl.concat([cam.select("sample_id", fg=pl.lit(None, pl.Float64)).clear(), *parts])
 
@@ -136,7 +140,7 @@ METHODS = (
     ),
     Method(
         name="far_gain_fg",
-        title="Some far segment alone makes tokens of the response likelier than any near text does.",
+        title="Some far segment alone makes tokens of the response likelier than any near text does; 0 if none is far.",
         source="Ours: FG alone",
         per_sample=True,
         options=FarGainOptions,

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from gateau_dagster.config import Config
     from gateau_dagster.data.sample import Reject, Sample
     from gateau_dagster.scoring.loading import LoadedModel
+    from gateau_dagster.scoring.planned_work import PlannedWork, SampleTokens
 
 RESPONSE_ALONE = (
     tables.SAMPLE_ID,
@@ -61,7 +62,17 @@ def response_alone_table(model: str) -> SampleTable:
         columns=RESPONSE_ALONE,
         description="How likely the model finds each response without its context and instruction.",
         score=score,
+        effort=alone_effort,
     )
+
+
+def alone_effort(tokens: SampleTokens) -> PlannedWork:
+    """The response behind a few tokens."""
+    from gateau_dagster.scoring.planned_work import PlannedWork, packed_documents
+
+    length = tokens.response + tokens.alone
+    fits = (tokens.response > 0) & (length <= tokens.limit)
+    return PlannedWork(passes=[packed_documents(length * fits, read=tokens.response * fits)], reads_context=False)
 
 
 def ifd(given: pl.DataFrame, alone: pl.DataFrame, options: IfdOptions) -> pl.DataFrame:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
+import numpy as np
 import polars as pl
 from pydantic import Field, model_validator
 
@@ -26,7 +28,9 @@ from gateau_dagster.scoring.focus_scores import (
 if TYPE_CHECKING:
     from gateau_dagster.config import Config
     from gateau_dagster.data.sample import Sample
+    from gateau_dagster.scoring.effort import ModelShape
     from gateau_dagster.scoring.loading import LoadedModel
+    from gateau_dagster.scoring.planned_work import Numbers, PlannedWork, SampleTokens
     from gateau_dagster.scoring.span_scorer import Measured
 
 
@@ -134,8 +138,38 @@ def _tables(config: Config, options: LadmOptions) -> Sequence[SampleTable]:
             description="Attention between spans of each sample (LADM, Eqs. 2-4), in the sums that its scores need.",
             settings={name: getattr(plan, name) for name in FocusPlan.__dataclass_fields__},
             score=partial(_measure, plan=plan),
+            effort=partial(spans_effort, plan=plan),
         ),
     )
+
+
+def spans_effort(tokens: SampleTokens, *, plan: FocusPlan) -> PlannedWork:
+    """A pass over each prompt that has a scored span, and the rows of its scored spans."""
+    from gateau_dagster.scoring.planned_work import PlannedPasses, PlannedWork
+
+    length = tokens.prompts(opening=False).prompt
+    count = (length // plan.span_length > plan.first_scored).astype(float)
+    whole = PlannedPasses(count=count, length=length, read=None, head=False, packed=False)
+    return PlannedWork(passes=[whole], rows=[SpanRows(length=length, plan=plan)])
+
+
+@dataclass(frozen=True, kw_only=True)
+class SpanRows:
+    """The attention of the scored spans of prompts of `length` tokens, float64 [samples]; see ObservedRows."""
+
+    length: Numbers
+    plan: FocusPlan
+
+    def flops(self, shape: ModelShape) -> Numbers:
+        """Scored span by scored span, over all samples at once; as scoring.span_attention counts them."""
+        plan, spans = self.plan, self.length // self.plan.span_length
+        total = np.zeros_like(self.length)
+        for number in range(0, int(max(spans.max(initial=0) - plan.first_scored, 0)), plan.later_stride):
+            j = spans - 1 - number if plan.variant == "program" else np.full_like(spans, plan.first_scored + number)
+            scored = (j >= plan.first_scored) & (j < spans)
+            keys = scored * (self.length % plan.span_length + (j + 1) * plan.span_length)
+            total += plan.span_length * shape.attention_row_flops_each(keys)
+        return total
 
 
 def _reads(config: Config, options: LadmOptions) -> Reads:

@@ -17,6 +17,7 @@ from gateau_dagster.selection.clusters import cluster_count, k_means, matrix
 if TYPE_CHECKING:
     from gateau_dagster.data.sample import Reject, Sample
     from gateau_dagster.scoring.loading import LoadedModel
+    from gateau_dagster.scoring.planned_work import PlannedWork, SampleTokens
 
 INSTRUCTION_EMBEDDING = (
     tables.SAMPLE_ID,
@@ -44,6 +45,17 @@ def instruction_embedding_table(model: str) -> SampleTable:
         columns=INSTRUCTION_EMBEDDING,
         description="Where each instruction lies among the others, for the sample that a model is trained on first.",
         score=score,
+        effort=instruction_effort,
+    )
+
+
+def instruction_effort(tokens: SampleTokens) -> PlannedWork:
+    """The instruction behind bos; no output layer runs."""
+    from gateau_dagster.scoring.planned_work import PlannedWork, packed_documents
+
+    fits = (tokens.instruction > 0) & (tokens.instruction < tokens.limit)
+    return PlannedWork(
+        passes=[packed_documents((tokens.instruction + tokens.bos) * fits, read=None)], reads_context=False
     )
 
 

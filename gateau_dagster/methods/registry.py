@@ -13,6 +13,7 @@ import polars as pl
 from pydantic import ValidationError
 
 from gateau_dagster import methods, tables
+from gateau_dagster.methods.cam_at import cam_at_tables
 from gateau_dagster.methods.method import Method, Reads, Tables
 from gateau_dagster.methods.sample_table import SampleTable
 
@@ -81,10 +82,10 @@ def chosen_methods(config: Config) -> dict[str, ChosenMethod]:
 
 
 def sample_tables(config: Config) -> dict[str, SampleTable]:
-    """What models compute for methods, rule of selection and models that are made, by asset; a common one once.
+    """What models compute for methods, rule, further segment lengths and models that are made, by asset; each once.
 
     Raises:
-        ValueError: as `chosen_methods`, or two want a table with different settings.
+        ValueError: as `chosen_methods` and `cam_at_tables`, or two want a table with different settings.
     """
     found: dict[str, SampleTable] = {}
     for table in _wanted_tables(config):
@@ -106,6 +107,7 @@ def _wanted_tables(config: Config) -> Iterator[SampleTable]:
         assert config.selection.encoder is not None
         check_encoder(config, config.selection.encoder)
         yield embedding_table(config.selection.encoder)
+    yield from cam_at_tables(config)
     if config.made_models:
         from gateau_dagster.methods.pre_experience import instruction_embedding_table
 

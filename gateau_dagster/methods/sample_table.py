@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from gateau_dagster.data.sample import Reject, Sample
     from gateau_dagster.scoring.effort import Work
     from gateau_dagster.scoring.loading import LoadedModel
+    from gateau_dagster.scoring.planned_work import PlannedWork, SampleTokens
 
 Row: TypeAlias = Mapping[str, Any]
 
@@ -22,14 +23,17 @@ class Running:
     """What a table's function is told beside the samples.
 
     max_length: tokens of a prompt, see scoring.loading.effective_max_length. work: grows as passes are done.
+    sight: of a table with `needs_sight`, tokens of a prompt's end that theta_A is shown; None: all.
     """
 
     max_length: int
     scoring: ScoringConfig
     work: Work
+    sight: int | None = None
 
 
 ScoreRows: TypeAlias = "Callable[[LoadedModel, Iterable[Sample], Running], Iterator[Row | Reject]]"
+Effort: TypeAlias = "Callable[[SampleTokens], PlannedWork]"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,6 +44,9 @@ class SampleTable:
     columns: `sample_id` and `digest` first. settings: what changes a row, beside the settings of the model itself.
     score: yields one row, with every column, or one reject for each sample, in order. Its code's version counts into
         the fingerprint.
+    effort: what `score` takes of some samples, as it charges `Running.work`, for `gateau plan`; without it the plan
+        says that the table is not estimated.
+    needs_sight: whether a row depends on how much of the prompt theta_A sees, as those of `cam` do.
     """
 
     asset: str
@@ -49,6 +56,8 @@ class SampleTable:
     score: ScoreRows
     settings: Mapping[str, Any] = field(default_factory=dict)
     code_version: str = "1"
+    needs_sight: bool = False
+    effort: Effort | None = None
 
     def __post_init__(self) -> None:
         assert self.columns[:2] == (tables.SAMPLE_ID, tables.DIGEST)

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 import polars as pl
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from gateau_dagster.report.chosen_by import chosen_by, ranked_by
-from gateau_dagster.report.comparison import Comparison, compare
+from gateau_dagster.report.chosen_by import chosen_by, ranked_by, scored_by
+from gateau_dagster.report.comparison import compare
 from gateau_dagster.report.effort import duration, effort_sentence, memory, quantity, table_efforts
 from gateau_dagster.report.figures import pictures
 from gateau_dagster.report.inputs import ReportInputs
@@ -17,6 +17,7 @@ from gateau_dagster.report.provenance import provenance
 from gateau_dagster.report.rejects import reject_groups
 from gateau_dagster.report.samples import sample_cards
 from gateau_dagster.report.text import breakable, fixed, number, percent, plural, printable
+from gateau_dagster.report.truth import truth
 
 SOURCES = 20
 """Sources in the table of what was selected; the others are one line."""
@@ -48,23 +49,25 @@ def build_report(inputs: ReportInputs) -> str:
         selection=inputs.config.selection,
         ranked_by=ranked_by(inputs.config.selection),
         chosen_by=chosen_by(inputs.config.selection),
+        scored_by=scored_by(inputs.config),
         by_gateau=inputs.by_gateau,
         counts=counts(inputs),
         comparison=comparison,
         pictures=pictures(inputs, comparison),
         top=top,
         bottom=bottom,
-        sources=source_table(inputs.scores),
-        lengths=_length_sentence(inputs.scores),
+        sources=source_table(inputs.ranked),
+        lengths=_length_sentence(inputs.ranked, inputs.length_unit),
+        length_unit=inputs.length_unit,
         rejects=reject_groups(inputs.rejected),
         training=training_facts(inputs.training_log) if inputs.training_log else None,
         heldout=_heldout(inputs),
         needle=_needle(inputs),
         effort=_effort(inputs),
-        far=inputs.far is not None,
+        far=inputs.far_ranked is not None,
+        truth=truth(inputs, comparison),
         methods=methods_section(inputs),
         source_swatches=source_swatches(inputs),
-        headline=_headline(inputs, comparison),
         provenance=provenance(
             inputs.config,
             fingerprints=inputs.fingerprints,
@@ -78,7 +81,7 @@ def build_report(inputs: ReportInputs) -> str:
 def counts(inputs: ReportInputs) -> Counts:
     """Samples in, out and between."""
     invalid = inputs.rejected[RAW].height if RAW in inputs.rejected else 0
-    scored = inputs.combined_scores.height
+    scored = inputs.ranked.height
     return Counts(
         given=inputs.given + invalid,
         invalid=invalid,
@@ -109,17 +112,12 @@ def source_table(scores: pl.DataFrame) -> list[dict]:
     return [{**line, "share": line["selected"] / line["scored"]} for line in lines]
 
 
-def _length_sentence(scores: pl.DataFrame) -> str:
-    everything = scores["context_tokens"].median()
-    chosen = scores.filter("selected")["context_tokens"].median()
+def _length_sentence(scores: pl.DataFrame, unit: str) -> str:
+    everything = scores[f"context_{unit}"].median()
+    chosen = scores.filter("selected")[f"context_{unit}"].median()
     if not isinstance(everything, float) or not isinstance(chosen, float):
         return "Nothing was selected."
-    return f"Half of the selected contexts have {chosen:,.0f} tokens or more; of all scored ones, {everything:,.0f}."
-
-
-def _headline(inputs: ReportInputs, comparison: Comparison) -> str | None:
-    """How often GATEAU's preset is right, where it decides the selection and that is known."""
-    return comparison.sentence(inputs.preset) if comparison.auroc and inputs.by_gateau else None
+    return f"Half of the selected contexts have {chosen:,.0f} {unit} or more; of all scored ones, {everything:,.0f}."
 
 
 def _heldout(inputs: ReportInputs) -> dict | None:

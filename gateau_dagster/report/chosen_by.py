@@ -1,7 +1,9 @@
-"""What decided the selection, as one phrase of the summary."""
+"""What decided the selection, in phrases of the summary."""
 
-from gateau_dagster.config import SelectionConfig
+from gateau_dagster.config import Config, SelectionConfig
 from gateau_dagster.config.rules import DEFAULT_FRACTION
+from gateau_dagster.incremental.selection_nodes import tables_read
+from gateau_dagster.methods.registry import sample_tables
 from gateau_dagster.report.text import number
 
 
@@ -10,6 +12,15 @@ def ranked_by(selection: SelectionConfig) -> str:
     if selection.method != "gateau":
         return f"Method {selection.method}"
     return f"Method gateau, preset {selection.preset}, α = {selection.alphas[selection.preset]}"
+
+
+def scored_by(config: Config) -> list[tuple[str, str]]:
+    """Name and path of every model whose tables the selection or a compared method reads."""
+    read = {table.model for table in sample_tables(config).values()}
+    for asset in tables_read(config):
+        family, _, model = asset.partition("/")
+        read |= {"short", "long"} if asset == "cam" else {model} if family == "perplexity" else set()
+    return [(name, model.path) for name, model in config.models.items() if name in read]
 
 
 def chosen_by(selection: SelectionConfig) -> str:

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 import numpy as np
+import polars as pl
 from numpy.typing import NDArray
 
 from gateau_dagster.config import PRESETS
@@ -49,16 +50,22 @@ class Comparison:
 
     def sentence(self, preset: str) -> str:
         """The AUROC of `preset` and the share that it selected in words; only with a ground truth."""
-        value = self.auroc[preset]
-        return (
-            f"Of all pairs of one sample that needs far context and one that does not, preset {preset} puts the right "
-            f"one first in {percent(value)} (AUROC {value:.3f}; guessing gives 50\u00a0%). Of the selected samples "
-            f"{percent(self.far_selected)} need far context; of all scored ones {percent(self.far_share)} do."
-        )
+        return auroc_sentence(f"preset {preset}", self.auroc[preset], self.far_selected, self.far_share)
 
 
-def compare(inputs: ReportInputs) -> Comparison:
-    """Compare the presets over `combined_scores`, among the first as many samples as were selected."""
+def auroc_sentence(ranking: str, value: float, far_selected: float | None, far_share: float | None) -> str:
+    """How often a ranking is right, and what was selected of what needs far context."""
+    return (
+        f"Of all pairs of one sample that needs far context and one that does not, {ranking} puts the right "
+        f"one first in {percent(value)} (AUROC {value:.3f}; guessing gives 50\u00a0%). Of the selected samples "
+        f"{percent(far_selected)} need far context; of all scored ones {percent(far_share)} do."
+    )
+
+
+def compare(inputs: ReportInputs) -> Comparison | None:
+    """Compare the presets over `combined_scores`, among the first as many samples as were selected; None without it."""
+    if inputs.combined_scores is None:
+        return None
     scores, far = inputs.scores, inputs.far
     count = min(max(1, inputs.selected_subset.height), scores.height)
     checks = check_all(inputs.combined_scores, alpha=inputs.config.selection.alpha)
@@ -76,7 +83,7 @@ def compare(inputs: ReportInputs) -> Comparison:
                 precision=None if labels is None else precision_at(values, labels, count),
             )
         )
-    correlation, overlap = _matrices(inputs, count)
+    correlation, overlap = _matrices(inputs.combined_scores, count)
     return Comparison(
         names=PRESETS,
         presets=facts,
@@ -84,18 +91,18 @@ def compare(inputs: ReportInputs) -> Comparison:
         overlap=overlap,
         count=count,
         far_share=None if far is None else float(far.to_numpy().mean()),
-        far_selected=None if far is None else _share(far.to_numpy(), scores["selected"].to_numpy()),
+        far_selected=None if far is None else share(far.to_numpy(), scores["selected"].to_numpy()),
     )
 
 
-def _share(far: NDArray[np.bool_], selected: NDArray[np.bool_]) -> float:
+def share(far: NDArray[np.bool_], selected: NDArray[np.bool_]) -> float:
+    """Of the selected samples, those that need far context; NaN without any."""
     return float(far[selected].mean()) if selected.any() else float("nan")
 
 
-def _matrices(inputs: ReportInputs, count: int) -> tuple[Matrix, Matrix]:
+def _matrices(scores: pl.DataFrame, count: int) -> tuple[Matrix, Matrix]:
     size = len(PRESETS)
     correlation, overlap = np.empty((size, size)), np.empty((size, size))
-    scores = inputs.combined_scores
     for row, column in np.ndindex(size, size):
         pair = (PRESETS[row], PRESETS[column])
         rho = spearman(*(scores[f"score_{preset}"].to_numpy() for preset in pair))

@@ -49,10 +49,14 @@ class TableEffort:
 
 
 def efforts_by_asset(recorded: Mapping[tuple[str, str | None], Stamp | None]) -> dict[str, list[Effort]]:
-    """`Stamp.effort` of every shard of the tables that a model scores, empty where nothing was measured."""
+    """`Stamp.effort` of every shard of the tables that a model scores, empty where nothing was measured.
+
+    A table that a model computes for a method is known by an effort of one of its shards.
+    """
+    own = {asset for (asset, _), stamp in recorded.items() if "/" in asset and stamp is not None and stamp.effort}
     found: dict[str, list[Effort]] = {}
     for (asset, _), stamp in recorded.items():
-        if stamp is not None and (asset == "cam" or asset.startswith("perplexity/")):
+        if stamp is not None and (asset == "cam" or asset.startswith("perplexity/") or asset in own):
             found.setdefault(asset, []).append(stamp.effort)
     return found
 

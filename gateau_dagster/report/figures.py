@@ -18,7 +18,7 @@ class Picture:
     alt: str
 
 
-def pictures(inputs: ReportInputs, comparison: Comparison) -> dict[str, Picture]:
+def pictures(inputs: ReportInputs, comparison: Comparison | None) -> dict[str, Picture]:
     """The drawings as they stand in the page."""
     return {
         name: Picture(uri=plots.as_data_uri(plots.to_svg(drawing.figure)), alt=drawing.alt)
@@ -26,8 +26,22 @@ def pictures(inputs: ReportInputs, comparison: Comparison) -> dict[str, Picture]
     }
 
 
-def drawings(inputs: ReportInputs, comparison: Comparison) -> dict[str, Drawing]:
-    """Plots by name; those whose part of the run was not made are absent."""
+def drawings(inputs: ReportInputs, comparison: Comparison | None) -> dict[str, Drawing]:
+    """Plots by name; those whose part of the run was not made are absent. `comparison`: of the presets, if wanted."""
+    ranked, unit = inputs.ranked, inputs.length_unit
+    drawn = {} if comparison is None else _presets(inputs, comparison)
+    if not inputs.by_gateau:
+        figure = plots.method_scores(ranked, method=inputs.config.selection.method, far=inputs.far_ranked)
+        drawn["score"] = Drawing(figure=figure, alt="Histogram of the score")
+    drawn["lengths"] = Drawing(
+        figure=plots.context_lengths(ranked, selected=ranked["selected"], unit=unit),
+        alt="Context lengths of all and of selected samples",
+    )
+    return drawn | _downstream(inputs)
+
+
+def _presets(inputs: ReportInputs, comparison: Comparison) -> dict[str, Drawing]:
+    """What GATEAU's presets say of the samples."""
     scores = inputs.scores
     drawn = {
         "scores": Drawing(
@@ -46,13 +60,15 @@ def drawings(inputs: ReportInputs, comparison: Comparison) -> dict[str, Drawing]
             ),
             alt="Matrices of rank correlation and of common samples between the presets",
         ),
-        "lengths": Drawing(
-            figure=plots.context_lengths(scores, selected=scores["selected"]),
-            alt="Context lengths of all and of selected samples",
-        ),
     }
     if comparison.auroc:
         drawn["auroc"] = Drawing(figure=plots.auroc_bars(comparison.auroc), alt="AUROC by preset")
+    return drawn
+
+
+def _downstream(inputs: ReportInputs) -> dict[str, Drawing]:
+    """Training, evaluation, methods side by side, effort."""
+    drawn: dict[str, Drawing] = {}
     if inputs.training_log:
         drawn["training"] = Drawing(
             figure=plots.training_curve(inputs.training_log), alt="Loss and learning rate by step"

@@ -10,6 +10,7 @@ import polars as pl
 
 from gateau_dagster.comparison.result import MethodComparison
 from gateau_dagster.config import Config
+from gateau_dagster.selection.choose import ranked_by_score
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,8 +20,18 @@ class ReportInputs:
     config: Config
     raw: pl.LazyFrame | pl.DataFrame
     """RAW_LONG_SFT over all shards. Lazy is better: only two columns, and the texts of 20 samples, are read."""
-    combined_scores: pl.DataFrame
-    """COMBINED_SCORES, with `hmp_`, `cas_`, `score_`, `rank_` of every preset, `context_tokens`, `response_tokens`."""
+    combined_scores: pl.DataFrame | None = None
+    """COMBINED_SCORES, with `hmp_`, `cas_`, `score_`, `rank_` of every preset, `context_tokens`, `response_tokens`.
+
+    Needed where GATEAU decides the selection; without it the page is without the presets.
+    """
+    method_scores: pl.DataFrame | None = None
+    """METHOD_SCORES of the method that decides the selection; needed where that is not GATEAU."""
+    lengths: pl.DataFrame | None = None
+    """`sample_id`, `context_tokens`, `response_tokens`, `perplexity` by theta_B, where GATEAU does not decide.
+
+    Without it lengths are in bytes.
+    """
     selected_subset: pl.DataFrame
     """SELECTED_SUBSET; only `sample_id` is read."""
     rejected: Mapping[str, pl.DataFrame] = field(default_factory=dict)
@@ -54,22 +65,56 @@ class ReportInputs:
     @cached_property
     def scores(self) -> pl.DataFrame:
         """`combined_scores` with `source`, and booleans `far` (known to need far context) and `selected`."""
+        assert self.combined_scores is not None
         sources = self.raw.lazy().select("sample_id", "source").collect()
+        frame = self.combined_scores.drop("source", strict=False)
+        return self._described(frame.join(sources, on="sample_id", how="left", maintain_order="left"))
+
+    @cached_property
+    def ranked(self) -> pl.DataFrame:
+        """The samples that the deciding method has a score for: `scores`, or those of another method.
+
+        The latter: `sample_id`, `source`, `score`, `rank`, `far`, `selected`, and `context_tokens`, `response_tokens`,
+        `perplexity` or `context_bytes`, `response_bytes`; sorted by rank.
+        """
+        if self.by_gateau:
+            return self.scores
+        assert self.method_scores is not None
+        found = self._samples.join(ranked_by_score(self.method_scores), on="sample_id")
+        return self._described(found).sort("rank")
+
+    @cached_property
+    def _samples(self) -> pl.DataFrame:
+        """Every sample with its source and its lengths; the texts themselves are not kept."""
+        parts = ("context", "response")
+        sizes = [pl.col(part).str.len_bytes().cast(pl.Int64).alias(f"{part}_bytes") for part in parts]
+        found = self.raw.lazy().select("sample_id", "source", *(sizes if self.lengths is None else [])).collect()
+        return found if self.lengths is None else found.join(self.lengths, on="sample_id", how="left")
+
+    @property
+    def length_unit(self) -> str:
+        """What the lengths of `ranked` count: columns end in it."""
+        return "tokens" if self.by_gateau or self.lengths is not None else "bytes"
+
+    def _described(self, frame: pl.DataFrame) -> pl.DataFrame:
         chosen = self.selected_subset["sample_id"].to_list()
-        return (
-            self.combined_scores.drop("source", strict=False)
-            .join(sources, on="sample_id", how="left", maintain_order="left")
-            .with_columns(
-                pl.col("source").fill_null("(unknown)"),
-                pl.col("source").is_in(list(self.config.selection.ground_truth)).fill_null(False).alias("far"),
-                pl.col("sample_id").is_in(chosen).alias("selected"),
-            )
+        return frame.with_columns(
+            pl.col("source").fill_null("(unknown)"),
+            pl.col("source").is_in(list(self.config.selection.ground_truth)).fill_null(False).alias("far"),
+            pl.col("sample_id").is_in(chosen).alias("selected"),
         )
 
     @property
     def far(self) -> pl.Series | None:
         """Ground truth by row of `scores`; None when none is configured, or it does not tell samples apart."""
-        far = self.scores["far"]
+        return self._known(self.scores["far"])
+
+    @property
+    def far_ranked(self) -> pl.Series | None:
+        """The same by row of `ranked`."""
+        return self._known(self.ranked["far"])
+
+    def _known(self, far: pl.Series) -> pl.Series | None:
         return far if self.config.selection.ground_truth and far.any() and not far.all() else None
 
     @cached_property

@@ -39,4 +39,11 @@ def method_drawings(methods: MethodComparison) -> dict[str, Drawing]:
             alt="Agreement of each preset's ranking with this run's, over alpha from 0 to 1; the table below holds the "
             "same",
         )
+    if methods.segment_length is not None and len(methods.segment_length.points) > 1:
+        lengths = ", ".join(f"{point.value:g}" for point in methods.segment_length.points)
+        drawn["segment_length"] = Drawing(
+            figure=plots.segment_length_curves(methods.segment_length),
+            alt=f"Agreement of the rankings at segments of {lengths} tokens with this run's; the table below holds the "
+            "same",
+        )
     return drawn

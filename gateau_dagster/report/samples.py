@@ -9,11 +9,23 @@ from gateau_dagster.report.inputs import ReportInputs
 from gateau_dagster.report.text import Snippet, printable, snippet
 
 SHOWN = 10
+_FACTS = {
+    "perplexity_short": "PPL θ_A",
+    "perplexity_long": "PPL θ_B",
+    "perplexity": "PPL θ_B",
+    "hmp": "HMP",
+    "cas": "CAS",
+    "context_tokens": "context tokens",
+    "response_tokens": "response tokens",
+    "context_bytes": "context bytes",
+    "response_bytes": "response bytes",
+    "segments": "segments",
+}
 
 
 @dataclass(frozen=True, kw_only=True)
 class SampleCard:
-    """One sample with its scores and the ends of its texts."""
+    """One sample with its scores and the ends of its texts. `ranks`: under GATEAU's presets, where these decide."""
 
     sample_id: str
     source: str
@@ -29,8 +41,11 @@ class SampleCard:
 
 
 def sample_cards(inputs: ReportInputs) -> tuple[list[SampleCard], list[SampleCard]]:
-    """The first and the last `SHOWN` samples by `rank`; no sample is in both (of few, the first half is top)."""
-    ordered = inputs.scores.sort("rank")
+    """The first and the last `SHOWN` samples by rank under the method that decides.
+
+    No sample is in both (of few, the first half is top).
+    """
+    ordered = inputs.ranked.sort("rank")
     top = ordered.head(min(SHOWN, (ordered.height + 1) // 2))
     bottom = ordered.tail(min(SHOWN, ordered.height - top.height))
     wanted = [*top["sample_id"], *bottom["sample_id"]]
@@ -44,15 +59,7 @@ def sample_cards(inputs: ReportInputs) -> tuple[list[SampleCard], list[SampleCar
 
 
 def _card(row: dict, texts: dict) -> SampleCard:
-    facts = [
-        ("PPL θ_A", row["perplexity_short"]),
-        ("PPL θ_B", row["perplexity_long"]),
-        ("HMP", row["hmp"]),
-        ("CAS", row["cas"]),
-        ("context tokens", row.get("context_tokens")),
-        ("response tokens", row.get("response_tokens")),
-        ("segments", row.get("segments")),
-    ]
+    facts = [(name, row[column]) for column, name in _FACTS.items() if column in row]
     return SampleCard(
         sample_id=printable(row["sample_id"]),
         source=printable(row["source"]),
@@ -61,7 +68,7 @@ def _card(row: dict, texts: dict) -> SampleCard:
         far=row["far"],
         score=row["score"],
         facts=facts,
-        ranks=[(preset, row.get(f"rank_{preset}")) for preset in PRESETS],
+        ranks=[(preset, row[f"rank_{preset}"]) for preset in PRESETS if f"rank_{preset}" in row],
         context=snippet(texts.get("context") or ""),
         instruction=snippet(texts.get("instruction") or "", each=500),
         response=snippet(texts.get("response") or "", each=500),

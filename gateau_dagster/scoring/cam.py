@@ -35,7 +35,8 @@ class CamFigures:
     """What the passes gave of a sample.
 
     without_context: NLL of each response token given the instruction alone [|y|]. segments: given each segment, too
-    [N of |y|]. attention: a_t [C]; None without context. near: how many of the last segments are near.
+    [N of |y|]. attention: a_t [C]; None without context, or where it is not wanted. near: how many of the last
+    segments are near.
     """
 
     without_context: Float64
@@ -45,7 +46,7 @@ class CamFigures:
 
 
 def cam_row(sample: Sample, figures: CamFigures, *, segment_length: int) -> CamRow:
-    """The sample's row. Raises UnscorableSampleError when a figure is not finite."""
+    """The sample's row; without attention it has no CAS. Raises UnscorableSampleError when a figure is not finite."""
     attention = figures.attention
     perplexities = [
         _perplexity(f"given segment {number} alone", nll) for number, nll in enumerate(figures.segments, start=1)
@@ -61,7 +62,7 @@ def cam_row(sample: Sample, figures: CamFigures, *, segment_length: int) -> CamR
         segments=len(perplexities),
         segment_perplexity=perplexities,
         segment_attention=means,
-        cas=contextual_awareness_score(perplexities, means),
+        cas=None if attention is None else contextual_awareness_score(perplexities, means),
         near_probability=near.tolist(),
         far_probability=far.tolist(),
         far_gain=far_gain(near, far, segments=len(perplexities)),

@@ -1,7 +1,6 @@
 """How much arithmetic a pass of a decoder is, from its shape and the lengths it reads: multiply-adds count as two."""
 
 from collections import Counter
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -73,10 +72,6 @@ class ModelShape:
         for span, layers in self._spans.items():
             pairs += layers * _pairs(lengths, span)
         return 4.0 * self.heads * self.head_dim * pairs
-
-    def body_flops(self, lengths: Iterable[int]) -> float:
-        """FLOPs of all layers over documents of these lengths, every row of every layer computed: see pass_flops."""
-        return float(self.pass_flops(np.fromiter(lengths, dtype=np.float64)).sum())
 
     def linear_pass_flops(self, lengths: Lengths, rows: Lengths | None = None) -> Lengths:
         """What `pass_flops` counts of the matrices: its first part."""
@@ -184,6 +179,14 @@ def _spans(text: Any) -> tuple[int | None, ...]:
 def _first(text: Any, *names: str) -> Any:
     """The first of these settings that the configuration has and that says something."""
     return next((value for name in names if (value := getattr(text, name, None))), None)
+
+
+def whole_text_flops(lengths: Lengths, weights: int, layers: int, hidden: int) -> Lengths:
+    """FLOPs of a model that reads a text of each length as a whole, all tokens attending to all.
+
+    `weights`: those of its matrices, without the embedding of words; its `layers` are `hidden` wide.
+    """
+    return 2.0 * weights * lengths + 4.0 * layers * hidden * lengths**2
 
 
 @dataclass(kw_only=True)

@@ -1,31 +1,25 @@
 """Models that read a text as a whole: a reward model, or an encoder whose states make an embedding."""
 
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
-import torch
 from torch import nn
-from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassification, PreTrainedModel
+from transformers import AutoModel, AutoModelForSequenceClassification, PreTrainedModel
 from transformers.configuration_utils import PreTrainedConfig
 
 from gateau_dagster.config import ModelConfig
 from gateau_dagster.config.models import Dtype
 from gateau_dagster.errors import GateauError
+from gateau_dagster.scoring.checkpoint import moved, read_config, read_tokenizer, read_weights, resolve_source
 from gateau_dagster.scoring.heads import check_architecture
-from gateau_dagster.scoring.loading import (
-    LoadedModel,
-    _first_line,
-    _load_failure,
-    _moved,
-    _read_tokenizer,
-    _resolve_source,
-    resolve_device,
-)
+from gateau_dagster.scoring.loading import LoadedModel, resolve_device
 from gateau_dagster.scoring.rope import override_rope_theta
 
 EncoderTask: TypeAlias = Literal["reward", "embedding"]
 
 _AUTO = {"reward": AutoModelForSequenceClassification, "embedding": AutoModel}
+# BERT's pooler is no part of a mean over the states, and many encoders are saved without it.
+_MAY_LACK = {"reward": (), "embedding": ("pooler.",)}
 _NO_LIMIT = 10**9  # a tokenizer without a limit names one above it
 
 
@@ -39,13 +33,13 @@ def load_encoder(config: ModelConfig, *, task: EncoderTask, dtype: Dtype, device
     an untrained one, or an encoder-decoder. How many outputs the head has is left to whoever reads them.
     """
     target = resolve_device(device)
-    source = _resolve_source(config.path, folder)
-    model_config = _read_config(config, source, task)
+    source = resolve_source(config.path, folder)
+    model_config = _encoder_config(config, source, task)
     if config.rope_theta is not None:
         override_rope_theta(model_config, config.rope_theta, name=config.path)
-    tokenizer = _read_tokenizer(config, source)
-    model = _read_weights(config, source, model_config, task=task, dtype=dtype)
-    target = _moved(config, model, target)
+    tokenizer = read_tokenizer(config, source)
+    model = read_weights(_AUTO[task], config, source, model_config, dtype=dtype, may_lack=_MAY_LACK[task])
+    target = moved(config, model, target)
     model.eval().requires_grad_(False)
     limits = [config.window, _positions(model), tokenizer.model_max_length]
     known = [limit for limit in limits if limit is not None and limit < _NO_LIMIT]
@@ -62,44 +56,10 @@ def _positions(model: PreTrainedModel) -> int | None:
     return getattr(model.config.get_text_config(), "max_position_embeddings", None)
 
 
-def _read_config(config: ModelConfig, source: str, task: EncoderTask) -> PreTrainedConfig:
-    try:
-        found = AutoConfig.from_pretrained(source, revision=config.revision, trust_remote_code=config.trust_remote_code)
-    except (OSError, ValueError, KeyError) as error:
-        place = "config.json cannot be read"
-        if not Path(source).is_dir():
-            place = f"no folder here, and not read from the Hugging Face hub (revision {config.revision or 'main'})"
-        raise GateauError(
-            f"{source}: {place}: {_first_line(error)} Check the name, the network and HF_TOKEN."
-        ) from error
+def _encoder_config(config: ModelConfig, source: str, task: EncoderTask) -> PreTrainedConfig:
+    found = read_config(config, source)
     if found.is_encoder_decoder:
         raise GateauError(f"{source} is an encoder-decoder ({found.model_type}): task {task} reads a text in one pass")
     if task == "reward" and not config.trust_remote_code:
         check_architecture(found.architectures or [], name=source)
     return found
-
-
-def _read_weights(
-    config: ModelConfig, source: str, model_config: PreTrainedConfig, *, task: EncoderTask, dtype: Dtype
-) -> PreTrainedModel:
-    try:
-        loaded: Any = _AUTO[task].from_pretrained(
-            source,
-            config=model_config,
-            revision=config.revision,
-            dtype=getattr(torch, dtype),
-            trust_remote_code=config.trust_remote_code,
-            use_safetensors=None if config.trust_remote_code else True,
-            output_loading_info=True,
-        )
-    except Exception as error:  # safetensors, the hub and remote code each raise types of their own
-        raise _load_failure(config, error) from error
-    model, info = loaded
-    # BERT's pooler is no part of a mean over the states, and many encoders are saved without it.
-    missing = sorted(key for key in info["missing_keys"] if task == "reward" or not key.startswith("pooler."))
-    if missing:
-        raise GateauError(
-            f"{config.path}: the weights lack {', '.join(missing[:3])} and would be random: the folder is incomplete, "
-            f"or of a model that was not trained for task {task}"
-        )
-    return model

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 TOP = 0.1  # share of the response tokens whose gain counts
 _FEWEST = 2  # tokens that the mean of the largest gains takes
-_ROUNDING = 1e-9  # 0.1·30 is a little more than 3
+_ROUNDING = 1e-9  # 0.07·100 is 7.000000000000001 as floats, and its ceiling 8
 
 _Probabilities = Sequence[float] | npt.NDArray[np.floating[Any]]
 

@@ -110,7 +110,8 @@ def _means(loaded: LoadedModel, documents: Sequence[Ids]) -> torch.Tensor:
 
 
 def _charge(loaded: LoadedModel, work: Work, documents: Sequence[Ids]) -> None:
-    lengths = np.array([len(ids) for ids in documents], dtype=np.float64)
+    bos = int(loaded.tokenizer.bos_token_id is not None)
+    lengths = np.array([bos + len(ids) for ids in documents], dtype=np.float64)
     try:
         shape = ModelShape.of(loaded.model.config)
         flops = float(shape.token_flops * lengths.sum() + shape.attention_flops(lengths).sum())

@@ -23,11 +23,20 @@ _Row = TypeVar("_Row", PerplexityRow, CamRow)
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """What is wanted of a sample: its row of `perplexity/<model>`, its row of `cam`, or both."""
+    """What is wanted of a sample: its row of `perplexity/<model>`, its row of `cam`, or both.
+
+    attention: whether the row of `cam` has the attention to each segment, and with it CAS.
+    """
 
     sample: Sample
     perplexity: bool
     cam: bool
+    attention: bool = True
+
+    @property
+    def observed(self) -> bool:
+        """Whether the attention to the context is wanted."""
+        return self.cam and self.attention
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,13 +77,13 @@ class Measurement:
             return
         if request.perplexity:
             self.full = NllJob(prompt=prompt, work=meter.perplexity)
-        if request.cam and prompt.context:
+        if request.observed and prompt.context:
             self.attention = passes.attention(prompt, cam=meter.cam, perplexity=self.full)
         if self.full is not None and self.full.copy is None:  # no attention wanted, or no memory for it
             passes.enqueue(self.full)
         if request.cam and not prompt.context and self.full is not None:
             self.alone = self.full
-        elif request.cam and (self.attention is not None or not prompt.context):
+        elif request.cam and (self.attention is not None or not prompt.context or not request.attention):
             made = segment_prompts(prompt, self.segment_length)
             self.segments = [NllJob(prompt=one, work=meter.cam) for one in made]
             self.alone = NllJob(prompt=prompt.with_context(()), work=meter.cam)
@@ -113,7 +122,7 @@ class Measurement:
         return perplexity_row(sample, prompt, self.full.nll)
 
     def _cam_row(self, sample: Sample, prompt: Prompt) -> CamRow:
-        if self.attention is None and prompt.context:
+        if self.attention is None and prompt.context and self.prepared.request.attention:
             raise _short_of_memory(prompt)
         assert self.alone is not None
         for job in (self.alone, *self.segments):

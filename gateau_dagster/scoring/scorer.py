@@ -63,7 +63,7 @@ def _prepared(
     """The requests with their prompts, made ahead of their use."""
 
     def prepare(request: Request) -> Prepared:
-        if request.cam:
+        if request.observed:
             require_attention_interface(loaded)
         try:
             prompt = build_prompt(

@@ -1,7 +1,7 @@
 """Measures documents for LADM, one pass each: instruction samples as their scoring prompt, plain texts as they are."""
 
 from collections import deque
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 
@@ -15,8 +15,6 @@ from gateau_dagster.scoring.effort import Work
 from gateau_dagster.scoring.focus_scores import (
     FocusPlan,
     FocusSums,
-    FocusWeights,
-    contextual_dependency_score,
     focus_sums,
 )
 from gateau_dagster.scoring.host_copy import HostCopy
@@ -66,31 +64,6 @@ def measure_documents(
                 yield _finished(waiting.popleft(), plan)
     while waiting:
         yield _finished(waiting.popleft(), plan)
-
-
-def measure_text(
-    loaded: LoadedModel, ids: Sequence[int], plan: FocusPlan | None = None, work: Work | None = None
-) -> Measured | Reject:
-    """One plain text by its token ids; begin them with the tokenizer's bos, as the model was trained: see text_ids."""
-    (outcome,) = measure_documents(
-        loaded, [Document(name="", ids=tuple(ids))], plan=plan or FocusPlan(), work=work or Work()
-    )
-    return outcome
-
-
-def score_text(
-    loaded: LoadedModel, ids: Sequence[int], plan: FocusPlan | None = None, weights: FocusWeights | None = None
-) -> float | None:
-    """LADM's score (Eq. 5) of one plain text by its token ids; None when it is too short for a scored span.
-
-    Raises UnscorableSampleError when it does not fit into memory or its attention is not finite, GateauError for a
-    model whose attention cannot be seen.
-    """
-    plan = plan or FocusPlan()
-    measured = measure_text(loaded, ids, plan)
-    if isinstance(measured, Reject):
-        raise UnscorableSampleError(measured.reason)
-    return contextual_dependency_score(measured.sums, plan, measured.spans, weights)
 
 
 def text_ids(tokenizer: PreTrainedTokenizerBase, text: str, *, max_tokens: int | None = None) -> tuple[int, ...]:

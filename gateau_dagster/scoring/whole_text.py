@@ -13,6 +13,7 @@ from torch import Tensor
 
 from gateau_dagster.data.sample import Reject, Sample
 from gateau_dagster.errors import GateauError, ShortOfMemoryError, UnscorableSampleError
+from gateau_dagster.scoring.effort import whole_text_flops
 from gateau_dagster.scoring.loading import LoadedModel
 from gateau_dagster.scoring.memory import out_of_memory_reason, unless_out_of_memory
 from gateau_dagster.scoring.packing import vocabulary
@@ -143,10 +144,10 @@ class _TextPasses:
         """Two FLOPs a weight and token beside the embeddings, and those of the attention of all tokens to all."""
         lengths = np.array([len(text.ids) for text in batch], dtype=np.float64)
         config: Any = self.loaded.model.config.get_text_config()
-        attention = 4.0 * config.num_hidden_layers * config.hidden_size * float((lengths**2).sum())
         embedding = self.loaded.model.get_input_embeddings().weight.numel()  # pyright: ignore
         weights = sum(one.numel() for one in self.loaded.model.parameters()) - embedding
-        self.running.work.add(int(lengths.sum()), 2.0 * weights * float(lengths.sum()) + attention)
+        flops = whole_text_flops(lengths, weights, config.num_hidden_layers, config.hidden_size)
+        self.running.work.add(int(lengths.sum()), float(flops.sum()))
 
 
 def padded(loaded: LoadedModel, texts: Sequence[Text]) -> Batch:

@@ -24,6 +24,7 @@ class Degeneration:
     distinct_hmp: int  # values apart by more than RESOLUTION of the range
     distinct_score: int
     largest_softmax_share: float | None  # of softmax_D(PPL), the larger of the two models; `paper` only
+    alpha: float  # weight of HMP in the score; the rest is CAS's
     spearman_hmp: float | None  # of the score with HMP; None where one is constant
     spearman_cas: float | None
     problems: tuple[str, ...]
@@ -35,10 +36,24 @@ class Degeneration:
 
     @property
     def sentence(self) -> str:
-        """The verdict for a reader."""
-        if not self.degenerate:
-            return f"{self.preset}: {self.distinct_score} distinct scores in {self.samples} samples; both terms count."
-        return f"{self.preset}: " + "; ".join(self.problems) + "."
+        """The verdict for a reader: the problems, or else how much of the rank each term makes."""
+        found = self.problems or (f"{self.distinct_score} distinct scores in {self.samples} samples", self.shares)
+        return f"{self.preset}: " + "; ".join(found) + "."
+
+    @property
+    def shares(self) -> str:
+        """Which term makes the rank: both, one, or neither by itself."""
+        hmp, cas = (abs(rho or 0.0) for rho in (self.spearman_hmp, self.spearman_cas))
+        if min(hmp, cas) >= IGNORED:
+            return "both terms count"
+        if max(hmp, cas) < IGNORED:
+            # Two unrelated terms of like spread come to about 0.7 each.
+            return f"neither term decides the rank alone (|Spearman| with the score: HMP {hmp:.2f}, CAS {cas:.2f})"
+        most, other, weight = ("HMP", "CAS", self.alpha) if hmp > cas else ("CAS", "HMP", 1 - self.alpha)
+        verb = "decides" if max(hmp, cas) >= DECIDES else "leads"
+        weights = "at equal weights" if weight == 0.5 else f"with the weight {weight:g}"
+        follows = f"|Spearman| with the score {max(hmp, cas):.2f}; {other} {min(hmp, cas):.2f}"
+        return f"{most} {verb} the rank ({follows}) {weights}"
 
 
 def distinct(values: Vector) -> int:
@@ -64,11 +79,12 @@ def check(scores: pl.DataFrame, *, preset: Preset, alpha: float) -> Degeneration
         distinct_hmp=distinct(hmp),
         distinct_score=distinct(score),
         largest_softmax_share=share,
+        alpha=alpha,
         spearman_hmp=correlations[0],
         spearman_cas=correlations[1],
         problems=(),
     )
-    return Degeneration(**{**vars(result), "problems": tuple(_problems(result, alpha))})
+    return Degeneration(**{**vars(result), "problems": tuple(_problems(result))})
 
 
 def check_all(scores: pl.DataFrame, *, alpha: float | None) -> list[Degeneration]:
@@ -76,7 +92,7 @@ def check_all(scores: pl.DataFrame, *, alpha: float | None) -> list[Degeneration
     return [check(scores, preset=preset, alpha=alpha_of(preset, alpha)) for preset in PRESETS]
 
 
-def _problems(found: Degeneration, alpha: float) -> list[str]:
+def _problems(found: Degeneration) -> list[str]:
     if found.samples < 2:
         return ["fewer than two samples have both terms"]
     problems = []
@@ -86,20 +102,20 @@ def _problems(found: Degeneration, alpha: float) -> list[str]:
             f"softmax over raw perplexities is one-hot, with {share:.0%} on one sample: "
             f"{found.distinct_hmp} distinct HMP in {found.samples} samples"
         )
-    elif alpha > 0 and found.distinct_hmp < LEAST_DISTINCT * found.samples:
+    elif found.alpha > 0 and found.distinct_hmp < LEAST_DISTINCT * found.samples:
         problems.append(f"{found.distinct_hmp} distinct HMP in {found.samples} samples")
     if found.distinct_score < LEAST_DISTINCT * found.samples:
         problems.append(f"{found.distinct_score} distinct scores in {found.samples} samples")
-    problems += _one_sided(found, alpha)
+    problems += _one_sided(found)
     return problems
 
 
-def _one_sided(found: Degeneration, alpha: float) -> list[str]:
+def _one_sided(found: Degeneration) -> list[str]:
     """Names the term that decides the rank although the other one has more than half of the weight.
 
-    With equal weights no term is meant to decide: of two in one unit, the larger one does.
+    With equal weights that is no fault: of two terms in one unit, the one that spreads more decides; `shares` names it.
     """
-    terms = {"HMP": (alpha, found.spearman_hmp), "CAS": (1 - alpha, found.spearman_cas)}
+    terms = {"HMP": (found.alpha, found.spearman_hmp), "CAS": (1 - found.alpha, found.spearman_cas)}
     for name, other in (("HMP", "CAS"), ("CAS", "HMP")):
         (weight, own), (_, theirs) = terms[name], terms[other]
         if weight > 0.5 and abs(own or 0.0) < IGNORED and abs(theirs or 0.0) >= DECIDES:

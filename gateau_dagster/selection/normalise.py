@@ -29,12 +29,6 @@ def min_max(values: Sequence[float] | Vector) -> Vector:
     return (vector / 2 - low) / (high - low)
 
 
-def rank_share(values: Sequence[float] | Vector) -> Vector:
-    """Share of the data set that is not above each value, (rank - ½) / |D|, in (0, 1); equal values share a rank."""
-    vector = finite(values)
-    return (average_ranks(vector) - 0.5) / max(1, vector.size)
-
-
 def average_ranks(vector: Vector) -> Vector:
     """1 is the smallest; equal values share the mean of their ranks, float64 [n].
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypeAlias
 
 from gateau_dagster.synthetic.language import Words
 from gateau_dagster.synthetic.page import Page
@@ -19,6 +19,9 @@ class Parts:
     response: Words
 
 
+Maker: TypeAlias = Callable[[Page], Parts]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Kind:
     """`needs_far_context`: whether what theta_A cannot see (all but the last 256 tokens) decides the response.
@@ -31,5 +34,10 @@ class Kind:
     group: Group
     needs_far_context: bool
     why: str
-    make: Callable[[Page], Parts]
+    make: Maker
     within_reach: bool = True
+
+
+def kind(group: Group, name: str, needs: bool, why: str, make: Maker, *, within_reach: bool = True) -> Kind:
+    """A kind as the lists of kinds spell it."""
+    return Kind(name=name, group=group, needs_far_context=needs, why=why, make=make, within_reach=within_reach)

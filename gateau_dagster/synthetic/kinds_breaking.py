@@ -7,14 +7,13 @@ and `across_border` are no harder here, since a value belongs to one attribute a
 the pair cannot read, no score from this pair can be expected to find; the label says what the response needs.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from functools import partial
 
-from gateau_dagster.synthetic.kind import Kind, Parts
-from gateau_dagster.synthetic.kinds_controlled import recall
-from gateau_dagster.synthetic.kinds_harder import other_values
+from gateau_dagster.synthetic.asking import ordered, other_values, recall
+from gateau_dagster.synthetic.kind import Maker, Parts, kind
 from gateau_dagster.synthetic.language import (
     NOUNS,
-    VALUES,
     Fact,
     Words,
     fact_words,
@@ -30,7 +29,7 @@ from gateau_dagster.synthetic.page import Page
 _ALIKE = 0.15  # of the sentences are about the noun that the response is about
 
 
-def _two_hop(*, far: bool) -> Callable[[Page], Parts]:
+def _two_hop(*, far: bool) -> Maker:
     """`note A B .` and `note B VALUE .`: the value of A is that of B."""
 
     def make(page: Page) -> Parts:
@@ -45,7 +44,7 @@ def _two_hop(*, far: bool) -> Callable[[Page], Parts]:
     return make
 
 
-def _paraphrased(*, far: bool) -> Callable[[Page], Parts]:
+def _paraphrased(*, far: bool) -> Maker:
     """`the VALUE of the ATTRIBUTE .`, a form in which the model has not seen facts."""
 
     def make(page: Page) -> Parts:
@@ -54,22 +53,6 @@ def _paraphrased(*, far: bool) -> Callable[[Page], Parts]:
         page.state(slot, ["the", fact.value, "of", "the", fact.attribute, "."])
         page.distract()
         return recall(page, [fact])
-
-    return make
-
-
-def _order_coded(*, far: bool) -> Callable[[Page], Parts]:
-    """All eight values of the attribute are stated; the first one is asked for, so that only the order tells."""
-
-    def make(page: Page) -> Parts:
-        (fact,) = page.take(1)
-        values = VALUES[fact.attribute]
-        stated = [Fact(attribute=fact.attribute, value=values[index]) for index in page.rng.permutation(8)]
-        slots = sorted(page.far_slot() if far else page.near_slot() for _ in stated)
-        for slot, each in zip(slots, stated, strict=True):
-            page.state(slot, fact_words(each))
-        page.distract()
-        return recall(page, stated[:1])
 
     return make
 
@@ -114,10 +97,7 @@ def _far_look_alikes(page: Page) -> Parts:
     return recall(page, facts)
 
 
-def _kind(name: str, needs: bool, why: str, make: Callable[[Page], Parts], *, within_reach: bool = True) -> Kind:
-    return Kind(name=name, group="breaking", needs_far_context=needs, why=why, make=make, within_reach=within_reach)
-
-
+_kind = partial(kind, "breaking")
 BREAKING = (
     _kind(
         "two_hop",
@@ -133,14 +113,14 @@ BREAKING = (
         "order_coded",
         True,
         "The far context states all values; the first is asked for.",
-        _order_coded(far=True),
+        ordered(stated=8, asked=1, far=True),
         within_reach=False,
     ),
     _kind(
         "order_coded_near",
         False,
         "The last sentences state all values; the first is asked for.",
-        _order_coded(far=False),
+        ordered(stated=8, asked=1, far=False),
         within_reach=False,
     ),
     _kind("across_border", True, "A far fact that a segment border cuts in two.", _across_border),

@@ -1,14 +1,13 @@
 """Kinds in which one thing is varied: number of facts, distance, distractors, repetition, the response's words."""
 
-from collections.abc import Callable
+from functools import partial
 from itertools import cycle, islice
 
-from gateau_dagster.synthetic.kind import Kind, Parts
+from gateau_dagster.synthetic.asking import ordered, recall
+from gateau_dagster.synthetic.kind import Maker, Parts, kind
 from gateau_dagster.synthetic.language import (
     FILLER_WORDS,
     NOUNS,
-    VALUES,
-    Fact,
     fact_words,
     pick,
     recall_instruction,
@@ -23,12 +22,7 @@ _EVERY = 12  # sentences between the copies of a fact that is stated everywhere
 _BLOCK = 3  # sentences that a repetitive context repeats
 
 
-def recall(page: Page, facts: list[Fact]) -> Parts:
-    """The question for these facts and its answer, in the order of asking."""
-    return Parts(context=page.text(), instruction=recall_instruction(facts), response=recall_response(facts))
-
-
-def _facts(count: int, *, far: bool, distractors: int | None = None) -> Callable[[Page], Parts]:
+def _facts(count: int, *, far: bool, distractors: int | None = None) -> Maker:
     def make(page: Page) -> Parts:
         facts = page.take(count)
         page.state_facts(facts, far=far)
@@ -38,7 +32,7 @@ def _facts(count: int, *, far: bool, distractors: int | None = None) -> Callable
     return make
 
 
-def _at(distance: int) -> Callable[[Page], Parts]:
+def _at(distance: int) -> Maker:
     def make(page: Page) -> Parts:
         (fact,) = page.take(1)
         page.distract()
@@ -115,24 +109,7 @@ def _everywhere(page: Page) -> Parts:
     return recall(page, [fact])
 
 
-def _ordered(*, far: bool) -> Callable[[Page], Parts]:
-    def make(page: Page) -> Parts:
-        (fact,) = page.take(1)
-        values = VALUES[fact.attribute]
-        chosen = [Fact(attribute=fact.attribute, value=values[index]) for index in page.rng.permutation(8)[:3]]
-        slots = sorted(page.far_slot() if far else page.near_slot() for _ in chosen)
-        for slot, each in zip(slots, chosen, strict=True):
-            page.state(slot, fact_words(each))
-        page.distract()
-        return recall(page, chosen)
-
-    return make
-
-
-def _kind(name: str, needs: bool, why: str, make: Callable[[Page], Parts], *, within_reach: bool = True) -> Kind:
-    return Kind(name=name, group="controlled", needs_far_context=needs, why=why, make=make, within_reach=within_reach)
-
-
+_kind = partial(kind, "controlled")
 _FAR = "The values stand only where theta_A cannot see them."
 _NEAR = "The values stand in the last sentences of the context."
 CONTROLLED = (
@@ -163,14 +140,14 @@ CONTROLLED = (
         "ordered_values",
         True,
         "Three values of one attribute, all far, are asked for in the order of their statement.",
-        _ordered(far=True),
+        ordered(stated=3, asked=3, far=True),
         within_reach=False,
     ),
     _kind(
         "ordered_values_near",
         False,
         "Three values of one attribute in the last sentences, asked for in the order of their statement.",
-        _ordered(far=False),
+        ordered(stated=3, asked=3, far=False),
         within_reach=False,
     ),
 )

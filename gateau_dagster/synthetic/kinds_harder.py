@@ -1,14 +1,12 @@
 """The design's harder set (section 5): near facts with something misleading far away, far facts among other things."""
 
-from collections.abc import Callable
+from functools import partial
 
-from gateau_dagster.synthetic.kind import Kind, Parts
-from gateau_dagster.synthetic.kinds_controlled import recall
+from gateau_dagster.synthetic.asking import other_values, recall
+from gateau_dagster.synthetic.kind import Maker, Parts, kind
 from gateau_dagster.synthetic.language import (
     NOUNS,
     SENTENCE_WORDS,
-    VALUES,
-    Fact,
     fact_words,
     noisy_response,
     pick,
@@ -21,12 +19,6 @@ from gateau_dagster.synthetic.page import Page
 
 _WRONG = 3  # statements of other values
 _TALE = 4  # sentences around a diluted answer
-
-
-def other_values(page: Page, fact: Fact, count: int) -> list[Fact]:
-    """The same attribute with `count` different other values."""
-    others = [value for value in VALUES[fact.attribute] if value != fact.value]
-    return [Fact(attribute=fact.attribute, value=others[index]) for index in page.rng.permutation(len(others))[:count]]
 
 
 def _near_repeated_far(page: Page) -> Parts:
@@ -45,7 +37,7 @@ def _near_wrong_far(page: Page) -> Parts:
     return recall(page, [fact])
 
 
-def _noise(*, far: bool) -> Callable[[Page], Parts]:
+def _noise(*, far: bool) -> Maker:
     def make(page: Page) -> Parts:
         facts = page.take(int(page.rng.integers(1, 3)))
         page.state_facts(facts, far=far)
@@ -73,7 +65,7 @@ def _stale_values(page: Page) -> Parts:
     return recall(page, [fact])
 
 
-def _dilution(*, far: bool) -> Callable[[Page], Parts]:
+def _dilution(*, far: bool) -> Maker:
     def make(page: Page) -> Parts:
         facts = page.take(1)
         page.state_facts(facts, far=far)
@@ -88,10 +80,7 @@ def _dilution(*, far: bool) -> Callable[[Page], Parts]:
     return make
 
 
-def _kind(name: str, needs: bool, why: str, make: Callable[[Page], Parts]) -> Kind:
-    return Kind(name=name, group="harder", needs_far_context=needs, why=why, make=make)
-
-
+_kind = partial(kind, "harder")
 HARDER = (
     _kind("near_repeated_far", False, "The fact stands far away too, but the near copy is enough.", _near_repeated_far),
     _kind("near_wrong_far", False, "The near value is asked for; the far context states others.", _near_wrong_far),

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from types import ModuleType
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,6 +20,10 @@ def ranking(script: Callable[[str], ModuleType]) -> ModuleType:
 
 def task(ranking: ModuleType, *, balanced: bool = False, sets: int = 1) -> object:
     return ranking.Task(name="t", members=[np.arange(10)] * sets, positive=[LABELS] * sets, balanced=balanced)
+
+
+def measured(ranking: ModuleType, question: Any, vectors: list[np.ndarray], draws: int) -> Any:
+    return ranking.measure(question, vectors, ranking.drawn_weights(question, draws=draws))
 
 
 def pairwise_auroc(weights: np.ndarray) -> float:
@@ -53,7 +58,7 @@ def test_figures_of_weighted_samples_are_those_of_the_definitions(ranking: Modul
 
 def test_unweighted_figures_are_those_of_the_project(ranking: ModuleType) -> None:
     scores = np.where(np.isinf(SCORES), -5.0, SCORES)
-    whole = ranking.measure(task(ranking), [scores], draws=1).whole[0]
+    whole = measured(ranking, task(ranking), [scores], 1).whole[0]
     assert whole == pytest.approx(
         [auroc(scores, LABELS), *(precision_at(scores, LABELS, count) for count in (1, 2, 4))], abs=1e-12
     )
@@ -62,9 +67,9 @@ def test_unweighted_figures_are_those_of_the_project(ranking: ModuleType) -> Non
 def test_balanced_sides_weigh_the_same(ranking: ModuleType) -> None:
     labels = np.array([True, False, False, False])
     few = ranking.Task(name="t", members=[np.arange(4)], positive=[labels], balanced=True)
-    whole = ranking.measure(few, [np.array([4.0, 3, 2, 1])], draws=1).whole[0]
+    whole = measured(ranking, few, [np.array([4.0, 3, 2, 1])], 1).whole[0]
     assert whole == pytest.approx([1, 1, 1, 1])
-    worst = ranking.measure(few, [np.array([1.0, 3, 2, 4])], draws=1).whole[0]
+    worst = measured(ranking, few, [np.array([1.0, 3, 2, 4])], 1).whole[0]
     assert worst == pytest.approx([0, 0, 0, 0])
 
 
@@ -77,19 +82,19 @@ def test_resampling_keeps_both_sides(ranking: ModuleType) -> None:
 def test_the_interval_holds_the_value_and_the_seed_decides(ranking: ModuleType) -> None:
     rng = np.random.default_rng(0)
     vectors = [np.where(LABELS, 1, 0) + rng.normal(size=10) for _ in range(3)]
-    figures = ranking.measure(task(ranking, sets=3), vectors, draws=500)
+    figures = measured(ranking, task(ranking, sets=3), vectors, 500)
     (estimate, *_) = ranking.estimates(figures)
     assert estimate.low < estimate.value < estimate.high
     assert estimate.value == pytest.approx(np.mean([auroc(each, LABELS) for each in vectors]))
-    assert ranking.estimates(ranking.measure(task(ranking, sets=3), vectors, draws=500))[0] == estimate
+    assert ranking.estimates(measured(ranking, task(ranking, sets=3), vectors, 500))[0] == estimate
 
 
 def test_a_difference_compares_the_same_draws(ranking: ModuleType) -> None:
     vectors = [np.where(LABELS, 1.0, 0.0), SCORES]
-    figures = ranking.measure(task(ranking, sets=2), vectors, draws=200)
+    figures = measured(ranking, task(ranking, sets=2), vectors, 200)
     same = ranking.difference(figures, figures)
     assert (same.value, same.low, same.high) == (0, 0, 0)
-    worse = ranking.measure(task(ranking, sets=2), [-each for each in vectors], draws=200)
+    worse = measured(ranking, task(ranking, sets=2), [-each for each in vectors], 200)
     assert ranking.difference(figures, worse).low > 0
 
 

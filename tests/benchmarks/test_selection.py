@@ -34,6 +34,8 @@ def test_methods_are_scored_on_kept_tables(
     assert script("selection").main(options(folder, "--seeds", "0", "1", *wanted)) == 0
     first, found = capsys.readouterr(), json.loads(file.read_text())
     assert "cam of 8 samples" in first.err and "AUROC by kind" in first.out
+    better = {each["method"] for each in found["better_than_reference"]}
+    assert "better than gateau[robust]" in first.out and better <= set(found["methods"]) - {"gateau[robust]"}
     assert set(found["methods"]) == {"gateau[paper]", "gateau[official]", "gateau[robust]", "random", "length"}
     assert "reward" in found["not_run"]["car"] and "car" in first.out
     assert set(found["kinds"]) == {*KINDS.split(), "no_context", "near_fact", "far_fact", "far_facts", "noisy"}
@@ -47,6 +49,50 @@ def test_methods_are_scored_on_kept_tables(
     assert again.out[again.out.index("AUROC of") :] == first.out[first.out.index("AUROC of") :]
 
 
+def test_only_what_a_configuration_lacks_is_not_run(
+    script: Callable[[str], ModuleType], folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    methods, cases = script("common_methods"), script("common_case")
+    case = cases.Case(folder=folder, pair_seed=0, data_seed=1000, per_kind=0, base=5, size="small", untrained=True)
+    known = script("common_selection").Tables(case)
+    scores, missing = script("selection").scores_of([known], ["length", "car"])
+    assert list(scores) == ["length"] and list(missing) == ["car"]
+
+    def fails(*given: object) -> None:
+        raise ValueError("a defect of the method")
+
+    monkeypatch.setattr(methods.ChosenMethod, "score", fails)
+    with pytest.raises(ValueError, match="a defect of the method"):
+        script("selection").scores_of([known], ["length"])
+
+
+def test_alpha_reaches_the_score(
+    script: Callable[[str], ModuleType], folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = {}
+    for label, more in (("hmp", ["--alpha", "1"]), ("fg", ["--alpha", "0"])):
+        out = tmp_path / f"{label}.json"
+        wanted = ["--methods", "gateau[robust]", f"far_gain_{label}", "--draws", "2", "--out", str(out)]
+        script("selection").main(options(folder, "--seeds", "0", *more, *wanted))
+        found = json.loads(out.read_text())["methods"]
+        assert found["gateau[robust]"] == found[f"far_gain_{label}"]
+    assert "No method is better than gateau[robust]" in capsys.readouterr().out
+
+
+def test_where_the_reference_loses_is_said(script: Callable[[str], ModuleType]) -> None:
+    selection, ranking = script("selection"), script("common_ranking")
+    labels = np.arange(40) < 20
+    task = ranking.Task(name="k", members=[np.arange(40)], positive=[labels], balanced=False)
+    good, bad = np.where(labels, 1.0, 0.0), np.arange(40) % 2.0
+    weights = ranking.drawn_weights(task, draws=50)
+    found = {name: {"k": ranking.measure(task, [each], weights)} for name, each in (("a", good), ("b", bad))}
+    (only,) = selection.losses(found, "b")
+    assert (only["task"], only["method"], only["difference"].value) == ("k", "a", 0.5)
+    *_, line = selection.lost([only], found, "b").splitlines()
+    assert line.split()[:3] == ["k", "a", "1.000"] and " 0.500 (" in line
+    assert selection.losses(found, "a") == selection.losses(found, "absent") == []
+
+
 def test_a_methods_figure_is_that_of_its_scores(
     script: Callable[[str], ModuleType], folder: Path, tmp_path: Path
 ) -> None:
@@ -57,7 +103,7 @@ def test_a_methods_figure_is_that_of_its_scores(
         kinds=tuple(KINDS.split()), untrained=True,
     )  # fmt: skip
     records = case.records()
-    lengths = [len(record["context"].split()) for record in records]
+    lengths = [len(f"{record['context']}{record['response']}".encode()) for record in records]
     expected = auroc(lengths, [needs_far_context(record["source"]) for record in records])
     assert json.loads(file.read_text())["methods"]["length"]["all"]["auroc"]["value"] == pytest.approx(expected)
 
@@ -85,10 +131,12 @@ def test_a_sample_without_a_score_comes_last(
     ids = [record["id"] for record in known.records]
     found = pl.DataFrame({"sample_id": ids[1:], "score": [None, 1.0, 2.0, 3.0]})
     monkeypatch.setattr(methods.ChosenMethod, "score", lambda *given: found)
-    assert methods.method_scores(known, "length", {}).tolist() == [-np.inf, -np.inf, 1.0, 2.0, 3.0]
+    assert methods.method_scores(known, methods.asked(case, "length", {})).tolist() == [-np.inf, -np.inf, 1.0, 2.0, 3.0]
 
 
-def test_the_cam_study_chooses_and_reports(script: Callable[[str], ModuleType], folder: Path, tmp_path: Path) -> None:
+def test_the_cam_study_chooses_and_reports(
+    script: Callable[[str], ModuleType], folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     file = tmp_path / "cam.json"
     few = ["--base", "0", "--kinds", "far_count_1", "near_count_1", "--draws", "5"]
     given = options(folder, *few, "--seeds", "0", "--report", "1", "--out", str(file))
@@ -102,6 +150,8 @@ def test_the_cam_study_chooses_and_reports(script: Callable[[str], ModuleType], 
         entry for entry in found["reported"] if "Eq. 5" in entry["variant"] and "own rows; raw" in entry["variant"]
     ]
     assert literal and "with HMPp" in literal[0]
+    given, _, *added = capsys.readouterr().out.split("together with")[1].splitlines()
+    assert given.split()[-3:] == ["HMPp", "far_gain:", "both"] and len(added) == len(found["reported"]) - 2
 
 
 def test_the_literal_variant_is_the_stored_cas(script: Callable[[str], ModuleType], folder: Path) -> None:
@@ -143,6 +193,9 @@ def test_effect_runs_are_not_run_again(
         file.write('{"settings": {')  # as a killed run leaves it
     script("selection_effect").main(options(folder, *few))
     assert "0 of 3 runs are missing" in capsys.readouterr().err
+    assert script("selection_effect").main(options(folder, *few, "--seeds", "0", "1", "--finished")) == 0
+    printed = capsys.readouterr()
+    assert "3 of 6 runs are missing" in printed.err and "labels" in printed.out and "pair 1" not in printed.err
 
 
 def test_the_loss_is_of_the_response_and_its_end_only(script: Callable[[str], ModuleType]) -> None:
@@ -155,7 +208,8 @@ def test_the_loss_is_of_the_response_and_its_end_only(script: Callable[[str], Mo
     torch.manual_seed(0)
     model = LlamaForCausalLM(pair_config(64, 1e4))
     ids = np.array([2, 9, 40, 50, 3], dtype=np.int32)
-    one = Encoded(input_ids=ids, labels=np.array([-100, -100, -100, 50, 3], dtype=np.int32), truncated_tokens=0)
+    labels = np.array([-100, -100, -100, 50, 3], dtype=np.int32)
+    one = Encoded(input_ids=ids, labels=labels, truncated_tokens=0)
     logits = model(input_ids=torch.tensor(ids[None]).long()).logits[0].double().log_softmax(-1)
     expected = -(logits[2, 50] + logits[3, 3])
     assert script("selection_effect").loss_of(model, one).item() == pytest.approx(expected.item(), rel=1e-5)

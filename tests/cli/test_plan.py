@@ -1,5 +1,6 @@
 import io
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -8,10 +9,10 @@ from rich.console import Console
 from gateau_dagster.cli import plan as module
 from gateau_dagster.cli.plan import _duration, _flops, _shards, grounds, plan_record, print_plan, show_estimates
 from gateau_dagster.config.load import load_config
-from gateau_dagster.incremental.estimate import Estimate, Estimator
+from gateau_dagster.incremental.estimate import Estimate, Estimator, scored_work
 from gateau_dagster.incremental.plan import Work
 from gateau_dagster.incremental.state import State
-from tests.project import make_project
+from tests.project import change_config, make_project
 
 
 @pytest.mark.parametrize(
@@ -92,3 +93,37 @@ def test_one_asset_needs_no_sum() -> None:
     text = io.StringIO()
     show_estimates(Console(file=text), {"cam": Estimate(samples=1, tokens=2, flops=3.0, seconds=4.0)})
     assert "together" not in text.getvalue()
+
+
+def test_a_table_whose_method_does_not_say_what_it_takes_is_named(tmp_path: Path) -> None:
+    selection = {"compare": ["ifd"], "segment_lengths": [32]}
+    state = State(config=load_config(make_project(tmp_path, samples=6, shards=2, selection=selection)))
+    estimator = Estimator(state)
+    estimator.tables["response_alone/long"] = replace(estimator.tables["response_alone/long"], effort=None)
+    estimates = estimator.assets(scored_work(state, state.plan()))
+    own = {"cam_at/32", "response_alone/long"}
+    assert {*estimates} == {"perplexity/short", "perplexity/long", "cam", *own}
+    assert estimates["cam_at/32"].seconds
+    assert estimates["response_alone/long"] == Estimate(samples=6, tokens=None, flops=None, seconds=None)
+    text = io.StringIO()
+    show_estimates(Console(file=text, width=100), estimates)
+    lines = text.getvalue().splitlines()
+    assert next(line for line in lines if "response_alone" in line).split()[1:] == ["6", *["unknown"] * 3]
+    assert lines[-1].startswith("together (known part)")
+    (said,) = [line for line in grounds(estimator) if line.startswith("response_alone/long: ")]
+    assert "not estimated, since the method that brings this table does not say" in said
+
+
+def test_what_nothing_reads_is_one_line(state: State, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = io.StringIO()
+    monkeypatch.setattr(module, "console", lambda: Console(file=text, width=400))
+    print_plan(state.config, "raw_long_sft")
+    assert "Left out" not in text.getvalue(), "gateau reads all of them"
+    change_config(tmp_path / "gateau.yaml", selection={"method": "length"})
+    print_plan(load_config(tmp_path / "gateau.yaml"), None)
+    lines = [line for line in text.getvalue().splitlines() if line.startswith("Left out")]
+    named = "perplexity/long, perplexity/short, cam, combined_scores"  # in the order of the file's models
+    assert [line.strip() for line in lines] == [
+        f"Left out, since length does not need them: {named}. Ask for one with --until, or name a method that reads it "
+        "in selection.compare."
+    ]

@@ -97,7 +97,7 @@ def test_json_gives_the_same_record_back() -> None:
     sweeps = {
         "alpha": AlphaSweep(preset="robust", alpha=0.8, samples=60, chosen=6,
                             curves=(AlphaCurve(preset="paper", points=(point,)),)),
-        "segment_length": SegmentLengthSweep(configured=128, samples=60, chosen=6, points=(point,)),
+        "segment_length": SegmentLengthSweep(configured=128, samples=60, chosen=6, points=(point,), single=(0,)),
         "attention": AttentionSweep(configured=128, samples=60,
                                     points=(AttentionPoint(length=128, median_peak=2.0, spearman=1.0),)),
     }  # fmt: skip

@@ -107,6 +107,16 @@ def test_segment_lengths_are_compared_between_stored_tables() -> None:
         assert point.overlap == len(set(slow.order(one)[:8]) & set(slow.order(two)[:8])) / 8
         assert point.auroc is not None
     assert found.points[0].overlap < 1 == found.points[1].overlap
+    assert found.single == tuple(
+        sum(1 for count in cams[length].head(COUNT - 3)["segments"] if count < 2) for length in (64, 128, 256)
+    )
+    assert found.single[0] < found.single[2]
+    without = {length: cam.drop("cas") for length, cam in cams.items()}
+    again = segment_length_sweep(
+        given["short"], given["long"], without, configured=128, preset="robust", alpha=0.2, chosen=8, sources=sources,
+        ground_truth=["far"],
+    )  # fmt: skip
+    assert again == found, "robust does not read CAS"
 
 
 def test_tables_without_a_common_sample_are_refused() -> None:

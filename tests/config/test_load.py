@@ -88,7 +88,27 @@ def test_each_mistake_names_its_place_and_what_is_wrong(section: str, mistake: s
     ("text", "mistake"),
     [
         ("models: {short: {path: s}, long: {path: l}}", "1: long_sft: is required"),
-        ("long_sft: {path: a}", "1: models: is required"),
+        ("long_sft: {path: a}", "1: models: lacks short and long: GATEAU compares a short and a long model (another"),
+        (
+            "long_sft: {path: a}\nselection: {method: perplexity}",
+            "2: selection.options.perplexity.model: 'long' is none of models (): add it there, with task causal",
+        ),
+        (
+            "long_sft: {path: a}\nselection: {method: length, rule: token_budget, budget: 9}",
+            "2: selection.rule: token_budget counts the tokens of models.long, which is missing",
+        ),
+        (
+            "long_sft: {path: a}\nselection: {method: length, compare: [far_gain]}\nmodels: {long: {path: l}}",
+            "3: models: lacks short: method far_gain reads perplexity/short",
+        ),
+        (
+            "long_sft: {path: a}\nselection: {method: length, segment_lengths: [64]}\nmodels: {long: {path: l}}",
+            "2: selection.segment_lengths: compares GATEAU's rankings, which need models.short and models.long",
+        ),
+        (
+            "long_sft: {path: a}\nselection: {method: length}\ntraining: {epochs: 1}",
+            "3: training.model: 'long' is none of models (there are none): add it there, or set training.enabled",
+        ),
         ("long_sft: {}\nmodels: {short: {path: s}, long: {path: l}}", "1: long_sft.path: is required"),
         ("long_sft: {path: a}\nmodels:\n  short: {path: s}", "2: models: lacks long: GATEAU compares"),
         ("long_sft: {path: a}\nmodels: [a]", "2: models: should be a section of `key: value` lines (found ['a'])"),

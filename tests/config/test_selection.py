@@ -1,5 +1,7 @@
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
 from gateau_dagster.config import SelectionConfig
 
@@ -20,3 +22,12 @@ def test_the_default_is_the_paper_s_tenth() -> None:
     assert SelectionConfig().chosen(200) == 20
     assert SelectionConfig().chosen(3) == 1
     assert SelectionConfig().chosen(0) == 0
+
+
+@given(lengths=st.lists(st.integers(-3, 400), max_size=6))
+def test_segment_lengths_are_positive_and_distinct(lengths: list[int]) -> None:
+    if min(lengths, default=1) >= 1 and len({*lengths}) == len(lengths):
+        assert SelectionConfig(segment_lengths=lengths).segment_lengths == lengths
+    else:
+        with pytest.raises(ValidationError):
+            SelectionConfig(segment_lengths=lengths)

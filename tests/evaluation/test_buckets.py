@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from gateau_dagster.config import HeldoutConfig
 from gateau_dagster.errors import GateauError
-from gateau_dagster.evaluation.buckets import Buckets, heldout_ids
+from gateau_dagster.evaluation.buckets import OFFERED, Buckets, candidates, heldout_ids
 
 
 def _frames(lengths: dict[str, int], selected: list[str]) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame]:
@@ -63,3 +63,14 @@ def test_samples_without_a_score_are_not_held_out() -> None:
 def test_nothing_left_names_the_cure() -> None:
     with pytest.raises(GateauError, match=r"Lower selection\.fraction"):
         heldout_ids(*_frames({"a": 1, "b": 2}, ["a", "b"]), HeldoutConfig())
+
+
+def test_candidates_are_the_first_of_what_may_be_held_out() -> None:
+    lengths = {f"s{i}": 10 * i for i in range(200)}
+    raw, scores, selected = _frames(lengths, ["s0", "s1"])
+    config = HeldoutConfig(samples=5, buckets=[10_000])
+    offered = candidates(raw, selected, config)
+    assert len(offered) == len(set(offered)) == OFFERED * 5 and not {"s0", "s1"} & set(offered)
+    assert candidates(raw.reverse(), selected, config) == offered
+    counted = scores.filter(pl.col("sample_id").is_in(offered))
+    assert heldout_ids(raw, counted, selected, config) == heldout_ids(raw, scores, selected, config)

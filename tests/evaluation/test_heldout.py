@@ -10,7 +10,7 @@ from gateau_dagster import tables
 from gateau_dagster.config import HeldoutConfig, ScoringConfig
 from gateau_dagster.data.sample import Sample
 from gateau_dagster.errors import GateauError
-from gateau_dagster.evaluation.heldout import heldout_perplexity, heldout_table
+from gateau_dagster.evaluation.heldout import context_lengths, heldout_perplexity, heldout_table
 from gateau_dagster.scoring.loading import LoadedModel
 
 from .builders import loaded, sample
@@ -85,3 +85,14 @@ def test_progress_ends_at_the_total() -> None:
 def test_no_sample_is_an_error_with_a_cure(samples: list[Sample]) -> None:
     with pytest.raises(GateauError, match=r"none of \d held-out samples could be scored .*Raise scoring\.max_length"):
         heldout_perplexity(loaded(0), loaded(1), samples, config=_CONFIG, scoring=_SCORING, max_length=40)
+
+
+def test_context_lengths_are_those_of_the_table() -> None:
+    samples = [sample(i, context=length) for i, length in enumerate((0, 5, 61))]
+    base = loaded(0)
+    frame = pl.DataFrame({"sample_id": [one.sample_id for one in samples], "context": [one.context for one in samples]})
+    found = context_lengths(base.tokenizer, frame)
+    assert found.schema == {"sample_id": pl.String, "context_tokens": pl.Int32}
+    result = heldout_perplexity(base, base, samples, config=_CONFIG, scoring=_SCORING, max_length=400)
+    rows = result.per_sample.filter(pl.col("model") == "base")
+    assert dict(found.iter_rows()) == dict(rows.select("sample_id", "context_tokens").iter_rows())

@@ -74,6 +74,10 @@ FIELDS: dict[str, tuple[Any, set[str]]] = {
     "scoring.device": ("cpu", NOTHING),
     "scoring.batch_tokens": (7, NOTHING),
     "selection.method": ("hmg", {"method_scores/hmg", *CHOSEN}),
+    "selection.segment_lengths": (
+        [64, 256],
+        {"cam_at/64", "cam_at/256", "method_scores/gateau", "comparison", *REPORT},
+    ),
     "selection.compare": (["hmg"], {"method_scores/gateau", "method_scores/hmg", "comparison", *REPORT}),
     "selection.options": ({"hmg": {"preset": "paper"}}, REPORT),  # of a method that is not chosen
     "selection.rule": ("per_source", CHOSEN),

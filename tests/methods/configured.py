@@ -1,8 +1,12 @@
-"""A configuration for the tests of methods."""
+"""A configuration for the tests of methods, and the scores of one from tables that a test made."""
 
+from collections.abc import Mapping
 from typing import Any
 
+import polars as pl
+
 from gateau_dagster.config import Config
+from gateau_dagster.methods.registry import chosen_methods
 
 
 def configured(*, models: dict[str, Any] | None = None, **selection: Any) -> Config:
@@ -10,3 +14,15 @@ def configured(*, models: dict[str, Any] | None = None, **selection: Any) -> Con
     pair = {"short": {"path": "a/short", "context": "window", "window": 64}, "long": {"path": "a/long"}}
     content = {"long_sft": {"path": "long.jsonl"}, "models": pair | (models or {}), "selection": selection}
     return Config.model_validate(content)
+
+
+def scores_of(
+    name: str, stored: Mapping[str, pl.DataFrame], *, options: dict[str, Any] | None = None, **selection: Any
+) -> dict[str, Any]:
+    """The method's score of each sample, by sample_id; it is given the columns that it says it reads, and no others."""
+    config = configured(method=name, options={name: options or {}}, **selection)
+    chosen = chosen_methods(config)[name]
+    read = {asset: stored[asset].select(columns) for asset, columns in chosen.reads(config).items()}
+    found = chosen.score(read, config)
+    assert found.schema == {"sample_id": pl.String, "score": pl.Float64} and found["sample_id"].is_sorted()
+    return dict(found.iter_rows())

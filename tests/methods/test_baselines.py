@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from gateau_dagster.methods.random_order import uniform
 from gateau_dagster.methods.registry import chosen_methods
-from tests.methods.configured import configured
+from tests.methods.configured import configured, scores_of
 
 IDS = [f"s{number}" for number in range(4)]
 PERPLEXITY = pl.DataFrame(
@@ -28,14 +28,15 @@ PERPLEXITY = pl.DataFrame(
 
 
 def scores(name: str, ids: list[str] = IDS, **options: Any) -> dict[str, float]:
-    config = configured(method=name, options={name: options})
-    chosen = chosen_methods(config)[name]
     stored = {"perplexity/long": PERPLEXITY, "raw_long_sft": pl.DataFrame({"sample_id": ids})}
-    read = {table: stored[table].select(columns) for table, columns in chosen.reads(config).items()}
+    return scores_of(name, stored, options=options)
+
+
+@pytest.mark.parametrize("name", ["perplexity", "length", "response_length", "random"])
+def test_they_score_shard_by_shard_and_need_no_table_of_their_own(name: str) -> None:
+    config = configured(method=name)
+    chosen = chosen_methods(config)[name]
     assert chosen.method.per_sample and not chosen.tables(config)
-    found = chosen.score(read, config)
-    assert found.schema == {"sample_id": pl.String, "score": pl.Float64}
-    return dict(found.iter_rows())
 
 
 @pytest.mark.parametrize(
@@ -47,7 +48,7 @@ def scores(name: str, ids: list[str] = IDS, **options: Any) -> dict[str, float]:
     ],
 )
 def test_a_column_of_the_long_models_table(name: str, wanted: list[float]) -> None:
-    assert scores(name) == dict(zip(IDS, wanted, strict=True))
+    assert scores(name, model="long") == dict(zip(IDS, wanted, strict=True))
 
 
 @pytest.mark.parametrize("name", ["perplexity", "length", "response_length"])

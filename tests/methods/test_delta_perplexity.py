@@ -1,5 +1,6 @@
 """The method `delta_perplexity`: its table from a model, its scores from the table, and bad configurations."""
 
+from functools import cache
 from itertools import chain
 from typing import Any
 
@@ -10,34 +11,25 @@ from gateau_dagster import tables
 from gateau_dagster.data.sample import Reject
 from gateau_dagster.methods.delta_perplexity import COLUMNS, METHOD, DeltaPerplexityOptions
 from gateau_dagster.methods.registry import chosen_methods
-from gateau_dagster.methods.sample_table import Running
 from gateau_dagster.scoring.dependency_scores import choose_pairs
 from gateau_dagster.scoring.effort import Work
-from tests.methods.configured import configured
-from tests.methods.test_ladm import prose
+from tests.methods import measured
+from tests.methods.configured import configured, scores_of
+from tests.methods.measured import prose
 from tests.scoring.builders import loaded_model, tokenizer
 from tests.scoring.reference import reference_model, reference_parts
-from tests.scoring.scored import scoring
 from tests.scoring.slow_pairs import slow_lds, slow_perplexities
 
 OPTIONS = {"segment_length": 64, "pairs": 9, "threshold": -0.04}
+TOLERANCE = 5e-6  # relative, of a perplexity: float32 through two layers against float64
 
 
 def outcomes(work: Work | None = None) -> list[Any]:
-    """Rows and rejects of the samples, from the table that the method declares."""
-    (table,) = METHOD.tables(configured(), DeltaPerplexityOptions.model_validate(OPTIONS))
-    running = Running(max_length=2000, scoring=scoring(), work=work or Work())
-    return list(table.score(loaded_model("llama"), prose(), running))
+    return measured.outcomes(METHOD, DeltaPerplexityOptions.model_validate(OPTIONS), work)
 
 
 def scores(found: pl.DataFrame, **options: Any) -> dict[str, float | None]:
-    config = configured(method="delta_perplexity", options={"delta_perplexity": OPTIONS | options})
-    chosen = chosen_methods(config)["delta_perplexity"]
-    ((asset, columns),) = chosen.reads(config).items()
-    assert asset == "segment_pairs/long" == chosen.tables(config)[0].asset
-    made = chosen.score({asset: found.select(columns)}, config)
-    assert made.schema == {"sample_id": pl.String, "score": pl.Float64}
-    return dict(made.iter_rows())
+    return scores_of("delta_perplexity", {"segment_pairs/long": found}, options=OPTIONS | options)
 
 
 def test_row_or_reject_for_each_sample_in_order() -> None:
@@ -53,28 +45,53 @@ def test_row_or_reject_for_each_sample_in_order() -> None:
     assert work.tokens == 64 * segments + 18 * 128 and work.flops > 0
 
 
-def test_scores_agree_with_the_definitions() -> None:
-    found = pl.DataFrame([row for row in outcomes() if not isinstance(row, Reject)], schema=tables.schema(COLUMNS))
+@cache
+def rows() -> pl.DataFrame:
+    return pl.DataFrame([row for row in outcomes() if not isinstance(row, Reject)], schema=tables.schema(COLUMNS))
+
+
+def perplexities(found: pl.DataFrame) -> dict[str, tuple[list[float], dict[tuple[int, int], float]]]:
+    """P(i) and P(i|j) by sample, as the table has them; without the samples that have no pair."""
+    lists = found.filter(pl.col("pair_perplexity").list.len() > 0)
+    columns = ("sample_id", "segment_perplexity", "later_segment", "earlier_segment", "pair_perplexity")
+    return {
+        name: (alone, dict(zip(zip(later, earlier, strict=True), behind, strict=True)))
+        for name, alone, later, earlier, behind in lists.select(columns).iter_rows()
+    }
+
+
+def test_perplexities_agree_with_one_pass_each() -> None:
     twin = reference_model(loaded_model("llama").model)
-    measured = {}
+    found = perplexities(rows())
+    assert set(found) == {"a", "b"}
     for sample in prose()[:2]:
         ids = [*chain(*reference_parts(tokenizer(), sample, "gateau"))][1:]
-        measured[sample.sample_id] = slow_perplexities(twin, ids, 64, choose_pairs(len(ids) // 64, 9, sample.digest))
-    cases: list[tuple[dict[str, Any], dict[str, Any]]] = [
+        pairs = choose_pairs(len(ids) // 64, 9, sample.digest)
+        alone, behind = slow_perplexities(twin, ids, 64, pairs)
+        got_alone, got_behind = found[sample.sample_id]
+        assert got_alone == pytest.approx(alone, rel=TOLERANCE)
+        assert got_behind == pytest.approx(behind, rel=TOLERANCE)
+
+
+@pytest.mark.parametrize(
+    ("options", "slow"),
+    [
         ({}, {"segments": 512}),
         ({"window": 256}, {"segments": 4}),
         ({"variant": "program"}, {"segments": 512, "program": True}),
         ({"alpha": 3, "beta": 0.5}, {"segments": 512, "alpha": 3, "beta": 0.5}),
         ({"threshold": -0.5}, {"segments": 512, "threshold": -0.5}),
-    ]
-    for options, slow in cases:
-        got = scores(found, **options)
-        assert got.pop("d") is None and "c" not in got
-        for name, score in got.items():
-            assert score == pytest.approx(slow_lds(*measured[name], **({"threshold": -0.04} | slow)), rel=2e-3)
-    own = scores(found, window=None)
-    for name, (alone, behind) in measured.items():
-        assert own[name] == pytest.approx(slow_lds(alone, behind, segments=len(alone), threshold=-0.04), rel=2e-3)
+        ({"window": None}, {}),
+    ],
+)
+def test_scores_agree_with_the_definitions(options: dict[str, Any], slow: dict[str, Any]) -> None:
+    found = rows()
+    got = scores(found, **options)
+    assert got.pop("d") is None and "c" not in got
+    for name, (alone, behind) in perplexities(found).items():
+        want = slow_lds(alone, behind, **({"threshold": -0.04, "segments": len(alone)} | slow))
+        assert got.pop(name) == pytest.approx(want, rel=1e-9) and want != 0
+    assert not got
 
 
 def test_only_segments_and_pairs_are_what_the_model_computes() -> None:

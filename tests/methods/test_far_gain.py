@@ -16,10 +16,11 @@ from gateau_dagster.methods import far_gain
 from gateau_dagster.methods.registry import chosen_methods
 from gateau_dagster.scoring.cam import CamFigures, cam_row
 from gateau_dagster.scoring.far_gain import TOP
+from gateau_dagster.scoring.near_and_far import near_segments
 from gateau_dagster.scoring.perplexity import perplexity_row
 from gateau_dagster.scoring.prompt import Prompt
 from gateau_dagster.selection.combine import combine
-from tests.methods.configured import configured
+from tests.methods.configured import configured, scores_of
 
 LENGTHS = [1, 2, 3, 10, 20, 21, 30, 31, 70, 400]
 
@@ -48,12 +49,7 @@ def made(seed: int = 0, lengths: list[int] = LENGTHS) -> dict[str, pl.DataFrame]
 
 
 def run(name: str, found: dict[str, pl.DataFrame], **options: Any) -> dict[str, float]:
-    config = configured(method=name, options={name: options})
-    chosen = chosen_methods(config)[name]
-    read = {asset: found[asset].select(columns) for asset, columns in chosen.reads(config).items()}
-    scores = chosen.score(read, config)
-    assert scores["score"].dtype == pl.Float64 and scores["sample_id"].is_sorted()
-    return dict(scores.iter_rows())
+    return scores_of(name, found, options=options)
 
 
 def slow(found: dict[str, pl.DataFrame], sample: str, top: Fraction) -> tuple[float, float]:
@@ -92,6 +88,20 @@ def test_no_far_segment_is_no_gain() -> None:
     found = made()
     found["cam"] = found["cam"].with_columns(pl.col("far_probability").list.eval(pl.element() * 0))
     assert set(run("far_gain_fg", found).values()) == {0.0}
+
+
+@pytest.mark.parametrize(("near", "gains"), [(0, True), (1, False)])
+def test_a_lone_segment_counts_where_it_is_far(near: int, gains: bool) -> None:
+    """theta_A sees no token of a far one; the robust preset has no CAS for either."""
+    prompt = Prompt(prefix=(1,), context=(2,) * 8, suffix=(3,), response=(4, 4))
+    assert near_segments(prompt, segment_length=8, sight=3 if near == 0 else 12) == near
+    sample = Sample(sample_id="s", source="x", context="c", instruction="i", response="r r")
+    alone, segment = np.array([4.0, 5.0]), np.array([0.1, 0.2])
+    figures = CamFigures(without_context=alone, segments=[segment], attention=np.ones(8), near=near)
+    row = cam_row(sample, figures, segment_length=8)
+    fg = run("far_gain_fg", {"cam": pl.DataFrame([vars(row)], schema=tables.schema(tables.CAM))})["s"]
+    assert row.far_gain is None
+    assert fg == (pytest.approx(np.mean(np.exp(-segment) - np.exp(-alone)), rel=1e-6) if gains else 0.0)
 
 
 def test_of_no_samples_come_no_scores() -> None:

@@ -6,9 +6,8 @@ from typing import Any
 import polars as pl
 import pytest
 
-from gateau_dagster.methods.registry import chosen_methods
 from gateau_dagster.selection.combine import combine
-from tests.methods.configured import configured
+from tests.methods.configured import scores_of
 from tests.selection.tables_in_test import cam_table, perplexity_table
 
 SHORT, LONG, CAS = [9.0, 4.0, 30.0, 2.5], [3.0, 3.9, 29.0, 2.5], [0.2, None, 0.9, 0.4]
@@ -21,12 +20,7 @@ def scores(preset: str = "paper") -> pl.DataFrame:
 
 
 def run(name: str, **options: Any) -> dict[str, float | None]:
-    config = configured(method=name, alpha=0.7, preset="paper", options={name: options})
-    chosen = chosen_methods(config)[name]
-    table = scores()
-    assert set(chosen.reads(config)) == {"combined_scores"}
-    read = {"combined_scores": table.select(list(chosen.reads(config)["combined_scores"]))}
-    return dict(chosen.score(read, config).iter_rows())
+    return scores_of(name, {"combined_scores": scores()}, options=options, alpha=0.7, preset="paper")
 
 
 @pytest.mark.parametrize(("name", "kind"), [("gateau", "score"), ("hmg", "hmp"), ("cam", "cas")])

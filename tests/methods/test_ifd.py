@@ -11,7 +11,7 @@ from gateau_dagster import tables
 from gateau_dagster.errors import GateauError
 from gateau_dagster.methods.ifd import RESPONSE_ALONE, IfdOptions, ifd
 from gateau_dagster.methods.registry import chosen_methods, sample_tables
-from tests.methods.configured import configured
+from tests.methods.configured import configured, scores_of
 
 GIVEN = [1.2, 0.5, 2.0, 2.5, 1.0, 0.3, 0.0]
 ALONE = [2.4, 2.0, 1.5, 2.5, 4.0, None, 0.0]  # the last but one could not be scored
@@ -31,15 +31,11 @@ def frames() -> tuple[pl.DataFrame, pl.DataFrame]:
 
 
 def scores(**options: Any) -> list[float | None]:
-    """By `chosen_methods`, from the columns that the method says it reads."""
-    config = configured(method="ifd", options={"ifd": options})
-    chosen = chosen_methods(config)["ifd"]
+    """Of s0, s1, ... in order."""
     stored = dict(zip(["perplexity/long", "response_alone/long"], frames(), strict=True))
-    read = {name: stored[name].select(columns) for name, columns in chosen.reads(config).items()}
-    assert list(read) == list(stored)
-    found = chosen.score(read, config)
-    assert found["sample_id"].to_list() == frames()[0]["sample_id"].to_list()
-    return found["score"].to_list()
+    found = scores_of("ifd", stored, options=options)
+    assert list(found) == frames()[0]["sample_id"].to_list()
+    return list(found.values())
 
 
 def slow(*, ratio: str = "loss", above_one: str = "exclude", truncated: str = "exclude") -> list[float | None]:

@@ -1,43 +1,29 @@
 """The method `ladm`: its table from a model, its scores and ablations from the table, and bad configurations."""
 
 from itertools import chain
-from pathlib import Path
 from typing import Any
 
 import polars as pl
 import pytest
 
 from gateau_dagster import tables
-from gateau_dagster.data.sample import Reject, Sample
+from gateau_dagster.data.sample import Reject
 from gateau_dagster.methods.ladm import COLUMNS, METHOD, LadmOptions
 from gateau_dagster.methods.registry import chosen_methods
-from gateau_dagster.methods.sample_table import Running
 from gateau_dagster.scoring.effort import Work
-from tests.methods.configured import configured
+from tests.methods import measured
+from tests.methods.configured import configured, scores_of
+from tests.methods.measured import prose
 from tests.scoring.builders import loaded_model, tokenizer
 from tests.scoring.reference import reference_parts
-from tests.scoring.scored import scoring
 from tests.scoring.slow_ladm import eager_matrices, slow_cds
 
-LICENCE = (Path(__file__).parents[2] / "LICENSE").read_text()
 OPTIONS = {"span_length": 16, "local_spans": 2, "earlier_stride": 2, "later_stride": 3, "first_scored": 5}
 SLOW: Any = {"length": 16, "m": 1, "n": 2, "d": 2, "d_later": 3, "n0": 5}
 
 
-def prose() -> list[Sample]:
-    """Two passages that are scored, one without a response, one too short."""
-    pieces = [("a", 3000, 3600, "ok"), ("b", 5000, 5500, LICENCE[100:160]), ("c", 0, 90, ""), ("d", 0, 20, "no")]
-    return [
-        Sample(sample_id=name, source="l", context=LICENCE[first:last], instruction="Why?", response=response)
-        for name, first, last, response in pieces
-    ]
-
-
 def outcomes(work: Work | None = None, **options: Any) -> list[Any]:
-    """Rows and rejects of the samples, from the table that the method declares."""
-    (table,) = METHOD.tables(configured(), LadmOptions.model_validate(OPTIONS | options))
-    running = Running(max_length=2000, scoring=scoring(), work=work or Work())
-    return list(table.score(loaded_model("llama"), prose(), running))
+    return measured.outcomes(METHOD, LadmOptions.model_validate(OPTIONS | options), work)
 
 
 def frame(**options: Any) -> pl.DataFrame:
@@ -46,13 +32,7 @@ def frame(**options: Any) -> pl.DataFrame:
 
 
 def scores(found: pl.DataFrame, **options: Any) -> dict[str, float | None]:
-    config = configured(method="ladm", options={"ladm": OPTIONS | options})
-    chosen = chosen_methods(config)["ladm"]
-    ((asset, columns),) = chosen.reads(config).items()
-    assert asset == "span_attention/long" == chosen.tables(config)[0].asset
-    made = chosen.score({asset: found.select(columns)}, config)
-    assert made.schema == {"sample_id": pl.String, "score": pl.Float64}
-    return dict(made.iter_rows())
+    return scores_of("ladm", {"span_attention/long": found}, options=OPTIONS | options)
 
 
 def test_row_or_reject_for_each_sample_in_order() -> None:

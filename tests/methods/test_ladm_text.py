@@ -13,9 +13,10 @@ from click.testing import CliRunner, Result
 from gateau_dagster.methods.ladm_text import _Reporter, main
 from gateau_dagster.scoring.focus_scores import FocusPlan, FocusWeights
 from gateau_dagster.scoring.loading import LoadedModel
-from gateau_dagster.scoring.span_scorer import score_text, text_ids
+from gateau_dagster.scoring.span_scorer import text_ids
 from tests.project import ROOT, command_environment
 from tests.scoring.builders import loaded_model
+from tests.scoring.scored import text_score
 
 LICENCE = (ROOT / "LICENSE").read_text()
 PLAN = FocusPlan(span_length=16, local_spans=2, first_scored=5)
@@ -54,7 +55,7 @@ def run(corpus: Path, *arguments: str, out: str = "scores.parquet") -> Result:
 def wanted(loaded: LoadedModel, weights: FocusWeights | None = None, most: int = 32_768) -> dict[str, float | None]:
     plan = PLAN
     return {
-        n: score_text(loaded, text_ids(loaded.tokenizer, t, max_tokens=most), plan, weights) for n, t in TEXTS.items()
+        n: text_score(loaded, text_ids(loaded.tokenizer, t, max_tokens=most), plan, weights) for n, t in TEXTS.items()
     }
 
 

@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 
 from gateau_dagster.config import SelectionConfig
-from gateau_dagster.report.chosen_by import chosen_by, ranked_by
+from gateau_dagster.report.chosen_by import chosen_by, ranked_by, scored_by
+from tests.methods.configured import configured
 
 
 @pytest.mark.parametrize(
@@ -31,3 +32,17 @@ def test_the_preset_is_named_where_it_counts() -> None:
     assert ranked_by(SelectionConfig(preset="paper")) == "Method gateau, preset paper, α = 0.8"
     assert ranked_by(SelectionConfig(alpha=0.25)) == "Method gateau, preset robust, α = 0.25"
     assert ranked_by(SelectionConfig(method="ladm")) == "Method ladm"
+
+
+def test_the_models_behind_the_scores_are_named() -> None:
+    paths = {"short": "a/short", "long": "a/long"}
+    cases: list[tuple[dict[str, Any], list[str]]] = [
+        ({"method": "length"}, []),
+        ({"method": "perplexity"}, ["long"]),
+        ({"method": "ladm", "compare": ["random"]}, ["long"]),
+        ({"method": "far_gain_fg"}, ["short", "long"]),
+        ({"method": "length", "compare": ["gateau"]}, ["short", "long"]),
+        ({"method": "random", "rule": "token_budget", "budget": 9}, ["long"]),
+    ]
+    for options, models in cases:
+        assert scored_by(configured(**options)) == [(name, paths[name]) for name in models], options

@@ -55,8 +55,12 @@ def test_only_scored_tables_that_exist() -> None:
         ("cam", "0"): stamp,
         ("cam", "1"): None,
         ("perplexity/x", "0"): stamp,
+        ("cam_at/64", "0"): stamp,
+        ("cam_at/64", "1"): Stamp(fingerprint="f"),
+        ("method_scores/x", "0"): Stamp(fingerprint="f"),
     }
-    assert {asset: len(found) for asset, found in efforts_by_asset(recorded).items()} == {"cam": 1, "perplexity/x": 1}
+    found = {asset: len(shards) for asset, shards in efforts_by_asset(recorded).items()}
+    assert found == {"cam": 1, "perplexity/x": 1, "cam_at/64": 2}
 
 
 def test_the_page_says_what_was_not_measured(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,7 +20,7 @@ from gateau_dagster.report.methods import findings, levels_of, methods_section, 
 from .builders import inputs, methods, raw, scores
 from .page import Page
 
-ALL = ("method_profiles", "method_correlations", "method_lengths", "disputed", "alpha")
+ALL = ("method_profiles", "method_correlations", "method_lengths", "disputed", "alpha", "segment_length")
 _NOT_A_NUMBER = re.compile(r"(?<![a-z])(nan|inf|none|null)(?![a-z])", re.IGNORECASE)
 
 
@@ -168,7 +168,7 @@ def test_sweeps_are_shown_when_they_were_made() -> None:
     comparison = replace(
         methods(),
         alpha=alpha_sweep(scores(30), preset="robust", alpha=0.8, chosen=3),
-        segment_length=SegmentLengthSweep(configured=128, samples=29, chosen=3, points=(point,)),
+        segment_length=SegmentLengthSweep(configured=128, samples=29, chosen=3, points=(point,), single=(0,)),
         attention=AttentionSweep(
             configured=128, samples=30, points=(AttentionPoint(length=256, median_peak=1.75, spearman=None),)
         ),
@@ -177,10 +177,24 @@ def test_sweeps_are_shown_when_they_were_made() -> None:
     assert "What if α were another?" in text
     assert "0.8" in text and "robust: Spearman" in text
     assert "over the 29 samples that all these tables hold" in text
-    assert "640.5025 %–" in text
+    assert "640.5025 %" in text
     assert "2561.75–" in text
+    assert "AUROC" not in text.split("What if segments had another length?")[1]
     plain = _page(methods()).text("methods")
     assert "What if" not in plain
+
+
+def test_segment_lengths_have_a_picture_where_there_are_two() -> None:
+    points = tuple(Point(value=value, spearman=0.5, overlap=0.25, auroc=0.75) for value in (64, 128))
+    sweep = SegmentLengthSweep(configured=128, samples=29, chosen=3, points=points, single=(0, 1))
+    assert "segment_length" in method_drawings(replace(methods(), segment_length=sweep))
+    assert "segment_length" not in method_drawings(
+        replace(methods(), segment_length=replace(sweep, points=points[:1], single=(0,)))
+    )
+    text = _page(replace(methods(), segment_length=sweep)).text("methods")
+    assert "At 128 tokens, 1 sample has fewer than two segments and ranks last." in text
+    assert "At 64 tokens" not in text
+    assert "128 this run" in text and "0.750" in text and "0.5 is guessing" in text
 
 
 @pytest.mark.parametrize("count", [1, 2])
@@ -195,7 +209,7 @@ def test_few_samples_leave_no_broken_number(count: int, names: tuple[str, ...]) 
     [
         (("a",), {"method_profiles"}),
         (("a", "b"), {"method_profiles", "method_lengths", "disputed"}),
-        (tuple(f"method_{number}_{'x' * 60}" for number in range(15)), set(ALL) - {"alpha"}),
+        (tuple(f"method_{number}_{'x' * 60}" for number in range(15)), set(ALL) - {"alpha", "segment_length"}),
     ],
 )
 def test_pictures_by_number_of_methods(names: tuple[str, ...], expected: set[str]) -> None:

@@ -5,7 +5,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from gateau_dagster.errors import GateauError
 from gateau_dagster.scoring import attention_kernels, attention_rows, forward
@@ -17,6 +16,7 @@ from gateau_dagster.scoring.packing import packs_documents
 from gateau_dagster.scoring.prompt import Prompt, build_prompt
 
 from .builders import loaded_model, samples, tokenizer
+from .largest import Largest
 from .reference import reference_model
 
 _KINDS = ["llama", "qwen2", "qwen3", "mistral", "gpt2", "gemma2", "gemma3_text", "gpt_oss"]
@@ -142,19 +142,6 @@ def test_model_that_ignores_the_setting_is_refused(monkeypatch: pytest.MonkeyPat
         context_attention(loaded, _prompt())
 
 
-class _Largest(TorchDispatchMode):
-    """Elements of the largest tensor that any operation returned."""
-
-    elements = 0
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        result = func(*args, **(kwargs or {}))
-        for item in result if isinstance(result, tuple | list) else (result,):
-            if isinstance(item, torch.Tensor):
-                self.elements = max(self.elements, item.numel())
-        return result
-
-
 @pytest.mark.parametrize("kind", ["llama", "mistral", "gemma2"])
 def test_no_tensor_grows_with_the_square_of_the_length(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     loaded, length = loaded_model(kind), 1500
@@ -163,7 +150,7 @@ def test_no_tensor_grows_with_the_square_of_the_length(kind: str, monkeypatch: p
     monkeypatch.setitem(attention_rows._ELEMENTS_PER_BLOCK, "cpu", 100_000)
     monkeypatch.setitem(forward._LOGITS_PER_CHUNK, "cpu", 100_000)
     packs_documents(loaded)
-    with _Largest() as seen:
+    with Largest() as seen:
         token_nll(loaded, context_attention(loaded, prompt).states, prompt.response)
         response_states(loaded, [prompt, prompt.with_context(())])
     # The largest are the feed-forward's: length x 96. A matrix would have length², all logits length x 400.

@@ -90,7 +90,7 @@ def test_what_cannot_be_loaded_is_said(folders: Path, tmp_path: Path, monkeypatc
     with pytest.raises(GateauError, match="has no rotary embedding: remove the key"):
         encoder(folders / "embedding", "embedding", rope_theta=100.0)
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
-    with pytest.raises(GateauError, match=r"some/model: no folder here, and not read.*\(revision v2\).*and HF_TOKEN"):
+    with pytest.raises(GateauError, match=r"some/model is no folder here, .*\(revision v2\).*and HF_TOKEN"):
         encoder(Path("some/model"), "reward", revision="v2")
 
 

@@ -40,6 +40,9 @@ def test_below_two_segments_there_is_nothing_to_compare(segments: int) -> None:
     assert far_gain([0.1, 0.1], [0.9, 0.9], segments=segments) is None
 
 
-def test_rounding_counts_no_token_more() -> None:
+@pytest.mark.parametrize("percent", [7, 10, 14, 28, 55])
+def test_rounding_counts_no_token_more(percent: int) -> None:
+    """0.07·100, 0.14·50, 0.28·25 and 0.55·100 are a little more than whole numbers as floats."""
     sizes = np.arange(1, 2000)
-    assert counted_tokens(sizes, top=0.1).tolist() == [max(2, math.ceil(Fraction(int(n), 10))) for n in sizes]
+    exact = [max(2, math.ceil(Fraction(percent * int(n), 100))) for n in sizes]
+    assert counted_tokens(sizes, top=percent / 100).tolist() == exact

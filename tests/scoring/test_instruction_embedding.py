@@ -74,7 +74,7 @@ def test_what_does_not_fit_is_halved_and_rejected_alone(monkeypatch: pytest.Monk
 def test_work_is_charged() -> None:
     asked = running()
     rows: list[Any] = list(instruction_embedding_rows(loaded_model("llama"), samples(), asked))
-    assert asked.work.tokens == sum(row["instruction_tokens"] for row in rows)
+    assert asked.work.tokens == sum(1 + row["instruction_tokens"] for row in rows), "each behind bos"
     assert asked.work.flops > 0
 
 

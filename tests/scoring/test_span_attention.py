@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from gateau_dagster.errors import GateauError
 from gateau_dagster.scoring import attention_rows
@@ -21,6 +20,7 @@ from gateau_dagster.scoring.span_attention import _SpanCollector, pairwise_focus
 from gateau_dagster.scoring.span_scorer import text_ids
 
 from .builders import loaded_model, tokenizer
+from .largest import Largest
 from .slow_ladm import eager_matrices, slow_pairs, slow_pfs
 
 LICENCE = (Path(__file__).parents[2] / "LICENSE").read_text()
@@ -116,26 +116,13 @@ def test_tokens_and_flops_are_charged() -> None:
     assert work.flops - rows == pytest.approx(shape.pass_flops(np.array([250.0]))[0])
 
 
-class _Largest(TorchDispatchMode):
-    """Elements of the largest tensor that any operation returned."""
-
-    elements = 0
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        result = func(*args, **(kwargs or {}))
-        for item in result if isinstance(result, tuple | list) else (result,):
-            if isinstance(item, torch.Tensor):
-                self.elements = max(self.elements, item.numel())
-        return result
-
-
 @pytest.mark.parametrize("variant", ["paper", "program"])
 def test_no_tensor_grows_with_the_square_of_the_length(variant: Variant, monkeypatch: pytest.MonkeyPatch) -> None:
     loaded, length = loaded_model("llama"), 1600
     ids = torch.randint(5, 400, (length,), generator=torch.Generator().manual_seed(0)).tolist()
     monkeypatch.setitem(attention_rows._ELEMENTS_PER_BLOCK, "cpu", 100_000)
     packs_documents(loaded)
-    with _Largest() as seen:
+    with Largest() as seen:
         pairwise_focus_scores(loaded, ids, _plan(variant))
     # The largest are the feed-forward's: length x 96; a head's matrix would have length².
     assert 96 * length <= seen.elements < 2 * 96 * length

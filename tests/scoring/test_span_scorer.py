@@ -16,14 +16,13 @@ from gateau_dagster.scoring.span_scorer import (
     Document,
     Measured,
     measure_documents,
-    measure_text,
     sample_documents,
-    score_text,
     text_ids,
 )
 
 from .builders import loaded_model, tokenizer
 from .reference import reference_parts
+from .scored import measured_text, text_score
 from .slow_ladm import eager_matrices, slow_cds
 from .test_real_text import passages
 
@@ -56,7 +55,7 @@ def test_text_agrees_with_the_equations_on_real_prose(kind: str, plan: FocusPlan
     for weights in (FocusWeights(), FocusWeights(deviation=False), FocusWeights(interval=False, position=False)):
         want = _slow(loaded, ids, plan.variant, weights)
         assert want is not None and want > 0
-        assert score_text(loaded, ids, plan, weights) == pytest.approx(want, rel=1e-4)
+        assert text_score(loaded, ids, plan, weights) == pytest.approx(want, rel=1e-4)
 
 
 def test_sample_is_its_prompt_with_the_response() -> None:
@@ -70,7 +69,7 @@ def test_sample_is_its_prompt_with_the_response() -> None:
         room = 300 - len(prefix + suffix + response)
         ids = prefix + (context[-room:] if room < len(context) else context) + suffix + response
         want = _slow(loaded, ids, "paper", FocusWeights())
-        assert want is not None and score_text(loaded, ids, PLAN) == pytest.approx(want, rel=1e-4)
+        assert want is not None and text_score(loaded, ids, PLAN) == pytest.approx(want, rel=1e-4)
         assert (got.tokens, got.spans) == (len(ids), len(ids) // 16)
         lengths.append(len(ids))
     assert len(set(lengths)) > 1 and work.tokens == sum(lengths)
@@ -79,11 +78,11 @@ def test_sample_is_its_prompt_with_the_response() -> None:
 def test_short_text_costs_no_pass_and_has_no_score() -> None:
     loaded, work = loaded_model("llama"), Work()
     ids = text_ids(tokenizer(), LICENCE[:900])
-    got = measure_text(loaded, ids[: 5 * 16 + 15], PLAN, work)
+    got = measured_text(loaded, ids[: 5 * 16 + 15], PLAN, work)
     assert isinstance(got, Measured) and (got.spans, got.sums.later, work.tokens) == (5, (), 0)
-    assert score_text(loaded, ids[: 5 * 16 + 15], PLAN) is None
-    assert score_text(loaded, ids[: 6 * 16], PLAN) == 0.0  # one scored span with one score: no deviation
-    assert score_text(loaded, (), PLAN) is None
+    assert text_score(loaded, ids[: 5 * 16 + 15], PLAN) is None
+    assert text_score(loaded, ids[: 6 * 16], PLAN) == 0.0  # one scored span with one score: no deviation
+    assert text_score(loaded, (), PLAN) is None
 
 
 def test_text_begins_with_the_bos_and_loses_its_right_end() -> None:
@@ -121,11 +120,9 @@ def test_attention_that_is_not_finite_is_a_reject() -> None:
     for parameter in loaded.model.parameters():
         parameter.fill_(float("nan"))
     ids = text_ids(tokenizer(), LICENCE[:900])
-    assert measure_text(loaded, ids, PLAN) == Reject(
+    assert measured_text(loaded, ids, PLAN) == Reject(
         sample_id="", reason="attention between spans is not finite: try dtype bfloat16 or float32"
     )
-    with pytest.raises(UnscorableSampleError, match="not finite"):
-        score_text(loaded, ids, PLAN)
 
 
 def test_model_whose_attention_cannot_be_seen_is_refused_before_any_text() -> None:
@@ -155,7 +152,7 @@ def test_sample_without_a_response_is_rejected() -> None:
 
 def test_layers_are_kept_apart() -> None:
     loaded = loaded_model("llama")
-    got = measure_text(loaded, text_ids(tokenizer(), LICENCE[:900]), PLAN)
+    got = measured_text(loaded, text_ids(tokenizer(), LICENCE[:900]), PLAN)
     assert isinstance(got, Measured)
     assert got.sums.deviation.shape == got.sums.focus.shape == (2, len(got.sums.later))
     assert not np.allclose(*got.sums.deviation)

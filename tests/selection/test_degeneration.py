@@ -1,3 +1,5 @@
+import re
+
 import numpy as np
 import polars as pl
 import pytest
@@ -42,11 +44,53 @@ def test_the_official_scripts_score_is_called_one_sided(scores: pl.DataFrame) ->
     assert "has the weight 0.8" in found.sentence
 
 
+def made_of(scores: pl.DataFrame, hmp: float, cas: float) -> pl.DataFrame:
+    """Forty samples whose robust score is so much of the rank of one unrelated term and of another's."""
+    rng = np.random.default_rng(5)
+    first, second = rng.permutation(COUNT), rng.permutation(COUNT)
+    return scores.with_columns(
+        hmp_robust=pl.Series(first / COUNT), cas_robust=pl.Series(second / COUNT),
+        score_robust=pl.Series((hmp * first + cas * second) / COUNT),
+    )  # fmt: skip
+
+
 def test_robust_passes(scores: pl.DataFrame) -> None:
     found = check(scores, preset="robust", alpha=0.8)
     assert not found.degenerate
     assert found.distinct_score > 30
-    assert found.sentence == f"robust: {found.distinct_score} distinct scores in 40 samples; both terms count."
+    assert found.sentence.startswith(f"robust: {found.distinct_score} distinct scores in 40 samples; ")
+
+
+def test_both_terms_count_where_the_score_follows_both(scores: pl.DataFrame) -> None:
+    alike = made_of(scores, 1.0, 0.0).with_columns(cas_robust="hmp_robust")
+    for alpha in (0.2, 0.5, 0.8):
+        found = check(alike, preset="robust", alpha=alpha)
+        assert not found.degenerate and found.sentence == "robust: 40 distinct scores in 40 samples; both terms count."
+
+
+FOLLOWS = r"\(.Spearman. with the score {}; {} 0\.\d\d\)"
+
+
+@pytest.mark.parametrize(
+    ("hmp", "cas", "alpha", "wanted"),
+    [
+        (1.0, 0.05, 0.5, "HMP decides the rank " + FOLLOWS.format(r"1\.00", "CAS") + " at equal weights"),
+        (0.05, 1.0, 0.5, "CAS decides the rank " + FOLLOWS.format(r"1\.00", "HMP") + " at equal weights"),
+        (1.0, 0.05, 0.8, r"HMP decides the rank \(.*\) with the weight 0\.8"),
+        (0.05, 1.0, 0.25, r"CAS decides the rank \(.*\) with the weight 0\.75"),
+        (1.0, 0.6, 0.5, "HMP leads the rank " + FOLLOWS.format(r"0\.[89]\d", "CAS") + " at equal weights"),
+        (1.0, 0.6, 0.3, r"HMP leads the rank \(.*\) with the weight 0\.3"),
+        (1.0, 1.0, 0.5, r"neither term decides the rank alone \(.*: HMP 0\.[67]\d, CAS 0\.[67]\d\)"),
+    ],
+)
+def test_the_sentence_names_the_term_that_makes_the_rank(
+    scores: pl.DataFrame, hmp: float, cas: float, alpha: float, wanted: str
+) -> None:
+    found = check(made_of(scores, hmp, cas), preset="robust", alpha=alpha)
+    assert not found.degenerate
+    begin, _, shares = found.sentence.partition("; ")
+    assert begin == f"robust: {found.distinct_score} distinct scores in 40 samples"
+    assert re.fullmatch(wanted + r"\.", shares), shares
 
 
 def test_one_of_two_terms_of_equal_weight_may_decide(scores: pl.DataFrame) -> None:

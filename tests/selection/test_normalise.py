@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateau_dagster.selection.normalise import min_max, rank_share, softmax
+from gateau_dagster.selection.normalise import min_max, softmax
 
 values = st.lists(st.floats(-50, 50), min_size=1, max_size=20)
 
@@ -24,15 +24,6 @@ def test_min_max_is_the_definition(numbers: list[float]) -> None:
     assert min_max(numbers) == pytest.approx(wanted, rel=1e-9, abs=1e-12)
 
 
-@given(st.lists(st.integers(-3, 3).map(float), min_size=1, max_size=20))
-def test_rank_share_counts_what_is_below_and_half_of_the_ties(numbers: list[float]) -> None:
-    wanted = [
-        (sum(other < number for other in numbers) + 0.5 * sum(other == number for other in numbers)) / len(numbers)
-        for number in numbers
-    ]
-    assert rank_share(numbers) == pytest.approx(wanted, rel=1e-12)
-
-
 def test_extreme_values_neither_overflow_nor_warn() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -45,7 +36,7 @@ def test_equal_values_have_no_min_max() -> None:
     assert min_max([3.0, 3.0]).tolist() == [0.0, 0.0]
 
 
-@pytest.mark.parametrize("normalise", [softmax, min_max, rank_share])
+@pytest.mark.parametrize("normalise", [softmax, min_max])
 def test_values_that_are_not_finite_are_refused(normalise) -> None:
     with pytest.raises(ValueError, match="1 of 2 values are not finite"):
         normalise([1.0, math.inf])
@@ -53,6 +44,6 @@ def test_values_that_are_not_finite_are_refused(normalise) -> None:
         normalise(np.array([math.nan]))
 
 
-@pytest.mark.parametrize("normalise", [softmax, min_max, rank_share])
+@pytest.mark.parametrize("normalise", [softmax, min_max])
 def test_nothing_stays_nothing(normalise) -> None:
     assert normalise([]).size == 0

@@ -85,6 +85,12 @@ def test_the_whole_demo_runs_by_one_command_and_a_second_run_does_nothing(traine
     assert "AUROC by preset: paper 0." in first.stdout.replace("\n", " ")
     assert "AUROC" in page
     assert all(preset in page for preset in ("paper", "official", "robust"))
+    assert "Methods side by side" in page
+    for method in config.selection.compare:
+        assert f"✓ method_scores/{method} " in first.stdout
+        stored = tmp_path / "gateau_store" / "method_scores"
+        files = [*stored.glob(f"{method}.parquet"), *stored.glob(f"{method}/*.parquet")]
+        assert pl.read_parquet(files).height == config.demo.samples
     chosen = pl.read_parquet(tmp_path / "gateau_store" / "selected_subset.parquet")
     assert chosen.height == 60
     assert chosen.filter(pl.col("source").is_in(list(FAR_KINDS))).height >= 0.95 * chosen.height

@@ -6,9 +6,9 @@ from gateau_dagster.report.plots.export import PNG_LIMIT, as_data_uri, as_markdo
 from gateau_dagster.report.plots.methods import agreement_by_length, disputed_ranks, method_correlations
 from gateau_dagster.report.plots.presets import auroc_bars, preset_agreement
 from gateau_dagster.report.plots.profiles import method_profiles
-from gateau_dagster.report.plots.scores import score_distributions, terms_scatter
+from gateau_dagster.report.plots.scores import method_scores, score_distributions, terms_scatter
 from gateau_dagster.report.plots.selection import context_lengths
-from gateau_dagster.report.plots.sweeps import alpha_curves
+from gateau_dagster.report.plots.sweeps import alpha_curves, segment_length_curves
 from gateau_dagster.report.plots.training import training_curve
 
 __all__ = [
@@ -23,10 +23,12 @@ __all__ = [
     "heldout_bars",
     "method_correlations",
     "method_profiles",
+    "method_scores",
     "needle_heatmaps",
     "planned_and_actual",
     "preset_agreement",
     "score_distributions",
+    "segment_length_curves",
     "terms_scatter",
     "to_png",
     "to_svg",

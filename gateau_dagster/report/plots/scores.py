@@ -7,7 +7,18 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, StrMethodFormatter
 
 from gateau_dagster.config import PRESETS
-from gateau_dagster.report.plots.style import FAR, OTHER, PRESET_COLOURS, SELECTED, label, legend, new_figure, say
+from gateau_dagster.report.plots.style import (
+    CHECKPOINT,
+    FAR,
+    OTHER,
+    PRESET_COLOURS,
+    SELECTED,
+    label,
+    legend,
+    new_figure,
+    say,
+    shortened,
+)
 from gateau_dagster.report.plots.values import edges, finite, finite_pairs
 
 MARKS = 3000
@@ -23,20 +34,38 @@ def score_distributions(scores: pl.DataFrame, *, far: pl.Series | None = None) -
     """
     figure, axes = new_figure("Final score of every sample, under each preset", columns=len(PRESETS), height=3.0)
     for axis, preset in zip(axes, PRESETS, strict=True):
-        _histogram(axis, scores, f"score_{preset}", colour=PRESET_COLOURS[preset], far=far)
+        # A sample without CAS ranks below all others; its place on the axis means nothing.
+        known = scores[f"cas_{preset}"].is_not_null()
+        part = None if far is None else far.filter(known)
+        _histogram(axis, scores.filter(known), f"score_{preset}", colour=PRESET_COLOURS[preset], far=part)
         label(axis, x="score (no unit)", y="samples" if preset == PRESETS[0] else "", title=preset)
     if far is not None and axes[0].get_legend_handles_labels()[0]:
         legend(axes[0])
     return figure
 
 
-def _histogram(axis: Axes, scores: pl.DataFrame, column: str, *, colour: str, far: pl.Series | None) -> None:
-    # A sample without CAS ranks below all others; its place on the axis means nothing.
-    known = scores[column.replace("score_", "cas_")].is_not_null()
-    scores, far = scores.filter(known), None if far is None else far.filter(known)
+def method_scores(scores: pl.DataFrame, *, method: str, far: pl.Series | None = None) -> Figure:
+    """A histogram of the column `score` of the method that selects. `far`: as for score_distributions."""
+    figure, (axis,) = new_figure(f"Score of every sample under {shortened(method)}", height=3.0)
+    _histogram(axis, scores, "score", colour=CHECKPOINT, far=far, empty="no sample has a score")
+    label(axis, x="score, in the method's own unit", y="samples")
+    if far is not None:
+        legend(axis)
+    return figure
+
+
+def _histogram(
+    axis: Axes,
+    scores: pl.DataFrame,
+    column: str,
+    *,
+    colour: str,
+    far: pl.Series | None,
+    empty: str = "no sample has both terms",
+) -> None:
     values = finite(scores, column)
     if values.size == 0:
-        say(axis, "no sample has both terms")
+        say(axis, empty)
         return
     bins = edges(values)
     groups = [(None, scores, colour)]

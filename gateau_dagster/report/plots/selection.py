@@ -9,10 +9,10 @@ from gateau_dagster.report.plots.style import ALL, SELECTED, label, legend, new_
 from gateau_dagster.report.plots.values import finite, log_edges
 
 
-def context_lengths(scores: pl.DataFrame, *, selected: pl.Series) -> Figure:
-    """Shares of all and of the selected samples by `context_tokens`. `selected`: boolean, a value per row."""
+def context_lengths(scores: pl.DataFrame, *, selected: pl.Series, unit: str = "tokens") -> Figure:
+    """Shares of all and of the selected samples by `context_<unit>`. `selected`: boolean, a value per row."""
     figure, (axis,) = new_figure("Context length: selected samples against all", height=3.2)
-    everything, chosen = finite(scores, "context_tokens"), finite(scores.filter(selected), "context_tokens")
+    everything, chosen = (finite(frame, f"context_{unit}") for frame in (scores, scores.filter(selected)))
     if everything.size == 0:
         say(axis, "no context length is known")
         return figure
@@ -27,6 +27,6 @@ def context_lengths(scores: pl.DataFrame, *, selected: pl.Series) -> Figure:
     axis.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
     axis.xaxis.set_minor_formatter(NullFormatter())
     axis.set_ylim(bottom=0)
-    label(axis, x="context (tokens, logarithmic)", y="share of the samples (%)")
+    label(axis, x=f"context ({unit}, logarithmic)", y="share of the samples (%)")
     legend(axis)
     return figure

@@ -11,7 +11,6 @@ PRESET_COLOURS = {"paper": "#b7588c", "official": "#d08700", "robust": "#0072b2"
 FAR, OTHER = "#d55e00", "#8fb8d6"
 BASE, CHECKPOINT = "#8996a3", "#0072b2"
 SELECTED, ALL = "#009e73", "#c3cdd6"
-GOOD = "#009e73"
 
 
 def new_figure(

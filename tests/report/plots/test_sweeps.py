@@ -1,9 +1,11 @@
 """The curves go through the points."""
 
+from dataclasses import replace
+
 import numpy as np
 
-from gateau_dagster.comparison.sweep_results import AlphaCurve, AlphaSweep, Point
-from gateau_dagster.report.plots import alpha_curves
+from gateau_dagster.comparison.sweep_results import AlphaCurve, AlphaSweep, Point, SegmentLengthSweep
+from gateau_dagster.report.plots import alpha_curves, segment_length_curves
 
 
 def _sweep(auroc: float | None) -> AlphaSweep:
@@ -46,3 +48,30 @@ def test_chance_and_the_configured_alpha_are_marked() -> None:
 
 def test_without_a_ground_truth_there_are_two_panels() -> None:
     assert len(alpha_curves(_sweep(None)).axes) == 2
+
+
+_LENGTHS = SegmentLengthSweep(
+    configured=128,
+    samples=50,
+    chosen=10,
+    points=(
+        Point(value=32, spearman=None, overlap=0.1, auroc=0.6),
+        Point(value=64, spearman=-0.5, overlap=0.6, auroc=0.7),
+        Point(value=128, spearman=1.0, overlap=1.0, auroc=0.9),
+    ),
+    single=(0, 0, 3),
+)
+
+
+def test_the_segment_lengths_stand_on_the_axis_and_this_run_s_is_marked() -> None:
+    axes = segment_length_curves(_LENGTHS).axes
+    assert len(axes) == 3
+    for axis in axes:
+        assert [text.get_text() for text in axis.get_xticklabels()] == ["32", "64", "128"]
+        assert [line for line in axis.lines if set(_numbers(line.get_xdata())) == {128.0}]
+    assert _numbers(axes[0].lines[0].get_xdata()) == [64.0, 128.0], "what is not defined has no point"
+    assert _numbers(axes[0].lines[0].get_ydata()) == [-0.5, 1.0]
+    assert axes[0].get_ylim()[0] < -0.5
+    assert 0.2 in _numbers(axes[1].lines[-1].get_ydata()), "chance: 10 of 50"
+    plain = replace(_LENGTHS, points=tuple(replace(point, auroc=None) for point in _LENGTHS.points))
+    assert len(segment_length_curves(plain).axes) == 2

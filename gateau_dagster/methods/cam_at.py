@@ -1,0 +1,106 @@
+"""`cam_at/<length>`: what `cam` says of each sample with segments of another length, for the study of the length."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
+from functools import partial
+from typing import TYPE_CHECKING
+
+from gateau_dagster import tables
+from gateau_dagster.data.sample import Reject
+from gateau_dagster.methods.sample_table import Row, Running, SampleTable
+
+if TYPE_CHECKING:
+    from gateau_dagster.config import Config
+    from gateau_dagster.data.sample import Sample
+    from gateau_dagster.scoring.loading import LoadedModel
+    from gateau_dagster.scoring.planned_work import PlannedWork, SampleTokens
+
+FAMILY = "cam_at"
+_FIGURES = ("sample_id", "digest", "segments", "far_gain")
+
+
+def further_lengths(config: Config) -> list[int]:
+    """The lengths in tokens, ascending, that have a table beside `cam`, which has `scoring.segment_length`."""
+    return sorted(length for length in config.selection.segment_lengths if length != config.scoring.segment_length)
+
+
+def cam_at_asset(length: int) -> str:
+    """The table of a further length."""
+    return f"{FAMILY}/{length}"
+
+
+def cam_at_columns(config: Config) -> tuple[tables.Column, ...]:
+    """What the ranking by `selection.preset` reads of a sample, as `cam` has it.
+
+    CAS (Eq. 5) takes a pass over the whole prompt that observes attention; preset robust reads FG instead.
+    """
+    wanted = {*_FIGURES, *(() if config.selection.preset == "robust" else ("cas",))}
+    return tuple(column for column in tables.CAM if column.name in wanted)
+
+
+def cam_at_tables(config: Config) -> Sequence[SampleTable]:
+    """A table for each of `further_lengths`.
+
+    Raises ValueError for a length of which no prompt of `scoring.max_length` holds two segments.
+    """
+    return [_table(config, length) for length in further_lengths(config)]
+
+
+def _table(config: Config, length: int) -> SampleTable:
+    from gateau_dagster.incremental.code_versions import CODE_VERSIONS
+
+    longest = config.scoring.max_length
+    if length >= longest:
+        raise ValueError(
+            f"selection.segment_lengths: no sample has two segments of {length} tokens, since scoring.max_length is "
+            f"{longest}: take shorter ones"
+        )
+    columns = cam_at_columns(config)
+    return SampleTable(
+        asset=cam_at_asset(length),
+        model="long",
+        columns=columns,
+        description=f"What the ranking reads of `cam`, with segments of {length} tokens.",
+        settings={"scoring.segment_length": length, "columns": [column.name for column in columns]},
+        score=partial(_measure, length=length, columns=[column.name for column in columns]),
+        code_version=CODE_VERSIONS["cam"],
+        needs_sight=True,
+        effort=partial(cam_effort, length=length, attention=any(column.name == "cas" for column in columns)),
+    )
+
+
+def cam_effort(tokens: SampleTokens, *, length: int, attention: bool) -> PlannedWork:
+    """Each segment alone and no context; with `attention`, the whole prompt besides, where there is a context."""
+    from gateau_dagster.scoring.planned_work import PlannedWork, observed_rows, segment_passes, whole_prompts
+
+    parts = tokens.prompts(opening=True)
+    passes = segment_passes(parts, segment_length=length, alone=(parts.tail > 0).astype(float))
+    if not attention:
+        return PlannedWork(passes=passes)
+    whole = whole_prompts(parts, count=(parts.context > 0).astype(float), head=False)
+    return PlannedWork(passes=[whole, *passes], rows=[observed_rows(parts)])
+
+
+def _measure(
+    loaded: LoadedModel, samples: Iterable[Sample], running: Running, *, length: int, columns: Sequence[str]
+) -> Iterator[Row | Reject]:
+    """One row or reject a sample, in order."""
+    from gateau_dagster.scoring.effort import Meter
+    from gateau_dagster.scoring.scorer import Request, score_samples
+
+    requests = (Request(sample=one, perplexity=False, cam=True, attention="cas" in columns) for one in samples)
+    scoring = running.scoring.model_copy(update={"segment_length": length})
+    outcomes = score_samples(
+        loaded,
+        requests,
+        max_length=running.max_length,
+        scoring=scoring,
+        meter=Meter(cam=running.work),
+        sight=running.sight,
+    )
+    with closing(outcomes):  # pyright: ignore[reportArgumentType]
+        for found in outcomes:
+            assert found.cam is not None
+            yield found.cam if isinstance(found.cam, Reject) else {name: getattr(found.cam, name) for name in columns}

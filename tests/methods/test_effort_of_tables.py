@@ -1,0 +1,148 @@
+"""What each table says it takes, from exact token counts, against what its function charges."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from gateau_dagster.config import Config
+from gateau_dagster.data.sample import Reject, Sample
+from gateau_dagster.methods.pre_experience import instruction_embedding_table
+from gateau_dagster.methods.registry import sample_tables
+from gateau_dagster.methods.sample_table import Running, SampleTable
+from gateau_dagster.scoring.effort import ModelShape, Work, whole_text_flops
+from gateau_dagster.scoring.loading import LoadedModel
+from gateau_dagster.scoring.planned_work import SampleTokens
+from gateau_dagster.scoring.prompt import build_prompt, encode
+from gateau_dagster.scoring.response_alone import alone_prompt
+from tests.methods.configured import configured
+from tests.scoring.builders import loaded_model, samples
+from tests.scoring.encoder_builders import encoder, save_encoder
+from tests.scoring.scored import scoring
+
+LIMIT = 250
+SPANS = {"span_length": 8, "first_scored": 6}
+
+
+def exact(loaded: LoadedModel, chosen: list[Sample], *, plain_instruction: bool = False) -> SampleTokens:
+    """Counted with the tokenizer. An instruction alone may take other tokens than within a prompt."""
+    blank = Sample(sample_id="", source="", context="", instruction="", response="x")
+    empty = build_prompt(loaded.tokenizer, blank, max_length=10**6)
+    frame = len(empty.prefix) + len(empty.suffix)
+    texts = [build_prompt(loaded.tokenizer, sample, max_length=10**6) for sample in chosen]
+    instructions = [len(one.prefix) + len(one.suffix) - frame for one in texts]
+    if plain_instruction:
+        instructions = [len(encode(loaded.tokenizer, sample.instruction)) for sample in chosen]
+    return SampleTokens(
+        context=np.array([float(len(one.context)) for one in texts]),
+        instruction=np.array(instructions, dtype=np.float64),
+        response=np.array([float(len(one.response)) for one in texts]),
+        frame=frame,
+        opening=0,
+        alone=alone_prompt(loaded.tokenizer, blank, max_length=99).length - len(empty.response),
+        bos=int(loaded.tokenizer.bos_token_id is not None),
+        special=0,
+        limit=LIMIT,
+    )
+
+
+def charged(table: SampleTable, loaded: LoadedModel, chosen: list[Sample]) -> Work:
+    running = Running(max_length=LIMIT, scoring=scoring(), work=Work(), sight=100)
+    rows = list(table.score(loaded, chosen, running))
+    assert len(rows) == len(chosen) and not any(isinstance(row, Reject) for row in rows)
+    return running.work
+
+
+def of_method(name: str, **options: Any) -> SampleTable:
+    (table,) = sample_tables(configured(compare=[name], options={name: options})).values()
+    return table
+
+
+def of_length(preset: str) -> SampleTable:
+    (table,) = sample_tables(configured(segment_lengths=[30], preset=preset)).values()
+    return table
+
+
+TABLES = {
+    "ladm": of_method("ladm", **SPANS),
+    "ladm program": of_method("ladm", **SPANS, variant="program", later_stride=3),
+    "delta_perplexity": of_method("delta_perplexity", segment_length=16, window=32, pairs=20),
+    "ifd": of_method("ifd"),
+    "cam_at, without attention": of_length("robust"),
+    "cam_at": of_length("paper"),
+    "instruction_embedding": instruction_embedding_table("long"),
+}
+
+
+@pytest.mark.parametrize("name", TABLES)
+@pytest.mark.parametrize("kind", ["llama", "gemma3_text"])
+def test_planned_and_charged_are_the_same(name: str, kind: str) -> None:
+    """Contexts that are cut, one shorter than a segment, one missing; gemma3 has a sliding window."""
+    loaded, table = loaded_model(kind), TABLES[name]
+    tokens = exact(loaded, samples(), plain_instruction=name == "instruction_embedding")
+    assert table.effort is not None
+    planned, work = table.effort(tokens), charged(table, loaded, samples())
+    assert int(planned.tokens.sum()) == work.tokens > 0
+    flops = planned.flops(ModelShape.of(loaded.model.config)).sum()
+    assert flops == pytest.approx(work.flops, rel=1e-12)
+
+
+def test_a_sample_that_does_not_fit_takes_nothing() -> None:
+    loaded = loaded_model("llama")
+    tokens = exact(loaded, samples())
+    few = SampleTokens(**{**vars(tokens), "limit": 10})
+    for name, table in TABLES.items():
+        assert table.effort is not None
+        planned = table.effort(few)
+        assert np.isfinite(planned.flops(ModelShape.of(loaded.model.config))).all()
+        if name not in {"ifd", "instruction_embedding"}:  # which read a part of it
+            assert planned.tokens.sum() == 0
+    assert list(TABLES["ifd"].effort(few).tokens > 0) == list(tokens.response + tokens.alone <= 10)  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("kind", ["bert", "llama"])
+def test_texts_that_are_read_as_a_whole(kind: str, tmp_path: Path) -> None:
+    """Exact for what fits; what an encoder adds around the texts is counted as one number."""
+    folder = save_encoder(tmp_path / kind, kind, "embedding")
+    loaded = encoder(folder, "embedding")
+    config = configured(rule="diverse", encoder="enc", models={"enc": {"path": str(folder), "task": "embedding"}})
+    table = sample_tables(config)["embedding/enc"]
+    whole = [loaded.tokenizer(f"{one.instruction}\n{one.response}")["input_ids"] for one in samples()]
+    parts = [[len(encode(loaded.tokenizer, text)) for text in (one.instruction, one.response)] for one in samples()]
+    tokens = SampleTokens(
+        **{
+            **vars(exact(loaded, samples()) if kind == "llama" else _nothing(len(parts))),
+            "instruction": np.array([float(len(ids) - two) for ids, (_, two) in zip(whole, parts, strict=True)]),
+            "response": np.array([float(two) for _, two in parts]),
+            "limit": min(loaded.window or LIMIT, LIMIT),
+        }
+    )
+    assert table.effort is not None
+    planned, work = table.effort(tokens), charged(table, loaded, samples())
+    assert int(planned.tokens.sum()) == work.tokens
+    text: Any = loaded.model.config.get_text_config()
+    weights = sum(one.numel() for one in loaded.model.parameters()) - text.vocab_size * text.hidden_size
+    (one,) = planned.passes
+    flops = one.count * whole_text_flops(one.length, weights, text.num_hidden_layers, text.hidden_size)
+    assert flops.sum() == pytest.approx(work.flops, rel=1e-12)
+    assert json.loads((folder / "config.json").read_text())["hidden_size"] == text.hidden_size
+
+
+def _nothing(count: int) -> SampleTokens:
+    none = np.zeros(count)
+    return SampleTokens(
+        context=none, instruction=none, response=none, frame=0, opening=0, alone=0, bos=0, special=0, limit=LIMIT
+    )
+
+
+def test_every_table_there_is_says_what_it_takes() -> None:
+    models = {name: {"path": f"a/{name}", "task": name} for name in ("reward", "embedding")}
+    config: Config = configured(
+        models=models, compare=["ladm", "delta_perplexity", "ifd"], rule="diverse", encoder="embedding",
+        segment_lengths=[64],
+    )  # fmt: skip
+    found = sample_tables(config)
+    assert len(found) == 5
+    assert all(table.effort is not None for table in found.values())
