@@ -3,7 +3,8 @@
     .venv/bin/python benchmarks/cam_study.py --seeds 0 1 2 --report 5 6 7 --out build/benchmarks/cam_study.json
 
 Attention of every layer and head of theta_B is reduced to segments; each variant is a score made of it without labels.
-The best of each family is chosen on --seeds (pairs and data) and reported on --report, which nothing was chosen on.
+The best of each family is chosen on --seeds (pairs and data) and reported on --report, which nothing was chosen on. The
+second table is what attention adds there: each together with HMPp, in the place of FG, and with all of `far_gain`.
 """
 
 import argparse
@@ -17,12 +18,12 @@ from common_cam import FAMILIES, far_gain, gained_probability
 from common_case import Case, add_case_options, cases_of, ready_pair
 from common_heads import Array, Heads, attended, measured
 from common_measure import say, show, table, write_json
-from common_ranking import Figures, Task, estimates, measure, tasks_of
+from common_ranking import Figures, Task, drawn_weights, estimates, measure, tasks_of
 from common_selection import Tables
 from selection import groups
 
 from gateau_dagster.scoring.prompt import build_prompt
-from gateau_dagster.selection.normalise import rank_share
+from gateau_dagster.selection.normalise import average_ranks
 from gateau_dagster.synthetic.harder import KINDS, needs_far_context
 from gateau_dagster.synthetic.samples import KINDS as BASE_KINDS
 
@@ -30,6 +31,7 @@ SECONDS_PER_SEED = 120
 ALPHA = 0.5
 HEAD_SETS = ("all heads", "first layer", "last layer", "retrieval heads")
 ROWS = ("own rows", "predicting rows")
+PARTNERS = ("HMPp", "far_gain: both")
 RETRIEVAL_SHARE = 0.5  # a head is a retrieval head if it looks at the value this often when the value is next
 _PROBE = 40  # needle prompts that tell the retrieval heads
 
@@ -100,6 +102,11 @@ def everything(known: Tables, file: Path) -> dict[tuple[str, str], Array]:
     return found
 
 
+def rank_share(values: Array) -> Array:
+    """Share of the data set that is not above each value, (rank - ½) / |D|, in (0, 1); equal values share a rank."""
+    return (average_ranks(values) - 0.5) / values.size
+
+
 def with_partner(scores: dict[tuple[str, str], list[Array]], name: tuple[str, str], partner: str) -> list[Array]:
     """A variant and one to beat together: does attention add anything?
 
@@ -141,7 +148,7 @@ def summary(figures: dict[str, Figures]) -> dict[str, Any]:
 
 def evaluated(tasks: list[Task], vectors: list[Array], draws: int) -> dict[str, Figures]:
     """Figures by task."""
-    return {task.name: measure(task, vectors, draws=draws) for task in tasks}
+    return {task.name: measure(task, vectors, drawn_weights(task, draws=draws)) for task in tasks}
 
 
 def _options() -> argparse.ArgumentParser:
@@ -172,16 +179,28 @@ def main(given: list[str] | None = None) -> int:
         entry = {"family": name[0], "variant": name[1], "chosen_on": float(goal[name])}
         entry["auroc"] = summary(evaluated(held_tasks, held[name], arguments.draws))
         if name[0] != "to beat":
-            for partner in ("HMPp", "far_gain: both"):
+            for partner in PARTNERS:
                 both = evaluated(held_tasks, with_partner(held, name, partner), arguments.draws)
                 entry[f"with {partner}"] = summary(both)
         content.append(entry)
         rows.append([f"{name[0]}: {name[1]}", f"{goal[name]:.3f}", *(each.show() for each in entry["auroc"].values())])
     show(table(["variant (best of family and factor)", "chosen on", *(task.name for task in held_tasks)], rows))
+    show(f"\n{together(content, arguments.goal)}")
     settings = {name: value for name, value in vars(arguments).items() if name not in {"out", "folder"}}
     everything_chosen = {f"{family}: {name}": float(value) for (family, name), value in goal.items()}
     write_json(arguments.out, {"settings": settings, "reported": content, "choosing": everything_chosen})
     return 0
+
+
+def together(content: list[dict[str, Any]], goal: str) -> str:
+    """AUROC of `goal` when a variant stands beside one to beat, under that one alone; the best beside HMPp first."""
+    alone = {entry["variant"]: entry["auroc"][goal] for entry in content if entry["family"] == "to beat"}
+    both = [entry for entry in content if entry["family"] != "to beat"]
+    keys = [f"with {partner}" for partner in PARTNERS]
+    both.sort(key=lambda entry: -entry[keys[0]][goal].value)
+    rows = [["none", *(alone[partner].show() for partner in PARTNERS)]]
+    rows += [[f"{each['family']}: {each['variant']}", *(each[key][goal].show() for key in keys)] for each in both]
+    return table([f"together with ({goal}, held back)", *PARTNERS], rows)
 
 
 def reported(goal: dict[tuple[str, str], float]) -> list[tuple[str, str]]:

@@ -9,6 +9,8 @@ from collections.abc import Callable
 import numpy as np
 from common_heads import Array, Heads
 
+from gateau_dagster.comparison.pairs import pearson
+from gateau_dagster.scoring import far_gain as fg
 from gateau_dagster.scoring.contextual_awareness import contextual_awareness_score
 from gateau_dagster.selection.agreement import spearman
 
@@ -27,11 +29,6 @@ def segment_probability(heads: Heads) -> Array:
     return np.exp(np.log(np.maximum(heads.alone, _TINY)).mean(axis=1))
 
 
-def pearson(first: Array, second: Array) -> float:
-    """0 where one side is constant."""
-    return cosine(first - first.mean(), second - second.mean())
-
-
 def near_probability(heads: Heads) -> Array:
     """Best probability of each response token from the instruction or a near segment alone, [R]."""
     near = heads.alone[int(heads.n_far) :]
@@ -44,18 +41,18 @@ def gains(heads: Heads) -> Array:
 
 
 def far_gain(heads: Heads) -> float:
-    """FG of the design: mean of the largest max(2, 10 %) gains of the best far segment."""
-    best = gains(heads).max(axis=0) if heads.n_far else np.zeros(heads.full.size)
-    return _top(best)
+    """FG of the method `far_gain`; 0 where nothing can be far."""
+    far = heads.alone[heads.far].max(axis=0) if heads.n_far else np.zeros(heads.full.size)
+    return fg.far_gain(near_probability(heads), far, segments=heads.tokens.size) or 0.0
 
 
 def _top(values: Array) -> float:
-    count = max(2, int(np.ceil(0.1 * values.size)))
-    return float(np.sort(values)[::-1][:count].mean())
+    """Mean of as many of the largest as FG takes."""
+    return float(np.sort(values)[::-1][: int(fg.counted_tokens(values.size, top=fg.TOP))].mean())
 
 
 def gained_probability(heads: Heads) -> float:
-    """HMPp of the design."""
+    """HMPp of the method `far_gain`."""
     return float((heads.full - heads.short).mean())
 
 
@@ -102,7 +99,7 @@ AGREEMENT: dict[str, Score] = {
     "cosine of softmaxes (Eq. 5)": lambda h, m, _: _paper(h, m, 1),
     "cosine of softmaxes, sign of importance turned": lambda h, m, _: _paper(h, m, -1),
     "Spearman of ranks": lambda h, m, _: spearman(segment_probability(h), _means(m, h)) or 0.0,
-    "Pearson": lambda h, m, _: pearson(segment_probability(h), _means(m, h)),
+    "Pearson": lambda h, m, _: pearson(segment_probability(h), _means(m, h)) or 0.0,
     "cosine, both mass-normalised": lambda h, m, _: cosine(segment_probability(h), m.mean(axis=0)),
 }
 ATTENTION: dict[str, Score] = {

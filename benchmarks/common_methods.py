@@ -1,17 +1,24 @@
 """Every method's scores of the labelled benchmark set, from the registry."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import polars as pl
+from common_case import Case
 from common_selection import Tables
 
 from gateau_dagster.config import Config
 from gateau_dagster.config.selection import PRESETS
 from gateau_dagster.methods.registry import ChosenMethod, all_methods, chosen_methods, sample_tables
 
-SCALED: dict[str, dict[str, Any]] = {"ladm": {"span_length": 16}}
+# The papers' parameters are for contexts of 32k tokens, these have some 1,000: one variant each is scaled to them. The
+# pairs are 15 % of those of some 30 segments, as the paper's are of those of 256; the window is theta_B's.
+SCALED: dict[str, dict[str, Any]] = {
+    "ladm": {"span_length": 16},
+    "delta_perplexity": {"segment_length": 32, "pairs": 65, "window": 2048},
+}
 # Entries of Case.config in the place of the pair.
 OPTIONS: dict[str, dict[str, Any]] = {
     "gateau_unextended": {"short": "unextended"},
@@ -19,6 +26,14 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "gateau_in_context": {"short": "shown_short", "long": "shown_long"},
 }
 PRESET_METHODS = ("gateau", "hmg", "cam")  # shown under every preset
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """A method, and the configuration under which it scores a case."""
+
+    config: Config
+    chosen: ChosenMethod
 
 
 def candidates() -> list[tuple[str, str, dict[str, Any]]]:
@@ -29,20 +44,20 @@ def candidates() -> list[tuple[str, str, dict[str, Any]]]:
             found += [(f"{name}[{preset}]", name, {"preset": preset}) for preset in PRESETS]
         else:
             found.append((name, name, OPTIONS.get(name, {})))
-    # The papers' parameters are for contexts of 32k tokens; these are short, so one variant is scaled to them.
     found += [(f"{name}[scaled]", name, options) for name, options in SCALED.items() if name in all_methods()]
     return found
 
 
-def method_scores(known: Tables, method: str, options: Mapping[str, Any]) -> np.ndarray:
-    """The method's score of each sample of `known.records`, in their order; -inf where it has none.
+def asked(case: Case, method: str, options: Mapping[str, Any]) -> Asked:
+    """The method under the case's configuration; ValueError, with the method's own reason, when that lacks a part."""
+    config = case.config(method, options)
+    return Asked(config=config, chosen=chosen_methods(config)[method])
 
-    ValueError, with the method's own reason, when this configuration lacks what it needs.
-    """
-    config = known.case.config(method, options)
-    chosen = chosen_methods(config)[method]
-    known.add(sample_tables(config))
-    found = chosen.score(_whole(known, chosen, config), config)
+
+def method_scores(known: Tables, what: Asked) -> np.ndarray:
+    """The method's score of each sample of `known.records`, in their order; -inf where it has none."""
+    known.add(sample_tables(what.config))
+    found = what.chosen.score(_whole(known, what.chosen, what.config), what.config)
     by_id = dict(zip(found["sample_id"].to_list(), found["score"].to_list(), strict=True))
     scores = [by_id.get(record["id"]) for record in known.records]
     return np.array([-np.inf if score is None else score for score in scores], dtype=np.float64)

@@ -61,15 +61,16 @@ def weighted_figures(scores: Vector, positive: npt.NDArray[np.bool_], weights: V
     below = others.sum(axis=1, keepdims=True) - np.cumsum(others, axis=1)
     pairs = wanted.sum(axis=1) * others.sum(axis=1)
     auroc = (wanted * (below + others / 2)).sum(axis=1) / pairs
-    return np.column_stack([auroc, *(_precision(wanted, group, share) for share in SHARES)])
-
-
-def _precision(wanted: Vector, group: Vector, share: float) -> Vector:
-    """Positive mass among the best `share` of all mass."""
     ends = np.cumsum(group, axis=1)
+    density = wanted / np.where(group > 0, group, 1.0)  # positive share of a group's mass
+    return np.column_stack([auroc, *(_precision(density, group, ends, share) for share in SHARES)])
+
+
+def _precision(density: Vector, group: Vector, ends: Vector, share: float) -> Vector:
+    """Positive mass among the best `share` of all mass."""
     room = share * ends[:, -1:]
-    taken = np.clip((room - (ends - group)) / np.where(group > 0, group, 1.0), 0.0, 1.0)
-    return (taken * wanted).sum(axis=1) / room[:, 0]
+    taken = np.clip(room - (ends - group), 0.0, group)
+    return (taken * density).sum(axis=1) / room[:, 0]
 
 
 def resampled(positive: npt.NDArray[np.bool_], *, draws: int, rng: np.random.Generator) -> Vector:
@@ -81,21 +82,28 @@ def resampled(positive: npt.NDArray[np.bool_], *, draws: int, rng: np.random.Gen
     return counts
 
 
-def measure(task: Task, scores: Sequence[Vector], *, draws: int, seed: int = 0) -> Figures:
-    """The figures of one method. The same task and `seed` resample alike, so that methods can be compared in pairs.
-
-    scores: one vector over all samples of each data set, -inf where the method cannot score.
-    """
-    whole, drawn = [], []
-    for number, (members, positive) in enumerate(zip(task.members, task.positive, strict=True)):
+def drawn_weights(task: Task, *, draws: int, seed: int = 0) -> list[Vector]:
+    """Weights of each data set's members, float64 [1 + draws, n]: of all of them as they are, then resampled."""
+    found = []
+    for number, positive in enumerate(task.positive):
         rng = np.random.default_rng((seed, number))
         weights = np.vstack([np.ones(positive.size), resampled(positive, draws=draws, rng=rng)])
         if task.balanced:
             weights = np.where(positive, weights / positive.sum(), weights / (~positive).sum())
-        found = weighted_figures(scores[number][members], positive, weights)
-        whole.append(found[0])
-        drawn.append(found[1:])
-    return Figures(whole=np.array(whole), draws=np.array(drawn))
+        found.append(weights)
+    return found
+
+
+def measure(task: Task, scores: Sequence[Vector], weights: Sequence[Vector]) -> Figures:
+    """The figures of one method. The same `drawn_weights` for several make them comparable in pairs.
+
+    scores: one vector over all samples of each data set, -inf where the method cannot score.
+    """
+    found = np.array([
+        weighted_figures(vector[members], positive, drawn)
+        for vector, members, positive, drawn in zip(scores, task.members, task.positive, weights, strict=True)
+    ])  # fmt: skip
+    return Figures(whole=found[:, 0], draws=found[:, 1:])
 
 
 def estimates(figures: Figures, *, seed: int = 0) -> list[Estimate]:

@@ -6,22 +6,26 @@ For each seed: a pair of the synthetic language, a data set (the demo's five kin
 gateau_dagster/synthetic), the tables that the methods ask for, and each method's scores. Pairs and tables are kept in
 --folder, so that a run that was stopped, or a further method, computes only what is missing.
 
-A kind's AUROC is of that kind against all kinds of the other label that are within the pair's reach; precision at a
-share is of data in which that kind is one half. A group's figures are of its own kinds, as they come. Intervals (95 %)
-resample seeds and samples. Seeds 0 to 4 were looked at when `robust` was chosen: report others.
+A kind's AUROC is of that kind against all kinds of the other label that are within the pair's reach, and once more
+against its near counterpart where it has one; precision at a share is of data in which that kind is one half. A group's
+figures are of its own kinds, as they come. theta_B's probability is that of a response token, exp(-mean NLL), of the
+mean response. Intervals (95 %) resample seeds and samples; with one seed, samples alone. Seeds 0 to 4 were looked at
+when `robust` was chosen: report others. The last table is where another method is better than --reference: it compares
+every method on every group and kind, more than 1,000 times, so that a row of a small difference may be chance.
 """
 
 import argparse
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from common_case import add_case_options, cases_of, ready_pair
 from common_measure import machine, say, show, table, write_json
-from common_methods import candidates, method_scores
-from common_ranking import Figures, Task, difference, estimates, measure, tasks_of
+from common_methods import asked, candidates, method_scores
+from common_ranking import Figures, Task, difference, drawn_weights, estimates, measure, tasks_of
 from common_selection import Tables
 from pydantic import ValidationError
 
@@ -40,6 +44,11 @@ def groups() -> dict[str, list[str]]:
     return {"base": list(BASE_KINDS), **named, "within reach": [*BASE_KINDS, *within], "all": [*BASE_KINDS, *KINDS]}
 
 
+def counterparts() -> dict[str, list[str]]:
+    """Kinds that differ in nothing but where the facts stand, far or near: does a score see that, or only hardness?"""
+    return {f"{name} or near": [name, f"{name}_near"] for name in KINDS if f"{name}_near" in KINDS}
+
+
 def _group_names() -> list[str]:
     return list(dict.fromkeys(kind.group for kind in KINDS.values()))
 
@@ -53,10 +62,13 @@ def scores_of(known: list[Tables], wanted: Sequence[str] | None) -> tuple[dict[s
             continue
         say(f"method {label}")
         try:
-            found[label] = [method_scores(each, method, options) for each in known]
-        except ValueError as error:  # what the configuration lacks; anything else is a defect and ends the run
-            missing[label] = error.errors()[0]["msg"] if isinstance(error, ValidationError) else str(error)
+            ready = [asked(each.case, method, options) for each in known]
+        except ValueError as error:  # what the configuration lacks
+            reason = error.errors()[0]["msg"] if isinstance(error, ValidationError) else str(error)
+            missing[label] = reason.removeprefix("Value error, ")
             say(f"  not run: {missing[label]}")
+        else:
+            found[label] = [method_scores(each, what) for each, what in zip(known, ready, strict=True)]
     return found, missing
 
 
@@ -69,25 +81,36 @@ def answers_known(known: Tables) -> dict[str, float]:
     return {kind: float(np.mean(values)) for kind, values in found.items()}
 
 
+def _mean(values: Iterable[float | None]) -> float:
+    """Over the seeds that hold the kind."""
+    return float(np.mean([each for each in values if each is not None]))
+
+
 def questions(known: list[Tables]) -> tuple[list[Task], dict[str, bool]]:
     """The tasks of the groups and kinds that the data holds, and the kinds' labels."""
     sources = [[record["source"] for record in each.records] for each in known]
     present = {kind for source in sources for kind in source}
     labels = {kind: needs_far_context(kind) for kind in (*BASE_KINDS, *KINDS) if kind in present}
     reach = {kind for kind in present if kind not in KINDS or KINDS[kind].within_reach}
-    named = {name: [kind for kind in kinds if kind in present] for name, kinds in groups().items()}
+    asked_of = groups() | counterparts()
+    named = {name: [kind for kind in kinds if kind in present] for name, kinds in asked_of.items()}
     return tasks_of(sources, labels, named, reach), labels
 
 
 def evaluated(tasks: list[Task], scores: dict[str, list[np.ndarray]], draws: int) -> dict[str, dict[str, Figures]]:
-    """Figures by method and task."""
-    return {
-        label: {task.name: measure(task, vectors, draws=draws) for task in tasks} for label, vectors in scores.items()
-    }
+    """Figures by method and task; all methods on the same resampled data."""
+    found: dict[str, dict[str, Figures]] = {label: {} for label in scores}
+    for task in tasks:
+        weights = drawn_weights(task, draws=draws)
+        for label, vectors in scores.items():
+            found[label][task.name] = measure(task, vectors, weights)
+    return found
 
 
 def losses(found: dict[str, dict[str, Figures]], reference: str) -> list[dict[str, Any]]:
-    """Where another method is better than the reference by more than the interval of the difference."""
+    """Where another method is better than the reference by more than the interval; nothing without a reference."""
+    if reference not in found:
+        return []
     worse = []
     for label, by_task in found.items():
         for name, figures in by_task.items() if label != reference else ():
@@ -97,8 +120,22 @@ def losses(found: dict[str, dict[str, Figures]], reference: str) -> list[dict[st
     return sorted(worse, key=lambda each: -each["difference"].value)
 
 
-def printed(found: dict[str, dict[str, Figures]], tasks: list[Task], columns: Sequence[str]) -> None:
-    """Methods by groups, then kinds by the chosen methods."""
+def lost(worse: Sequence[Mapping[str, Any]], found: dict[str, dict[str, Figures]], reference: str) -> str:
+    """`losses` as a table, with the AUROC of both."""
+    if not worse:
+        return f"\nNo method is better than {reference} on any group or kind by more than the interval"
+    rows = []
+    for each in worse:
+        both = [estimates(found[label][each["task"]])[0].show() for label in (each["method"], reference)]
+        rows.append([each["task"], each["method"], *both, each["difference"].show()])
+    title = f"\nWhere another method is better than {reference} by more than the interval (AUROC)\n"
+    return title + table(["group or kind", "method", "its AUROC", reference, "difference"], rows)
+
+
+def printed(
+    found: dict[str, dict[str, Figures]], tasks: list[Task], columns: Sequence[str], answers: Mapping[str, float]
+) -> None:
+    """Methods by groups, then kinds by the chosen methods; answers: theta_B's probabilities by kind."""
     named = [task.name for task in tasks]
     whole = [name for name in groups() if name in named]
     order = sorted(found, key=lambda label: -estimates(found[label][whole[-1]])[0].value)
@@ -106,13 +143,19 @@ def printed(found: dict[str, dict[str, Figures]], tasks: list[Task], columns: Se
     show("AUROC of `needs far context` (95 % interval)\n" + table(["method", *whole], rows))
     rows = [[label, *_precisions(found[label][whole[-1]])] for label in order]
     show(f"\nPrecision, {whole[-1]}\n" + table(["method", "10 %", "20 %", "40 %"], rows))
-    kinds = [name for name in named if name not in whole]
     shown = [label for label in columns if label in found] or order[:4]
-    rows = [
-        [name, "far" if needs_far_context(name) else "-", *(estimates(found[each][name])[0].show() for each in shown)]
-        for name in kinds
-    ]
-    show("\nAUROC by kind against the kinds of the other label\n" + table(["kind", "needs", *shown], rows))
+    rows = []
+    for name in (name for name in named if name not in whole):
+        figures = [estimates(found[each][name])[0].show() for each in shown]
+        rows.append([name, _needs(name), f"{answers[name]:.2f}" if name in answers else "", *figures])
+    title = "\nAUROC by kind against the kinds of the other label; `or near`: against its near counterpart alone\n"
+    show(title + table(["kind", "needs", "theta_B's probability", *shown], rows))
+
+
+def _needs(name: str) -> str:
+    if name in counterparts():
+        return "far?"
+    return "far" if needs_far_context(name) else "-"
 
 
 def _precisions(figures: Figures) -> list[str]:
@@ -122,8 +165,9 @@ def _precisions(figures: Figures) -> list[str]:
 def _options() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add_case_options(parser)
+    parser.add_argument("--alpha", type=float, help="weight of HMP in `gateau`; default: each preset's own")
     parser.add_argument("--methods", nargs="+", help="only these methods or labels, such as ladm or gateau[paper]")
-    parser.add_argument("--columns", nargs="+", default=[REFERENCE, "far_gain", "gateau[paper]", "gateau[official]"])
+    parser.add_argument("--columns", nargs="+", default=[REFERENCE, "gateau[paper]", "hmg[official]", "perplexity"])
     parser.add_argument("--reference", default=REFERENCE, help="the label that others are compared with, pair by pair")
     parser.add_argument("--draws", type=int, default=400, help="of the bootstrap")
     parser.add_argument("--out", type=Path, help="JSON file for the results")
@@ -133,7 +177,7 @@ def _options() -> argparse.ArgumentParser:
 def main(given: list[str] | None = None) -> int:
     """Parse, announce the time, measure, print, write."""
     arguments = _options().parse_args(given)
-    cases = cases_of(arguments)
+    cases = [replace(case, alpha=arguments.alpha) for case in cases_of(arguments)]
     say(
         f"{len(cases)} seeds, at most {len(cases) * SECONDS_PER_SEED / 60:.0f} minutes on a core if nothing is kept yet"
     )
@@ -144,7 +188,11 @@ def main(given: list[str] | None = None) -> int:
     scores, missing = scores_of(known, arguments.methods)
     tasks, labels = questions(known)
     found = evaluated(tasks, scores, arguments.draws)
-    printed(found, tasks, arguments.columns)
+    answers = [answers_known(each) for each in known]
+    printed(found, tasks, arguments.columns, {kind: _mean(each.get(kind) for each in answers) for kind in labels})
+    worse = losses(found, arguments.reference)
+    if arguments.reference in found:
+        show(lost(worse, found, arguments.reference))
     for label, reason in missing.items():
         show(f"not run: {label}: {reason}")
     settings = {name: value for name, value in vars(arguments).items() if name not in {"out", "folder"}}
@@ -153,14 +201,14 @@ def main(given: list[str] | None = None) -> int:
         "machine": machine(),
         "seconds": time.perf_counter() - started,
         "kinds": {kind: _about(kind) for kind in labels},
-        "probability_of_response": [answers_known(each) for each in known],
+        "probability_of_response": answers,
         "unscored": {label: [int(np.isneginf(each).sum()) for each in vectors] for label, vectors in scores.items()},
         "not_run": missing,
         "methods": {
             label: {name: dict(zip(FIGURES, estimates(figures), strict=True)) for name, figures in by_task.items()}
             for label, by_task in found.items()
         },
-        "better_than_reference": losses(found, arguments.reference) if arguments.reference in found else [],
+        "better_than_reference": worse,
     })  # fmt: skip
     return 0
 

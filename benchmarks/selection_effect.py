@@ -9,12 +9,12 @@ recalls none, and this budget does not change that. Every method fills the same 
 pool, and as many more steps; `labels` is the budget drawn from the samples that need far context.
 
 Training is a plain loop in this process: the pipeline's own encoding and loss mask (training/encode.py), AdamW, one
-sample a pass. A finished run is a line of --runs, and is not run again.
+sample a pass. A finished run is a line of --runs, and is not run again. Budgets are of samples: their tokens differ.
 """
 
 import argparse
-import json
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -22,9 +22,9 @@ from typing import Any
 import numpy as np
 import torch
 from common_case import Case, add_case_options, cases_of, ready_pair
+from common_effect import HEADER, add, finished, rows_of
 from common_measure import machine, say, show, table, write_json
-from common_methods import candidates, method_scores
-from common_ranking import BOUNDS
+from common_methods import asked, candidates, method_scores
 from common_selection import Tables
 from torch.nn import functional
 from transformers import AutoTokenizer, LlamaForCausalLM
@@ -38,9 +38,11 @@ THETA = 4e4  # theta_A's own is 1e4, theta_B's 1e6
 SECONDS_PER_SAMPLE = 0.06  # of training, on one free core
 DISTANCES = {"near": (64,), "far": (512, 1000, 1500)}
 SECONDS_PER_TABLE_ROW = 0.12  # of all tables of a sample, once
-METHODS = ("far_gain", "gateau[robust]", "gateau[paper]", "gateau[official]", "perplexity", "ifd", "ladm[scaled]",
+METHODS = ("gateau[robust]", "hmg[official]", "gateau[paper]", "gateau[official]", "perplexity", "ifd", "ladm[scaled]",
            "delta_perplexity", "length", "response_length")  # fmt: skip
 BASELINES = ("untrained", "random", "labels", "all")
+_READING = """far, near: mean over the seeds [smallest, largest]. Minus random's: the mean of the differences, seed by
+seed, to random choice with the same pair and pool (95 % t interval over the seeds); none without two seeds."""
 
 
 def chosen(known: Tables, method: str, count: int, seed: int) -> list[int]:
@@ -56,7 +58,7 @@ def chosen(known: Tables, method: str, count: int, seed: int) -> list[int]:
     if method == "labels":
         return [row for row in order.tolist() if needs_far_context(known.records[row]["source"])][:count]
     name, options = next((name, options) for label, name, options in candidates() if label == method)
-    scores = method_scores(known, name, options)
+    scores = method_scores(known, asked(known.case, name, options))
     return sorted(order.tolist(), key=lambda row: -scores[row])[:count]
 
 
@@ -116,51 +118,17 @@ def run(known: Tables, method: str, count: int, arguments: argparse.Namespace) -
         name: float(np.mean([recall_at(model, each, repeats=arguments.repeats, seed=case.data_seed) for each in some]))
         for name, some in DISTANCES.items()
     }
-    labels = [needs_far_context(known.records[row]["source"]) for row in rows]
+    kinds = Counter(known.records[row]["source"] for row in rows)
+    labels = [needs_far_context(kind) for kind in kinds.elements()]
     return {
         "seed": case.pair_seed,
         "method": method,
         "samples": len(rows),
         "need_far": float(np.mean(labels)) if labels else 0.0,
+        "kinds": dict(kinds.most_common()),
         "recall": recall,
         "seconds": time.perf_counter() - started,
     }
-
-
-def finished(file: Path, settings: dict[str, Any]) -> dict[tuple[int, str], dict[str, Any]]:
-    """Runs of these settings that stand in the file, by seed and method; a line cut short does not count."""
-    found = {}
-    for line in file.read_text().splitlines() if file.exists() else ():
-        try:
-            entry = json.loads(line)
-        except json.JSONDecodeError:
-            continue
-        if entry["settings"] == settings:
-            found[entry["run"]["seed"], entry["run"]["method"]] = entry["run"]
-    return found
-
-
-def interval(values: Sequence[float], draws: int = 2000) -> str:
-    """Mean, and the 95 % interval of means of runs drawn with replacement."""
-    array = np.array(values)
-    means = array[np.random.default_rng(0).integers(array.size, size=(draws, array.size))].mean(axis=1)
-    low, high = np.percentile(means, BOUNDS)
-    return f"{array.mean():.3f} ({low:.3f}-{high:.3f})"
-
-
-def rows_of(runs: Sequence[dict[str, Any]]) -> list[list[str]]:
-    """A line a method, the best far recall first."""
-    by_method: dict[str, list[dict[str, Any]]] = {}
-    for each in runs:
-        by_method.setdefault(each["method"], []).append(each)
-    lines = []
-    for method, some in by_method.items():
-        shown = [interval([each["recall"][name] for each in some]) for name in ("far", "near")]
-        share = f"{np.mean([each['need_far'] for each in some]):.2f}"
-        lines.append(
-            (np.mean([each["recall"]["far"] for each in some]), [method, str(some[0]["samples"]), share, *shown])
-        )
-    return [line for _, line in sorted(lines, key=lambda pair: -pair[0])]
 
 
 def _options() -> argparse.ArgumentParser:
@@ -176,6 +144,7 @@ def _options() -> argparse.ArgumentParser:
     parser.add_argument("--rate", type=float, default=2e-3)
     parser.add_argument("--repeats", type=int, default=100, help="facts asked at each distance")
     parser.add_argument("--runs", type=Path, help="finished runs, one a line; default: in --folder")
+    parser.add_argument("--finished", action="store_true", help="run nothing: print the table of the finished runs")
     parser.add_argument("--out", type=Path)
     return parser
 
@@ -185,7 +154,7 @@ def main(given: list[str] | None = None) -> int:
     arguments = _options().parse_args(given)
     cases = cases_of(arguments)
     wanted = [*arguments.baselines, *arguments.methods]
-    outside = {"out", "folder", "runs", "methods", "baselines", "seeds"}
+    outside = {"out", "folder", "runs", "methods", "baselines", "seeds", "finished"}
     settings = {name: value for name, value in vars(arguments).items() if name not in outside}
     file = arguments.runs or arguments.folder / "effect_runs.jsonl"
     done = finished(file, settings)
@@ -193,7 +162,7 @@ def main(given: list[str] | None = None) -> int:
     minutes = _minutes(missing, arguments)
     say(f"{len(missing)} of {len(cases) * len(wanted)} runs are missing: about {minutes:.0f} minutes on a free core")
     tables: dict[int, Tables] = {}
-    for case, method in missing:
+    for case, method in () if arguments.finished else missing:
         if case.pair_seed not in tables:
             ready_pair(case)
             tables[case.pair_seed] = Tables(case)
@@ -201,12 +170,9 @@ def main(given: list[str] | None = None) -> int:
         found = run(known, method, round(arguments.share * len(known.samples)), arguments)
         say(f"pair {case.pair_seed}, {method}: far {found['recall']['far']:.3f}, {found['seconds']:.0f} s")
         done[case.pair_seed, method] = found
-        file.parent.mkdir(parents=True, exist_ok=True)
-        with file.open("a") as lines:
-            lines.write(json.dumps({"settings": settings, "run": found}) + "\n")
-    runs = [done[case.pair_seed, method] for case in cases for method in wanted]
-    show(f"Recall after training, {len(cases)} seeds (95 % interval over them); chance is 0.125")
-    show(table(["trained on", "samples", "need far", "far facts", "near facts"], rows_of(runs)))
+        add(file, settings, found)
+    runs = [done[case.pair_seed, method] for case in cases for method in wanted if (case.pair_seed, method) in done]
+    show(f"Recall after training; chance is 0.125\n{table(HEADER, rows_of(runs))}\n{_READING}")
     write_json(arguments.out, {"settings": settings, "machine": machine(), "runs": runs})
     return 0
 
