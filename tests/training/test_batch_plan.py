@@ -1,0 +1,201 @@
+"""The plan of all batches: what is in it, in which order, and that a file gives it back."""
+
+from collections import Counter
+from dataclasses import replace
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateau_dagster.errors import GateauError
+from gateau_dagster.training.batch_plan import PLAN_COLUMNS, BatchPlan, Document, plan_batches, read_plan, write_plan
+from gateau_dagster.training.batching import Batching
+from gateau_dagster.training.order import epoch_order
+from gateau_dagster.training.plan_statistics import plan_statistics
+
+BATCHINGS: tuple[Batching, ...] = ("padded", "sorted", "packed")
+RAGGED = np.random.default_rng(0).integers(5, 65, 101).tolist()
+
+
+def plan(lengths: list[int] = RAGGED, **changes: Any) -> BatchPlan:
+    settings: dict[str, Any] = {
+        "batching": "padded",
+        "epochs": 2.0,
+        "max_steps": None,
+        "rows_per_batch": 2,
+        "accumulation": 3,
+        "processes": 2,
+        "pack_length": 64,
+        "balanced": False,
+        "seed": 3,
+    }
+    return plan_batches(lengths, **settings | changes)
+
+
+def documents(found: BatchPlan) -> list[Document]:
+    return [document for step in range(1, found.steps + 1) for document in found.step_documents(step)]
+
+
+@given(
+    lengths=st.lists(st.integers(1, 64), min_size=1, max_size=40),
+    batching=st.sampled_from(BATCHINGS),
+    epochs=st.integers(1, 3),
+    shape=st.tuples(st.integers(1, 3), st.integers(1, 3), st.integers(1, 3)),
+    balanced=st.booleans(),
+)
+def test_every_document_once_an_epoch_in_rows_that_fit(
+    lengths: list[int], batching: Batching, epochs: int, shape: tuple[int, int, int], balanced: bool
+) -> None:
+    sizes = dict(zip(("rows_per_batch", "accumulation", "processes"), shape, strict=True))
+    found = plan(lengths, batching=batching, epochs=epochs, balanced=balanced, **sizes)
+    wanted = {(epoch, row): 1 for epoch in range(epochs) for row in range(len(lengths))}
+    assert Counter((each.epoch, each.row) for each in documents(found)) == wanted
+    assert len(found.rows) == found.steps * np.prod(shape)
+    for row in found.rows:
+        assert sum(lengths[each.row] for each in row) <= 64
+        assert batching == "packed" or len(row) <= 1
+    for step in range(1, found.steps + 1):
+        assert found.step_documents(step), "a step without documents has no loss"
+
+
+@pytest.mark.parametrize(
+    ("epochs", "max_steps", "steps"), [(2.0, None, 5), (1.1, None, 3), (0.25, None, 1), (0.01, None, 1), (9.0, 4, 4)]
+)
+def test_padded_rows_are_the_epochs_one_after_the_other(epochs: float, max_steps: int | None, steps: int) -> None:
+    count = 10
+    found = plan(RAGGED[:count], epochs=epochs, max_steps=max_steps, accumulation=1)
+    wanted = 4 * max_steps if max_steps else max(1, round(count * epochs))
+    slow = [((row, epoch),) for epoch in range(9) for row in epoch_order(count, epoch=epoch, seed=3)][:wanted]
+    slow_rows = [tuple(Document(row=row, epoch=epoch) for row, epoch in each) for each in slow]
+    assert found.steps == steps
+    assert list(found.rows) == slow_rows + [()] * (4 * steps - wanted)
+
+
+def test_the_end_of_a_training_is_filled_up_and_nothing_else() -> None:
+    for batching in ("padded", "packed"):
+        found = plan(batching=batching)
+        empty = [number for number, row in enumerate(found.rows) if not row]
+        assert empty == list(range(len(found.rows) - len(empty), len(found.rows)))
+        assert len(empty) < found.rows_per_step
+
+
+@pytest.mark.parametrize("batching", BATCHINGS)
+def test_a_fraction_of_an_epoch_has_the_same_documents_however_they_are_batched(batching: Batching) -> None:
+    found = documents(plan(batching=batching, epochs=1.4))
+    last = sorted(each.row for each in found if each.epoch == 1)
+    assert last == sorted(epoch_order(101, epoch=1, seed=3)[:40])
+    assert len(found) == 141
+
+
+@pytest.mark.parametrize("batching", BATCHINGS)
+def test_max_steps_cuts_or_repeats(batching: Batching) -> None:
+    for wanted in (1, 30):
+        found = plan(batching=batching, max_steps=wanted)
+        assert found.steps == wanted
+        seen = Counter((each.epoch, each.row) for each in documents(found))
+        assert set(seen.values()) == {1}
+    assert {each.epoch for each in documents(found)} >= {0, 1}
+    assert found.rows[: 3 * found.rows_per_step] == plan(batching=batching, max_steps=3).rows
+
+
+def test_sorted_rows_of_a_pass_are_neighbours_in_length() -> None:
+    found = plan(batching="sorted", epochs=1)
+    passes = [found.rows[start : start + 4] for start in range(0, len(found.rows), 4)]
+    groups = [sorted(RAGGED[each.row] for row in passed for each in row) for passed in passes]
+    groups = [group for group in groups if group]
+    assert sorted(groups) != groups != sorted(groups, reverse=True), "the order of the groups is random"
+    by_length = sorted(groups, reverse=True)
+    assert [each for group in by_length for each in reversed(group)] == sorted(RAGGED, reverse=True)
+    assert [len(group) for group in by_length] == [4] * 25 + [1], "the shortest documents do not divide"
+    second = plan(batching="sorted", epochs=2).rows[len(passes) * 4 :]
+    assert [row for row in second if row] != [row for row in found.rows if row]
+
+
+def test_packed_rows_are_packed_from_the_shuffled_mix() -> None:
+    found = plan(batching="packed", epochs=2)
+    starts = [row[0].row for row in found.rows if row and row[0].epoch == 0]
+    assert starts == sorted(starts), "rows keep the order of the mix"
+    assert [each for row in found.rows for each in row if each.epoch == 1] != documents(
+        plan(batching="packed", epochs=1)
+    )
+    assert not any(len({each.epoch for each in row}) > 1 for row in found.rows)
+
+
+@pytest.mark.parametrize(("batching", "rows_per_batch"), product(BATCHINGS, (1, 2)))
+def test_balancing_changes_no_step_and_shortens_the_waits(batching: Batching, rows_per_batch: int) -> None:
+    lengths = (np.random.default_rng(5).lognormal(3, 1, 600).clip(1, 500)).astype(int).tolist()
+    settings: dict[str, Any] = {"batching": batching, "pack_length": 500, "rows_per_batch": rows_per_batch}
+    plain, even = (plan(lengths, balanced=balanced, accumulation=6, **settings) for balanced in (False, True))
+    for step in range(1, plain.steps + 1):
+        assert Counter(plain.step_documents(step)) == Counter(even.step_documents(step))
+    batches = [Counter(each.rows[at : at + rows_per_batch] for at in range(0, len(each.rows), rows_per_batch))
+               for each in (plain, even)]  # fmt: skip
+    assert batches[0] == batches[1], "micro batches stay whole"
+    before, after = (plan_statistics(each, lengths).imbalance for each in (plain, even))
+    assert after <= before if batching == "sorted" else after < 0.95 * before
+    assert not plan(balanced=True).rows[-1], "batches without documents come last"
+
+
+@pytest.mark.parametrize("batching", BATCHINGS)
+def test_the_same_settings_give_the_same_plan_and_another_seed_another(batching: Batching) -> None:
+    first = plan(batching=batching, balanced=True)
+    assert plan(batching=batching, balanced=True) == first
+    assert plan(batching=batching, balanced=True, seed=4) != first
+
+
+@pytest.mark.parametrize("batching", BATCHINGS)
+def test_a_file_gives_the_plan_back(batching: Batching, tmp_path: Path) -> None:
+    found = plan(batching=batching, balanced=True)
+    path = tmp_path / "deep" / "plan.parquet"
+    write_plan(found, path)
+    write_plan(found, path)
+    assert read_plan(path) == found
+    assert [each.name for each in path.parent.iterdir()] == ["plan.parquet"]
+    table = pl.read_parquet(path)
+    assert tuple(table.columns) == PLAN_COLUMNS
+    slow = [
+        (step + 1, accumulation, rank, row, place, document.row, document.epoch)
+        for number, (step, accumulation, rank, row) in enumerate(
+            product(range(found.steps), range(3), range(2), range(2))
+        )
+        for place, document in enumerate(found.rows[number])
+    ]
+    assert table.rows() == slow
+
+
+def test_what_is_no_plan_is_named(tmp_path: Path) -> None:
+    with pytest.raises(GateauError, match=r"cannot be read .*No such file"):
+        read_plan(tmp_path / "nowhere.parquet")
+    (tmp_path / "torn.parquet").write_bytes(b"PAR1 torn")
+    pl.DataFrame({"a": [1]}).write_parquet(tmp_path / "other.parquet")
+    for name in ("torn.parquet", "other.parquet"):
+        with pytest.raises(GateauError, match=f"{name} is no batch plan, or is damaged. Delete it"):
+            read_plan(tmp_path / name)
+
+
+def test_a_sequence_longer_than_a_packed_row_stops_the_training_before_it_begins() -> None:
+    with pytest.raises(GateauError, match="1 of 2 sequences do not fit"):
+        plan([64, 65], batching="packed")
+    assert plan([64, 65], batching="padded").steps
+
+
+def test_a_plan_has_as_many_rows_as_it_says() -> None:
+    with pytest.raises(AssertionError):
+        replace(plan(), steps=3)
+
+
+def test_figures_of_a_plan() -> None:
+    one, two, three = ((Document(row=row, epoch=0),) for row in range(3))
+    found = BatchPlan(rows=(one, two, three, ()), steps=1, accumulation=1, processes=2, rows_per_batch=2)
+    figures = plan_statistics(found, [4, 10, 6], pack_length=10)
+    assert (figures.steps, figures.rows, figures.empty_rows, figures.documents, figures.tokens) == (1, 3, 1, 3, 20)
+    assert figures.fill_rate == pytest.approx(20 / 30)
+    assert figures.padding_share == pytest.approx(1 - 20 / (2 * 10 + 2 * 6))
+    assert figures.imbalance == pytest.approx(116 / ((116 + 36) / 2))
+    assert figures.documents_per_step == (3, 3.0, 3)
+    assert plan_statistics(found, [4, 10, 6]).fill_rate is None
