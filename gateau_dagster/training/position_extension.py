@@ -1,0 +1,143 @@
+"""Rotary embeddings for positions beyond a model's window: another base, NTK-aware scaling, YaRN, linear interpolation.
+
+Changes a configuration before the model is built from it, in the form in which transformers stores and reads it, so
+that the trained folder needs no code of ours to be loaded with the same frequencies.
+"""
+
+import copy
+from typing import Any
+
+from huggingface_hub.errors import StrictDataclassError
+from transformers.configuration_utils import PreTrainedConfig
+
+from gateau_dagster.config.positions import PositionExtension
+from gateau_dagster.errors import GateauError
+
+Rope = dict[str, Any]
+
+_BY_LENGTH = {"dynamic", "longrope"}
+"""Scalings whose frequencies depend on the length that is read, and were chosen for the base that they have."""
+
+
+def extend_positions(config: PreTrainedConfig, section: PositionExtension, *, name: str) -> None:
+    """Change the rotary embedding in `config` as `section` says, and raise `max_position_embeddings` to its target.
+
+    With `d` the rotated dimensions of a head, `b` the base, and `t` the ratio of `section.target_length` to the
+    model's window (`max_position_embeddings`), the inverse frequencies f_i = b^(-2i/d), i = 0..d/2-1, become
+
+    - `theta`: f_i of the base `section.theta`;
+    - `ntk`: f_i of the base `b * t^(d/(d-2))` (ProLong, C.1): the slowest frequency is divided by t, the fastest stays;
+    - `linear`: `f_i / t`;
+    - `yarn`: f_i where a dimension turns often within the window, `f_i / t` where it turns less than once, a ramp in
+      between, and queries and keys times `0.1 ln t + 1` (Peng et al. 2023), as transformers computes it.
+
+    A model that has linear or YaRN scaling already is taken further by the same method: its factor grows. Models with
+    one rotary embedding per kind of layer (Gemma 3) get the change in their full-attention layers only: the sliding
+    ones never look past their window.
+
+    Args:
+        config: of the model; changed in place, and left as it is where an error is raised.
+        name: of the model, for messages.
+
+    Raises:
+        GateauError: no rotary embedding, no window in the configuration, a target within the window, a scaled rotary
+            embedding that this method cannot be put on, or an architecture whose configuration knows no such scaling.
+    """
+    text_config: Any = config.get_text_config(decoder=True)
+    parameters = getattr(text_config, "rope_parameters", None)
+    if not parameters:
+        raise GateauError(
+            f"{name}: its positions are to be extended ({section.method}), but {config.model_type} has no rotary "
+            "embedding: remove the section, or choose a model such as Llama, Qwen or Mistral"
+        )
+    changed = copy.deepcopy(parameters)
+    for rope in _of_full_attention(changed):
+        _change(rope, section, text_config, name=name)
+    window = max(section.target_length or 0, getattr(text_config, "max_position_embeddings", None) or 0)
+    _check_reloads(text_config, changed, window, section=section, name=name)
+    text_config.rope_parameters = changed
+    if window:
+        text_config.max_position_embeddings = window
+    if hasattr(text_config, "rope_theta"):
+        # Remote code written for transformers 4 reads the base here.
+        text_config.rope_theta = _of_full_attention(changed)[0]["rope_theta"]
+
+
+def _of_full_attention(parameters: Rope) -> list[Rope]:
+    """The rotary embeddings of layers that see the whole context; `parameters` is one, or one per kind of layer."""
+    nested = {kind: rope for kind, rope in parameters.items() if isinstance(rope, dict)}
+    return [nested["full_attention"]] if "full_attention" in nested else list(nested.values()) or [parameters]
+
+
+def _change(rope: Rope, section: PositionExtension, text_config: Any, *, name: str) -> None:
+    kind = rope.get("rope_type", "default")
+    _check_combination(kind, section, name=name)
+    if section.method == "theta":
+        rope["rope_theta"] = section.theta
+        return
+    assert section.target_length is not None
+    window = _window(rope, text_config, name=name)
+    if section.target_length <= window:
+        raise GateauError(
+            f"{name} reads {window} positions already, and target_length is {section.target_length}: remove the "
+            "extension of its positions, or raise target_length"
+        )
+    ratio = section.target_length / window
+    if section.method == "ntk":
+        rotated = _rotated_dimensions(rope, text_config)
+        if rotated <= 2:
+            raise GateauError(f"{name} rotates {rotated} dimensions of a head, too few for ntk: use linear")
+        rope["rope_theta"] = rope["rope_theta"] * ratio ** (rotated / (rotated - 2))
+    elif section.method == "linear":
+        rope |= {"rope_type": "linear", "factor": ratio * rope.get("factor", 1.0)}
+    else:
+        original = rope.get("original_max_position_embeddings") or window
+        rope |= {
+            "rope_type": "yarn",
+            "factor": section.target_length / original,
+            "original_max_position_embeddings": original,
+        }
+        rope.pop("attention_factor", None)  # it belongs to the factor that was; without it, it follows from the factor
+
+
+def _check_combination(kind: str, section: PositionExtension, *, name: str) -> None:
+    """A plain rotary embedding takes every method, a scaled one its own, and most scaled ones another base."""
+    if kind in {"default", section.method} or (section.method == "theta" and kind not in _BY_LENGTH):
+        return
+    cures = ["train the model as it is, without the extension", "start from a model whose rope_type is default"]
+    if section.method != "theta" and kind not in _BY_LENGTH:
+        cures.insert(0, "use method: theta")
+    raise GateauError(
+        f"{name}: its rotary embedding is scaled already (rope_type {kind}), and {section.method} does not go on top "
+        f"of that: {', or '.join(cures)}"
+    )
+
+
+def _window(rope: Rope, text_config: Any, *, name: str) -> int:
+    """Positions that the model reads as it is: what it declares, or what its YaRN scaling reaches if that is more."""
+    declared = getattr(text_config, "max_position_embeddings", None)
+    if not declared:
+        raise GateauError(f"{name}: its configuration names no max_position_embeddings to extend: use method: theta")
+    original = rope.get("original_max_position_embeddings") if rope.get("rope_type") == "yarn" else None
+    return declared if original is None else max(declared, round(original * (rope.get("factor") or 1.0)))
+
+
+def _rotated_dimensions(rope: Rope, text_config: Any) -> int:
+    head = getattr(text_config, "head_dim", None) or text_config.hidden_size // text_config.num_attention_heads
+    return int(head * rope.get("partial_rotary_factor", 1.0))
+
+
+def _check_reloads(text_config: Any, changed: Rope, window: int, *, section: PositionExtension, name: str) -> None:
+    """Some architectures refuse or rewrite a scaling when their configuration is read; better now than afterwards."""
+    refusal = f"{name}: transformers has no {section.method} scaling for {text_config.model_type}"
+    cure = "use method: ntk or theta"
+    content = text_config.to_dict() | {"rope_parameters": copy.deepcopy(changed)}
+    if window:
+        content["max_position_embeddings"] = window
+    try:
+        read = type(text_config).from_dict(content).rope_parameters
+    except (StrictDataclassError, ValueError, KeyError) as error:
+        raise GateauError(f"{refusal} ({str(error).splitlines()[-1].strip()}): {cure}") from error
+    for wanted, found in zip(_of_full_attention(changed), _of_full_attention(read), strict=True):
+        if any(found.get(key) != value for key, value in wanted.items()):
+            raise GateauError(f"{refusal}: {cure}")
