@@ -30,7 +30,9 @@ def tokens_of_short(folder: Path, model: dict[str, Any], content: dict[str, Any]
         }
     )
     state = State(config=config)
-    return estimate(state, state.plan())["perplexity/short"].tokens
+    tokens = estimate(state, state.plan())["perplexity/short"].tokens
+    assert tokens is not None
+    return tokens
 
 
 @pytest.mark.parametrize(

@@ -44,8 +44,8 @@ def test_an_empty_store_misses_everything(project: Path) -> None:
     assert [work.asset for work in plan.work] == [node.asset for node in state.pipeline.nodes]
     found = estimate(state, plan)
     assert set(found) == {"perplexity/short", "perplexity/long", "cam"}
-    assert all(each.samples == 12 and each.tokens > 0 for each in found.values())
-    assert found["cam"].tokens > found["perplexity/long"].tokens
+    assert all(each.samples == 12 and each.tokens for each in found.values())
+    assert (found["cam"].tokens or 0) > (found["perplexity/long"].tokens or 0)
 
 
 def test_a_full_store_is_up_to_date_until_something_changes(project: Path, tmp_path: Path) -> None:

@@ -92,7 +92,9 @@ def test_the_summary_counts() -> None:
 def test_with_ground_truth_the_figures_of_every_preset_are_on_the_page() -> None:
     page = _page()
     assert "guessing gives 50 %" in page.text("summary")
-    measured = compare(inputs(30)).auroc
+    comparison = compare(inputs(30))
+    assert comparison is not None
+    measured = comparison.auroc
     assert f"AUROC {measured['robust']:.3f}" in page.text("summary")
     assert all(f"{value:.3f}" in page.text("presets") for value in measured.values())
     assert "Of the selected samples 100.0 % need far context; of all scored ones 33.3 % do." in page.text("summary")

@@ -7,15 +7,22 @@ import numpy as np
 import pytest
 
 from gateau_dagster.config import PRESETS
-from gateau_dagster.report.comparison import compare
+from gateau_dagster.report.comparison import Comparison, compare
+from gateau_dagster.report.inputs import ReportInputs
 
 from .builders import KINDS, config, inputs, scores
+
+
+def compared(given: ReportInputs) -> Comparison:
+    found = compare(given)
+    assert found is not None
+    return found
 
 
 def test_auroc_counts_ordered_pairs() -> None:
     given = inputs(30)
     frame = given.scores
-    for facts in compare(given).presets:
+    for facts in compared(given).presets:
         values = list(zip(frame[f"score_{facts.name}"], frame["source"], strict=True))
         far = [value for value, source in values if source == "far"]
         rest = [value for value, source in values if source != "far"]
@@ -25,7 +32,7 @@ def test_auroc_counts_ordered_pairs() -> None:
 
 def test_overlap_is_the_share_of_common_samples() -> None:
     given = inputs(30)
-    comparison = compare(given)
+    comparison = compared(given)
     assert comparison.count == 3
     for i, j in itertools.product(range(len(PRESETS)), repeat=2):
         first, second = (set(given.scores.sort(f"rank_{PRESETS[k]}")["sample_id"].to_list()[:3]) for k in (i, j))
@@ -33,36 +40,36 @@ def test_overlap_is_the_share_of_common_samples() -> None:
 
 
 def test_spearman_is_one_with_itself_and_symmetric() -> None:
-    matrix = compare(inputs(30)).spearman
+    matrix = compared(inputs(30)).spearman
     np.testing.assert_allclose(np.diag(matrix), 1.0)
     np.testing.assert_allclose(matrix, matrix.T)
 
 
 def test_equal_scores_have_no_rank_correlation() -> None:
-    assert np.isnan(compare(inputs(30, combined_scores=scores(30, equal=True))).spearman).all()
+    assert np.isnan(compared(inputs(30, combined_scores=scores(30, equal=True))).spearman).all()
 
 
 def test_shares_of_far_samples() -> None:
-    comparison = compare(inputs(31))
+    comparison = compared(inputs(31))
     assert comparison.far_share == sum(KINDS[i % 3] == "far" for i in range(31)) / 31
     assert comparison.far_selected == 1.0
     assert "puts the right one first in 100.0" in comparison.sentence("robust")
 
 
 def test_without_ground_truth_there_is_nothing_to_measure() -> None:
-    comparison = compare(inputs(30, config=config()))
+    comparison = compared(inputs(30, config=config()))
     assert comparison.auroc == {}
     assert (comparison.far_share, comparison.far_selected) == (None, None)
 
 
 def test_nothing_selected_is_undefined() -> None:
     given = inputs(30)
-    comparison = compare(inputs(30, selected_subset=given.selected_subset.clear()))
+    comparison = compared(inputs(30, selected_subset=given.selected_subset.clear()))
     assert comparison.far_selected is not None
     assert math.isnan(comparison.far_selected)
 
 
 def test_samples_without_cas_are_counted() -> None:
-    facts = compare(inputs(30, combined_scores=scores(30, segments=1))).presets
+    facts = compared(inputs(30, combined_scores=scores(30, segments=1))).presets
     assert {one.without_cas for one in facts} == {30}
     assert all(one.check.degenerate for one in facts)

@@ -7,6 +7,7 @@ from .builders import config, inputs, raw, scores
 
 def test_scores_keep_their_order_and_gain_source_and_marks() -> None:
     given = inputs(30, raw=raw(30).reverse())
+    assert given.combined_scores is not None
     assert given.scores["sample_id"].to_list() == given.combined_scores["sample_id"].to_list()
     by_id = dict(given.scores.select("sample_id", "source").iter_rows())
     assert by_id["s000002"] == "far"

@@ -19,6 +19,7 @@ def test_no_sample_is_shown_twice(count: int, sizes: tuple[int, int]) -> None:
 def test_a_card_holds_the_sample_s_own_texts_and_scores() -> None:
     given = inputs(30)
     texts = {row["sample_id"]: row for row in raw(30).iter_rows(named=True)}
+    assert given.combined_scores is not None
     rows = {row["sample_id"]: row for row in given.combined_scores.iter_rows(named=True)}
     for card in (card for part in sample_cards(given) for card in part):
         text, row = texts[card.sample_id], rows[card.sample_id]

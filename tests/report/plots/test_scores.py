@@ -54,7 +54,9 @@ def test_scatter_marks_samples_and_rings_the_chosen() -> None:
     ringed = {tuple(point) for point in np.asarray(axis.collections[2].get_offsets())}
     best = _FRAME.filter(pl.col("rank_robust") <= 20).select("hmp_robust", "cas_robust")
     assert ringed == set(best.rows())
-    assert axis.get_legend().get_texts()[-1].get_text() == "first 20"
+    legend = axis.get_legend()
+    assert legend is not None
+    assert legend.get_texts()[-1].get_text() == "first 20"
 
 
 def test_scatter_rings_what_was_selected_whatever_its_rank() -> None:
@@ -64,7 +66,9 @@ def test_scatter_rings_what_was_selected_whatever_its_rank() -> None:
     assert ringed == set(
         _FRAME.filter(selected, pl.col("cas_robust").is_not_null()).select("hmp_robust", "cas_robust").rows()
     )
-    assert axis.get_legend().get_texts()[-1].get_text() == "selected"
+    legend = axis.get_legend()
+    assert legend is not None
+    assert legend.get_texts()[-1].get_text() == "selected"
 
 
 def test_of_many_samples_as_many_as_fit_are_drawn_as_pixels_and_the_title_says_so() -> None:
