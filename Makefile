@@ -12,7 +12,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 .DEFAULT_GOAL := help
 .PHONY: help setup demo dev test test-long browser check lint format example-real clean \
 	benchmark-presets benchmark-selection benchmark-cam benchmark-effect benchmark-scoring benchmark-context-length \
-	benchmark-global-steps benchmark-orchestration benchmark-rerun benchmark-gpu
+	benchmark-global-steps benchmark-orchestration benchmark-rerun benchmark-training benchmark-gpu
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-26s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -81,7 +81,7 @@ benchmark-selection: $(VENV)/.run-installed  ## how well every method finds know
 benchmark-cam: $(VENV)/.run-installed  ## what would make contextual awareness useful: six seeds, 12 minutes
 	@$(BIN)/python benchmarks/cam_study.py --out $(BENCHMARKS)/cam_study.json
 
-benchmark-effect: $(VENV)/.run-installed  ## a model trained on what each method chooses: three seeds, about an hour
+benchmark-effect: $(VENV)/.run-installed  ## a model trained on what each method chooses: three seeds, about an hour, resumable
 	@$(BIN)/python benchmarks/selection_effect.py --out $(BENCHMARKS)/selection_effect.json
 
 benchmark-scoring: $(VENV)/.run-installed  ## speed of scoring against a straightforward implementation
@@ -98,6 +98,9 @@ benchmark-orchestration: $(VENV)/.run-installed  ## what a shard costs outside t
 
 benchmark-rerun: $(VENV)/.run-installed  ## a run after 0, 1 and 1 % changed samples of 10,000
 	@$(BIN)/python benchmarks/rerun.py --out $(BENCHMARKS)/rerun.json
+
+benchmark-training: $(VENV)/.run-installed  ## training in packed rows against padded ones, and the loss's memory
+	@$(BIN)/python benchmarks/training.py --out $(BENCHMARKS)/training.json
 
 benchmark-gpu: $(VENV)/.run-installed  ## everything worth knowing on a CUDA GPU, 8 minutes (needs torch's CUDA build)
 	@$(BIN)/python benchmarks/gpu.py --out $(BENCHMARKS)/gpu.json

@@ -1,0 +1,63 @@
+"""The training benchmark on tiny models: both sides learn the same, and a difference is an error."""
+
+import gzip
+import json
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+SMALLEST = "--layers 1 --hidden 16 --heads 2 --kv-heads 1 --intermediate 24 --vocabulary 50"
+OPTIONS = f"{SMALLEST} --documents 6 --longest 40 --shrink 200 --pack-length 64 --rows 3".split()
+OPTIONS += ["--repetitions", "2", "--loss-tokens", "64"]
+
+
+@pytest.fixture
+def training(script: Callable[[str], ModuleType], monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    module = script("training")
+    ways = ("chunked", "plain")
+    # In this process: two more would take seconds to start.
+    monkeypatch.setattr(module, "loss_peaks", lambda options: {way: module.loss_peak(options, way) + 1 for way in ways})
+    return module
+
+
+def test_it_measures_both_sides_and_writes_what_it_found(
+    training: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "training.json"
+    assert training.main([*OPTIONS, "--all-logits", "--out", str(file)]) == 0
+    found = json.loads(file.read_text())
+    assert set(found["seconds"]) == {"padded", "packed", "padded, all logits"}
+    assert all(len(times) == 2 for times in found["seconds"].values())
+    assert found["useful_tokens"] < found["padded_tokens"]
+    assert found["loss_difference"] <= 1e-5 and min(found["losses"].values()) > 1
+    assert set(found["ratio"]) == {"padded", "padded, all logits"}
+    printed = capsys.readouterr().out
+    assert "packed against padded: " in printed and "memory of the loss, chunked / plain: " in printed
+
+
+def test_a_difference_of_the_losses_is_an_error(training: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    right = training.packed_batches
+
+    def one_label_less(*arguments: object, **options: object) -> list[object]:
+        batches = list(right(*arguments, **options))
+        batches[0]["labels"][0, -1] = -100
+        return batches
+
+    monkeypatch.setattr(training, "packed_batches", one_label_less)
+    assert training.main(OPTIONS) == 1
+
+
+def test_lengths_come_from_conversations_of_either_form(script: Callable[[str], ModuleType], tmp_path: Path) -> None:
+    ragged = script("common_ragged")
+    long, short = tmp_path / "long.jsonl.gz", tmp_path / "short.json"
+    messages = [{"role": "user", "content": "u" * 400}, {"role": "assistant", "content": "a" * 80}]
+    long.write_bytes(gzip.compress(json.dumps({"messages": messages}).encode()))
+    turns = [{"from": "human", "value": "h" * 20}, {"from": "gpt", "value": "g" * 12}]
+    short.write_text(json.dumps([{"conversations": turns}, {"conversations": turns[:1]}]))
+    assert ragged.read_lengths(long) == [(120, 20)]
+    assert ragged.read_lengths(short) == [(8, 3)]
+    short.write_text("[]")
+    with pytest.raises(ValueError, match=r"short\.json holds no conversation"):
+        ragged.read_lengths(short)
