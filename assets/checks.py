@@ -31,7 +31,7 @@ _FINITE_COLUMNS = {
 _FINITE_FAMILIES = {"perplexity": ["perplexity", "mean_nll", "mean_probability"], "method_scores": ["score"]}
 _NULLABLE = {"method_scores"}  # null: the method cannot score the sample
 _NOT_BY_SAMPLE = {
-    *("pre_experience_mix", "pre_experienced", "training_mix"),
+    *("pre_experience_mix", "pre_experienced", "homologous_mix", "homologous_model", "training_mix"),
     *("checkpoint", "evaluation", "comparison", "report"),
 }
 _PARTIAL = {"raw_long_sft", "short_chat_mix", "selected_subset"}  # not every sample has to be there

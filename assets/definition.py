@@ -19,6 +19,8 @@ GROUPS = {
     "cam": "scoring",
     "pre_experience_mix": "scoring",
     "pre_experienced": "scoring",
+    "homologous_mix": "scoring",
+    "homologous_model": "scoring",
     "combined_scores": "selection",
     "method_scores": "selection",
     "comparison": "selection",

@@ -11,6 +11,7 @@ from assets.global_steps import Made, materialise, write_global
 from assets.metadata import figures_metadata
 from gateau_dagster import tables
 from gateau_dagster.config import Config, ModelConfig
+from gateau_dagster.incremental.loadable import loadable_model, model_version
 from gateau_dagster.incremental.selection_nodes import tables_read
 from gateau_dagster.incremental.shard_work import rejected_frame, samples_of
 from gateau_dagster.incremental.state import CHECKPOINT_FOLDER, State
@@ -71,12 +72,12 @@ def needle_asset() -> dg.AssetsDefinition:
 def compared_models(state: State, models: ModelsResource) -> "dict[str, LoadedModel]":
     """The model that was trained from, and the one that came out."""
     config = state.config
-    base = config.located_model(config.training.model)
+    base = loadable_model(state, config.training.model)
     folder = local_copy(state.store.files, CHECKPOINT_FOLDER, config.work_folder / "evaluation")
     checkpoint = ModelConfig(path=str(folder), trust_remote_code=base.trust_remote_code)
     made = state.stamp("checkpoint", None)
     return {
-        "base": models.load(config, base, version=state.model_digests[config.training.model]),
+        "base": models.load(config, base, version=model_version(state, config.training.model)),
         "checkpoint": models.load(config, checkpoint, version=made.content if made else ""),
     }
 

@@ -19,7 +19,7 @@ CHECK_UP_TO_DATE = "check_up_to_date"
 # Families of assets that the job `scoring` makes.
 _SCORED = {
     *("raw_long_sft", "perplexity", "cam", "combined_scores"),
-    *("instruction_embedding", "pre_experience_mix", "pre_experienced"),
+    *("instruction_embedding", "pre_experience_mix", "pre_experienced", "homologous_mix", "homologous_model"),
 }
 
 

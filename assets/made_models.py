@@ -8,6 +8,7 @@ import polars as pl
 
 from assets.definition import global_asset
 from assets.global_steps import Made, materialise, write_global
+from assets.homologous import homologous_assets
 from assets.model_training import Wanted, train_and_publish
 from assets.training import mix_statistics
 from gateau_dagster import tables
@@ -30,16 +31,22 @@ def made_model_assets(config: Config, own: Mapping[str, dg.AssetsDefinition]) ->
         own: the tables that models compute for methods; those that these models need are among them.
     """
     found: dict[str, dg.AssetsDefinition] = {}
-    for name in config.made_models:
+    for name in config.pre_experienced_models:
         embedding = embedding_asset(config, name)
         found[embedding] = own[embedding]
-        found[mix_asset(name)] = _mix_asset(config, name)
-        found[made_asset(name)] = _made_asset(config, name)
+    for name in config.made_models:
+        if config.models[name].is_homologous:
+            found |= homologous_assets(config, name)
+        else:
+            found |= {
+                mix_asset(config, name): _mix_asset(config, name),
+                made_asset(config, name): _made_asset(config, name),
+            }
     return found
 
 
 def _mix_asset(config: Config, name: str) -> dg.AssetsDefinition:
-    asset, embedding = mix_asset(name), embedding_asset(config, name)
+    asset, embedding = mix_asset(config, name), embedding_asset(config, name)
 
     @global_asset(
         asset,
@@ -59,11 +66,11 @@ def _mix_asset(config: Config, name: str) -> dg.AssetsDefinition:
 
 
 def _made_asset(config: Config, name: str) -> dg.AssetsDefinition:
-    asset = made_asset(name)
+    asset = made_asset(config, name)
 
     @global_asset(
         asset,
-        deps=[mix_asset(name)],
+        deps=[mix_asset(config, name)],
         kinds={"pytorch", "huggingface", "deepspeed"},
         pool="gpu",
         description=f"The model `{name}`: `{config.origin(name)}`, trained on samples of every kind before it scores "
@@ -79,7 +86,7 @@ def _made_asset(config: Config, name: str) -> dg.AssetsDefinition:
             models.release()
             wanted = Wanted(
                 folder=asset,
-                mix=mix_asset(name),
+                mix=mix_asset(config, name),
                 model=state.config.origin(name),
                 training=stage_training(state.config.models[name], state.config.training),
                 scratch=asset,
@@ -116,5 +123,5 @@ def _mix(name: str, state: State, stamp: Stamp, progress: Progress) -> Made:
         template=config.scoring.template,
         progress=progress,
     )
-    complete, metadata = write_global(state, mix_asset(name), stamp, mix, rejected)
+    complete, metadata = write_global(state, mix_asset(config, name), stamp, mix, rejected)
     return complete, metadata | mix_statistics(mix) | {"clusters": chosen["cluster"].n_unique()}

@@ -7,11 +7,12 @@ import polars as pl
 
 from assets.definition import global_asset, partitioned_asset
 from assets.global_steps import Made, materialise, write_global
-from assets.scored_shards import made_upstream, scored_shards
+from assets.scored_shards import scored_shards
 from assets.shard_steps import Event, Finished, shard_events, stale_shards
 from assets.step import asset_step
 from gateau_dagster import tables
 from gateau_dagster.config import Config
+from gateau_dagster.incremental.made_models import made_upstream
 from gateau_dagster.incremental.shard_work import ShardResult
 from gateau_dagster.incremental.state import State
 from gateau_dagster.methods.registry import ChosenMethod, chosen_methods, sample_tables

@@ -2,19 +2,20 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import dagster as dg
 
 from assets.global_steps import Made
-from assets.metadata import figures_metadata
+from assets.trained_model import provenance, trained_model_metadata
 from gateau_dagster.config import TrainingConfig
 from gateau_dagster.data.sample import text_digest
+from gateau_dagster.incremental.loadable import loadable_model
 from gateau_dagster.incremental.state import State
 from gateau_dagster.progress import Progress
 from gateau_dagster.storage import Stamp
 from gateau_dagster.storage.content import folder_content
-from gateau_dagster.storage.documents import finish_publishing, folder_stamp, publish_folder, read_training_log
+from gateau_dagster.storage.documents import finish_publishing, folder_stamp, publish_folder
 from gateau_dagster.storage.files import local_copy
 from resources.training import TrainingResource
 
@@ -28,6 +29,7 @@ class Wanted:
 
     folder: in the store, the asset's name. mix: asset with the tokenised samples. model: of the configuration, which
     it begins as. scratch: folder of its unfinished work, below the one of the store; a store has one of each model.
+    own_rotary: from the rotary base that it was trained with, whatever its rope_theta in the configuration is.
     """
 
     folder: str
@@ -35,6 +37,7 @@ class Wanted:
     model: str
     training: TrainingConfig
     scratch: str = ""
+    own_rotary: bool = False
 
 
 def train_and_publish(
@@ -56,7 +59,7 @@ def train_and_publish(
     found = folder_stamp(state.store, wanted.folder)
     if found is not None and found.fingerprint == stamp.fingerprint:
         context.log.info(f"an earlier run trained this {wanted.folder} and was ended while it published it")
-        return found, _metadata(state, wanted)
+        return found, trained_model_metadata(state, wanted.folder, wanted.mix, wanted.training)
     ensure_demo_pair(state.config, progress)
     # Another store's unfinished training is not touched.
     scratch = state.config.work_folder / "training" / text_digest([state.store.root])[:12] / wanted.scratch
@@ -64,7 +67,7 @@ def train_and_publish(
     training.run(context, spec, scratch / "spec.json", progress)
     complete = Stamp(fingerprint=stamp.fingerprint, inputs=stamp.inputs, content=folder_content(spec.output))
     publish_folder(state.store, spec.output, wanted.folder, complete)
-    return complete, _metadata(state, wanted)
+    return complete, trained_model_metadata(state, wanted.folder, wanted.mix, wanted.training)
 
 
 def _spec(state: State, stamp: Stamp, wanted: Wanted, scratch: Path) -> "TrainingSpec":
@@ -73,29 +76,20 @@ def _spec(state: State, stamp: Stamp, wanted: Wanted, scratch: Path) -> "Trainin
     from gateau_dagster.training.spec import TrainingSpec
 
     config = state.config
-    model = config.located_model(wanted.model)
+    model = loadable_model(state, wanted.model)
     local = config.folder / Path(model.path).expanduser()
     return TrainingSpec(
         mix=local_copy(state.store.files, state.store.table_name(wanted.mix), scratch),
         base_model=str(local.absolute()) if local.is_dir() else model.path,
         revision=model.revision,
-        rope_theta=model.rope_theta,
+        rope_theta=None if wanted.own_rotary else model.rope_theta,
         trust_remote_code=model.trust_remote_code,
         output=scratch / "output",
         work=scratch / "work",
         training=wanted.training,
+        hostfile=None if wanted.training.hostfile is None else config.folder / wanted.training.hostfile,
         deepspeed=deepspeed_config(wanted.training.deepspeed, folder=config.folder),
         fingerprint=stamp.fingerprint,
         template=config.scoring.template,
+        provenance=provenance(state, wanted.folder, wanted.mix),
     )
-
-
-def _metadata(state: State, wanted: Wanted) -> dict[str, Any]:
-    from gateau_dagster.report.plots.training import training_curve
-
-    log = read_training_log(state.store, wanted.folder)
-    metadata: dict[str, Any] = {"dagster/uri": state.store.files.address(wanted.folder), "steps": len(log)}
-    if log:
-        metadata |= {"final_loss": log[-1]["loss"], "tokens": log[-1]["tokens"]}
-        metadata |= figures_metadata({"training curve": training_curve(log)})
-    return metadata

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 LENGTHS = "perplexity/long"
 # What cannot be rejected, or only for the reasons of the tables before.
 _WITHOUT_OWN_REJECTS = {
-    *("pre_experienced", "checkpoint", "report"),
+    *("pre_experienced", "homologous_model", "checkpoint", "report"),
     *("combined_scores", "method_scores", "comparison"),
 }
 

@@ -14,9 +14,8 @@ from assets.progress import selected_assets
 from assets.scoring_progress import ScoringProgress
 from assets.shard_steps import Event, Finished, Stale, shard_events, stale_shards
 from assets.step import asset_step
-from gateau_dagster.config import Config, ModelConfig
+from gateau_dagster.config import ModelConfig
 from gateau_dagster.incremental.loadable import loadable_model, model_version
-from gateau_dagster.incremental.made_models import made_asset
 from gateau_dagster.incremental.shard_scorer import ShardScorer
 from gateau_dagster.incremental.shard_work import ShardResult, TableWork, has_missing_rows
 from gateau_dagster.incremental.state import State
@@ -32,11 +31,6 @@ if TYPE_CHECKING:
 
 Works = Mapping[str, Sequence[TableWork]]
 Results = Generator[tuple[str, dict[str, ShardResult]]]
-
-
-def made_upstream(config: Config, model: str) -> list[str]:
-    """The asset that is this model, where the pipeline makes it."""
-    return [made_asset(model)] if config.models[model].base is not None else []
 
 
 def scored_shards(

@@ -5,10 +5,11 @@ from collections.abc import Iterator
 import dagster as dg
 
 from assets.definition import partitioned_asset, partitioned_assets, partitioned_spec
-from assets.scored_shards import made_upstream, scored_shards
+from assets.scored_shards import scored_shards
 from assets.shard_steps import Event
 from gateau_dagster import tables
 from gateau_dagster.config import Config
+from gateau_dagster.incremental.made_models import made_upstream
 from resources.configuration import ConfigurationResource
 from resources.models import ModelsResource
 
@@ -44,14 +45,14 @@ def theta_b_assets(config: Config) -> dg.AssetsDefinition:
         partitioned_spec(
             f"perplexity/{THETA_B}",
             columns=tables.PERPLEXITY,
-            deps=["raw_long_sft"],
+            deps=["raw_long_sft", *made_upstream(config, THETA_B)],
             kinds=_KINDS,
             description=_perplexity_description(config, THETA_B),
         ),
         partitioned_spec(
             "cam",
             columns=tables.CAM,
-            deps=["raw_long_sft"],
+            deps=["raw_long_sft", *made_upstream(config, THETA_B)],
             kinds=_KINDS,
             description="Contextual Awareness Measurement by theta_B: does the model attend to the segments that "
             "matter for the response? Segment perplexities, segment attention and their similarity CAS (Eq. 3-5).",

@@ -1,5 +1,6 @@
 """Assets `training_mix` and `checkpoint`: the selected samples and the short conversations, and the model they make."""
 
+from dataclasses import replace
 from typing import Any
 
 import dagster as dg
@@ -7,12 +8,15 @@ import polars as pl
 
 from assets.definition import global_asset
 from assets.global_steps import Made, materialise, write_global
+from assets.metadata import figures_metadata
 from assets.model_training import Wanted, train_and_publish
 from gateau_dagster import tables
 from gateau_dagster.config import Config
+from gateau_dagster.incremental.made_models import made_upstream
 from gateau_dagster.incremental.state import CHECKPOINT_FOLDER, State
 from gateau_dagster.progress import Progress
 from gateau_dagster.storage import Stamp
+from gateau_dagster.storage.content import frame_digest
 from resources.configuration import ConfigurationResource
 from resources.models import ModelsResource
 from resources.training import TrainingResource
@@ -35,12 +39,12 @@ def training_mix_asset(config: Config) -> dg.AssetsDefinition:
     return training_mix
 
 
-def checkpoint_asset() -> dg.AssetsDefinition:
+def checkpoint_asset(config: Config) -> dg.AssetsDefinition:
     """Supervised fine-tuning (Eq. 7) in processes of its own."""
 
     @global_asset(
         "checkpoint",
-        deps=["training_mix"],
+        deps=["training_mix", *made_upstream(config, config.training.model)],
         kinds={"pytorch", "huggingface", "deepspeed"},
         pool="gpu",
         description="The fine-tuned model (Eq. 7), a Hugging Face folder with safetensors. Trained by a process of its "
@@ -74,7 +78,7 @@ def _mix(state: State, stamp: Stamp, progress: Progress) -> Made:
 
     config = state.config
     ensure_demo_pair(config, progress)
-    tokenizer = load_tokenizer(config.located_model(config.training.model), folder=config.folder)
+    tokenizer = load_tokenizer(config.located_model(config.origin(config.training.model)), folder=config.folder)
     mix, rejected = build_training_mix(
         state.store.read("selected_subset"),
         state.store.read("short_chat_mix") if config.short_chat else None,
@@ -83,17 +87,21 @@ def _mix(state: State, stamp: Stamp, progress: Progress) -> Made:
         template=config.scoring.template,
         progress=progress,
     )
+    # What is trained on: a source that goes by another name must not train again.
+    stamp = replace(stamp, content=frame_digest(mix.drop("source")))
     stamp, metadata = write_global(state, "training_mix", stamp, mix, rejected)
     return stamp, metadata | mix_statistics(mix)
 
 
 def mix_statistics(mix: pl.DataFrame) -> dict[str, Any]:
-    """How much there is to learn from. `mix`: tables.TRAINING_MIX."""
-    tokens = mix.select(
-        pl.col("input_ids").list.len().sum().alias("tokens"),
-        pl.col("labels").list.eval(pl.element() != -100).list.sum().sum().alias("target_tokens"),
-        pl.col("input_ids").list.len().max().alias("longest"),
-        (pl.col("truncated_tokens") > 0).sum().alias("truncated_sequences"),
-    ).row(0, named=True)
-    origins = dict(mix.group_by("origin").len().sort("origin").iter_rows())
-    return {**tokens, "sequences": origins}
+    """How much there is to learn from, by origin and source, and how long it is. `mix`: tables.TRAINING_MIX."""
+    from gateau_dagster.report.plots.mix import mix_contents
+    from gateau_dagster.training.mix_statistics import by_source, mix_sequences, mix_summary
+
+    sequences = mix_sequences(mix)
+    sources = [dg.TableRecord(row) for row in by_source(sequences).iter_rows(named=True)]
+    return {
+        **mix_summary(sequences),
+        "by source": dg.MetadataValue.table(sources),
+        **figures_metadata({"contents": mix_contents(sequences)}),
+    }

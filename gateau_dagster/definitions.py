@@ -57,7 +57,7 @@ def asset_definitions(config: Config) -> dict[str, dg.AssetsDefinition]:
         found["comparison"] = comparison_asset(config)
     found["selected_subset"] = selected_subset_asset(config)
     if config.training.enabled:
-        found |= {"training_mix": training_mix_asset(config), "checkpoint": checkpoint_asset()}
+        found |= {"training_mix": training_mix_asset(config), "checkpoint": checkpoint_asset(config)}
         benchmarks = {"heldout": partial(heldout_asset, config), "needle": needle_asset}
         wanted = config.evaluation.benchmarks if config.evaluation.enabled else []
         found |= {f"evaluation/{name}": make() for name, make in benchmarks.items() if name in wanted}

@@ -99,9 +99,15 @@ TRAINING_MIX = (
     _column("position", pl.Int32, "Place in training order, over all epochs' common order."),
     SAMPLE_ID,
     _column("origin", pl.String, "long or short."),
+    _column("source", pl.String, "Where the sample comes from, as in the long data; the file's name of a short one."),
     _column("input_ids", pl.List(pl.Int32()), "Token ids of the whole sequence."),
     _column("labels", pl.List(pl.Int32()), "The same ids where the loss counts, -100 elsewhere."),
-    _column("truncated_tokens", pl.Int32, "Tokens cut from the right."),
+    _column(
+        "block_tokens",
+        pl.List(pl.Int32()),
+        "Tokens of each block, instruction and response in turn; bos and context belong to the first instruction.",
+    ),
+    _column("truncated_tokens", pl.Int32, "Tokens cut off: the left end of the context, or everything to the right."),
 )
 HELDOUT = (
     _column("bucket", pl.String, "Range of context tokens."),

@@ -12,7 +12,8 @@ from pydantic import Field
 
 from gateau_dagster.errors import GateauError
 from gateau_dagster.progress import Progress
-from gateau_dagster.training.launch import failure_message, training_command, training_environment
+from gateau_dagster.training.launch import failure_message, is_finished, training_command, training_environment
+from gateau_dagster.training.readiness import check_device, check_packages
 from gateau_dagster.training.spec import TrainingSpec
 
 _SECONDS_BETWEEN_LOOKS = 1.0
@@ -27,13 +28,17 @@ class TrainingResource(dg.ConfigurableResource):
         """Trains until the output folder is complete.
 
         Raises:
-            GateauError: the training failed; the message is its reason, and a new run goes on where it was.
+            GateauError: the training could not start or failed; the message is its reason, and a new run goes on where
+                it was.
         """
+        command = self._command(spec, spec_file)
+        elsewhere = spec.training.launcher is not None or spec.hostfile is not None
+        cuda = elsewhere or _cuda_available()
+        check_packages(spec.training)
+        check_device(spec.training, cuda=cuda)
         spec.save(spec_file)
         spec.failure.unlink(missing_ok=True)
-        processes = spec.training.processes
-        command = training_command(spec_file, processes=processes, deepspeed=spec.deepspeed is not None)
-        environment = training_environment(processes=processes, cuda=_cuda_available())
+        environment = training_environment(processes=spec.training.processes, cuda=cuda)
         client = dg.PipesSubprocessClient(
             message_reader=dg.PipesTempFileMessageReader(), forward_termination=self.forward_termination
         )
@@ -42,6 +47,18 @@ class TrainingResource(dg.ConfigurableResource):
                 client.run(context=context, command=command, env=environment)
         except DagsterPipesExecutionError as error:
             raise GateauError(failure_message(spec, _status(error))) from error
+        if not is_finished(spec):  # a launcher may end well though a signal ended its ranks
+            raise GateauError(failure_message(spec, 0))
+
+    @staticmethod
+    def _command(spec: TrainingSpec, spec_file: Path) -> list[str]:
+        return training_command(
+            spec_file,
+            processes=spec.training.processes,
+            deepspeed=spec.deepspeed is not None,
+            launcher=spec.training.launcher,
+            hostfile=spec.hostfile,
+        )
 
 
 @contextmanager

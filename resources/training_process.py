@@ -7,6 +7,7 @@ that a user can mend, with 143 when told to stop.
 
 import os
 import signal
+import socket
 import sys
 import threading
 import time
@@ -22,11 +23,10 @@ import psutil
 from dagster_pipes import PipesContext, PipesEnvVarParamsLoader, open_dagster_pipes
 
 from gateau_dagster.errors import GateauError
-from gateau_dagster.training.launch import LAUNCHER_VARIABLE
+from gateau_dagster.training.launch import LAUNCHER_VARIABLE, hung_up
 from gateau_dagster.training.spec import TrainingSpec
 
 MESSAGE_KEY = "training_step"
-_HUNG_UP = ("Connection closed by peer", "Connection reset by peer", "Broken pipe", "NCCL")
 _SECONDS_BETWEEN_LINES = 2.0
 _SECONDS_BETWEEN_LOOKS = 1.0
 
@@ -67,9 +67,12 @@ def _stop(number: int, _: FrameType | None) -> None:
 
 
 def _end_with_launcher() -> None:
-    """Watch the process that started the training; when it is gone, end at once, as a kill would."""
-    pid = os.environ.get(LAUNCHER_VARIABLE)
-    if pid is None:
+    """Watch the process that started the training; when it is gone, end at once, as a kill would.
+
+    From another machine it cannot be seen: there the launcher (torchrun, srun) ends the ranks when one of them ends.
+    """
+    host, _, pid = os.environ.get(LAUNCHER_VARIABLE, "").partition("|")
+    if host != socket.gethostname():
         return
     try:
         launcher = psutil.Process(int(pid))
@@ -84,10 +87,18 @@ def _end_with_launcher() -> None:
     threading.Thread(target=watch, daemon=True, name="launcher-watch").start()
 
 
+def _choose_accelerator() -> None:
+    """Tell DeepSpeed of a machine without a GPU, before it is imported: it may differ from where the launcher is."""
+    import torch
+
+    if not torch.cuda.is_available():
+        os.environ.setdefault("DS_ACCELERATOR", "cpu")
+
+
 def _unexpected(error: Exception) -> str:
     """One line for an error that is not the user's; gloo and NCCL say of a dead rank only that it hung up."""
     text = f"{type(error).__name__}: {error}".splitlines()[0]
-    if int(os.environ.get("WORLD_SIZE", "1")) > 1 and any(sign in text for sign in _HUNG_UP):
+    if hung_up(error):
         return (
             "another rank of the training ended without a word (killed, often by the system for lack of memory). "
             f"Run again: training goes on from the last complete checkpoint. ({text})"
@@ -129,6 +140,7 @@ def main(arguments: list[str]) -> int:
             spec = TrainingSpec.load(Path(arguments[0]))
             if first:
                 spec.failure.unlink(missing_ok=True)
+            _choose_accelerator()
             from gateau_dagster.training.run import train
 
             train(spec, Reporter(say, send))

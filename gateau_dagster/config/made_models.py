@@ -3,6 +3,9 @@
 from collections.abc import Mapping
 from typing import Any
 
+from pydantic import ValidationError
+
+from gateau_dagster.config.homologous import HOMOLOGOUS, HomologousOptions
 from gateau_dagster.config.models import ModelConfig
 from gateau_dagster.config.pre_experience import PRE_EXPERIENCED, PreExperienceOptions
 from gateau_dagster.config.training import TrainingConfig
@@ -10,17 +13,21 @@ from gateau_dagster.config.training import TrainingConfig
 # What of `training` says how a training fits on this machine, not what is learned from which samples.
 _OF_THE_MACHINE = (
     "max_length",
+    "truncation",
     "dtype",
     "batch_size",
     "processes",
     "deepspeed",
+    "chunked_loss",
     "gradient_checkpointing",
     "save_steps",
+    "launcher",
+    "hostfile",
 )
-_OPERATIONAL = {"gradient_checkpointing", "save_steps"}
+_OPERATIONAL = {"gradient_checkpointing", "save_steps", "launcher", "hostfile"}
 
 
-def check_made_models(models: Mapping[str, ModelConfig], training: TrainingConfig) -> None:
+def check_made_models(models: Mapping[str, ModelConfig], training: TrainingConfig, *, segment_length: int) -> None:
     """What is wrong with the models that are to be made, known before any model runs.
 
     Raises:
@@ -28,38 +35,83 @@ def check_made_models(models: Mapping[str, ModelConfig], training: TrainingConfi
     """
     for name, model in models.items():
         place = f"models.{name}"
+        _check_sections(place, model)
         if model.base is None:
-            if model.pre_experience is not None:
-                raise ValueError(f"{place}.pre_experience: only a model with path {PRE_EXPERIENCED}<model> is made so")
             continue
-        if name in {"short", "long"}:
-            raise ValueError(
-                f"{place}.path: GATEAU's pair is scored as it is: give the model that is made another name"
-            )
-        if training.model == name:
-            raise ValueError(f"training.model: {name} is made for scoring: train {model.base}, which it begins as")
-        _check_base(models, name, model.base)
+        _check_role(name, model, training)
+        _check_base(models, name, model)
         if model.task != "causal":
-            raise ValueError(f"{place}.task: {model.task}, but a model that is trained on responses is causal")
+            raise ValueError(f"{place}.task: {model.task}, but a model that is trained on text is causal")
         if model.revision is not None:
             raise ValueError(f"{place}.revision: it is made here: give models.{model.base} the revision")
-        batch, each = _stage(model).batch, training.batch_size * training.processes
-        if batch % each:
+        if model.is_homologous:
+            _check_homologous(place, model, training, segment_length)
+        else:
+            _check_batch(place, model, training)
+
+
+def _check_sections(place: str, model: ModelConfig) -> None:
+    """A section about how a model is made is for a model that is made so."""
+    if model.pre_experience is not None and (model.base is None or model.is_homologous):
+        raise ValueError(f"{place}.pre_experience: only a model with path {PRE_EXPERIENCED}<model> is made so")
+    if model.homologous is not None and not model.is_homologous:
+        raise ValueError(f"{place}.homologous: only a model with path {HOMOLOGOUS}<model> is made so")
+
+
+def _check_role(name: str, model: ModelConfig, training: TrainingConfig) -> None:
+    """A pre-experienced model is for scoring; a homologous one is what theta_B is, and may be trained further."""
+    if model.is_homologous:
+        if name == "short":
             raise ValueError(
-                f"{place}.pre_experience.batch: {batch} is no multiple of the {each} sequences that the processes take "
-                "at a time (training.batch_size x training.processes)"
+                f"models.short.path: theta_A is the model that a homologous one begins as: give models.long the path "
+                f"{HOMOLOGOUS}short, and models.short one that is there"
             )
+        return
+    if name in {"short", "long"}:
+        raise ValueError(
+            f"models.{name}.path: GATEAU's pair is scored as it is: give the model that is made another name"
+        )
+    if training.model == name:
+        raise ValueError(f"training.model: {name} is made for scoring: train {model.base}, which it begins as")
 
 
-def _check_base(models: Mapping[str, ModelConfig], name: str, base: str) -> None:
-    place = f"models.{name}.path"
+def _check_base(models: Mapping[str, ModelConfig], name: str, model: ModelConfig) -> None:
+    place, base = f"models.{name}.path", model.base
+    assert base is not None
     if base not in models or base == name:
         others = ", ".join(other for other in models if models[other].base is None)
-        raise ValueError(f"{place}: {PRE_EXPERIENCED}{base} has to name another of models ({others})")
+        raise ValueError(f"{place}: {model.path} has to name another of models ({others})")
     if models[base].base is not None:
         raise ValueError(f"{place}: models.{base} is made by the pipeline too: name the model that it begins as")
     if models[base].task != "causal":
         raise ValueError(f"{place}: models.{base} has task {models[base].task}, but only a causal one can be trained")
+
+
+def _check_batch(place: str, model: ModelConfig, training: TrainingConfig) -> None:
+    batch, each = _stage(model).batch, training.batch_size * training.processes
+    if batch % each:
+        raise ValueError(
+            f"{place}.pre_experience.batch: {batch} is no multiple of the {each} sequences that the processes take "
+            "at a time (training.batch_size x training.processes)"
+        )
+
+
+def _check_homologous(place: str, model: ModelConfig, training: TrainingConfig, segment_length: int) -> None:
+    options = homologous_options(model)
+    if model.rope_theta is not None:
+        raise ValueError(
+            f"{place}.rope_theta: it would undo what the model is trained with: set {place}.homologous.positions"
+        )
+    if options.length <= segment_length:
+        raise ValueError(
+            f"{place}.homologous.length: {options.length} tokens hold no segment of scoring.segment_length = "
+            f"{segment_length} with what is asked of it: raise it"
+        )
+    try:
+        assert stage_training(model, training).passes_per_step  # raises
+    except ValueError as error:
+        reason = str(error.errors()[0]["msg"]) if isinstance(error, ValidationError) else str(error)
+        raise ValueError(f"{place}.homologous.{reason.removeprefix('Value error, ')}") from error
 
 
 def _stage(model: ModelConfig) -> PreExperienceOptions:
@@ -67,10 +119,18 @@ def _stage(model: ModelConfig) -> PreExperienceOptions:
     return model.pre_experience
 
 
+def homologous_options(model: ModelConfig) -> HomologousOptions:
+    """The section of a model that is made so."""
+    assert model.homologous is not None
+    return model.homologous
+
+
 def stage_training(model: ModelConfig, training: TrainingConfig) -> TrainingConfig:
     """The training that makes a model: its recipe from the model's own section, the machine's part from `training`."""
-    stage = _stage(model)
     machine = {name: getattr(training, name) for name in _OF_THE_MACHINE}
+    if model.is_homologous:
+        return _homologous_training(model, machine)
+    stage = _stage(model)
     return TrainingConfig(
         **machine,
         model=str(model.base),
@@ -80,6 +140,26 @@ def stage_training(model: ModelConfig, training: TrainingConfig) -> TrainingConf
         warmup_ratio=stage.warmup_ratio,
         seed=stage.seed,
         gradient_accumulation=stage.batch // (training.batch_size * training.processes),
+    )
+
+
+def _homologous_training(model: ModelConfig, machine: Mapping[str, Any]) -> TrainingConfig:
+    """One pass over the mix, in packed rows of `length` tokens whose documents do not see one another."""
+    options = homologous_options(model)
+    same = ("learning_rate", "scheduler", "warmup_ratio", "adam_betas", "weight_decay", "max_grad_norm", "seed")
+    return TrainingConfig.model_validate(
+        {
+            **machine,
+            **{name: getattr(options, name) for name in same},
+            "model": model.base,
+            "epochs": 1.0,
+            "batching": "packed",
+            "max_length": options.length,
+            "pack_length": options.length,
+            "tokens_per_step": options.tokens_per_step,
+            "min_learning_rate_ratio": options.min_learning_rate_ratio if options.scheduler == "cosine" else 0.0,
+            "positions": options.extension.model_dump(),
+        }
     )
 
 

@@ -5,6 +5,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, model_validator
 
 from gateau_dagster.config.base import Section
+from gateau_dagster.config.homologous import HomologousOptions, homologous_base_of
 from gateau_dagster.config.pre_experience import PreExperienceOptions, base_of
 
 Context = Literal["full", "window"]
@@ -24,7 +25,8 @@ class ModelConfig(Section):
     """One language model that scores responses; or, by its task, rates or embeds instruction and response."""
 
     path: str = Field(
-        description="Hugging Face folder or hub name; or pre_experienced:<model>, a model that the pipeline makes."
+        description="Hugging Face folder or hub name; or pre_experienced:<model> or homologous:<model>, models that "
+        "the pipeline makes."
     )
     revision: str | None = Field(default=None, description="Hub revision; enters the fingerprint.")
     rope_theta: float | None = Field(default=None, gt=0, description="Replaces the base of the rotary embedding.")
@@ -44,6 +46,7 @@ class ModelConfig(Section):
     pre_experience: PreExperienceOptions | None = Field(
         default=None, description="How a pre_experienced: model is made; without the section, by its defaults."
     )
+    homologous: HomologousOptions | None = Field(default=None, description="How a homologous: model is made.")
 
     @model_validator(mode="before")
     @classmethod
@@ -52,12 +55,20 @@ class ModelConfig(Section):
             return data
         if base_of(data["path"]) is not None:
             return {**data, "pre_experience": data.get("pre_experience") or {}}
+        if homologous_base_of(data["path"]) is not None:
+            return {**data, "homologous": data.get("homologous") or {}}
         return data
 
     @property
     def base(self) -> str | None:
         """The model that the pipeline makes this one from; None for a model that is there already."""
-        return base_of(self.path)
+        pre_experienced = base_of(self.path)
+        return homologous_base_of(self.path) if pre_experienced is None else pre_experienced
+
+    @property
+    def is_homologous(self) -> bool:
+        """Whether the pipeline makes it by training another model on with long texts."""
+        return homologous_base_of(self.path) is not None
 
     @property
     def opening(self) -> str:

@@ -119,8 +119,12 @@ class Config(Section):
         for name in self.models:
             if not _MODEL_NAME.match(name):
                 raise ValueError(f"models.{name}: a model's name becomes an asset key: letters, digits and _ only")
+        if self.training.mix.without_long and self.short_chat is None:
+            raise ValueError(
+                "training.mix.without_long: needs short_chat: without long samples only conversations are trained on"
+            )
         self._check_tasks()
-        check_made_models(self.models, self.training)
+        check_made_models(self.models, self.training, segment_length=self.scoring.segment_length)
         self._check_methods()
         self._check_training()
         self._check_evaluation()
@@ -171,8 +175,18 @@ class Config(Section):
 
     @property
     def made_models(self) -> list[str]:
-        """The models that the pipeline makes itself, as `pre_experienced/<model>`."""
+        """The models that the pipeline makes itself, as `pre_experienced/<model>` or `homologous_model/<model>`."""
         return [name for name, model in self.models.items() if model.base is not None]
+
+    @property
+    def pre_experienced_models(self) -> list[str]:
+        """Those of them that are trained on samples of the data before they score."""
+        return [name for name in self.made_models if not self.models[name].is_homologous]
+
+    @property
+    def homologous_models(self) -> list[str]:
+        """Those of them that are trained on with long texts."""
+        return [name for name in self.made_models if self.models[name].is_homologous]
 
     def origin(self, model: str) -> str:
         """The model whose folder or hub name is known beforehand: itself, or the one that it is made from."""

@@ -2,23 +2,37 @@
 
 from typing import Any, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from gateau_dagster.config.base import Section
+from gateau_dagster.config.mix import MixConfig
 from gateau_dagster.config.models import Dtype
+from gateau_dagster.config.positions import PositionExtension
+from gateau_dagster.config.recipes import Recipe, with_recipe
+from gateau_dagster.config.sequence_parallel import check_sequence_parallel
+from gateau_dagster.config.training_parts import LoraConfig, SkipConfig
 
 
 class TrainingConfig(Section):
     """Hyper-parameters of the checkpoint; defaults are the paper's (appendix A) where it gives them."""
 
     enabled: bool = True
+    preset: Recipe | None = Field(
+        default=None, description="A paper's hyper-parameters; keys beside it in the file count more."
+    )
     model: str = Field(default="long", description="Which of `models` is fine-tuned.")
     max_length: int = Field(
         default=65_536,
         ge=16,
-        description="Tokens of a sequence. A longer sample loses the left end of its context, a longer conversation "
-        "its end.",
+        description="Tokens of a sequence; a longer one is cut, see truncation.",
     )
+    truncation: Literal["context", "right"] = Field(
+        default="context",
+        description="What a long sample loses that is longer than max_length. context: the left end of its context, so "
+        "that its answer stays. right: its end, as in the papers; without any of its answer left it is rejected. "
+        "Conversations always lose their end.",
+    )
+    mix: MixConfig = MixConfig()
     epochs: float = Field(default=2.0, gt=0)
     max_steps: int | None = Field(default=None, ge=1, description="Optimiser steps; overrides epochs.")
     learning_rate: float = Field(default=2e-5, gt=0)
@@ -26,16 +40,138 @@ class TrainingConfig(Section):
     weight_decay: float = Field(default=0.0, ge=0)
     max_grad_norm: float = Field(default=1.0, gt=0)
     scheduler: Literal["linear", "cosine", "constant"] = "linear"
+    min_learning_rate_ratio: float = Field(
+        default=0.0, ge=0, lt=1, description="Of the learning rate: where the cosine schedule ends."
+    )
     warmup_ratio: float = Field(default=0.03, ge=0, lt=1)
-    batch_size: int = Field(default=1, ge=1, description="Sequences per process and step.")
-    gradient_accumulation: int = Field(default=12, ge=1)
+    batching: Literal["padded", "sorted", "packed"] = Field(
+        default="padded",
+        description="padded: sequences as they come. sorted: sequences of similar length together (LongAlign). packed: "
+        "whole sequences side by side in rows of pack_length tokens, without padding and without seeing one another.",
+    )
+    batch_size: int = Field(default=1, ge=1, description="Rows per process and pass: sequences, or packed rows.")
+    gradient_accumulation: int = Field(default=12, ge=1, description="Passes per optimiser step.")
+    sequences_per_step: int | None = Field(
+        default=None, ge=1, description="Over all processes; decides gradient_accumulation. Not with packed rows."
+    )
+    tokens_per_step: int | None = Field(
+        default=None, ge=1, description="Room of all packed rows of a step; decides gradient_accumulation."
+    )
+    pack_length: int | None = Field(
+        default=None, ge=16, description="Tokens of a packed row; max_length unless given, and not below it."
+    )
+    balanced: bool = Field(
+        default=True,
+        description="Processes that work at the same time get rows of similar cost (sum of squared lengths, ProLong). "
+        "Which sequences make up a step is not changed.",
+    )
+    loss: Literal["token", "sequence"] = Field(
+        default="token",
+        description="token: the mean over all trained tokens of a step. sequence: every sequence counts the same "
+        "(LongAlign's loss weighting).",
+    )
+    positions: PositionExtension | None = Field(
+        default=None, description="Extends the rotary embedding before the training, beyond the model's window."
+    )
+    skip: SkipConfig | None = Field(default=None, description="SkipAlign: positions that skip.")
+    chunked_loss: bool = Field(
+        default=True,
+        description="The loss without the logits of a whole row. False: the model's own loss, for one with logits of "
+        "its own kind.",
+    )
+    lora: LoraConfig | None = Field(default=None, description="Train low-rank adapters instead of all weights.")
+    sequence_parallel: int = Field(
+        default=1, ge=1, description="Processes that share one sequence (Ulysses); they divide `processes`."
+    )
+    liger: bool = Field(
+        default=False,
+        description="Liger's kernels for norms, rotary embedding and feed-forward layers, on a GPU, where the package "
+        "liger-kernel is installed; the loss stays this product's own.",
+    )
+    report_to: list[Literal["wandb", "mlflow", "tensorboard"]] = Field(
+        default_factory=list, description="Where else the curves go; the package has to be installed."
+    )
     dtype: Dtype = "bfloat16"
     gradient_checkpointing: bool = False
     seed: int = 42
     processes: int = Field(
-        default=1, ge=1, description="Ranks on this machine, started by torchrun when more than one."
+        default=1,
+        ge=1,
+        description="Ranks on all machines together; torchrun starts them on this one if more than one.",
     )
-    deepspeed: Literal["zero2", "zero3"] | str | dict[str, Any] | None = Field(
-        default=None, description="zero2, zero3, a path to a DeepSpeed JSON file, or its content."
+    launcher: list[str] | None = Field(
+        default=None,
+        description="Command that starts the ranks, on several machines or by another launcher (torchrun, accelerate, "
+        "srun). It is followed by -m, module and specification, or has {module} and {spec} where it wants them; see "
+        "examples/multi_node. The folder beside the configuration has to be on a disk that all machines see.",
+    )
+    hostfile: str | None = Field(
+        default=None, description="DeepSpeed's hostfile: machines and slots of each, which together are `processes`."
+    )
+    deepspeed: Literal["zero1", "zero2", "zero3", "zero2_offload", "zero3_offload"] | str | dict[str, Any] | None = (
+        Field(
+            default=None,
+            description="zero1, zero2, zero3, zero2_offload, zero3_offload, a path to a DeepSpeed JSON file, or its "
+            "content.",
+        )
     )
     save_steps: int = Field(default=50, ge=1, description="Steps between resumable checkpoints.")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _with_recipe(cls, given: Any) -> Any:
+        return with_recipe(given)
+
+    @model_validator(mode="after")
+    def _consistent(self) -> "TrainingConfig":
+        if self.pack_length is not None and self.pack_length < self.max_length:
+            raise ValueError(
+                f"pack_length: {self.pack_length} is below max_length ({self.max_length}): a sequence that long would "
+                "fit into no row. Raise pack_length or lower max_length"
+            )
+        if self.min_learning_rate_ratio > 0 and self.scheduler != "cosine":
+            raise ValueError(f"min_learning_rate_ratio: is for scheduler: cosine, not {self.scheduler}")
+        if self.loss == "sequence" and not self.chunked_loss:
+            raise ValueError("chunked_loss: the model's own loss knows no weights: leave it true with loss: sequence")
+        if self.launcher is not None and self.hostfile is not None:
+            raise ValueError("launcher: a command of one's own and a hostfile exclude each other: remove one")
+        if self.processes % self.sequence_parallel:
+            raise ValueError(
+                f"sequence_parallel: {self.sequence_parallel} does not divide processes ({self.processes})"
+            )
+        check_sequence_parallel(self)
+        assert self.passes_per_step  # raises
+        return self
+
+    @property
+    def row_tokens(self) -> int:
+        """Room of a packed row."""
+        return self.pack_length or self.max_length
+
+    @property
+    def data_processes(self) -> int:
+        """Processes that read rows of their own: sequence-parallel ones read the same."""
+        return self.processes // self.sequence_parallel
+
+    @property
+    def passes_per_step(self) -> int:
+        """Accumulation steps: as given, or what sequences_per_step or tokens_per_step asks for.
+
+        Raises:
+            ValueError: these do not divide, or do not go with the batching.
+        """
+        packed = self.batching == "packed"
+        if packed and self.sequences_per_step is not None:
+            raise ValueError("sequences_per_step: rows are packed to a length: give tokens_per_step instead")
+        if not packed and self.tokens_per_step is not None:
+            raise ValueError(f"tokens_per_step: is for batching: packed; with {self.batching} give sequences_per_step")
+        wanted = self.tokens_per_step if packed else self.sequences_per_step
+        if wanted is None:
+            return self.gradient_accumulation
+        unit = self.batch_size * self.data_processes * (self.row_tokens if packed else 1)
+        if wanted % unit:
+            raise ValueError(
+                f"{'tokens' if packed else 'sequences'}_per_step: {wanted} is no multiple of the {unit} that one pass "
+                f"of all processes takes (batch_size x processes{' x pack_length' if packed else ''})"
+            )
+        return wanted // unit

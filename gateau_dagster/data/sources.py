@@ -6,7 +6,7 @@ import glob
 import hashlib
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path, PurePosixPath
@@ -19,8 +19,12 @@ from gateau_dagster.errors import GateauError
 FORMATS = ("jsonl", "json", "parquet")
 COMPRESSIONS = ("gz", "zst")
 _DATA_FILE = re.compile(rf"\.({'|'.join(FORMATS)})(\.({'|'.join(COMPRESSIONS)}))?$", re.IGNORECASE)
+_TEXT_FILE = re.compile(rf"\.txt(\.({'|'.join(COMPRESSIONS)}))?$", re.IGNORECASE)
+_PACKED_FILE = re.compile(rf"\.({'|'.join(COMPRESSIONS)})$", re.IGNORECASE)
 _HUB_NAME = re.compile(r"^[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*$")
 _GLOB = re.compile(r"[*?\[]")
+
+Wanted = Callable[[str], bool]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,7 +44,7 @@ class SourceFile:
     @cached_property
     def stem(self) -> str:
         """The file's name without folder and data extensions: 'long' of 'data/long.jsonl.gz'."""
-        return _DATA_FILE.sub("", self.name)
+        return _TEXT_FILE.sub("", _DATA_FILE.sub("", self.name))
 
     @property
     def format(self) -> str | None:
@@ -51,25 +55,27 @@ class SourceFile:
     @property
     def compression(self) -> str | None:
         """'gz', 'zst' or None."""
-        match = _DATA_FILE.search(self.name)
-        return match.group(3).lower() if match and match.group(3) else None
+        match = _PACKED_FILE.search(self.name)
+        return match.group(1).lower() if match else None
 
 
-def resolve_files(path: str | Sequence[str], folder: Path) -> list[SourceFile]:
+def resolve_files(path: str | Sequence[str], folder: Path, *, plain_texts: bool = False) -> list[SourceFile]:
     """The files that `path` means, relative to `folder`: patterns in the order given, the files of each one sorted.
 
     A pattern is a local path, folder or glob, an `s3://` or `hf://` address (glob too), or the name of a Hugging Face
-    data set, whose train split is meant. A file that several patterns name is taken once.
+    data set, whose train split is meant. A file that several patterns name is taken once. Of folders and data sets the
+    data files are taken, with `plain_texts` those that end in .txt as well.
 
     Raises GateauError for a pattern that matches nothing, and for storage that cannot be reached.
     """
     found: dict[str, SourceFile] = {}
     for pattern in [path] if isinstance(path, str) else path:
-        files = sorted(_resolve(pattern, folder), key=lambda file: file.address)
+        files = sorted(_resolve(pattern, folder, _wanted(plain_texts)), key=lambda file: file.address)
         if not files:
             where = "" if is_remote(pattern) or Path(pattern).is_absolute() else f" under {folder.resolve()}"
             bucket = ", that the bucket exists, and AWS_ENDPOINT_URL" if pattern.startswith(S3) else ""
-            raise GateauError(f"{pattern!r} matches no data file{where}: check the path in the configuration{bucket}")
+            kind = "file" if plain_texts else "data file"
+            raise GateauError(f"{pattern!r} matches no {kind}{where}: check the path in the configuration{bucket}")
         for file in files:
             found.setdefault(file.address, file)
     names = Counter(file.name for file in found.values())
@@ -92,23 +98,28 @@ def _short(address: str, folder: Path) -> str:
     return text.encode("utf-8", errors="backslashreplace").decode()
 
 
-def _resolve(pattern: str, folder: Path) -> list[SourceFile]:
+def _wanted(plain_texts: bool) -> Wanted:
+    """Which files of a folder are taken, by name."""
+    return lambda name: bool(_DATA_FILE.search(name) or (plain_texts and _TEXT_FILE.search(name)))
+
+
+def _resolve(pattern: str, folder: Path, wanted: Wanted) -> list[SourceFile]:
     if is_remote(pattern):
-        return _remote_files(pattern)
+        return _remote_files(pattern, wanted)
     local = (folder / Path(pattern).expanduser()).absolute()
     if local.is_file():
         return [_local_file(local)]
     if local.is_dir():
         inside = [child.relative_to(local) for child in local.rglob("*") if child.is_file()]
         shown = [child for child in inside if not any(part.startswith(".") for part in child.parts)]
-        return [_local_file(local / child) for child in shown if _DATA_FILE.search(child.name)]
+        return [_local_file(local / child) for child in shown if wanted(child.name)]
     if _GLOB.search(pattern):
         base = folder.absolute()
         # glob, for Path.glob takes no absolute pattern.
         names = glob.glob(str(Path(pattern).expanduser()), root_dir=base, recursive=True)  # noqa: PTH207
         return [_local_file(base / name) for name in names if (base / name).is_file()]
-    if _HUB_NAME.match(pattern) and not _DATA_FILE.search(pattern) and not local.parent.is_dir():
-        return _hub_dataset(pattern, folder)
+    if _HUB_NAME.match(pattern) and not wanted(pattern) and not local.parent.is_dir():
+        return _hub_dataset(pattern, folder, wanted)
     return []
 
 
@@ -118,7 +129,7 @@ def _local_file(path: Path) -> SourceFile:
     return SourceFile(address=str(path), size=status.st_size, stamp=str(status.st_mtime_ns))
 
 
-def _remote_files(pattern: str) -> list[SourceFile]:
+def _remote_files(pattern: str, wanted: Wanted) -> list[SourceFile]:
     scheme = S3 if pattern.startswith(S3) else HUB
     with guarded(pattern):
         fs = filesystem(pattern)
@@ -129,7 +140,7 @@ def _remote_files(pattern: str) -> list[SourceFile]:
             info = fs.info(bare)
             infos = [info]
             if info["type"] == "directory":
-                infos = [child for child in fs.find(bare, detail=True).values() if _DATA_FILE.search(child["name"])]
+                infos = [child for child in fs.find(bare, detail=True).values() if wanted(child["name"])]
         return [_remote_file(scheme, info) for info in infos if info["type"] == "file"]
 
 
@@ -141,11 +152,11 @@ def _remote_file(scheme: str, info: dict[str, Any]) -> SourceFile:
     return SourceFile(address=f"{scheme}{info['name']}", size=info["size"] or 0, stamp=stamp)
 
 
-def _hub_dataset(name: str, folder: Path) -> list[SourceFile]:
+def _hub_dataset(name: str, folder: Path, wanted: Wanted) -> list[SourceFile]:
     address = f"{HUB}datasets/{name}"
     with guarded(address):
         try:
-            infos = train_files(filesystem(address), f"datasets/{name}", lambda path: bool(_DATA_FILE.search(path)))
+            infos = train_files(filesystem(address), f"datasets/{name}", wanted)
         except FileNotFoundError as error:
             raise GateauError(
                 f"{name!r} is neither a file under {folder.resolve()} nor a data set that the Hugging Face hub shows:"

@@ -10,8 +10,8 @@ CODE_VERSIONS = {
     "method_scores": "1",
     "comparison": "1",
     "selected_subset": "1",
-    "training_mix": "2",
-    "checkpoint": "1",
+    "training_mix": "3",
+    "checkpoint": "2",
     "evaluation/heldout": "1",
     "evaluation/needle": "1",
     "report": "3",
@@ -20,4 +20,6 @@ CODE_VERSIONS = {
 CODE_VERSIONS |= {
     "pre_experience_mix": f"1.{CODE_VERSIONS['training_mix']}",
     "pre_experienced": f"1.{CODE_VERSIONS['checkpoint']}",
+    "homologous_mix": "1",
+    "homologous_model": f"1.{CODE_VERSIONS['checkpoint']}",
 }

@@ -55,7 +55,15 @@ def known_tokenizer(config: Config, name: str) -> PreTrainedTokenizerBase | None
 
 
 def own_window(config: Config, name: str) -> int | None:
-    """`max_position_embeddings` of a model; None for one that is not here yet or names none."""
+    """`max_position_embeddings` of a model; None for one that is not here yet or names none.
+
+    A homologous model reads as far as it is trained for, or as its base does if that is farther.
+    """
+    homologous = config.models[name].homologous
+    if homologous is not None:
+        target = homologous.extension.target_length
+        assert target is not None
+        return max(target, own_window(config, config.origin(name)) or 0)
     name = config.origin(name)
     demo = _demo_model(config, name)
     if demo is not None and demo.config is not None:

@@ -3,29 +3,40 @@
 from collections.abc import Mapping
 
 from gateau_dagster.config import Config
-from gateau_dagster.config.made_models import machine_settings
+from gateau_dagster.config.made_models import homologous_options, machine_settings
 from gateau_dagster.errors import GateauError
 from gateau_dagster.incremental.code_versions import CODE_VERSIONS
-from gateau_dagster.incremental.node import Node
+from gateau_dagster.incremental.node import By, Node
 from gateau_dagster.methods.pre_experience import instruction_embedding_table
 from gateau_dagster.selection.clusters import cluster_count
 from gateau_dagster.training.deepspeed_config import deepspeed_config
 
 MADE_FAMILY = "pre_experienced"
 MIX_FAMILY = "pre_experience_mix"
+HOMOLOGOUS_FAMILY = "homologous_model"
+TEXT_MIX_FAMILY = "homologous_mix"
+MADE_FAMILIES = {MADE_FAMILY, HOMOLOGOUS_FAMILY}
 # Of the stage's options, those that decide what is trained on; the others decide how.
 _OF_THE_MIX = {"clusters", "per_cluster", "pick", "seed"}
 _ONLY_OF_THE_MIX = _OF_THE_MIX - {"seed"}
+# The same of a homologous model's; which files are meant counts by what is in them.
+_OF_THE_TEXT_MIX = {"text_field", "long_share", "length", "least_tokens", "tokens", "seed"}
+_ONLY_OF_THE_TEXT_MIX = (_OF_THE_TEXT_MIX | {"texts", "short_texts"}) - {"length", "seed"}
 
 
-def made_asset(model: str) -> str:
+def made_asset(config: Config, model: str) -> str:
     """The asset that is this model: a folder in the store."""
-    return f"{MADE_FAMILY}/{model}"
+    return f"{HOMOLOGOUS_FAMILY if config.models[model].is_homologous else MADE_FAMILY}/{model}"
 
 
-def mix_asset(model: str) -> str:
-    """The samples that this model is trained on, tokenised."""
-    return f"{MIX_FAMILY}/{model}"
+def made_upstream(config: Config, model: str) -> dict[str, By]:
+    """What reads a model reads the asset that it is, where the pipeline makes it: by content."""
+    return {} if config.models[model].base is None else {made_asset(config, model): "content"}
+
+
+def mix_asset(config: Config, model: str) -> str:
+    """What this model is trained on, tokenised: samples of the data, or long texts."""
+    return f"{TEXT_MIX_FAMILY if config.models[model].is_homologous else MIX_FAMILY}/{model}"
 
 
 def embedding_asset(config: Config, model: str) -> str:
@@ -33,17 +44,34 @@ def embedding_asset(config: Config, model: str) -> str:
     return instruction_embedding_table(config.origin(model)).asset
 
 
-def made_model_nodes(config: Config, digests: Mapping[str, str]) -> list[Node]:
-    """`pre_experience_mix/<model>` and `pre_experienced/<model>` of every model that is made.
+def made_model_nodes(
+    config: Config, digests: Mapping[str, str], text_signatures: Mapping[str, str] | None = None
+) -> list[Node]:
+    """The mix and the folder of every model that is made: `pre_experience_mix/<model>` and `pre_experienced/<model>`,
+    or `homologous_mix/<model>` and `homologous_model/<model>`.
 
-    Raises GateauError when the file that training.deepspeed names cannot be read.
+    Args:
+        config: of the pipeline.
+        digests: see `model_digest`, for every configured model.
+        text_signatures: of each homologous model, changes with the texts that it is trained on.
+
+    Raises:
+        GateauError: the file that training.deepspeed names cannot be read.
     """
-    return [node for name in config.made_models for node in (_mix(config, name, digests), _made(config, name, digests))]
+    nodes: list[Node] = []
+    for name in config.made_models:
+        if config.models[name].is_homologous:
+            assert text_signatures is not None, "the planner looks at the texts"
+            mix, options = _text_mix(config, name, digests, text_signatures[name]), _recipe(config, name)
+        else:
+            mix, options = _sample_mix(config, name, digests), _options(config, name, without=_ONLY_OF_THE_MIX)
+        nodes += [mix, _made(config, name, digests, options)]
+    return nodes
 
 
-def _mix(config: Config, name: str, digests: Mapping[str, str]) -> Node:
+def _sample_mix(config: Config, name: str, digests: Mapping[str, str]) -> Node:
     return Node(
-        asset=mix_asset(name),
+        asset=mix_asset(config, name),
         partitioned=False,
         upstream=dict.fromkeys(("raw_long_sft", embedding_asset(config, name)), "fingerprint"),
         settings={
@@ -51,29 +79,50 @@ def _mix(config: Config, name: str, digests: Mapping[str, str]) -> Node:
             **_options(config, name, only=_OF_THE_MIX),
             "scoring.template": config.scoring.template,
             "training.max_length": config.training.max_length,
+            "training.truncation": config.training.truncation,
         },
         code_version=CODE_VERSIONS[MIX_FAMILY],
     )
 
 
-def _made(config: Config, name: str, digests: Mapping[str, str]) -> Node:
+def _text_mix(config: Config, name: str, digests: Mapping[str, str], signature: str) -> Node:
+    section = f"models.{name}.homologous"
+    dumped = homologous_options(config.models[name]).model_dump(mode="json", include=_OF_THE_TEXT_MIX)
+    return Node(
+        asset=mix_asset(config, name),
+        partitioned=False,
+        settings={
+            **_base(config, name, digests),
+            **{f"{section}.{option}": value for option, value in dumped.items()},
+            f"{section} files": signature,
+        },
+        code_version=CODE_VERSIONS[TEXT_MIX_FAMILY],
+    )
+
+
+def _recipe(config: Config, name: str) -> dict[str, object]:
+    """How a homologous model is trained; passes of which process count by what they come to."""
+    options = homologous_options(config.models[name])
+    dumped = options.model_dump(mode="json", exclude=_ONLY_OF_THE_TEXT_MIX)
+    dumped["positions"] = options.extension.model_dump(mode="json")
+    return {f"models.{name}.homologous.{option}": value for option, value in dumped.items()}
+
+
+def _made(config: Config, name: str, digests: Mapping[str, str], options: Mapping[str, object]) -> Node:
     """By content: a choice that comes out the same trains nothing, and the rows that this model scored stay."""
     base = config.origin(name)
     machine = machine_settings(config.training)
-    del machine["training.max_length"]  # it counts by what it makes of the mix
+    del machine["training.max_length"], machine["training.truncation"]  # they count by what they make of the mix
     if isinstance(config.training.deepspeed, str):  # what a file says counts, not what it is called
         machine["training.deepspeed"] = deepspeed_config(config.training.deepspeed, folder=config.folder)
+    # A homologous model's rotary embedding is extended from the one that the weights were trained with.
+    theta = {} if config.models[name].is_homologous else {f"models.{base}.rope_theta": config.models[base].rope_theta}
     return Node(
-        asset=made_asset(name),
+        asset=made_asset(config, name),
         partitioned=False,
-        upstream={mix_asset(name): "content"},
-        settings={
-            **_base(config, name, digests),
-            f"models.{base}.rope_theta": config.models[base].rope_theta,
-            **_options(config, name, without=_ONLY_OF_THE_MIX),
-            **machine,
-        },
-        code_version=CODE_VERSIONS[MADE_FAMILY],
+        upstream={mix_asset(config, name): "content"},
+        settings={**_base(config, name, digests), **theta, **options, **machine},
+        code_version=CODE_VERSIONS[HOMOLOGOUS_FAMILY if config.models[name].is_homologous else MADE_FAMILY],
     )
 
 
@@ -93,7 +142,7 @@ def _options(
 
 def check_clusters(config: Config, samples: int) -> None:
     """Raises GateauError when there are fewer `samples` than clusters to train a model on: known before any runs."""
-    for name in config.made_models:
+    for name in config.pre_experienced_models:
         stage = config.models[name].pre_experience
         assert stage is not None
         try:

@@ -8,7 +8,7 @@ from typing import Any
 from gateau_dagster.config import Config
 from gateau_dagster.incremental.code_versions import CODE_VERSIONS
 from gateau_dagster.incremental.fingerprint import fingerprint
-from gateau_dagster.incremental.made_models import embedding_asset, made_model_nodes
+from gateau_dagster.incremental.made_models import embedding_asset, made_model_nodes, made_upstream
 from gateau_dagster.incremental.node import By, Node
 from gateau_dagster.incremental.scored_nodes import OPERATIONAL_SCORING, cam_node, perplexity_node, sample_table_node
 from gateau_dagster.incremental.selection_nodes import selection_nodes, tables_read
@@ -17,7 +17,12 @@ from gateau_dagster.methods.registry import sample_tables
 from gateau_dagster.training.deepspeed_config import deepspeed_config
 
 # Settings of training that decide how it runs, not what comes out.
-_OPERATIONAL_TRAINING = {"enabled", "save_steps", "gradient_checkpointing"}
+_OPERATIONAL_TRAINING = {
+    *("enabled", "save_steps", "gradient_checkpointing", "launcher", "hostfile", "report_to"),
+    *("preset", "sequences_per_step", "tokens_per_step"),  # what they come to stands in other fields
+}
+# They decide what is in the mix, whose content the checkpoint is made from.
+_OF_THE_MIX = {"mix", "truncation"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,12 +47,18 @@ class Pipeline:
         return {node.asset: node.partitioned for node in self.nodes}
 
 
-def pipeline_of(config: Config, model_digests: Mapping[str, str], short_chat_signature: str | None) -> Pipeline:
+def pipeline_of(
+    config: Config,
+    model_digests: Mapping[str, str],
+    short_chat_signature: str | None,
+    text_signatures: Mapping[str, str] | None = None,
+) -> Pipeline:
     """The pipeline that a configuration asks for.
 
     Args:
         model_digests: see `model_digest`, for every configured model.
         short_chat_signature: changes when the short conversations' files change; None without short chat.
+        text_signatures: see `homologous_texts.text_signatures`; None without homologous models.
 
     Raises:
         GateauError: the file that training.deepspeed names cannot be read.
@@ -58,9 +69,9 @@ def pipeline_of(config: Config, model_digests: Mapping[str, str], short_chat_sig
         asset: sample_table_node(config, table, model_digests[table.model])
         for asset, table in sample_tables(config).items()
     }
-    first = dict.fromkeys(embedding_asset(config, name) for name in config.made_models)
+    first = dict.fromkeys(embedding_asset(config, name) for name in config.pre_experienced_models)
     nodes += [own.pop(asset) for asset in first]
-    nodes += made_model_nodes(config, model_digests)
+    nodes += made_model_nodes(config, model_digests, text_signatures)
     nodes += [perplexity_node(config, name, model_digests[name]) for name in config.causal_models]
     nodes += [*([cam_node(config, model_digests["long"])] if config.has_pair else []), *own.values()]
     nodes += selection_nodes(config)
@@ -88,32 +99,37 @@ def _short_chat(config: Config, signature: str | None) -> list[Node]:
 def _training(config: Config, digest: str) -> list[Node]:
     training = config.training
     chat: Mapping[str, Any] = {"short_chat_mix": "content"} if config.short_chat else {}
+    # An equal selection is an equal mix, unless the mix goes by the samples' ranks or sources.
+    chosen: By = "fingerprint" if training.mix.long_fraction < 1 or training.mix.weights else "content"
     section = f"models.{training.model}"
     weights = {f"{section} weights": digest}
     options = {
         f"training.{name}": value
         for name, value in training.model_dump(mode="json").items()
-        if name not in _OPERATIONAL_TRAINING and not (name == "epochs" and training.max_steps is not None)
+        if name not in _OPERATIONAL_TRAINING | _OF_THE_MIX and not (name == "epochs" and training.max_steps is not None)
     }
+    options["training.gradient_accumulation"] = training.passes_per_step
     if isinstance(training.deepspeed, str):  # a preset or a file: what it says counts, not what it is called
         options["training.deepspeed"] = deepspeed_config(training.deepspeed, folder=config.folder)
     return [
         Node(
             asset="training_mix",
             partitioned=False,
-            upstream={"selected_subset": "content", **chat},
+            upstream={"selected_subset": chosen, **chat},
             settings={
                 **weights,
                 "scoring.template": config.scoring.template,
                 "training.max_length": training.max_length,
+                "training.truncation": training.truncation,
                 "training.seed": training.seed,
+                **{f"training.mix.{name}": value for name, value in training.mix.model_dump(mode="json").items()},
             },
             code_version=CODE_VERSIONS["training_mix"],
         ),
         Node(
             asset="checkpoint",
             partitioned=False,
-            upstream={"training_mix": "content"},
+            upstream={"training_mix": "content", **made_upstream(config, training.model)},
             settings={**weights, f"{section}.rope_theta": config.models[training.model].rope_theta, **options},
             code_version=CODE_VERSIONS["checkpoint"],
         ),

@@ -5,7 +5,7 @@ from typing import Any
 from gateau_dagster.config import Config
 from gateau_dagster.incremental.code_versions import CODE_VERSIONS
 from gateau_dagster.incremental.fingerprint import fingerprint
-from gateau_dagster.incremental.made_models import made_asset
+from gateau_dagster.incremental.made_models import made_asset, made_upstream
 from gateau_dagster.incremental.node import By, Node
 from gateau_dagster.incremental.short_sight import short_window
 from gateau_dagster.methods.sample_table import SampleTable
@@ -28,13 +28,12 @@ def _model_settings(config: Config, name: str, digest: str) -> dict[str, Any]:
 
 def _upstream(config: Config, name: str) -> dict[str, By]:
     """What a table reads that this model computes."""
-    made: dict[str, By] = {} if config.models[name].base is None else {made_asset(name): "content"}
-    return {"raw_long_sft": "fingerprint", **made}
+    return {"raw_long_sft": "fingerprint", **made_upstream(config, name)}
 
 
 def _model_asset(config: Config, name: str) -> str:
     """See Node.model."""
-    return "" if config.models[name].base is None else made_asset(name)
+    return "" if config.models[name].base is None else made_asset(config, name)
 
 
 # Of these the first decide what fits into memory; a batch that does not fit is halved, whatever its size.
@@ -73,10 +72,11 @@ def cam_node(config: Config, digest: str) -> Node:
     return Node(
         asset="cam",
         partitioned=True,
-        upstream={"raw_long_sft": "fingerprint"},
+        upstream=_upstream(config, "long"),
         settings=settings,
         code_version=code,
         scorer=fingerprint({"code": code, **settings}),
+        model=_model_asset(config, "long"),
         memory=_memory(config),
     )
 

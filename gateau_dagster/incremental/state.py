@@ -9,7 +9,8 @@ from gateau_dagster.data.index import InputIndex, cached_index
 from gateau_dagster.data.shards import shard_keys
 from gateau_dagster.data.short_chat import short_chat_signature
 from gateau_dagster.errors import GateauError, MissingUpstreamError
-from gateau_dagster.incremental.made_models import MADE_FAMILY, check_clusters
+from gateau_dagster.incremental.homologous_texts import check_homologous, text_signatures
+from gateau_dagster.incremental.made_models import MADE_FAMILIES, check_clusters
 from gateau_dagster.incremental.model_digest import model_digest
 from gateau_dagster.incremental.node import Node
 from gateau_dagster.incremental.pipeline import Pipeline, pipeline_of
@@ -27,7 +28,7 @@ CHECKPOINT_FOLDER = "checkpoint"
 
 def _is_folder(asset: str) -> bool:
     """Whether an output is a model's folder, which goes by the asset's name."""
-    return asset == CHECKPOINT_FOLDER or asset.split("/", maxsplit=1)[0] == MADE_FAMILY
+    return asset == CHECKPOINT_FOLDER or asset.split("/", maxsplit=1)[0] in MADE_FAMILIES
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,7 +70,8 @@ class State:
         ensure_demo_data(self.config)
         chat = self.config.located_short_chat
         signature = short_chat_signature(chat, self.config.folder, self.config.work_folder / "cache") if chat else None
-        return pipeline_of(self.config, self.model_digests, signature)
+        texts = text_signatures(self.config, self.config.work_folder / "cache" / "file-digests.json")
+        return pipeline_of(self.config, self.model_digests, signature, texts)
 
     def node(self, asset: str) -> Node:
         """An asset's node."""
@@ -130,11 +132,13 @@ class State:
         """Whether the data can give what the configuration asks for; otherwise it would be found out after scoring.
 
         Raises:
-            GateauError: the rule of selection cannot be met, or there are fewer samples than clusters of them.
+            GateauError: the rule of selection cannot be met, there are fewer samples than clusters of them, or a model
+                cannot be made to read further.
         """
         accepted = self.index.accepted
         check_data(dict(accepted["source"].value_counts().iter_rows()), self.config.selection)
         check_clusters(self.config, accepted.height)
+        check_homologous(self.config)
 
     def row_scorer(self, asset: str) -> str | None:
         """What computes a row of a table as things stand; None while the model that does is still to be made."""

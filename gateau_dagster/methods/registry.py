@@ -108,10 +108,10 @@ def _wanted_tables(config: Config) -> Iterator[SampleTable]:
         check_encoder(config, config.selection.encoder)
         yield embedding_table(config.selection.encoder)
     yield from cam_at_tables(config)
-    if config.made_models:
+    if config.pre_experienced_models:
         from gateau_dagster.methods.pre_experience import instruction_embedding_table
 
-        for name in config.made_models:
+        for name in config.pre_experienced_models:
             yield instruction_embedding_table(config.origin(name))
 
 

@@ -1,10 +1,11 @@
 """Plain texts of a pre-training corpus: read from files, and chosen by score with every domain's share kept."""
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
+from gateau_dagster.data.plain_text import read_plain_text
 from gateau_dagster.data.readers import read_records
 from gateau_dagster.data.records import Problem, Record, location
 from gateau_dagster.data.sample import Reject
@@ -48,25 +49,46 @@ class ScoredText:
 
 
 def read_texts(
-    files: Sequence[SourceFile], fields: TextFields, on_bytes: Callable[[int], None]
+    files: Sequence[SourceFile],
+    fields: TextFields,
+    on_bytes: Callable[[int], None],
+    *,
+    plain_texts: bool = False,
+    wanted: Mapping[int, Collection[int]] | None = None,
 ) -> Iterator[CorpusText | Reject]:
     """Every record of the files, in order; one that holds no text, or a name that came before, is a Reject.
+
+    Args:
+        files: to read.
+        fields: of their records.
+        on_bytes: receives counts of stored bytes as they are read.
+        plain_texts: a file that is no data file is one text, instead of a Reject.
+        wanted: by file, its place in `files`, the numbers of the only records that are read.
 
     Raises GateauError when a file cannot be reached.
     """
     seen: set[str] = set()
     for number, file in enumerate(files):
-        for item in read_records(file, on_bytes=on_bytes):
+        if wanted is not None and number not in wanted:
+            continue
+        plain = plain_texts and file.format is None
+        records = [_plain(file, on_bytes)] if plain else read_records(file, wanted and wanted[number], on_bytes)
+        for item in records:
             if isinstance(item, Problem):
                 yield Reject(sample_id=location(file, item.number), reason=item.reason)
                 continue
-            found = _text(item, number, file, fields)
+            found = _text(item, number, file, TextFields() if plain else fields)
             if isinstance(found, CorpusText):
                 if found.name in seen:
                     found = Reject(sample_id=location(file, item.number), reason=f"the name {found.name!r} came before")
                 else:
                     seen.add(found.name)
             yield found
+
+
+def _plain(file: SourceFile, on_bytes: Callable[[int], None]) -> Record | Problem:
+    read = read_plain_text(file, on_bytes)
+    return read if isinstance(read, Problem) else replace(read, value={TextFields().text: read.value})
 
 
 def choose_by_domain(texts: Iterable[ScoredText], token_budget: int) -> set[str]:

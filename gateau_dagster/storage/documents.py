@@ -61,10 +61,15 @@ def folder_stamp(store: Store, name: str) -> Stamp | None:
 
 def read_training_log(store: Store, name: str = "checkpoint") -> list[dict[str, Any]]:
     """The metrics of each step of the training that made a published model; none when there is no model."""
+    return read_training_record(store, name).get("steps", [])
+
+
+def read_training_record(store: Store, name: str) -> dict[str, Any]:
+    """`training_log.json` of a published model: its steps, settings and batches; empty when there is no model."""
     try:
-        return json.loads(store.files.read(f"{name}/training_log.json"))["steps"]
+        return json.loads(store.files.read(f"{name}/training_log.json"))
     except FileNotFoundError:
-        return []
+        return {}
 
 
 def _read_stamp(store: Store, name: str) -> Stamp | None:

@@ -21,17 +21,24 @@ _COMMON: dict[str, Any] = {
     "steps_per_print": 1_000_000_000,
     "wall_clock_breakdown": False,
 }
-_ZERO: dict[str, dict[str, Any]] = {
-    "zero2": {"stage": 2, "overlap_comm": False, "contiguous_gradients": True, "reduce_bucket_size": "auto"},
-    "zero3": {
-        "stage": 3,
-        "overlap_comm": False,
-        "contiguous_gradients": True,
-        "reduce_bucket_size": "auto",
-        "stage3_prefetch_bucket_size": "auto",
-        "stage3_param_persistence_threshold": "auto",
-    },
+_STAGE_1: dict[str, Any] = {"stage": 1, "overlap_comm": False, "reduce_bucket_size": "auto"}
+_STAGE_2: dict[str, Any] = {**_STAGE_1, "stage": 2, "contiguous_gradients": True}
+_STAGE_3: dict[str, Any] = {
+    **_STAGE_2,
+    "stage": 3,
+    "stage3_prefetch_bucket_size": "auto",
+    "stage3_param_persistence_threshold": "auto",
 }
+_TO_CPU = {"device": "cpu", "pin_memory": False}
+_ZERO: dict[str, dict[str, Any]] = {
+    "zero1": {"zero_optimization": _STAGE_1},
+    "zero2": {"zero_optimization": _STAGE_2},
+    "zero3": {"zero_optimization": _STAGE_3},
+    "zero2_offload": {"zero_optimization": _STAGE_2 | {"offload_optimizer": _TO_CPU}},
+    "zero3_offload": {"zero_optimization": _STAGE_3 | {"offload_optimizer": _TO_CPU, "offload_param": _TO_CPU}},
+}
+# DeepSpeed's own optimiser for offloading has to be compiled; torch's AdamW works on what was offloaded as well.
+_OFFLOADED = {"zero_force_ds_cpu_optimizer": False}
 # No "optimizer": the Trainer hands over torch's AdamW, which ZeRO supports and which needs no compiler.
 
 
@@ -39,7 +46,8 @@ def deepspeed_config(setting: DeepSpeedSetting, *, folder: Path) -> dict[str, An
     """The DeepSpeed configuration, or None for training without it.
 
     Args:
-        setting: `zero2`, `zero3`, a path to a JSON file (relative to `folder`), its content, or None.
+        setting: `zero1`, `zero2`, `zero3`, `zero2_offload`, `zero3_offload`, a path to a JSON file (relative to
+            `folder`), its content, or None.
         folder: of the configuration file.
 
     Raises:
@@ -48,7 +56,7 @@ def deepspeed_config(setting: DeepSpeedSetting, *, folder: Path) -> dict[str, An
     if setting is None:
         return None
     if isinstance(setting, str) and setting in _ZERO:
-        config: dict[str, Any] = {**_COMMON, "zero_optimization": dict(_ZERO[setting])}
+        config: dict[str, Any] = {**_COMMON, **_ZERO[setting], **(_OFFLOADED if setting.endswith("_offload") else {})}
     else:
         config = setting if isinstance(setting, dict) else _read(folder / setting, setting)
     return _gathering(json.loads(json.dumps(config)))

@@ -4,9 +4,10 @@ A sequence is built from pieces, each tokenised on its own as in scoring (design
 loss are exact: the tokens of every assistant answer and the token that ends it, nothing else.
 """
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from jinja2 import TemplateError
@@ -23,14 +24,21 @@ IGNORED = -100
 _RESPONSE = "GATEAURESPONSEHERE"
 
 Message = dict[str, str]
+Truncation = Literal["context", "right"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Encoded:
-    """One training sequence: `input_ids` and `labels`, both int32 [n], and how many tokens were cut off."""
+    """One training sequence.
+
+    input_ids, labels: int32 [n]. block_tokens: int32 [2 * answers], tokens of each block of what is left, instruction
+    and response in turn; their sum is n. bos and context belong to the first instruction, which may be empty under a
+    chat template that prints nothing before an answer. truncated_tokens: how many were cut off.
+    """
 
     input_ids: np.ndarray
     labels: np.ndarray
+    block_tokens: np.ndarray
     truncated_tokens: int
 
 
@@ -42,23 +50,34 @@ class Piece:
     trained: bool = False
 
 
-def encode_long(tokenizer: PreTrainedTokenizerBase, sample: Sample, *, template: Template, max_length: int) -> Encoded:
+def encode_long(
+    tokenizer: PreTrainedTokenizerBase,
+    sample: Sample,
+    *,
+    template: Template,
+    max_length: int,
+    truncation: Truncation = "context",
+) -> Encoded:
     """A long sample as a training sequence: the scoring prompt with loss on the response and its end.
 
-    Too long for `max_length`, it loses the left end of its context, as in scoring: cut on the right, it would lose the
-    response, which is all that is learned.
+    Too long for `max_length`, it loses the left end of its context, as in scoring, or with `right` its end (GATEAU,
+    appendix A): the response comes last, so a sample whose prompt alone is that long has nothing left to learn.
 
     Raises:
-        UnscorableSampleError: there are no response tokens, or all but the context is longer than `max_length` already.
+        UnscorableSampleError: there are no response tokens, or none is left by the truncation.
         GateauError: `template` is 'chat' and the tokenizer has no usable chat template.
     """
     ending = _eos(tokenizer) if template == "gateau" else _chat_ending(tokenizer)
+    room = max_length - len(ending) if truncation == "context" else sys.maxsize
     try:
-        prompt = build_prompt(tokenizer, sample, max_length=max_length - len(ending), template=template)
+        prompt = build_prompt(tokenizer, sample, max_length=room, template=template)
     except UnscorableSampleError as error:
         raise UnscorableSampleError(f"{error} (training.max_length is {max_length})") from error
     asked = prompt.prefix + prompt.context + prompt.suffix
-    encoded = _cut([Piece(ids=asked), Piece(ids=prompt.response + ending, trained=True)], max_length=max_length)
+    pieces = [Piece(ids=asked), Piece(ids=prompt.response + ending, trained=True)]
+    encoded = _cut(pieces, max_length=max_length, cure="Raise it, or set training.truncation: context")
+    if truncation == "right":
+        return encoded
     assert encoded.truncated_tokens == 0
     return replace(encoded, truncated_tokens=prompt.truncated_tokens)
 
@@ -68,12 +87,14 @@ def encode_conversation(
 ) -> Encoded:
     """A short conversation as a training sequence, with loss on every assistant turn and its end.
 
+    Too long for `max_length`, it loses its end, and what is then left after its last answer.
+
     Raises:
         UnscorableSampleError: it has no answer within `max_length`, or its turns make no sense.
         GateauError: `template` is 'chat' and the tokenizer has no usable chat template.
     """
     make = conversation_pieces if template == "gateau" else chat_pieces
-    return _cut(make(tokenizer, messages), max_length=max_length)
+    return _cut(make(tokenizer, messages), max_length=max_length, cure="Raise it")
 
 
 def conversation_pieces(tokenizer: PreTrainedTokenizerBase, messages: Sequence[Message]) -> list[Piece]:
@@ -160,19 +181,36 @@ def _eos(tokenizer: PreTrainedTokenizerBase) -> tuple[int, ...]:
     return (tokenizer.eos_token_id,) if isinstance(tokenizer.eos_token_id, int) else ()
 
 
-def _cut(pieces: list[Piece], *, max_length: int) -> Encoded:
-    """Cut on the right. The first token has no predecessor, so it has no loss either."""
-    ids = [token for piece in pieces for token in piece.ids]
-    labels = [token if piece.trained else IGNORED for piece in pieces for token in piece.ids]
-    labels[:1] = [IGNORED] * len(labels[:1])
-    if all(label == IGNORED for label in labels):
+def _cut(pieces: list[Piece], *, max_length: int, cure: str) -> Encoded:
+    """Cut on the right, after a token with loss: what follows the last one teaches nothing.
+
+    The first token has no predecessor, so it has no loss either.
+    """
+    ids = np.asarray([token for piece in pieces for token in piece.ids], dtype=np.int32)
+    trained = np.asarray([piece.trained for piece in pieces for _ in piece.ids], dtype=np.bool_)
+    trained[:1] = False
+    if not trained.any():
         raise UnscorableSampleError("it has no answer to learn from")
-    if all(label == IGNORED for label in labels[:max_length]):
+    if not trained[:max_length].any():
         raise UnscorableSampleError(
-            f"the first answer begins after training.max_length = {max_length} of its {len(ids)} tokens"
+            f"its first answer begins after training.max_length = {max_length} of its {len(ids)} tokens. {cure}."
         )
+    kept = int(np.flatnonzero(trained[:max_length])[-1]) + 1
     return Encoded(
-        input_ids=np.asarray(ids[:max_length], dtype=np.int32),
-        labels=np.asarray(labels[:max_length], dtype=np.int32),
-        truncated_tokens=max(0, len(ids) - max_length),
+        input_ids=ids[:kept],
+        labels=np.where(trained, ids, IGNORED)[:kept].astype(np.int32),
+        block_tokens=_blocks(pieces, kept=kept),
+        truncated_tokens=len(ids) - kept,
     )
+
+
+def _blocks(pieces: list[Piece], *, kept: int) -> np.ndarray:
+    """Tokens of each block among the first `kept` tokens, int32: untrained pieces and trained ones in turn."""
+    blocks = [0]
+    for piece in pieces:
+        if piece.trained == bool(len(blocks) % 2):
+            blocks.append(0)
+        blocks[-1] += len(piece.ids)
+    ends = np.cumsum(blocks)
+    last = int(np.searchsorted(ends, kept))  # the block that the last kept token is in
+    return np.diff(np.minimum(ends[: last + 1], kept), prepend=0).astype(np.int32)

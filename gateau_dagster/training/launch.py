@@ -1,31 +1,117 @@
 """The command and environment that start a training, and what to say when it ended badly."""
 
+import json
 import os
+import shutil
 import signal
+import socket
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from gateau_dagster.errors import GateauError
 from gateau_dagster.training.spec import TrainingSpec
 
 MODULE = "resources.training_process"
-LAUNCHER_VARIABLE = "GATEAU_LAUNCHER_PID"
-"""Process whose end ends the training: an orphan would write where the next run writes."""
+LAUNCHER_VARIABLE = "GATEAU_LAUNCHER"
+"""Host and process whose end ends the training: an orphan would write where the next run writes."""
+LOG_NAME = "training_log.json"
+_HUNG_UP = ("Connection closed by peer", "Connection reset by peer", "Broken pipe", "NCCL")
 
 
-def training_command(spec_path: Path, *, processes: int, deepspeed: bool, python: str = sys.executable) -> list[str]:
+def training_command(
+    spec_path: Path,
+    *,
+    processes: int,
+    deepspeed: bool,
+    launcher: Sequence[str] | None = None,
+    hostfile: Path | None = None,
+    python: str = sys.executable,
+) -> list[str]:
     """Plain Python for one process without DeepSpeed, else torchrun on this machine, on a free port.
 
     Args:
-        spec_path: file that `TrainingSpec.save` wrote.
+        spec_path: file that `TrainingSpec.save` wrote; ranks on other machines read it at the same path.
         processes: `training.processes`.
         deepspeed: whether the specification has a DeepSpeed configuration.
+        launcher: `training.launcher`, in the place of torchrun. It is followed by `-m`, the module and the file, or has
+            `{module}` and `{spec}` where it wants them.
+        hostfile: of DeepSpeed's launcher, in the place of torchrun.
         python: interpreter.
+
+    Raises:
+        GateauError: there is no such launcher or hostfile, or the hostfile's slots are not `processes`.
     """
+    if launcher is not None:
+        return _own_launcher(launcher, spec_path, python=python)
+    if hostfile is not None:
+        return _deepspeed_runner(hostfile, spec_path, processes=processes, python=python)
     program = ["-m", MODULE, str(spec_path)]
     if processes == 1 and not deepspeed:
         return [python, *program]
     return [python, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}", *program]
+
+
+def _own_launcher(launcher: Sequence[str], spec_path: Path, *, python: str) -> list[str]:
+    """The user's words, the program by its full path: an environment that is not activated is not on the PATH."""
+    if not launcher:
+        raise GateauError("training.launcher is an empty list: name a command, or remove it")
+    places = os.pathsep.join([str(Path(python).parent), os.environ.get("PATH", os.defpath)])
+    program = shutil.which(launcher[0], path=places)
+    if program is None:
+        raise GateauError(
+            f"training.launcher: there is no program {launcher[0]!r} on the PATH or beside {python}. Install it, or "
+            "give its full path."
+        )
+    words = [program, *launcher[1:]]
+    filled = [word.replace("{module}", MODULE).replace("{spec}", str(spec_path)) for word in words]
+    return filled if filled != words else [*words, "-m", MODULE, str(spec_path)]
+
+
+def _deepspeed_runner(hostfile: Path, spec_path: Path, *, processes: int, python: str) -> list[str]:
+    slots = read_hostfile(hostfile)
+    if sum(slots.values()) != processes:
+        raise GateauError(
+            f"training.hostfile: {hostfile} has {sum(slots.values())} slot(s) on {', '.join(slots)}, but "
+            f"training.processes is {processes}. It counts the processes on all machines: make them equal."
+        )
+    command = [python, "-m", "deepspeed.launcher.runner", "--hostfile", str(hostfile), "--no_local_rank"]
+    if set(slots) <= {"localhost", "127.0.0.1", socket.gethostname()}:
+        # The runner would ask ssh for this machine's address, and take a port that another training may have.
+        command += ["--no_ssh_check", "--master_addr=127.0.0.1", f"--master_port={_free_port()}"]
+    return [*command, "--module", MODULE, str(spec_path)]
+
+
+def read_hostfile(path: Path) -> dict[str, int]:
+    """Machines and their slots, in order; lines `name slots=8`, empty ones, and comments behind `#`.
+
+    Raises:
+        GateauError: it cannot be read, names no machine or one twice, or has another kind of line.
+    """
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except OSError as error:
+        raise GateauError(f"training.hostfile: {path} cannot be read ({error.strerror}). Correct the path.") from error
+    slots: dict[str, int] = {}
+    for line in lines:
+        words = line.split("#")[0].split()
+        if not words:
+            continue
+        name, _, count = words[-1].partition("=")
+        if len(words) != 2 or name != "slots" or not count.isdecimal() or int(count) < 1 or words[0] in slots:
+            raise GateauError(
+                f"training.hostfile: {path} has the line {line.strip()!r}. Write each machine once: worker-1 slots=8"
+            )
+        slots[words[0]] = int(count)
+    if not slots:
+        raise GateauError(f"training.hostfile: {path} names no machine. Write a line for each: worker-1 slots=8")
+    return slots
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
 
 
 def training_environment(*, processes: int, cuda: bool, base: Mapping[str, str] = os.environ) -> dict[str, str]:
@@ -33,24 +119,40 @@ def training_environment(*, processes: int, cuda: bool, base: Mapping[str, str] 
 
     Args:
         processes: ranks, which share the machine's cores.
-        cuda: whether a GPU is there.
+        cuda: whether a GPU is there, or may be on the machines where the ranks are going to run.
         base: environment that the variables are added to.
     """
     threads = max(1, (os.cpu_count() or 1) // processes)
     added = {"OMP_NUM_THREADS": str(threads), "TOKENIZERS_PARALLELISM": "false"}
     if not cuda:
         added |= {"DS_ACCELERATOR": "cpu"}
-    return {name: base.get(name, value) for name, value in added.items()} | {LAUNCHER_VARIABLE: str(os.getpid())}
+    whose = {LAUNCHER_VARIABLE: f"{socket.gethostname()}|{os.getpid()}"}
+    return {name: base.get(name, value) for name, value in added.items()} | whose
+
+
+def is_finished(spec: TrainingSpec) -> bool:
+    """Whether the output folder holds this very training's result."""
+    path = spec.output / LOG_NAME
+    return path.exists() and json.loads(path.read_text(encoding="utf-8"))["resume_key"] == spec.resume_key
+
+
+def hung_up(error: BaseException) -> bool:
+    """Whether this error of gloo or NCCL says no more than that another rank is gone."""
+    several = int(os.environ.get("WORLD_SIZE", "1")) > 1
+    return several and not isinstance(error, GateauError) and any(sign in str(error) for sign in _HUNG_UP)
 
 
 def failure_message(spec: TrainingSpec, returncode: int) -> str:
-    """Why the training ended with `returncode` (not 0; negative for a signal), in one line."""
+    """Why the training ended with `returncode` (negative for a signal) and without a result, in one line."""
     if spec.failure.exists():
         return spec.failure.read_text(encoding="utf-8").strip()
     cause = f"ended with status {returncode}"
     if returncode == 1:  # torchrun's own, which ends the other ranks before they can tell that one hung up
         cause += " and no rank said why: it could not start, or was killed, often by the system for lack of memory"
-    if returncode < 0:
+    elif returncode == 0:  # DeepSpeed's runner says this of ranks that a signal ended
+        cause = "ended without a result, and its launcher does not say why: ranks were killed, often by the system for "
+        cause += "lack of memory"
+    elif returncode < 0:
         cause = f"was ended by {signal.Signals(-returncode).name}"
         if -returncode == signal.SIGKILL:
             cause += " (often the system, for lack of memory)"

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from gateau_dagster.training.batches import MixRows
+from gateau_dagster.training.rows import MixRows
 
 Metrics = dict[str, Any]
 Report = Callable[[Metrics], None]

@@ -1,6 +1,7 @@
 """The training mix: selected long samples and short conversations, tokenised and in training order."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import polars as pl
 from transformers import PreTrainedTokenizerBase
@@ -12,6 +13,7 @@ from gateau_dagster.errors import GateauError, UnscorableSampleError
 from gateau_dagster.progress import Progress
 from gateau_dagster.tables import REJECTED, TRAINING_MIX, schema
 from gateau_dagster.training.encode import Encoded, encode_conversation, encode_long
+from gateau_dagster.training.mix_sources import Origin, wanted_samples
 from gateau_dagster.training.order import mix_order
 
 _SAMPLE_FIELDS = ("sample_id", "source", "context", "instruction", "response")
@@ -29,71 +31,86 @@ def build_training_mix(
     """Tokenise and shuffle. The order depends on `training.seed` and the ids only.
 
     Args:
-        selected: `tables.SELECTED_SUBSET`.
+        selected: `tables.SELECTED_SUBSET`; without `rank` where `training.mix` uses all of it.
         short: `tables.SHORT_CHAT_MIX`, or None for long samples alone.
         tokenizer: of the model that is trained.
-        training: gives `max_length` (contexts are cut on the left, conversations on the right) and `seed`.
+        training: gives `max_length`, `truncation`, `seed` and `mix`.
         template: as in scoring, `gateau` or `chat`.
         progress: in samples.
 
     Returns:
-        The mix (`tables.TRAINING_MIX`) and the rejected samples (`tables.REJECTED`).
+        The mix (`tables.TRAINING_MIX`), where a sample of weight 2 has two rows, and the rejected samples
+        (`tables.REJECTED`). What `training.mix` leaves out is in neither.
 
     Raises:
-        GateauError: no sequence is left, or the tokenizer has no usable chat template.
+        GateauError: no sequence is left, `training.mix` names a source that no sample is from, or the tokenizer has no
+            usable chat template.
     """
-    total = selected.height + (0 if short is None else short.height)
-    keys: list[tuple[str, str]] = []
-    sequences: list[Encoded] = []
+    wanted = wanted_samples(selected, short, mix=training.mix, seed=training.seed)
+    total = sum(table.height for table in wanted.values())
+    rows: list[Mapping[str, Any]] = []
+    places: list[tuple[str, str]] = []
     rejected: list[Reject] = []
-    for origin, sample_id, encoded in _encode_all(selected, short, tokenizer, training=training, template=template):
-        if isinstance(encoded, Reject):
-            rejected.append(encoded)
+    for done, (row, copies) in enumerate(_rows(wanted, tokenizer, training, template), start=1):
+        if isinstance(row, Reject):
+            rejected.append(row)
         else:
-            keys.append((origin, sample_id))
-            sequences.append(encoded)
-        progress(len(keys) + len(rejected), total, "samples")
-    if not sequences:
+            rows += [row] * copies
+            # Every copy has a place of its own; the first has the sample's, whatever its weight.
+            ids = [f"{row['sample_id']}/{copy}" if copy else row["sample_id"] for copy in range(copies)]
+            places += [(row["origin"], each) for each in ids]
+        progress(done, total, "samples")
+    if not rows:
         reasons = "; ".join(sorted({reject.reason for reject in rejected})[:3]) or "there are no samples"
         raise GateauError(
-            f"the training mix is empty ({reasons}). Raise training.max_length, select more samples or add short_chat."
+            f"the training mix is empty ({reasons}). Raise training.max_length, select more samples, add short_chat, "
+            "or change training.mix."
         )
     table = pl.DataFrame([(reject.sample_id, reject.reason) for reject in rejected], schema(REJECTED), orient="row")
-    return _mix_table(keys, sequences, mix_order(keys, training.seed)), table
+    ordered = [rows[index] for index in mix_order(places, training.seed)]
+    columns = {name: [row[name] for row in ordered] for name in ordered[0]}
+    return pl.DataFrame({"position": range(len(ordered)), **columns}, schema=schema(TRAINING_MIX)), table
 
 
-def _encode_all(
-    selected: pl.DataFrame,
-    short: pl.DataFrame | None,
+def _rows(
+    wanted: Mapping[Origin, pl.DataFrame],
     tokenizer: PreTrainedTokenizerBase,
-    *,
     training: TrainingConfig,
     template: Template,
-) -> Iterator[tuple[str, str, Encoded | Reject]]:
-    """(origin, sample_id, sequence or why there is none), the long samples first."""
-    for row in selected.iter_rows(named=True):
-        try:
-            sample = Sample(**{name: row[name] for name in _SAMPLE_FIELDS})
-            encoded = encode_long(tokenizer, sample, template=template, max_length=training.max_length)
-            yield "long", row["sample_id"], encoded
-        except UnscorableSampleError as error:
-            yield "long", row["sample_id"], Reject(sample_id=row["sample_id"], reason=str(error))
-    for row in () if short is None else short.iter_rows(named=True):
-        try:
-            messages = row["messages"]
-            encoded = encode_conversation(tokenizer, messages, template=template, max_length=training.max_length)
-            yield "short", row["sample_id"], encoded
-        except UnscorableSampleError as error:
-            yield "short", row["sample_id"], Reject(sample_id=row["sample_id"], reason=str(error))
+) -> Iterator[tuple[dict[str, Any] | Reject, int]]:
+    """The mix's row of each sample, or why there is none, and how often it is wanted."""
+    for origin, table in wanted.items():
+        for sample in table.iter_rows(named=True):
+            try:
+                encoded = _encoded(origin, sample, tokenizer, training, template)
+            except UnscorableSampleError as error:
+                yield Reject(sample_id=sample["sample_id"], reason=str(error)), sample["copies"]
+                continue
+            row = {
+                "sample_id": sample["sample_id"],
+                "origin": origin,
+                "source": sample["source"],
+                "input_ids": encoded.input_ids,
+                "labels": encoded.labels,
+                "block_tokens": encoded.block_tokens,
+                "truncated_tokens": encoded.truncated_tokens,
+            }
+            yield row, sample["copies"]
 
 
-def _mix_table(keys: list[tuple[str, str]], sequences: list[Encoded], order: list[int]) -> pl.DataFrame:
-    columns = {
-        "position": range(len(order)),
-        "sample_id": [keys[index][1] for index in order],
-        "origin": [keys[index][0] for index in order],
-        "input_ids": [sequences[index].input_ids for index in order],
-        "labels": [sequences[index].labels for index in order],
-        "truncated_tokens": [sequences[index].truncated_tokens for index in order],
-    }
-    return pl.DataFrame(columns, schema=schema(TRAINING_MIX))
+def _encoded(
+    origin: Origin,
+    sample: Mapping[str, Any],
+    tokenizer: PreTrainedTokenizerBase,
+    training: TrainingConfig,
+    template: Template,
+) -> Encoded:
+    if origin == "short":
+        return encode_conversation(tokenizer, sample["messages"], template=template, max_length=training.max_length)
+    return encode_long(
+        tokenizer,
+        Sample(**{name: sample[name] for name in _SAMPLE_FIELDS}),
+        template=template,
+        max_length=training.max_length,
+        truncation=training.truncation,
+    )

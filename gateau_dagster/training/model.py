@@ -2,6 +2,8 @@
 
 import json
 import shutil
+from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,21 +12,30 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from gateau_dagster.config import ModelConfig
 from gateau_dagster.scoring.loading import load_model
+from gateau_dagster.training.adapters import adapted_base, merged_state
+from gateau_dagster.training.batch_plan import BatchPlan, write_plan
+from gateau_dagster.training.launch import LOG_NAME
 from gateau_dagster.training.metrics import read_log
+from gateau_dagster.training.model_card import CARD_NAME, model_card
+from gateau_dagster.training.plan_statistics import PlanStatistics, plan_statistics
+from gateau_dagster.training.position_extension import extend_positions
+from gateau_dagster.training.rows import MixRows
 from gateau_dagster.training.spec import TrainingSpec
 from gateau_dagster.training.trainer import SAVE_ERRORS, ResponseTrainer, barrier, save_failure
+from gateau_dagster.training.used_settings import SETTINGS_NAME
 
-LOG_NAME = "training_log.json"
+PLAN_NAME = "batch_plan.parquet"
 
 
 def load_base(spec: TrainingSpec, *, longest: int) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     """The base model in float32 (its master weights) on the CPU, and its tokenizer.
 
-    `rope_theta` replaces the base of the rotary embedding. Where a plain rotary embedding is trained beyond the
-    declared window, the window grows to `longest` tokens; a scaled one keeps it, for its frequencies depend on it.
+    `rope_theta` replaces the base of the rotary embedding, and `training.positions` extends it. Where a plain one is
+    trained beyond the declared window, the window grows to `longest` tokens; a scaled one keeps it, for its
+    frequencies depend on it.
 
     Raises:
-        GateauError: as `load_model`.
+        GateauError: as `load_model` and `extend_positions`.
     """
     section = ModelConfig(
         path=spec.base_model,
@@ -32,7 +43,9 @@ def load_base(spec: TrainingSpec, *, longest: int) -> tuple[PreTrainedModel, Pre
         rope_theta=spec.rope_theta,
         trust_remote_code=spec.trust_remote_code,
     )
-    loaded = load_model(section, dtype="float32", device="cpu", folder=Path())
+    positions = spec.training.positions
+    extend = None if positions is None else partial(extend_positions, section=positions, name=spec.base_model)
+    loaded = load_model(section, dtype="float32", device="cpu", folder=Path(), adjust=extend)
     model = loaded.model.train().requires_grad_(True)
     config: Any = model.config.get_text_config(decoder=True)
     rope = getattr(config, "rope_parameters", None)
@@ -43,8 +56,12 @@ def load_base(spec: TrainingSpec, *, longest: int) -> tuple[PreTrainedModel, Pre
     return model, loaded.tokenizer
 
 
-def write_output(trainer: ResponseTrainer, tokenizer: PreTrainedTokenizerBase, spec: TrainingSpec) -> None:
-    """Consolidated safetensors, config, tokenizer and `training_log.json` in `spec.output`: complete or absent.
+def write_output(
+    trainer: ResponseTrainer, tokenizer: PreTrainedTokenizerBase, spec: TrainingSpec, plan: BatchPlan
+) -> None:
+    """Consolidated safetensors, config, tokenizer, `training_log.json`, the batch plan and the model card.
+
+    The folder `spec.output` is complete or absent.
 
     Call on every rank: under ZeRO-3 the weights are gathered from all of them; rank 0 writes. Weights are stored in
     `training.dtype`.
@@ -54,17 +71,32 @@ def write_output(trainer: ResponseTrainer, tokenizer: PreTrainedTokenizerBase, s
     """
     state: Any = trainer.accelerator.get_state_dict(trainer.deepspeed) if trainer.is_deepspeed_enabled else None
     if trainer.args.process_index == 0:
-        model = trainer.model
+        model: Any = trainer.model
+        dtype = getattr(torch, spec.training.dtype)
+        if spec.training.lora is not None:
+            state = {name: value.to(dtype) for name, value in merged_state(model, state).items()}
+            model = adapted_base(model)
         assert isinstance(model, PreTrainedModel)
-        if state is None:
-            model.to(dtype=getattr(torch, spec.training.dtype))  # pyright: ignore[reportCallIssue]
+        if state is not None and getattr(model.config, "tie_word_embeddings", False):
+            # ZeRO-2 gathers a tied output layer as well; saved twice, it would only make the file larger.
+            state.pop("lm_head.weight", None)
+        if not trainer.is_deepspeed_enabled:  # there the model is in this type already
+            model.to(dtype=dtype)  # pyright: ignore[reportCallIssue]
         model.config.get_text_config(decoder=True).use_cache = True
+        assert isinstance(trainer.train_dataset, MixRows)
+        batches = plan_statistics(
+            plan,
+            trainer.train_dataset.lengths,
+            pack_length=spec.training.row_tokens if spec.training.batching == "packed" else None,
+        )
         temporary = spec.output.with_name(f".{spec.output.name}.tmp")
         try:
             shutil.rmtree(temporary, ignore_errors=True)
             model.save_pretrained(temporary, state_dict=state)
             tokenizer.save_pretrained(temporary)
-            _write_log(temporary / LOG_NAME, spec)
+            _write_log(temporary / LOG_NAME, spec, batches)
+            write_plan(plan, temporary / PLAN_NAME)
+            (temporary / CARD_NAME).write_text(model_card(spec, plan, read_log(spec.log)), encoding="utf-8")
             _replace(temporary, spec.output)
         except SAVE_ERRORS as error:
             shutil.rmtree(temporary, ignore_errors=True)
@@ -72,12 +104,14 @@ def write_output(trainer: ResponseTrainer, tokenizer: PreTrainedTokenizerBase, s
     barrier()
 
 
-def _write_log(path: Path, spec: TrainingSpec) -> None:
+def _write_log(path: Path, spec: TrainingSpec, batches: PlanStatistics) -> None:
     log = {
         "fingerprint": spec.fingerprint,
         "resume_key": spec.resume_key,
         "training": spec.training.model_dump(mode="json"),
         "deepspeed": spec.deepspeed,
+        "batches": asdict(batches),
+        "settings": json.loads((spec.work / SETTINGS_NAME).read_text(encoding="utf-8")),
         "steps": read_log(spec.log),
     }
     path.write_text(json.dumps(log, indent=1), encoding="utf-8")
@@ -91,9 +125,3 @@ def _replace(temporary: Path, output: Path) -> None:
         output.replace(old)
     temporary.replace(output)
     shutil.rmtree(old, ignore_errors=True)
-
-
-def is_finished(spec: TrainingSpec) -> bool:
-    """Whether the output folder already holds this very training's result."""
-    path = spec.output / LOG_NAME
-    return path.exists() and json.loads(path.read_text(encoding="utf-8"))["resume_key"] == spec.resume_key

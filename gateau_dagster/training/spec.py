@@ -1,7 +1,7 @@
 """Everything one training needs, in one JSON file: the training runs in processes of its own."""
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,11 @@ from gateau_dagster.data.sample import text_digest
 from gateau_dagster.errors import GateauError
 
 # They change how often work is saved or shown, not the weights.
-_OPERATIONAL = {"save_steps", "enabled", "deepspeed", "gradient_checkpointing"}
+_OPERATIONAL = {
+    *{"save_steps", "enabled", "deepspeed", "gradient_checkpointing", "preset", "launcher", "hostfile", "report_to"},
+    *{"sequences_per_step", "tokens_per_step"},  # the passes that they ask for count
+    *{"mix", "truncation"},  # the mix itself counts
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,8 +32,11 @@ class TrainingSpec:
     revision: str | None = None
     rope_theta: float | None = None
     trust_remote_code: bool = False
+    hostfile: Path | None = None
     deepspeed: dict[str, Any] | None = None
     """Content of the resolved DeepSpeed configuration (`deepspeed_config`); `training.deepspeed` is not read again."""
+    provenance: dict[str, str] = field(default_factory=dict)
+    """What the model card says of the data: a line each."""
 
     @property
     def log(self) -> Path:
@@ -42,15 +49,17 @@ class TrainingSpec:
         return self.work / "failure.txt"
 
     @property
-    def global_batch(self) -> int:
-        """Sequences per optimiser step, over all ranks and accumulation steps."""
-        return self.training.batch_size * self.training.gradient_accumulation * self.training.processes
+    def side_by_side(self) -> bool:
+        """Whether a batch is one row of documents without padding. Skipped positions ask for it as well: transformers'
+        own attention takes a skip for the border of a document."""
+        return self.training.batching == "packed" or self.training.skip is not None
 
     @property
     def resume_key(self) -> str:
         """Two attempts with the same key continue one another: same result wanted, same number and kind of ranks."""
         training = self.training.model_dump(mode="json", exclude=_OPERATIONAL)
-        base = [self.base_model, self.revision, self.rope_theta, self.template, self.deepspeed]
+        passes = self.training.passes_per_step
+        base = [self.base_model, self.revision, self.rope_theta, self.template, self.deepspeed, passes]
         return text_digest((self.fingerprint, json.dumps([training, base], sort_keys=True)))
 
     def save(self, path: Path) -> None:
@@ -71,7 +80,8 @@ class TrainingSpec:
         try:
             content = json.loads(path.read_text(encoding="utf-8"))
             paths = {name: Path(content.pop(name)) for name in ("mix", "output", "work")}
-            return cls(training=TrainingConfig.model_validate(content.pop("training")), **paths, **content)
+            hostfile, training = content.pop("hostfile"), TrainingConfig.model_validate(content.pop("training"))
+            return cls(training=training, hostfile=hostfile and Path(hostfile), **paths, **content)
         except OSError as error:
             raise GateauError(f"the training specification {path} cannot be read: {error.strerror}") from error
         except (ValueError, TypeError, KeyError) as error:

@@ -7,14 +7,19 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from safetensors import SafetensorError
+from torch.utils.data import DataLoader, Dataset
 from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from gateau_dagster.errors import GateauError
 from gateau_dagster.training import checkpoints
-from gateau_dagster.training.batches import MixRows
+from gateau_dagster.training.batch_plan import BatchPlan
+from gateau_dagster.training.encode import IGNORED
+from gateau_dagster.training.launch import hung_up
 from gateau_dagster.training.metrics import StepLog
-from gateau_dagster.training.order import Layout
+from gateau_dagster.training.rows import MixRows
+from gateau_dagster.training.sequence_parallel import SharedRows, trained_items
 from gateau_dagster.training.spec import TrainingSpec
+from gateau_dagster.training.used_settings import SETTINGS_NAME, used_settings, write_settings
 
 SAVE_ERRORS = (OSError, SafetensorError, RuntimeError)
 """What a full disk raises: Python's error, safetensors', and torch's RuntimeError from its file writer."""
@@ -36,7 +41,33 @@ def save_failure(what: str, where: Path, error: BaseException) -> GateauError:
 
 
 class ResponseTrainer(Trainer):
-    """Loss over the response tokens of the whole global batch. Stops at a loss that is not finite, naming samples."""
+    """Loss over the response tokens of the whole global batch. Stops at a loss that is not finite, naming samples.
+
+    The Trainer hands the number of labelled tokens of a step, over all ranks and accumulated passes, to the model,
+    whose summed loss is divided by it. Where a batch has `weights`, their sum takes its place.
+    """
+
+    def __init__(self, **arguments: Any) -> None:
+        super().__init__(**arguments)
+        if self.get_sp_size() > 1:
+            self.loss_is_scaled_for_ga = True
+            # Every rank of a group has its part of the batch already.
+            self.accelerator.deepspeed_ulysses_dl_adapter = _as_it_is  # pyright: ignore[reportAttributeAccessIssue]
+
+    def _get_dataloader(self, dataset: Dataset[Any], *arguments: Any, **options: Any) -> DataLoader[Any]:
+        if (size := self.get_sp_size()) > 1:
+            assert isinstance(dataset, MixRows)
+            dataset = SharedRows(dataset, size=size, rows_per_batch=self.args.per_device_train_batch_size)
+        return super()._get_dataloader(dataset, *arguments, **options)
+
+    def _get_num_items_in_batch(self, batch_samples: list, device: torch.device) -> torch.Tensor | int | None:
+        if self.get_sp_size() > 1:
+            return self.accelerator.gather(trained_items(batch_samples).to(device)[None]).sum()  # pyright: ignore
+        if not batch_samples or "weights" not in batch_samples[0]:
+            return super()._get_num_items_in_batch(batch_samples, device)
+        counted = [batch["weights"][..., 1:][batch["labels"][..., 1:] != IGNORED].sum() for batch in batch_samples]
+        total = torch.stack(counted).sum().to(device)
+        return self.accelerator.gather(total[None]).sum() if self.args.world_size > 1 else total  # pyright: ignore
 
     def compute_loss(
         self,
@@ -52,18 +83,41 @@ class ResponseTrainer(Trainer):
         """
         inputs = dict(inputs)
         rows = inputs.pop("row")
-        loss = super().compute_loss(model, inputs, return_outputs=return_outputs, num_items_in_batch=num_items_in_batch)
+        if self.get_sp_size() > 1:
+            loss = self._loss_of_part(model(**inputs, num_items_in_batch=num_items_in_batch).loss)
+        else:
+            loss = super().compute_loss(
+                model, inputs, return_outputs=return_outputs, num_items_in_batch=num_items_in_batch
+            )
         value = (loss[0] if isinstance(loss, tuple) else loss).detach()
         if not torch.isfinite(value):
             assert isinstance(self.train_dataset, MixRows)
             raise unstable("loss", float(value), self.state.global_step + 1, self.train_dataset.ids_of(rows.tolist()))
         return loss
 
+    def _loss_of_part(self, loss: torch.Tensor) -> torch.Tensor:
+        """Its value times the number of ranks, over which the Trainer shows the mean, and its gradient times what
+        DeepSpeed divides the sum over ranks by: both then are those of the sum over all parts.
+
+        ZeRO-3 divides by the number of ranks, the stages below it by that of groups (seen in DeepSpeed 0.19.8).
+        """
+        ranks = self.args.world_size
+        engine: Any = self.deepspeed
+        divisor = ranks if engine.zero_optimization_stage() == 3 else ranks // self.get_sp_size()
+        return loss * divisor + (loss * (ranks - divisor)).detach()
+
     def _save_checkpoint(self, model: torch.nn.Module, trial: Any) -> None:
         try:
             super()._save_checkpoint(model, trial)
         except SAVE_ERRORS as error:
+            if hung_up(error):
+                raise
             raise save_failure("a checkpoint", Path(str(self.args.output_dir)), error) from error
+
+
+def _as_it_is(dataloader: Any, _: Any) -> Any:
+    """In the place of a data loader that shares out whole batches."""
+    return dataloader
 
 
 def unstable(figure: str, value: float, step: int, sample_ids: list[str]) -> GateauError:
@@ -75,10 +129,31 @@ def unstable(figure: str, value: float, step: int, sample_ids: list[str]) -> Gat
 
 
 class TrainingCallback(TrainerCallback):
-    """Logs every step and marks checkpoints as complete, on rank 0; watches the gradient on every rank."""
+    """Logs settings and steps and marks checkpoints as complete, on rank 0; watches the gradient on every rank."""
 
-    def __init__(self, spec: TrainingSpec, rows: MixRows, layout: Layout, log: StepLog) -> None:
-        self._spec, self._rows, self._layout, self._log = spec, rows, layout, log
+    def __init__(
+        self, spec: TrainingSpec, trainer: ResponseTrainer, plan: BatchPlan, rows: MixRows, log: StepLog
+    ) -> None:
+        self._spec, self._trainer, self._plan, self._rows, self._log = spec, trainer, plan, rows, log
+
+    def on_train_begin(self, args: TrainingArguments, _: TrainerState, __: TrainerControl, **kwargs: Any) -> None:
+        """Write down what is really used.
+
+        Raises:
+            GateauError: Liger has no kernels for this model.
+        """
+        settings = used_settings(
+            self._trainer, kwargs["optimizer"], kwargs["lr_scheduler"], plan=self._plan, rows=self._rows
+        )
+        if self._spec.training.liger and not settings["model"]["liger_kernels"]:
+            raise GateauError(
+                f"training.liger: Liger has no kernels for {settings['model']['class']}. Set training.liger to false."
+            )
+        if args.process_index == 0:
+            try:
+                write_settings(settings, self._spec.work / SETTINGS_NAME)
+            except OSError as error:
+                raise save_failure("the training's settings", self._spec.work, error) from error
 
     def on_log(self, args: TrainingArguments, state: TrainerState, _: TrainerControl, **kwargs: Any) -> None:
         """Record the step.
@@ -91,8 +166,7 @@ class TrainingCallback(TrainerCallback):
             return  # the Trainer's closing summary
         norm = logs.get("grad_norm")
         if norm is not None and not math.isfinite(norm) and self._spec.training.dtype != "float16":
-            ids = self._rows.ids_of(self._layout.step_rows(state.global_step))
-            raise unstable("gradient's norm", norm, state.global_step, ids)
+            raise unstable("gradient's norm", norm, state.global_step, self._rows.ids_of_step(state.global_step))
         if args.process_index == 0:
             rate = logs["learning_rate"]
             try:

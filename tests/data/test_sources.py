@@ -67,7 +67,7 @@ def test_parts_of_a_name() -> None:
     file = SourceFile(address="/d/my.long.JSONL.gz", size=1, stamp="")
     assert (file.name, file.stem, file.format, file.compression) == ("my.long.JSONL.gz", "my.long", "jsonl", "gz")
     other = SourceFile(address="s3://b/x.txt", size=1, stamp="")
-    assert (other.stem, other.format, other.compression) == ("x.txt", None, None)
+    assert (other.stem, other.format, other.compression) == ("x", None, None)
 
 
 def test_labels_tell_files_of_one_name_apart(tmp_path: Path) -> None:

@@ -43,6 +43,25 @@ OF_RULES: dict[str, tuple[dict[str, Any], Any]] = {
     "variance": ({"rule": "diverse", "encoder": "enc"}, 0.5),
     "seed": ({"rule": "diverse", "encoder": "enc"}, 1),
 }
+# Fields of training that go with others only: the section without and with another value.
+_PACKED = {"batching": "packed", "max_length": 64}
+_NTK = {"method": "ntk", "target_length": 9000}
+OF_TRAINING: dict[str, tuple[dict[str, Any], Any]] = {
+    "tokens_per_step": (_PACKED, 640),
+    "pack_length": (_PACKED, 128),
+    "min_learning_rate_ratio": ({"scheduler": "cosine"}, 0.1),
+    "sequence_parallel": ({"processes": 2, "deepspeed": "zero3"}, 2),
+    "positions.method": ({"positions": _NTK}, "linear"),
+    "positions.target_length": ({"positions": _NTK}, 9001),
+    "positions.theta": ({"positions": {"method": "theta", "theta": 2e4}}, 3e4),
+    "skip.strategy": ({"skip": {}}, "all"),
+    "skip.length": ({"skip": {}}, 5000),
+    "skip.probability": ({"skip": {}}, 0.1),
+    "lora.rank": ({"lora": {}}, 2),
+    "lora.alpha": ({"lora": {}}, 2),
+    "lora.dropout": ({"lora": {}}, 0.1),
+    "lora.modules": ({"lora": {}}, ["q_proj"]),
+}
 
 # Field: (another value, the assets that must run again; by content more may follow, see `stale`).
 FIELDS: dict[str, tuple[Any, set[str]]] = {
@@ -89,6 +108,10 @@ FIELDS: dict[str, tuple[Any, set[str]]] = {
     "training.enabled": (False, NO_TRAINING),
     "training.model": ("short", MIXED),
     "training.max_length": (64, MIXED),
+    "training.truncation": ("right", MIXED),
+    "training.mix.long_fraction": (0.5, MIXED),
+    "training.mix.without_long": (True, MIXED),
+    "training.mix.weights": ({"long": 2.0}, MIXED),
     "training.seed": (1, MIXED),
     "training.epochs": (1.0, TRAINED),
     "training.max_steps": (5, TRAINED),
@@ -103,6 +126,16 @@ FIELDS: dict[str, tuple[Any, set[str]]] = {
     "training.dtype": ("float32", TRAINED),
     "training.processes": (2, TRAINED),
     "training.deepspeed": ("zero2", TRAINED),
+    "training.preset": ("skipalign", MIXED),
+    "training.batching": ("sorted", TRAINED),
+    "training.sequences_per_step": (24, TRAINED),
+    "training.balanced": (False, TRAINED),
+    "training.loss": ("sequence", TRAINED),
+    "training.chunked_loss": (False, TRAINED),
+    "training.liger": (True, TRAINED),
+    "training.report_to": (["tensorboard"], NOTHING),
+    "training.launcher": (["srun"], NOTHING),
+    "training.hostfile": ("hosts", NOTHING),
     "training.gradient_checkpointing": (True, NOTHING),
     "training.save_steps": (7, NOTHING),
     "evaluation.enabled": (False, REPORT),
@@ -183,8 +216,22 @@ def stale(before: Mapping[Any, str], after: Mapping[Any, str]) -> set[str]:
 
 def test_every_field_of_the_configuration_has_a_line_here() -> None:
     of_rules = {f"selection.{name}" for name in OF_RULES}
-    of_made_models = {field for field in all_fields(Config) if ".pre_experience." in field}  # see test_made_models
-    assert {*FIELDS, *PAIR_ONLY, *of_rules, *of_made_models} == set(all_fields(Config))
+    # See test_made_models and test_homologous.
+    of_made_models = {field for field in all_fields(Config) if {"pre_experience", "homologous"} & {*field.split(".")}}
+    of_training = {f"training.{name}" for name in OF_TRAINING}
+    assert {*FIELDS, *PAIR_ONLY, *of_rules, *of_training, *of_made_models} == set(all_fields(Config))
+
+
+@pytest.mark.parametrize("field", OF_TRAINING)
+def test_what_goes_with_other_settings_of_training(field: str, tmp_path: Path) -> None:
+    training, value = OF_TRAINING[field]
+    *section, last = field.split(".")
+    inner = {last: value} if not section else {section[0]: {**training[section[0]], last: value}}
+    base, changed = (
+        versions(Config.model_validate({**BASE, "training": each, "folder": tmp_path}))
+        for each in (training, training | inner)
+    )
+    assert stale(base, changed) == TRAINED
 
 
 @pytest.mark.parametrize("field", OF_RULES)
@@ -262,6 +309,14 @@ def test_training_works_downstream_by_content_only(tmp_path: Path) -> None:
     pipeline = pipeline_of(configured(tmp_path), {"short": "x", "long": "y"}, "s")
     assert set(pipeline.by_name["training_mix"].upstream.values()) == {"content"}
     assert set(pipeline.by_name["checkpoint"].upstream.values()) == {"content"}
+
+
+def test_a_mix_by_rank_or_source_counts_where_the_choice_comes_from(tmp_path: Path) -> None:
+    """Its content does not: an equal mix is not trained again."""
+    for changes in ({"training.mix.long_fraction": 0.5}, {"training.mix.weights": {"long": 2.0}}):
+        nodes = pipeline_of(configured(tmp_path, **changes), {"short": "x", "long": "y"}, "s").by_name
+        assert nodes["training_mix"].upstream == {"selected_subset": "fingerprint", "short_chat_mix": "content"}
+        assert nodes["checkpoint"].upstream == {"training_mix": "content"}
 
 
 def test_further_models_have_a_perplexity_and_reach_the_report(tmp_path: Path) -> None:

@@ -67,6 +67,7 @@ def test_truncated_gzip_without_a_usable_sample(file: Path) -> None:
     assert not (file.parent / "store").exists()
 
 
+@pytest.mark.long
 def test_a_model_without_the_attention_interface(file: Path) -> None:
     """Perplexities alone can be computed with it; the attention of CAM cannot. What was made before stays."""
     folder = file.parent / "long"

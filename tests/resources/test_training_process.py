@@ -1,6 +1,7 @@
 """The entry point of a rank: what it says, to whom, and how it ends. Whole trainings are in tests/training."""
 
 import os
+import socket
 import subprocess
 import sys
 import time
@@ -143,7 +144,7 @@ def test_a_training_ends_with_whoever_started_it() -> None:
     )
     orphan = subprocess.Popen(
         [sys.executable, "-c", code],
-        env={**os.environ, LAUNCHER_VARIABLE: str(launcher.pid)},
+        env={**os.environ, LAUNCHER_VARIABLE: f"{socket.gethostname()}|{launcher.pid}"},
         cwd=Path(__file__).parents[2],
         stdout=subprocess.PIPE,
         text=True,
@@ -154,3 +155,15 @@ def test_a_training_ends_with_whoever_started_it() -> None:
     launcher.kill()  # not waited for: a zombie counts as gone
     assert orphan.wait(timeout=15) == 1
     launcher.wait()
+
+
+@pytest.mark.parametrize(("cuda", "given", "wanted"), [(False, None, "cpu"), (False, "xpu", "xpu"), (True, None, None)])
+def test_deepspeed_is_told_of_a_machine_without_a_gpu(
+    monkeypatch: pytest.MonkeyPatch, cuda: bool, given: str | None, wanted: str | None
+) -> None:
+    monkeypatch.setattr("torch.cuda.is_available", lambda: cuda)
+    monkeypatch.setenv("DS_ACCELERATOR", given or "")
+    if given is None:
+        monkeypatch.delenv("DS_ACCELERATOR")
+    training_process._choose_accelerator()
+    assert os.environ.get("DS_ACCELERATOR") == wanted

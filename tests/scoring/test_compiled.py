@@ -20,6 +20,7 @@ def _replace_compiler(monkeypatch: pytest.MonkeyPatch, backend: Any) -> None:
     monkeypatch.setattr(torch, "compile", lambda function, dynamic: own(function, dynamic=dynamic, backend=backend))
 
 
+@pytest.mark.long
 @pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs a C++ compiler on the CPU")
 def test_compiled_perplexities_agree_with_the_reference() -> None:
     loaded, chosen = loaded_model("llama"), samples()[:3]

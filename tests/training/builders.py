@@ -71,9 +71,19 @@ def save_mix(path: Path, *, rows: int = 11, longest: int = 40) -> Path:
         length = int(rng.integers(8, longest + 1)) if row else longest
         ids = rng.integers(5, VOCABULARY, length).astype(np.int32)
         labels = np.where(np.arange(length) >= rng.integers(0, length - 2), ids, IGNORED).astype(np.int32)
-        values = (row, f"sample-{row}", "long" if row % 3 else "short", ids, labels, 0)
-        for name, value in zip(columns, values, strict=True):
-            columns[name].append(value)
+        origin = "long" if row % 3 else "short"
+        values = {
+            "position": row,
+            "sample_id": f"sample-{row}",
+            "origin": origin,
+            "source": f"{origin} data",
+            "input_ids": ids,
+            "labels": labels,
+            "block_tokens": [2, 1, length - 5, 2],
+            "truncated_tokens": 0,
+        }
+        for name, column in columns.items():
+            column.append(values[name])
     pl.DataFrame(columns, schema=schema(TRAINING_MIX)).write_parquet(path)
     return path
 
@@ -100,7 +110,7 @@ def make_spec(
         base_model=str(folder / "base"),
         output=folder / name / "checkpoint",
         work=folder / name / "work",
-        training=TrainingConfig.model_validate(settings | training),
+        training=TrainingConfig.model_validate(settings | {"deepspeed": deepspeed} | training),
         fingerprint="fingerprint",
         deepspeed=deepspeed,
     )

@@ -11,13 +11,24 @@ from gateau_dagster.training.deepspeed_config import deepspeed_config
 
 def test_presets(tmp_path: Path) -> None:
     assert deepspeed_config(None, folder=tmp_path) is None
-    for stage in (2, 3):
+    for stage in (1, 2, 3):
         config = deepspeed_config(f"zero{stage}", folder=tmp_path)
         assert config is not None
         assert config["zero_optimization"]["stage"] == stage
         assert config["zero_optimization"].get("stage3_gather_16bit_weights_on_model_save", False) is (stage == 3)
         assert config["gradient_accumulation_steps"] == config["gradient_clipping"] == "auto"
         assert "optimizer" not in config
+
+
+def test_offloading_needs_no_compiled_optimiser(tmp_path: Path) -> None:
+    for stage, parts in ((2, {"offload_optimizer"}), (3, {"offload_optimizer", "offload_param"})):
+        config = deepspeed_config(f"zero{stage}_offload", folder=tmp_path)
+        assert config is not None
+        assert config["zero_force_ds_cpu_optimizer"] is False
+        zero = config["zero_optimization"]
+        assert zero["stage"] == stage
+        assert {key for key in zero if key.startswith("offload")} == parts
+        assert all(zero[part]["device"] == "cpu" for part in parts)
 
 
 def test_a_file_is_relative_to_the_configuration(tmp_path: Path) -> None:
@@ -43,7 +54,7 @@ def test_a_preset_is_not_changed_by_its_use(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("content", "message"),
-    [(None, "none of zero2, zero3"), ("{", "not valid JSON"), ("[1]", "no JSON object"),
+    [(None, "none of zero1, zero2, zero3"), ("{", "not valid JSON"), ("[1]", "no JSON object"),
      ('{"zero_optimization": 3}', "zero_optimization must be a JSON object")],
 )  # fmt: skip
 def test_unusable_files_are_named(tmp_path: Path, content: str | None, message: str) -> None:

@@ -1,6 +1,11 @@
 """Which tokens are learned: against a slow reading of the format, token by token."""
 
+import re
+from dataclasses import replace
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from transformers import PreTrainedTokenizerFast
 
 from gateau_dagster.config.models import Template
@@ -23,6 +28,33 @@ TALK = [
     {"role": "user", "content": "nobody answers this"},
 ]
 LONG = 10_000
+
+
+# Templates strip the ends of a message: none begins or ends with white space.
+MESSAGES = st.lists(st.text("ab é☃\n<|>:#", max_size=9).map(lambda text: f"x{text}x"), min_size=2, max_size=9)
+
+
+def slow_reading(
+    tokens: PreTrainedTokenizerFast, ids: list[int], answers: re.Pattern[str]
+) -> tuple[list[int], list[int]]:
+    """Labels and blocks from the rendered text alone: a token counts if its bytes lie in a group of `answers`."""
+    text = str(tokens.decode(ids))
+    inside = [False] * len(text.encode())
+    for match in answers.finditer(text):
+        first, last = (len(text[:place].encode()) for place in match.span(1))
+        inside[first:last] = [True] * (last - first)
+    spelt = tokens.convert_ids_to_tokens(ids)
+    specials = set(tokens.all_special_tokens) | {"<|user|>", "<|assistant|>", "<|end|>"}
+    labels, blocks, place = [], [0], 0
+    for token, piece in zip(ids, spelt, strict=True):
+        counts = inside[place]
+        place += len(piece.encode()) if piece in specials else len(piece)  # byte-level: a character is a byte
+        labels.append(token if counts else IGNORED)
+        if counts == bool(len(blocks) % 2):
+            blocks.append(0)
+        blocks[-1] += 1
+    assert place == len(inside)
+    return labels, blocks
 
 
 def learned(tokens: PreTrainedTokenizerFast, encoded: Encoded) -> list[str]:
@@ -90,6 +122,78 @@ def test_chat_template_on_a_long_sample() -> None:
     assert learned(tokenizer(), encoded) == ["the answer is 17<|end|>"]
 
 
+ANSWERS: dict[Template, re.Pattern[str]] = {
+    "gateau": re.compile(r"\n\n### Response: (.*?</s>)", re.DOTALL),
+    "chat": re.compile(r"<\|assistant\|>\n(.*?<\|end\|>)", re.DOTALL),
+}
+
+
+@pytest.mark.parametrize("template", ["gateau", "chat"])
+@given(texts=MESSAGES, system=st.booleans(), share=st.floats(0.3, 1))
+def test_labels_and_blocks_of_any_conversation(
+    template: Template, texts: list[str], system: bool, share: float
+) -> None:
+    turns = [{"role": ("user", "assistant")[place % 2], "content": text} for place, text in enumerate(texts)]
+    messages = [{"role": "system", "content": "be brief"}] * system + turns
+    whole = encode_conversation(tokenizer(), messages, template=template, max_length=LONG)
+    labels, blocks = slow_reading(tokenizer(), whole.input_ids.tolist(), ANSWERS[template])
+    assert whole.labels.tolist() == labels
+    assert whole.block_tokens.tolist() == blocks
+    assert len(blocks) == 2 * (len(texts) // 2)
+    first_answer = blocks[0] + 1
+    room = max(first_answer, int(share * len(labels)))
+    cut = encode_conversation(tokenizer(), messages, template=template, max_length=room)
+    kept = max(place for place in range(room) if labels[place] != IGNORED) + 1
+    assert cut.input_ids.tolist() == whole.input_ids.tolist()[:kept]
+    assert cut.labels.tolist() == labels[:kept]
+    assert cut.block_tokens.tolist() == slow_blocks(blocks, kept)
+    assert cut.truncated_tokens == len(labels) - kept
+
+
+def slow_blocks(blocks: list[int], kept: int) -> list[int]:
+    """The blocks of the first `kept` tokens."""
+    found: list[int] = []
+    for size in blocks:
+        if sum(found) < kept:
+            found.append(min(size, kept - sum(found)))
+    return found
+
+
+@pytest.mark.parametrize("template", ["gateau", "chat"])
+def test_the_blocks_of_a_long_sample_are_its_prompt_and_its_response(template: Template) -> None:
+    prompt = build_prompt(tokenizer(), SAMPLE, max_length=LONG, template=template)
+    for room, context in ((LONG, len(prompt.context)), (prompt.length - 2, len(prompt.context) - 3)):
+        encoded = encode_long(tokenizer(), SAMPLE, template=template, max_length=room)
+        assert encoded.block_tokens.tolist() == [
+            len(prompt.prefix) + context + len(prompt.suffix),
+            len(prompt.response) + 1,
+        ]
+        assert encoded.block_tokens.dtype == "int32"
+
+
+@pytest.mark.parametrize("template", ["gateau", "chat"])
+def test_truncation_on_the_right_takes_the_end_of_the_answer(template: Template) -> None:
+    whole = encode_long(tokenizer(), SAMPLE, template=template, max_length=LONG, truncation="right")
+    assert (
+        whole.input_ids.tolist()
+        == encode_long(tokenizer(), SAMPLE, template=template, max_length=LONG).input_ids.tolist()
+    )
+    answer = int((whole.labels != IGNORED).argmax())
+    cut = encode_long(tokenizer(), SAMPLE, template=template, max_length=answer + 2, truncation="right")
+    assert cut.input_ids.tolist() == whole.input_ids.tolist()[: answer + 2]
+    assert cut.labels.tolist() == whole.labels.tolist()[: answer + 2]
+    assert cut.block_tokens.tolist() == [answer, 2]
+    assert cut.truncated_tokens == len(whole.input_ids) - answer - 2
+    message = (
+        rf"its first answer begins after training\.max_length = {answer} of its {len(whole.input_ids)} tokens\. "
+        r"Raise it, or set training\.truncation: context\."
+    )
+    with pytest.raises(UnscorableSampleError, match=message):
+        encode_long(tokenizer(), SAMPLE, template=template, max_length=answer, truncation="right")
+    with pytest.raises(UnscorableSampleError, match="the response has no tokens"):
+        encode_long(tokenizer(), replace(SAMPLE, response=""), template=template, max_length=LONG, truncation="right")
+
+
 @pytest.mark.parametrize("template", ["gateau", "chat"])
 @pytest.mark.parametrize("dropped", [1, 3])
 def test_a_long_sample_loses_the_left_of_its_context(dropped: int, template: Template) -> None:
@@ -129,6 +233,7 @@ def test_the_first_token_is_never_learned() -> None:
     encoded = encode_conversation(tokens, TALK[1:3], template="chat", max_length=LONG)
     assert encoded.labels[0] == IGNORED
     assert encoded.labels[1:].tolist() == encoded.input_ids[1:].tolist()
+    assert encoded.block_tokens.tolist() == [0, len(encoded.labels)]
 
 
 @pytest.mark.parametrize(

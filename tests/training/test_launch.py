@@ -1,7 +1,7 @@
 """Several ranks against one, through the real command, under Dagster Pipes and with a rank killed."""
 
 import os
-import signal
+import socket
 import sys
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from gateau_dagster.training.run import train
 from gateau_dagster.training.spec import TrainingSpec
 
 from .builders import make_spec
-from .test_resume import ROOT, log_of, start, wait_for_step, weights_differ
+from .processes import ROOT, log_of, start, wait_for_step, weights_differ
 
 SETTINGS: dict[str, Any] = {"max_steps": 12, "save_steps": 4}
 
@@ -101,17 +101,6 @@ def test_commands(tmp_path: Path) -> None:
 def test_environment_keeps_what_the_user_set() -> None:
     added = training_environment(processes=1000, cuda=False, base={})
     assert (added["OMP_NUM_THREADS"], added["DS_ACCELERATOR"]) == ("1", "cpu")
-    assert added["GATEAU_LAUNCHER_PID"] == str(os.getpid())
+    assert added["GATEAU_LAUNCHER"] == f"{socket.gethostname()}|{os.getpid()}"
     assert training_environment(processes=2, cuda=False, base={"OMP_NUM_THREADS": "7"})["OMP_NUM_THREADS"] == "7"
     assert "DS_ACCELERATOR" not in training_environment(processes=2, cuda=True, base={})
-
-
-def test_failure_messages(tmp_path: Path) -> None:
-    spec = make_spec(tmp_path)
-    assert "was ended by SIGKILL (often the system" in failure_message(spec, -signal.SIGKILL)
-    assert "was ended by SIGTERM" in failure_message(spec, -signal.SIGTERM)
-    assert "ended with status 3; its log" in failure_message(spec, 3)
-    assert "no rank said why: it could not start, or was killed" in failure_message(spec, 1)
-    spec.failure.parent.mkdir(parents=True)
-    spec.failure.write_text("the loss is nan\n")
-    assert failure_message(spec, 1) == "the loss is nan"

@@ -5,11 +5,11 @@ from typing import Any
 
 import polars as pl
 
-from gateau_dagster.training.batches import MixRows
 from gateau_dagster.training.metrics import StepLog, peak_memory_bytes, read_log, rewind_log
-from gateau_dagster.training.order import training_layout
+from gateau_dagster.training.rows import MixRows
 
 from .builders import save_mix
+from .test_rows import plan_for
 
 
 def test_a_torn_last_line_is_left_out_and_later_steps_are_forgotten(tmp_path: Path) -> None:
@@ -23,7 +23,7 @@ def test_a_torn_last_line_is_left_out_and_later_steps_are_forgotten(tmp_path: Pa
 
 def test_every_step_is_logged_and_reported(tmp_path: Path) -> None:
     mix = pl.read_parquet(save_mix(tmp_path / "mix.parquet", rows=6))
-    rows = MixRows(mix, training_layout(6, epochs=1, max_steps=None, global_batch=2, seed=1))
+    rows = MixRows(mix, plan_for(mix["input_ids"].list.len().to_list(), epochs=1, accumulation=1))
     seen: list[dict[str, Any]] = []
     log = StepLog(tmp_path / "metrics.jsonl", rows=rows, first_step=1, total=3, report=seen.append)
     log.record(2, loss=2.5, learning_rate=0.1, grad_norm=None)

@@ -1,6 +1,9 @@
 """The training mix as a table: content, order, rejects."""
 
+from collections import Counter
 from dataclasses import replace
+from itertools import pairwise
+from typing import Any
 
 import polars as pl
 import pytest
@@ -35,9 +38,9 @@ def short(*numbers: int) -> pl.DataFrame:
 
 
 def build(
-    longs: pl.DataFrame, shorts: pl.DataFrame | None, *, seed: int = 1, max_length: int = 512
+    longs: pl.DataFrame, shorts: pl.DataFrame | None, *, seed: int = 1, max_length: int = 512, **settings: Any
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
-    training = TrainingConfig(seed=seed, max_length=max_length)
+    training = TrainingConfig.model_validate({"seed": seed, "max_length": max_length, **settings})
     return build_training_mix(longs, shorts, tokenizer(), training=training, template="gateau", progress=silent)
 
 
@@ -56,6 +59,8 @@ def test_every_sample_is_encoded_once() -> None:
         )
         assert row["input_ids"] == want.input_ids.tolist()
         assert row["labels"] == want.labels.tolist()
+        assert row["block_tokens"] == want.block_tokens.tolist()
+        assert row["source"] == {"long": "s", "short": "chat"}[row["origin"]]
         assert row["truncated_tokens"] == 0
     assert sorted(mix["sample_id"]) == [f"long{n}" for n in range(5)] + [f"short{n}" for n in range(3)]
 
@@ -67,6 +72,48 @@ def test_order_depends_on_ids_and_seed_only() -> None:
     changed = [sample(n, "another context") for n in range(9)]
     assert build(selected(*changed), short(0, 1, 2))[0]["sample_id"].to_list() == order
     assert build(selected(*longs), short(0, 1, 2), seed=2)[0]["sample_id"].to_list() != order
+
+
+def test_copies_have_places_of_their_own_and_move_no_other_sample() -> None:
+    longs, shorts = selected(*(sample(n) for n in range(9))), short(*range(9))
+    once = build(longs, shorts)[0]["sample_id"].to_list()
+    mix, _ = build(longs, shorts, mix={"weights": {"s": 2, "chat": 0.5}})
+    ids = mix["sample_id"].to_list()
+    counts = Counter(ids)
+    assert [counts[f"long{n}"] for n in range(9)] == [2] * 9
+    shorts_left = [name for name in counts if name.startswith("short")]
+    assert len(shorts_left) == 4
+    assert all(counts[name] == 1 for name in shorts_left)
+    assert mix["position"].to_list() == list(range(22))
+    kept = set(shorts_left) | {f"long{n}" for n in range(9)}
+    assert contains_in_order(ids, [name for name in once if name in kept])
+    assert [name for name in ids if name in shorts_left] == [name for name in once if name in shorts_left]
+    assert sum(one == other for one, other in pairwise(ids)) < 4, "copies do not stand side by side"
+    assert mix.filter(sample_id="long3")["input_ids"].n_unique() == 1
+
+
+def contains_in_order(everything: list[str], wanted: list[str]) -> bool:
+    """Whether `wanted` is what is left of `everything` when some of it is taken out."""
+    rest = iter(everything)
+    return all(name in rest for name in wanted)
+
+
+def test_a_fraction_of_the_long_samples_or_none_of_them() -> None:
+    longs = selected(*(sample(n) for n in range(4))).with_columns(rank=pl.Series([4, 1, 3, 2], dtype=pl.Int32))
+    assert sorted(build(longs, None, mix={"long_fraction": 0.5})[0]["sample_id"]) == ["long1", "long3"]
+    assert build(longs, short(7), mix={"without_long": True})[0]["sample_id"].to_list() == ["short7"]
+
+
+def test_truncation_on_the_right_rejects_what_it_leaves_without_an_answer() -> None:
+    longs = selected(sample(0), sample(1, "the long context " * 30))
+    kept, nothing = build(longs, None, max_length=120)
+    assert nothing.is_empty()
+    assert kept["truncated_tokens"].to_list().count(0) == 1
+    mix, rejected = build(longs, None, max_length=120, truncation="right")
+    assert mix["sample_id"].to_list() == ["long0"]
+    assert rejected["sample_id"].to_list() == ["long1"]
+    assert rejected["reason"][0].startswith("its first answer begins after training.max_length = 120 of its ")
+    assert rejected["reason"][0].endswith("Raise it, or set training.truncation: context.")
 
 
 def test_what_cannot_be_learned_is_rejected_and_the_rest_goes_on() -> None:

@@ -1,12 +1,9 @@
 """Trainings that are stopped, killed or run out of disk, and run again: the same weights as an undisturbed one."""
 
-import json
 import os
 import resource
 import shutil
 import signal
-import subprocess
-import time
 from pathlib import Path
 from typing import Any
 
@@ -17,45 +14,11 @@ from safetensors.torch import load_file
 from gateau_dagster.errors import GateauError
 from gateau_dagster.training import model as model_module
 from gateau_dagster.training.checkpoints import MARKER, last_checkpoint
-from gateau_dagster.training.launch import training_command, training_environment
 from gateau_dagster.training.metrics import read_log
 from gateau_dagster.training.run import train
-from gateau_dagster.training.spec import TrainingSpec
 
 from .builders import make_spec
-
-ROOT = Path(__file__).parents[2]
-
-
-def start(spec: TrainingSpec, path: Path) -> subprocess.Popen[str]:
-    """The training in a process of its own, as Dagster starts it."""
-    spec.save(path)
-    training = spec.training
-    command = training_command(path, processes=training.processes, deepspeed=spec.deepspeed is not None)
-    environment = {**os.environ, **training_environment(processes=training.processes, cuda=False)}
-    return subprocess.Popen(
-        command, cwd=ROOT, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
-    )
-
-
-def wait_for_step(spec: TrainingSpec, process: subprocess.Popen[str], step: int) -> None:
-    """Return as soon as the training has logged `step`."""
-    deadline = time.monotonic() + 300
-    while not any(metrics["step"] >= step for metrics in read_log(spec.log)):
-        assert process.poll() is None, process.communicate()[0]
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
-
-
-def weights_differ(one: TrainingSpec, other: TrainingSpec) -> float:
-    """Largest absolute difference."""
-    first, second = (load_file(spec.output / "model.safetensors") for spec in (one, other))
-    assert first.keys() == second.keys()
-    return max(float((first[name] - second[name]).abs().max()) for name in first)
-
-
-def log_of(spec: TrainingSpec) -> list[dict[str, Any]]:
-    return json.loads((spec.output / "training_log.json").read_text())["steps"]
+from .processes import log_of, start, wait_for_step, weights_differ
 
 
 def test_stopped_killed_and_torn_in_a_save_in_later_epochs(tmp_path: Path) -> None:

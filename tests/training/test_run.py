@@ -37,14 +37,15 @@ def slow_training(spec: TrainingSpec) -> tuple[list[float], list[float], dict[st
     count = mix.height
     rows = [row for epoch in range(9) for row in epoch_order(count, epoch=epoch, seed=training.seed)]
     rows = rows[: round(count * training.epochs)]
-    batches = [rows[start : start + spec.global_batch] for start in range(0, len(rows), spec.global_batch)]
+    step = training.batch_size * training.gradient_accumulation * training.processes
+    batches = [rows[start : start + step] for start in range(0, len(rows), step)]
     model = AutoModelForCausalLM.from_pretrained(spec.base_model, dtype=torch.float32)
     optimiser = torch.optim.AdamW(model.parameters(), lr=0.0, betas=training.adam_betas, eps=1e-8, weight_decay=0.0)
     warmup = math.ceil(training.warmup_ratio * len(batches))
     losses, norms = [], []
-    for step, batch in enumerate(batches):
-        rising, falling = step / max(1, warmup), (len(batches) - step) / (len(batches) - warmup)
-        optimiser.param_groups[0]["lr"] = training.learning_rate * (rising if step < warmup else falling)
+    for number, batch in enumerate(batches):
+        rising, falling = number / max(1, warmup), (len(batches) - number) / (len(batches) - warmup)
+        optimiser.param_groups[0]["lr"] = training.learning_rate * (rising if number < warmup else falling)
         total, tokens = torch.zeros(()), 0
         for row in batch:
             ids, labels = (torch.tensor(mix[name][row].to_list()) for name in ("input_ids", "labels"))
@@ -123,7 +124,8 @@ def test_gradient_checkpointing_changes_no_loss(tmp_path: Path) -> None:
 def test_settings_reach_the_trainer(tmp_path: Path, scheduler: str) -> None:
     spec = make_spec(tmp_path, scheduler=scheduler, adam_betas=(0.8, 0.85), weight_decay=0.3, warmup_ratio=0.15)
     arguments = training_arguments(spec, steps=20)
-    assert arguments.lr_scheduler_type == scheduler
+    # transformers' `constant` knows no warm-up
+    assert arguments.lr_scheduler_type == ("constant_with_warmup" if scheduler == "constant" else scheduler)
     assert (arguments.adam_beta1, arguments.adam_beta2, arguments.weight_decay) == (0.8, 0.85, 0.3)
     assert (arguments.max_steps, arguments.get_warmup_steps(20), arguments.seed) == (20, 3, 42)
 

@@ -4,6 +4,7 @@ from gateau_dagster.report.plots.effort import planned_and_actual
 from gateau_dagster.report.plots.evaluation import heldout_bars, needle_heatmaps
 from gateau_dagster.report.plots.export import PNG_LIMIT, as_data_uri, as_markdown_image, to_png, to_svg
 from gateau_dagster.report.plots.methods import agreement_by_length, disputed_ranks, method_correlations
+from gateau_dagster.report.plots.mix import mix_contents
 from gateau_dagster.report.plots.presets import auroc_bars, preset_agreement
 from gateau_dagster.report.plots.profiles import method_profiles
 from gateau_dagster.report.plots.scores import method_scores, score_distributions, terms_scatter
@@ -24,6 +25,7 @@ __all__ = [
     "method_correlations",
     "method_profiles",
     "method_scores",
+    "mix_contents",
     "needle_heatmaps",
     "planned_and_actual",
     "preset_agreement",

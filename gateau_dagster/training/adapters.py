@@ -1,0 +1,88 @@
+"""Low-rank adapters (LoRA, Hu et al. 2021) by peft: put into the model before the training, merged into it after."""
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from gateau_dagster.config.training_parts import LoraConfig
+from gateau_dagster.errors import GateauError
+
+if TYPE_CHECKING:
+    from peft import PeftModel
+
+_NAME = "default"
+_PREFIX = "base_model.model."
+_ADAPTED = ".base_layer."
+
+
+def with_adapters(model: PreTrainedModel, config: LoraConfig, *, seed: int) -> "PeftModel":
+    """`model` with frozen weights and trainable adapters in float32. Their first output is zero (B begins as zeros).
+
+    `seed` decides how A begins: every attempt and every rank begins alike.
+
+    Raises:
+        GateauError: no layer of the model has one of the names in `config.modules`.
+    """
+    import peft
+
+    settings = peft.LoraConfig(
+        r=config.rank,
+        lora_alpha=config.alpha,  # pyright: ignore[reportArgumentType]  # a float scales as well
+        lora_dropout=config.dropout,
+        target_modules=config.modules,
+        task_type="CAUSAL_LM",
+    )
+    torch.manual_seed(seed)
+    try:
+        adapted = peft.get_peft_model(model, settings, adapter_name=_NAME)
+    except ValueError as error:
+        raise GateauError(
+            f"training.lora.modules: {config.modules} does not fit this model ({str(error).splitlines()[0]}). Name "
+            "linear layers that it has, or write all-linear."
+        ) from error
+    assert isinstance(adapted, peft.PeftModel)
+    return adapted
+
+
+def merged_state(model: "PeftModel", state: dict[str, Tensor] | None = None) -> dict[str, Tensor]:
+    """The weights of the model without adapters, each adapted one W + alpha / rank · B A (Hu et al. 2021, Eq. 3).
+
+    Args:
+        model: as `with_adapters` made it.
+        state: its whole state, where the model itself holds a part only (ZeRO-3); its own by default.
+    """
+    whole = model.state_dict() if state is None else state
+    modules = dict(model.named_modules())
+    merged: dict[str, Tensor] = {}
+    for name, value in whole.items():
+        if ".lora_" in name:
+            continue
+        layer, adapted, kind = name.partition(_ADAPTED)
+        own = f"{layer}.{kind}" if adapted else name
+        trained = adapted and kind == "weight"
+        merged[own.removeprefix(_PREFIX)] = (
+            value + _update(whole, layer, modules[layer]).to(value) if trained else value
+        )
+    return merged
+
+
+def _update(state: dict[str, Tensor], layer: str, module: Any) -> Tensor:
+    """The adapter's product, float32, in the shape of the weight."""
+    down, up = (state[f"{layer}.lora_{side}.{_NAME}.weight"].float() for side in "AB")
+    product = module.scaling[_NAME] * (up @ down)
+    return product.T if getattr(module, "fan_in_fan_out", False) else product
+
+
+def adapted_base(model: "PeftModel") -> PreTrainedModel:
+    """The model inside; its layers still hold the adapters."""
+    base = model.get_base_model()
+    assert isinstance(base, PreTrainedModel)
+    return base
+
+
+def trainable_share(model: torch.nn.Module) -> float:
+    """Trained parameters over all."""
+    counts = [(each.numel(), each.requires_grad) for each in model.parameters()]
+    return sum(count for count, trained in counts if trained) / sum(count for count, _ in counts)

@@ -1,0 +1,160 @@
+"""Ulysses sequence parallelism: ranks share each sequence, a part of its tokens and, in the attention, of its heads.
+
+DeepSpeed exchanges tokens against heads around the attention (Jacobs et al. 2023, arXiv 2309.14509), through
+accelerate's ParallelismConfig. Its own data loader deals out batches in another order, in which a training cannot be
+resumed; here each rank reads the batch of its group and keeps its part. The loss is summed over the parts, and divided
+once by the count of the whole global batch: exact with several passes per step as well.
+"""
+
+from dataclasses import dataclass
+from types import MethodType
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils.data import Dataset
+from transformers import PreTrainedModel, TrainingArguments
+from transformers.modeling_outputs import CausalLMOutputWithPast
+
+from gateau_dagster.errors import GateauError
+from gateau_dagster.training.collate import Batch, PadRight, Rows
+from gateau_dagster.training.encode import IGNORED
+from gateau_dagster.training.rows import MixRows, TrainingDocument
+
+ATTENTION = "sdpa"
+
+
+def parallelism(*, size: int, processes: int, deepspeed: dict[str, Any] | None) -> Any:
+    """accelerate's configuration: `size` ranks share a sequence, `processes` run in all, by DeepSpeed's `deepspeed`.
+
+    Raises:
+        GateauError: DeepSpeed would scale the gradient otherwise than `ResponseTrainer` makes up for.
+    """
+    from accelerate.parallelism_config import ParallelismConfig
+    from accelerate.utils import DeepSpeedSequenceParallelConfig
+
+    zero = (deepspeed or {}).get("zero_optimization", {})
+    if zero.get("stage", 0) == 0 or not zero.get("reduce_scatter", True):
+        raise GateauError(
+            "training.sequence_parallel: is exact with DeepSpeed's ZeRO stages 1 to 3 and reduce_scatter: true. "
+            "Correct training.deepspeed."
+        )
+    return ParallelismConfig(
+        sp_size=size,
+        sp_backend="deepspeed",
+        dp_replicate_size=processes // size,
+        sp_handler=DeepSpeedSequenceParallelConfig(sp_seq_length_is_variable=True, sp_attn_implementation=ATTENTION),
+    )
+
+
+class SharedRows(Dataset[list[TrainingDocument]]):
+    """The rows as the Trainer deals out batches to ranks: each batch once for every rank of a group."""
+
+    def __init__(self, rows: MixRows, *, size: int, rows_per_batch: int) -> None:
+        self._rows, self._size, self._per_batch = rows, size, rows_per_batch
+
+    def __len__(self) -> int:
+        return len(self._rows) * self._size
+
+    def __getitem__(self, index: int) -> list[TrainingDocument]:
+        batch, place = divmod(index, self._per_batch)
+        return self._rows[batch // self._size * self._per_batch + place]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PartOfSequence:
+    """Collator that pads as `whole` does, to a multiple of `size` tokens, and keeps part number `part`."""
+
+    whole: PadRight
+    part: int
+    size: int
+
+    def __call__(self, rows: Rows) -> Batch:
+        """`input_ids`, `position_ids`, `shift_labels` int64 [batch, tokens of a part], `row`, and `shift_weights`.
+
+        Token t of a part is trained by shift_labels t, the token that follows it, be it of the next part.
+        """
+        batch = self.whole(rows)
+        ids = batch["input_ids"]
+        tokens = -(-ids.shape[1] // self.size)  # rounded up
+        missing = tokens * self.size - ids.shape[1]
+        positions = torch.arange(tokens * self.size).expand(len(ids), -1)
+        sequences = {
+            "input_ids": _longer(ids, missing, self.whole.pad_token_id),
+            "position_ids": positions,
+            "shift_labels": _longer(batch["labels"][:, 1:], missing + 1, IGNORED),
+        }
+        if "weights" in batch:
+            sequences["shift_weights"] = _longer(batch["weights"][:, 1:], missing + 1, 0)
+        mine = slice(self.part * tokens, (self.part + 1) * tokens)
+        return {name: value[:, mine].contiguous() for name, value in sequences.items()} | {"row": batch["row"]}
+
+
+def _longer(values: Tensor, missing: int, fill: float) -> Tensor:
+    return torch.nn.functional.pad(values, (0, missing), value=fill)
+
+
+def share_sequences(model: PreTrainedModel, *, size: int) -> None:
+    """Let `model`, after `use_chunked_loss`, return the loss of a part of each sequence, labels shifted already.
+
+    Raises:
+        GateauError: its heads cannot be shared out, or its attention is not plainly causal: the exchange drops masks.
+    """
+    config: Any = model.config.get_text_config(decoder=True)
+    heads, shared = config.num_attention_heads, getattr(config, "num_key_value_heads", config.num_attention_heads)
+    if heads % size or (shared % size and size % shared):
+        raise GateauError(
+            f"training.sequence_parallel: {heads} attention heads ({shared} of keys) cannot be shared by {size} "
+            "processes. Take a divisor."
+        )
+    kinds = set(getattr(config, "layer_types", None) or [])
+    if getattr(config, "sliding_window", None) is not None or kinds - {"full_attention"}:
+        raise GateauError(
+            f"training.sequence_parallel: {type(model).__name__} has layers that do not see the whole sequence, and "
+            "the exchange of heads drops their masks. Set it to 1."
+        )
+    if model.config._attn_implementation != ATTENTION:
+        raise GateauError(
+            f"training.sequence_parallel: {type(model).__name__} computes its attention by "
+            f"{model.config._attn_implementation}, but {ATTENTION} is needed. Set it to 1."
+        )
+    model.forward = MethodType(_forward, model)
+
+
+def _forward(
+    self: PreTrainedModel,
+    input_ids: Tensor,
+    position_ids: Tensor,
+    shift_labels: Tensor,
+    num_items_in_batch: Tensor,
+    shift_weights: Tensor | None = None,
+) -> Any:
+    """In the place of the model's own forward."""
+    states = self.base_model(
+        input_ids=input_ids, position_ids=position_ids, use_cache=False, return_dict=True
+    ).last_hidden_state
+    targets = shift_labels.reshape(-1)
+    rows = (targets != IGNORED).nonzero()[:, 0]
+    head: Any = self.get_output_embeddings()
+    total = head(
+        states.reshape(-1, states.shape[-1])[rows],
+        targets[rows],
+        None if shift_weights is None else shift_weights.reshape(-1)[rows],
+    )
+    return CausalLMOutputWithPast(loss=total / num_items_in_batch)  # pyright: ignore[reportArgumentType]
+
+
+def trained_items(batches: list[Batch]) -> Tensor:
+    """Of this rank's parts: the number of trained tokens, or the sum of their weights."""
+    found = [
+        (batch["shift_labels"] != IGNORED).sum()
+        if "shift_weights" not in batch
+        else batch["shift_weights"][batch["shift_labels"] != IGNORED].sum()
+        for batch in batches
+    ]
+    return torch.stack(found).sum()
+
+
+def part_of(arguments: TrainingArguments, size: int) -> int:
+    """This rank's part: ranks of a group are neighbours."""
+    return arguments.process_index % size

@@ -1,0 +1,147 @@
+"""Long texts as sequences to train on: whole where they fit, cut one after the other where they do not."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import accumulate
+
+import numpy as np
+from transformers import PreTrainedTokenizerBase
+
+from gateau_dagster.data.sample import Reject
+from gateau_dagster.data.sources import SourceFile
+from gateau_dagster.errors import UnscorableSampleError
+from gateau_dagster.scoring.prompt import encode
+from gateau_dagster.scoring.text_corpus import CorpusText, TextFields, read_texts
+from gateau_dagster.training.mix_sources import Origin
+from gateau_dagster.training.order import mix_order
+
+_CHARACTERS_A_TOKEN = 4.0
+"""Before any text is tokenised; what was seen takes its place."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Piece:
+    """A sequence: `input_ids` int32 [n], n >= 2. truncated_tokens: how many were cut off to meet a number of tokens."""
+
+    name: str
+    source: str
+    input_ids: np.ndarray
+    truncated_tokens: int = 0
+
+    def cut(self, length: int) -> "Piece":
+        """Its first `length` tokens."""
+        dropped = len(self.input_ids) - length
+        return replace(self, input_ids=self.input_ids[:length], truncated_tokens=self.truncated_tokens + dropped)
+
+
+def pieces_of(text: CorpusText, tokenizer: PreTrainedTokenizerBase, *, length: int) -> list[Piece]:
+    """The text's sequences, of `length` tokens but for the last. Each begins with bos, as every prompt does, for the
+    model reads it on its own; eos follows the text's end, where it has room. A tokenizer may lack either.
+
+    Raises:
+        UnscorableSampleError: it has no tokens, or cannot be tokenised.
+    """
+    bos, eos = (
+        (token,) if isinstance(token, int) else () for token in (tokenizer.bos_token_id, tokenizer.eos_token_id)
+    )
+    tokens = encode(tokenizer, text.text)
+    body, room = tokens + eos, length - len(bos)
+    # No sequence of eos alone, and none of one token, which nothing comes before.
+    starts = [start for start in range(0, len(tokens), room) if len(bos) + len(body) - start >= 2]
+    if not starts:
+        raise UnscorableSampleError("the text has no tokens to learn")
+    pieces = []
+    for number, start in enumerate(starts, start=1):
+        name = text.name if len(starts) == 1 else f"{text.name}#{number}"
+        ids = np.asarray(bos + body[start : start + room], dtype=np.int32)
+        pieces.append(Piece(name=name, source=text.domain, input_ids=ids))
+    return pieces
+
+
+@dataclass(kw_only=True)
+class TextSource:
+    """Texts of one origin: reads them, draws them by lot, tokenises what is drawn.
+
+    least_tokens: of a text; shorter ones are rejected. rejected: filled while texts are read.
+    """
+
+    origin: Origin
+    files: Sequence[SourceFile]
+    text_field: str
+    least_tokens: int = 0
+    on_bytes: Callable[[int], None]
+    rejected: list[Reject] = field(default_factory=list)
+
+    def draw(self, tokenizer: PreTrainedTokenizerBase, *, length: int, tokens: int | None, seed: int) -> list[Piece]:
+        """Pieces of texts in random order, of at least `tokens` tokens in all if the texts have so many (None: all).
+
+        The order of the texts is that of a hash of seed and name: another text changes no other's place. The files are
+        read once to know the texts, and again for those that are drawn; few more are tokenised than are needed.
+        """
+        known = [_Known(name=text.name, file=text.file, record=text.record, characters=len(text.text)) for text in self]
+        waiting = [known[at] for at in mix_order([(f"text/{self.origin}", each.name) for each in known], seed)]
+        found: list[Piece] = []
+        drawn = characters = 0
+        while waiting and (tokens is None or drawn < tokens):
+            rate = characters / drawn if drawn else _CHARACTERS_A_TOKEN
+            part = _first_of(waiting, None if tokens is None else rate * (tokens - drawn))
+            waiting = waiting[len(part) :]
+            tokenised = self._tokenised(part, tokenizer, length)
+            found += [piece for each in part for piece in tokenised.get(each.name, [])]
+            drawn = sum(len(piece.input_ids) for piece in found)
+            characters += sum(each.characters for each in part)
+        return found
+
+    def __iter__(self) -> Iterator[CorpusText]:
+        """All texts, in the files' order; forgets the rejects of an earlier reading."""
+        self.rejected.clear()
+        yield from self._texts(None)
+
+    def _texts(self, wanted: Mapping[int, set[int]] | None) -> Iterator[CorpusText]:
+        fields = TextFields(text=self.text_field)
+        for found in read_texts(self.files, fields, self.on_bytes, plain_texts=True, wanted=wanted):
+            if isinstance(found, CorpusText):
+                yield found
+            elif wanted is None:
+                self.rejected.append(found)
+
+    def _tokenised(
+        self, part: Iterable["_Known"], tokenizer: PreTrainedTokenizerBase, length: int
+    ) -> dict[str, list[Piece]]:
+        """The pieces of these texts by name; one that cannot be used is rejected and has none."""
+        wanted: dict[int, set[int]] = {}
+        for each in part:
+            wanted.setdefault(each.file, set()).add(each.record)
+        found: dict[str, list[Piece]] = {}
+        for text in self._texts(wanted):
+            try:
+                found[text.name] = self._pieces(text, tokenizer, length)
+            except UnscorableSampleError as error:
+                self.rejected.append(Reject(sample_id=text.name, reason=str(error)))
+        return found
+
+    def _pieces(self, text: CorpusText, tokenizer: PreTrainedTokenizerBase, length: int) -> list[Piece]:
+        pieces = pieces_of(text, tokenizer, length=length)
+        total = sum(len(piece.input_ids) for piece in pieces)
+        if total < self.least_tokens:
+            raise UnscorableSampleError(f"too short: {total} tokens, and least_tokens is {self.least_tokens}")
+        return pieces
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Known:
+    """A text without its text."""
+
+    name: str
+    file: int
+    record: int
+    characters: int
+
+
+def _first_of(waiting: Sequence[_Known], characters: float | None) -> list[_Known]:
+    """Texts from the front with so many characters in all, one at least; all of them for None."""
+    if characters is None:
+        return list(waiting)
+    sums = accumulate(each.characters for each in waiting)
+    count = next((count for count, total in enumerate(sums, start=1) if total >= characters), len(waiting))
+    return list(waiting[:count])

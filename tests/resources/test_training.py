@@ -1,0 +1,61 @@
+"""The launcher as Dagster uses it: what is refused before the start, and an end that is no success."""
+
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pytest
+
+from gateau_dagster.config.training import TrainingConfig
+from gateau_dagster.errors import GateauError
+from gateau_dagster.progress import silent
+from gateau_dagster.training.spec import TrainingSpec
+from resources.training import TrainingResource
+
+
+def outcome(folder: Path, *, hostfile: str | None = None, **training: Any) -> str:
+    """Why it failed."""
+    spec = TrainingSpec(
+        mix=folder / "mix.parquet",
+        base_model="nowhere",
+        output=folder / "output",
+        work=folder / "work",
+        training=TrainingConfig.model_validate(training),
+        fingerprint="f",
+        hostfile=None if hostfile is None else folder / hostfile,
+    )
+    reasons: list[str] = []
+
+    @dg.asset
+    def checkpoint(context: dg.AssetExecutionContext) -> dg.MaterializeResult:
+        with pytest.raises(GateauError) as caught:
+            TrainingResource().run(context, spec, folder / "spec.json", silent)
+        reasons.append(str(caught.value))
+        return dg.MaterializeResult()
+
+    assert dg.materialize([checkpoint]).success
+    return reasons[0]
+
+
+def test_refused_before_anything_starts(tmp_path: Path) -> None:
+    assert "training.hostfile: " in outcome(tmp_path, hostfile="nowhere")
+    assert "there is no program 'sruun'" in outcome(tmp_path, launcher=["sruun"])
+    assert "liger-kernel is not installed" in outcome(tmp_path, liger=True)
+    assert not (tmp_path / "spec.json").exists()
+
+
+def test_an_end_by_a_signal_is_noticed(tmp_path: Path) -> None:
+    assert "was ended by SIGKILL" in outcome(tmp_path, launcher=["sh", "-c", "kill -9 $$", "{spec}"])
+    assert "ended with status 3" in outcome(tmp_path, launcher=["sh", "-c", "exit 3", "{spec}"])
+
+
+def test_a_launcher_that_hides_it(tmp_path: Path) -> None:
+    reason = outcome(tmp_path, launcher=["sh", "-c", "sh -c 'kill -9 $$'; exit 0", "{spec}"])
+    assert "ended without a result, and its launcher does not say why" in reason
+
+
+def test_the_reason_of_a_rank_comes_first(tmp_path: Path) -> None:
+    work = tmp_path / "work"
+    work.mkdir()
+    script = f"echo 'the loss is nan at step 3' > {work}/failure.txt; exit 0"
+    assert outcome(tmp_path, launcher=["sh", "-c", script, "{spec}"]) == "the loss is nan at step 3"

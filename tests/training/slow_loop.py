@@ -1,0 +1,66 @@
+"""A training as its definition says: one document at a time, no padding, no packing, one process, plain PyTorch."""
+
+import math
+from typing import Any
+
+import torch
+from transformers import AutoModelForCausalLM
+
+from gateau_dagster.training.encode import IGNORED
+from gateau_dagster.training.rows import MixRows, TrainingDocument
+from gateau_dagster.training.run import plan_of, read_mix
+from gateau_dagster.training.spec import TrainingSpec
+
+Weights = dict[str, torch.Tensor]
+
+
+def slow_training(spec: TrainingSpec) -> tuple[list[float], list[float], Weights]:
+    """Loss and gradient norm of every step, and the final weights, float32. What a step learns from, and the positions,
+    are the plan's."""
+    training = spec.training
+    assert training.scheduler == "linear"
+    mix = read_mix(spec.mix)
+    plan = plan_of(spec, mix)
+    rows = MixRows(mix, plan, skip=training.skip, seed=training.seed)
+    model: Any = AutoModelForCausalLM.from_pretrained(spec.base_model, dtype=torch.float32).train()
+    model.config.max_position_embeddings = rows.farthest
+    groups = decayed_or_not(model, training.weight_decay)
+    optimiser = torch.optim.AdamW(groups, lr=0.0, betas=training.adam_betas, eps=1e-8)
+    warmup = math.ceil(training.warmup_ratio * plan.steps)
+    losses, norms = [], []
+    for step in range(plan.steps):
+        rising, falling = step / max(1, warmup), (plan.steps - step) / (plan.steps - warmup)
+        for group in optimiser.param_groups:
+            group["lr"] = training.learning_rate * (rising if step < warmup else falling)
+        documents = [rows._document(each) for each in plan.step_documents(step + 1)]
+        parts = [document_loss(model, document) for document in documents]
+        if training.loss == "sequence":
+            loss = sum(nll.mean() for nll in parts) / len(parts)
+        else:
+            loss = sum(nll.sum() for nll in parts) / sum(nll.numel() for nll in parts)
+        assert isinstance(loss, torch.Tensor)
+        loss.backward()
+        losses.append(float(loss.detach()))
+        norms.append(float(torch.nn.utils.clip_grad_norm_(model.parameters(), training.max_grad_norm)))
+        optimiser.step()
+        optimiser.zero_grad()
+    return losses, norms, {name: value.detach() for name, value in model.named_parameters()}
+
+
+def document_loss(model: torch.nn.Module, document: TrainingDocument) -> torch.Tensor:
+    """-log P of every trained token, float32 [trained tokens]."""
+    ids = document.input_ids[None]
+    # With a mask of ones transformers leaves the attention of a single document whole, whatever its positions.
+    output = model(
+        input_ids=ids, position_ids=document.positions[None], attention_mask=torch.ones_like(ids), use_cache=False
+    )
+    log_probabilities = torch.log_softmax(output.logits[0], -1)
+    trained = [at for at in range(1, ids.shape[1]) if document.labels[at] != IGNORED]
+    return torch.stack([-log_probabilities[at - 1, document.input_ids[at]] for at in trained])
+
+
+def decayed_or_not(model: torch.nn.Module, decay: float) -> list[dict[str, Any]]:
+    """As the Trainer does: norms are not decayed."""
+    norms = [value for name, value in model.named_parameters() if "norm" in name]
+    others = [value for name, value in model.named_parameters() if "norm" not in name]
+    return [{"params": others, "weight_decay": decay}, {"params": norms, "weight_decay": 0.0}]

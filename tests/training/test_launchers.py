@@ -1,0 +1,190 @@
+"""Launchers other than the product's own torchrun: each starts two ranks, and they train what one process trains."""
+
+import os
+import signal
+import socket
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from gateau_dagster.config.training import TrainingConfig
+from gateau_dagster.errors import GateauError
+from gateau_dagster.training.deepspeed_config import deepspeed_config
+from gateau_dagster.training.launch import MODULE, failure_message, is_finished, read_hostfile, training_command
+from gateau_dagster.training.run import train
+from gateau_dagster.training.spec import TrainingSpec
+
+from .builders import make_spec
+from .processes import ROOT, finish, log_of, rank_process, start, wait_for_step, weights_differ
+
+BIN = Path(sys.executable).parent
+TWO = "--nproc-per-node=2"
+LAUNCHERS = {
+    "torchrun": ["torchrun", TWO, "--rdzv-backend=c10d", "--rdzv-endpoint=127.0.0.1:0"],
+    "torchrun in a shell": ["bash", "-c", f"MASTER=127.0.0.1; '{BIN}/torchrun' {TWO} --rdzv-backend=c10d "
+                            "--rdzv-endpoint=${MASTER}:0 -m {module} {spec}"],
+    "accelerate": ["accelerate", "launch", "--multi_gpu", "--num_processes=2", "--num_machines=1",
+                   "--mixed_precision=no", "--dynamo_backend=no", "--main_process_port=0", "-m", "{module}", "{spec}"],
+    "deepspeed": ["deepspeed", "--num_gpus=2", "--no_local_rank", "--module", "{module}", "{spec}"],
+}  # fmt: skip
+
+
+def two_ranks(folder: Path, **changes: Any) -> TrainingSpec:
+    settings: dict[str, Any] = {"processes": 2, "batch_size": 1, "max_steps": 4}
+    return make_spec(folder, deepspeed=deepspeed_config("zero2", folder=folder), **settings | changes)
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def compare(spec: TrainingSpec, folder: Path) -> None:
+    """With one process: the same losses and weights."""
+    alone = make_spec(folder, name="alone", batch_size=2, max_steps=len(log_of(spec)))
+    train(alone, lambda metrics: None)
+    assert [step["loss"] for step in log_of(spec)] == pytest.approx([step["loss"] for step in log_of(alone)], abs=1e-5)
+    assert weights_differ(spec, alone) <= 1e-4
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", LAUNCHERS)
+def test_launchers(tmp_path: Path, name: str) -> None:
+    launcher = LAUNCHERS[name]
+    if name == "deepspeed":
+        launcher = [launcher[0], f"--master_port={free_port()}", *launcher[1:]]
+    spec = two_ranks(tmp_path, launcher=launcher)
+    finish(start(spec, tmp_path / "spec.json"))
+    compare(spec, tmp_path)
+
+
+@pytest.mark.long
+def test_hostfile_and_the_death_of_a_rank_that_its_launcher_hides(tmp_path: Path) -> None:
+    """DeepSpeed's launcher ends itself by a signal where a rank died, and its runner ends with status 0 then."""
+    hosts = tmp_path / "hostfile"
+    hosts.write_text("# one machine\nlocalhost slots=2\n")
+    spec = replace(two_ranks(tmp_path, max_steps=60, save_steps=2), hostfile=hosts)
+    process = start(spec, tmp_path / "spec.json")
+    wait_for_step(spec, process, 3)
+    rank_process(process, 1).kill()
+    process.communicate(timeout=300)
+    assert not is_finished(spec)
+    assert "killed, often by the system" in failure_message(spec, process.returncode)
+    finish(start(spec, tmp_path / "spec.json"))
+    compare(spec, tmp_path)
+
+
+def pretended(folder: Path, name: str, script: str) -> None:
+    """A program of this name on the PATH of the test's processes."""
+    program = folder / "bin" / name
+    program.parent.mkdir(exist_ok=True)
+    program.write_text(f"#!/bin/bash\n{script}\n")
+    program.chmod(0o755)
+
+
+@pytest.mark.long
+def test_example_of_torchrun_on_two_machines(tmp_path: Path) -> None:
+    """Both are this one: `ssh` only runs the command."""
+    pretended(tmp_path, "ssh", f'echo "$*" >> {tmp_path}/ssh.log; exec bash -c "${{@: -1}}"')
+    script = str(ROOT / "examples" / "multi_node" / "torchrun_everywhere.sh")
+    spec = two_ranks(tmp_path, launcher=[script, "127.0.0.1", "worker-2", "{module}", "{spec}"])
+    path = f"{tmp_path / 'bin'}:{BIN}:{os.environ['PATH']}"
+    finish(start(spec, tmp_path / "spec.json", PATH=path, GPUS="1", PORT=str(free_port())))
+    assert "worker-2 cd " in (tmp_path / "ssh.log").read_text()
+    compare(spec, tmp_path)
+
+
+@pytest.mark.long
+def test_example_of_slurm(tmp_path: Path) -> None:
+    """One node with two ranks: `srun` runs its command once."""
+    pretended(tmp_path, "srun", f'echo "$*" >> {tmp_path}/srun.log; while [[ $1 == --* ]]; do shift; done; exec "$@"')
+    pretended(tmp_path, "scontrol", "echo 127.0.0.1")
+    example = yaml.safe_load((ROOT / "examples" / "multi_node" / "slurm.yaml").read_text())
+    launcher = [
+        word.replace(".venv/bin", str(BIN)).replace("per-node=8", "per-node=2").replace("29500", str(free_port()))
+        for word in example["training"]["launcher"]
+    ]
+    spec = two_ranks(tmp_path, launcher=launcher)
+    job = {"SLURM_NNODES": "1", "SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "node-[1-2]"}
+    finish(start(spec, tmp_path / "spec.json", PATH=f"{tmp_path / 'bin'}:{os.environ['PATH']}", **job))
+    assert "--kill-on-bad-exit=1" in (tmp_path / "srun.log").read_text()
+    compare(spec, tmp_path)
+
+
+def test_examples_are_valid_configurations() -> None:
+    folder = ROOT / "examples" / "multi_node"
+    found = sorted(folder.glob("*.yaml"))
+    assert len(found) == 4
+    for example in found:
+        training = TrainingConfig.model_validate(yaml.safe_load(example.read_text())["training"])
+        assert training.processes == 16
+        assert (training.launcher is None) == (training.hostfile is not None)
+    assert read_hostfile(folder / "hostfile") == {"worker-1": 8, "worker-2": 8}
+
+
+def test_the_launcher_is_looked_for_beside_the_interpreter_and_on_the_path(tmp_path: Path) -> None:
+    spec = tmp_path / "spec.json"
+    given = training_command(spec, processes=2, deepspeed=True, launcher=["torchrun", TWO])
+    assert given == [str(BIN / "torchrun"), TWO, "-m", MODULE, str(spec)]
+    shell = training_command(spec, processes=2, deepspeed=True, launcher=["sh", "-c", "srun x ${HEAD} {module} {spec}"])
+    assert shell[1:] == ["-c", f"srun x ${{HEAD}} {MODULE} {spec}"]
+    with pytest.raises(
+        GateauError, match=r"training.launcher: there is no program 'sruun' on the PATH or beside .*python"
+    ):
+        training_command(spec, processes=2, deepspeed=True, launcher=["sruun", "-n2"])
+    with pytest.raises(GateauError, match="is an empty list"):
+        training_command(spec, processes=2, deepspeed=True, launcher=[])
+
+
+def test_hostfile_commands(tmp_path: Path) -> None:
+    hosts, spec = tmp_path / "hostfile", tmp_path / "spec.json"
+    hosts.write_text("worker-1 slots=8  # GPUs\n\nworker-2 slots=8\n")
+    assert read_hostfile(hosts) == {"worker-1": 8, "worker-2": 8}
+    runner = [sys.executable, "-m", "deepspeed.launcher.runner", "--hostfile", str(hosts), "--no_local_rank"]
+    command = training_command(spec, processes=16, deepspeed=True, hostfile=hosts)
+    assert command == [*runner, "--module", MODULE, str(spec)]
+    hosts.write_text("localhost slots=2")
+    here = training_command(spec, processes=2, deepspeed=True, hostfile=hosts)
+    assert here[:6] == runner
+    assert here[6:8] == ["--no_ssh_check", "--master_addr=127.0.0.1"]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (None, r"hostfile cannot be read \(No such file or directory\)"),
+        ("worker-1 slots=8\nworker-2 slots=8", r"has 16 slot\(s\) on worker-1, worker-2, but training.processes is 2"),
+        ("worker-1", "has the line 'worker-1'. Write each machine once: worker-1 slots=8"),
+        ("worker-1 slots=two", "has the line 'worker-1 slots=two'"),
+        ("worker-1 slots=1\nworker-1 slots=1", "has the line 'worker-1 slots=1'"),
+        ("# nobody", "names no machine"),
+    ],
+)
+def test_a_hostfile_that_cannot_be_used(tmp_path: Path, content: str | None, message: str) -> None:
+    if content is not None:
+        (tmp_path / "hostfile").write_text(content)
+    with pytest.raises(GateauError, match=message):
+        training_command(tmp_path / "spec.json", processes=2, deepspeed=True, hostfile=tmp_path / "hostfile")
+
+
+def test_other_ranks_than_planned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "4")
+    with pytest.raises(GateauError, match=r"processes is 2, but 4 rank\(s\) run. It counts the ranks on all machines"):
+        train(two_ranks(tmp_path), lambda metrics: None)
+
+
+def test_failure_messages(tmp_path: Path) -> None:
+    spec = make_spec(tmp_path)
+    assert "was ended by SIGKILL (often the system" in failure_message(spec, -signal.SIGKILL)
+    assert "was ended by SIGTERM" in failure_message(spec, -signal.SIGTERM)
+    assert "ended with status 3; its log" in failure_message(spec, 3)
+    assert "no rank said why: it could not start, or was killed" in failure_message(spec, 1)
+    assert "ended without a result, and its launcher does not say why" in failure_message(spec, 0)
+    spec.failure.parent.mkdir(parents=True)
+    spec.failure.write_text("the loss is nan\n")
+    assert failure_message(spec, 1) == "the loss is nan"
