@@ -12,6 +12,7 @@ from gateau_dagster import __version__
 from gateau_dagster.config import Config
 from gateau_dagster.errors import GateauError
 
+_USUAL_NAME = "gateau.yaml"
 _CONFIG_HELP = "YAML configuration; default: the file that GATEAU_CONFIG names, else the embedded demo."
 _EPILOG = "Documentation: README.md. Exit status: 0 done, 1 failed (the reason is printed), 2 wrong usage."
 
@@ -78,6 +79,9 @@ def dev(config_file: str | None, dagster_options: tuple[str, ...]) -> None:
 def _load(config_file: str | None) -> Config:
     from gateau_dagster.config.load import load_config
 
+    if config_file is None and Path(_USUAL_NAME).is_file():
+        hint = f"{_USUAL_NAME} lies here and is not read: this is the embedded demo. For yours: --config {_USUAL_NAME}"
+        click.echo(hint, err=True)
     return load_config(config_file)
 
 

@@ -32,7 +32,7 @@ def model_card(spec: TrainingSpec, plan: BatchPlan, steps: Sequence[Metrics]) ->
     }
     matter = yaml.safe_dump({key: value for key, value in front.items() if value is not None}, sort_keys=False)
     sections = [
-        f"---\n{matter}---\n\n# {Path(spec.base_model).name}, fine-tuned for long contexts",
+        f"---\n{matter}---\n\n# {Path(spec.base_model).name}, trained for long contexts",
         _section("Data", {"Base model": _base(spec), **spec.provenance}),
         _section("Outcome", _outcome(plan, steps)),
         _section("Recipe", _recipe(spec)),

@@ -40,6 +40,15 @@ def project(tmp_path: Path) -> Path:
     return make_project(tmp_path, samples=8, shards=2)
 
 
+def test_a_configuration_that_is_not_named_is_pointed_at(command: Command, tmp_path: Path) -> None:
+    (tmp_path / "gateau.yaml").write_text("long_sft: {path: nowhere.jsonl}\nselection: {method: length}\n")
+    _, out, err = command("plan", "--json")
+    assert "gateau.yaml lies here and is not read" in err
+    assert "lies here" not in out
+    assert json.loads(out)["work"]
+    assert "lies here" not in command("plan", "--config", "gateau.yaml")[2]
+
+
 @pytest.mark.parametrize("option", ["--help", "-h"])
 def test_help_names_every_command(command: Command, option: str) -> None:
     status, out, _ = command(option)
