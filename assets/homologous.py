@@ -8,7 +8,7 @@ import dagster as dg
 
 from assets.definition import global_asset
 from assets.global_steps import Made, materialise, write_global
-from assets.model_training import Wanted, train_and_publish
+from assets.model_training import Wanted, trained_model_asset
 from assets.training import mix_statistics
 from gateau_dagster import tables
 from gateau_dagster.config import Config
@@ -21,8 +21,6 @@ from gateau_dagster.progress import Progress
 from gateau_dagster.storage import Stamp
 from gateau_dagster.storage.content import frame_digest
 from resources.configuration import ConfigurationResource
-from resources.models import ModelsResource
-from resources.training import TrainingResource
 
 
 def homologous_assets(config: Config, name: str) -> dict[str, dg.AssetsDefinition]:
@@ -48,38 +46,22 @@ def _mix_asset(config: Config, name: str) -> dg.AssetsDefinition:
 
 
 def _model_asset(config: Config, name: str) -> dg.AssetsDefinition:
-    asset = made_asset(config, name)
-
-    @global_asset(
+    asset, mix = made_asset(config, name), mix_asset(config, name)
+    return trained_model_asset(
         asset,
-        deps=[mix_asset(config, name)],
-        kinds={"pytorch", "huggingface", "deepspeed"},
-        pool="gpu",
+        deps=[mix],
         description=f"The model `{name}`: `{config.origin(name)}`, trained on with long texts and an extended rotary "
         "embedding until it reads further; a Hugging Face folder. As with `checkpoint`, a training that was killed "
         "goes on.",
+        wanted=lambda found: Wanted(
+            folder=asset,
+            mix=mix,
+            model=found.origin(name),
+            training=stage_training(found.models[name], found.training),
+            scratch=asset,
+            own_rotary=True,
+        ),
     )
-    def homologous_model(
-        context: dg.AssetExecutionContext,
-        configuration: ConfigurationResource,
-        models: ModelsResource,
-        training: TrainingResource,
-    ) -> dg.MaterializeResult:
-        def make(state: State, stamp: Stamp, progress: Progress) -> Made:
-            models.release()
-            wanted = Wanted(
-                folder=asset,
-                mix=mix_asset(config, name),
-                model=state.config.origin(name),
-                training=stage_training(state.config.models[name], state.config.training),
-                scratch=asset,
-                own_rotary=True,
-            )
-            return train_and_publish(context, state, stamp, wanted, training, progress)
-
-        return materialise(context, configuration, asset, make)
-
-    return homologous_model
 
 
 def _mix(name: str, state: State, stamp: Stamp, progress: Progress) -> Made:

@@ -9,7 +9,7 @@ import polars as pl
 from assets.definition import global_asset
 from assets.global_steps import Made, materialise, write_global
 from assets.homologous import homologous_assets
-from assets.model_training import Wanted, train_and_publish
+from assets.model_training import Wanted, trained_model_asset
 from assets.training import mix_statistics
 from gateau_dagster import tables
 from gateau_dagster.config import Config
@@ -20,8 +20,6 @@ from gateau_dagster.incremental.state import State
 from gateau_dagster.progress import Progress
 from gateau_dagster.storage import Stamp
 from resources.configuration import ConfigurationResource
-from resources.models import ModelsResource
-from resources.training import TrainingResource
 
 
 def made_model_assets(config: Config, own: Mapping[str, dg.AssetsDefinition]) -> dict[str, dg.AssetsDefinition]:
@@ -66,36 +64,20 @@ def _mix_asset(config: Config, name: str) -> dg.AssetsDefinition:
 
 
 def _made_asset(config: Config, name: str) -> dg.AssetsDefinition:
-    asset = made_asset(config, name)
-
-    @global_asset(
+    asset, mix = made_asset(config, name), mix_asset(config, name)
+    return trained_model_asset(
         asset,
-        deps=[mix_asset(config, name)],
-        kinds={"pytorch", "huggingface", "deepspeed"},
-        pool="gpu",
+        deps=[mix],
         description=f"The model `{name}`: `{config.origin(name)}`, trained on samples of every kind before it scores "
         "(Cherry Selection); a Hugging Face folder. As with `checkpoint`, a training that was killed goes on.",
+        wanted=lambda found: Wanted(
+            folder=asset,
+            mix=mix,
+            model=found.origin(name),
+            training=stage_training(found.models[name], found.training),
+            scratch=asset,
+        ),
     )
-    def pre_experienced(
-        context: dg.AssetExecutionContext,
-        configuration: ConfigurationResource,
-        models: ModelsResource,
-        training: TrainingResource,
-    ) -> dg.MaterializeResult:
-        def make(state: State, stamp: Stamp, progress: Progress) -> Made:
-            models.release()
-            wanted = Wanted(
-                folder=asset,
-                mix=mix_asset(config, name),
-                model=state.config.origin(name),
-                training=stage_training(state.config.models[name], state.config.training),
-                scratch=asset,
-            )
-            return train_and_publish(context, state, stamp, wanted, training, progress)
-
-        return materialise(context, configuration, asset, make)
-
-    return pre_experienced
 
 
 def _mix(name: str, state: State, stamp: Stamp, progress: Progress) -> Made:

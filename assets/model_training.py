@@ -1,14 +1,16 @@
 """Trains a model in a process of its own and publishes its folder in the store."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import dagster as dg
 
-from assets.global_steps import Made
+from assets.definition import global_asset
+from assets.global_steps import Made, materialise
 from assets.trained_model import provenance, trained_model_metadata
-from gateau_dagster.config import TrainingConfig
+from gateau_dagster.config import Config, TrainingConfig
 from gateau_dagster.data.sample import text_digest
 from gateau_dagster.incremental.loadable import loadable_model
 from gateau_dagster.incremental.state import State
@@ -17,6 +19,8 @@ from gateau_dagster.storage import Stamp
 from gateau_dagster.storage.content import folder_content
 from gateau_dagster.storage.documents import finish_publishing, folder_stamp, publish_folder
 from gateau_dagster.storage.files import local_copy
+from resources.configuration import ConfigurationResource
+from resources.models import ModelsResource
 from resources.training import TrainingResource
 
 if TYPE_CHECKING:
@@ -40,7 +44,35 @@ class Wanted:
     own_rotary: bool = False
 
 
-def train_and_publish(
+def trained_model_asset(
+    asset: str, *, deps: list[str], description: str, wanted: Callable[[Config], Wanted]
+) -> dg.AssetsDefinition:
+    """A model that a process of its own trains: a Hugging Face folder in the store.
+
+    Args:
+        asset: its name, and the folder's.
+        deps: what it is made from; the mix among them.
+        description: for the asset's page.
+        wanted: what to train under the configuration of the run.
+    """
+
+    @global_asset(asset, deps=deps, kinds={"pytorch", "huggingface", "deepspeed"}, pool="gpu", description=description)
+    def trained_model(
+        context: dg.AssetExecutionContext,
+        configuration: ConfigurationResource,
+        models: ModelsResource,
+        training: TrainingResource,
+    ) -> dg.MaterializeResult:
+        def make(state: State, stamp: Stamp, progress: Progress) -> Made:
+            models.release()
+            return _train_and_publish(context, state, stamp, wanted(state.config), training, progress)
+
+        return materialise(context, configuration, asset, make)
+
+    return trained_model
+
+
+def _train_and_publish(
     context: dg.AssetExecutionContext,
     state: State,
     stamp: Stamp,

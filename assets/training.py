@@ -9,7 +9,7 @@ import polars as pl
 from assets.definition import global_asset
 from assets.global_steps import Made, materialise, write_global
 from assets.metadata import figures_metadata
-from assets.model_training import Wanted, train_and_publish
+from assets.model_training import Wanted, trained_model_asset
 from gateau_dagster import tables
 from gateau_dagster.config import Config
 from gateau_dagster.incremental.made_models import made_upstream
@@ -18,8 +18,6 @@ from gateau_dagster.progress import Progress
 from gateau_dagster.storage import Stamp
 from gateau_dagster.storage.content import frame_digest
 from resources.configuration import ConfigurationResource
-from resources.models import ModelsResource
-from resources.training import TrainingResource
 
 
 def training_mix_asset(config: Config) -> dg.AssetsDefinition:
@@ -40,35 +38,16 @@ def training_mix_asset(config: Config) -> dg.AssetsDefinition:
 
 
 def checkpoint_asset(config: Config) -> dg.AssetsDefinition:
-    """Supervised fine-tuning (Eq. 7) in processes of its own."""
-
-    @global_asset(
+    """Supervised fine-tuning (Eq. 7)."""
+    return trained_model_asset(
         "checkpoint",
         deps=["training_mix", *made_upstream(config, config.training.model)],
-        kinds={"pytorch", "huggingface", "deepspeed"},
-        pool="gpu",
         description="The fine-tuned model (Eq. 7), a Hugging Face folder with safetensors. Trained by a process of its "
         "own; a training that was killed goes on from its last complete checkpoint.",
+        wanted=lambda found: Wanted(
+            folder=CHECKPOINT_FOLDER, mix="training_mix", model=found.training.model, training=found.training
+        ),
     )
-    def checkpoint(
-        context: dg.AssetExecutionContext,
-        configuration: ConfigurationResource,
-        models: ModelsResource,
-        training: TrainingResource,
-    ) -> dg.MaterializeResult:
-        def make(state: State, stamp: Stamp, progress: Progress) -> Made:
-            models.release()
-            wanted = Wanted(
-                folder=CHECKPOINT_FOLDER,
-                mix="training_mix",
-                model=state.config.training.model,
-                training=state.config.training,
-            )
-            return train_and_publish(context, state, stamp, wanted, training, progress)
-
-        return materialise(context, configuration, "checkpoint", make)
-
-    return checkpoint
 
 
 def _mix(state: State, stamp: Stamp, progress: Progress) -> Made:

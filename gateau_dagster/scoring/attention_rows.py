@@ -6,6 +6,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from gateau_dagster.scoring.mask_pattern import MaskPattern
+
 # Elements of a block of weights (heads x rows x keys). 2^19 are 2 MB in float32: a CPU's second-level cache, where
 # the softmax finds what the matrix product left.
 _ELEMENTS_PER_BLOCK = {"cpu": 2**19, "cuda": 2**26}
@@ -23,6 +25,14 @@ class Weighing:
     def first_key(self, query: int) -> int:
         """The first key that this query sees."""
         return 0 if self.window is None else max(0, query - self.window + 1)
+
+
+def weighing(
+    query: Tensor, pattern: MaskPattern, *, scaling: float | None, softcap: float | None, sinks: Tensor | None
+) -> Weighing:
+    """From what transformers hands to a layer's attention function; `query` [..., D], `scaling` None: 1 / sqrt(D)."""
+    scale = float(query.shape[-1] ** -0.5) if scaling is None else scaling
+    return Weighing(scaling=scale, window=pattern.window, softcap=softcap, sinks=sinks)
 
 
 def row_blocks(query: Tensor, kv_heads: int, start: int, stop: int, how: Weighing) -> Iterator[tuple[slice, slice]]:

@@ -15,15 +15,12 @@ from torch import Tensor
 from transformers import AttentionInterface
 
 from gateau_dagster.scoring.attention_kernels import attend_documents
-from gateau_dagster.scoring.attention_rows import Weighing
+from gateau_dagster.scoring.attention_rows import Weighing, weighing
 from gateau_dagster.scoring.last_layer import ReadRows, Span, only_read_rows
 from gateau_dagster.scoring.loading import LoadedModel
-from gateau_dagster.scoring.mask_pattern import NAME, MaskPattern, UnknownAttentionError
+from gateau_dagster.scoring.mask_pattern import NAME, MaskPattern, UnknownAttentionError, known_pattern
 
 Observer: TypeAlias = Callable[[Tensor, Tensor, MaskPattern, Weighing], None]
-
-# Arguments that would change the weights in a way not known here.
-_UNKNOWN = ("position_bias", "cache")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,21 +91,12 @@ def _attend(
     assert row is not None, "only inside document_attention"
     if query.shape[0] != 1 or not query.shape[2] == key.shape[2] == sum(row.lengths):
         raise UnknownAttentionError("it attends to more or less than the prompt's tokens")
-    for name in _UNKNOWN:
-        if kwargs.get(name) is not None:
-            raise UnknownAttentionError(f"it has attention with {name}")
-    if not isinstance(attention_mask, MaskPattern):
-        raise UnknownAttentionError("it makes its masks itself")
-    how = Weighing(
-        scaling=float(query.shape[-1] ** -0.5) if scaling is None else scaling,
-        window=attention_mask.window,
-        softcap=softcap,
-        sinks=s_aux,
-    )
+    pattern = known_pattern(attention_mask, kwargs)
+    how = weighing(query, pattern, scaling=scaling, softcap=softcap, sinks=s_aux)
     if row.observe is not None:
-        row.observe(query[0], key[0], attention_mask, how)
-    pieces = attention_mask.pieces(row.lengths)
-    spans = row.spans(module, attention_mask)
+        row.observe(query[0], key[0], pattern, how)
+    pieces = pattern.pieces(row.lengths)
+    spans = row.spans(module, pattern)
     return attend_documents(query[0], key[0], value[0], pieces, how, row.cu_seq_lens, spans)[None], None
 
 

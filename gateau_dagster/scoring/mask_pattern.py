@@ -4,7 +4,7 @@ transformers asks a mask function for the mask of a layer and hands what it retu
 returns a description of the mask, after comparing it with the one that was asked for.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -13,6 +13,7 @@ import torch
 from transformers import AttentionMaskInterface
 
 NAME = "gateau_documents"  # of our attention function and our mask function in transformers' registries
+_UNKNOWN = ("position_bias", "cache")
 
 
 class UnknownAttentionError(Exception):
@@ -40,6 +41,20 @@ class MaskPattern:
         if size is None:
             return lengths
         return tuple(min(size, length - begin) for length in lengths for begin in range(0, length, size))
+
+
+def known_pattern(mask: object, others: Mapping[str, object]) -> MaskPattern:
+    """The pattern that a layer's attention function was handed as its mask.
+
+    Raises UnknownAttentionError when the mask is the model's own, or `others`, the function's further arguments, hold
+    one that would change the weights in a way not known here.
+    """
+    for name in _UNKNOWN:
+        if others.get(name) is not None:
+            raise UnknownAttentionError(f"it has attention with {name}")
+    if not isinstance(mask, MaskPattern):
+        raise UnknownAttentionError("it makes its masks itself")
+    return mask
 
 
 def describe_mask(

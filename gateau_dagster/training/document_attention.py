@@ -15,13 +15,12 @@ from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedM
 
 from gateau_dagster.errors import GateauError
 from gateau_dagster.scoring.attention_kernels import attend_documents
-from gateau_dagster.scoring.attention_rows import Weighing
-from gateau_dagster.scoring.mask_pattern import MaskPattern, UnknownAttentionError, describe_mask
+from gateau_dagster.scoring.attention_rows import weighing
+from gateau_dagster.scoring.mask_pattern import UnknownAttentionError, describe_mask, known_pattern
 from gateau_dagster.training.capped_attention import attend_in_blocks
 from gateau_dagster.training.probe import ROUNDING, difference, lone_states, packed_states
 
 NAME = "gateau_training_documents"  # of the attention function and the mask function in transformers' registries
-_UNKNOWN = ("position_bias", "cache")  # arguments that would change the weights in a way not known here
 
 
 def attend_within_documents(model: PreTrainedModel) -> None:
@@ -119,21 +118,12 @@ def _attend(
         raise UnknownAttentionError("it does not tell its layers where documents begin")
     if not query.shape[2] == key.shape[2] == sum(document_lengths):
         raise UnknownAttentionError("it attends to more or less than the row's tokens")
-    for name in _UNKNOWN:
-        if kwargs.get(name) is not None:
-            raise UnknownAttentionError(f"it has attention with {name}")
-    if not isinstance(attention_mask, MaskPattern):
-        raise UnknownAttentionError("it makes its masks itself")
+    pattern = known_pattern(attention_mask, kwargs)
     if dropout:
         raise _unsupported_dropout(module, dropout)
-    how = Weighing(
-        scaling=float(query.shape[-1] ** -0.5) if scaling is None else scaling,
-        window=attention_mask.window,
-        softcap=softcap,
-        sinks=s_aux,
-    )
+    how = weighing(query, pattern, scaling=scaling, softcap=softcap, sinks=s_aux)
     q, k, v = (_autocast(tensor[0]) for tensor in (query, key, value))
-    pieces = attention_mask.pieces(document_lengths)
+    pieces = pattern.pieces(document_lengths)
     if softcap is not None or s_aux is not None or v.shape[-1] > q.shape[-1]:
         return attend_in_blocks(q, k, v, pieces, how)[None], None
     starts = partial(_starts, documents=document_lengths, borders=cu_seq_lens_q)
