@@ -14,7 +14,7 @@ from gateau_dagster.incremental.known_model import own_window
 from gateau_dagster.incremental.model_digest import model_digest
 from gateau_dagster.incremental.pipeline import pipeline_of
 from gateau_dagster.incremental.state import State
-from tests.incremental.test_pipeline import configured, stale
+from tests.incremental.configured import configured, stale
 
 LONG = {"path": "homologous:short", "homologous": {"texts": "books", "length": 512, "tokens_per_step": 65_536}}
 EVALUATED = {"checkpoint", "evaluation/heldout", "evaluation/needle", "report"}

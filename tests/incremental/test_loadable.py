@@ -8,7 +8,7 @@ from gateau_dagster.incremental.loadable import loadable_model, model_version
 from gateau_dagster.incremental.state import State
 from gateau_dagster.storage import Stamp
 from gateau_dagster.storage.documents import publish_folder
-from tests.incremental.test_pipeline import configured
+from tests.incremental.configured import configured
 
 CHERRY = {"path": "pre_experienced:long", "context": "window", "window": 64}
 

@@ -14,7 +14,7 @@ from gateau_dagster.incremental.node import Node
 from gateau_dagster.incremental.pipeline import Pipeline, pipeline_of
 from gateau_dagster.incremental.plan import make_plan
 from gateau_dagster.storage import Stamp
-from tests.incremental.test_pipeline import configured, stale, versions
+from tests.incremental.configured import configured, stale, versions
 
 MADE = {"models.cherry": {"path": "pre_experienced:long"}, "training.enabled": False, "selection.method": "ifd"}
 USED = {"perplexity/cherry", "response_alone/cherry", "method_scores/ifd", "selected_subset", "report"}
