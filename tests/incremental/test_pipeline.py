@@ -6,7 +6,7 @@ from gateau_dagster.incremental.model_digest import model_digest
 from gateau_dagster.incremental.pipeline import pipeline_of
 from gateau_dagster.incremental.plan import make_plan
 from tests.incremental.configured import configured, stale, versions
-from tests.incremental.fields import FIELDS, LONG, SHORT, TRAINED
+from tests.incremental.fields import FIELDS, LONG, MIXED, NOTHING, SHORT, TRAINED
 
 
 def test_the_model_of_training_counts_with_its_weights(tmp_path: Path) -> None:
