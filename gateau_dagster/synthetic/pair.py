@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import tempfile
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ from torch.nn import functional
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from gateau_dagster.progress import Progress, silent
+from gateau_dagster.synthetic.extension import extend
 from gateau_dagster.synthetic.language import BOS, EOS, PAD, VOCABULARY
 from gateau_dagster.synthetic.recipe import RECIPE_VERSION
 from gateau_dagster.synthetic.rows import Batch, Stage, batches
@@ -24,17 +26,8 @@ SHORT_STAGES = (
     Stage(name="facts only", steps=260, shapes=((32, 96),), facts=(8, 8), filler=False),
     Stage(name="short window", steps=190, shapes=((12, 256),), facts=(4, 12), filler=True),
 )
-LONG_STAGES = (
-    Stage(
-        name="long window",
-        steps=150,
-        shapes=((4, 1024), (16, 160), (2, 2048), (2, 2048), (8, 512), (2, 2048)),
-        facts=(6, 28),
-        filler=True,
-    ),
-)
+LONG_STEPS = 130
 SHORT_RATE, LONG_RATE = 5e-3, 3e-3
-TOTAL_STEPS = sum(stage.steps for stage in (*SHORT_STAGES, *LONG_STAGES))
 
 
 def pair_config(window: int, theta: float) -> LlamaConfig:
@@ -105,21 +98,45 @@ def build_pair(folder: Path, *, seed: int = 0, progress: Progress = silent) -> N
     `folder` appears complete or not at all; one that is there is replaced. Progress is in optimiser steps.
     """
     rng = np.random.default_rng(seed)
+    total = sum(stage.steps for stage in SHORT_STAGES) + LONG_STEPS
     done = 0
 
     def after_step(stage: str, loss: float) -> None:
         nonlocal done
         done += 1
-        progress(done, TOTAL_STEPS, "steps", f"{stage}, loss {loss:.2f}")
+        progress(done, total, "steps", f"{stage}, loss {loss:.2f}")
 
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         short = LlamaForCausalLM(pair_config(SHORT_WINDOW, SHORT_THETA))
         train(short, SHORT_STAGES, rate=SHORT_RATE, rng=rng, after_step=after_step)
-        long = LlamaForCausalLM(pair_config(LONG_WINDOW, LONG_THETA))
-        long.load_state_dict(short.state_dict())
-        train(long, LONG_STAGES, rate=LONG_RATE, rng=rng, after_step=after_step)
-    _write(folder, {"short": short, "long": long}, seed=seed)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=f".{folder.name}.", dir=folder.parent) as name:
+        made = Path(name) / "made"
+        short.save_pretrained(made / "short")
+        build_tokenizer(SHORT_WINDOW).save_pretrained(made / "short")
+        _extend(made / "short", made / "long", Path(name) / "work", seed, partial(after_step, "long window"))
+        (made / "recipe.json").write_text(json.dumps(_recipe(seed)), encoding="utf-8")
+        if folder.exists():
+            folder.rename(Path(name) / "replaced")
+        made.rename(folder)
+
+
+def _extend(short: Path, long: Path, work: Path, seed: int, after_step: Callable[[float], None]) -> None:
+    """theta_B in `long` from theta_A in `short`, with a tokenizer that names its window."""
+    work.mkdir()
+    extend(
+        short,
+        work,
+        window=LONG_WINDOW,
+        theta=LONG_THETA,
+        steps=LONG_STEPS,
+        rate=LONG_RATE,
+        seed=seed,
+        after_step=after_step,
+    )
+    (work / "output").rename(long)
+    build_tokenizer(LONG_WINDOW).save_pretrained(long)
 
 
 def pair_is_current(folder: Path, *, seed: int = 0) -> bool:
@@ -130,16 +147,3 @@ def pair_is_current(folder: Path, *, seed: int = 0) -> bool:
 
 def _recipe(seed: int) -> dict[str, str | int]:
     return {"recipe": RECIPE_VERSION, "seed": seed}
-
-
-def _write(folder: Path, pair: dict[str, LlamaForCausalLM], *, seed: int) -> None:
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=f".{folder.name}.", dir=folder.parent) as name:
-        made, replaced = Path(name) / "made", Path(name) / "replaced"
-        for part, model in pair.items():
-            model.save_pretrained(made / part)
-            build_tokenizer(model.config.max_position_embeddings).save_pretrained(made / part)
-        (made / "recipe.json").write_text(json.dumps(_recipe(seed)), encoding="utf-8")
-        if folder.exists():
-            folder.rename(replaced)
-        made.rename(folder)

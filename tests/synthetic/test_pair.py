@@ -1,7 +1,11 @@
 import json
-from dataclasses import replace
+import random
+import shutil
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
@@ -16,8 +20,19 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """A recipe of five steps."""
     stage = Stage(name="quick", steps=3, shapes=((2, 64),), facts=(2, 2), filler=True)
     monkeypatch.setattr(pair, "SHORT_STAGES", (stage,))
-    monkeypatch.setattr(pair, "LONG_STAGES", (replace(stage, steps=2),))
-    monkeypatch.setattr(pair, "TOTAL_STEPS", 5)
+    monkeypatch.setattr(pair, "LONG_STEPS", 2)
+
+
+@pytest.fixture
+def copied(quick: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same with a theta_B that is theta_A, where what it learns is not the question."""
+
+    def extend(short: Path, folder: Path, *, steps: int, after_step: Callable[[float], None], **_: Any) -> None:
+        shutil.copytree(short, folder / "output")
+        for _step in range(steps):
+            after_step(1.0)
+
+    monkeypatch.setattr(pair, "extend", extend)
 
 
 def weights(folder: Path) -> dict[str, torch.Tensor]:
@@ -37,10 +52,11 @@ def test_the_pair_loads_with_its_windows_bases_and_tokenizer(quick: None, tmp_pa
 
 
 def test_the_seed_decides_and_the_callers_random_numbers_stay(quick: None, tmp_path: Path) -> None:
-    state = torch.random.get_rng_state()
+    state = torch.random.get_rng_state(), random.getstate(), np.random.get_state()[1].tolist()  # pyright: ignore
     for name, seed in (("one", 3), ("two", 3), ("three", 4)):
         pair.build_pair(tmp_path / name, seed=seed)
-    assert torch.equal(torch.random.get_rng_state(), state)
+    assert torch.equal(torch.random.get_rng_state(), state[0])
+    assert (random.getstate(), np.random.get_state()[1].tolist()) == state[1:]  # pyright: ignore
     for part in ("short", "long"):
         one, two, three = (weights(tmp_path / name / part) for name in ("one", "two", "three"))
         assert all(torch.equal(one[key], two[key]) for key in one)
@@ -51,7 +67,7 @@ def test_the_seed_decides_and_the_callers_random_numbers_stay(quick: None, tmp_p
     )
 
 
-def test_progress_counts_the_steps(quick: None, tmp_path: Path) -> None:
+def test_progress_counts_the_steps(copied: None, tmp_path: Path) -> None:
     seen: list[tuple[float, float | None, str, str]] = []
 
     def record(done: float, total: float | None, unit: str, note: str = "") -> None:
@@ -62,7 +78,7 @@ def test_progress_counts_the_steps(quick: None, tmp_path: Path) -> None:
     assert seen[0][3].startswith("quick, loss ")
 
 
-def test_an_interrupted_build_leaves_what_was_there(quick: None, tmp_path: Path) -> None:
+def test_an_interrupted_build_leaves_what_was_there(copied: None, tmp_path: Path) -> None:
     folder = tmp_path / "pair"
     pair.build_pair(folder, seed=1)
     before = weights(folder / "long")
@@ -79,7 +95,7 @@ def test_an_interrupted_build_leaves_what_was_there(quick: None, tmp_path: Path)
 
 
 def test_a_pair_of_another_seed_or_recipe_is_not_current_and_is_replaced(
-    quick: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    copied: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = tmp_path / "pair"
     assert not pair.pair_is_current(folder)

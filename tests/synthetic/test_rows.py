@@ -2,7 +2,8 @@ import numpy as np
 import pytest
 
 from gateau_dagster.synthetic.language import ATTRIBUTES, VALUES, VOCABULARY
-from gateau_dagster.synthetic.pair import LONG_STAGES, LONG_WINDOW, SHORT_STAGES, SHORT_WINDOW
+from gateau_dagster.synthetic.long_texts import LONG_LENGTHS
+from gateau_dagster.synthetic.pair import LONG_WINDOW, SHORT_STAGES, SHORT_WINDOW
 from gateau_dagster.synthetic.rows import ANSWER_WEIGHT, Row, Stage, batches, training_row
 
 ANSWERS = {*ATTRIBUTES, *(value for values in VALUES.values() for value in values)}
@@ -69,7 +70,7 @@ def test_batches_cycle_through_the_shapes_and_hold_the_rows_ids() -> None:
 
 def test_no_stage_exceeds_its_models_window() -> None:
     assert max(length for stage in SHORT_STAGES for _, length in stage.shapes) == SHORT_WINDOW
-    assert max(length for stage in LONG_STAGES for _, length in stage.shapes) == LONG_WINDOW
+    assert max(LONG_LENGTHS) == LONG_WINDOW
 
 
 def test_a_stage_without_filler_has_facts_only() -> None:
