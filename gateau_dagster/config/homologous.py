@@ -12,7 +12,8 @@ HOMOLOGOUS = "homologous:"
 
 
 class HomologousOptions(Section):
-    """The texts that the model is trained on, every token of them, and how; defaults are ProLong's.
+    """The texts that the model is trained on, every token of them, and how; defaults are ProLong's (section 6, and the
+    authors' released `train_64K.sh` in princeton-nlp/ProLong for what the optimiser is told).
 
     What decides whether a training fits on this machine is said once, in `training`: dtype, batch_size (rows of
     `length` tokens), processes, deepspeed, gradient_checkpointing, save_steps.

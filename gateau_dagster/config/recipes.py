@@ -37,7 +37,8 @@ RECIPES: Mapping[str, Mapping[str, Any]] = {
         "deepspeed": "zero3",
         "skip": {"strategy": "outer", "length": 100_000, "probability": 0.5},
     },
-    # Gao et al. 2024, section 6 and B.3: 64k-token rows, document masks, mean over tokens, balanced ranks.
+    # Gao et al. 2024, section 6 and B.3: 64k-token rows, document masks, mean over tokens, balanced ranks. Rates, betas
+    # and decay as in the authors' released `train_sft.sh` (princeton-nlp/ProLong).
     "prolong-sft": {
         **_ADAMW,
         "learning_rate": 2e-5,
