@@ -13,6 +13,8 @@ from gateau_dagster.training.metrics import Metrics
 from gateau_dagster.training.spec import TrainingSpec
 
 CARD_NAME = "README.md"
+# Not of the recipe, or said in other words.
+_ELSEWHERE = {"enabled", "model", "deepspeed", "launcher", "hostfile", "gradient_accumulation"}
 _PACKAGES = ("gateau-dagster", "torch", "transformers", "accelerate", "deepspeed", "peft")
 
 
@@ -60,14 +62,19 @@ def _outcome(plan: BatchPlan, steps: Sequence[Metrics]) -> dict[str, str]:
 def _recipe(spec: TrainingSpec) -> dict[str, str]:
     """Every setting of `training` that is not off, and what DeepSpeed was told."""
     training = spec.training
-    settings = training.model_dump(mode="json", exclude={"enabled", "model", "deepspeed", "launcher", "hostfile"})
+    settings = training.model_dump(mode="json", exclude=_ELSEWHERE)
     found = {"Template": spec.template, "Passes per step": str(training.passes_per_step)}
     if spec.rope_theta is not None:
         found["rope_theta"] = f"{spec.rope_theta:g}"
-    found |= {name: _shown(value) for name, value in settings.items() if value not in (None, False, [], {})}
+    found |= {name: _shown(value) for name, value in settings.items() if not _is_off(value)}
     if spec.deepspeed is not None:
         found["deepspeed, zero_optimization"] = _shown(spec.deepspeed["zero_optimization"])
     return found
+
+
+def _is_off(value: Any) -> bool:
+    """A rate or a seed of 0 is a setting."""
+    return value is None or value is False or value in ([], {})
 
 
 def _shown(value: Any) -> str:

@@ -33,6 +33,7 @@ def test_the_card_of_a_training(tmp_path: Path) -> None:
         "| Sequences, all epochs | 12 |",
         '| skip | {"strategy": "outer", "length": 500, "probability": 0.5} |',
         "| preset | skipalign |",
+        "| weight_decay | 0.0 |",  # as the preset says, and not off
         "| learning_rate | 0.005 |",
         f"| torch | {torch.__version__} |",
         f"| transformers | {transformers.__version__} |",
