@@ -102,7 +102,7 @@ benchmark-rerun: $(VENV)/.run-installed  ## a run after 0, 1 and 1 % changed sam
 benchmark-training: $(VENV)/.run-installed  ## training in packed rows against padded ones, and the loss's memory
 	@$(BIN)/python benchmarks/training.py --out $(BENCHMARKS)/training.json
 
-benchmark-gpu: $(VENV)/.run-installed  ## everything worth knowing on a CUDA GPU, 8 minutes (needs torch's CUDA build)
+benchmark-gpu: $(VENV)/.run-installed  ## scoring and training on a CUDA GPU, 9 minutes (needs torch's CUDA build)
 	@$(BIN)/python benchmarks/gpu.py --out $(BENCHMARKS)/gpu.json
 
 clean:  ## remove .venv, the demo's store and all scratch files

@@ -48,10 +48,14 @@ def trained_model_metadata(state: State, folder: str, mix: str, training: Traini
 
 
 def _some(log: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """At most `_SHOWN_STEPS` steps, evenly spaced, the first and the last among them."""
+    """At most `_SHOWN_STEPS` steps, evenly spaced, the first and the last among them; six digits of each figure."""
     last = len(log) - 1
     places = sorted({round(last * part / (_SHOWN_STEPS - 1)) for part in range(_SHOWN_STEPS)})
-    return [{name: log[place].get(name) for name in _COLUMNS} for place in places]
+    return [{name: _rounded(log[place].get(name)) for name in _COLUMNS} for place in places]
+
+
+def _rounded(value: Any) -> Any:
+    return float(f"{value:.6g}") if isinstance(value, float) else value
 
 
 def _distances(state: State, mix: str, training: TrainingConfig) -> "Figure":

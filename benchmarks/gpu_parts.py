@@ -20,8 +20,16 @@ class Parts:
         self._tiny = tiny
         self.results: dict[str, dict[str, Any]] = {}
 
+    def allow(self, seconds: float) -> None:
+        """No part from here on starts that may outlast so many seconds, nor the whole budget."""
+        self._budget = min(self._budget, time.monotonic() - self._started + seconds)
+
     def run(self, name: str, at_most_seconds: float, work: Callable[[], dict[str, Any]]) -> None:
         """One part: its result, or `error` or `skipped` with the reason; and `part_seconds`, what it took in all."""
+        if torch.cuda.is_available():
+            # Whatever the part before held, also by a failed call's frames, is free for this one.
+            gc.collect()
+            torch.cuda.empty_cache()
         started = time.monotonic()
         left = self._budget - (started - self._started)
         say(f"{name} ({left:.0f} s left)")
@@ -29,12 +37,8 @@ class Parts:
             self.results[name] = {"skipped": f"{left:.0f} s were left, it may take {at_most_seconds:.0f}"}
         else:
             self.results[name] = _guarded(work)
-        if torch.cuda.is_available():
-            # Whatever the part held, also by a failed call's frames, is free for the next one.
-            gc.collect()
-            torch.cuda.empty_cache()
         self.results[name]["part_seconds"] = round(time.monotonic() - started, 2)
-        for key in ("error", "skipped"):
+        for key in ("error", "skipped", "out_of_memory", "left_out"):
             if key in self.results[name]:
                 say(f"  {key}: {self.results[name][key]}")
         self._write([])
@@ -54,5 +58,9 @@ def _guarded(work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
     try:
         return work()
     except Exception as error:  # out of memory, a kernel that is missing: the figure is absent, the run goes on
-        text = next((line.strip() for line in str(error).splitlines() if line.strip()), "no message")
-        return {"error": f"{type(error).__name__}: {text[:300]}"}
+        return {"error": f"{type(error).__name__}: {first_line(error)}"}
+
+
+def first_line(error: BaseException) -> str:
+    """Of what it says, no more than 300 characters."""
+    return next((line.strip() for line in str(error).splitlines() if line.strip()), "no message")[:300]

@@ -67,7 +67,7 @@ def train(spec: TrainingSpec, report: Report) -> None:
         join_by_gloo()
     resumed = _prepare(spec, plan, rank=arguments.process_index)
     model, tokenizer = load_base(spec, longest=rows.farthest)
-    trainer = _make_trainer(spec, model, tokenizer, arguments, rows)
+    trainer = make_trainer(spec, model, tokenizer, arguments, rows)
     first_step = 0 if resumed is None else checkpoints.step_of(resumed)
     log = StepLog(spec.log, rows=rows, first_step=first_step, total=plan.steps, report=report)
     trainer.add_callback(TrainingCallback(spec, trainer, plan, rows, log))
@@ -94,13 +94,18 @@ def plan_of(spec: TrainingSpec, mix: pl.DataFrame) -> BatchPlan:
     )
 
 
-def _make_trainer(
+def make_trainer(
     spec: TrainingSpec,
     model: PreTrainedModel,
     tokenizer: PreTrainedTokenizerBase,
     arguments: TrainingArguments,
     rows: MixRows,
 ) -> ResponseTrainer:
+    """The trainer of `rows` as the specification asks: changes the model's loss and attention, and adds adapters to it.
+
+    Raises:
+        GateauError: the model cannot be trained so.
+    """
     training = spec.training
     weighted = training.loss == "sequence"
     if training.chunked_loss:
