@@ -23,7 +23,13 @@ import psutil
 from dagster_pipes import PipesContext, PipesEnvVarParamsLoader, open_dagster_pipes
 
 from gateau_dagster.errors import GateauError
-from gateau_dagster.training.launch import LAUNCHER_VARIABLE, hung_up
+from gateau_dagster.training.launch import (
+    LAUNCHER_VARIABLE,
+    hung_up,
+    record_failure,
+    recorded_failure,
+    share_cores,
+)
 from gateau_dagster.training.spec import TrainingSpec
 
 MESSAGE_KEY = "training_step"
@@ -67,24 +73,34 @@ def _stop(number: int, _: FrameType | None) -> None:
 
 
 def _end_with_launcher() -> None:
-    """Watch the process that started the training; when it is gone, end at once, as a kill would.
+    """Watch the process that started the training, and this rank's parent (torchrun, say): when one of them is gone,
+    end at once, as a kill would. An orphan would write where the next attempt writes.
 
-    From another machine it cannot be seen: there the launcher (torchrun, srun) ends the ranks when one of them ends.
+    From another machine the first cannot be seen: there the launcher ends the ranks when one of them ends. A process
+    started by hand, without a launcher, may outlive the shell that started it.
     """
     host, _, pid = os.environ.get(LAUNCHER_VARIABLE, "").partition("|")
-    if host != socket.gethostname():
+    if not host and "RANK" not in os.environ:
         return
+    parent = os.getppid()
     try:
-        launcher = psutil.Process(int(pid))
+        launcher = psutil.Process(int(pid)) if host == socket.gethostname() else None
     except psutil.NoSuchProcess:
         os._exit(1)
 
     def watch() -> None:
-        while launcher.is_running() and launcher.status() != psutil.STATUS_ZOMBIE:
+        while os.getppid() == parent and (launcher is None or _runs(launcher)):
             time.sleep(_SECONDS_BETWEEN_LOOKS)
         os._exit(1)
 
     threading.Thread(target=watch, daemon=True, name="launcher-watch").start()
+
+
+def _runs(process: psutil.Process) -> bool:
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
 
 
 def _choose_accelerator() -> None:
@@ -100,8 +116,8 @@ def _unexpected(error: Exception) -> str:
     text = f"{type(error).__name__}: {error}".splitlines()[0]
     if hung_up(error):
         return (
-            "another rank of the training ended without a word (killed, often by the system for lack of memory). "
-            f"Run again: training goes on from the last complete checkpoint. ({text})"
+            "another rank of the training ended without a word (killed, often by the system for lack of memory), or "
+            f"does not answer. Run again: training goes on from the last complete checkpoint. ({text})"
         )
     return text
 
@@ -113,10 +129,9 @@ def _fail(spec: TrainingSpec | None, message: str, say: Callable[[str], None] | 
         say(f"error: {message}")
     if spec is not None:
         try:
-            spec.failure.parent.mkdir(parents=True, exist_ok=True)
-            spec.failure.write_text(message + "\n", encoding="utf-8")
-        except OSError as error:
-            sys.stderr.write(f"({spec.failure} could not be written: {error})\n")
+            record_failure(spec, message)
+        except (GateauError, OSError) as error:  # `failure_message` finds the hindrance by itself
+            sys.stderr.write(f"(the reason could not be written: {error})\n")
     return 1
 
 
@@ -128,6 +143,7 @@ def main(arguments: list[str]) -> int:
     # DeepSpeed calls torch by names that torch is renaming: hundreds of lines that no user can act on.
     warnings.filterwarnings("ignore", message=r"`torch\.distributed\.", category=FutureWarning)
     _end_with_launcher()
+    share_cores()
     first = os.environ.get("RANK", "0") == "0"
     spec: TrainingSpec | None = None
     with ExitStack() as stack:
@@ -149,7 +165,7 @@ def main(arguments: list[str]) -> int:
         except Exception as error:
             traceback.print_exc()
             # A rank that fails because another one did must not hide the other one's reason.
-            known = spec is not None and spec.failure.exists()
+            known = spec is not None and bool(recorded_failure(spec))
             return _fail(None if known else spec, _unexpected(error), None if pipes is None else pipes.log.error)
     return 0
 

@@ -120,6 +120,15 @@ class Files:
                 self.filesystem.rm(self.address(name), recursive=True)
 
 
+def replace_text(path: Path, text: str) -> None:
+    """Replaces a local file in one step.
+
+    Raises:
+        GateauError: the disk is full, there is no right to write, ...
+    """
+    Files(str(path.parent)).write(path.name, text.encode())
+
+
 def _write_local(path: Path, fill: Callable[[Path], None]) -> None:
     """Write beside, then rename: rename is atomic within one folder."""
     path.parent.mkdir(parents=True, exist_ok=True)

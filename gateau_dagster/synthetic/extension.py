@@ -39,8 +39,7 @@ def extend(
         folder: empty; holds texts, mix and unfinished work besides the result.
         window: tokens of the longest text, and of a packed row.
         theta: base of the rotary embedding.
-        steps: of the optimiser, TOKENS_PER_STEP tokens each.
-        rate: learning rate, which falls linearly to nothing.
+        steps, rate: of the optimiser, TOKENS_PER_STEP tokens each; the learning rate falls linearly to nothing.
         seed: of the texts and their order.
         after_step: gets each step's loss.
     """
@@ -60,7 +59,7 @@ def extend(
         fingerprint="demo",
     )
     with _own_random_numbers():
-        train(spec, lambda metrics: after_step(metrics["loss"]))
+        train(spec, lambda metrics: after_step(metrics["loss"]), cpu=True)  # as theta_A: the seed decides the weights
 
 
 def _options(window: int, theta: float, steps: int, rate: float, seed: int) -> HomologousOptions:

@@ -94,7 +94,8 @@ def train(
 def build_pair(folder: Path, *, seed: int = 0, progress: Progress = silent) -> None:
     """Train the pair and write `folder`/short and `folder`/long, Hugging Face folders that load on their own.
 
-    About a CPU minute, on as many threads as torch uses; the same seed and number of threads give the same weights.
+    About a CPU minute, on as many threads as torch uses, and on the CPU even where there is a GPU: the same seed and
+    number of threads give the same weights.
     `folder` appears complete or not at all; one that is there is replaced. Progress is in optimiser steps.
     """
     rng = np.random.default_rng(seed)

@@ -9,6 +9,7 @@ import shutil
 from pathlib import Path
 
 from gateau_dagster.errors import GateauError
+from gateau_dagster.storage.files import replace_text
 
 MARKER = "COMPLETE"
 KEPT = 2
@@ -21,6 +22,11 @@ def step_of(checkpoint: Path) -> int:
     match = _NAME.match(checkpoint.name)
     assert match is not None
     return int(match.group(1))
+
+
+def of_step(work: Path, step: int) -> Path:
+    """Where the checkpoint of `step` is; the Trainer chooses the name."""
+    return work / f"checkpoint-{step}"
 
 
 def complete_checkpoints(work: Path) -> list[Path]:
@@ -47,7 +53,8 @@ def prepare_work(work: Path, resume_key: str) -> Path | None:
             shutil.rmtree(work)
         work.mkdir(parents=True, exist_ok=True)
         discard_incomplete(work)
-        key_file.write_text(resume_key, encoding="utf-8")
+        if recorded != resume_key:  # an unchanged one is left alone: half a key would cost every checkpoint
+            replace_text(key_file, resume_key)
     except OSError as error:
         raise GateauError(f"the training's work folder {work} cannot be written: {error.strerror}") from error
     return last_checkpoint(work)

@@ -6,17 +6,26 @@ import shutil
 import signal
 import socket
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, MutableMapping, Sequence
 from pathlib import Path
 
 from gateau_dagster.errors import GateauError
+from gateau_dagster.storage.files import replace_text
 from gateau_dagster.training.spec import TrainingSpec
 
 MODULE = "resources.training_process"
 LAUNCHER_VARIABLE = "GATEAU_LAUNCHER"
 """Host and process whose end ends the training: an orphan would write where the next run writes."""
+SHARE_VARIABLE = "GATEAU_SHARE_CORES"
+"""There when the user has not chosen OMP_NUM_THREADS: a rank may then choose it by the machine that it runs on."""
 LOG_NAME = "training_log.json"
-_HUNG_UP = ("Connection closed by peer", "Connection reset by peer", "Broken pipe", "NCCL")
+_RANKS_HERE = ("LOCAL_WORLD_SIZE", "LOCAL_SIZE")  # of torchrun and accelerate; of DeepSpeed's launcher
+_HUNG_UP = (
+    *("Connection closed by peer", "Connection reset by peer", "Broken pipe"),
+    *("Timed out waiting", "Application timeout caused pair closure"),  # gloo's
+    *("ncclRemoteError", "NCCL communicator was aborted", "collective operation timeout"),
+)
+_BLOCK_BYTES = 4096
 
 
 def training_command(
@@ -118,7 +127,7 @@ def training_environment(*, processes: int, cuda: bool, base: Mapping[str, str] 
     """The variables to add to the training's environment; what the user has set in `base` stays.
 
     Args:
-        processes: ranks, which share the machine's cores.
+        processes: ranks on all machines. They share the cores of this one until `share_cores` knows better.
         cuda: whether a GPU is there, or may be on the machines where the ranks are going to run.
         base: environment that the variables are added to.
     """
@@ -126,8 +135,20 @@ def training_environment(*, processes: int, cuda: bool, base: Mapping[str, str] 
     added = {"OMP_NUM_THREADS": str(threads), "TOKENIZERS_PARALLELISM": "false"}
     if not cuda:
         added |= {"DS_ACCELERATOR": "cpu"}
-    whose = {LAUNCHER_VARIABLE: f"{socket.gethostname()}|{os.getpid()}"}
-    return {name: base.get(name, value) for name, value in added.items()} | whose
+    own = {LAUNCHER_VARIABLE: f"{socket.gethostname()}|{os.getpid()}"}
+    if "OMP_NUM_THREADS" not in base:
+        own[SHARE_VARIABLE] = "1"
+    return {name: base.get(name, value) for name, value in added.items()} | own
+
+
+def share_cores(environment: MutableMapping[str, str] = os.environ) -> None:
+    """In a rank: its threads are its share of this machine's cores, unless the user has chosen their number.
+
+    Call it before torch is imported. Nothing changes where the launcher does not say how many ranks run here.
+    """
+    here = next((environment[name] for name in _RANKS_HERE if name in environment), None)
+    if here is not None and (SHARE_VARIABLE in environment or "OMP_NUM_THREADS" not in environment):
+        environment["OMP_NUM_THREADS"] = str(max(1, (os.cpu_count() or 1) // int(here)))
 
 
 def is_finished(spec: TrainingSpec) -> bool:
@@ -137,15 +158,42 @@ def is_finished(spec: TrainingSpec) -> bool:
 
 
 def hung_up(error: BaseException) -> bool:
-    """Whether this error of gloo or NCCL says no more than that another rank is gone."""
+    """Whether this error of gloo or NCCL says no more than that another rank is gone, or does not answer."""
     several = int(os.environ.get("WORLD_SIZE", "1")) > 1
     return several and not isinstance(error, GateauError) and any(sign in str(error) for sign in _HUNG_UP)
 
 
+def record_failure(spec: TrainingSpec, message: str) -> None:
+    """Leave the reason where `recorded_failure` finds it: whole, or not at all.
+
+    Raises:
+        GateauError, OSError: it cannot be written.
+    """
+    replace_text(spec.failure, message + "\n")
+
+
+def recorded_failure(spec: TrainingSpec) -> str:
+    """Why the last attempt ended, as a rank recorded it; empty if none did."""
+    return spec.failure.read_text(encoding="utf-8").strip() if spec.failure.exists() else ""
+
+
+def _hindrance(spec: TrainingSpec) -> str:
+    """What keeps a rank from leaving its reason, found by writing as it does; empty if nothing does."""
+    try:
+        replace_text(spec.failure, " " * _BLOCK_BYTES)
+    except (GateauError, OSError) as error:
+        return str(error)
+    spec.failure.unlink()
+    return ""
+
+
 def failure_message(spec: TrainingSpec, returncode: int) -> str:
     """Why the training ended with `returncode` (negative for a signal) and without a result, in one line."""
-    if spec.failure.exists():
-        return spec.failure.read_text(encoding="utf-8").strip()
+    reason = recorded_failure(spec)
+    if reason:
+        return reason
+    if hindrance := _hindrance(spec):
+        return f"the training could not say why it ended: {hindrance}"
     cause = f"ended with status {returncode}"
     if returncode == 1:  # torchrun's own, which ends the other ranks before they can tell that one hung up
         cause += " and no rank said why: it could not start, or was killed, often by the system for lack of memory"

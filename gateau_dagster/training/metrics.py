@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from gateau_dagster.storage.files import replace_text
 from gateau_dagster.training.rows import MixRows
 
 Metrics = dict[str, Any]
@@ -29,16 +30,18 @@ def read_log(path: Path) -> list[Metrics]:
 
 
 def rewind_log(path: Path, step: int) -> None:
-    """Forget the steps after `step`: training goes on from there and will log them again."""
+    """Forget the steps after `step`: training goes on from there and will log them again.
+
+    Raises:
+        GateauError: the log cannot be written.
+    """
     kept = [metrics for metrics in read_log(path) if metrics["step"] <= step]
-    temporary = path.with_name(path.name + ".tmp")
-    temporary.write_text("".join(json.dumps(metrics) + "\n" for metrics in kept), encoding="utf-8")
-    temporary.replace(path)
+    replace_text(path, "".join(json.dumps(metrics) + "\n" for metrics in kept))
 
 
 def peak_memory_bytes() -> int:
-    """Of the GPU where there is one, else of the process."""
-    if torch.cuda.is_available():
+    """Of the GPU where one is used, else of the process."""
+    if torch.cuda.is_initialized():
         return torch.cuda.max_memory_allocated()
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 

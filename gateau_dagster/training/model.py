@@ -20,8 +20,9 @@ from gateau_dagster.training.model_card import CARD_NAME, model_card
 from gateau_dagster.training.plan_statistics import PlanStatistics, plan_statistics
 from gateau_dagster.training.position_extension import extend_positions
 from gateau_dagster.training.rows import MixRows
+from gateau_dagster.training.saving import saving
 from gateau_dagster.training.spec import TrainingSpec
-from gateau_dagster.training.trainer import SAVE_ERRORS, ResponseTrainer, barrier, save_failure
+from gateau_dagster.training.trainer import ResponseTrainer, barrier
 from gateau_dagster.training.used_settings import SETTINGS_NAME
 
 PLAN_NAME = "batch_plan.parquet"
@@ -71,37 +72,41 @@ def write_output(
     """
     state: Any = trainer.accelerator.get_state_dict(trainer.deepspeed) if trainer.is_deepspeed_enabled else None
     if trainer.args.process_index == 0:
-        model: Any = trainer.model
-        dtype = getattr(torch, spec.training.dtype)
-        if spec.training.lora is not None:
-            state = {name: value.to(dtype) for name, value in merged_state(model, state).items()}
-            model = adapted_base(model)
-        assert isinstance(model, PreTrainedModel)
-        if state is not None and getattr(model.config, "tie_word_embeddings", False):
-            # ZeRO-2 gathers a tied output layer as well; saved twice, it would only make the file larger.
-            state.pop("lm_head.weight", None)
-        if not trainer.is_deepspeed_enabled:  # there the model is in this type already
-            model.to(dtype=dtype)  # pyright: ignore[reportCallIssue]
-        model.config.get_text_config(decoder=True).use_cache = True
-        assert isinstance(trainer.train_dataset, MixRows)
-        batches = plan_statistics(
-            plan,
-            trainer.train_dataset.lengths,
-            pack_length=spec.training.row_tokens if spec.training.batching == "packed" else None,
-        )
+        model, state = _as_stored(trainer, state, spec)
         temporary = spec.output.with_name(f".{spec.output.name}.tmp")
-        try:
-            shutil.rmtree(temporary, ignore_errors=True)
+        shutil.rmtree(temporary, ignore_errors=True)
+        with saving("the trained model", spec.output, torn=temporary):
             model.save_pretrained(temporary, state_dict=state)
             tokenizer.save_pretrained(temporary)
-            _write_log(temporary / LOG_NAME, spec, batches)
+            _write_log(temporary / LOG_NAME, spec, _batches(trainer, spec, plan))
             write_plan(plan, temporary / PLAN_NAME)
             (temporary / CARD_NAME).write_text(model_card(spec, plan, read_log(spec.log)), encoding="utf-8")
             _replace(temporary, spec.output)
-        except SAVE_ERRORS as error:
-            shutil.rmtree(temporary, ignore_errors=True)
-            raise save_failure("the trained model", spec.output, error) from error
     barrier()
+
+
+def _as_stored(trainer: ResponseTrainer, state: Any, spec: TrainingSpec) -> tuple[PreTrainedModel, Any]:
+    """The model without adapters, in `training.dtype`, and its weights where DeepSpeed or the adapters hold them."""
+    model: Any = trainer.model
+    dtype = getattr(torch, spec.training.dtype)
+    if spec.training.lora is not None:
+        state = {name: value.to(dtype) for name, value in merged_state(model, state).items()}
+        model = adapted_base(model)
+    assert isinstance(model, PreTrainedModel)
+    if state is not None and getattr(model.config, "tie_word_embeddings", False):
+        # ZeRO-2 gathers a tied output layer as well; saved twice, it would only make the file larger.
+        state.pop("lm_head.weight", None)
+    if not trainer.is_deepspeed_enabled:  # there the model is in this type already
+        model.to(dtype=dtype)  # pyright: ignore[reportCallIssue]
+    model.config.get_text_config(decoder=True).use_cache = True
+    return model, state
+
+
+def _batches(trainer: ResponseTrainer, spec: TrainingSpec, plan: BatchPlan) -> PlanStatistics:
+    assert isinstance(trainer.train_dataset, MixRows)
+    return plan_statistics(
+        plan, trainer.train_dataset.lengths, pack_length=spec.training.row_tokens if spec.training.packs else None
+    )
 
 
 def _write_log(path: Path, spec: TrainingSpec, batches: PlanStatistics) -> None:

@@ -38,14 +38,23 @@ from gateau_dagster.training.trainer import ResponseTrainer, TrainingCallback, b
 
 # Norms, rotary embedding and feed-forward layers. Liger's losses would take the place of ours, which knows weights.
 _LIGER = {"cross_entropy": False, "fused_linear_cross_entropy": False}
+# Every step reaches the log as it is; nothing else is printed.
+_SAYS_LITTLE: dict[str, Any] = {
+    "logging_steps": 1,
+    "logging_nan_inf_filter": False,
+    "disable_tqdm": True,
+    "log_level": "error",
+    "log_level_replica": "error",
+}
 
 
-def train(spec: TrainingSpec, report: Report) -> None:
+def train(spec: TrainingSpec, report: Report, *, cpu: bool = False) -> None:
     """Train, or go on training; nothing is done if the output folder already holds this training's result.
 
     Args:
         spec: the training; its `training.processes` must be the number of ranks.
         report: called on rank 0 after each step with the metrics of `StepLog`.
+        cpu: train on the CPU even where there is a GPU.
 
     Raises:
         GateauError: the mix, the base model or the settings cannot be used, the loss is not finite, or a save failed.
@@ -56,13 +65,13 @@ def train(spec: TrainingSpec, report: Report) -> None:
         return
     check_ranks(spec.training, ranks=int(os.environ.get("WORLD_SIZE", "1")))
     check_packages(spec.training)
-    check_device(spec.training, cuda=torch.cuda.is_available())
+    check_device(spec.training, cuda=torch.cuda.is_available() and not cpu)
     disable_progress_bar()
     mix = read_mix(spec.mix)
     plan = plan_of(spec, mix)
     rows = MixRows(mix, plan, skip=spec.training.skip, seed=spec.training.seed)
     # First the arguments: they start the process group, and ZeRO-3 must be known before the model is loaded.
-    arguments = training_arguments(spec, steps=plan.steps)
+    arguments = training_arguments(spec, steps=plan.steps, cpu=cpu)
     if spec.deepspeed is not None and arguments.use_cpu:
         join_by_gloo()
     resumed = _prepare(spec, plan, rank=arguments.process_index)
@@ -80,8 +89,10 @@ def train(spec: TrainingSpec, report: Report) -> None:
 def plan_of(spec: TrainingSpec, mix: pl.DataFrame) -> BatchPlan:
     """The plan of all batches: the same on every rank and in every attempt, for it depends on mix and settings only."""
     training = spec.training
+    # The lengths alone are sorted: the whole mix in order would be a second copy of it.
+    lengths = mix.select("position", pl.col("input_ids").list.len()).sort("position")["input_ids"]
     return plan_batches(
-        mix.sort("position")["input_ids"].list.len().to_list(),
+        lengths.to_list(),
         batching=training.batching,
         epochs=training.epochs,
         max_steps=training.max_steps,
@@ -155,6 +166,60 @@ def _prepare(spec: TrainingSpec, plan: BatchPlan, *, rank: int) -> Path | None:
     return checkpoints.last_checkpoint(spec.work)
 
 
+def _parallelism(spec: TrainingSpec) -> Any:
+    size = spec.training.sequence_parallel
+    if size == 1:
+        return None
+    return parallelism(size=size, processes=spec.training.processes, deepspeed=spec.deepspeed)
+
+
+def training_arguments(spec: TrainingSpec, *, steps: int, cpu: bool = False) -> TrainingArguments:
+    """The Trainer's arguments for `steps` optimiser steps over the laid-out epochs, in order; `cpu` as for `train`."""
+    training = spec.training
+    arguments = TrainingArguments(
+        output_dir=str(spec.work),
+        max_steps=steps,
+        per_device_train_batch_size=training.batch_size,
+        gradient_accumulation_steps=training.passes_per_step,
+        **_optimiser(training, steps),
+        bf16=training.dtype == "bfloat16",
+        fp16=training.dtype == "float16",
+        activation_checkpointing=training.gradient_checkpointing,
+        activation_checkpointing_kwargs={"use_reentrant": False} if training.gradient_checkpointing else None,
+        seed=training.seed,
+        data_seed=training.seed,
+        **_device(training, cuda=torch.cuda.is_available() and not cpu),
+        deepspeed=spec.deepspeed,
+        parallelism_config=_parallelism(spec),
+        train_sampling_strategy="sequential",
+        remove_unused_columns=False,
+        average_tokens_across_devices=True,
+        save_strategy="steps",
+        save_steps=training.save_steps,
+        save_total_limit=None,  # `checkpoints.mark_complete` removes the old ones, never before the new one is complete
+        report_to=list(training.report_to),
+        use_liger_kernel=training.liger,
+        liger_kernel_config=_LIGER if training.liger else None,
+        **_SAYS_LITTLE,
+    )
+    if arguments.n_gpu > 1:
+        arguments._n_gpu = 1  # one rank, one GPU: never the Trainer's implicit DataParallel
+    return arguments
+
+
+def _optimiser(training: TrainingConfig, steps: int) -> dict[str, Any]:
+    return {
+        "optim": "adamw_torch",
+        "learning_rate": training.learning_rate,
+        "adam_beta1": training.adam_betas[0],
+        "adam_beta2": training.adam_betas[1],
+        "weight_decay": training.weight_decay,
+        "max_grad_norm": training.max_grad_norm,
+        "warmup_steps": math.ceil(training.warmup_ratio * steps),
+        **_schedule(training),
+    }
+
+
 def _schedule(training: TrainingConfig) -> dict[str, Any]:
     lowest = training.min_learning_rate_ratio
     if training.scheduler == "cosine" and lowest > 0:
@@ -164,57 +229,10 @@ def _schedule(training: TrainingConfig) -> dict[str, Any]:
     return {"lr_scheduler_type": training.scheduler}
 
 
-def _parallelism(spec: TrainingSpec) -> Any:
-    size = spec.training.sequence_parallel
-    if size == 1:
-        return None
-    return parallelism(size=size, processes=spec.training.processes, deepspeed=spec.deepspeed)
-
-
-def training_arguments(spec: TrainingSpec, *, steps: int) -> TrainingArguments:
-    """The Trainer's arguments for `steps` optimiser steps over the laid-out epochs, in order."""
-    training = spec.training
-    cuda = torch.cuda.is_available()
-    arguments = TrainingArguments(
-        output_dir=str(spec.work),
-        max_steps=steps,
-        per_device_train_batch_size=training.batch_size,
-        gradient_accumulation_steps=training.passes_per_step,
-        learning_rate=training.learning_rate,
-        adam_beta1=training.adam_betas[0],
-        adam_beta2=training.adam_betas[1],
-        weight_decay=training.weight_decay,
-        max_grad_norm=training.max_grad_norm,
-        **_schedule(training),
-        warmup_steps=math.ceil(training.warmup_ratio * steps),
-        optim="adamw_torch",
-        bf16=training.dtype == "bfloat16",
-        fp16=training.dtype == "float16",
-        activation_checkpointing=training.gradient_checkpointing,
-        activation_checkpointing_kwargs={"use_reentrant": False} if training.gradient_checkpointing else None,
-        seed=training.seed,
-        data_seed=training.seed,
-        use_cpu=not cuda,
-        ddp_backend="gloo" if training.processes > 1 and not cuda else None,
-        ddp_find_unused_parameters=False,
-        deepspeed=spec.deepspeed,
-        parallelism_config=_parallelism(spec),
-        train_sampling_strategy="sequential",
-        remove_unused_columns=False,
-        average_tokens_across_devices=True,
-        dataloader_pin_memory=cuda,
-        logging_steps=1,
-        logging_nan_inf_filter=False,
-        save_strategy="steps",
-        save_steps=training.save_steps,
-        save_total_limit=None,  # `checkpoints.mark_complete` removes the old ones, never before the new one is complete
-        report_to=list(training.report_to),
-        use_liger_kernel=training.liger,
-        liger_kernel_config=_LIGER if training.liger else None,
-        disable_tqdm=True,
-        log_level="error",
-        log_level_replica="error",
-    )
-    if arguments.n_gpu > 1:
-        arguments._n_gpu = 1  # one rank, one GPU: never the Trainer's implicit DataParallel
-    return arguments
+def _device(training: TrainingConfig, *, cuda: bool) -> dict[str, Any]:
+    return {
+        "use_cpu": not cuda,
+        "ddp_backend": "gloo" if training.processes > 1 and not cuda else None,
+        "ddp_find_unused_parameters": False,
+        "dataloader_pin_memory": cuda,
+    }

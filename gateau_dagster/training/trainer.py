@@ -6,7 +6,6 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from safetensors import SafetensorError
 from torch.utils.data import DataLoader, Dataset
 from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
@@ -14,30 +13,18 @@ from gateau_dagster.errors import GateauError
 from gateau_dagster.training import checkpoints
 from gateau_dagster.training.batch_plan import BatchPlan
 from gateau_dagster.training.encode import IGNORED
-from gateau_dagster.training.launch import hung_up
 from gateau_dagster.training.metrics import StepLog
 from gateau_dagster.training.rows import MixRows
+from gateau_dagster.training.saving import saving
 from gateau_dagster.training.sequence_parallel import SharedRows, trained_items
 from gateau_dagster.training.spec import TrainingSpec
 from gateau_dagster.training.used_settings import SETTINGS_NAME, used_settings, write_settings
-
-SAVE_ERRORS = (OSError, SafetensorError, RuntimeError)
-"""What a full disk raises: Python's error, safetensors', and torch's RuntimeError from its file writer."""
 
 
 def barrier() -> None:
     """Wait for every rank; nothing to do in one process."""
     if dist.is_available() and dist.is_initialized():
         dist.barrier()
-
-
-def save_failure(what: str, where: Path, error: BaseException) -> GateauError:
-    """The message for a save that failed."""
-    reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-    return GateauError(
-        f"{what} could not be written to {where}: {reason}. Free disk space (or check permissions) and run again: "
-        "training goes on from the last complete checkpoint."
-    )
 
 
 class ResponseTrainer(Trainer):
@@ -107,12 +94,9 @@ class ResponseTrainer(Trainer):
         return loss * divisor + (loss * (ranks - divisor)).detach()
 
     def _save_checkpoint(self, model: torch.nn.Module, trial: Any) -> None:
-        try:
+        work = Path(str(self.args.output_dir))
+        with saving("a checkpoint", work, torn=checkpoints.of_step(work, self.state.global_step)):
             super()._save_checkpoint(model, trial)
-        except SAVE_ERRORS as error:
-            if hung_up(error):
-                raise
-            raise save_failure("a checkpoint", Path(str(self.args.output_dir)), error) from error
 
 
 def _as_it_is(dataloader: Any, _: Any) -> Any:
@@ -150,10 +134,8 @@ class TrainingCallback(TrainerCallback):
                 f"training.liger: Liger has no kernels for {settings['model']['class']}. Set training.liger to false."
             )
         if args.process_index == 0:
-            try:
+            with saving("the training's settings", self._spec.work):
                 write_settings(settings, self._spec.work / SETTINGS_NAME)
-            except OSError as error:
-                raise save_failure("the training's settings", self._spec.work, error) from error
 
     def on_log(self, args: TrainingArguments, state: TrainerState, _: TrainerControl, **kwargs: Any) -> None:
         """Record the step.
@@ -169,14 +151,13 @@ class TrainingCallback(TrainerCallback):
             raise unstable("gradient's norm", norm, state.global_step, self._rows.ids_of_step(state.global_step))
         if args.process_index == 0:
             rate = logs["learning_rate"]
-            try:
+            with saving("the training log", self._spec.log):
                 self._log.record(state.global_step, loss=logs["loss"], learning_rate=rate, grad_norm=norm)
-            except OSError as error:
-                raise save_failure("the training log", self._spec.log, error) from error
 
     def on_save(self, args: TrainingArguments, state: TrainerState, _: TrainerControl, **__: Any) -> None:
         """All ranks have written their part: now, and only now, the checkpoint counts."""
         barrier()
         if args.process_index == 0:
-            checkpoints.mark_complete(self._spec.work / f"checkpoint-{state.global_step}")
+            with saving("a checkpoint", self._spec.work):
+                checkpoints.mark_complete(checkpoints.of_step(self._spec.work, state.global_step))
         barrier()

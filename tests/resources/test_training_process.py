@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from gateau_dagster.config.training import TrainingConfig
@@ -155,6 +156,27 @@ def test_a_training_ends_with_whoever_started_it() -> None:
     launcher.kill()  # not waited for: a zombie counts as gone
     assert orphan.wait(timeout=15) == 1
     launcher.wait()
+
+
+def test_a_rank_ends_with_its_parent() -> None:
+    """torchrun, say: killed alone, while whoever started it lives on."""
+    rank = (
+        "import time, resources.training_process as p; p._end_with_launcher(); print('up', flush=True); time.sleep(60)"
+    )
+    parent = subprocess.Popen(
+        [sys.executable, "-c", f"import subprocess, sys; subprocess.run([sys.executable, '-c', {rank!r}])"],
+        env={**os.environ, "RANK": "0", LAUNCHER_VARIABLE: f"{socket.gethostname()}|{os.getpid()}"},
+        cwd=Path(__file__).parents[2],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert parent.stdout is not None
+    assert parent.stdout.readline() == "up\n"
+    [orphan] = psutil.Process(parent.pid).children()
+    parent.kill()
+    parent.wait()
+    _, left = psutil.wait_procs([orphan], timeout=15)
+    assert left == []
 
 
 @pytest.mark.parametrize(("cuda", "given", "wanted"), [(False, None, "cpu"), (False, "xpu", "xpu"), (True, None, None)])

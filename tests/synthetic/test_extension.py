@@ -11,6 +11,9 @@ from transformers import AutoConfig, LlamaForCausalLM
 from gateau_dagster.synthetic.extension import TOKENS_PER_STEP, extend
 from gateau_dagster.synthetic.pair import pair_config
 from gateau_dagster.synthetic.tokenizer import build_tokenizer
+from gateau_dagster.training import run
+from gateau_dagster.training.metrics import Report
+from gateau_dagster.training.spec import TrainingSpec
 
 WINDOW, STEPS = 2048, 2
 
@@ -30,6 +33,19 @@ def extended(short: Path, folder: Path, losses: list[float]) -> Path:
     folder.mkdir()
     extend(short, folder, window=WINDOW, theta=1e6, steps=STEPS, rate=3e-3, seed=5, after_step=losses.append)
     return folder
+
+
+def test_it_trains_on_the_cpu_where_there_is_a_gpu(
+    short: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    devices: list[bool] = []
+
+    def train(spec: TrainingSpec, report: Report, *, cpu: bool = False) -> None:
+        devices.append(cpu)
+
+    monkeypatch.setattr(run, "train", train)
+    extended(short, tmp_path / "made", [])
+    assert devices == [True]
 
 
 def test_theta_b_is_theta_a_trained_on_with_a_larger_base(short: Path, tmp_path: Path) -> None:

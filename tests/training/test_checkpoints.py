@@ -1,9 +1,11 @@
 """Only complete checkpoints of this very training count."""
 
+import shutil
 from pathlib import Path
 
+import pytest
+
 from gateau_dagster.training.checkpoints import (
-    MARKER,
     complete_checkpoints,
     discard_all,
     last_checkpoint,
@@ -50,9 +52,22 @@ def test_prepare_empties_the_folder_of_another_training(tmp_path: Path) -> None:
     assert [path.name for path in (tmp_path / "work").iterdir()] == ["resume_key"]
 
 
-def test_a_checkpoint_half_removed_does_not_look_complete(tmp_path: Path) -> None:
-    folder = checkpoint(tmp_path, 5)
-    mark_complete(folder)
-    (folder / "weights").unlink()
-    (folder / MARKER).unlink()  # what a kill leaves: the marker goes first, whatever remains is discarded
-    assert last_checkpoint(tmp_path) is None
+@pytest.mark.parametrize("discard", ["the oldest", "all"])
+def test_a_checkpoint_half_removed_does_not_look_complete(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, discard: str
+) -> None:
+    for step in (5, 10):
+        mark_complete(checkpoint(tmp_path, step))
+    last = checkpoint(tmp_path, 15)
+
+    def killed(folder: Path) -> None:
+        (folder / "weights").unlink()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(shutil, "rmtree", killed)
+    with pytest.raises(KeyboardInterrupt):
+        mark_complete(last) if discard == "the oldest" else discard_all(tmp_path)
+    halves = [folder for folder in tmp_path.iterdir() if not (folder / "weights").exists()]
+    assert len(halves) == 1
+    assert not set(halves) & set(complete_checkpoints(tmp_path))
+    assert discard == "all" or complete_checkpoints(tmp_path) == [tmp_path / "checkpoint-10", last]

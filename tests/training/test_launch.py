@@ -13,7 +13,13 @@ from dagster import AssetExecutionContext, MaterializeResult, PipesSubprocessCli
 from transformers import AutoModelForCausalLM
 
 from gateau_dagster.training.deepspeed_config import deepspeed_config
-from gateau_dagster.training.launch import failure_message, training_command, training_environment
+from gateau_dagster.training.launch import (
+    failure_message,
+    hung_up,
+    share_cores,
+    training_command,
+    training_environment,
+)
 from gateau_dagster.training.run import train
 from gateau_dagster.training.spec import TrainingSpec
 
@@ -96,6 +102,48 @@ def test_commands(tmp_path: Path) -> None:
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
     assert training_command(spec, processes=2, deepspeed=False) == [*torchrun, "--nproc-per-node=2", *program]
     assert training_command(spec, processes=1, deepspeed=True) == [*torchrun, "--nproc-per-node=1", *program]
+
+
+def test_ranks_share_the_cores_of_their_own_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """16 ranks on two machines of 64 cores."""
+    monkeypatch.setattr(os, "cpu_count", lambda: 64)
+    for name in ("LOCAL_WORLD_SIZE", "LOCAL_SIZE"):  # of torchrun, of DeepSpeed's launcher
+        rank = training_environment(processes=16, cuda=True, base={}) | {name: "8"}
+        share_cores(rank)
+        assert rank["OMP_NUM_THREADS"] == "8"
+    elsewhere = {"LOCAL_SIZE": "8"}  # DeepSpeed's launcher hands no such variable to another machine
+    share_cores(elsewhere)
+    assert elsewhere["OMP_NUM_THREADS"] == "8"
+    chosen = training_environment(processes=16, cuda=True, base={"OMP_NUM_THREADS": "7"}) | {"LOCAL_WORLD_SIZE": "8"}
+    share_cores(chosen)
+    assert chosen["OMP_NUM_THREADS"] == "7"
+    alone = training_environment(processes=1, cuda=True, base={})
+    share_cores(alone)
+    assert alone["OMP_NUM_THREADS"] == "64"
+
+
+@pytest.mark.parametrize(
+    ("error", "gone"),
+    [
+        ("[gloo/transport/tcp/pair.cc:547] Connection closed by peer [127.0.0.1]:1234", True),
+        ("[gloo/transport/tcp/unbound_buffer.cc:81] Timed out waiting 1800000ms for recv operation to complete", True),
+        ("Application timeout caused pair closure", True),
+        (
+            "NCCL error in: NCCLUtils.cpp:94, remote process exited or there was a network error\nncclRemoteError: ",
+            True,
+        ),
+        ("NCCL communicator was aborted on rank 1.", True),
+        ("[Rank 1] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=1, OpType=ALLREDUCE)", True),
+        ("Distributed package doesn't have NCCL built in", False),
+        ("NCCL error in: NCCLUtils.cpp:94, unhandled cuda error\nCuda failure 'invalid device ordinal'", False),
+        ("CUDA out of memory. Tried to allocate 2.00 GiB", False),
+    ],
+)
+def test_an_error_that_tells_of_another_rank(monkeypatch: pytest.MonkeyPatch, error: str, gone: bool) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    assert hung_up(RuntimeError(error)) == gone
+    monkeypatch.setenv("WORLD_SIZE", "1")
+    assert not hung_up(RuntimeError(error))
 
 
 def test_environment_keeps_what_the_user_set() -> None:

@@ -185,6 +185,6 @@ def test_failure_messages(tmp_path: Path) -> None:
     assert "ended with status 3; its log" in failure_message(spec, 3)
     assert "no rank said why: it could not start, or was killed" in failure_message(spec, 1)
     assert "ended without a result, and its launcher does not say why" in failure_message(spec, 0)
-    spec.failure.parent.mkdir(parents=True)
+    assert not spec.failure.exists()
     spec.failure.write_text("the loss is nan\n")
     assert failure_message(spec, 1) == "the loss is nan"

@@ -55,6 +55,15 @@ def test_liger_leaves_the_loss_alone(tmp_path: Path) -> None:
     assert not training_arguments(make_spec(tmp_path), steps=3).use_liger_kernel
 
 
+def test_the_cpu_is_taken_where_it_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    spec = make_spec(tmp_path)
+    asked = training_arguments(spec, steps=3, cpu=True)
+    assert (asked.use_cpu, asked.device.type, asked.dataloader_pin_memory) == (True, "cpu", False)
+    with pytest.raises(GateauError, match="float16 needs a GPU"):
+        train(make_spec(tmp_path, dtype="float16"), lambda metrics: None, cpu=True)
+
+
 def test_curves_in_tensorboard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
     monkeypatch.chdir(tmp_path)

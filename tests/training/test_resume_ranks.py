@@ -1,7 +1,6 @@
 """Two ranks, packed rows and skips: killed at any time, out of disk, a loss that is no number."""
 
 import math
-import os
 import resource
 import signal
 import subprocess
@@ -178,9 +177,24 @@ def test_a_loss_that_is_no_number_on_one_of_two_ranks(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
+def test_the_ranks_end_with_a_launcher_that_is_killed_alone(tmp_path: Path) -> None:
+    """They would write where the next attempt writes."""
+    spec = two_ranks(tmp_path, stage=None, max_steps=4000)
+    process = start(spec, tmp_path / "spec.json")
+    wait_for_step(spec, process, 2)
+    ranks = [rank_process(process, rank) for rank in range(2)]
+    process.kill()
+    _, left = psutil.wait_procs(ranks, timeout=60)
+    assert left == []
+    process.communicate(timeout=300)
+
+
+@pytest.mark.long
 def test_told_to_stop(tmp_path: Path) -> None:
-    """As Dagster does when a run is terminated: all ranks end, and what is saved stays."""
-    spec = two_ranks(tmp_path, stage=None, max_steps=400)
+    """As Dagster does when a run is terminated: all ranks end, and the next attempt goes on from what is saved."""
+    undisturbed = two_ranks(tmp_path, name="undisturbed", stage=None)
+    finish(start(undisturbed, tmp_path / "undisturbed.json"))
+    spec = two_ranks(tmp_path, stage=None)
     process = start(spec, tmp_path / "spec.json")
     wait_for_step(spec, process, 6)
     ranks = [rank_process(process, rank) for rank in range(2)]
@@ -188,5 +202,10 @@ def test_told_to_stop(tmp_path: Path) -> None:
     process.communicate(timeout=300)
     assert process.returncode != 0
     assert not any(rank.is_running() and rank.status() != psutil.STATUS_ZOMBIE for rank in ranks)
-    assert last_checkpoint(spec.work) is not None
-    assert os.path.lexists(spec.log)
+    kept = last_checkpoint(spec.work)
+    assert kept is not None
+    output = finish(start(spec, tmp_path / "spec.json"))
+    assert f"step {step_of(kept) + 1}/40" in output
+    assert f"step {step_of(kept)}/40" not in output
+    assert [step["step"] for step in log_of(spec)] == list(range(1, 41))
+    assert weights_differ(spec, undisturbed) <= 1e-5
