@@ -2,7 +2,7 @@
 
 from typing import Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from gateau_dagster.config.base import Section
 from gateau_dagster.config.mix import MixConfig
@@ -44,10 +44,12 @@ class TrainingConfig(Section):
         default=0.0, ge=0, lt=1, description="Of the learning rate: where the cosine schedule ends."
     )
     warmup_ratio: float = Field(default=0.03, ge=0, lt=1)
-    batching: Literal["padded", "sorted", "packed"] = Field(
+    batching: Literal["padded", "sorted", "packed", "concatenated"] = Field(
         default="padded",
         description="padded: sequences as they come. sorted: sequences of similar length together (LongAlign). packed: "
-        "whole sequences side by side in rows of pack_length tokens, without padding and without seeing one another.",
+        "whole sequences side by side in rows of pack_length tokens, without padding and without seeing one another. "
+        "concatenated: the same rows, each as one long sequence, over which attention and positions run (LongChat; "
+        "SkipAlign's baseline PackedSFT-k, where k is pack_length).",
     )
     batch_size: int = Field(default=1, ge=1, description="Rows per process and pass: sequences, or packed rows.")
     gradient_accumulation: int = Field(default=12, ge=1, description="Passes per optimiser step.")
@@ -81,7 +83,10 @@ class TrainingConfig(Section):
     )
     lora: LoraConfig | None = Field(default=None, description="Train low-rank adapters instead of all weights.")
     sequence_parallel: int = Field(
-        default=1, ge=1, description="Processes that share one sequence (Ulysses); they divide `processes`."
+        default=1,
+        ge=1,
+        description="Processes that share one sequence (Ulysses); they divide `processes`. For padded, sorted and "
+        "concatenated rows: packed ones are refused, and homologous models, whose rows are packed, are made without.",
     )
     liger: bool = Field(
         default=False,
@@ -112,7 +117,8 @@ class TrainingConfig(Section):
         Field(
             default=None,
             description="zero1, zero2, zero3, zero2_offload, zero3_offload, a path to a DeepSpeed JSON file, or its "
-            "content.",
+            "content. What `training` decides, such a file leaves out, calls auto, or says the same of; anything else "
+            "is refused. AdamW and the schedule are the Trainer's.",
         )
     )
     save_steps: int = Field(default=50, ge=1, description="Steps between resumable checkpoints.")
@@ -133,6 +139,11 @@ class TrainingConfig(Section):
             raise ValueError(f"min_learning_rate_ratio: is for scheduler: cosine, not {self.scheduler}")
         if self.loss == "sequence" and not self.chunked_loss:
             raise ValueError("chunked_loss: the model's own loss knows no weights: leave it true with loss: sequence")
+        if self.batching == "concatenated" and self.skip is not None:
+            raise ValueError(
+                "skip: spreads one conversation over more positions, and with batching: concatenated the positions of "
+                "a row run on over all of them: set another batching, or skip: null"
+            )
         if self.launcher is not None and self.hostfile is not None:
             raise ValueError("launcher: a command of one's own and a hostfile exclude each other: remove one")
         if self.processes % self.sequence_parallel:
@@ -142,6 +153,17 @@ class TrainingConfig(Section):
         check_sequence_parallel(self)
         assert self.passes_per_step  # raises
         return self
+
+    @field_validator("skip")
+    @classmethod
+    def _no_skip_at_zero(cls, given: SkipConfig | None) -> SkipConfig | None:
+        """A probability of 0 is plain training to the bit: with its batches and its attention."""
+        return None if given is not None and given.probability == 0 else given
+
+    @property
+    def packs(self) -> bool:
+        """Whether rows of `row_tokens` are filled with several sequences."""
+        return self.batching in {"packed", "concatenated"}
 
     @property
     def row_tokens(self) -> int:
@@ -160,11 +182,14 @@ class TrainingConfig(Section):
         Raises:
             ValueError: these do not divide, or do not go with the batching.
         """
-        packed = self.batching == "packed"
+        packed = self.packs
         if packed and self.sequences_per_step is not None:
             raise ValueError("sequences_per_step: rows are packed to a length: give tokens_per_step instead")
         if not packed and self.tokens_per_step is not None:
-            raise ValueError(f"tokens_per_step: is for batching: packed; with {self.batching} give sequences_per_step")
+            raise ValueError(
+                "tokens_per_step: is for batching: packed or concatenated; "
+                f"with {self.batching} give sequences_per_step"
+            )
         wanted = self.tokens_per_step if packed else self.sequences_per_step
         if wanted is None:
             return self.gradient_accumulation

@@ -16,7 +16,9 @@ class SkipConfig(Section):
         "instructions of later turns.",
     )
     length: int = Field(default=100_000, ge=2, description="L: every position stays below it.")
-    probability: float = Field(default=0.5, ge=0, le=1, description="p: of a skip at each place where one may stand.")
+    probability: float = Field(
+        default=0.5, ge=0, le=1, description="p: of a skip at each place where one may stand; 0: none."
+    )
 
 
 class LoraConfig(Section):

@@ -8,13 +8,13 @@ CODE_VERSIONS = {
     "cam": "2",
     "combined_scores": "2",
     "method_scores": "1",
-    "comparison": "1",
+    "comparison": "2",
     "selected_subset": "1",
     "training_mix": "3",
-    "checkpoint": "2",
+    "checkpoint": "3",
     "evaluation/heldout": "1",
     "evaluation/needle": "1",
-    "report": "3",
+    "report": "4",
 }
 # A model is made by the same code as the mix and the checkpoint, on other samples.
 CODE_VERSIONS |= {

@@ -14,9 +14,14 @@ from collections.abc import Sequence
 import numpy as np
 
 
-def row_costs(rows: Sequence[Sequence[int]], lengths: Sequence[int]) -> np.ndarray:
-    """Sum of the squared lengths of each row's documents (indices of `lengths`), int64 [rows]."""
-    return np.array([sum(lengths[document] ** 2 for document in row) for row in rows], dtype=np.int64)
+def row_costs(rows: Sequence[Sequence[int]], lengths: Sequence[int], *, concatenated: bool = False) -> np.ndarray:
+    """Sum of the squared lengths of each row's documents (indices of `lengths`), int64 [rows].
+
+    concatenated: a row is one sequence, and costs the square of the sum.
+    """
+    sizes = [[lengths[document] for document in row] for row in rows]
+    costs = [sum(row) ** 2 if concatenated else sum(length**2 for length in row) for row in sizes]
+    return np.array(costs, dtype=np.int64)
 
 
 def balanced_order(costs: np.ndarray, *, rows_per_batch: int, batches_per_step: int) -> np.ndarray:

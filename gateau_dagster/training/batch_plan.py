@@ -5,9 +5,8 @@ every epoch resumes wrongly inside a later one.)
 """
 
 import json
-import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 
@@ -18,32 +17,30 @@ from gateau_dagster.errors import GateauError
 from gateau_dagster.storage import parquet
 from gateau_dagster.storage.files import Files
 from gateau_dagster.training.balance import balanced_order, row_costs
-from gateau_dagster.training.batching import (
-    Batching,
-    Document,
-    Row,
-    epoch_orders,
-    packed_rows,
-    padded_rows,
-    sorted_rows,
-)
-from gateau_dagster.training.packing import check_lengths
+from gateau_dagster.training.batching import Batching, Document, Row, planned_rows
 
 PLAN_COLUMNS = ("step", "accumulation", "rank", "row", "place", "mix_row", "epoch")
 """Of a stored plan, one line a document: its step (counted from 1), its row's place there, its own place in the row
 (these counted from 0), and what stands there."""
 _SHAPE = b"gateau_batch_plan"  # the footer's key for the sizes: rows without documents have no line
+_SHAPE_FIELDS = ("steps", "accumulation", "processes", "rows_per_batch", "concatenated")
 
 
 @dataclass(frozen=True, kw_only=True)
 class BatchPlan:
-    """`rows` in the order [step][accumulation][rank][row of the micro batch], as many as these four ask for."""
+    """`rows` in the order [step][accumulation][rank][row of the micro batch], as many as these four ask for.
+
+    steps: of the optimiser. accumulation: passes of a step. processes: ranks that read rows of their own.
+    rows_per_batch: of a micro batch, that is of one rank in one pass. concatenated: the documents of a row are one
+    sequence; otherwise they do not see one another.
+    """
 
     rows: tuple[Row, ...]
     steps: int
     accumulation: int
     processes: int
     rows_per_batch: int
+    concatenated: bool = False
 
     def __post_init__(self) -> None:
         assert len(self.rows) == self.steps * self.rows_per_step
@@ -58,6 +55,11 @@ class BatchPlan:
         assert 1 <= step <= self.steps, step
         rows = self.rows[(step - 1) * self.rows_per_step : step * self.rows_per_step]
         return [document for row in rows for document in row]
+
+    def costs(self, lengths: Sequence[int]) -> np.ndarray:
+        """What each row's attention costs, int64 [rows], see `row_costs`. lengths: tokens of each document."""
+        rows = [[document.row for document in row] for row in self.rows]
+        return row_costs(rows, lengths, concatenated=self.concatenated)
 
 
 def plan_batches(
@@ -75,17 +77,12 @@ def plan_batches(
 ) -> BatchPlan:
     """Every row of every step. Each epoch holds every document once; one that is cut short, at most once.
 
-    The last step is filled with () rows, so that all ranks make the same number of passes.
+    The last step is filled with () rows, so that all ranks make the same number of passes. `batching`, `pack_length`:
+    see `planned_rows`. `rows_per_batch`, `accumulation`, `processes`: see `BatchPlan`.
 
     Args:
         lengths: tokens of each document, in the order of the mix.
-        batching: see `padded_rows`, `sorted_rows` and `packed_rows`.
-        epochs: passes over the mix, possibly a fraction; ignored with `max_steps`.
-        max_steps: optimiser steps.
-        rows_per_batch: rows of a micro batch, that is of one rank in one pass.
-        accumulation: passes of an optimiser step.
-        processes: ranks.
-        pack_length: tokens of a packed row; read for `packed` alone.
+        epochs: passes over the mix, possibly a fraction; ignored with `max_steps`, optimiser steps.
         balanced: micro batches of similar cost in the same pass, see balance.py.
         seed: of the epochs' order.
 
@@ -94,31 +91,21 @@ def plan_batches(
     """
     assert lengths
     per_pass = processes * rows_per_batch
-    per_step = per_pass * accumulation
-    if batching == "packed":
-        assert pack_length is not None
-        check_lengths(lengths, pack_length=pack_length)
-
-    def all_rows() -> Iterator[Row]:
-        for epoch, order in epoch_orders(len(lengths), epochs=None if max_steps is not None else epochs, seed=seed):
-            if batching == "packed":
-                assert pack_length is not None
-                yield from packed_rows(order, epoch, lengths=lengths, pack_length=pack_length)
-            elif batching == "sorted":
-                yield from sorted_rows(order, epoch, lengths=lengths, per_pass=per_pass, seed=seed)
-            else:
-                yield from padded_rows(order, epoch)
-
-    rows = list(islice(all_rows(), None if max_steps is None else max_steps * per_step))
-    steps = math.ceil(len(rows) / per_step)
-    rows += [()] * (steps * per_step - len(rows))
-    if balanced:
-        costs = row_costs([[each.row for each in row] for row in rows], lengths)
-        order = balanced_order(costs, rows_per_batch=rows_per_batch, batches_per_step=accumulation * processes)
-        rows = [rows[index] for index in order]
-    return BatchPlan(
-        rows=tuple(rows), steps=steps, accumulation=accumulation, processes=processes, rows_per_batch=rows_per_batch
+    per_step = accumulation * per_pass
+    planned = planned_rows(
+        lengths, batching, epochs=None if max_steps else epochs, per_pass=per_pass, pack_length=pack_length, seed=seed
     )
+    rows = list(islice(planned, None if max_steps is None else max_steps * per_step))
+    rows += [()] * (-len(rows) % per_step)
+    shape = {"accumulation": accumulation, "processes": processes, "rows_per_batch": rows_per_batch}
+    plan = BatchPlan(rows=tuple(rows), steps=len(rows) // per_step, concatenated=batching == "concatenated", **shape)
+    return _balanced(plan, lengths) if balanced else plan
+
+
+def _balanced(plan: BatchPlan, lengths: Sequence[int]) -> BatchPlan:
+    batches = plan.accumulation * plan.processes
+    order = balanced_order(plan.costs(lengths), rows_per_batch=plan.rows_per_batch, batches_per_step=batches)
+    return replace(plan, rows=tuple(plan.rows[index] for index in order))
 
 
 def write_plan(plan: BatchPlan, path: Path) -> None:
@@ -140,7 +127,7 @@ def write_plan(plan: BatchPlan, path: Path) -> None:
         "epoch": [document.epoch for row in plan.rows for document in row],
     }
     table = pl.DataFrame(columns, schema=dict.fromkeys(PLAN_COLUMNS, pl.Int32))
-    shape = json.dumps([plan.steps, plan.accumulation, plan.processes, plan.rows_per_batch]).encode()
+    shape = json.dumps({name: getattr(plan, name) for name in _SHAPE_FIELDS}).encode()
     Files(str(path.parent)).write_by(path.name, lambda file: parquet.write_parquet(table, {_SHAPE: shape}, file))
 
 
@@ -159,16 +146,11 @@ def read_plan(path: Path) -> BatchPlan:
         raise GateauError(
             f"the batch plan {path} cannot be read ({error}). Remove it, if it is there: it is computed again."
         ) from error
-    steps, accumulation, processes, rows_per_batch = json.loads(shape)
+    sizes = json.loads(shape)
+    accumulation, processes, per_batch = (sizes[name] for name in ("accumulation", "processes", "rows_per_batch"))
     step, passed, rank, row, _, mix_row, epoch = (table[name].to_numpy().astype(np.int64) for name in PLAN_COLUMNS)
-    of_row = (((step - 1) * accumulation + passed) * processes + rank) * rows_per_batch + row
-    rows: list[list[Document]] = [[] for _ in range(steps * accumulation * processes * rows_per_batch)]
+    of_row = (((step - 1) * accumulation + passed) * processes + rank) * per_batch + row
+    rows: list[list[Document]] = [[] for _ in range(sizes["steps"] * accumulation * processes * per_batch)]
     for at, of_mix, number in zip(of_row.tolist(), mix_row.tolist(), epoch.tolist(), strict=True):
         rows[at].append(Document(row=of_mix, epoch=number))
-    return BatchPlan(
-        rows=tuple(map(tuple, rows)),
-        steps=steps,
-        accumulation=accumulation,
-        processes=processes,
-        rows_per_batch=rows_per_batch,
-    )
+    return BatchPlan(rows=tuple(map(tuple, rows)), **sizes)

@@ -1,4 +1,4 @@
-"""Documents to rows, epoch by epoch: padded, sorted or packed."""
+"""Documents to rows, epoch by epoch: padded, sorted, packed or concatenated."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -6,9 +6,11 @@ from dataclasses import dataclass
 from typing import Literal
 
 from gateau_dagster.training.order import epoch_order, mix_order
-from gateau_dagster.training.packing import pack
+from gateau_dagster.training.packing import check_lengths, pack
 
-Batching = Literal["padded", "sorted", "packed"]
+Batching = Literal["padded", "sorted", "packed", "concatenated"]
+"""Rows of one document, those in similar lengths together, rows of several documents that do not see one another, and
+rows of several documents that are one sequence (PackedSFT-k in SkipAlign, 3.1)."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -37,6 +39,40 @@ def epoch_orders(count: int, *, epochs: float | None, seed: int) -> Iterator[tup
         order = epoch_order(count, epoch=epoch, seed=seed)
         yield epoch, order[: int(min(count, wanted - epoch * count))]
         epoch += 1
+
+
+def planned_rows(
+    lengths: Sequence[int],
+    batching: Batching,
+    *,
+    epochs: float | None,
+    per_pass: int,
+    pack_length: int | None,
+    seed: int,
+) -> Iterator[Row]:
+    """The rows of all epochs.
+
+    Args:
+        lengths: tokens of each document.
+        batching: see `Batching`.
+        epochs, seed: see `epoch_orders`.
+        per_pass: rows that all ranks take at a time.
+        pack_length: tokens of a row of several documents; not read for rows of one.
+
+    Raises:
+        GateauError: a document is longer than such a row.
+    """
+    if batching in {"packed", "concatenated"}:
+        assert pack_length is not None
+        check_lengths(lengths, pack_length=pack_length)
+    for epoch, order in epoch_orders(len(lengths), epochs=epochs, seed=seed):
+        if batching == "padded":
+            yield from padded_rows(order, epoch)
+        elif batching == "sorted":
+            yield from sorted_rows(order, epoch, lengths=lengths, per_pass=per_pass, seed=seed)
+        else:
+            assert pack_length is not None
+            yield from packed_rows(order, epoch, lengths=lengths, pack_length=pack_length)
 
 
 def padded_rows(order: Sequence[int], epoch: int) -> Iterator[Row]:

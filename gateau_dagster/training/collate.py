@@ -1,4 +1,4 @@
-"""Rows of documents as one batch: padded on the right, or all side by side without any padding."""
+"""Rows of documents as one batch: a sequence a row and padded on the right, or all side by side without any padding."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,7 +22,10 @@ _FILLER = TrainingDocument(
 
 @dataclass(frozen=True, kw_only=True)
 class PadRight:
-    """Collator for rows of at most one document. Right padding changes nothing for a causal model.
+    """Collator that makes one sequence of each row. Right padding changes nothing for a causal model.
+
+    The documents of a row stand one behind the other, and each sees those before it (PackedSFT-k). What is learned is
+    the same as alone: no document's first token, which the one before it says nothing of.
 
     weighted: adds `weights`, see `sequence_weights`.
     """
@@ -32,16 +35,17 @@ class PadRight:
 
     def __call__(self, rows: Rows) -> Batch:
         """`input_ids`, `labels`, `attention_mask`, int64 [batch, longest], `row`, int64 [documents], and weights."""
-        assert all(len(row) <= 1 for row in rows)
-        documents = [row[0] if row else _FILLER for row in rows]
+        rows = [row or [_FILLER] for row in rows]
+        ids = [torch.cat([each.input_ids for each in row]) for row in rows]
         batch: Batch = {
-            "input_ids": _padded([each.input_ids for each in documents], self.pad_token_id),
-            "labels": _padded([each.labels for each in documents], IGNORED),
-            "attention_mask": _padded([torch.ones_like(each.input_ids) for each in documents], 0),
-            "row": _real_rows(documents),
+            "input_ids": _padded(ids, self.pad_token_id),
+            "labels": _padded([torch.cat([each.labels for each in row]) for row in rows], IGNORED),
+            "attention_mask": _padded([torch.ones_like(each) for each in ids], 0),
+            "row": _real_rows([each for row in rows for each in row]),
         }
         if self.weighted:
-            batch["weights"] = _padded([sequence_weights(each.labels) for each in documents], 0)
+            weights = [torch.cat([sequence_weights(each.labels) for each in row]) for row in rows]
+            batch["weights"] = _padded(weights, 0)
         return batch
 
 

@@ -73,8 +73,8 @@ def _why_not(model: PreTrainedModel, alone: Tensor) -> str | None:
 def _unsupported(model: PreTrainedModel, reason: str) -> GateauError:
     return GateauError(
         f"{type(model).__name__} (model type {model.config.model_type}) cannot be trained on documents packed into one "
-        f"row, nor with skipped positions: {reason}. Set training.batching to padded or sorted without skip_align, or "
-        "train an architecture such as Llama, Qwen or Mistral."
+        f"row, nor with skipped positions: {reason}. Set training.batching to padded or sorted and leave out "
+        "training.skip, or train an architecture such as Llama, Qwen or Mistral."
     )
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gateau_dagster.training.balance import imbalance, row_costs
+from gateau_dagster.training.balance import imbalance
 from gateau_dagster.training.batch_plan import BatchPlan
 
 
@@ -14,9 +14,9 @@ class PlanStatistics:
     """Figures of a plan.
 
     rows: those that hold a document. empty_rows: those that only fill up a pass. documents, tokens: over all epochs.
-    fill_rate: tokens / room of `rows`, for packed rows. padding_share: of the tokens of a batch that is padded to its
-    longest row, over all batches; empty rows count as padding. imbalance: time of all passes / what it would be if all
-    ranks had the same cost, see `balance.imbalance`. documents_per_step: least, mean and most.
+    fill_rate: tokens / room of `rows`, for rows of pack_length tokens. padding_share: of the tokens of a batch that is
+    padded to its longest row, over all batches; empty rows count as padding. imbalance: time of all passes / what it
+    would be if all ranks had the same cost, see `balance.imbalance`. documents_per_step: least, mean and most.
     """
 
     steps: int
@@ -36,7 +36,7 @@ def plan_statistics(plan: BatchPlan, lengths: Sequence[int], *, pack_length: int
     Args:
         plan: the plan.
         lengths: tokens of each document of the mix.
-        pack_length: tokens of a packed row; None where rows are not packed.
+        pack_length: tokens of a row of several documents; None where rows hold one.
     """
     rows = [[document.row for document in row] for row in plan.rows]
     tokens = np.array([sum(lengths[document] for document in row) for row in rows], dtype=np.int64)
@@ -53,6 +53,6 @@ def plan_statistics(plan: BatchPlan, lengths: Sequence[int], *, pack_length: int
         tokens=int(tokens.sum()),
         fill_rate=None if pack_length is None else int(tokens.sum()) / (filled * pack_length),
         padding_share=1 - int(tokens.sum()) / padded,
-        imbalance=imbalance(row_costs(rows, lengths), processes=plan.processes, rows_per_batch=plan.rows_per_batch),
+        imbalance=imbalance(plan.costs(lengths), processes=plan.processes, rows_per_batch=plan.rows_per_batch),
         documents_per_step=(int(each_step.min()), float(each_step.mean()), int(each_step.max())),
     )

@@ -33,11 +33,7 @@ def extend_positions(config: PreTrainedConfig, section: PositionExtension, *, na
 
     A model that has linear or YaRN scaling already is taken further by the same method: its factor grows. Models with
     one rotary embedding per kind of layer (Gemma 3) get the change in their full-attention layers only: the sliding
-    ones never look past their window.
-
-    Args:
-        config: of the model; changed in place, and left as it is where an error is raised.
-        name: of the model, for messages.
+    ones never look past their window. `config` is left as it is where an error is raised; `name` is for its message.
 
     Raises:
         GateauError: no rotary embedding, no window in the configuration, a target within the window, a scaled rotary

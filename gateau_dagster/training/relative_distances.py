@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 import polars as pl
 
-from gateau_dagster.training.skip_positions import Strategy, position_rng, skip_positions
+from gateau_dagster.training.skip_positions import Strategy, copy_numbers, position_rng, skip_positions
 
 _GROWTH, _MOST_OF_RANGE = 0.15, 0.01
 """A bin is 15 % of its distance wide, and at most 1 % of the whole range."""
@@ -90,7 +90,7 @@ def relative_distances(
     """The frequency of distances with plain and with skipped positions, in bins.
 
     Args:
-        samples: id and blocks of each sample, read once.
+        samples: id and blocks of each sample; once more for each copy of one.
         strategy, length, probability: as `skip_positions`.
         seed, epoch: as `position_rng`; the positions are those that this epoch of the training sees.
 
@@ -103,8 +103,10 @@ def relative_distances(
         ValueError: as `skip_positions`.
     """
     before, after = DistanceCounts(), DistanceCounts()
-    for sample_id, blocks in samples:
-        rng = position_rng(seed, epoch, sample_id)
+    known = list(samples)
+    copies = copy_numbers(sample_id for sample_id, _ in known)
+    for (sample_id, blocks), copy in zip(known, copies, strict=True):
+        rng = position_rng(seed, epoch, sample_id, copy)
         skipped = skip_positions(blocks, strategy=strategy, length=length, probability=probability, rng=rng)
         before.add(blocks, np.arange(skipped.size))
         after.add(blocks, skipped)

@@ -24,7 +24,8 @@ neighbours; only `probability` thins that out, because every block that may skip
 """
 
 import hashlib
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from typing import Literal
 
 import numpy as np
@@ -79,7 +80,21 @@ def _may_skip(block: int, strategy: Strategy) -> bool:
     return strategy == "all" or (block % 2 == 1) == (strategy == "inner")
 
 
-def position_rng(seed: int, epoch: int, sample_id: str) -> np.random.Generator:
-    """The generator of one sample's skips in one epoch, the same in every process and however samples are batched."""
-    key = hashlib.sha256(f"positions/{seed}/{epoch}/{sample_id}".encode("utf-8", errors="surrogatepass")).digest()
+def position_rng(seed: int, epoch: int, sample_id: str, copy: int = 0) -> np.random.Generator:
+    """The generator of one sample's skips in one epoch, the same in every process and however samples are batched.
+
+    copy: see `copy_numbers`; the first one draws what the sample draws without a weight.
+    """
+    place = f"{epoch}.{copy}" if copy else f"{epoch}"
+    key = hashlib.sha256(f"positions/{seed}/{place}/{sample_id}".encode("utf-8", errors="surrogatepass")).digest()
     return np.random.default_rng(int.from_bytes(key, "big"))
+
+
+def copy_numbers(sample_ids: Iterable[str]) -> list[int]:
+    """How often each id stood before, in the order of the mix: a sample of weight 2 has the copies 0 and 1."""
+    seen: Counter[str] = Counter()
+    numbers = []
+    for sample_id in sample_ids:
+        numbers.append(seen[sample_id])
+        seen[sample_id] += 1
+    return numbers

@@ -9,6 +9,7 @@ from gateau_dagster.config.models import Template
 from gateau_dagster.config.training import TrainingConfig
 from gateau_dagster.data.sample import text_digest
 from gateau_dagster.errors import GateauError
+from gateau_dagster.storage.files import replace_text
 
 # They change how often work is saved or shown, not the weights.
 _OPERATIONAL = {
@@ -63,12 +64,13 @@ class TrainingSpec:
         return text_digest((self.fingerprint, json.dumps([training, base], sort_keys=True)))
 
     def save(self, path: Path) -> None:
-        """Write the JSON file, atomically."""
+        """Write the JSON file, in one step.
+
+        Raises:
+            GateauError: it cannot be written.
+        """
         content = asdict(self) | {"training": self.training.model_dump(mode="json")}
-        path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = path.with_name(path.name + ".tmp")
-        temporary.write_text(json.dumps(content, indent=1, default=str), encoding="utf-8")
-        temporary.replace(path)
+        replace_text(path, json.dumps(content, indent=1, default=str))
 
     @classmethod
     def load(cls, path: Path) -> "TrainingSpec":

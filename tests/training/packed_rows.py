@@ -12,6 +12,21 @@ from tests.scoring.builders import model_config
 LENGTHS = (5, 40, 40, 1, 63)
 WINDOW = 16  # of models with sliding windows: less than the longest documents
 
+KINDS: dict[str, dict[str, Any]] = {
+    "llama": {},
+    "qwen2": {},
+    "qwen3": {},
+    "mistral": {"sliding_window": WINDOW},
+    "gemma2": {"sliding_window": WINDOW},  # soft caps on scores and logits
+    "gemma3_text": {"sliding_window": WINDOW},  # windows in some layers
+    "gpt_oss": {"sliding_window": WINDOW, "dtype": torch.float32},  # sinks; experts have no float64 kernel
+    "mixtral": {"sliding_window": None, "num_experts_per_tok": 2, "dtype": torch.float32},  # router with gradients
+    "gpt2": {"attn_pdrop": 0.0, "embd_pdrop": 0.0, "resid_pdrop": 0.0},  # learned positions
+}
+
+Outcome = tuple[torch.Tensor, dict[str, torch.Tensor]]
+"""Logits [T, V], and the gradient of every parameter."""
+
 
 def make_model(kind: str, *, dtype: torch.dtype = torch.float64, **changes: Any) -> PreTrainedModel:
     """A random model with two layers in training mode."""
@@ -93,3 +108,43 @@ def largest_difference(one: dict[str, torch.Tensor], other: dict[str, torch.Tens
     assert one.keys() == other.keys()
     assert one
     return max(float((one[name] - other[name]).abs().max() / other[name].abs().max().clamp_min(1e-6)) for name in one)
+
+
+def own_mask(model: PreTrainedModel, numbers: torch.Tensor) -> Any:
+    """An explicit mask for eager attention, one for each kind of layer where there are several."""
+    config: Any = model.config
+    dtype = model.dtype
+    window = getattr(config, "sliding_window", None)
+    kinds = getattr(config, "layer_types", None)
+    if kinds is None:
+        return explicit_mask(numbers, window=window, dtype=dtype)
+    masks = {
+        "full_attention": explicit_mask(numbers, window=None, dtype=dtype),
+        "sliding_attention": explicit_mask(numbers, window=window, dtype=dtype),
+    }
+    return {kind: masks[kind] for kind in kinds} if len(set(kinds)) > 1 else masks[kinds[0]]
+
+
+def expected(kind: str, row: dict[str, Any], **changes: Any) -> Outcome:
+    """Logits [T, V] and gradients of the mean log-probability of the labels, by eager attention and a full mask."""
+    model = make_model(kind, **changes)
+    model.set_attn_implementation("eager")
+    mask = own_mask(model, document_numbers(row))
+    logits = model(
+        input_ids=row["input_ids"], position_ids=row["position_ids"], attention_mask=mask, use_cache=False
+    ).logits[0]
+    plain_loss(logits, row["labels"][0]).backward()
+    return logits.detach(), gradients(model)
+
+
+def plain_loss(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    return torch.nn.functional.cross_entropy(logits[:-1], labels[1:])
+
+
+def check_row(model: PreTrainedModel, row: dict[str, Any], wanted: Outcome) -> None:
+    """Logits and gradients of `model`, which attends within documents, are those that are `wanted`."""
+    logits = model(**{name: value for name, value in row.items() if name != "labels"}).logits[0]
+    # Norms and rotary embeddings compute parts in float32 in a float64 model.
+    assert torch.allclose(logits, wanted[0], atol=2e-5, rtol=2e-5)
+    plain_loss(logits, row["labels"][0]).backward()
+    assert largest_difference(gradients(model), wanted[1]) <= 2e-5

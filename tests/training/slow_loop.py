@@ -32,8 +32,9 @@ def slow_training(spec: TrainingSpec) -> tuple[list[float], list[float], Weights
         rising, falling = step / max(1, warmup), (plan.steps - step) / (plan.steps - warmup)
         for group in optimiser.param_groups:
             group["lr"] = training.learning_rate * (rising if step < warmup else falling)
-        documents = [rows._document(each) for each in plan.step_documents(step + 1)]
-        parts = [document_loss(model, document) for document in documents]
+        of_step = plan.rows[step * plan.rows_per_step : (step + 1) * plan.rows_per_step]
+        whole = training.batching == "concatenated"
+        parts = [part for row in of_step for part in row_losses(model, [rows._document(each) for each in row], whole)]
         if training.loss == "sequence":
             loss = sum(nll.mean() for nll in parts) / len(parts)
         else:
@@ -45,6 +46,16 @@ def slow_training(spec: TrainingSpec) -> tuple[list[float], list[float], Weights
         optimiser.step()
         optimiser.zero_grad()
     return losses, norms, {name: value.detach() for name, value in model.named_parameters()}
+
+
+def row_losses(model: torch.nn.Module, documents: list[TrainingDocument], whole: bool) -> list[torch.Tensor]:
+    """`document_loss` of each document; `whole`: all of them are read as one sequence."""
+    if not whole or not documents:
+        return [document_loss(model, each) for each in documents]
+    ids, labels = (torch.cat([getattr(each, name) for each in documents]) for name in ("input_ids", "labels"))
+    sequence = TrainingDocument(row=-1, input_ids=ids, labels=labels, positions=torch.arange(len(ids)))
+    trained = [sum(label != IGNORED for label in each.labels.tolist()) for each in documents]
+    return list(document_loss(model, sequence).split(trained))
 
 
 def document_loss(model: torch.nn.Module, document: TrainingDocument) -> torch.Tensor:

@@ -1,7 +1,9 @@
 """The data set follows the plan; positions skip where they are asked to, the same in every attempt."""
 
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import polars as pl
 import pytest
 import torch
@@ -9,6 +11,7 @@ import torch
 from gateau_dagster.config.training_parts import SkipConfig
 from gateau_dagster.training.batch_plan import BatchPlan, Document, plan_batches
 from gateau_dagster.training.encode import IGNORED
+from gateau_dagster.training.relative_distances import DistanceCounts, relative_distances
 from gateau_dagster.training.rows import MixRows
 from gateau_dagster.training.skip_positions import position_rng, skip_positions
 
@@ -77,6 +80,29 @@ def test_skips_are_drawn_by_epoch_and_sample(mix: pl.DataFrame) -> None:
     assert rows.farthest == 500 > max(lengths) == MixRows(mix, plans[0]).farthest
 
 
+def test_copies_of_a_sample_skip_apart_and_as_the_plot_draws_them(mix: pl.DataFrame) -> None:
+    skip = SkipConfig(strategy="inner", length=500, probability=1.0)
+    settings: dict[str, Any] = {"strategy": "inner", "length": 500, "probability": 1.0, "seed": 9}
+    twice = pl.concat([mix, mix]).with_columns(position=pl.Series(range(10), dtype=pl.Int32))
+    lengths = twice["input_ids"].list.len().to_list()
+    plan = plan_for(lengths, epochs=1.0)
+    found = _positions(MixRows(twice, plan, skip=skip, seed=9), plan)
+    alone = plan_for(lengths[:5], epochs=1.0)
+    once = _positions(MixRows(mix, alone, skip=skip, seed=9), alone)
+    counts = DistanceCounts()
+    for row in range(5):
+        first, second = (Document(row=each, epoch=0) for each in (row, row + 5))
+        assert found[first] == once[first], "a weight does not change the first copy"
+        assert found[first] != found[second]
+        for each in (first, second):
+            counts.add(mix["block_tokens"][row].to_list(), np.array(found[each]))
+    drawn = relative_distances(twice.select("sample_id", "block_tokens").iter_rows(), **settings)
+    held = np.zeros(500)
+    held[: len(counts.counts())] = counts.counts() / 10
+    for first, end, _, after in drawn.iter_rows():
+        assert after == pytest.approx(held[first:end].mean())
+
+
 def _positions(rows: MixRows, plan: BatchPlan) -> dict[Document, list[int]]:
     return {
         document: each.positions.tolist()
@@ -88,3 +114,11 @@ def _positions(rows: MixRows, plan: BatchPlan) -> dict[Document, list[int]]:
 def test_types(mix: pl.DataFrame) -> None:
     (document,) = MixRows(mix, plan_for(mix["input_ids"].list.len().to_list()))[0]
     assert document.input_ids.dtype == document.labels.dtype == document.positions.dtype == torch.int64
+
+
+def test_a_mix_in_order_is_not_copied(mix: pl.DataFrame) -> None:
+    plan = plan_for(mix["input_ids"].list.len().to_list())
+    rows = MixRows(mix, plan)
+    for name in ("input_ids", "labels"):
+        held, given = (frame[name].explode(empty_as_null=True).to_numpy() for frame in (rows._mix, mix))
+        assert np.shares_memory(held, given), name

@@ -37,6 +37,14 @@ def test_resume_key_follows_the_result_only(tmp_path: Path) -> None:
     assert len({candidate.resume_key for candidate in [spec, *other]}) == 1 + len(other)
 
 
+def test_a_probability_of_0_is_no_skip(tmp_path: Path) -> None:
+    plain, never, seldom = (
+        make_spec(tmp_path, skip=skip) for skip in (None, {"probability": 0.0}, {"probability": 1e-9})
+    )
+    assert never == plain
+    assert (plain.side_by_side, seldom.side_by_side) == (False, True)
+
+
 @pytest.mark.parametrize("content", [None, "{", "[]", '{"mix": "a"}', '{"mix": 1, "output": "b", "work": "c"}'])
 def test_unusable_files_are_named(tmp_path: Path, content: str | None) -> None:
     path = tmp_path / "spec.json"
