@@ -104,7 +104,7 @@ def _train_and_publish(
 
 def _spec(state: State, stamp: Stamp, wanted: Wanted, scratch: Path) -> "TrainingSpec":
     """What the training process is told; its unfinished work is kept below `scratch`, by what is being trained."""
-    from gateau_dagster.training.deepspeed_config import deepspeed_config
+    from gateau_dagster.training.deepspeed_agreement import agreed_deepspeed_config
     from gateau_dagster.training.spec import TrainingSpec
 
     config = state.config
@@ -120,7 +120,7 @@ def _spec(state: State, stamp: Stamp, wanted: Wanted, scratch: Path) -> "Trainin
         work=scratch / "work",
         training=wanted.training,
         hostfile=None if wanted.training.hostfile is None else config.folder / wanted.training.hostfile,
-        deepspeed=deepspeed_config(wanted.training.deepspeed, folder=config.folder),
+        deepspeed=agreed_deepspeed_config(wanted.training, folder=config.folder),
         fingerprint=stamp.fingerprint,
         template=config.scoring.template,
         provenance=provenance(state, wanted.folder, wanted.mix),

@@ -16,7 +16,8 @@ class HomologousOptions(Section):
     authors' released `train_64K.sh` in princeton-nlp/ProLong for what the optimiser is told).
 
     What decides whether a training fits on this machine is said once, in `training`: dtype, batch_size (rows of
-    `length` tokens), processes, deepspeed, gradient_checkpointing, save_steps.
+    `length` tokens), processes, deepspeed, liger, gradient_checkpointing, save_steps; report_to is, too. Its
+    sequence_parallel does not count: it is not for packed rows, so each process reads rows of its own.
     """
 
     texts: str | list[str] = Field(

@@ -17,14 +17,17 @@ _OF_THE_MACHINE = (
     "dtype",
     "batch_size",
     "processes",
+    "sequence_parallel",
     "deepspeed",
     "chunked_loss",
+    "liger",
     "gradient_checkpointing",
     "save_steps",
     "launcher",
     "hostfile",
+    "report_to",
 )
-_OPERATIONAL = {"gradient_checkpointing", "save_steps", "launcher", "hostfile"}
+_OPERATIONAL = {"gradient_checkpointing", "save_steps", "launcher", "hostfile", "report_to"}
 
 
 def check_made_models(models: Mapping[str, ModelConfig], training: TrainingConfig, *, segment_length: int) -> None:
@@ -88,12 +91,16 @@ def _check_base(models: Mapping[str, ModelConfig], name: str, model: ModelConfig
 
 
 def _check_batch(place: str, model: ModelConfig, training: TrainingConfig) -> None:
-    batch, each = _stage(model).batch, training.batch_size * training.processes
+    batch, each = _stage(model).batch, _sequences_at_a_time(training)
     if batch % each:
         raise ValueError(
             f"{place}.pre_experience.batch: {batch} is no multiple of the {each} sequences that the processes take "
-            "at a time (training.batch_size x training.processes)"
+            "at a time (training.batch_size x training.processes, less by training.sequence_parallel)"
         )
+
+
+def _sequences_at_a_time(training: TrainingConfig) -> int:
+    return training.batch_size * training.data_processes
 
 
 def _check_homologous(place: str, model: ModelConfig, training: TrainingConfig, segment_length: int) -> None:
@@ -139,12 +146,15 @@ def stage_training(model: ModelConfig, training: TrainingConfig) -> TrainingConf
         scheduler=stage.scheduler,
         warmup_ratio=stage.warmup_ratio,
         seed=stage.seed,
-        gradient_accumulation=stage.batch // (training.batch_size * training.processes),
+        gradient_accumulation=stage.batch // _sequences_at_a_time(training),
     )
 
 
 def _homologous_training(model: ModelConfig, machine: Mapping[str, Any]) -> TrainingConfig:
-    """One pass over the mix, in packed rows of `length` tokens whose documents do not see one another."""
+    """One pass over the mix, in packed rows of `length` tokens whose documents do not see one another.
+
+    Processes that share a sequence would see no mask between documents: here each reads rows of its own.
+    """
     options = homologous_options(model)
     same = ("learning_rate", "scheduler", "warmup_ratio", "adam_betas", "weight_decay", "max_grad_norm", "seed")
     return TrainingConfig.model_validate(
@@ -152,6 +162,7 @@ def _homologous_training(model: ModelConfig, machine: Mapping[str, Any]) -> Trai
             **machine,
             **{name: getattr(options, name) for name in same},
             "model": model.base,
+            "sequence_parallel": 1,
             "epochs": 1.0,
             "batching": "packed",
             "max_length": options.length,
@@ -161,6 +172,18 @@ def _homologous_training(model: ModelConfig, machine: Mapping[str, Any]) -> Trai
             "positions": options.extension.model_dump(),
         }
     )
+
+
+def place_of(name: str, model: ModelConfig, setting: str) -> str:
+    """Where the configuration says a setting of the training that makes a model, for messages."""
+    if setting in _OF_THE_MACHINE:
+        return f"training.{setting}"
+    if model.is_homologous:
+        section, known = "homologous", HomologousOptions.model_fields
+    else:
+        section, known = "pre_experience", PreExperienceOptions.model_fields
+        setting = {"gradient_accumulation": "batch"}.get(setting, setting)
+    return f"models.{name}.{section}.{setting}" if setting in known else f"{setting} of models.{name}"
 
 
 def machine_settings(training: TrainingConfig) -> dict[str, Any]:

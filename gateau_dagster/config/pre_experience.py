@@ -14,7 +14,7 @@ class PreExperienceOptions(Section):
     """The sample of the data that the model is trained on, and how; defaults are Cherry Selection's.
 
     What decides whether a training fits on this machine is said once, in `training`: max_length, dtype, batch_size,
-    processes, deepspeed, gradient_checkpointing, save_steps.
+    processes, sequence_parallel, deepspeed, liger, gradient_checkpointing, save_steps; report_to is, too.
     """
 
     clusters: int = Field(default=100, ge=1, description="Clusters of the instructions' embeddings.")

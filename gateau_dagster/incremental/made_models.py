@@ -1,15 +1,16 @@
 """The models that the pipeline makes itself, as the planner sees them: what they are trained on, and what came out."""
 
 from collections.abc import Mapping
+from functools import partial
 
 from gateau_dagster.config import Config
-from gateau_dagster.config.made_models import homologous_options, machine_settings
+from gateau_dagster.config.made_models import homologous_options, machine_settings, place_of, stage_training
 from gateau_dagster.errors import GateauError
 from gateau_dagster.incremental.code_versions import CODE_VERSIONS
 from gateau_dagster.incremental.node import By, Node
 from gateau_dagster.methods.pre_experience import instruction_embedding_table
 from gateau_dagster.selection.clusters import cluster_count
-from gateau_dagster.training.deepspeed_config import deepspeed_config
+from gateau_dagster.training.deepspeed_agreement import agreed_deepspeed_config
 
 MADE_FAMILY = "pre_experienced"
 MIX_FAMILY = "pre_experience_mix"
@@ -56,7 +57,7 @@ def made_model_nodes(
         text_signatures: of each homologous model, changes with the texts that it is trained on.
 
     Raises:
-        GateauError: the file that training.deepspeed names cannot be read.
+        GateauError: the file that training.deepspeed names cannot be read, or contradicts how a model is made.
     """
     nodes: list[Node] = []
     for name in config.made_models:
@@ -113,8 +114,14 @@ def _made(config: Config, name: str, digests: Mapping[str, str], options: Mappin
     base = config.origin(name)
     machine = machine_settings(config.training)
     del machine["training.max_length"], machine["training.truncation"]  # they count by what they make of the mix
-    if isinstance(config.training.deepspeed, str):  # what a file says counts, not what it is called
-        machine["training.deepspeed"] = deepspeed_config(config.training.deepspeed, folder=config.folder)
+    if config.models[name].is_homologous:
+        del machine["training.sequence_parallel"]  # it is made without
+    # What a file comes to counts, not what it is called.
+    machine["training.deepspeed"] = agreed_deepspeed_config(
+        stage_training(config.models[name], config.training),
+        folder=config.folder,
+        place=partial(place_of, name, config.models[name]),
+    )
     # A homologous model's rotary embedding is extended from the one that the weights were trained with.
     theta = {} if config.models[name].is_homologous else {f"models.{base}.rope_theta": config.models[base].rope_theta}
     return Node(

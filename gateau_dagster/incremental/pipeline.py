@@ -14,7 +14,7 @@ from gateau_dagster.incremental.scored_nodes import OPERATIONAL_SCORING, cam_nod
 from gateau_dagster.incremental.selection_nodes import selection_nodes, tables_read
 from gateau_dagster.incremental.wanted import wanted_assets
 from gateau_dagster.methods.registry import sample_tables
-from gateau_dagster.training.deepspeed_config import deepspeed_config
+from gateau_dagster.training.deepspeed_agreement import agreed_deepspeed_config
 
 # Settings of training that decide how it runs, not what comes out.
 _OPERATIONAL_TRAINING = {
@@ -61,7 +61,7 @@ def pipeline_of(
         text_signatures: see `homologous_texts.text_signatures`; None without homologous models.
 
     Raises:
-        GateauError: the file that training.deepspeed names cannot be read.
+        GateauError: the file that training.deepspeed names cannot be read, or contradicts `training`.
     """
     nodes = [Node(asset="raw_long_sft", partitioned=True, code_version=CODE_VERSIONS["raw_long_sft"])]
     nodes += _short_chat(config, short_chat_signature)
@@ -109,8 +109,8 @@ def _training(config: Config, digest: str) -> list[Node]:
         if name not in _OPERATIONAL_TRAINING | _OF_THE_MIX and not (name == "epochs" and training.max_steps is not None)
     }
     options["training.gradient_accumulation"] = training.passes_per_step
-    if isinstance(training.deepspeed, str):  # a preset or a file: what it says counts, not what it is called
-        options["training.deepspeed"] = deepspeed_config(training.deepspeed, folder=config.folder)
+    # What a preset or a file comes to counts, not what it is called.
+    options["training.deepspeed"] = agreed_deepspeed_config(training, folder=config.folder)
     return [
         Node(
             asset="training_mix",

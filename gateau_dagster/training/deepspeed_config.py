@@ -10,7 +10,8 @@ _SHARED_MEMORY_KERNEL = "deepspeed_shm_comm"
 
 DeepSpeedSetting = str | dict[str, Any] | None
 
-# "auto" is filled in by the Hugging Face integration from the training arguments, so that nothing is said twice.
+# "auto" is filled in by the Hugging Face integration from the training arguments, so that nothing is said twice. A file
+# without these gets them, too: what is missing would be DeepSpeed's default, whatever `training` says.
 _COMMON: dict[str, Any] = {
     "train_batch_size": "auto",
     "train_micro_batch_size_per_gpu": "auto",
@@ -51,15 +52,15 @@ def deepspeed_config(setting: DeepSpeedSetting, *, folder: Path) -> dict[str, An
         folder: of the configuration file.
 
     Raises:
-        GateauError: the file is missing, is not JSON, or holds no JSON object.
+        GateauError: the file is missing, is not JSON, or holds no JSON object, or none where it should.
     """
     if setting is None:
         return None
     if isinstance(setting, str) and setting in _ZERO:
-        config: dict[str, Any] = {**_COMMON, **_ZERO[setting], **(_OFFLOADED if setting.endswith("_offload") else {})}
+        config: dict[str, Any] = {**_ZERO[setting], **(_OFFLOADED if setting.endswith("_offload") else {})}
     else:
         config = setting if isinstance(setting, dict) else _read(folder / setting, setting)
-    return _gathering(json.loads(json.dumps(config)))
+    return _gathering(_completed(json.loads(json.dumps({**_COMMON, **config}))))
 
 
 def _read(path: Path, setting: str) -> dict[str, Any]:
@@ -77,12 +78,24 @@ def _read(path: Path, setting: str) -> dict[str, Any]:
     return content
 
 
+def _completed(config: dict[str, Any]) -> dict[str, Any]:
+    """The sections that every training reads, each with the key that decides."""
+    for name, key, default in (
+        ("zero_optimization", "stage", 0),
+        ("bf16", "enabled", "auto"),
+        ("fp16", "enabled", "auto"),
+    ):
+        section = config.setdefault(name, {})
+        if not isinstance(section, dict):
+            raise GateauError(f"training.deepspeed: {name} must be a JSON object. Correct the file.")
+        section.setdefault(key, default)
+    return config
+
+
 def _gathering(config: dict[str, Any]) -> dict[str, Any]:
     """Under ZeRO-3 every rank holds a part of the weights; the checkpoint asset needs them gathered into one model."""
-    zero = config.setdefault("zero_optimization", {"stage": 0})
-    if not isinstance(zero, dict):
-        raise GateauError("training.deepspeed: zero_optimization must be a JSON object. Correct the file.")
-    if zero.setdefault("stage", 0) == 3:
+    zero = config["zero_optimization"]
+    if zero["stage"] == 3:
         zero["stage3_gather_16bit_weights_on_model_save"] = True
     return config
 

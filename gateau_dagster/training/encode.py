@@ -90,9 +90,13 @@ def encode_conversation(
     Too long for `max_length`, it loses its end, and what is then left after its last answer.
 
     Raises:
-        UnscorableSampleError: it has no answer within `max_length`, or its turns make no sense.
+        UnscorableSampleError: it has no answer within `max_length`, an empty one, or its turns make no sense.
         GateauError: `template` is 'chat' and the tokenizer has no usable chat template.
     """
+    for turn, message in enumerate(messages, start=1):
+        # The template's end of the turn alone would teach to say nothing.
+        if message["role"] == "assistant" and not message["content"].strip():
+            raise UnscorableSampleError(f"turn {turn}: the answer is empty")
     make = conversation_pieces if template == "gateau" else chat_pieces
     return _cut(make(tokenizer, messages), max_length=max_length, cure="Raise it")
 

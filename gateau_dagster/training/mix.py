@@ -1,6 +1,6 @@
 """The training mix: selected long samples and short conversations, tokenised and in training order."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import polars as pl
@@ -15,6 +15,9 @@ from gateau_dagster.tables import REJECTED, TRAINING_MIX, schema
 from gateau_dagster.training.encode import Encoded, encode_conversation, encode_long
 from gateau_dagster.training.mix_sources import Origin, wanted_samples
 from gateau_dagster.training.order import mix_order
+
+Row = dict[str, Any]
+"""Columns of `tables.TRAINING_MIX` but `position`."""
 
 _SAMPLE_FIELDS = ("sample_id", "source", "context", "instruction", "response")
 
@@ -48,28 +51,39 @@ def build_training_mix(
     """
     wanted = wanted_samples(selected, short, mix=training.mix, seed=training.seed)
     total = sum(table.height for table in wanted.values())
-    rows: list[Mapping[str, Any]] = []
-    places: list[tuple[str, str]] = []
-    rejected: list[Reject] = []
+    taken: list[tuple[Row, int]] = []
+    rejects: list[Reject] = []
     for done, (row, copies) in enumerate(_rows(wanted, tokenizer, training, template), start=1):
         if isinstance(row, Reject):
-            rejected.append(row)
+            rejects.append(row)
         else:
-            rows += [row] * copies
-            # Every copy has a place of its own; the first has the sample's, whatever its weight.
-            ids = [f"{row['sample_id']}/{copy}" if copy else row["sample_id"] for copy in range(copies)]
-            places += [(row["origin"], each) for each in ids]
+            taken.append((row, copies))
         progress(done, total, "samples")
-    if not rows:
-        reasons = "; ".join(sorted({reject.reason for reject in rejected})[:3]) or "there are no samples"
-        raise GateauError(
-            f"the training mix is empty ({reasons}). Raise training.max_length, select more samples, add short_chat, "
-            "or change training.mix."
-        )
-    table = pl.DataFrame([(reject.sample_id, reject.reason) for reject in rejected], schema(REJECTED), orient="row")
-    ordered = [rows[index] for index in mix_order(places, training.seed)]
+    if not taken:
+        raise GateauError(_empty(rejects))
+    return _in_order(taken, training.seed), rejected_table(rejects)
+
+
+def _empty(rejects: Sequence[Reject]) -> str:
+    reasons = "; ".join(sorted({reject.reason for reject in rejects})[:3]) or "there are no samples"
+    return (
+        f"the training mix is empty ({reasons}). Raise training.max_length, select more samples, add short_chat, "
+        "or change training.mix."
+    )
+
+
+def rejected_table(rejects: Sequence[Reject]) -> pl.DataFrame:
+    """Samples that are not in a mix, as `tables.REJECTED`, in their order."""
+    return pl.DataFrame([(each.sample_id, each.reason) for each in rejects], schema(REJECTED), orient="row")
+
+
+def _in_order(taken: Sequence[tuple[Row, int]], seed: int) -> pl.DataFrame:
+    """The shuffled mix. Every copy has a place of its own; the first has the sample's, whatever its weight."""
+    rows = [(row, copy) for row, copies in taken for copy in range(copies)]
+    places = [(row["origin"], f"{row['sample_id']}/{copy}" if copy else row["sample_id"]) for row, copy in rows]
+    ordered = [rows[index][0] for index in mix_order(places, seed)]
     columns = {name: [row[name] for row in ordered] for name in ordered[0]}
-    return pl.DataFrame({"position": range(len(ordered)), **columns}, schema=schema(TRAINING_MIX)), table
+    return pl.DataFrame({"position": range(len(ordered)), **columns}, schema=schema(TRAINING_MIX))
 
 
 def _rows(
@@ -77,7 +91,7 @@ def _rows(
     tokenizer: PreTrainedTokenizerBase,
     training: TrainingConfig,
     template: Template,
-) -> Iterator[tuple[dict[str, Any] | Reject, int]]:
+) -> Iterator[tuple[Row | Reject, int]]:
     """The mix's row of each sample, or why there is none, and how often it is wanted."""
     for origin, table in wanted.items():
         for sample in table.iter_rows(named=True):

@@ -10,10 +10,10 @@ import polars as pl
 from transformers import PreTrainedTokenizerBase
 
 from gateau_dagster.config.homologous import HomologousOptions
-from gateau_dagster.data.sample import Reject
 from gateau_dagster.errors import GateauError
-from gateau_dagster.tables import REJECTED, TRAINING_MIX, schema
+from gateau_dagster.tables import TRAINING_MIX, schema
 from gateau_dagster.training.encode import IGNORED
+from gateau_dagster.training.mix import rejected_table
 from gateau_dagster.training.order import mix_order
 from gateau_dagster.training.text_pieces import Piece, TextSource
 
@@ -54,7 +54,7 @@ def build_text_mix(
     filled = {origin: _filled(pieces, round(total * shares[origin])) for origin, pieces in drawn.items()}
     return TextMix(
         mix=_table(filled, options.seed),
-        rejected=_rejects([reject for source in sources for reject in source.rejected]),
+        rejected=rejected_table([reject for source in sources for reject in source.rejected]),
         epochs={origin: _tokens(piece for piece, _ in filled[origin]) / tokens for origin, tokens in held.items()},
     )
 
@@ -96,10 +96,6 @@ def _labels(ids: np.ndarray) -> np.ndarray:
     labels = ids.copy()
     labels[0] = IGNORED
     return labels
-
-
-def _rejects(rejects: Sequence[Reject]) -> pl.DataFrame:
-    return pl.DataFrame([(each.sample_id, each.reason) for each in rejects], schema(REJECTED), orient="row")
 
 
 def _tokens(pieces: Any) -> int:

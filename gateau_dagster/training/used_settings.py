@@ -4,10 +4,13 @@ import json
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import torch
 from transformers import Trainer
 
+from gateau_dagster.storage.files import replace_text
 from gateau_dagster.training.batch_plan import BatchPlan
+from gateau_dagster.training.encode import IGNORED
 from gateau_dagster.training.rows import MixRows
 
 Settings = dict[str, Any]
@@ -20,8 +23,9 @@ def used_settings(trainer: Trainer, optimizer: Any, scheduler: Any, *, plan: Bat
 
     `optimizer`: class, betas, eps, weight decay, largest gradient norm. `schedule`: kind, peak rate, warm-up steps,
     steps, and the rate at some steps (counted from 1). `batch`: rows of a pass, passes, ranks that read rows of their
-    own, rows of a step. `data`: what the plan and its documents hold. `model`: types, attention, loss, trained share.
-    `deepspeed`: ZeRO stage, what waits on the CPU, or null. `ranks`: processes, device, how they are joined.
+    own, rows of a step. `data`: what the plan and its documents hold; `documents` and `trained_tokens` over all epochs.
+    `model`: types, attention, loss, trained share. `deepspeed`: ZeRO stage, what waits on the CPU, or null.
+    `ranks`: processes, device, how they are joined.
     """
     return {
         "optimizer": _optimizer(trainer, optimizer),
@@ -40,10 +44,12 @@ def used_settings(trainer: Trainer, optimizer: Any, scheduler: Any, *, plan: Bat
 
 
 def write_settings(settings: Settings, path: Path) -> None:
-    """Replace the file in one step."""
-    temporary = path.with_name(path.name + ".tmp")
-    temporary.write_text(json.dumps(settings, indent=1), encoding="utf-8")
-    temporary.replace(path)
+    """Replace the file in one step.
+
+    Raises:
+        GateauError: it cannot be written.
+    """
+    replace_text(path, json.dumps(settings, indent=1))
 
 
 def _innermost(wrapped: Any, name: str) -> Any:
@@ -97,17 +103,26 @@ def _batch(trainer: Trainer) -> Settings:
 
 def _data(plan: BatchPlan, rows: MixRows) -> Settings:
     documents = [document for row in plan.rows for document in row]
-    skip = rows._skip
+    skip, trained = rows._skip, _trained_tokens(rows)
     return {
         "documents": len(documents),
+        "trained_tokens": sum(trained[document.row] for document in documents),
         "epochs": max(document.epoch for document in documents) + 1,
         "longest_document": max(rows.lengths),
         "longest_row": max(sum(rows.lengths[document.row] for document in row) for row in plan.rows),
         "rows_per_step": plan.rows_per_step,
+        "concatenated": plan.concatenated,
         "steps": plan.steps,
         "positions_below": rows.farthest,
         "skip": None if skip is None else skip.model_dump(mode="json"),
     }
+
+
+def _trained_tokens(rows: MixRows) -> list[int]:
+    """Of each document; the first label does not count, whatever it is."""
+    labels = pl.col("labels").list
+    trained = labels.len() - labels.count_matches(IGNORED) - (labels.first() != IGNORED)
+    return rows._mix.select(trained)["labels"].to_list()
 
 
 def _model(model: Any, optimizer: Any) -> Settings:

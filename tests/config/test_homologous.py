@@ -100,8 +100,19 @@ def test_the_recipe_is_the_models_and_the_machine_is_that_of_training() -> None:
         }
     )
     assert found.passes_per_step == 2
+    curves = configured({"long": LONG}, training={"report_to": ["wandb"], "liger": True})
+    made = stage_training(curves.models["long"], curves.training)
+    assert (made.report_to, made.liger) == (["wandb"], True)
     linear = configured({"long": changed(scheduler="linear")}).models["long"]
     assert stage_training(linear, TrainingConfig()).min_learning_rate_ratio == 0
+
+
+def test_its_packed_rows_are_not_shared_by_processes() -> None:
+    given = {"processes": 4, "sequence_parallel": 2, "deepspeed": "zero3"}
+    config = configured({"long": LONG}, training=given)
+    found = stage_training(config.models["long"], config.training)
+    assert (found.batching, found.sequence_parallel, found.data_processes) == ("packed", 1, 4)
+    assert (found.passes_per_step, config.training.data_processes) == (2, 2)
 
 
 def test_the_window_that_is_declared_is_the_length_unless_more_is_asked_for() -> None:

@@ -7,7 +7,7 @@ import pytest
 from pydantic import ValidationError
 
 from gateau_dagster.config import Config, TrainingConfig
-from gateau_dagster.config.made_models import machine_settings, stage_training
+from gateau_dagster.config.made_models import _OF_THE_MACHINE, machine_settings, stage_training
 from gateau_dagster.config.pre_experience import PreExperienceOptions, base_of
 
 CHERRY = {"path": "pre_experienced:long"}
@@ -85,10 +85,47 @@ def test_the_recipe_is_the_stages_and_the_machine_is_that_of_training() -> None:
     assert found == TrainingConfig.model_validate({**given, **wanted, "gradient_accumulation": 2, "model": "long"})
 
 
+def test_processes_share_its_sequences_as_those_of_the_training() -> None:
+    given = {"processes": 8, "sequence_parallel": 4, "deepspeed": "zero3", "batch_size": 2}
+    config = configured({"cherry": {**CHERRY, "pre_experience": {"batch": 12}}}, training=given)
+    found = stage_training(config.models["cherry"], config.training)
+    assert (found.sequence_parallel, found.data_processes, found.passes_per_step) == (4, 2, 3)
+    with pytest.raises(ValidationError, match=r"pre_experience\.batch: 10 is no multiple of the 4 sequences"):
+        configured({"cherry": {**CHERRY, "pre_experience": {"batch": 10}}}, training=given)
+
+
+def test_curves_and_kernels_are_those_of_the_training() -> None:
+    config = configured({"cherry": CHERRY}, training={"report_to": ["tensorboard", "mlflow"], "liger": True})
+    found = stage_training(config.models["cherry"], config.training)
+    assert (found.report_to, found.liger) == (["tensorboard", "mlflow"], True)
+
+
+def test_every_setting_of_training_is_the_machines_or_of_the_recipe() -> None:
+    """A setting more has to be thought of: one that is in neither is dropped in silence."""
+    recipe = {
+        *{"model", "epochs", "learning_rate", "adam_betas", "weight_decay", "max_grad_norm", "scheduler"},
+        *{"min_learning_rate_ratio", "warmup_ratio", "batching", "gradient_accumulation", "sequences_per_step"},
+        *{"tokens_per_step", "pack_length", "positions", "seed"},
+    }
+    only_of_the_checkpoint = {"enabled", "preset", "mix", "max_steps", "balanced", "loss", "skip", "lora"}
+    assert {*_OF_THE_MACHINE}.isdisjoint(recipe | only_of_the_checkpoint)
+    assert {*_OF_THE_MACHINE} | recipe | only_of_the_checkpoint == {*TrainingConfig.model_fields}
+
+
 def test_settings_of_the_machine_that_change_no_result_are_left_out() -> None:
     base = TrainingConfig()
-    changes = {"max_length": 99, "dtype": "float32", "batch_size": 2, "processes": 3, "deepspeed": "zero2"}
+    changes = {
+        "max_length": 99,
+        "dtype": "float32",
+        "batch_size": 2,
+        "processes": 3,
+        "deepspeed": "zero2",
+        "liger": True,
+        "sequence_parallel": 3,
+    }
     for name, value in changes.items():
         assert machine_settings(base.model_copy(update={name: value}))[f"training.{name}"] == value
-    operational = base.model_copy(update={"save_steps": 3, "gradient_checkpointing": True, "enabled": False})
+    operational = base.model_copy(
+        update={"save_steps": 3, "gradient_checkpointing": True, "enabled": False, "report_to": ["wandb"]}
+    )
     assert machine_settings(operational) == machine_settings(base)

@@ -52,6 +52,8 @@ FIELDS: dict[str, tuple[Any, set[str]]] = {
     "training.learning_rate": (1.0, EVALUATED),
     "training.max_length": (64, {"training_mix", *EVALUATED}),
     "training.save_steps": (7, set()),
+    "training.liger": (True, TRAINED),
+    "training.report_to": (["wandb"], set()),
 }
 
 
@@ -93,6 +95,12 @@ def test_a_field_reaches_exactly_what_it_changes(field: str, tmp_path: Path) -> 
     base, changed = made(tmp_path), made(tmp_path, **{field: value})
     assert changed != base
     assert stale(versions(base), versions(changed)) - {"report"} == wanted - {"report"}
+
+
+def test_processes_that_share_sequences_do_not_share_its_rows(tmp_path: Path) -> None:
+    shared = {"training.processes": 2, "training.deepspeed": "zero3"}
+    base, changed = made(tmp_path, **shared), made(tmp_path, **shared, **{"training.sequence_parallel": 2})
+    assert stale(versions(base), versions(changed)) - {"report"} == EVALUATED - {"report"}
 
 
 def test_other_texts_train_again_and_all_that_the_model_scored_follows(tmp_path: Path) -> None:

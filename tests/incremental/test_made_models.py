@@ -34,7 +34,7 @@ FIELDS: dict[str, tuple[Any, set[str]]] = {
     "models.cherry.pre_experience.warmup_ratio": (0.5, TRAINED),
     "models.cherry.pre_experience.batch": (64, TRAINED),
     "models.cherry.rope_theta": (5.0, USED),
-    "models.cherry.preamble": ("Be helpful.", USED),
+    "models.cherry.preamble": ("Be helpful.", USED - {"response_alone/cherry"}),  # which shows no prompt
     "models.cherry.context": ("window", USED),
     "models.long.path": ("a/other", {*EMBEDDED, *THETA_B}),
     "models.long.rope_theta": (5.0, {*EMBEDDED, *THETA_B}),
@@ -47,6 +47,8 @@ FIELDS: dict[str, tuple[Any, set[str]]] = {
     "training.learning_rate": (1.0, {"report"}),
     "training.seed": (1, {"report"}),
     "training.save_steps": (7, set()),
+    "training.liger": (True, TRAINED),
+    "training.report_to": (["wandb"], set()),
     "training.gradient_checkpointing": (True, set()),
 }
 

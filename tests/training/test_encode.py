@@ -1,7 +1,6 @@
 """Which tokens are learned: against a slow reading of the format, token by token."""
 
 import re
-from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -9,26 +8,12 @@ from hypothesis import strategies as st
 from transformers import PreTrainedTokenizerFast
 
 from gateau_dagster.config.models import Template
-from gateau_dagster.data.sample import Sample
 from gateau_dagster.errors import GateauError, UnscorableSampleError
 from gateau_dagster.scoring.prompt import build_prompt
-from gateau_dagster.training.encode import IGNORED, Encoded, encode_conversation, encode_long
+from gateau_dagster.training.encode import IGNORED, encode_conversation, encode_long
 
 from .builders import tokenizer
-
-SAMPLE = Sample(
-    sample_id="a", source="s", context="the harbour ledger", instruction="what is it?", response="the answer is 17"
-)
-TALK = [
-    {"role": "system", "content": "be brief"},
-    {"role": "user", "content": "what?"},
-    {"role": "assistant", "content": "the answer"},
-    {"role": "user", "content": "why?"},
-    {"role": "assistant", "content": "it is"},
-    {"role": "user", "content": "nobody answers this"},
-]
-LONG = 10_000
-
+from .encoded import LONG, SAMPLE, TALK, learned
 
 # Templates strip the ends of a message: none begins or ends with white space.
 MESSAGES = st.lists(st.text("ab é☃\n<|>:#", max_size=9).map(lambda text: f"x{text}x"), min_size=2, max_size=9)
@@ -55,20 +40,6 @@ def slow_reading(
         blocks[-1] += 1
     assert place == len(inside)
     return labels, blocks
-
-
-def learned(tokens: PreTrainedTokenizerFast, encoded: Encoded) -> list[str]:
-    """The texts of the runs of tokens with loss."""
-    runs: list[list[int]] = []
-    previous = IGNORED
-    for token, label in zip(encoded.input_ids, encoded.labels, strict=True):
-        assert label in (IGNORED, token)
-        if label != IGNORED:
-            if previous == IGNORED:
-                runs.append([])
-            runs[-1].append(int(token))
-        previous = label
-    return [str(tokens.decode(run)) for run in runs]
 
 
 def test_long_sample_is_the_scoring_prompt_and_an_eos() -> None:
@@ -171,63 +142,6 @@ def test_the_blocks_of_a_long_sample_are_its_prompt_and_its_response(template: T
         assert encoded.block_tokens.dtype == "int32"
 
 
-@pytest.mark.parametrize("template", ["gateau", "chat"])
-def test_truncation_on_the_right_takes_the_end_of_the_answer(template: Template) -> None:
-    whole = encode_long(tokenizer(), SAMPLE, template=template, max_length=LONG, truncation="right")
-    assert (
-        whole.input_ids.tolist()
-        == encode_long(tokenizer(), SAMPLE, template=template, max_length=LONG).input_ids.tolist()
-    )
-    answer = int((whole.labels != IGNORED).argmax())
-    cut = encode_long(tokenizer(), SAMPLE, template=template, max_length=answer + 2, truncation="right")
-    assert cut.input_ids.tolist() == whole.input_ids.tolist()[: answer + 2]
-    assert cut.labels.tolist() == whole.labels.tolist()[: answer + 2]
-    assert cut.block_tokens.tolist() == [answer, 2]
-    assert cut.truncated_tokens == len(whole.input_ids) - answer - 2
-    message = (
-        rf"its first answer begins after training\.max_length = {answer} of its {len(whole.input_ids)} tokens\. "
-        r"Raise it, or set training\.truncation: context\."
-    )
-    with pytest.raises(UnscorableSampleError, match=message):
-        encode_long(tokenizer(), SAMPLE, template=template, max_length=answer, truncation="right")
-    with pytest.raises(UnscorableSampleError, match="the response has no tokens"):
-        encode_long(tokenizer(), replace(SAMPLE, response=""), template=template, max_length=LONG, truncation="right")
-
-
-@pytest.mark.parametrize("template", ["gateau", "chat"])
-@pytest.mark.parametrize("dropped", [1, 3])
-def test_a_long_sample_loses_the_left_of_its_context(dropped: int, template: Template) -> None:
-    whole = encode_long(tokenizer(), SAMPLE, template=template, max_length=LONG)
-    prompt = build_prompt(tokenizer(), SAMPLE, max_length=LONG, template=template)
-    start, _ = prompt.context_span
-    cut = encode_long(tokenizer(), SAMPLE, template=template, max_length=len(whole.input_ids) - dropped)
-    for kept, all_of_it in ((cut.input_ids, whole.input_ids), (cut.labels, whole.labels)):
-        assert kept.tolist() == [*all_of_it[:start], *all_of_it[start + dropped :]]
-    assert cut.truncated_tokens == dropped
-    assert learned(tokenizer(), cut) == learned(tokenizer(), whole)
-
-
-def test_a_long_sample_without_room_for_its_response_is_rejected() -> None:
-    whole = encode_long(tokenizer(), SAMPLE, template="gateau", max_length=LONG)
-    needed = len(whole.input_ids) - len(build_prompt(tokenizer(), SAMPLE, max_length=LONG).context)
-    bare = encode_long(tokenizer(), SAMPLE, template="gateau", max_length=needed)
-    assert learned(tokenizer(), bare) == ["the answer is 17</s>"]
-    with pytest.raises(UnscorableSampleError, match="instruction and response alone take"):
-        encode_long(tokenizer(), SAMPLE, template="gateau", max_length=needed - 1)
-
-
-@pytest.mark.parametrize("kept", [1, 2])
-def test_a_conversation_is_cut_on_the_right(kept: int) -> None:
-    whole = encode_conversation(tokenizer(), TALK, template="gateau", max_length=LONG)
-    start = int((whole.labels != IGNORED).argmax())
-    cut = encode_conversation(tokenizer(), TALK, template="gateau", max_length=start + kept)
-    assert cut.input_ids.tolist() == whole.input_ids[: start + kept].tolist()
-    assert cut.labels.tolist() == whole.labels[: start + kept].tolist()
-    assert cut.truncated_tokens == len(whole.input_ids) - start - kept
-    with pytest.raises(UnscorableSampleError, match=f"max_length = {start} of its {len(whole.input_ids)} tokens"):
-        encode_conversation(tokenizer(), TALK, template="gateau", max_length=start)
-
-
 def test_the_first_token_is_never_learned() -> None:
     tokens = tokenizer(bos=False, chat="{{ messages[-1].content if not add_generation_prompt }}")
     encoded = encode_conversation(tokens, TALK[1:3], template="chat", max_length=LONG)
@@ -243,12 +157,22 @@ def test_the_first_token_is_never_learned() -> None:
         ([{"role": "user", "content": "hello"}], "no answer"),
         ([{"role": "assistant", "content": "hello"}], "turn 1: the assistant answers nothing"),
         ([*TALK[1:3], {"role": "assistant", "content": "more"}], "turn 3: the assistant answers nothing"),
-        ([TALK[1], {"role": "assistant", "content": ""}], "turn 2: the answer has no tokens"),
     ],
 )
 def test_conversations_without_sense_are_rejected(messages: list[dict[str, str]], reason: str) -> None:
     with pytest.raises(UnscorableSampleError, match=reason):
         encode_conversation(tokenizer(), messages, template="gateau", max_length=LONG)
+
+
+@pytest.mark.parametrize("template", ["gateau", "chat"])
+@pytest.mark.parametrize("answer", ["", " \n"])
+def test_an_empty_answer_rejects_the_conversation(template: Template, answer: str) -> None:
+    """Learned would be to end at once."""
+    for turn in (2, 4):
+        messages = [dict(message) for message in TALK[1:5]]
+        messages[turn - 1]["content"] = answer
+        with pytest.raises(UnscorableSampleError, match=f"^turn {turn}: the answer is empty$"):
+            encode_conversation(tokenizer(), messages, template=template, max_length=LONG)
 
 
 def test_a_chat_template_that_cannot_be_used_is_an_error() -> None:

@@ -1,10 +1,12 @@
 """The papers' presets, read back from the training process itself (used_settings.py), not from the configuration.
 
-Every preset runs as it is: its type, ZeRO stage, offloading, lengths, batches and epochs, on two ranks on the CPU. Only
-model and mix are tiny; `prolong-sft` has `max_steps` besides, for a warm-up of 5 % shows in no fewer than 20 steps.
+Every preset runs as it is: its type, ZeRO stage, offloading, lengths, cutting, batches and epochs, on two ranks on the
+CPU, and it makes its mix from a sample that is too long. Only model and mix are tiny; `prolong-sft` has `max_steps`
+besides, for a warm-up of 5 % shows in no fewer than 20 steps.
 """
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -12,38 +14,67 @@ import polars as pl
 import pytest
 
 from gateau_dagster.config.training import TrainingConfig
-from gateau_dagster.training.deepspeed_config import deepspeed_config
+from gateau_dagster.data.sample import Sample
+from gateau_dagster.progress import silent
+from gateau_dagster.scoring.prompt import build_prompt
+from gateau_dagster.tables import SELECTED_SUBSET, SHORT_CHAT_MIX, schema
+from gateau_dagster.training.deepspeed_agreement import agreed_deepspeed_config
+from gateau_dagster.training.encode import IGNORED
+from gateau_dagster.training.mix import build_training_mix
 from gateau_dagster.training.spec import TrainingSpec
 from gateau_dagster.training.used_settings import SETTINGS_NAME
 
-from .builders import save_mix, save_model
+from .builders import save_model, tokenizer
 from .processes import finish, log_of, start, wait_for_step, wait_until
 
+OVERLONG = Sample(
+    sample_id="long",
+    source="s",
+    context="the harbour ledger " * 150,
+    instruction="what is it?",
+    response="the answer is 17 " * 15_000,
+)
+"""A prompt that fits any preset, and an answer that fits none."""
 
-def preset(folder: Path, name: str, *, rows: int, longest: int | None = None, **changes: Any) -> TrainingSpec:
-    """A training by preset on `rows` short sequences and one of `longest` tokens."""
+
+def preset(folder: Path, name: str, *, rows: int, overlong: bool = True, **changes: Any) -> TrainingSpec:
+    """A training by preset, its mix of `rows` conversations, and unless told otherwise of one sample that is longer
+    than any preset's rows, because of its answer."""
     save_model(folder / "base")
-    mix = pl.read_parquet(save_mix(folder / "mix.parquet", rows=rows))
-    if longest is not None:
-        ids, blocks = [7] * longest, [2, 1, longest - 5, 2]
-        lists = {"input_ids": ids, "labels": ids, "block_tokens": blocks}
-        last = mix.tail(1).with_columns(
-            *(pl.Series(name, [values], dtype=pl.List(pl.Int32)) for name, values in lists.items()),
-            position=pl.lit(rows, dtype=pl.Int32),
-            sample_id=pl.lit("longest"),
-        )
-        mix = pl.concat([mix, last])
-    mix.write_parquet(folder / "mix.parquet")
     training = TrainingConfig.model_validate({"preset": name, "processes": 2} | changes)
+    chosen = [{**asdict(OVERLONG), "digest": OVERLONG.digest, "score": 1.0, "rank": 1}] if overlong else []
+    long = pl.DataFrame(chosen, schema(SELECTED_SUBSET))
+    short = pl.DataFrame(
+        [(f"short{row}", "chat", talk(row), "digest") for row in range(rows)], schema(SHORT_CHAT_MIX), orient="row"
+    )
+    mix, rejected = build_training_mix(long, short, tokenizer(), training=training, template="gateau", progress=silent)
+    assert rejected.is_empty()
+    mix.write_parquet(folder / "mix.parquet")
     return TrainingSpec(
         mix=folder / "mix.parquet",
         base_model=str(folder / "base"),
         output=folder / "run" / "checkpoint",
         work=folder / "run" / "work",
         training=training,
-        deepspeed=deepspeed_config(training.deepspeed, folder=folder),
+        deepspeed=agreed_deepspeed_config(training, folder=folder),
         fingerprint="fingerprint",
     )
+
+
+def talk(number: int) -> list[dict[str, str]]:
+    """Two turns of some tokens, not the same ones in any two conversations."""
+    turns = [f"what is {number}?", "x" * (number % 9) + "answer", "why?", f"the answer is {number}"]
+    return [{"role": ("user", "assistant")[place % 2], "content": turn} for place, turn in enumerate(turns)]
+
+
+def cut_at(used: dict[str, Any], spec: TrainingSpec) -> int:
+    """The length of the over-long sample in the process; what is trained there proves that its answer lost its end."""
+    asked, _ = build_prompt(tokenizer(), OVERLONG, max_length=10**6).response_span
+    conversations = pl.read_parquet(spec.mix).filter(origin="short")["labels"].explode()
+    answers = int((conversations != IGNORED).sum())
+    data = used["data"]
+    assert data["trained_tokens"] == data["epochs"] * (answers + data["longest_document"] - asked)
+    return data["longest_document"]
 
 
 def settings_of(spec: TrainingSpec, *, steps: int) -> dict[str, Any]:
@@ -78,7 +109,7 @@ def in_half_precision(settings: dict[str, Any]) -> bool:
 
 @pytest.mark.long
 def test_gateau_7b(tmp_path: Path) -> None:
-    spec = preset(tmp_path, "gateau-7b", rows=2_000, longest=65_536, batch_size=4)
+    spec = preset(tmp_path, "gateau-7b", rows=2_000, batch_size=4)
     used = settings_of(spec, steps=2)
     assert used["optimizer"] == adamw(0.0)
     schedule = used["schedule"]
@@ -86,7 +117,8 @@ def test_gateau_7b(tmp_path: Path) -> None:
     assert (schedule["steps"], schedule["warmup_steps"]) == (42, 2)  # 2 x 2,001 / 96; 3 %
     assert used["batch"] == {"rows": 4, "passes": 12, "reading_ranks": 2, "rows_per_step": 8 * 12}
     data = used["data"]
-    assert (data["epochs"], data["documents"], data["longest_document"]) == (2, 2 * 2_001, 65_536)
+    assert (data["epochs"], data["documents"]) == (2, 2 * 2_001)
+    assert cut_at(used, spec) == 65_536
     assert used["deepspeed"]["zero_stage"] == 3
     assert used["deepspeed"]["on_the_cpu"] == ["optimizer", "parameters"]
     assert in_half_precision(used)
@@ -95,7 +127,8 @@ def test_gateau_7b(tmp_path: Path) -> None:
 
 @pytest.mark.long
 def test_skipalign(tmp_path: Path) -> None:
-    used = settings_of(preset(tmp_path, "skipalign", rows=2_000, longest=4_096), steps=2)
+    spec = preset(tmp_path, "skipalign", rows=2_000)
+    used = settings_of(spec, steps=2)
     assert used["optimizer"] == adamw(0.0)
     schedule = used["schedule"]
     assert (schedule["kind"], schedule["peak_learning_rate"]) == ("linear_with_warmup", 1e-5)
@@ -105,7 +138,7 @@ def test_skipalign(tmp_path: Path) -> None:
     assert rates["7"] == 1e-5
     assert rates["167"] == pytest.approx(1e-5 / 161)  # the line meets zero one step behind the last
     assert used["data"]["skip"] == {"strategy": "outer", "length": 100_000, "probability": 0.5}
-    assert (used["data"]["positions_below"], used["data"]["longest_document"]) == (100_000, 4_096)
+    assert (used["data"]["positions_below"], cut_at(used, spec)) == (100_000, 4_096)
     assert (used["data"]["epochs"], used["deepspeed"]["zero_stage"]) == (2, 3)
     assert used["model"]["attention"] == "gateau_training_documents"
     assert in_half_precision(used)
@@ -113,7 +146,7 @@ def test_skipalign(tmp_path: Path) -> None:
 
 @pytest.mark.long
 def test_prolong_sft(tmp_path: Path) -> None:
-    spec = preset(tmp_path, "prolong-sft", rows=20, longest=65_536, max_steps=100)
+    spec = preset(tmp_path, "prolong-sft", rows=20, max_steps=100)
     used = settings_of(spec, steps=0)
     assert used["optimizer"] == adamw(0.1)
     schedule = used["schedule"]
@@ -122,6 +155,7 @@ def test_prolong_sft(tmp_path: Path) -> None:
     rates = {int(step): rate for step, rate in schedule["learning_rates"].items()}
     assert rates[6] == 2e-5
     assert min(rate for step, rate in rates.items() if step > 6) == rates[100] == pytest.approx(2e-6, rel=0.02)
+    assert cut_at(used, spec) == 65_536
     batch = used["batch"]
     assert batch["rows_per_step"] * used["data"]["longest_row"] == 4 * 2**20  # tokens
     assert batch == {"rows": 1, "passes": 32, "reading_ranks": 2, "rows_per_step": 64}
@@ -132,7 +166,7 @@ def test_prolong_sft(tmp_path: Path) -> None:
 
 @pytest.mark.long
 def test_prolong_sft_to_its_end(tmp_path: Path) -> None:
-    spec = preset(tmp_path, "prolong-sft", rows=40)
+    spec = preset(tmp_path, "prolong-sft", rows=40, overlong=False)
     finish(start(spec, tmp_path / "spec.json"))
     [step] = log_of(spec)
     assert 0 < step["loss"] < 10

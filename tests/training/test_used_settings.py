@@ -4,9 +4,12 @@ import json
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pytest
 import torch
 
+from gateau_dagster.training.encode import IGNORED
+from gateau_dagster.training.model import PLAN_NAME
 from gateau_dagster.training.run import train
 from gateau_dagster.training.used_settings import SETTINGS_NAME, _is_liger
 
@@ -20,6 +23,13 @@ def settings_of(folder: Path, **training: Any) -> dict[str, Any]:
     used = json.loads((spec.work / SETTINGS_NAME).read_text())
     assert result_of(spec)["settings"] == used
     return used
+
+
+def trained_tokens(folder: Path) -> int:
+    """Of every line of the stored plan, label by label."""
+    labels = pl.read_parquet(folder / "mix.parquet").sort("position")["labels"].to_list()
+    plan = pl.read_parquet(folder / "run" / "checkpoint" / PLAN_NAME)
+    return sum(label != IGNORED for row in plan["mix_row"] for label in labels[row][1:])
 
 
 def test_padded(tmp_path: Path) -> None:
@@ -48,10 +58,12 @@ def test_padded(tmp_path: Path) -> None:
     assert used["batch"] == {"rows": 2, "passes": 3, "reading_ranks": 1, "rows_per_step": 6}
     assert used["data"] == {
         "documents": 24,
+        "trained_tokens": trained_tokens(tmp_path),
         "epochs": 3,
         "longest_document": 40,
         "longest_row": 40,
         "rows_per_step": 6,
+        "concatenated": False,
         "steps": 4,
         "positions_below": 40,
         "skip": None,
