@@ -18,7 +18,7 @@ from gateau_dagster.config import PRESETS, Config
 from gateau_dagster.incremental.selection_nodes import ranking_asset, selection_reads
 from gateau_dagster.incremental.state import State
 from gateau_dagster.progress import Progress
-from gateau_dagster.selection.choose import best, choose, ranked_by_score
+from gateau_dagster.selection.choose import choose, ranked_by_score
 from gateau_dagster.selection.combine import ranked, with_reasons
 from gateau_dagster.selection.joining import COLUMNS, Joined, join_all, join_shard
 from gateau_dagster.selection.rules import chosen_ids
@@ -140,8 +140,6 @@ def _chosen(state: State) -> pl.DataFrame:
     scores = _read(state, ranking, reads[ranking])
     if ranking != "combined_scores":
         scores = ranked_by_score(scores)
-    if selection.rule == "top":
-        return best(scores, selection)
     samples = _read(state, RAW, reads[RAW]).join(scores, on="sample_id", how="left")
     for asset in reads.keys() - {ranking, RAW}:
         samples = samples.join(_read(state, asset, reads[asset]), on="sample_id", how="left")

@@ -8,20 +8,25 @@ from gateau_dagster.incremental.fingerprint import fingerprint
 from gateau_dagster.incremental.made_models import made_asset, made_upstream
 from gateau_dagster.incremental.node import By, Node
 from gateau_dagster.incremental.short_sight import short_window
-from gateau_dagster.methods.sample_table import SampleTable
+from gateau_dagster.methods.sample_table import SampleTable, ShownPrompt
 
 
-def _model_settings(config: Config, name: str, digest: str) -> dict[str, Any]:
-    """What decides a model's perplexity of a response; what a model is that is made, its upstream says."""
+def _model_settings(config: Config, name: str, digest: str, *, prompt: ShownPrompt = "opened") -> dict[str, Any]:
+    """What decides what a model makes of a sample; what a model is that is made, its upstream says.
+
+    `prompt`: see SampleTable.
+    """
     model, scoring, section = config.models[name], config.scoring, f"models.{name}"
+    causal = model.task == "causal"
     return {
         **({f"{section} weights": digest} if model.base is None else {}),
         f"{section}.rope_theta": model.rope_theta,
-        f"{section}.context": model.context,
-        f"{section}.opening": model.opening,
-        f"{section}.window": model.window if model.context == "window" else None,
+        **({f"{section}.context": model.context} if causal else {}),
+        **({f"{section}.opening": model.opening} if prompt == "opened" else {}),
+        # A model that reads a text as a whole reads no more than its window, whatever `context` says.
+        f"{section}.window": model.window if model.context == "window" or not causal else None,
         "scoring.max_length": scoring.max_length,
-        "scoring.template": scoring.template,
+        **({"scoring.template": scoring.template} if prompt != "none" else {}),
         "scoring.dtype": scoring.dtype,
     }
 
@@ -89,7 +94,7 @@ def _sight_settings(config: Config) -> dict[str, Any]:
 def sample_table_node(config: Config, table: SampleTable, digest: str) -> Node:
     """A table that a model computes for a method."""
     sight = _sight_settings(config) if table.needs_sight else {}
-    settings = {**_model_settings(config, table.model, digest), **sight, **table.settings}
+    settings = {**_model_settings(config, table.model, digest, prompt=table.prompt), **sight, **table.settings}
     return Node(
         asset=table.asset,
         partitioned=True,

@@ -8,23 +8,23 @@ from gateau_dagster.methods.embedding import embedding_table
 from gateau_dagster.methods.registry import GATEAU, ChosenMethod, chosen_methods
 from gateau_dagster.selection.joining import COLUMNS
 
-PRESETS_TABLE = "combined_scores"
+PRESETS_TABLE, CHOSEN = "combined_scores", "selected_subset"
 
 
 def selection_nodes(config: Config) -> list[Node]:
-    """From `combined_scores`, where there is the pair that it compares, to `selected_subset`."""
+    """From `combined_scores`, where there is the pair that it compares, to `selected_subset` and `comparison`."""
     selection = config.selection
     return [
         *([_combined_scores(config)] if config.has_pair else []),
         *(_method_scores(config, each) for each in compared_methods(config)),
-        *_comparison(config),
         Node(
-            asset="selected_subset",
+            asset=CHOSEN,
             partitioned=False,
             upstream=dict.fromkeys(selection_reads(config), "fingerprint"),
             settings={"selection.method": selection.method, "selection.rule": selection.parameters},
-            code_version=CODE_VERSIONS["selected_subset"],
+            code_version=CODE_VERSIONS[CHOSEN],
         ),
+        *_comparison(config),
     ]
 
 
@@ -105,12 +105,12 @@ def has_comparison(config: Config) -> bool:
 
 
 def comparison_reads(config: Config) -> list[str]:
-    """The tables that are compared, and those of GATEAU's beside them that are made anyway."""
+    """The tables that are compared, those of GATEAU's beside them that are made anyway, and what is chosen."""
     scores = [each.asset for each in compared_methods(config)]
     further = [cam_at_asset(length) for length in further_lengths(config)]
     pair = ["perplexity/short"] if further else []
     beside = [asset for asset in ("perplexity/long", "cam", PRESETS_TABLE) if asset in tables_read(config)]
-    return ["raw_long_sft", *pair, *beside, *further, *scores]
+    return ["raw_long_sft", *pair, *beside, *further, *scores, CHOSEN]
 
 
 def _comparison(config: Config) -> list[Node]:
@@ -122,10 +122,10 @@ def _comparison(config: Config) -> list[Node]:
         Node(
             asset="comparison",
             partitioned=False,
-            upstream=dict.fromkeys(comparison_reads(config), "fingerprint"),
+            # Only how many are chosen is read of the subset, whichever rule chose them.
+            upstream={**dict.fromkeys(comparison_reads(config), "fingerprint"), CHOSEN: "content"},
             settings={
                 "selection.method": selection.method,
-                "selection.rule": selection.parameters,
                 "selection.ground_truth": selection.ground_truth,
             },
             code_version=CODE_VERSIONS["comparison"],

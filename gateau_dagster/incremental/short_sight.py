@@ -1,16 +1,21 @@
-"""How much of a prompt theta_A is shown, known without loading it: `cam`, which theta_B makes, calls the rest far."""
+"""How much of a prompt a model is shown, known without loading it; what theta_A is not shown, `cam` calls far."""
 
 from gateau_dagster.config import Config
 from gateau_dagster.errors import GateauError
 from gateau_dagster.incremental.known_model import known_model, own_window
 
 
-def short_window(config: Config) -> int | None:
-    """Tokens of theta_A's window under `context: window`; None: `context: full`, or the window is not known yet."""
-    model = config.models["short"]
+def shown_window(config: Config, name: str) -> int | None:
+    """Tokens of a model's window under `context: window`; None: `context: full`, or the window is not known yet."""
+    model = config.models[name]
     if model.context != "window":
         return None
-    return model.window or own_window(config, "short") or _named_window(config)
+    return model.window or own_window(config, name) or _named_window(config, name)
+
+
+def short_window(config: Config) -> int | None:
+    """`shown_window` of theta_A."""
+    return shown_window(config, "short")
 
 
 def short_sight(config: Config) -> int | None:
@@ -29,7 +34,7 @@ def short_sight(config: Config) -> int | None:
     return min(config.scoring.max_length, window)
 
 
-def _named_window(config: Config) -> int | None:
+def _named_window(config: Config, name: str) -> int | None:
     """Of a model that lies in no folder here: its config.json may still have to be fetched."""
-    known = known_model(config, "short").config
+    known = known_model(config, name).config
     return None if known is None else getattr(known.get_text_config(decoder=True), "max_position_embeddings", None)

@@ -15,6 +15,7 @@ from gateau_dagster.incremental.model_digest import model_digest
 from gateau_dagster.incremental.node import Node
 from gateau_dagster.incremental.pipeline import Pipeline, pipeline_of
 from gateau_dagster.incremental.plan import INPUT, Key, Plan, make_plan, recorded_versions, upstream_keys
+from gateau_dagster.methods.registry import chosen_methods
 from gateau_dagster.progress import Progress, silent
 from gateau_dagster.selection.rules import check_data
 from gateau_dagster.storage import Stamp, Store
@@ -129,16 +130,18 @@ class State:
         return make_plan(self.pipeline.nodes, self.shards, inputs, self.recorded() if recorded is None else recorded)
 
     def check_data(self) -> None:
-        """Whether the data can give what the configuration asks for; otherwise it would be found out after scoring.
+        """Whether data and models can give what the configuration asks for; else it would be found out after scoring.
 
         Raises:
-            GateauError: the rule of selection cannot be met, there are fewer samples than clusters of them, or a model
-                cannot be made to read further.
+            GateauError: the rule of selection cannot be met, there are fewer samples than clusters of them, a model
+                cannot be made to read further, or cannot serve a method.
         """
         accepted = self.index.accepted
         check_data(dict(accepted["source"].value_counts().iter_rows()), self.config.selection)
         check_clusters(self.config, accepted.height)
         check_homologous(self.config)
+        for method in chosen_methods(self.config).values():
+            method.check_known_models(self.config)
 
     def row_scorer(self, asset: str) -> str | None:
         """What computes a row of a table as things stand; None while the model that does is still to be made."""

@@ -6,7 +6,6 @@ The other half of CaR, the best samples and the best of every cluster besides, i
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import polars as pl
@@ -14,10 +13,11 @@ from pydantic import Field
 
 from gateau_dagster import tables
 from gateau_dagster.config.base import Section
+from gateau_dagster.errors import GateauError
 from gateau_dagster.methods.method import Method, Reads, Tables
 from gateau_dagster.methods.model_task import check_model
 from gateau_dagster.methods.sample_table import Row, Running, SampleTable
-from gateau_dagster.scoring.heads import check_folder
+from gateau_dagster.scoring.heads import check_architecture, label_index
 
 if TYPE_CHECKING:
     from gateau_dagster.config import Config
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from gateau_dagster.scoring.loading import LoadedModel
     from gateau_dagster.scoring.planned_work import PlannedWork, SampleTokens
 
+_PLACE = "selection.options.car.model"
 TEXT_TOKENS = tables.Column(
     name="tokens", dtype=pl.Int32(), description="Tokens of instruction and response that the model saw."
 )
@@ -71,6 +72,7 @@ def quality_table(options: CarOptions) -> SampleTable:
         description="How good the reward model finds instruction and response; it does not see the context.",
         settings={"label": options.label, "as_pair": options.as_pair},
         score=score,
+        prompt="none",
         effort=whole_text_effort,
     )
 
@@ -99,9 +101,22 @@ def _tables(config: Config, options: CarOptions) -> tuple[SampleTable, ...]:
 
 
 def _check(config: Config, options: CarOptions) -> None:
-    check_model(config, options.model, "reward", place="selection.options.car.model")
-    path = Path(config.located_model(options.model).path).expanduser()
-    check_folder(config.folder / path, options.label)
+    check_model(config, options.model, "reward", place=_PLACE)
+
+
+def _check_known_models(config: Config, options: CarOptions) -> None:
+    """Whether the reward model has a head that gives one number a text."""
+    from gateau_dagster.incremental.known_model import known_model
+
+    model, known = config.models[options.model], known_model(config, options.model).config
+    if known is None:
+        return  # neither here nor within reach: the loading says why
+    try:
+        if not model.trust_remote_code:  # code that comes with a model names its head as it likes
+            check_architecture(known.architectures or [], name=model.path)
+        label_index(known.id2label or {}, options.label, name=model.path)
+    except GateauError as error:
+        raise GateauError(f"{_PLACE}: {error}") from error
 
 
 METHOD = Method(
@@ -114,4 +129,5 @@ METHOD = Method(
     score=_score,
     tables=_tables,
     check=_check,
+    check_known_models=_check_known_models,
 )

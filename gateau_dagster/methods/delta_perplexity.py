@@ -18,8 +18,9 @@ from pydantic import Field, model_validator
 from gateau_dagster import tables
 from gateau_dagster.config.base import Section
 from gateau_dagster.data.sample import Reject
+from gateau_dagster.errors import GateauError
 from gateau_dagster.methods.method import Method, Reads, Tables
-from gateau_dagster.methods.model_task import check_model
+from gateau_dagster.methods.model_task import check_model, longest_prompt
 from gateau_dagster.methods.sample_table import Row, Running, SampleTable
 from gateau_dagster.scoring.dependency_scores import DependencyRule, SegmentPairs, Variant, long_dependency_score
 
@@ -141,6 +142,7 @@ def _tables(config: Config, options: DeltaPerplexityOptions) -> Sequence[SampleT
             columns=COLUMNS,
             description="Perplexity of each segment alone and behind earlier segments (Chen et al. 2024).",
             settings=settings,
+            prompt="plain",
             score=partial(_measure, **settings),
             effort=partial(pairs_effort, **settings),
         ),
@@ -176,10 +178,22 @@ def _score(found: Tables, config: Config, options: DeltaPerplexityOptions) -> pl
 
 def _check(config: Config, options: DeltaPerplexityOptions) -> None:
     check_model(config, options.model, "causal", place="selection.options.delta_perplexity.model")
-    if config.scoring.max_length < 2 * options.segment_length:
-        raise ValueError(
+    _check_length(config, options, config.models[options.model].window)
+
+
+def _check_known_models(config: Config, options: DeltaPerplexityOptions) -> None:
+    from gateau_dagster.incremental.short_sight import shown_window
+
+    _check_length(config, options, shown_window(config, options.model))
+
+
+def _check_length(config: Config, options: DeltaPerplexityOptions, window: int | None) -> None:
+    """Raises GateauError when no prompt is long enough for a pair of segments. `window`: see longest_prompt."""
+    longest, limit = longest_prompt(config, options.model, window=window)
+    if longest < 2 * options.segment_length:
+        raise GateauError(
             f"selection.options.delta_perplexity: no sample could be scored: two segments of {options.segment_length} "
-            f"tokens are needed, and scoring.max_length is {config.scoring.max_length}: lower segment_length"
+            f"tokens are needed, and {limit} is {longest}: lower segment_length"
         )
 
 
@@ -193,4 +207,5 @@ METHOD = Method(
     score=_score,
     tables=_tables,
     check=_check,
+    check_known_models=_check_known_models,
 )

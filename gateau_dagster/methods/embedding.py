@@ -44,6 +44,7 @@ def embedding_table(model: str) -> SampleTable:
         columns=EMBEDDING,
         description="Where instruction and response lie among the others, for clusters of like samples.",
         score=score,
+        prompt="none",
         effort=whole_text_effort,
     )
 

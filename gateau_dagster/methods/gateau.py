@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 from pydantic import Field
 
 from gateau_dagster.config.base import Section
 from gateau_dagster.config.selection import Preset
-from gateau_dagster.methods.method import Method, Reads, Tables
+from gateau_dagster.methods.method import Method, Reads, Tables, no_check
 from gateau_dagster.selection.normalise import softmax
 from gateau_dagster.selection.presets import PresetScores, where_known
 
@@ -29,6 +29,17 @@ class GateauOptions(Section):
 def preset_of(config: Config, options: GateauOptions) -> Preset:
     """The normalisation that the options ask for."""
     return options.preset or config.selection.preset
+
+
+def _check_ranking(config: Config, options: GateauOptions) -> None:
+    """The ranking that chooses is the one that the presets are shown beside: it goes by selection.preset alone."""
+    chosen = config.selection.preset
+    if config.selection.method == "gateau" and preset_of(config, options) != chosen:
+        raise ValueError(
+            f"selection.options.gateau.preset: {options.preset}, but selection.preset is {chosen}, and gateau chooses "
+            f"by that: set selection.preset: {options.preset} and leave the option out (it is for a gateau that "
+            "selection.compare names beside another selection.method)"
+        )
 
 
 def _column(kind: str) -> tuple[Callable[..., Reads], Callable[..., pl.DataFrame]]:
@@ -58,10 +69,17 @@ def unnormalised(tables: Tables, config: Config, options: Section) -> pl.DataFra
     return pl.DataFrame({"sample_id": found["sample_id"], "score": scores.score(config.selection.alphas["paper"])})
 
 
-def _method(name: str, kind: str, title: str, source: str) -> Method:
+def _method(name: str, kind: str, title: str, source: str, check: Callable[[Config, Any], None] = no_check) -> Method:
     reads, score = _column(kind)
     return Method(
-        name=name, title=title, source=source, per_sample=False, options=GateauOptions, reads=reads, score=score
+        name=name,
+        title=title,
+        source=source,
+        per_sample=False,
+        options=GateauOptions,
+        reads=reads,
+        score=score,
+        check=check,
     )
 
 
@@ -71,6 +89,7 @@ METHODS = (
         "score",
         "The long model finds the response much likelier than the short one does, and far segments matter for it.",
         "GATEAU, Eq. 6",
+        check=_check_ranking,
     ),
     _method(
         "hmg",

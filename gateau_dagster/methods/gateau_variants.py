@@ -26,7 +26,7 @@ Unit = Literal["token", "character"]
 class VariantOptions(GateauOptions):
     """Which entries of `models` take the places of the pair."""
 
-    short: str | None = Field(default=None, description="Key of models in the place of theta_A; has to be given.")
+    short: str | None = Field(default=None, description="Key of models in the place of theta_A: another than short.")
     long: str = Field(default="long", description="Key of models in the place of theta_B.")
     per: Unit = Field(default="token", description="'character' compares models whose tokenizers differ.")
 
@@ -37,6 +37,8 @@ class VariantOptions(GateauOptions):
 
 
 def _check(name: str) -> Callable[[Config, VariantOptions], None]:
+    """Whether the entries are there, and theta_A's place is another model's: with theta_A it would be gateau."""
+
     def check(config: Config, options: VariantOptions) -> None:
         place = f"selection.options.{name}"
         if options.short is None:
@@ -46,8 +48,36 @@ def _check(name: str) -> Callable[[Config, VariantOptions], None]:
                 raise ValueError(
                     f"{place}: models has no causal {model!r} (there are {', '.join(config.causal_models)})"
                 )
+        if options.short in {"short", options.long}:
+            own = "theta_A itself" if options.short == "short" else "the model that it would be compared with"
+            raise ValueError(f"{place}.short: {options.short} is {own}: add another entry to models and name that")
 
     return check
+
+
+def _check_family(config: Config, options: VariantOptions) -> None:
+    """Raises ValueError when the model is one of the pair, however it is shown the prompt."""
+    _check("hmg_non_homologous")(config, options)
+    assert options.short is not None
+    for own in ("short", "long"):
+        if own in config.models and config.models[own].path == config.models[options.short].path:
+            raise ValueError(
+                f"selection.options.hmg_non_homologous.short: models.{options.short} has the path of models.{own}, but "
+                "this method needs a model of another family: name one with another path"
+            )
+
+
+def _check_shown(config: Config, options: VariantOptions) -> None:
+    """Raises ValueError unless both models are shown how to answer, as the alignment in context is."""
+    _check("gateau_in_context")(config, options)
+    for place, model in (("short", options.short), ("long", options.long)):
+        assert model is not None
+        if not config.models[model].demonstrations:
+            raise ValueError(
+                f"selection.options.gateau_in_context.{place}: models.{model} has no demonstrations, and this method "
+                f"compares two models behind them: add an entry to models with the path of models.{place} and with "
+                "demonstrations, and name that"
+            )
 
 
 def _reads(config: Config, options: VariantOptions) -> Reads:
@@ -100,7 +130,11 @@ def _guidance(tables: Tables, config: Config, options: VariantOptions) -> pl.Dat
 
 
 def _method(
-    name: str, score: Callable[[Tables, Config, VariantOptions], pl.DataFrame], title: str, source: str
+    name: str,
+    score: Callable[[Tables, Config, VariantOptions], pl.DataFrame],
+    title: str,
+    source: str,
+    check: Callable[[Config, VariantOptions], None] | None = None,
 ) -> Method:
     return Method(
         name=name,
@@ -110,7 +144,7 @@ def _method(
         options=VariantOptions,
         reads=_reads,
         score=score,
-        check=_check(name),
+        check=check or _check(name),
     )
 
 
@@ -126,11 +160,13 @@ METHODS = (
         _guidance,
         "The long model finds the response much likelier than a model of another family does.",
         "GATEAU, Table 9 (Non-Homologous Model's Guidance)",
+        check=_check_family,
     ),
     _method(
         "gateau_in_context",
         _whole,
         "As gateau, with models that three demonstrations have taught to answer.",
         "GATEAU, Table 12 (w/ ICL Alignment); URIAL (Lin et al. 2024)",
+        check=_check_shown,
     ),
 )

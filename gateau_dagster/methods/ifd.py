@@ -62,6 +62,7 @@ def response_alone_table(model: str) -> SampleTable:
         columns=RESPONSE_ALONE,
         description="How likely the model finds each response without its context and instruction.",
         score=score,
+        prompt="none",
         effort=alone_effort,
     )
 

@@ -14,8 +14,9 @@ from pydantic import Field, model_validator
 from gateau_dagster import tables
 from gateau_dagster.config.base import Section
 from gateau_dagster.data.sample import Reject
+from gateau_dagster.errors import GateauError
 from gateau_dagster.methods.method import Method, Reads, Tables
-from gateau_dagster.methods.model_task import check_model
+from gateau_dagster.methods.model_task import check_model, longest_prompt
 from gateau_dagster.methods.sample_table import Row, Running, SampleTable
 from gateau_dagster.scoring.focus_scores import (
     FocusPlan,
@@ -137,6 +138,7 @@ def _tables(config: Config, options: LadmOptions) -> Sequence[SampleTable]:
             columns=COLUMNS,
             description="Attention between spans of each sample (LADM, Eqs. 2-4), in the sums that its scores need.",
             settings={name: getattr(plan, name) for name in FocusPlan.__dataclass_fields__},
+            prompt="plain",
             score=partial(_measure, plan=plan),
             effort=partial(spans_effort, plan=plan),
         ),
@@ -186,12 +188,22 @@ def _score(found: Tables, config: Config, options: LadmOptions) -> pl.DataFrame:
 
 def _check(config: Config, options: LadmOptions) -> None:
     check_model(config, options.model, "causal", place="selection.options.ladm.model")
-    needed = (options.first_scored + 1) * options.span_length
-    if config.scoring.max_length < needed:
-        raise ValueError(
+    _check_length(config, options, config.models[options.model].window)
+
+
+def _check_known_models(config: Config, options: LadmOptions) -> None:
+    from gateau_dagster.incremental.short_sight import shown_window
+
+    _check_length(config, options, shown_window(config, options.model))
+
+
+def _check_length(config: Config, options: LadmOptions, window: int | None) -> None:
+    """Raises GateauError when no prompt is long enough for a scored span. `window`: see longest_prompt."""
+    longest, limit = longest_prompt(config, options.model, window=window)
+    if longest < options.plan.fewest_tokens:
+        raise GateauError(
             f"selection.options.ladm: no sample could be scored: {options.first_scored + 1} spans of "
-            f"{options.span_length} tokens are needed, and scoring.max_length is {config.scoring.max_length}: "
-            "lower span_length or first_scored"
+            f"{options.span_length} tokens are needed, and {limit} is {longest}: lower span_length or first_scored"
         )
 
 
@@ -205,4 +217,5 @@ METHOD = Method(
     score=_score,
     tables=_tables,
     check=_check,
+    check_known_models=_check_known_models,
 )

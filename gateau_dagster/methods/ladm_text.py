@@ -6,6 +6,7 @@ For pre-training data, which has no instruction and no response.
 from __future__ import annotations
 
 import json
+import math
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -74,7 +75,7 @@ def main(inputs: tuple[str, ...], out: str, chosen: str | None, **options: Any) 
     was interrupted: give a large corpus in parts.
 
     With --token-budget the best texts of every domain are chosen: as large a share of each as the budget allows, the
-    same share in all, so that domains keep their proportions. Tokens are those of the whole text.
+    same share of the scored texts in all, so that domains keep their proportions. Tokens are those of the whole text.
 
     \b
     python -m gateau_dagster.methods.ladm_text --model TinyLlama/TinyLlama_v1.1 --rope-theta 500000 \\
@@ -93,7 +94,8 @@ def _run(inputs: tuple[str, ...], out: str, chosen: str | None, options: dict[st
 
     _check(out, chosen, options)
     files = resolve_files(list(inputs), Path())
-    for name in (out, chosen):
+    rejected = _rejected_file(out)
+    for name in (out, rejected, chosen):
         if name is not None and str(Path(name).absolute()) in {file.address for file in files}:
             raise GateauError(f"{name} is one of the inputs: write elsewhere")
     reporter = _Reporter(sum(file.size for file in files))
@@ -102,13 +104,24 @@ def _run(inputs: tuple[str, ...], out: str, chosen: str | None, options: dict[st
     budget = options["token_budget"]
     names = choose_by_domain(scored, budget) if budget is not None else set[str]()
     rows = [(t.name, t.domain, t.tokens, t.spans, t.score, None if budget is None else t.name in names) for t in scored]
-    if chosen is not None:
+    if chosen is not None and names:
         best = records_of(files, [text for text in scored if text.name in names])
         _write_lines(Path(chosen), (value | {"ladm_score": text.score} for text, value in best))
     _write_table(Path(out), pl.DataFrame(rows, schema=_SCHEMA, orient="row"))
-    rejected = Path(out).with_suffix(".rejected.jsonl")
     _write_lines(rejected, ({"id": one.sample_id, "reason": one.reason} for one in sorted(rejects, key=_by_name)))
     _say(scored, rejects, names, budget, rejected)
+    if budget is not None and not names:
+        first = any(text.score is not None for text in scored)
+        why = "not even the first text, the best of its domain, fits: raise it" if first else "no text has a score"
+        raise GateauError(f"--token-budget {budget}: nothing is chosen, since {why}. The scores are in {out}")
+
+
+def _rejected_file(out: str) -> Path:
+    return Path(out).with_suffix(".rejected.jsonl")
+
+
+def _plan(options: dict[str, Any]) -> FocusPlan:
+    return FocusPlan(**{name: options[name] for name in FocusPlan.__dataclass_fields__})
 
 
 def _scored(
@@ -121,7 +134,7 @@ def _scored(
     scoring = TextScoring(
         files=files,
         fields=TextFields(text=options["text_field"], domain=options["domain_field"], name=options["id_field"]),
-        plan=FocusPlan(**{name: options[name] for name in FocusPlan.__dataclass_fields__}),
+        plan=_plan(options),
         weights=FocusWeights(
             deviation=not options["without_deviation"],
             interval=not options["without_length"],
@@ -148,8 +161,19 @@ def _check(out: str, chosen: str | None, options: dict[str, Any]) -> None:
         raise GateauError(f"--chosen {chosen}: end the name in .jsonl")
     if chosen is not None and options["token_budget"] is None:
         raise GateauError("--chosen needs --token-budget, which says how much is chosen")
+    if chosen is not None and Path(chosen).resolve() in {Path(out).resolve(), _rejected_file(out).resolve()}:
+        raise GateauError(f"--chosen {chosen}: --out {out} writes this file: give another name")
+    theta = options["rope_theta"]
+    if theta is not None and not (math.isfinite(theta) and theta > 0):
+        raise GateauError(f"--rope-theta {theta:g}: the base of a rotary embedding is a number above 0")
     if options["first_scored"] <= options["first_spans"] + options["local_spans"]:
         raise GateauError("--first-scored must be above --first-spans + --local-spans: an earlier span sees nothing")
+    if options["max_tokens"] < (fewest := _plan(options).fewest_tokens):
+        raise GateauError(
+            f"--max-tokens {options['max_tokens']}: no text could be scored, which takes {fewest} tokens, "
+            f"{options['first_scored'] + 1} spans of {options['span_length']}: raise it, or lower --span-length or "
+            "--first-scored"
+        )
     for folder in {Path(name).absolute().parent for name in (out, chosen) if name is not None}:
         if not folder.is_dir():
             raise GateauError(f"there is no folder {folder} to write into: create it first")
@@ -180,7 +204,7 @@ def _say(scored: list[ScoredText], rejects: list[Reject], names: set[str], budge
     known = sum(text.score is not None for text in scored)
     short = len(scored) - known
     click.echo(f"{known} texts scored, {short} too short for a score, {len(rejects)} rejected (see {rejected})")
-    if budget is not None:
+    if names:
         tokens = sum(text.tokens for text in scored if text.name in names)
         domains = len({text.domain for text in scored if text.name in names})
         click.echo(f"{len(names)} chosen from {domains} domains: {tokens} of {budget} tokens")

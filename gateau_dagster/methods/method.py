@@ -46,6 +46,8 @@ class Method:
         where the method cannot score the sample).
     tables: what a model has to compute for it, beside `perplexity/<model>` and `cam`.
     check: raises ValueError, before any model runs, when the configuration lacks what the method needs.
+    check_known_models: raises GateauError, before any model runs, when a model cannot serve the method as its
+        config.json says, as far as that is here or on the hub.
     """
 
     name: str
@@ -57,4 +59,5 @@ class Method:
     options: type[Section] = NoOptions
     tables: Callable[[Config, Any], Sequence[SampleTable]] = no_tables
     check: Callable[[Config, Any], None] = no_check
+    check_known_models: Callable[[Config, Any], None] = no_check
     code_version: str = "1"

@@ -1,4 +1,4 @@
-"""Whether the configuration has the model that a method asks for."""
+"""Whether the configuration has the model that a method asks for, and shows it enough of a prompt."""
 
 from __future__ import annotations
 
@@ -18,3 +18,14 @@ def check_model(config: Config, model: str, task: Task, *, place: str) -> None:
         )
     if config.models[model].task != task:
         raise ValueError(f"{place}: models.{model} has task {config.models[model].task}, but {task} is needed")
+
+
+def longest_prompt(config: Config, model: str, *, window: int | None) -> tuple[int, str]:
+    """Tokens of the longest prompt that a causal model is shown, and what limits them, in words.
+
+    `window`: that of the model, which counts under `context: window`; None: it is not known.
+    """
+    longest = config.scoring.max_length
+    if config.models[model].context == "window" and window is not None and window < longest:
+        return window, f"the window of models.{model}, which has context: window,"
+    return longest, "scoring.max_length"

@@ -45,6 +45,7 @@ def instruction_embedding_table(model: str) -> SampleTable:
         columns=INSTRUCTION_EMBEDDING,
         description="Where each instruction lies among the others, for the sample that a model is trained on first.",
         score=score,
+        prompt="none",
         effort=instruction_effort,
     )
 

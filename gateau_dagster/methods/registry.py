@@ -46,6 +46,10 @@ class ChosenMethod:
         """See Method.reads."""
         return self.method.reads(config, self.options)
 
+    def check_known_models(self, config: Config) -> None:
+        """See Method.check_known_models."""
+        self.method.check_known_models(config, self.options)
+
     def tables(self, config: Config) -> Sequence[SampleTable]:
         """See Method.tables."""
         return self.method.tables(config, self.options)

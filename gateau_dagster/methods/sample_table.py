@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from gateau_dagster import tables
 
@@ -34,6 +34,7 @@ class Running:
 
 ScoreRows: TypeAlias = "Callable[[LoadedModel, Iterable[Sample], Running], Iterator[Row | Reject]]"
 Effort: TypeAlias = "Callable[[SampleTokens], PlannedWork]"
+ShownPrompt: TypeAlias = Literal["opened", "plain", "none"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,6 +48,9 @@ class SampleTable:
     effort: what `score` takes of some samples, as it charges `Running.work`, for `gateau plan`; without it the plan
         says that the table is not estimated.
     needs_sight: whether a row depends on how much of the prompt theta_A sees, as those of `cam` do.
+    prompt: what of the scoring prompt (scoring.prompt) a row reads: 'opened' with the model's preamble and
+        demonstrations before it, 'plain' without them, 'none' of `scoring.template` either. What a row does not read
+        does not make it again.
     """
 
     asset: str
@@ -57,6 +61,7 @@ class SampleTable:
     settings: Mapping[str, Any] = field(default_factory=dict)
     code_version: str = "1"
     needs_sight: bool = False
+    prompt: ShownPrompt = "opened"
     effort: Effort | None = None
 
     def __post_init__(self) -> None:

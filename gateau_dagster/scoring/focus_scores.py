@@ -36,6 +36,11 @@ class FocusPlan:
         assert min(self.first_spans, self.local_spans) >= 0
         assert self.first_scored > self.first_spans + self.local_spans, "each scored span has a span to look at"
 
+    @property
+    def fewest_tokens(self) -> int:
+        """Of a sample with a scored span."""
+        return (self.first_scored + 1) * self.span_length
+
     def spans(self, tokens: int) -> int:
         """N: whole spans of a sample."""
         return tokens // self.span_length

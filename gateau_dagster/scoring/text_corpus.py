@@ -5,11 +5,16 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, replace
 from typing import Any
 
+import polars as pl
+
 from gateau_dagster.data.plain_text import read_plain_text
 from gateau_dagster.data.readers import read_records
 from gateau_dagster.data.records import Problem, Record, location
 from gateau_dagster.data.sample import Reject
 from gateau_dagster.data.sources import SourceFile
+from gateau_dagster.selection.token_budget import affordable, by_percentage
+
+_RANKED = pl.Schema({"sample_id": pl.String, "source": pl.String, "score": pl.Float64, "tokens": pl.Int64})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,25 +99,16 @@ def _plain(file: SourceFile, on_bytes: Callable[[int], None]) -> Record | Proble
 def choose_by_domain(texts: Iterable[ScoredText], token_budget: int) -> set[str]:
     """Names of the texts chosen from every domain's best ones, as large a share of each domain as the budget allows.
 
-    LADM's selection (section 4.3): the share taken grows in all domains together, so that domains keep their
-    proportions (by number of scored texts), until the next text's tokens would exceed `token_budget`. Texts without a
-    score are not chosen. Ties go by name.
+    LADM's selection (section 4.3), by the steps of selection.token_budget.per_source_tokens: the share taken grows in
+    all domains together, so that domains keep their proportions, until the next text's tokens would exceed
+    `token_budget`. The proportions are those of the scored texts: the paper's data set holds long texts only, and what
+    has no score is too short to be one of them. Equal shares go by score, equal scores by name. Empty when the first
+    text alone exceeds the budget.
     """
-    domains: dict[str, list[ScoredText]] = defaultdict(list)
-    for text in texts:
-        if text.score is not None:
-            domains[text.domain].append(text)
-    steps: list[tuple[float, str, ScoredText]] = []
-    for domain, members in domains.items():
-        best = sorted(members, key=lambda text: (-(text.score or 0.0), text.name))
-        steps += [(place / len(best), domain, text) for place, text in enumerate(best, start=1)]
-    chosen: set[str] = set()
-    for _, _, text in sorted(steps, key=lambda step: step[:2]):
-        token_budget -= text.tokens
-        if token_budget < 0:
-            break
-        chosen.add(text.name)
-    return chosen
+    rows = [(text.name, text.domain, text.score, text.tokens) for text in texts if text.score is not None]
+    frame = pl.DataFrame(rows, schema=_RANKED, orient="row").sort("score", "sample_id", descending=[True, False])
+    ranked = frame.with_row_index("rank", offset=1)
+    return {*affordable(by_percentage(ranked), token_budget)["sample_id"]}
 
 
 def records_of(files: Sequence[SourceFile], texts: Iterable[ScoredText]) -> Iterator[tuple[ScoredText, Any]]:

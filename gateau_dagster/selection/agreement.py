@@ -1,9 +1,10 @@
 """How well scores find labelled samples, and how far two scores agree."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import numpy as np
 import numpy.typing as npt
+import polars as pl
 
 from gateau_dagster.selection.normalise import Vector, average_ranks, finite
 
@@ -22,6 +23,33 @@ def auroc(scores: Sequence[float] | Vector, labels: Labels) -> float:
     ranks = average_ranks(vector)
     above = ranks[positive].sum() - count * (count + 1) / 2
     return float(above / (count * (positive.size - count)))
+
+
+def auroc_of_all(scores: Sequence[float] | Vector, labels: Labels) -> float:
+    """`auroc` over all samples of a data set; one without a score (NaN) counts below every other, equal to its like.
+
+    So a method that leaves samples out is measured on what it would choose from. Raises ValueError as `auroc` does.
+    """
+    vector = np.asarray(scores, dtype=np.float64)
+    known = ~np.isnan(vector)
+    places = np.zeros_like(vector)  # ranks begin at 1
+    places[known] = average_ranks(finite(vector[known]))
+    return auroc(places, labels)
+
+
+def auroc_by_source(
+    sources: pl.DataFrame, scores: pl.DataFrame, column: str, ground_truth: Collection[str]
+) -> float | None:
+    """`auroc_of_all` for the samples whose source is in `ground_truth`; None where that tells no samples apart.
+
+    `sources`: `sample_id` and `source` str of every sample. `scores`: `sample_id` and the column f64, null or no row
+    for a sample without a score.
+    """
+    found = sources.join(scores.select("sample_id", pl.col(column).alias("value")), on="sample_id", how="left")
+    labels = found["source"].is_in(list(ground_truth)).fill_null(False).to_numpy()
+    if not labels.any() or labels.all():
+        return None
+    return auroc_of_all(found["value"].cast(pl.Float64).fill_null(float("nan")).to_numpy(), labels)
 
 
 def precision_at(scores: Sequence[float] | Vector, labels: Labels, count: int) -> float:

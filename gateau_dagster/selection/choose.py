@@ -1,9 +1,8 @@
-"""`selected_subset`: the best samples by rank."""
+"""`selected_subset`: ranks from a method's scores, and the chosen samples with their texts."""
 
 import polars as pl
 
 from gateau_dagster import tables
-from gateau_dagster.config import SelectionConfig
 from gateau_dagster.errors import GateauError
 
 
@@ -20,11 +19,6 @@ def ranked_by_score(scores: pl.DataFrame) -> pl.DataFrame:
         )
     ordered = known.sort("score", "sample_id", descending=[True, False])
     return ordered.with_columns(rank=pl.int_range(1, pl.len() + 1, dtype=pl.Int32))
-
-
-def best(scores: pl.DataFrame, selection: SelectionConfig) -> pl.DataFrame:
-    """`sample_id`, `score` and `rank` of the `fraction` or `count` of the scored samples that rank first, in order."""
-    return scores.select("sample_id", "score", "rank").sort("rank").head(selection.chosen(scores.height))
 
 
 def choose(chosen: pl.DataFrame, raw: pl.LazyFrame) -> pl.DataFrame:

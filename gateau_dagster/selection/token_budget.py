@@ -34,11 +34,7 @@ def per_source_tokens(ranked: pl.DataFrame, rule: RuleConfig) -> pl.DataFrame:
 
     `ranked`: see `token_budget`. Raises GateauError as described.
     """
-    last = ranked.sort(~countable(), "rank", "sample_id", nulls_last=True)
-    entering = last.with_columns(
-        # A quotient of two whole numbers is the same float64 whenever it is the same number, so that ties are exact.
-        place=pl.int_range(1, pl.len() + 1).over("source") / pl.len().over("source"),
-    ).sort("place", "rank", "sample_id", maintain_order=True, nulls_last=True)
+    entering = by_percentage(ranked)
     found = _within(entering.filter(countable()), rule)
     used_up = entering.filter(~countable(), pl.col("place") <= found["place"].max())
     everything = found.height == ranked.filter(countable()).height
@@ -47,12 +43,29 @@ def per_source_tokens(ranked: pl.DataFrame, rule: RuleConfig) -> pl.DataFrame:
     return found.drop("place").sort("rank", "sample_id")
 
 
+def by_percentage(ranked: pl.DataFrame) -> pl.DataFrame:
+    """`ranked` in the order in which samples come in, with `place`: i/n of the i-th best of a source with n samples.
+
+    Samples that are not countable are the last of their source. `ranked`: see `token_budget`.
+    """
+    last = ranked.sort(~countable(), "rank", "sample_id", nulls_last=True)
+    return last.with_columns(
+        # A quotient of two whole numbers is the same float64 whenever it is the same number, so that ties are exact.
+        place=pl.int_range(1, pl.len() + 1).over("source") / pl.len().over("source"),
+    ).sort("place", "rank", "sample_id", maintain_order=True, nulls_last=True)
+
+
+def affordable(samples: pl.DataFrame, budget: int) -> pl.DataFrame:
+    """The first samples that have at most `budget` tokens together."""
+    return samples.filter(pl.col("tokens").cast(pl.Int64).cum_sum() <= budget)
+
+
 def _within(samples: pl.DataFrame, rule: RuleConfig) -> pl.DataFrame:
     """The first samples with at most `rule.budget` tokens together; raises GateauError when that is none."""
     assert rule.budget is not None
     if not samples.height:
         raise GateauError(f"selection.rule {rule.rule}: no sample that has a score has a number of tokens")
-    found = samples.filter(pl.col("tokens").cast(pl.Int64).cum_sum() <= rule.budget)
+    found = affordable(samples, rule.budget)
     if not found.height:
         raise GateauError(
             f"selection.budget: {rule.budget} tokens are fewer than the first sample's {samples['tokens'][0]}, so that "

@@ -48,6 +48,57 @@ OF_TRAINING: dict[str, tuple[dict[str, Any], Any]] = {
     "lora.dropout": ({"lora": {}}, 0.1),
     "lora.modules": ({"lora": {}}, ["q_proj"]),
 }
+# Every table that a model computes beside the pair, for methods, rule, segment lengths and a pre-experienced model.
+WITH_TABLES: dict[str, Any] = {
+    "models.enc": {"path": "a/enc", "task": "embedding"},
+    "models.reward": {"path": "a/reward", "task": "reward"},
+    "models.cherry": {"path": "pre_experienced:long"},
+    "selection": {
+        "method": "car",
+        "compare": ["ifd", "ladm", "delta_perplexity"],
+        "rule": "diverse",
+        "encoder": "enc",
+        "segment_lengths": [64],
+    },
+}
+READERS = {"quality/reward", "embedding/enc"}  # of instruction and response as one text
+PROMPTED = {"span_attention/long", "segment_pairs/long", "cam_at/64"}
+OF_LONG = {"response_alone/long", "instruction_embedding/long", *PROMPTED}
+TABLES = READERS | OF_LONG
+# Field: (another value, the tables that must run again).
+OF_TABLES: dict[str, tuple[Any, set[str]]] = {
+    "models.reward.path": ("a/other", {"quality/reward"}),
+    "models.reward.window": (64, {"quality/reward"}),  # read whatever `context` says
+    "models.reward.context": ("window", NOTHING),
+    "models.reward.rope_theta": (5.0, {"quality/reward"}),
+    "models.reward.preamble": ("Be helpful.", NOTHING),
+    "models.enc.window": (64, {"embedding/enc"}),
+    "models.long.path": ("a/other", OF_LONG),
+    "models.long.window": (128, NOTHING),  # unused while context is full
+    "models.long.context": ("window", OF_LONG),
+    "models.long.rope_theta": (5.0, OF_LONG),
+    "models.long.preamble": ("Be helpful.", {"cam_at/64"}),
+    "models.long.demonstrations": ([{"instruction": "a", "response": "b"}], {"cam_at/64"}),
+    "models.short.window": (128, {"cam_at/64"}),  # what is far for theta_A
+    "scoring.max_length": (4096, TABLES),
+    "scoring.dtype": ("float32", TABLES),
+    "scoring.template": ("chat", PROMPTED),
+    "scoring.segment_length": (32, NOTHING),
+    "selection.options.car": ({"as_pair": True}, {"quality/reward"}),
+    "selection.options.ladm": ({"span_length": 64}, {"span_attention/long"}),
+    "selection.options.delta_perplexity": ({"pairs": 9}, {"segment_pairs/long"}),
+}
+# A selection, options of methods, and the assets that must run again for them.
+OF_METHODS: list[tuple[dict[str, Any], dict[str, Any], set[str]]] = [
+    ({"method": "random"}, {"random": {"seed": 1}}, {"method_scores/random", *CHOSEN}),
+    ({"compare": ["random"]}, {"random": {"seed": 1}}, {"method_scores/random", "comparison", *REPORT}),
+    ({"method": "ladm"}, {"ladm": {"deviation_weight": False}}, {"method_scores/ladm", *CHOSEN}),
+    (
+        {"method": "ladm"},
+        {"ladm": {"variant": "program"}},
+        {"span_attention/long", "method_scores/ladm", *CHOSEN},
+    ),
+]
 
 # Field: (another value, the assets that must run again; by content more may follow, see `stale`).
 FIELDS: dict[str, tuple[Any, set[str]]] = {

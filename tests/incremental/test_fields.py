@@ -1,12 +1,25 @@
 """Which field of the configuration enters which fingerprint."""
 
+from copy import deepcopy
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from gateau_dagster.config import Config
 from tests.incremental.configured import BASE, all_fields, configured, stale, versions
-from tests.incremental.fields import FIELDS, MODELS, OF_RULES, OF_TRAINING, PAIR_ONLY, TRAINED
+from tests.incremental.fields import (
+    FIELDS,
+    MODELS,
+    OF_METHODS,
+    OF_RULES,
+    OF_TABLES,
+    OF_TRAINING,
+    PAIR_ONLY,
+    TABLES,
+    TRAINED,
+    WITH_TABLES,
+)
 
 
 def test_every_field_of_the_configuration_has_a_line_here() -> None:
@@ -47,3 +60,19 @@ def test_a_field_reaches_exactly_the_assets_whose_result_it_changes(field: str, 
     base, changed = configured(tmp_path), configured(tmp_path, **{field: value})
     assert changed != base
     assert stale(versions(base), versions(changed)) == wanted
+
+
+@pytest.mark.parametrize("field", OF_TABLES)
+def test_a_table_is_made_again_for_what_its_rows_read(field: str, tmp_path: Path) -> None:
+    value, wanted = OF_TABLES[field]
+    base, changed = (versions(configured(tmp_path, **deepcopy(WITH_TABLES), **more)) for more in ({}, {field: value}))
+    assert {asset for asset, _ in base} >= TABLES
+    assert stale(base, changed) & TABLES == wanted
+
+
+@pytest.mark.parametrize(("selection", "options", "wanted"), OF_METHODS)
+def test_a_method_s_options_reach_its_scores(
+    selection: dict[str, Any], options: dict[str, Any], wanted: set[str], tmp_path: Path
+) -> None:
+    base, changed = (versions(configured(tmp_path, selection=selection | more)) for more in ({}, {"options": options}))
+    assert stale(base, changed) == wanted

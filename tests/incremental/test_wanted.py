@@ -9,10 +9,11 @@ from gateau_dagster.incremental.pipeline import Pipeline, pipeline_of
 from gateau_dagster.incremental.wanted import left_out_sentence, wanted_assets
 from gateau_dagster.methods.registry import all_methods, chosen_methods, sample_tables
 
+SHOWN = {"demonstrations": [{"instruction": "1 + 1?", "response": "2."}]}
 # What a method is not offered without: its options, and a model beside the pair.
 NEEDS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "gateau_unextended": ({"short": "third"}, {"third": {"path": "a/third"}}),
-    "gateau_in_context": ({"short": "third"}, {"third": {"path": "a/third"}}),
+    "gateau_in_context": ({"short": "a", "long": "b"}, {"a": {"path": "a/a", **SHOWN}, "b": {"path": "a/b", **SHOWN}}),
     "hmg_non_homologous": ({"short": "third", "per": "character"}, {"third": {"path": "a/third"}}),
     "car": ({}, {"reward": {"path": "a/reward", "task": "reward"}}),
 }
@@ -113,8 +114,8 @@ def test_without_models_there_are_no_tables_of_theirs() -> None:
         "raw_long_sft",
         "method_scores/length",
         "method_scores/random",
-        "comparison",
         "selected_subset",
+        "comparison",
         "report",
     ]
     alone = pipeline(configured("perplexity", models={"long": {"path": "a/long"}})).by_name

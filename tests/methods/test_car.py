@@ -10,6 +10,7 @@ from pydantic import ValidationError
 
 from gateau_dagster.config import Config
 from gateau_dagster.data.sample import Reject
+from gateau_dagster.errors import GateauError
 from gateau_dagster.methods.car import QUALITY
 from gateau_dagster.methods.embedding import EMBEDDING, check_encoder, embedding_table
 from gateau_dagster.methods.registry import chosen_methods, sample_tables
@@ -21,8 +22,9 @@ from tests.scoring.builders import samples
 from tests.scoring.encoder_builders import encoder, running, save_encoder
 
 
-def with_reward(path: str = "a/reward", task: str = "reward", **options: Any) -> Config:
-    models = {"reward": {"path": path, "task": task}, "mini": {"path": "a/mini", "task": "embedding"}}
+def with_reward(path: str = "a/reward", task: str = "reward", *, remote_code: bool = False, **options: Any) -> Config:
+    reward = {"path": path, "task": task, "trust_remote_code": remote_code}
+    models = {"reward": reward, "mini": {"path": "a/mini", "task": "embedding"}}
     return configured(method="car", models=models, options={"car": options})
 
 
@@ -67,16 +69,49 @@ def test_a_missing_reward_model_is_known_when_the_configuration_is_read(given: d
         with_reward(**given)
 
 
-def test_a_wrong_head_is_known_when_the_configuration_is_read(tmp_path: Path) -> None:
+def check_known_models(path: Path | str, **options: Any) -> None:
+    config = with_reward(str(path), **options)
+    chosen_methods(config)["car"].check_known_models(config)
+
+
+def test_a_wrong_head_is_known_from_its_configuration(tmp_path: Path) -> None:
     two = save_encoder(tmp_path / "two", "bert", "reward", labels=2)
-    with pytest.raises(ValidationError, match=r"two has 2 outputs, 0 \(LABEL_0\), 1 \(LABEL_1\), where"):
-        with_reward(str(two))
-    with_reward(str(two), label=1)
-    with pytest.raises(ValidationError, match="two has no output 'good'"):
-        with_reward(str(two), label="good")
+    with pytest.raises(GateauError, match=r"^selection\.options\.car\.model: .*two has 2 outputs, 0 \(LABEL_0\), 1"):
+        check_known_models(two)
+    check_known_models(two, label=1)
+    with pytest.raises(GateauError, match=r"^selection\.options\.car\.model: .*two has no output 'good'"):
+        check_known_models(two, label="good")
     headless = save_encoder(tmp_path / "headless", "bert", "embedding")
-    with pytest.raises(ValidationError, match="headless is a BertModel, which has no head that rates a text"):
-        with_reward(str(headless))
+    with pytest.raises(GateauError, match="headless is a BertModel, which has no head that rates a text"):
+        check_known_models(headless)
+    check_known_models(save_encoder(tmp_path / "one", "bert", "reward"))
+
+
+def test_a_head_of_the_models_own_code_may_have_any_name(tmp_path: Path) -> None:
+    folder = save_encoder(tmp_path / "own", "bert", "reward", labels=2)
+    content = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(content | {"architectures": ["BertRater"]}))
+    with pytest.raises(GateauError, match="own is a BertRater, which has no head"):
+        check_known_models(folder, label=1)
+    check_known_models(folder, remote_code=True, label=1)
+    with pytest.raises(GateauError, match="own has 2 outputs"):
+        check_known_models(folder, remote_code=True)
+
+
+def test_a_model_of_the_hub_is_known_by_its_local_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from huggingface_hub import constants
+
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    check_known_models("org/rater")  # nothing is known of it: the loading says so
+    copy = tmp_path / "models--org--rater"
+    (copy / "refs").mkdir(parents=True)
+    (copy / "refs" / "main").write_text("c0ffee")
+    (copy / "snapshots" / "c0ffee").mkdir(parents=True)
+    content = {"model_type": "llama", "architectures": ["LlamaForCausalLM"]}
+    (copy / "snapshots" / "c0ffee" / "config.json").write_text(json.dumps(content))
+    with pytest.raises(GateauError, match=r"car\.model: org/rater is a LlamaForCausalLM, which has no head"):
+        check_known_models("org/rater")
 
 
 def test_an_encoder_has_the_task_of_one() -> None:

@@ -2,6 +2,7 @@
 
 from functools import cache
 from itertools import chain
+from pathlib import Path
 from typing import Any
 
 import polars as pl
@@ -9,6 +10,7 @@ import pytest
 
 from gateau_dagster import tables
 from gateau_dagster.data.sample import Reject
+from gateau_dagster.errors import GateauError
 from gateau_dagster.methods.delta_perplexity import COLUMNS, METHOD, DeltaPerplexityOptions
 from gateau_dagster.methods.registry import chosen_methods
 from gateau_dagster.scoring.dependency_scores import choose_pairs
@@ -108,6 +110,10 @@ def test_only_segments_and_pairs_are_what_the_model_computes() -> None:
         ({"model": "lon"}, r"options\.delta_perplexity\.model: 'lon' is none of models"),
         ({"model": "reward"}, r"models\.reward has task reward, but causal is needed"),
         ({"segment_length": 40_000, "window": None}, "two segments of 40000 tokens are needed, and scoring.max_length"),
+        (
+            {"model": "short", "segment_length": 33},
+            "33 tokens are needed, and the window of models.short",
+        ),
         ({"segment_length": 1}, r"options\.delta_perplexity\.segment_length: Input should be greater"),
         ({"alpha": 0, "beta": 0}, "alpha and beta are both 0"),
         ({"window": 200}, r"window \(200\) must hold two segments of 128 tokens"),
@@ -117,3 +123,18 @@ def test_bad_options_are_named_before_any_model_runs(options: dict[str, Any], re
     models = {"reward": {"path": "a/reward", "task": "reward"}}
     with pytest.raises(ValueError, match=reason):
         chosen_methods(configured(method="delta_perplexity", options={"delta_perplexity": options}, models=models))
+
+
+def test_a_model_whose_own_window_holds_no_pair_is_known_from_its_configuration(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text('{"max_position_embeddings": 255}')
+
+    def check(context: str, **options: Any) -> None:
+        models = {"small": {"path": str(tmp_path), "context": context}}
+        given = {"delta_perplexity": {"model": "small", **options}}
+        config = configured(method="delta_perplexity", options=given, models=models)
+        chosen_methods(config)["delta_perplexity"].check_known_models(config)
+
+    with pytest.raises(GateauError, match=r"^selection\.options\.delta_perplexity: .*128 tokens are.* is 255: lower"):
+        check("window")
+    check("full")
+    check("window", segment_length=127)

@@ -11,20 +11,34 @@ from gateau_dagster.methods.registry import chosen_methods
 from gateau_dagster.selection.presets import PRESET_FUNCTIONS, Measures
 from tests.methods.configured import configured
 
-OTHER = {"models": {"other": {"path": "a/other"}, "rated": {"path": "a/rated", "task": "reward"}}}
+SHOWN = {"demonstrations": [{"instruction": "1 + 1?", "response": "2."}]}
+OTHER = {
+    "models": {
+        "other": {"path": "a/other"},
+        "rated": {"path": "a/rated", "task": "reward"},
+        "short_shown": {"path": "a/short", **SHOWN},
+        "long_shown": {"path": "a/long", **SHOWN},
+    }
+}
 SHORT, LONG, GAIN = [2.0, 1.5, 3.0], [1.0, 1.4, 2.9], [0.5, 0.1, None]
 SHORT_P, LONG_P = [0.2, 0.3, 0.05], [0.5, 0.25, 0.1]
 TOKENS, CHARACTERS = ([4, 6, 5], [3, 6, 9]), [12, 20, 31]
 
 
-def tables(per: str) -> dict[str, pl.DataFrame]:
+def models_of(name: str) -> tuple[str, str]:
+    """The entries in the places of theta_A and theta_B."""
+    return ("short_shown", "long_shown") if name == "gateau_in_context" else ("other", "long")
+
+
+def tables(per: str, name: str) -> dict[str, pl.DataFrame]:
     ids = ["a", "b", "c"]
+    models = models_of(name)
     found = {
         "combined_scores": pl.DataFrame({"sample_id": ids, "cas_paper": GAIN, "cas_robust": GAIN}),
-        "perplexity/other": pl.DataFrame({"sample_id": ids, "mean_nll": SHORT}),
-        "perplexity/long": pl.DataFrame({"sample_id": ids, "mean_nll": LONG}),
+        f"perplexity/{models[0]}": pl.DataFrame({"sample_id": ids, "mean_nll": SHORT}),
+        f"perplexity/{models[1]}": pl.DataFrame({"sample_id": ids, "mean_nll": LONG}),
     }
-    for model, tokens, probability in (("other", TOKENS[0], SHORT_P), ("long", TOKENS[1], LONG_P)):
+    for model, tokens, probability in zip(models, TOKENS, (SHORT_P, LONG_P), strict=True):
         more = {"response_tokens": tokens} if per == "character" else {"mean_probability": probability}
         found[f"perplexity/{model}"] = found[f"perplexity/{model}"].with_columns(
             **{name: pl.Series(values) for name, values in more.items()}
@@ -44,11 +58,10 @@ def perplexities(nll: list[float], tokens: list[int], per: str) -> list[float]:
 @pytest.mark.parametrize("preset", ["paper", "official", "robust"])
 @pytest.mark.parametrize("name", ["gateau_unextended", "hmg_non_homologous", "gateau_in_context"])
 def test_the_presets_on_these_models(name: str, preset: Any, per: str) -> None:
-    config = configured(
-        **OTHER, method=name, alpha=0.6, options={name: {"short": "other", "preset": preset, "per": per}}
-    )
+    own = dict(zip(("short", "long"), models_of(name), strict=True))
+    config = configured(**OTHER, method=name, alpha=0.6, options={name: {**own, "preset": preset, "per": per}})
     chosen = chosen_methods(config)[name]
-    given = tables(per)
+    given = tables(per, name)
     assert {asset: set(columns) for asset, columns in chosen.reads(config).items()} == {
         asset: set(frame.columns) for asset, frame in given.items()
     }
@@ -76,3 +89,32 @@ def test_the_presets_on_these_models(name: str, preset: Any, per: str) -> None:
 def test_a_model_that_is_missing_or_cannot_score_is_named(model: str, reason: str) -> None:
     with pytest.raises(ValueError, match=reason):
         configured(**OTHER, method="hmg_non_homologous", options={"hmg_non_homologous": {"short": model}})
+
+
+@pytest.mark.parametrize("name", ["gateau_unextended", "hmg_non_homologous", "gateau_in_context"])
+def test_theta_a_in_its_own_place_is_gateau_and_refused(name: str) -> None:
+    with pytest.raises(ValueError, match=rf"{name}.short: short is theta_A itself: add another entry to models"):
+        configured(**OTHER, compare=[name], options={name: {"short": "short"}})
+    with pytest.raises(ValueError, match=rf"{name}.short: long is the model that it would be compared with: add"):
+        configured(**OTHER, compare=[name], options={name: {"short": "long"}})
+
+
+@pytest.mark.parametrize(("model", "own"), [("short_shown", "short"), ("long_shown", "long")])
+def test_a_model_of_the_pair_is_of_no_other_family(model: str, own: str) -> None:
+    with pytest.raises(
+        ValueError, match=rf"models.{model} has the path of models.{own}, .* name one with another path"
+    ):
+        configured(**OTHER, compare=["hmg_non_homologous"], options={"hmg_non_homologous": {"short": model}})
+
+
+@pytest.mark.parametrize(
+    ("options", "missing"),
+    [
+        ({"short": "other", "long": "long_shown"}, "short: models.other"),
+        ({"short": "short_shown"}, "long: models.long"),
+        ({"short": "short_shown", "long": "other"}, "long: models.other"),
+    ],
+)
+def test_both_models_are_behind_demonstrations(options: dict[str, str], missing: str) -> None:
+    with pytest.raises(ValueError, match=rf"gateau_in_context.{missing} has no demonstrations, .* name that"):
+        configured(**OTHER, compare=["gateau_in_context"], options={"gateau_in_context": options})

@@ -1,6 +1,7 @@
 """The method `ladm`: its table from a model, its scores and ablations from the table, and bad configurations."""
 
 from itertools import chain
+from pathlib import Path
 from typing import Any
 
 import polars as pl
@@ -8,6 +9,7 @@ import pytest
 
 from gateau_dagster import tables
 from gateau_dagster.data.sample import Reject
+from gateau_dagster.errors import GateauError
 from gateau_dagster.methods.ladm import COLUMNS, METHOD, LadmOptions
 from gateau_dagster.methods.registry import chosen_methods
 from gateau_dagster.scoring.effort import Work
@@ -97,6 +99,10 @@ def test_another_model_has_a_table_of_its_own() -> None:
             {"span_length": 4096},
             "17 spans of 4096 tokens are needed, and scoring.max_length is 65536: lower span_length",
         ),
+        (
+            {"model": "short", "span_length": 4},
+            "17 spans of 4 tokens are needed, and the window of models.short, which has context: window, is 64: lower",
+        ),
         ({"span": 4}, r"options\.ladm\.span: unknown key"),
         ({"first_scored": 5}, r"first_scored \(5\) must be above first_spans \+ local_spans \(5\)"),
     ],
@@ -105,3 +111,18 @@ def test_bad_options_are_named_before_any_model_runs(options: dict[str, Any], re
     models = {"reward": {"path": "a/reward", "task": "reward"}}
     with pytest.raises(ValueError, match=reason):
         chosen_methods(configured(method="ladm", options={"ladm": options}, models=models))
+
+
+def test_a_model_whose_own_window_holds_no_scored_span_is_known_from_its_configuration(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text('{"max_position_embeddings": 1087}')
+
+    def check(context: str, **options: Any) -> None:
+        models = {"small": {"path": str(tmp_path), "context": context}}
+        options = {"model": "small", "span_length": 64, **options}
+        config = configured(method="ladm", options={"ladm": options}, models=models)
+        chosen_methods(config)["ladm"].check_known_models(config)
+
+    with pytest.raises(GateauError, match=r"^selection\.options\.ladm: .*17 spans of 64 tokens are.* is 1087: lower"):
+        check("window")
+    check("full")
+    check("window", first_scored=15)

@@ -108,17 +108,44 @@ def test_options_reach_the_score_and_jsonl_can_be_written(corpus: Path, loaded: 
         (["--out={}/none/scores.parquet"], "there is no folder"),
         (["--chosen={}/best.jsonl"], "--chosen needs --token-budget"),
         (["--chosen={}/best.csv", "--token-budget=5"], "end the name in .jsonl"),
+        (["--chosen={}/bad.jsonl", "--token-budget=5", "--out={}/out/../bad.jsonl"], "bad.jsonl writes this file"),
+        (["--chosen={}/out/bad.rejected.jsonl", "--token-budget=5"], "bad.parquet writes this file: give another name"),
+        (["--input={}/out/bad.rejected.jsonl"], "bad.rejected.jsonl is one of the inputs"),
         (["--first-scored=3"], "--first-scored must be above"),
+        (["--max-tokens=95"], "--max-tokens 95: no text could be scored, which takes 96 tokens, 6 spans of 16: raise"),
+        (["--rope-theta=-1"], "--rope-theta -1: the base of a rotary embedding is a number above 0"),
+        (["--rope-theta=0"], "--rope-theta 0: the base"),
+        (["--rope-theta=nan"], "--rope-theta nan: the base"),
         (["--input={}/nothing.jsonl"], "matches no data file"),
         (["--out={}/others.parquet"], "others.parquet is one of the inputs"),
         (["--model={}/none"], "there is no model folder"),
     ],
 )
 def test_bad_arguments_are_named_and_nothing_is_written(corpus: Path, arguments: list[str], reason: str) -> None:
+    (corpus / "out" / "bad.rejected.jsonl").write_text('{"text": "an input that must not be overwritten"}')
     before = {file: file.stat().st_mtime_ns for file in corpus.rglob("*")}
     done = run(corpus, *[one.format(corpus) for one in arguments], out="bad.parquet")
     assert done.exit_code == 1 and done.output.startswith("Error: ") and reason in done.output
     assert {file: file.stat().st_mtime_ns for file in corpus.rglob("*")} == before
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (["--token-budget=10"], "not even the first text, the best of its domain, fits: raise it."),
+        (["--token-budget=9999", "--input={}/others.parquet", "--first-scored=60"], "no text has a score."),
+    ],
+)
+def test_a_budget_that_chooses_nothing_is_an_error_that_keeps_the_scores(
+    corpus: Path, arguments: list[str], reason: str
+) -> None:
+    best = corpus / "out" / "none.jsonl"
+    done = run(corpus, *[one.format(corpus) for one in arguments], f"--chosen={best}", out="kept.parquet")
+    assert done.exit_code == 1
+    assert f"{reason} The scores are in {corpus / 'out' / 'kept.parquet'}" in done.output
+    assert not best.exists()
+    found = pl.read_parquet(corpus / "out" / "kept.parquet")
+    assert found.height >= 3 and not found["chosen"].any()
 
 
 def test_progress_is_a_line_now_and_then(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

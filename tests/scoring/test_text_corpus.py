@@ -3,6 +3,7 @@
 import gzip
 import json
 import random
+from fractions import Fraction
 from pathlib import Path
 
 import pytest
@@ -24,24 +25,18 @@ def scored(name: str, domain: str, score: float | None, tokens: int = 10) -> Sco
 
 
 def slow_choice(texts: list[ScoredText], budget: int) -> set[str]:
-    """Share after share, from nothing: the last one whose texts fit, plus what fits of the next, domain by domain."""
-    members = {
-        domain: sorted(
-            (text for text in texts if text.domain == domain and text.score is not None),
-            key=lambda text: (-(text.score or 0), text.name),
-        )
-        for domain in {text.domain for text in texts}
-    }
-    shares = sorted({place / len(best) for best in members.values() for place in range(1, len(best) + 1)})
+    """Share after share, from nothing: the last one whose texts fit, plus what fits of the next, best texts first."""
+    ranked = sorted((one for one in texts if one.score is not None), key=lambda one: (-(one.score or 0), one.name))
+    members = {domain: [one for one in ranked if one.domain == domain] for domain in {one.domain for one in ranked}}
     chosen: set[str] = set()
-    for share in shares:
-        for domain in sorted(members):
-            best = members[domain]
-            for place, text in enumerate(best, start=1):
-                if place / len(best) <= share and text.name not in chosen:
-                    if sum(other.tokens for other in texts if other.name in chosen) + text.tokens > budget:
-                        return chosen
-                    chosen.add(text.name)
+    for share in sorted({Fraction(n + 1, len(best)) for best in members.values() for n in range(len(best))}):
+        for text in ranked:
+            best = members[text.domain]
+            if Fraction(best.index(text) + 1, len(best)) == share:
+                budget -= text.tokens
+                if budget < 0:
+                    return chosen
+                chosen.add(text.name)
     return chosen
 
 
@@ -53,6 +48,10 @@ def test_every_domain_gives_the_same_share_on_paper() -> None:
     assert choose_by_domain(texts, 19) == {"b5"}
     assert choose_by_domain(texts, 45) == {"b5", "b4", "b3", "c2"}
     assert (choose_by_domain(texts, 9), len(choose_by_domain(texts, 10_000))) == (set(), 9)
+    # Texts without a score are no part of a domain's proportion, and none are chosen.
+    short = [scored(f"s{n}", "code", None) for n in range(9)]
+    assert choose_by_domain(texts + short, 60) == choose_by_domain(texts, 60)
+    assert choose_by_domain(short, 60) == set()
 
 
 @pytest.mark.parametrize("seed", range(6))

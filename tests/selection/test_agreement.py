@@ -6,7 +6,7 @@ import scipy.stats
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from gateau_dagster.selection.agreement import auroc, precision_at, spearman
+from gateau_dagster.selection.agreement import auroc, auroc_of_all, precision_at, spearman
 
 scored = st.lists(st.tuples(st.integers(0, 4).map(float), st.booleans()), min_size=2, max_size=15)
 
@@ -26,6 +26,20 @@ def test_auroc_of_perfect_wrong_and_constant_scores() -> None:
     assert auroc([4, 1, 3, 2], labels) == 1.0
     assert auroc([1, 4, 2, 3], labels) == 0.0
     assert auroc([5, 5, 5, 5], labels) == 0.5
+
+
+@given(st.lists(st.tuples(st.none() | st.integers(-2, 2).map(float), st.booleans()), min_size=2, max_size=15))
+def test_samples_without_a_score_are_the_last(pairs: list[tuple[float | None, bool]]) -> None:
+    assume({label for _, label in pairs} == {True, False})
+    scores, labels = zip(*pairs, strict=True)
+    below = [-9.0 if score is None else score for score in scores]
+    given = [float("nan") if score is None else score for score in scores]
+    assert auroc_of_all(given, labels) == pytest.approx(auroc(below, labels), rel=1e-12)
+
+
+def test_an_infinite_score_is_no_missing_one() -> None:
+    with pytest.raises(ValueError, match="1 of 2 values are not finite"):
+        auroc_of_all([1.0, float("-inf"), float("nan")], [True, False, True])
 
 
 @pytest.mark.parametrize("labels", [[True, True], [False, False]])

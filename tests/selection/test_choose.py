@@ -2,9 +2,8 @@ import polars as pl
 import pytest
 
 from gateau_dagster import tables
-from gateau_dagster.config import SelectionConfig
 from gateau_dagster.errors import GateauError
-from gateau_dagster.selection.choose import best, choose, ranked_by_score
+from gateau_dagster.selection.choose import choose, ranked_by_score
 
 
 @pytest.fixture
@@ -27,29 +26,19 @@ def raw(scores: pl.DataFrame) -> pl.DataFrame:
     ).with_columns(sample_id=pl.Series(ids))
 
 
-@pytest.mark.parametrize(
-    ("selection", "wanted"),
-    [
-        (SelectionConfig(count=3), ["s19", "s18", "s17"]),
-        (SelectionConfig(fraction=0.2), ["s19", "s18", "s17", "s16"]),
-        (SelectionConfig(), ["s19", "s18"]),
-    ],
-)
-def test_the_best_ranks_are_chosen(scores, raw, selection: SelectionConfig, wanted: list[str]) -> None:
-    found = choose(best(scores.sample(fraction=1, shuffle=True, seed=1), selection), raw.lazy())
+def test_the_chosen_get_their_texts_by_rank(scores, raw) -> None:
+    wanted = ["s19", "s18", "s16", "s03"]
+    chosen = scores.filter(pl.col("sample_id").is_in(wanted)).sample(fraction=1, shuffle=True, seed=1)
+    found = choose(chosen, raw.lazy())
     assert found["sample_id"].to_list() == wanted
-    assert found["rank"].to_list() == list(range(1, len(wanted) + 1))
+    assert found["rank"].to_list() == [1, 2, 4, 17]
     assert found.schema == tables.schema(tables.SELECTED_SUBSET)
     assert found["context"].to_list() == [f"context of {name}" for name in wanted]
 
 
-def test_a_count_above_the_data_takes_all(scores, raw) -> None:
-    assert choose(best(scores, SelectionConfig(count=50)), raw.lazy()).height == 20
-
-
 def test_a_chosen_sample_that_is_gone_is_an_error(scores, raw) -> None:
     with pytest.raises(GateauError, match="1 chosen samples, s18 among them"):
-        choose(best(scores, SelectionConfig(count=3)), raw.filter(pl.col("sample_id") != "s18").lazy())
+        choose(scores.sort("rank").head(3), raw.filter(pl.col("sample_id") != "s18").lazy())
 
 
 def test_ranks_of_a_method_leave_out_what_it_cannot_score() -> None:
