@@ -12,7 +12,7 @@ from gateau_dagster.comparison.segment_length import attention_peaks, attention_
 from gateau_dagster.comparison.sweep_results import AlphaSweep, AttentionSweep, SegmentLengthSweep
 from gateau_dagster.comparison.sweeps import alpha_sweep
 from gateau_dagster.config import PRESETS, Config
-from gateau_dagster.incremental.selection_nodes import compared_methods, comparison_reads
+from gateau_dagster.incremental.selection_nodes import CHOSEN, compared_methods, comparison_reads
 from gateau_dagster.incremental.state import COMPARISON_FILE, State
 from gateau_dagster.methods.cam_at import cam_at_asset, cam_at_columns, further_lengths
 from gateau_dagster.progress import Progress
@@ -31,19 +31,21 @@ def comparison_asset(config: Config) -> dg.AssetsDefinition:
         sharded=sharded_assets(config),
         kinds={"polars"},
         description="How far the methods of selection.method and selection.compare agree, what each of them "
-        "prefers, and what alpha and further segment lengths change. Loads no model.",
+        "prefers, and what alpha and further segment lengths change, among as many samples as are chosen. Loads no "
+        "model.",
     )
     def comparison(context: dg.AssetExecutionContext, configuration: ConfigurationResource) -> dg.MaterializeResult:
-        return materialise(context, configuration, "comparison", _make)
+        return materialise(context, configuration, "comparison", make_comparison)
 
     return comparison
 
 
-def _make(state: State, stamp: Stamp, progress: Progress) -> Made:
+def make_comparison(state: State, stamp: Stamp, progress: Progress) -> Made:
+    """Writes the comparison, with the sweeps whose tables are wanted anyway."""
     selection, compared = state.config.selection, compared_methods(state.config)
     reads = comparison_reads(state.config)
     frame = method_frame(state, progress)
-    chosen = selection.chosen(frame.height)
+    chosen = state.store.read(CHOSEN, columns=["sample_id"]).height
     found = compare_methods(
         frame,
         [each.method for each in compared],
@@ -52,7 +54,7 @@ def _make(state: State, stamp: Stamp, progress: Progress) -> Made:
         ground_truth=selection.ground_truth,
         alpha=_alpha_sweep(state, frame, chosen) if "combined_scores" in reads else None,
         segment_length=_segment_length_sweep(state, frame, chosen),
-        attention=_attention_sweep(state) if "cam" in reads else None,
+        attention=_attention_sweep(state) if {"cam", "perplexity/long"} <= {*reads} else None,
     )
     write_document(state.store, COMPARISON_FILE, found.to_json(), stamp)
     agreement = {
@@ -83,10 +85,13 @@ def method_frame(state: State, progress: Progress) -> pl.DataFrame:
 def _alpha_sweep(state: State, frame: pl.DataFrame, chosen: int) -> AlphaSweep:
     selection = state.config.selection
     columns = ["sample_id", *(f"{kind}_{preset}" for preset in PRESETS for kind in ("hmp", "cas"))]
-    combined = state.store.read("combined_scores", None, columns)
-    combined = combined.join(frame.select("sample_id", "source"), on="sample_id", how="left")
     return alpha_sweep(
-        combined, preset=selection.preset, alpha=selection.alpha, chosen=chosen, ground_truth=selection.ground_truth
+        state.store.read("combined_scores", None, columns),
+        preset=selection.preset,
+        alpha=selection.alpha,
+        chosen=chosen,
+        sources=frame.select("sample_id", "source"),
+        ground_truth=selection.ground_truth,
     )
 
 

@@ -53,9 +53,9 @@ def asset_definitions(config: Config) -> dict[str, dg.AssetsDefinition]:
         found["combined_scores"] = combined_scores_asset()
     compared = compared_methods(config)
     found |= {chosen.asset: method_scores_asset(config, chosen) for chosen in compared}
+    found["selected_subset"] = selected_subset_asset(config)
     if has_comparison(config):
         found["comparison"] = comparison_asset(config)
-    found["selected_subset"] = selected_subset_asset(config)
     if config.training.enabled:
         found |= {"training_mix": training_mix_asset(config), "checkpoint": checkpoint_asset(config)}
         benchmarks = {"heldout": partial(heldout_asset, config), "needle": needle_asset}

@@ -3,6 +3,7 @@
 import importlib
 import os
 import time
+from collections.abc import Mapping
 from typing import Protocol
 
 import polars as pl
@@ -15,7 +16,8 @@ from gateau_dagster.config import PRESETS, Config
 from gateau_dagster.incremental.plan import Plan
 from gateau_dagster.incremental.selection_nodes import PRESETS_TABLE, ranking_asset, wants_presets
 from gateau_dagster.incremental.state import REPORT_FILE, State
-from gateau_dagster.selection.agreement import auroc
+from gateau_dagster.methods.registry import GATEAU
+from gateau_dagster.selection.agreement import auroc_by_source
 
 
 class Outcome(Protocol):
@@ -72,21 +74,32 @@ def _conclude(out: Console, state: State, worked: bool, result: Outcome, seconds
 
 
 def _show_ground_truth(out: Console, state: State) -> None:
-    """How well each preset, or the method, found the samples that are known to need far context, where some are."""
-    known = state.config.selection.ground_truth
-    presets = wants_presets(state.config)
-    table = state.node(PRESETS_TABLE if presets else ranking_asset(state.config))
-    parts = state.shards if table.partitioned else [None]
-    if not known or any(state.stamp(table.asset, part) is None for part in parts):
-        return
-    columns = {preset: f"score_{preset}" for preset in PRESETS} if presets else {state.config.selection.method: "score"}
-    scores = pl.concat([state.store.read(table.asset, part, ["sample_id", *columns.values()]) for part in parts])
+    """How well each preset and the deciding method found the samples that are known to need far context."""
+    selection, texts = state.config.selection, []
+    if wants_presets(state.config):
+        presets = _aurocs(state, PRESETS_TABLE, {preset: f"score_{preset}" for preset in PRESETS})
+        texts.append(("preset", presets, selection.preset if selection.method == GATEAU else None))
+    if selection.method != GATEAU:
+        own = _aurocs(state, ranking_asset(state.config), {selection.method: "score"})
+        texts.append(("method", own, selection.method))
+    shown = [f"by {kind}: {_listed(found, selects)}" for kind, found, selects in texts if found]
+    if shown:
+        known = escape(", ".join(selection.ground_truth))
+        out.print(f"Samples that need far context ({known}), AUROC {'; '.join(shown)}. 0.5 is chance.")
+
+
+def _listed(found: Mapping[str, float], selects: str | None) -> str:
+    return ", ".join(
+        f"{name} [bold]{value:.3f}[/bold]{' (selects)' if name == selects else ''}" for name, value in found.items()
+    )
+
+
+def _aurocs(state: State, asset: str, columns: Mapping[str, str]) -> dict[str, float]:
+    """AUROC of columns of scores by name; empty while the table is not made, or no ground truth tells samples apart."""
+    known, parts = state.config.selection.ground_truth, state.shards if state.node(asset).partitioned else [None]
+    if not known or any(state.stamp(asset, part) is None for part in parts):
+        return {}
+    scores = pl.concat([state.store.read(asset, part, ["sample_id", *columns.values()]) for part in parts])
     sources = state.store.read_all("raw_long_sft", state.shards, ["sample_id", "source"])
-    scores = scores.join(sources, on="sample_id").drop_nulls()
-    far = scores["source"].is_in(known).to_list()
-    if not any(far) or all(far):
-        return
-    found = {name: auroc(scores[column].to_list(), far) for name, column in columns.items()}
-    text = ", ".join(f"{name} [bold]{value:.3f}[/bold]" for name, value in found.items())
-    by = "preset" if presets else "method"
-    out.print(f"Samples that need far context ({', '.join(known)}), AUROC by {by}: {text} (0.5 is chance)")
+    found = {name: auroc_by_source(sources, scores, column, known) for name, column in columns.items()}
+    return {name: value for name, value in found.items() if value is not None}

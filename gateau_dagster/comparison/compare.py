@@ -12,7 +12,7 @@ from gateau_dagster.comparison.pairs import KENDALL_SAMPLES, Level, compare_pair
 from gateau_dagster.comparison.profiles import FIGURES, Traits, profile, read_traits
 from gateau_dagster.comparison.result import Bucket, MethodComparison, MethodFacts
 from gateau_dagster.comparison.sweep_results import AlphaSweep, AttentionSweep, SegmentLengthSweep
-from gateau_dagster.selection.agreement import auroc
+from gateau_dagster.selection.agreement import auroc_of_all
 
 BEST = 0.1
 """Share of all samples whose likeness is described as what a method prefers."""
@@ -98,22 +98,15 @@ def _check(frame: pl.DataFrame, names: Sequence[str], selected_by: str | None) -
 def _facts(method: Described, orders: Orders, row: int, traits: Traits, far: Mask, chosen: int) -> MethodFacts:
     scored, wanted = orders.scored[row], levels(orders.samples, shares=(BEST,))[0].wanted
     measured = scored > 0 and bool(far.any()) and not far.all()
-    # Places, not scores: a sample without a score stands below all others.
-    values = np.where(np.isnan(orders.scores[row]), -np.inf, orders.scores[row])
     return MethodFacts(
         name=method.name,
         title=method.title,
         source=method.source,
         scored=scored,
         best=profile(traits, orders.first(row, wanted)),
-        auroc=auroc(_ranked(values), far) if measured else None,
+        auroc=auroc_of_all(orders.scores[row], far) if measured else None,
         precision=float(far[orders.first(row, chosen)].mean()) if measured and chosen else None,
     )
-
-
-def _ranked(values: np.ndarray) -> np.ndarray:
-    """Values whose order and ties are those of `values` [n], which may be infinite."""
-    return np.unique(values, return_inverse=True)[1].astype(np.float64)
 
 
 def _buckets(orders: Orders, tokens: np.ndarray, bounds: Sequence[int]) -> list[Bucket]:

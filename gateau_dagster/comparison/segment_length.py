@@ -59,7 +59,7 @@ def segment_length_sweep(
     chosen, ranks = min(chosen, first.height), first["rank"].to_numpy()
     far = None
     if sources is not None:
-        far = far_samples(first.join(sources, on="sample_id", how="left", maintain_order="left"), ground_truth)
+        far = far_samples(first, sources.join(ids, on="sample_id", how="semi"), ground_truth)
     points = [
         point(length, frame["rank"].to_numpy(), ranks, chosen=chosen, score=frame["score"].to_numpy(), far=far)
         for length, frame in found.items()

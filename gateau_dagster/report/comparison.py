@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from gateau_dagster.config import PRESETS
 from gateau_dagster.report.inputs import ReportInputs
 from gateau_dagster.report.text import percent
-from gateau_dagster.selection.agreement import auroc, precision_at, spearman
+from gateau_dagster.selection.agreement import auroc_by_source, precision_at, spearman
 from gateau_dagster.selection.degeneration import Degeneration, check_all
 
 Matrix = NDArray[np.float64]
@@ -17,7 +17,10 @@ Matrix = NDArray[np.float64]
 
 @dataclass(frozen=True, kw_only=True)
 class PresetFacts:
-    """One preset on this data set. `auroc` and `precision` (among the first as many as selected) need ground truth."""
+    """One preset on this data set. `auroc` and `precision` (among the first as many as selected) need ground truth.
+
+    A sample that the pair cannot score counts as one of the last, as it does for every method.
+    """
 
     name: str
     chosen: bool
@@ -68,10 +71,12 @@ def compare(inputs: ReportInputs) -> Comparison | None:
         return None
     scores, far = inputs.scores, inputs.far
     count = min(max(1, inputs.selected_subset.height), scores.height)
+    known = inputs.config.selection.ground_truth
+    sources = inputs.raw.lazy().select("sample_id", "source").collect()
     checks = check_all(inputs.combined_scores, alpha=inputs.config.selection.alpha)
     facts = []
     for check in checks:
-        values = scores[f"score_{check.preset}"].to_numpy()
+        column = f"score_{check.preset}"
         labels = None if far is None else far.to_numpy()
         facts.append(
             PresetFacts(
@@ -79,8 +84,8 @@ def compare(inputs: ReportInputs) -> Comparison | None:
                 chosen=check.preset == inputs.preset,
                 check=check,
                 without_cas=scores[f"cas_{check.preset}"].null_count(),
-                auroc=None if labels is None else auroc(values, labels),
-                precision=None if labels is None else precision_at(values, labels, count),
+                auroc=None if labels is None else auroc_by_source(sources, scores, column, known),
+                precision=None if labels is None else precision_at(scores[column].to_numpy(), labels, count),
             )
         )
     correlation, overlap = _matrices(inputs.combined_scores, count)

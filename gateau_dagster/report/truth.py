@@ -2,11 +2,9 @@
 
 from dataclasses import dataclass
 
-import numpy as np
-
 from gateau_dagster.report.comparison import Comparison, auroc_sentence, share
 from gateau_dagster.report.inputs import ReportInputs
-from gateau_dagster.selection.agreement import auroc
+from gateau_dagster.selection.agreement import auroc_by_source
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,8 +45,6 @@ def truth(inputs: ReportInputs, comparison: Comparison | None) -> Truth | None:
 def _auroc(inputs: ReportInputs) -> float:
     assert inputs.method_scores is not None
     sources = inputs.raw.lazy().select("sample_id", "source").collect()
-    found = sources.join(inputs.method_scores, on="sample_id", how="left")
-    values = found["score"].cast(float).fill_null(-np.inf).to_numpy()
-    places = np.unique(values, return_inverse=True)[1].astype(np.float64)  # their order and ties, all of them finite
-    far = found["source"].is_in(list(inputs.config.selection.ground_truth)).fill_null(False).to_numpy()
-    return auroc(places, far)
+    found = auroc_by_source(sources, inputs.method_scores, "score", inputs.config.selection.ground_truth)
+    assert found is not None, "the scored samples alone are told apart"
+    return found

@@ -104,7 +104,7 @@ def smallest(folder: Path) -> Path:
 def test_the_smallest_configuration_needs_no_model(tmp_path: Path) -> None:
     state = State(config=load_config(smallest(tmp_path)))
     scores = ["method_scores/length", "method_scores/random"]
-    assert names(state) == ["raw_long_sft", *scores, "comparison", "selected_subset", "report"]
+    assert names(state) == ["raw_long_sft", *scores, "selected_subset", "comparison", "report"]
     assert state.pipeline.unwanted == []
 
 

@@ -58,8 +58,8 @@ def test_every_alpha_is_what_combine_gives_for_it(preset: str) -> None:
     configured = combine(**given, preset=preset, alpha=0.8)  # type: ignore[arg-type]
     sources = pl.DataFrame({"sample_id": IDS, "source": ["far" if one else "near" for one in far]})
     found = alpha_sweep(
-        configured.join(sources, on="sample_id"), preset=preset, alpha=0.8, chosen=8,  # type: ignore[arg-type]
-        ground_truth=["far"], alphas=(0.0, 0.3, 0.8, 1.0),
+        configured, preset=preset, alpha=0.8, chosen=8,  # type: ignore[arg-type]
+        sources=sources, ground_truth=["far"], alphas=(0.0, 0.3, 0.8, 1.0),
     )  # fmt: skip
     assert [curve.preset for curve in found.curves] == list(PRESETS)
     assert (found.preset, found.alpha, found.samples, found.chosen) == (preset, 0.8, COUNT, 8)
@@ -72,6 +72,17 @@ def test_every_alpha_is_what_combine_gives_for_it(preset: str) -> None:
             assert point.auroc == pytest.approx(auroc(fresh.sort("sample_id")["score"].to_numpy(), far))
     own = next(curve for curve in found.curves if curve.preset == preset).points[2]
     assert (own.value, own.spearman, own.overlap) == (0.8, pytest.approx(1.0), 1.0)
+
+
+def test_samples_that_the_pair_cannot_score_are_the_last() -> None:
+    scores = combine(**tables(), preset="robust", alpha=0.8)
+    ids = [*IDS, "t1", "t2", "t3"]
+    far = [number % 3 == 0 for number in range(COUNT)] + [True, False, True]
+    sources = pl.DataFrame({"sample_id": ids, "source": ["far" if one else "near" for one in far]}).reverse()
+    found = alpha_sweep(scores, preset="robust", alpha=0.8, chosen=8, sources=sources, ground_truth=["far"])
+    own = next(curve for curve in found.curves if curve.preset == "robust").points[8]
+    values = [*scores.sort("sample_id")["score"], -9.0, -9.0, -9.0]
+    assert own.auroc == pytest.approx(auroc(values, far)) and found.samples == COUNT
 
 
 def test_without_a_ground_truth_the_sweep_has_no_auroc_and_needs_no_source() -> None:

@@ -10,7 +10,7 @@ from gateau_dagster.config import PRESETS
 from gateau_dagster.report.comparison import Comparison, compare
 from gateau_dagster.report.inputs import ReportInputs
 
-from .builders import KINDS, config, inputs, scores
+from .builders import KINDS, config, inputs, raw, scores
 
 
 def compared(given: ReportInputs) -> Comparison:
@@ -28,6 +28,15 @@ def test_auroc_counts_ordered_pairs() -> None:
         rest = [value for value, source in values if source != "far"]
         right = sum(1.0 if a > b else 0.5 if a == b else 0.0 for a, b in itertools.product(far, rest))
         assert facts.auroc == pytest.approx(right / (len(far) * len(rest)))
+
+
+def test_samples_that_the_pair_cannot_score_are_the_last() -> None:
+    given = inputs(30, raw=raw(34).lazy())
+    scored = dict(given.scores.select("sample_id", "score_robust").iter_rows())
+    rows = [(scored.get(name, -9.0), source == "far") for name, source in raw(34).select("sample_id", "source").rows()]
+    pairs = [(one, two) for (one, far), (two, other) in itertools.product(rows, rows) if far and not other]
+    right = sum(1.0 if one > two else 0.5 if one == two else 0.0 for one, two in pairs)
+    assert compared(given).auroc["robust"] == pytest.approx(right / len(pairs))
 
 
 def test_overlap_is_the_share_of_common_samples() -> None:

@@ -1,0 +1,117 @@
+"""The comparison: it reads what is wanted and nothing beside, and counts what was really chosen."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+from assets.comparison import make_comparison
+from gateau_dagster.comparison.result import MethodComparison
+from gateau_dagster.config import Config
+from gateau_dagster.incremental.selection_nodes import comparison_reads
+from gateau_dagster.incremental.state import State
+from gateau_dagster.progress import silent
+from gateau_dagster.storage import Stamp
+from tests.assets.harness import Pipeline, key_of, pipeline_on, value_of
+from tests.project import change_config, make_project
+
+IDS = [f"s{number:02d}" for number in range(20)]
+
+
+def state_of(folder: Path, method: str, **selection: Any) -> State:
+    """A store that holds exactly what the comparison says it reads: all samples scored, 7 of 20 chosen."""
+    content = {
+        "storage": {"root": str(folder)},
+        "long_sft": {"path": "long.jsonl", "shards": 1},
+        "models": {"short": {"path": "a/short", "context": "window", "window": 64}, "long": {"path": "a/long"}},
+        "selection": {"method": method, "compare": ["random"], **selection},
+    }
+    state = State(config=Config.model_validate(content))
+    ids = pl.DataFrame({"sample_id": IDS})
+    known = {
+        "raw_long_sft": ids.with_columns(source=pl.lit("a")),
+        "perplexity/long": ids.with_columns(context_tokens=200, response_tokens=9, perplexity=1.5),
+        "cam": ids.with_columns(segment_attention=pl.lit([0.25, 0.5], pl.List(pl.Float32))),
+        "selected_subset": ids.head(7),
+    }
+    for asset in comparison_reads(state.config):
+        table = known.get(asset, ids.with_columns(score=pl.int_range(20).cast(pl.Float64)))
+        state.store.write(table, asset, None if asset == "selected_subset" else "0", Stamp(fingerprint="f"))
+    return state
+
+
+def found_in(state: State) -> MethodComparison:
+    make_comparison(state, Stamp(fingerprint="f"), silent)
+    return MethodComparison.from_json(state.store.files.read("comparison.json"))
+
+
+def test_attention_is_studied_where_both_of_its_tables_are_wanted(tmp_path: Path) -> None:
+    with_both = found_in(state_of(tmp_path / "both", "far_gain"))
+    assert with_both.attention is not None and with_both.attention.samples == len(IDS)
+    with_cam = found_in(state_of(tmp_path / "cam", "far_gain_fg"))
+    assert (with_cam.attention, with_cam.everything.context_tokens) == (None, None)
+
+
+@pytest.mark.parametrize("rule", [{}, {"count": 9}, {"rule": "token_budget", "budget": 1500}])
+def test_as_many_as_are_chosen_are_those_of_the_subset(tmp_path: Path, rule: dict[str, Any]) -> None:
+    found = found_in(state_of(tmp_path, "far_gain", **rule))
+    assert found.chosen == found.pairs[0].overlaps[-1].wanted == 7
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pipeline]:
+    """8 samples in a shard, by a method that reads `cam` and nothing else of a model."""
+    selection = {"method": "far_gain_fg", "compare": ["random"]}
+    file = make_project(tmp_path_factory.mktemp("comparison"), samples=8, shards=1, selection=selection)
+    with pipeline_on(file) as pipeline:
+        yield pipeline
+
+
+def compared(project: Pipeline, **sections: Any) -> tuple[set[str], MethodComparison]:
+    """What is made for the comparison after a change of the configuration, and what it finds."""
+    change_config(project.file, **sections)
+    runs = project.refresh(until="comparison").run_ids
+    events = [event for run in runs for event in project.materialised(run)]
+    ran = {key_of(event)[0] for event in events if value_of(event, "up_to_date") is None}
+    return ran, MethodComparison.from_json(project.state().store.files.read("comparison.json"))
+
+
+@pytest.mark.long
+def test_without_theta_bs_perplexities_there_is_no_study_of_attention(project: Pipeline) -> None:
+    scores = {"method_scores/far_gain_fg", "method_scores/random"}
+    ran, found = compared(project)
+    assert ran == {"raw_long_sft", "cam", *scores, "selected_subset", "comparison"}
+    assert found.attention is None and found.everything.context_tokens is None
+    assert (found.chosen, {facts.scored for facts in found.methods}) == (2, {8})
+
+
+@pytest.mark.long
+def test_as_many_as_are_chosen_are_those_that_the_rule_took(project: Pipeline) -> None:
+    rule = {"fraction": None, "rule": "token_budget", "budget": 200}
+    ran, found = compared(project, selection={"method": "gateau", "compare": ["hmg"], **rule})
+    store = project.state().store
+    ranked = store.read("combined_scores").sort("rank")
+    within = (ranked["context_tokens"] + ranked["response_tokens"]).cum_sum() <= 200
+    assert 2 < within.sum() < 8, "neither a tenth, nor the fraction of before, nor everything"
+    assert found.chosen == within.sum() == store.read("selected_subset").height
+    assert found.alpha is not None and found.alpha.chosen == found.chosen
+    assert found.attention is not None and "perplexity/long" in ran
+
+
+@pytest.mark.long
+def test_a_table_of_other_settings_that_nobody_wants_is_not_read(project: Pipeline) -> None:
+    changed = {"method": "far_gain_fg", "compare": ["random"], "rule": "top", "budget": None, "count": 3}
+    ran, found = compared(project, scoring={"max_length": 40}, selection=changed)
+    assert "cam" in ran and "perplexity/long" not in ran
+    assert project.state().store.stamp("perplexity/long", "0") is not None
+    assert found.attention is None and found.everything.context_tokens is None
+
+
+@pytest.mark.long
+def test_another_rule_that_takes_the_same_samples_changes_nothing(project: Pipeline) -> None:
+    chosen = {"method": "gateau", "compare": ["hmg"], "count": None, "rule": "token_budget", "budget": 200}
+    before = compared(project, selection=chosen)[1]
+    ran, found = compared(project, selection={"rule": "top", "budget": None, "count": before.chosen})
+    assert (ran, found) == ({"selected_subset"}, before)
