@@ -10,7 +10,7 @@ export HF_HUB_DISABLE_TELEMETRY := 1
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo dev test test-long browser check lint format example-real clean \
+.PHONY: help setup demo dev test test-long browser check lint format example-real example-homologous clean \
 	benchmark-presets benchmark-selection benchmark-cam benchmark-effect benchmark-scoring benchmark-context-length \
 	benchmark-global-steps benchmark-orchestration benchmark-rerun benchmark-training benchmark-gpu
 
@@ -72,8 +72,11 @@ example-real: $(VENV)/.run-installed  ## the pipeline on real text: LONG=file [S
 	@test -n "$(LONG)" || { echo "Say where the long samples are: make example-real LONG=data/long.jsonl.gz [SHORT=data/sharegpt.json] [OUT=folder]"; exit 2; }
 	@$(BIN)/python examples/real/run.py --long "$(LONG)" $(if $(SHORT),--short-chat "$(SHORT)") $(if $(OUT),--out "$(OUT)")
 
+example-homologous: $(VENV)/.run-installed  ## theta_B made from theta_A, and how far both look back: 2 CPU minutes, [OUT=folder]
+	@$(BIN)/python examples/homologous/run.py $(if $(OUT),--out "$(OUT)")
+
 benchmark-presets: $(VENV)/.run-installed  ## how well each preset finds known dependencies: three seeds, about 4 minutes
-	@$(BIN)/python benchmarks/selection_presets.py
+	@$(BIN)/python benchmarks/selection_presets.py --out $(BENCHMARKS)/presets.json
 
 benchmark-selection: $(VENV)/.run-installed  ## how well every method finds known dependencies: three seeds, 12 minutes
 	@$(BIN)/python benchmarks/selection.py --out $(BENCHMARKS)/selection.json

@@ -16,11 +16,11 @@ from typing import Any
 import numpy as np
 from common_cam import FAMILIES, far_gain, gained_probability
 from common_case import Case, add_case_options, cases_of, ready_pair
+from common_groups import groups
 from common_heads import Array, Heads, attended, measured
 from common_measure import say, show, table, write_json
 from common_ranking import Figures, Task, drawn_weights, estimates, measure, tasks_of
-from common_selection import Tables
-from selection import groups
+from common_selection import Tables, code_version
 
 from gateau_dagster.scoring.prompt import build_prompt
 from gateau_dagster.selection.normalise import average_ranks
@@ -135,7 +135,8 @@ def collected(cases: list[Case]) -> tuple[list[Tables], dict[tuple[str, str], li
         say(f"pair {case.pair_seed}: heads and variants")
         tables = Tables(case)
         known.append(tables)
-        file = case.folder / "heads" / f"{case.context}-{tables.key}.npz"
+        code = "-".join(code_version(asset) for asset in ("perplexity", "cam"))
+        file = case.folder / "heads" / f"{case.context}-{tables.key}-{code}.npz"
         for name, values in everything(tables, file).items():
             found.setdefault(name, []).append(values)
     return known, found

@@ -12,6 +12,7 @@ from transformers import LlamaForCausalLM
 
 from gateau_dagster.config import Config
 from gateau_dagster.synthetic.harder import KINDS, harder_samples
+from gateau_dagster.synthetic.page import SIZES
 from gateau_dagster.synthetic.pair import build_pair, pair_config, pair_is_current
 from gateau_dagster.synthetic.samples import demo_samples
 from gateau_dagster.synthetic.tokenizer import build_tokenizer
@@ -77,6 +78,8 @@ class Case:
         selection: dict[str, Any] = {"method": method, "alpha": self.alpha}
         if options:
             selection["options"] = {method: dict(options)}
+        if options and "preset" in options:
+            selection["preset"] = options["preset"]
         scoring = {"max_length": 2048, "dtype": "float32", "device": "cpu", "segment_length": self.segment_length}
         return Config.model_validate(
             {"long_sft": {"path": "none.jsonl"}, "models": models, "scoring": scoring, "selection": selection}
@@ -86,12 +89,17 @@ class Case:
 def ready_pair(case: Case) -> None:
     """Build the case's pair, and the other one that it takes a model from, unless they are there: a CPU minute each."""
     for seed in (case.pair_seed, STRANGER):
-        folder = case.pair_of(seed)
-        if case.untrained:
-            _write_untrained(folder, seed)
-        elif not pair_is_current(folder, seed=seed):
-            say(f"pair {seed}: building, about a minute")
-            build_pair(folder, seed=seed)
+        ready_pair_of(case, seed)
+
+
+def ready_pair_of(case: Case, seed: int) -> None:
+    """Build one pair unless it is there."""
+    folder = case.pair_of(seed)
+    if case.untrained:
+        _write_untrained(folder, seed)
+    elif not pair_is_current(folder, seed=seed):
+        say(f"pair {seed}: building, about a minute")
+        build_pair(folder, seed=seed)
 
 
 def _write_untrained(folder: Path, seed: int) -> None:
@@ -108,7 +116,7 @@ def add_case_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--per-kind", type=int, default=16)
     parser.add_argument("--base", type=int, default=100, help="samples of the demo's five kinds together")
     parser.add_argument("--kinds", nargs="+", help="only these of the further kinds")
-    parser.add_argument("--size", default="medium", help="of the contexts: small, medium or large")
+    parser.add_argument("--size", choices=list(SIZES), default="medium", help="of the further kinds' contexts")
     parser.add_argument("--context", choices=["window", "full"], default="window", help="what theta_A may see")
     parser.add_argument("--segment-length", type=int, default=128)
     parser.add_argument("--folder", type=Path, default=Path("build/benchmarks/selection"), help="for pairs and tables")

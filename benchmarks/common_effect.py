@@ -1,7 +1,7 @@
 """Finished training runs: kept one a line, and as a table of recalls with their differences to random choice."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,24 +11,28 @@ Run = dict[str, Any]  # seed, method, samples, need_far, recall {far, near}, sec
 RECALLS = ("far", "near")
 
 
-def finished(file: Path, settings: dict[str, Any]) -> dict[tuple[int, str], Run]:
-    """Runs of these settings that stand in the file, by seed and method; a line cut short does not count."""
+Key = tuple[int, str]  # seed, method
+
+
+def finished(file: Path, wanted: Mapping[Key, Mapping[str, Any]]) -> dict[Key, Run]:
+    """The wanted runs that stand in the file with just these settings; a line cut short does not count."""
     found = {}
     for line in file.read_text().splitlines() if file.exists() else ():
         try:
             entry = json.loads(line)
         except json.JSONDecodeError:
             continue
-        if entry["settings"] == settings:
-            found[entry["run"]["seed"], entry["run"]["method"]] = entry["run"]
+        key = entry["run"]["seed"], entry["run"]["method"]
+        if key in wanted and entry["settings"] == wanted[key]:
+            found[key] = entry["run"]
     return found
 
 
-def add(file: Path, settings: dict[str, Any], run: Run) -> None:
+def add(file: Path, settings: Mapping[str, Any], run: Run) -> None:
     """One line more."""
     file.parent.mkdir(parents=True, exist_ok=True)
     with file.open("a") as lines:
-        lines.write(json.dumps({"settings": settings, "run": run}) + "\n")
+        lines.write(json.dumps({"settings": dict(settings), "run": run}) + "\n")
 
 
 def t_interval(values: Sequence[float]) -> tuple[float, float]:

@@ -7,11 +7,13 @@ from typing import Any
 import numpy as np
 import polars as pl
 from common_case import Case
-from common_selection import Tables
+from common_selection import Tables, code_version
 
 from gateau_dagster.config import Config
 from gateau_dagster.config.selection import PRESETS
+from gateau_dagster.incremental.code_versions import CODE_VERSIONS
 from gateau_dagster.methods.registry import ChosenMethod, all_methods, chosen_methods, sample_tables
+from gateau_dagster.selection.joining import COLUMNS
 
 # The papers' parameters are for contexts of 32k tokens, these have some 1,000: one variant each is scaled to them. The
 # pairs are 15 % of those of some 30 segments, as the paper's are of those of 256; the window is theta_B's.
@@ -52,6 +54,26 @@ def asked(case: Case, method: str, options: Mapping[str, Any]) -> Asked:
     """The method under the case's configuration; ValueError, with the method's own reason, when that lacks a part."""
     config = case.config(method, options)
     return Asked(config=config, chosen=chosen_methods(config)[method])
+
+
+def labelled(case: Case, label: str) -> Asked:
+    """The candidate of this label; ValueError as `asked`, and for another label."""
+    known = {each: (name, options) for each, name, options in candidates()}
+    if label not in known:
+        raise ValueError(f"no method {label!r}: one of {', '.join(known)}")
+    return asked(case, *known[label])
+
+
+def code_of(what: Asked) -> dict[str, str]:
+    """Versions of the code that makes the scores, by asset: the method's own, and those of the tables it comes from."""
+    made = sample_tables(what.config)
+    reads = set(what.chosen.reads(what.config))
+    if "combined_scores" in reads:
+        reads |= set(COLUMNS)
+    versions = {what.chosen.asset: f"{CODE_VERSIONS['method_scores']}.{what.chosen.method.code_version}"}
+    for asset in sorted(reads):
+        versions[asset] = made[asset].code_version if asset in made else code_version(asset)
+    return versions
 
 
 def method_scores(known: Tables, what: Asked) -> np.ndarray:

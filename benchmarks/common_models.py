@@ -4,6 +4,7 @@ import argparse
 import random
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -156,6 +157,15 @@ def add_shape_options(parser: argparse.ArgumentParser, default: Shape) -> None:
     for name, value in asdict(default).items():
         option = f"--{name.replace('_', '-')}"
         group.add_argument(option, type=int, default=value, help=f"default {value}")
+
+
+def add_run_options(parser: argparse.ArgumentParser) -> None:
+    """Where and how the models run, and where the figures go; `--worker`: a part, in a process of its own, as JSON."""
+    parser.add_argument("--device", default="cpu", help="cpu or cuda")
+    parser.add_argument("--dtype", default="float32", choices=["float32", "bfloat16"])
+    parser.add_argument("--out", type=Path, help="JSON file")
+    parser.add_argument("--worker", help=argparse.SUPPRESS)
+    add_shape_options(parser, SMALL)
 
 
 def shape_of(arguments: argparse.Namespace) -> Shape:

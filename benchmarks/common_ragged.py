@@ -4,12 +4,12 @@ import gzip
 import json
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 
 from gateau_dagster.training.encode import IGNORED
+from gateau_dagster.training.rows import TrainingDocument
 
 _CHARACTERS_PER_TOKEN = 4  # of English text, roughly
 
@@ -22,14 +22,6 @@ _LONG += (8049, 8426, 9933, 10743, 12348, 14152, 17669, 20865, 25940, 35024)
 _LONG_RESPONSES = (5, 7, 8, 9, 16, 23, 25, 31, 41, 45, 63, 68, 76, 96, 107, 139, 255, 399, 423, 522)
 _SHORT = (22, 25, 26, 27, 28, 29, 30, 31, 31, 32, 34, 35, 37, 52, 56, 58, 59, 61, 62, 68)
 _SHORT_RESPONSES = (18, 19, 19, 21, 21, 21, 22, 22, 23, 23, 25, 25, 27, 44, 47, 47, 50, 51, 51, 56)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Document:
-    """`ids` and `labels`, int64 [n]; the last ones, the response, count."""
-
-    ids: torch.Tensor
-    labels: torch.Tensor
 
 
 def built_in() -> tuple[Lengths, Lengths]:
@@ -69,7 +61,7 @@ def draw(
     longest: int,
     vocabulary: int,
     rng: random.Random,
-) -> list[Document]:
+) -> list[TrainingDocument]:
     """`count` documents in random order, `long_share` of them long: lengths divided by `shrink`, then cut at `longest`.
 
     Dividing all lengths alike keeps how ragged they are, which cutting them does not.
@@ -78,10 +70,10 @@ def draw(
     rng.shuffle(lengths)
     generator = torch.Generator().manual_seed(rng.randrange(2**31))
     documents = []
-    for total, answer in lengths:
+    for row, (total, answer) in enumerate(lengths):
         tokens, response = max(2, min(total // shrink, longest)), max(1, answer // shrink)
         ids = torch.randint(vocabulary, (tokens,), generator=generator)
         labels = ids.clone()
         labels[: max(1, tokens - response)] = IGNORED
-        documents.append(Document(ids=ids, labels=labels))
+        documents.append(TrainingDocument(row=row, input_ids=ids, labels=labels, positions=torch.arange(tokens)))
     return documents

@@ -16,6 +16,7 @@ from common_measure import say
 
 from gateau_dagster import tables
 from gateau_dagster.data.sample import Reject, Sample
+from gateau_dagster.incremental.code_versions import CODE_VERSIONS
 from gateau_dagster.methods.sample_table import Running, SampleTable
 from gateau_dagster.scoring.effort import Meter, Work
 from gateau_dagster.scoring.loading import LoadedModel, effective_max_length, load_model
@@ -27,7 +28,7 @@ from gateau_dagster.synthetic.recipe import RECIPE_VERSION
 class Tables(Mapping[str, pl.DataFrame]):
     """The tables of a case by asset name: read from disk, else computed and written, when first asked for.
 
-    key: names the data and the pair, for other files about them.
+    data: names the records. key: names the data and the pair, for other files about them.
     """
 
     def __init__(self, case: Case) -> None:
@@ -38,6 +39,7 @@ class Tables(Mapping[str, pl.DataFrame]):
         self._known: dict[str, pl.DataFrame] = {}
         self._made: dict[str, SampleTable] = {}
         self._loaded: dict[str, LoadedModel] = {}
+        self.data = _hash(self.records)
         self.key = _hash([asdict(case) | {"folder": "", "alpha": 0, "context": ""}, self.records, RECIPE_VERSION])
 
     def add(self, made: Mapping[str, SampleTable]) -> None:
@@ -82,7 +84,7 @@ class Tables(Mapping[str, pl.DataFrame]):
         name = name or "long"
         # The short model's sight decides which segments cam calls far.
         seen_by = [self._sight(name)] + ([self._sight("short")] if kind == "cam" else [])
-        key = _hash([self.key, asset, *seen_by, [column.name for column in columns]])
+        key = _hash([self.key, asset, *seen_by, [column.name for column in columns], code_version(asset)])
         return self._kept(asset, key, columns, lambda: self._scored(asset, name))
 
     def _sight(self, model: str) -> dict[str, Any]:
@@ -126,6 +128,11 @@ class Tables(Mapping[str, pl.DataFrame]):
     def _combined(self) -> pl.DataFrame:
         parts = (self["perplexity/short"], self["perplexity/long"], self["cam"])
         return combine(*parts, preset="robust", alpha=self.case.alpha)
+
+
+def code_version(asset: str) -> str:
+    """Of the code that makes a table which no method brings along."""
+    return CODE_VERSIONS[asset.partition("/")[0]]
 
 
 def _sample(record: Record) -> Sample:

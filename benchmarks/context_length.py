@@ -18,11 +18,10 @@ import json
 import subprocess
 import sys
 from dataclasses import asdict
-from pathlib import Path
 
 import torch
 from common_measure import machine, memory_held, say, show, table, verdict, write_json
-from common_models import SMALL, Shape, add_shape_options, build_model, make_samples, prompt_of, shape_of
+from common_models import Shape, add_run_options, build_model, make_samples, prompt_of, shape_of
 from common_passes import Measured, Pass, eager_pass, joint_pass, measure, segment_passes
 
 from gateau_dagster.config import ScoringConfig
@@ -65,7 +64,7 @@ def in_a_process(options: argparse.Namespace, length: int) -> list[Measured] | s
     if done.returncode != 0:
         lines = done.stderr.strip().splitlines()
         return lines[-1] if lines else f"ended with {done.returncode}"
-    return [Measured(**each) for each in json.loads(done.stdout)]
+    return [Measured(**each) for each in json.loads(done.stdout.splitlines()[-1])]  # libraries may write before it
 
 
 def collect(options: argparse.Namespace) -> tuple[dict[int, list[Measured]], dict[int, str]]:
@@ -151,11 +150,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=2, help="processes a length, default 2")
     parser.add_argument("--repetitions", type=int, default=3, help="most timed calls in a process, default 3")
     parser.add_argument("--enough-seconds", type=float, default=20.0, help="then no further call, default 20")
-    parser.add_argument("--device", default="cpu", help="cpu or cuda")
-    parser.add_argument("--dtype", default="float32", choices=["float32", "bfloat16"])
-    parser.add_argument("--out", type=Path, help="JSON file")
-    parser.add_argument("--worker", help=argparse.SUPPRESS)
-    add_shape_options(parser, SMALL)
+    add_run_options(parser)
     return parser.parse_args(arguments)
 
 

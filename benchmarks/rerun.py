@@ -25,8 +25,8 @@ from pathlib import Path
 
 from common_measure import Spread, machine, say, show, table, verdict, write_json
 from common_models import TINY, make_samples
-from orchestration import make_project as make_any_project
-from orchestration import prepare_home, process
+from orchestration_ways import make_project as make_any_project
+from orchestration_ways import prepare_home, process
 
 from gateau_dagster.config.load import load_config
 from gateau_dagster.incremental.state import State

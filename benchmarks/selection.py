@@ -7,27 +7,30 @@ gateau_dagster/synthetic), the tables that the methods ask for, and each method'
 --folder, so that a run that was stopped, or a further method, computes only what is missing.
 
 A kind's AUROC is of that kind against all kinds of the other label that are within the pair's reach, and once more
-against its near counterpart where it has one; precision at a share is of data in which that kind is one half. A group's
-figures are of its own kinds, as they come. theta_B's probability is that of a response token, exp(-mean NLL), of the
-mean response. Intervals (95 %) resample seeds and samples; with one seed, samples alone. Seeds 0 to 4 were looked at
-when `robust` was chosen: report others. The last table is where another method is better than --reference: it compares
-every method on every group and kind, more than 1,000 times, so that a row of a small difference may be chance.
+against its near counterpart where it has one; precision at a share is of data in which that kind is one half, and its
+table is of --reference. A group's figures are of its own kinds, as they come. theta_B's probability is that of a
+response token, exp(-mean NLL), of the mean response. Intervals (95 %) resample seeds and samples; with one seed,
+samples alone. Seeds 0 to 4 were looked at when `robust` was chosen: report others. The last table is where another
+method is better than --reference: it compares every method on every group and kind, more than 1,000 times, so that a
+row of a small difference may be chance.
 """
 
 import argparse
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from common_case import add_case_options, cases_of, ready_pair
-from common_measure import machine, say, show, table, write_json
+from common_groups import counterparts, groups
+from common_measure import machine, say, show, write_json
 from common_methods import asked, candidates, method_scores
 from common_ranking import Figures, Task, difference, drawn_weights, estimates, measure, tasks_of
 from common_selection import Tables
 from pydantic import ValidationError
+from selection_report import lost, printed
 
 from gateau_dagster.synthetic.harder import KINDS, needs_far_context
 from gateau_dagster.synthetic.samples import KINDS as BASE_KINDS
@@ -35,22 +38,6 @@ from gateau_dagster.synthetic.samples import KINDS as BASE_KINDS
 SECONDS_PER_SEED = 240  # pair and tables, on one free core
 FIGURES = ("auroc", "precision_10", "precision_20", "precision_40")
 REFERENCE = "gateau[robust]"
-
-
-def groups() -> dict[str, list[str]]:
-    """Kinds by what they are reported together as."""
-    within = [name for name, kind in KINDS.items() if kind.within_reach]
-    named = {group: [name for name in KINDS if KINDS[name].group == group] for group in _group_names()}
-    return {"base": list(BASE_KINDS), **named, "within reach": [*BASE_KINDS, *within], "all": [*BASE_KINDS, *KINDS]}
-
-
-def counterparts() -> dict[str, list[str]]:
-    """Kinds that differ in nothing but where the facts stand, far or near: does a score see that, or only hardness?"""
-    return {f"{name} or near": [name, f"{name}_near"] for name in KINDS if f"{name}_near" in KINDS}
-
-
-def _group_names() -> list[str]:
-    return list(dict.fromkeys(kind.group for kind in KINDS.values()))
 
 
 def scores_of(known: list[Tables], wanted: Sequence[str] | None) -> tuple[dict[str, list[np.ndarray]], dict[str, str]]:
@@ -120,48 +107,6 @@ def losses(found: dict[str, dict[str, Figures]], reference: str) -> list[dict[st
     return sorted(worse, key=lambda each: -each["difference"].value)
 
 
-def lost(worse: Sequence[Mapping[str, Any]], found: dict[str, dict[str, Figures]], reference: str) -> str:
-    """`losses` as a table, with the AUROC of both."""
-    if not worse:
-        return f"\nNo method is better than {reference} on any group or kind by more than the interval"
-    rows = []
-    for each in worse:
-        both = [estimates(found[label][each["task"]])[0].show() for label in (each["method"], reference)]
-        rows.append([each["task"], each["method"], *both, each["difference"].show()])
-    title = f"\nWhere another method is better than {reference} by more than the interval (AUROC)\n"
-    return title + table(["group or kind", "method", "its AUROC", reference, "difference"], rows)
-
-
-def printed(
-    found: dict[str, dict[str, Figures]], tasks: list[Task], columns: Sequence[str], answers: Mapping[str, float]
-) -> None:
-    """Methods by groups, then kinds by the chosen methods; answers: theta_B's probabilities by kind."""
-    named = [task.name for task in tasks]
-    whole = [name for name in groups() if name in named]
-    order = sorted(found, key=lambda label: -estimates(found[label][whole[-1]])[0].value)
-    rows = [[label, *(estimates(found[label][name])[0].show() for name in whole)] for label in order]
-    show("AUROC of `needs far context` (95 % interval)\n" + table(["method", *whole], rows))
-    rows = [[label, *_precisions(found[label][whole[-1]])] for label in order]
-    show(f"\nPrecision, {whole[-1]}\n" + table(["method", "10 %", "20 %", "40 %"], rows))
-    shown = [label for label in columns if label in found] or order[:4]
-    rows = []
-    for name in (name for name in named if name not in whole):
-        figures = [estimates(found[each][name])[0].show() for each in shown]
-        rows.append([name, _needs(name), f"{answers[name]:.2f}" if name in answers else "", *figures])
-    title = "\nAUROC by kind against the kinds of the other label; `or near`: against its near counterpart alone\n"
-    show(title + table(["kind", "needs", "theta_B's probability", *shown], rows))
-
-
-def _needs(name: str) -> str:
-    if name in counterparts():
-        return "far?"
-    return "far" if needs_far_context(name) else "-"
-
-
-def _precisions(figures: Figures) -> list[str]:
-    return [each.show() for each in estimates(figures)[1:]]
-
-
 def _options() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add_case_options(parser)
@@ -189,7 +134,8 @@ def main(given: list[str] | None = None) -> int:
     tasks, labels = questions(known)
     found = evaluated(tasks, scores, arguments.draws)
     answers = [answers_known(each) for each in known]
-    printed(found, tasks, arguments.columns, {kind: _mean(each.get(kind) for each in answers) for kind in labels})
+    known_of = {kind: _mean(each.get(kind) for each in answers) for kind in labels}
+    printed(found, tasks, columns=arguments.columns, reference=arguments.reference, answers=known_of)
     worse = losses(found, arguments.reference)
     if arguments.reference in found:
         show(lost(worse, found, arguments.reference))

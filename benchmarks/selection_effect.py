@@ -9,29 +9,31 @@ recalls none, and this budget does not change that. Every method fills the same 
 pool, and as many more steps; `labels` is the budget drawn from the samples that need far context.
 
 Training is a plain loop in this process: the pipeline's own encoding and loss mask (training/encode.py), AdamW, one
-sample a pass. A finished run is a line of --runs, and is not run again. Budgets are of samples: their tokens differ.
+sample a pass. Budgets are of samples: their tokens differ. A finished run is a line of --runs, and is not run again
+unless what decides it has changed: options, data, the pairs' recipe, THETA, or a version of the code it goes through.
 """
 
 import argparse
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from common_case import Case, add_case_options, cases_of, ready_pair
-from common_effect import HEADER, add, finished, rows_of
+from common_effect import HEADER, Key, add, finished, rows_of
 from common_measure import machine, say, show, table, write_json
-from common_methods import asked, candidates, method_scores
-from common_selection import Tables
+from common_methods import code_of, labelled, method_scores
+from common_selection import Tables, code_version
 from torch.nn import functional
 from transformers import AutoTokenizer, LlamaForCausalLM
 
 from gateau_dagster.synthetic.harder import needs_far_context
 from gateau_dagster.synthetic.pair import LONG_WINDOW, pair_config, rate_factor
 from gateau_dagster.synthetic.recall import recall_at
+from gateau_dagster.synthetic.recipe import RECIPE_VERSION
 from gateau_dagster.training.encode import Encoded, encode_long
 
 THETA = 4e4  # theta_A's own is 1e4, theta_B's 1e6
@@ -41,6 +43,7 @@ SECONDS_PER_TABLE_ROW = 0.12  # of all tables of a sample, once
 METHODS = ("gateau[robust]", "hmg[official]", "gateau[paper]", "gateau[official]", "perplexity", "ifd", "ladm[scaled]",
            "delta_perplexity", "length", "response_length")  # fmt: skip
 BASELINES = ("untrained", "random", "labels", "all")
+_DECIDE_NOTHING = {"out", "folder", "runs", "methods", "baselines", "seeds", "finished"}
 _READING = """far, near: mean over the seeds [smallest, largest]. Minus random's: the mean of the differences, seed by
 seed, to random choice with the same pair and pool (95 % t interval over the seeds); none without two seeds."""
 
@@ -57,8 +60,7 @@ def chosen(known: Tables, method: str, count: int, seed: int) -> list[int]:
         return order[:count].tolist()
     if method == "labels":
         return [row for row in order.tolist() if needs_far_context(known.records[row]["source"])][:count]
-    name, options = next((name, options) for label, name, options in candidates() if label == method)
-    scores = method_scores(known, asked(known.case, name, options))
+    scores = method_scores(known, labelled(known.case, method))
     return sorted(order.tolist(), key=lambda row: -scores[row])[:count]
 
 
@@ -131,6 +133,23 @@ def run(known: Tables, method: str, count: int, arguments: argparse.Namespace) -
     }
 
 
+def settings_of(known: Tables, method: str, arguments: argparse.Namespace) -> dict[str, Any]:
+    """Everything that decides a run but its seed, as JSON gives it back."""
+    code, chosen = {"training_mix": code_version("training_mix")}, {}
+    if method not in BASELINES:
+        what = labelled(known.case, method)
+        code, chosen = code | code_of(what), what.chosen.options.model_dump(mode="json")
+    return {
+        **{name: value for name, value in vars(arguments).items() if name not in _DECIDE_NOTHING},
+        "data": known.data,
+        "recipe": RECIPE_VERSION,
+        "theta": THETA,
+        "distances": {name: list(some) for name, some in DISTANCES.items()},
+        "options": chosen,
+        "code": code,
+    }
+
+
 def _options() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add_case_options(parser)
@@ -152,38 +171,36 @@ def _options() -> argparse.ArgumentParser:
 def main(given: list[str] | None = None) -> int:
     """Parse, announce the time, run what is missing, print."""
     arguments = _options().parse_args(given)
-    cases = cases_of(arguments)
-    wanted = [*arguments.baselines, *arguments.methods]
-    outside = {"out", "folder", "runs", "methods", "baselines", "seeds", "finished"}
-    settings = {name: value for name, value in vars(arguments).items() if name not in outside}
+    tables = {case.pair_seed: Tables(case) for case in cases_of(arguments)}
+    labels = [*arguments.baselines, *arguments.methods]
+    wanted = {(seed, label): settings_of(tables[seed], label, arguments) for seed in tables for label in labels}
     file = arguments.runs or arguments.folder / "effect_runs.jsonl"
-    done = finished(file, settings)
-    missing = [(case, method) for case in cases for method in wanted if (case.pair_seed, method) not in done]
-    minutes = _minutes(missing, arguments)
-    say(f"{len(missing)} of {len(cases) * len(wanted)} runs are missing: about {minutes:.0f} minutes on a free core")
-    tables: dict[int, Tables] = {}
-    for case, method in () if arguments.finished else missing:
-        if case.pair_seed not in tables:
-            ready_pair(case)
-            tables[case.pair_seed] = Tables(case)
-        known = tables[case.pair_seed]
-        found = run(known, method, round(arguments.share * len(known.samples)), arguments)
-        say(f"pair {case.pair_seed}, {method}: far {found['recall']['far']:.3f}, {found['seconds']:.0f} s")
-        done[case.pair_seed, method] = found
-        add(file, settings, found)
-    runs = [done[case.pair_seed, method] for case in cases for method in wanted if (case.pair_seed, method) in done]
+    done = finished(file, wanted)
+    missing = [key for key in wanted if key not in done]
+    minutes = _minutes(missing, tables, arguments)
+    say(f"{len(missing)} of {len(wanted)} runs are missing: about {minutes:.0f} minutes on a free core")
+    to_run = [] if arguments.finished else missing
+    for seed in dict(to_run):
+        ready_pair(tables[seed].case)
+    for seed, label in to_run:
+        known = tables[seed]
+        found = run(known, label, round(arguments.share * len(known.samples)), arguments)
+        say(f"pair {seed}, {label}: far {found['recall']['far']:.3f}, {found['seconds']:.0f} s")
+        done[seed, label] = found
+        add(file, wanted[seed, label], found)
+    runs = [done[key] for key in wanted if key in done]
     show(f"Recall after training; chance is 0.125\n{table(HEADER, rows_of(runs))}\n{_READING}")
+    settings = [{"seed": seed, "method": label, **wanted[seed, label]} for seed, label in wanted]
     write_json(arguments.out, {"settings": settings, "machine": machine(), "runs": runs})
     return 0
 
 
-def _minutes(missing: Sequence[tuple[Case, str]], arguments: argparse.Namespace) -> float:
+def _minutes(missing: Sequence[Key], tables: Mapping[int, Tables], arguments: argparse.Namespace) -> float:
     """Of the missing runs, on one free core."""
-    pools = {case.pair_seed: len(case.records()) for case, _ in missing}
+    pools = {seed: len(tables[seed].records) for seed, _ in missing}
     total = sum(pools.values()) * SECONDS_PER_TABLE_ROW if arguments.methods else 0.0
-    for case, method in missing:
-        pool = pools[case.pair_seed]
-        samples = {"all": pool, "untrained": 0}.get(method, arguments.share * pool)
+    for seed, label in missing:
+        samples = {"all": pools[seed], "untrained": 0}.get(label, arguments.share * pools[seed])
         total += samples * arguments.epochs * SECONDS_PER_SAMPLE + 5
     return total / 60
 

@@ -1,19 +1,20 @@
 """How well each preset finds the samples that need far context: several pairs and data sets of the synthetic language.
 
-    .venv/bin/python benchmarks/selection_presets.py --seeds 5 6 7 --out build/benchmark-presets
+    .venv/bin/python benchmarks/selection_presets.py --seeds 5 6 7 --out build/benchmarks/presets.json
 
-Prints a table and writes presets.json. Seeds 0 to 4 were looked at when `robust` was chosen; report others.
+Prints a table and writes JSON. Pairs are kept in --folder, where selection.py keeps them too, and the scores of every
+sample beside them (presets/scores-seed5.parquet). Seeds 0 to 4 were looked at when `robust` was chosen; report others.
 """
 
 import argparse
-import json
-import sys
 import time
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import polars as pl
+from common_case import DATA_SEEDS, Case, ready_pair_of
+from common_measure import machine, say, show, write_json
 from transformers import AutoModelForCausalLM
 
 from gateau_dagster import tables
@@ -26,7 +27,6 @@ from gateau_dagster.scoring.scorer import Request, score_samples
 from gateau_dagster.selection.agreement import auroc
 from gateau_dagster.selection.combine import combine
 from gateau_dagster.selection.degeneration import check_all
-from gateau_dagster.synthetic.pair import build_pair, pair_is_current
 from gateau_dagster.synthetic.recall import recall_at
 from gateau_dagster.synthetic.samples import FAR_KINDS, demo_samples
 
@@ -35,30 +35,12 @@ SECONDS_PER_SEED = 80  # pair, recall and 200 samples, on two free cores
 SCORING = ScoringConfig(max_length=2048, dtype="float32", device="cpu")
 
 
-def say(text: str) -> None:
-    """Progress goes to standard error, the table to standard output."""
-    print(text, file=sys.stderr, flush=True)  # noqa: T201
-
-
-def show_steps(done: float, total: float | None, unit: str, note: str = "") -> None:
-    """Every fiftieth step of the training."""
-    if done % 50 == 0:
-        say(f"  {done:.0f} of {total} {unit}: {note}")
-
-
-def ready_pair(folder: Path, seed: int) -> Path:
-    """The pair of this seed, built unless it is there."""
-    if not pair_is_current(folder, seed=seed):
-        build_pair(folder, seed=seed, progress=show_steps)
-    return folder
-
-
-def recalls(pair: Path) -> dict[str, dict[int, float]]:
+def recalls(pair: Path, repeats: int) -> dict[str, dict[int, float]]:
     """Recall by distance of both models."""
     found = {}
     for name in ("short", "long"):
         model = AutoModelForCausalLM.from_pretrained(pair / name)
-        found[name] = {distance: recall_at(model, distance, repeats=100) for distance in DISTANCES}
+        found[name] = {distance: recall_at(model, distance, repeats=repeats) for distance in DISTANCES}
     return found
 
 
@@ -109,49 +91,64 @@ def figures(combined: pl.DataFrame, records: list[dict[str, str]], alpha: float 
 
 def measure(seed: int, arguments: argparse.Namespace) -> dict[str, Any]:
     """Everything for one seed, of the pair and of the data."""
-    say(f"seed {seed}: pair")
+    case = Case(folder=arguments.folder, pair_seed=seed, data_seed=DATA_SEEDS + seed, untrained=arguments.tiny)
     started = time.process_time()
-    pair = ready_pair(arguments.out / "pairs" / f"seed{seed}", seed)
+    ready_pair_of(case, seed)
     built = time.process_time() - started
     say(f"seed {seed}: recall and scores")
-    records = demo_samples(arguments.samples, 1000 + seed)
-    combined = scores(
-        pair, records, context=arguments.context, alpha=arguments.alpha, segment_length=arguments.segment_length
-    )
-    combined.write_parquet(arguments.out / f"scores-seed{seed}.parquet")
+    records = demo_samples(arguments.samples, case.data_seed)
+    given = {"context": arguments.context, "alpha": arguments.alpha, "segment_length": arguments.segment_length}
+    combined = scores(case.pair, records, **given)
+    kept = arguments.folder / "presets" / f"scores-seed{seed}.parquet"
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    combined.write_parquet(kept)
     return {
         "seed": seed,
         "build_cpu_seconds": built,
-        "recall": recalls(pair),
+        "recall": recalls(case.pair, arguments.repeats),
         "presets": figures(combined, records, arguments.alpha),
     }
 
 
-def main() -> None:
-    """Parse, announce the time, measure, print."""
+def printed(results: list[dict[str, Any]]) -> str:
+    """Lines of each seed: its presets, then what its models recall."""
+    lines = ["seed  preset    AUROC: score    hmp    cas"]
+    for result in results:
+        for preset, found in result["presets"].items():
+            values = "  ".join(f"{found[part]:.3f}" for part in ("score", "hmp", "cas"))
+            lines.append(f"{result['seed']:>4}  {preset:<9}        {values}   {found['verdict']}")
+        for model, recall in result["recall"].items():
+            shown = "  ".join(f"{distance}: {share:.2f}" for distance, share in recall.items())
+            lines.append(f"{result['seed']:>4}  recall of {model:<5}  {shown}")
+    return "\n".join(lines)
+
+
+def parse(given: list[str] | None) -> argparse.Namespace:
+    """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, nargs="+", default=[5, 6, 7])
     parser.add_argument("--samples", type=int, default=200)
     parser.add_argument("--alpha", type=float, help="default: each preset's own")
     parser.add_argument("--segment-length", type=int, default=128)
     parser.add_argument("--context", choices=["window", "full"], default="window", help="what theta_A may see")
-    parser.add_argument("--out", type=Path, default=Path("build/benchmark-presets"))
-    arguments = parser.parse_args()
-    arguments.out.mkdir(parents=True, exist_ok=True)
+    parser.add_argument("--repeats", type=int, default=100, help="facts asked at each distance")
+    parser.add_argument("--folder", type=Path, default=Path("build/benchmarks/selection"), help="for pairs and scores")
+    parser.add_argument("--tiny", action="store_true", help="untrained pairs: tests the benchmark, measures nothing")
+    parser.add_argument("--out", type=Path, help="JSON file")
+    return parser.parse_args(given)
+
+
+def main(given: list[str] | None = None) -> int:
+    """Parse, announce the time, measure, print."""
+    arguments = parse(given)
     minutes = len(arguments.seeds) * SECONDS_PER_SEED / 60
     say(f"{len(arguments.seeds)} seeds, about {minutes:.0f} minutes on two free cores")
     results = [measure(seed, arguments) for seed in arguments.seeds]
-    settings = {key: value for key, value in vars(arguments).items() if key != "out"}
-    (arguments.out / "presets.json").write_text(json.dumps({"settings": settings, "seeds": results}, indent=1))
-    print("seed  preset    AUROC: score    hmp    cas")  # noqa: T201
-    for result in results:
-        for preset, found in result["presets"].items():
-            values = "  ".join(f"{found[part]:.3f}" for part in ("score", "hmp", "cas"))
-            print(f"{result['seed']:>4}  {preset:<9}        {values}   {found['verdict']}")  # noqa: T201
-        for model, recall in result["recall"].items():
-            shown = "  ".join(f"{distance}: {share:.2f}" for distance, share in recall.items())
-            print(f"{result['seed']:>4}  recall of {model:<5}  {shown}")  # noqa: T201
+    settings = {key: value for key, value in vars(arguments).items() if key not in {"out", "folder"}}
+    show(printed(results))
+    write_json(arguments.out, {"settings": settings, "machine": machine(), "seeds": results})
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    raise SystemExit(main())

@@ -3,13 +3,13 @@
     .venv/bin/python benchmarks/training.py --out build/benchmarks/training.json
     .venv/bin/python benchmarks/training.py --lengths-from long.jsonl.gz --short-from sharegpt.json
 
-Both sides make the forward and backward passes over the same documents, in turns, in one process: padded batches of
---rows documents with transformers' own sdpa attention and a mask, and rows of up to --pack-length tokens with attention
-within documents. Both compute the loss in chunks over the labelled rows only, so that the ratio is of the batching
-alone; --all-logits adds the padded side with the model's own loss. A useful token is a document's token. Lengths are
-drawn from what real files hold, long instructions and short chats (built-in quantiles, or --lengths-from and
---short-from), all divided by --shrink, so that a CPU can take them and they stay as ragged, and cut at --longest. The
-loss over all documents must agree to 1e-5, or the exit status is 1.
+Both sides make the forward and backward passes over the same documents, in turns, in one process, as the pipeline's
+collators join them: padded batches of --rows documents with transformers' own sdpa attention and a mask, and rows of up
+to --pack-length tokens with attention within documents. Both compute the loss in chunks over the labelled rows only, so
+that the ratio is of the batching alone; --all-logits adds the padded side with the model's own loss. A useful token is
+a document's token. Lengths are drawn from what real files hold, long instructions and short chats (built-in quantiles,
+or --lengths-from and --short-from), all divided by --shrink, so that a CPU can take them and they stay as ragged, and
+cut at --longest. The loss over all documents must agree to 1e-5, or the exit status is 1.
 
 The loss alone, forward and backward, is measured in a process each, at --loss-tokens tokens: peak memory above what is
 held before.
@@ -39,53 +39,40 @@ from common_measure import (
     verdict,
     write_json,
 )
-from common_models import SMALL, add_shape_options, build_model, shape_of
-from common_ragged import Document, Lengths, built_in, draw, read_lengths
+from common_models import add_run_options, build_model, shape_of
+from common_ragged import Lengths, built_in, draw, read_lengths
 from transformers import PreTrainedModel
 
 from gateau_dagster.training.chunked_entropy import summed_nll
+from gateau_dagster.training.collate import Batch, PadRight, SideBySide
 from gateau_dagster.training.document_attention import attend_within_documents
 from gateau_dagster.training.encode import IGNORED
 from gateau_dagster.training.packing import pack
 from gateau_dagster.training.response_loss import use_chunked_loss
+from gateau_dagster.training.rows import TrainingDocument
 
 SPEED_TARGET, MEMORY_TARGET, LOSS_TOLERANCE = 2.0, 1 / 8, 1e-5
 _HIDDEN = 64  # of the loss measured alone: small, so that memory is the logits'
 
-Batch = dict[str, Any]
 
-
-def padded_batches(documents: Sequence[Document], *, rows: int, device: str) -> Iterator[Batch]:
+def padded_batches(documents: Sequence[TrainingDocument], *, rows: int, device: str) -> Iterator[Batch]:
     """Documents as they come, `rows` at a time, padded on the right to the longest."""
+    collate = PadRight(pad_token_id=0)
     for begin in range(0, len(documents), rows):
-        some = documents[begin : begin + rows]
-        yield {
-            "input_ids": _padded([each.ids for each in some], 0).to(device),
-            "labels": _padded([each.labels for each in some], IGNORED).to(device),
-            "attention_mask": _padded([torch.ones_like(each.ids) for each in some], 0).to(device),
-        }
+        yield _model_inputs(collate([[each] for each in documents[begin : begin + rows]]), device)
 
 
-def _padded(sequences: list[torch.Tensor], value: int) -> torch.Tensor:
-    return torch.nn.utils.rnn.pad_sequence(sequences, batch_first=True, padding_value=value)
-
-
-def packed_batches(documents: Sequence[Document], *, pack_length: int, device: str) -> Iterator[Batch]:
+def packed_batches(documents: Sequence[TrainingDocument], *, pack_length: int, device: str) -> Iterator[Batch]:
     """Rows of documents side by side."""
-    lengths = [len(each.ids) for each in documents]
-    for row in pack(lengths, list(range(len(documents))), pack_length=pack_length):
-        some = [documents[index] for index in row]
-        borders = torch.tensor([0, *(len(each.ids) for each in some)]).cumsum(0).to(device, torch.int32)
-        longest = max(len(each.ids) for each in some)
-        yield {
-            "input_ids": torch.cat([each.ids for each in some])[None].to(device),
-            "labels": torch.cat([each.labels for each in some])[None].to(device),
-            "position_ids": torch.cat([torch.arange(len(each.ids)) for each in some])[None].to(device),
-            "cu_seq_lens_q": borders,
-            "cu_seq_lens_k": borders,
-            "max_length_q": longest,
-            "max_length_k": longest,
-        }
+    collate, lengths = SideBySide(), [len(each.input_ids) for each in documents]
+    for row in pack(lengths, range(len(documents)), pack_length=pack_length):
+        yield _model_inputs(collate([[documents[index] for index in row]]), device)
+
+
+def _model_inputs(batch: Batch, device: str) -> Batch:
+    """On the device, without the places in the mix, which the trainer takes out, too."""
+    inputs = {name: value for name, value in batch.items() if name != "row"}
+    return {name: value.to(device) if torch.is_tensor(value) else value for name, value in inputs.items()}
 
 
 def run_over(model: PreTrainedModel, batches: list[Batch], labels: int) -> float:
@@ -111,12 +98,12 @@ def models(options: argparse.Namespace) -> dict[str, PreTrainedModel]:
     return found | {"padded, all logits": plain} if options.all_logits else found
 
 
-def speed(options: argparse.Namespace, documents: list[Document]) -> dict[str, Any]:
+def speed(options: argparse.Namespace, documents: list[TrainingDocument]) -> dict[str, Any]:
     """Useful tokens a second of each side, their ratio, and how far the losses are apart."""
     padded = list(padded_batches(documents, rows=options.rows, device=options.device))
     packed = list(packed_batches(documents, pack_length=options.pack_length, device=options.device))
     labels = sum(int((each.labels != IGNORED).sum()) for each in documents)
-    tokens = sum(len(each.ids) for each in documents)
+    tokens = sum(len(each.input_ids) for each in documents)
     losses: dict[str, float] = {}
     candidates: dict[str, Callable[[], object]] = {}
     for name, model in models(options).items():
@@ -164,7 +151,7 @@ def loss_peaks(options: argparse.Namespace) -> dict[str, int]:
     for way in ("chunked", "plain"):
         command = [sys.executable, __file__, "--worker", json.dumps({"way": way, "options": settings})]
         done = subprocess.run(command, capture_output=True, text=True, check=True)
-        found[way] = int(done.stdout)
+        found[way] = int(done.stdout.splitlines()[-1])  # libraries may write before it
         say(f"  the loss, {way}: {found[way] / 2**20:.0f} MiB")
     return found
 
@@ -209,11 +196,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--loss-tokens", type=int, default=16_384, help="of the loss measured alone, default 16384")
     parser.add_argument("--repetitions", type=int, default=3, help="rounds, default 3")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--device", default="cpu", help="cpu or cuda")
-    parser.add_argument("--dtype", default="float32", choices=["float32", "bfloat16"])
-    parser.add_argument("--out", type=Path, help="JSON file")
-    parser.add_argument("--worker", help=argparse.SUPPRESS)
-    add_shape_options(parser, SMALL)
+    add_run_options(parser)
     return parser.parse_args(arguments)
 
 

@@ -51,10 +51,12 @@ def test_the_best_comes_first_and_one_seed_has_no_interval(script: Script) -> No
 
 def test_lines_of_other_settings_and_cut_lines_do_not_count(script: Script, tmp_path: Path) -> None:
     effect, file = script("common_effect"), tmp_path / "new" / "runs.jsonl"
-    assert effect.finished(file, {"rate": 1}) == {}
-    (one,) = runs("m", [0.5])
+    wanted = {(5, "m"): {"rate": 1}, (6, "m"): {"rate": 3}}
+    assert effect.finished(file, wanted) == {}
+    (one,), (other,) = runs("m", [0.5]), runs("not asked for", [0.5])
     effect.add(file, {"rate": 1}, one)
-    effect.add(file, {"rate": 2}, one)
+    effect.add(file, {"rate": 2}, one | {"need_far": 0.9})
+    effect.add(file, {"rate": 1}, other)
     with file.open("a") as lines:
         lines.write('{"settings": {')
-    assert effect.finished(file, {"rate": 1}) == {(5, "m"): one}
+    assert effect.finished(file, wanted) == {(5, "m"): one}

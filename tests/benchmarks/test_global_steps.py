@@ -15,22 +15,8 @@ def test_two_sizes_are_measured_each_in_a_process_of_its_own(
 ) -> None:
     global_steps = script("global_steps")
     monkeypatch.setattr(global_steps, "MOST_REPEATS", 1)
-    monkeypatch.setattr(
-        "sys.argv",
-        [
-            "global_steps.py",
-            "--sizes",
-            "400",
-            "200",
-            "--segments",
-            "3",
-            "--shards",
-            "2",
-            "--out",
-            str(tmp_path / "global_steps.json"),
-        ],
-    )
-    global_steps.main()
+    given = ["--sizes", "400", "200", "--segments", "3", "--shards", "2", "--out"]
+    assert global_steps.main([*given, str(tmp_path / "global_steps.json")]) == 0
     found = json.loads((tmp_path / "global_steps.json").read_text())
     small, large = found["sizes"]
     assert [small["rows"], large["rows"]] == [200, 400]

@@ -13,7 +13,7 @@ Script = Callable[[str], ModuleType]
 
 @pytest.mark.long
 def test_shards_one_by_one_in_a_real_project(script: Script, tmp_path: Path) -> None:
-    module = script("orchestration")
+    module = script("orchestration_ways")
     file = module.make_project(tmp_path / "project", shards=2, samples=3)
     timed = module.one_by_one(file, ["0", "1"])
     assert timed.shards == 2 and len(timed.outside) == 2
@@ -24,7 +24,7 @@ def test_shards_one_by_one_in_a_real_project(script: Script, tmp_path: Path) -> 
 
 
 def test_a_command_that_fails_is_an_error(script: Script, tmp_path: Path) -> None:
-    module = script("orchestration")
+    module = script("orchestration_ways")
     with pytest.raises(RuntimeError, match=r"ended with 3(.|\n)*no such thing"):
         module.process([module.sys.executable, "-c", "print('no such thing'); exit(3)"], tmp_path / "gateau.yaml")
 

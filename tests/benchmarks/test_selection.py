@@ -34,6 +34,7 @@ def test_methods_are_scored_on_kept_tables(
     assert script("selection").main(options(folder, "--seeds", "0", "1", *wanted)) == 0
     first, found = capsys.readouterr(), json.loads(file.read_text())
     assert "cam of 8 samples" in first.err and "AUROC by kind" in first.out
+    assert "Precision of gateau[robust] by kind" in first.out
     better = {each["method"] for each in found["better_than_reference"]}
     assert "better than gateau[robust]" in first.out and better <= set(found["methods"]) - {"gateau[robust]"}
     assert set(found["methods"]) == {"gateau[paper]", "gateau[official]", "gateau[robust]", "random", "length"}
@@ -80,7 +81,7 @@ def test_alpha_reaches_the_score(
 
 
 def test_where_the_reference_loses_is_said(script: Callable[[str], ModuleType]) -> None:
-    selection, ranking = script("selection"), script("common_ranking")
+    selection, ranking, report = script("selection"), script("common_ranking"), script("selection_report")
     labels = np.arange(40) < 20
     task = ranking.Task(name="k", members=[np.arange(40)], positive=[labels], balanced=False)
     good, bad = np.where(labels, 1.0, 0.0), np.arange(40) % 2.0
@@ -88,7 +89,7 @@ def test_where_the_reference_loses_is_said(script: Callable[[str], ModuleType]) 
     found = {name: {"k": ranking.measure(task, [each], weights)} for name, each in (("a", good), ("b", bad))}
     (only,) = selection.losses(found, "b")
     assert (only["task"], only["method"], only["difference"].value) == ("k", "a", 0.5)
-    *_, line = selection.lost([only], found, "b").splitlines()
+    *_, line = report.lost([only], found, "b").splitlines()
     assert line.split()[:3] == ["k", "a", "1.000"] and " 0.500 (" in line
     assert selection.losses(found, "a") == selection.losses(found, "absent") == []
 
@@ -120,6 +121,43 @@ def test_another_sight_of_theta_a_is_another_table(script: Callable[[str], Modul
     assert made["full"]["perplexity/short"]["context_tokens"].min() > 500
     assert made["window"]["perplexity/long"].equals(made["full"]["perplexity/long"])
     assert made["window"].rejects["perplexity/long"] == 0
+
+
+def test_tables_of_other_code_are_made_anew(
+    script: Callable[[str], ModuleType],
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    tables, cases = script("common_selection"), script("common_case")
+    case = cases.Case(folder=folder, pair_seed=0, data_seed=1001, per_kind=0, base=2, size="small", untrained=True)
+    cases.ready_pair(case)
+    names = ("perplexity/short", "perplexity/long", "cam")
+
+    def made() -> set[str]:
+        known = tables.Tables(case)
+        for name in names:
+            assert known[name].height == 2
+        printed = capsys.readouterr().err
+        return {name for name in names if f"{name} of 2 samples" in printed}
+
+    made()
+    assert made() == set()
+    monkeypatch.setitem(tables.CODE_VERSIONS, "cam", "of other code")
+    assert made() == {"cam"}
+    monkeypatch.setitem(tables.CODE_VERSIONS, "perplexity", "of other code")
+    assert made() == {"perplexity/short", "perplexity/long"}
+
+
+def test_hundreds_of_segments_with_look_alikes(script: Callable[[str], ModuleType], folder: Path) -> None:
+    """`--size large --segment-length 8`: no sample is rejected or cut."""
+    cases = script("common_case")
+    case = cases.Case(folder=folder, pair_seed=0, data_seed=1000, per_kind=1, base=0, size="large", segment_length=8,
+                      kinds=("look_alikes", "far_look_alikes"), untrained=True)  # fmt: skip
+    cases.ready_pair(case)
+    known = script("common_selection").Tables(case)
+    assert known["cam"]["segments"].min() > 150 and known.rejects["cam"] == 0
+    assert known["perplexity/long"]["truncated_tokens"].to_list() == [0, 0]
 
 
 def test_a_sample_without_a_score_comes_last(
@@ -170,32 +208,6 @@ def test_the_literal_variant_is_the_stored_cas(script: Callable[[str], ModuleTyp
         assert cam.AGREEMENT["cosine of softmaxes (Eq. 5)"](one, mass, mass) == pytest.approx(row["cas"], rel=1e-6)
         assert one.alone[: int(one.n_far)].max(axis=0) == pytest.approx(row["far_probability"], rel=1e-4)
         assert cam.near_probability(one) == pytest.approx(row["near_probability"], rel=1e-4)
-
-
-def test_effect_runs_are_not_run_again(
-    script: Callable[[str], ModuleType], folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    few = ["--seeds", "0", "--baselines", "untrained", "labels", "--methods", "length", "--share", "0.25"]
-    few += ["--epochs", "1", "--repeats", "2", "--runs", str(tmp_path / "runs.jsonl")]
-    for out, missing in (("a.json", 3), ("b.json", 0)):
-        assert script("selection_effect").main(options(folder, *few, "--out", str(tmp_path / out))) == 0
-        assert f"{missing} of 3 runs are missing" in capsys.readouterr().err
-    first, second = (json.loads((tmp_path / out).read_text())["runs"] for out in ("a.json", "b.json"))
-    assert first == second
-    by_method = {each["method"]: each for each in first}
-    assert (by_method["untrained"]["samples"], by_method["labels"]["samples"], by_method["length"]["samples"]) == (
-        0,
-        2,
-        2,
-    )
-    assert by_method["labels"]["need_far"] == 1.0
-    with (tmp_path / "runs.jsonl").open("a") as file:
-        file.write('{"settings": {')  # as a killed run leaves it
-    script("selection_effect").main(options(folder, *few))
-    assert "0 of 3 runs are missing" in capsys.readouterr().err
-    assert script("selection_effect").main(options(folder, *few, "--seeds", "0", "1", "--finished")) == 0
-    printed = capsys.readouterr()
-    assert "3 of 6 runs are missing" in printed.err and "labels" in printed.out and "pair 1" not in printed.err
 
 
 def test_the_loss_is_of_the_response_and_its_end_only(script: Callable[[str], ModuleType]) -> None:

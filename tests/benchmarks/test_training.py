@@ -5,20 +5,30 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 
-SMALLEST = "--layers 1 --hidden 16 --heads 2 --kv-heads 1 --intermediate 24 --vocabulary 50"
+LOSS_TOKENS, VOCABULARY = 4096, 2400  # memory that is far above what an allocator keeps at hand
+LOGITS_BYTES = 4 * LOSS_TOKENS * VOCABULARY
+SMALLEST = f"--layers 1 --hidden 16 --heads 2 --kv-heads 1 --intermediate 24 --vocabulary {VOCABULARY}"
 OPTIONS = f"{SMALLEST} --documents 6 --longest 40 --shrink 200 --pack-length 64 --rows 3".split()
-OPTIONS += ["--repetitions", "2", "--loss-tokens", "64"]
+OPTIONS += ["--repetitions", "2", "--loss-tokens", str(LOSS_TOKENS)]
 
 
 @pytest.fixture
-def training(script: Callable[[str], ModuleType], monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+def training(
+    script: Callable[[str], ModuleType], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> ModuleType:
     module = script("training")
-    ways = ("chunked", "plain")
-    # In this process: two more would take seconds to start.
-    monkeypatch.setattr(module, "loss_peaks", lambda options: {way: module.loss_peak(options, way) + 1 for way in ways})
+
+    def run(command: list[str], **options: Any) -> Any:
+        """The worker in this process: two more would take seconds to start."""
+        assert command[1] == module.__file__ and options["capture_output"] and options["check"]
+        assert module.main(command[2:]) == 0
+        return type("Done", (), {"stdout": "a library's line\n" + capsys.readouterr().out})
+
+    monkeypatch.setattr(module.subprocess, "run", run)
     return module
 
 
@@ -33,8 +43,19 @@ def test_it_measures_both_sides_and_writes_what_it_found(
     assert found["useful_tokens"] < found["padded_tokens"]
     assert found["loss_difference"] <= 1e-5 and min(found["losses"].values()) > 1
     assert set(found["ratio"]) == {"padded", "padded, all logits"}
+    peaks = found["loss_peak_bytes"]
+    assert 0 < peaks["chunked"] < peaks["plain"] and peaks["plain"] > LOGITS_BYTES
     printed = capsys.readouterr().out
     assert "packed against padded: " in printed and "memory of the loss, chunked / plain: " in printed
+
+
+@pytest.mark.long
+def test_the_loss_is_measured_in_processes_of_their_own(script: Callable[[str], ModuleType], tmp_path: Path) -> None:
+    module = script("training")
+    peaks = module.loss_peaks(module.parse([*OPTIONS, "--out", str(tmp_path / "unused.json")]))
+    assert LOGITS_BYTES < peaks["plain"] < 8 * LOGITS_BYTES
+    assert 0 < peaks["chunked"] < peaks["plain"]
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_difference_of_the_losses_is_an_error(training: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
