@@ -80,9 +80,3 @@ def adapted_base(model: "PeftModel") -> PreTrainedModel:
     base = model.get_base_model()
     assert isinstance(base, PreTrainedModel)
     return base
-
-
-def trainable_share(model: torch.nn.Module) -> float:
-    """Trained parameters over all."""
-    counts = [(each.numel(), each.requires_grad) for each in model.parameters()]
-    return sum(count for count, trained in counts if trained) / sum(count for count, _ in counts)

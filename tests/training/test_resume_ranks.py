@@ -91,35 +91,32 @@ def test_killed_at_any_time_in_float32(tmp_path: Path) -> None:
     assert {path.name for path in spec.output.parent.iterdir()} == {"checkpoint", "work"}
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("stage", ["zero2", "zero3", None])
-def test_killed_in_bfloat16(tmp_path: Path, stage: str | None) -> None:
-    """The float32 master weights are part of a checkpoint: the same bits as without the kill, on the same machine."""
-    settings: dict[str, Any] = {"stage": stage, "dtype": "bfloat16", "max_steps": 12}
-    undisturbed = two_ranks(tmp_path, name="undisturbed", **settings)
+def killed_and_undisturbed(tmp_path: Path, **settings: Any) -> tuple[TrainingSpec, TrainingSpec]:
+    """Two trainings of twelve steps, ended: one lost its second rank after the sixth and was started again."""
+    undisturbed = two_ranks(tmp_path, name="undisturbed", max_steps=12, **settings)
     finish(start(undisturbed, tmp_path / "undisturbed.json"))
-    spec = two_ranks(tmp_path, **settings)
+    spec = two_ranks(tmp_path, max_steps=12, **settings)
     process = start(spec, tmp_path / "spec.json")
     wait_for_step(spec, process, 6)
     rank_process(process, 1).kill()
     process.communicate(timeout=300)
     assert not spec.output.exists()
     finish(start(spec, tmp_path / "spec.json"))
+    return spec, undisturbed
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("stage", ["zero2", "zero3", None])
+def test_killed_in_bfloat16(tmp_path: Path, stage: str | None) -> None:
+    """The float32 master weights are part of a checkpoint: the same bits as without the kill, on the same machine."""
+    spec, undisturbed = killed_and_undisturbed(tmp_path, stage=stage, dtype="bfloat16")
     assert weights_differ(spec, undisturbed) == 0
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("stage", [None, "zero3"])
 def test_killed_with_adapters(tmp_path: Path, stage: str | None) -> None:
-    settings: dict[str, Any] = {"stage": stage, "lora": {"rank": 4}, "max_steps": 12, "learning_rate": 2e-2}
-    undisturbed = two_ranks(tmp_path, name="undisturbed", **settings)
-    finish(start(undisturbed, tmp_path / "undisturbed.json"))
-    spec = two_ranks(tmp_path, **settings)
-    process = start(spec, tmp_path / "spec.json")
-    wait_for_step(spec, process, 6)
-    rank_process(process, 1).kill()
-    process.communicate(timeout=300)
-    finish(start(spec, tmp_path / "spec.json"))
+    spec, undisturbed = killed_and_undisturbed(tmp_path, stage=stage, lora={"rank": 4}, learning_rate=2e-2)
     losses, wanted = ([step["loss"] for step in log_of(each)] for each in (spec, undisturbed))
     assert losses == pytest.approx(wanted, abs=1e-5, rel=0)
     assert weights_differ(spec, undisturbed) <= 1e-5
