@@ -9,13 +9,13 @@ import time
 import dagster as dg
 from dagster import DagsterRunStatus, RunsFilter
 
+from assets.dead_runs import end_dead_runs
+from assets.event_log import PLAN_TAG
 from assets.jobs import EVERYTHING, REFRESH, refresh_job
-from assets.processes import end_dead_runs
-from assets.records import PLAN_TAG
 from gateau_dagster.config import Config
 from gateau_dagster.errors import GateauError
-from gateau_dagster.incremental.plan import Plan
-from gateau_dagster.incremental.state import State
+from gateau_dagster.pipeline.plan import Plan
+from gateau_dagster.pipeline.state import State
 from resources.configuration import ConfigurationResource
 
 _MINUTES_AFTER_FAILURE = 30

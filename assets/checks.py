@@ -6,13 +6,13 @@ from typing import Any
 import dagster as dg
 import polars as pl
 
+from assets.dead_runs import tag_with_process
+from assets.event_log import asset_key
 from assets.failures import readable_failure
-from assets.processes import tag_with_process
-from assets.records import asset_key
-from gateau_dagster.errors import GateauError, PassingError
-from gateau_dagster.incremental.coverage import Coverage, duplicate_ids, non_finite, scored_or_rejected
-from gateau_dagster.incremental.node import Node
-from gateau_dagster.incremental.state import State
+from gateau_dagster.errors import GateauError, TransientError
+from gateau_dagster.pipeline.node import Node
+from gateau_dagster.pipeline.state import State
+from gateau_dagster.pipeline.table_checks import Coverage, duplicate_ids, non_finite, scored_or_rejected
 from resources.configuration import ConfigurationResource
 
 UP_TO_DATE = "up_to_date"
@@ -91,7 +91,7 @@ def _checked(state: State, node: Node, name: str) -> dg.AssetCheckResult:
     """A table that is missing or damaged fails its check, with the reason; only what may pass ends the step."""
     try:
         return _RUN[name](state, node)
-    except PassingError:
+    except TransientError:
         raise
     except GateauError as error:
         return _result(node, name, False, summary=str(error))

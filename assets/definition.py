@@ -5,12 +5,12 @@ from typing import Any
 
 import dagster as dg
 
+from assets.event_log import asset_key
 from assets.metadata import table_schema
 from assets.partitions import shard_partitions
-from assets.records import asset_key
 from gateau_dagster import tables
 from gateau_dagster.config import Config
-from gateau_dagster.incremental.code_versions import CODE_VERSIONS
+from gateau_dagster.pipeline.code_versions import CODE_VERSIONS
 
 GROUPS = {
     "raw_long_sft": "data",

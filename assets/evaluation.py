@@ -7,14 +7,14 @@ import dagster as dg
 import polars as pl
 
 from assets.definition import global_asset
-from assets.global_steps import Made, materialise, write_global
 from assets.metadata import figures_metadata
+from assets.unpartitioned_step import Made, materialise, write_global
 from gateau_dagster import tables
 from gateau_dagster.config import Config, ModelConfig
-from gateau_dagster.incremental.loadable import loadable_model, model_version
-from gateau_dagster.incremental.selection_nodes import tables_read
-from gateau_dagster.incremental.shard_work import rejected_frame, samples_of
-from gateau_dagster.incremental.state import CHECKPOINT_FOLDER, State
+from gateau_dagster.execution.shard_work import rejected_frame, samples_of
+from gateau_dagster.pipeline.loadable import loadable_model, model_version
+from gateau_dagster.pipeline.selection_nodes import tables_read
+from gateau_dagster.pipeline.state import CHECKPOINT_FOLDER, State
 from gateau_dagster.progress import Progress
 from gateau_dagster.storage import Stamp
 from gateau_dagster.storage.files import local_copy
@@ -22,7 +22,7 @@ from resources.configuration import ConfigurationResource
 from resources.models import ModelsResource
 
 if TYPE_CHECKING:
-    from gateau_dagster.scoring.loading import LoadedModel
+    from gateau_dagster.models.loading import LoadedModel
 
 LENGTHS = "perplexity/long"
 # Documents that make up the needle's haystack: enough text for the longest prompts, whatever the data's size.
@@ -83,8 +83,7 @@ def compared_models(state: State, models: ModelsResource) -> "dict[str, LoadedMo
 
 
 def _heldout(models: ModelsResource, state: State, stamp: Stamp, progress: Progress) -> Made:
-    from gateau_dagster.evaluation.buckets import candidates, heldout_ids
-    from gateau_dagster.evaluation.heldout import context_lengths, heldout_perplexity
+    from gateau_dagster.evaluation.heldout import candidates, context_lengths, heldout_ids, heldout_perplexity
     from gateau_dagster.report.plots.evaluation import heldout_bars
 
     config, store = state.config, state.store

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 import dagster as dg
 from dagster import OpExecutionContext
 
-from gateau_dagster.errors import GateauError, PassingError
+from gateau_dagster.errors import GateauError, TransientError
 from gateau_dagster.storage.failures import explained_by_system
 
 # Metadata of a failure: the assets that the step makes.
@@ -30,14 +30,14 @@ def readable_failure(
     A full disk or a lost permission is told as such wherever it is met, in scratch files as in the store.
 
     Raises:
-        dagster.RetryRequested: for a PassingError, up to `retries` times.
+        dagster.RetryRequested: for a TransientError, up to `retries` times.
         dagster.Failure: for any other GateauError. Anything else is a defect of ours and keeps its traceback.
     """
     try:
         with _readable_system_failures():
             yield
     except GateauError as error:
-        if isinstance(error, PassingError) and context.retry_number < retries:
+        if isinstance(error, TransientError) and context.retry_number < retries:
             wait = _FIRST_WAIT_SECONDS * 2**context.retry_number
             context.log.warning(f"{error} Trying again in {wait:.0f} s.")
             raise dg.RetryRequested(max_retries=retries, seconds_to_wait=wait) from error

@@ -7,19 +7,19 @@ from functools import partial
 import dagster as dg
 
 from assets.definition import global_asset
-from assets.global_steps import Made, materialise, write_global
 from assets.model_training import Wanted, trained_model_asset
 from assets.training import mix_statistics
+from assets.unpartitioned_step import Made, materialise, write_global
 from gateau_dagster import tables
 from gateau_dagster.config import Config
 from gateau_dagster.config.made_models import homologous_options, stage_training
 from gateau_dagster.errors import GateauError
-from gateau_dagster.incremental.homologous_texts import text_files
-from gateau_dagster.incremental.made_models import made_asset, mix_asset
-from gateau_dagster.incremental.state import State
+from gateau_dagster.pipeline.made_models import made_asset, mix_asset
+from gateau_dagster.pipeline.state import State
 from gateau_dagster.progress import Progress
 from gateau_dagster.storage import Stamp
 from gateau_dagster.storage.content import frame_digest
+from gateau_dagster.training.homologous_texts import text_files
 from resources.configuration import ConfigurationResource
 
 
@@ -65,8 +65,8 @@ def _model_asset(config: Config, name: str) -> dg.AssetsDefinition:
 
 
 def _mix(name: str, state: State, stamp: Stamp, progress: Progress) -> Made:
-    from gateau_dagster.scoring.loading import load_tokenizer
-    from gateau_dagster.synthetic.inputs import ensure_demo_pair
+    from gateau_dagster.demo.inputs import ensure_demo_pair
+    from gateau_dagster.models.loading import load_tokenizer
     from gateau_dagster.training.text_mix import build_text_mix
     from gateau_dagster.training.text_pieces import TextSource
 

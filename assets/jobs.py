@@ -5,9 +5,9 @@ from dagster import OpExecutionContext
 from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
 
 from assets.checks import UP_TO_DATE
+from assets.dead_runs import tag_with_process
+from assets.event_log import asset_key
 from assets.failures import readable_failure
-from assets.processes import tag_with_process
-from assets.records import asset_key
 from assets.refresh import refresh
 from resources.configuration import ConfigurationResource
 

@@ -7,16 +7,16 @@ import dagster as dg
 import polars as pl
 
 from assets.definition import global_asset
-from assets.global_steps import Made, materialise, write_global
 from assets.homologous import homologous_assets
 from assets.model_training import Wanted, trained_model_asset
 from assets.training import mix_statistics
+from assets.unpartitioned_step import Made, materialise, write_global
 from gateau_dagster import tables
 from gateau_dagster.config import Config
 from gateau_dagster.config.made_models import stage_training
 from gateau_dagster.errors import GateauError
-from gateau_dagster.incremental.made_models import embedding_asset, made_asset, mix_asset
-from gateau_dagster.incremental.state import State
+from gateau_dagster.pipeline.made_models import embedding_asset, made_asset, mix_asset
+from gateau_dagster.pipeline.state import State
 from gateau_dagster.progress import Progress
 from gateau_dagster.storage import Stamp
 from resources.configuration import ConfigurationResource
@@ -81,9 +81,9 @@ def _made_asset(config: Config, name: str) -> dg.AssetsDefinition:
 
 
 def _mix(name: str, state: State, stamp: Stamp, progress: Progress) -> Made:
+    from gateau_dagster.demo.inputs import ensure_demo_pair
     from gateau_dagster.methods.pre_experience import pre_experience_sample
-    from gateau_dagster.scoring.loading import load_tokenizer
-    from gateau_dagster.synthetic.inputs import ensure_demo_pair
+    from gateau_dagster.models.loading import load_tokenizer
     from gateau_dagster.training.mix import build_training_mix
 
     config, store = state.config, state.store

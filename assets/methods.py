@@ -6,18 +6,18 @@ import dagster as dg
 import polars as pl
 
 from assets.definition import global_asset, partitioned_asset
-from assets.global_steps import Made, materialise, write_global
-from assets.scored_shards import scored_shards
-from assets.shard_steps import Event, Finished, shard_events, stale_shards
+from assets.partitioned_step import Event, Finished, shard_events, stale_shards
+from assets.scoring_step import scored_shards
 from assets.step import asset_step
+from assets.unpartitioned_step import Made, materialise, write_global
 from gateau_dagster import tables
 from gateau_dagster.config import Config
-from gateau_dagster.incremental.made_models import made_upstream
-from gateau_dagster.incremental.shard_work import ShardResult
-from gateau_dagster.incremental.state import State
+from gateau_dagster.execution.shard_work import ShardResult
 from gateau_dagster.methods.registry import ChosenMethod, chosen_methods, sample_tables
-from gateau_dagster.methods.sample_table import SampleTable
+from gateau_dagster.pipeline.made_models import made_upstream
+from gateau_dagster.pipeline.state import State
 from gateau_dagster.progress import Progress
+from gateau_dagster.scoring.sample_table import SampleTable
 from gateau_dagster.selection.combine import with_reasons
 from gateau_dagster.storage import Stamp
 from resources.configuration import ConfigurationResource

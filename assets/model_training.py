@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 import dagster as dg
 
 from assets.definition import global_asset
-from assets.global_steps import Made, materialise
 from assets.trained_model import provenance, trained_model_metadata
+from assets.unpartitioned_step import Made, materialise
 from gateau_dagster.config import Config, TrainingConfig
 from gateau_dagster.data.sample import text_digest
-from gateau_dagster.incremental.loadable import loadable_model
-from gateau_dagster.incremental.state import State
+from gateau_dagster.pipeline.loadable import loadable_model
+from gateau_dagster.pipeline.state import State
 from gateau_dagster.progress import Progress
 from gateau_dagster.storage import Stamp
 from gateau_dagster.storage.content import folder_content
@@ -85,7 +85,7 @@ def _train_and_publish(
     Raises:
         GateauError: the training failed, or the folder cannot be written.
     """
-    from gateau_dagster.synthetic.inputs import ensure_demo_pair
+    from gateau_dagster.demo.inputs import ensure_demo_pair
 
     finish_publishing(state.store, wanted.folder)
     found = folder_stamp(state.store, wanted.folder)

@@ -7,7 +7,7 @@ import dagster as dg
 from dagster._core.storage.tags import EXTERNALLY_MANAGED_ASSETS_TAG
 
 from gateau_dagster.config import Config
-from gateau_dagster.data.shards import shard_keys
+from gateau_dagster.data.sample import shard_keys
 
 
 def shard_partitions(config: Config) -> dg.StaticPartitionsDefinition:

@@ -9,8 +9,7 @@ import dagster as dg
 from dagster import DagsterInstance
 
 from gateau_dagster.config import Config
-from gateau_dagster.progress import TimedProgress
-from gateau_dagster.progress_board import ProgressBoard
+from gateau_dagster.progress import ProgressBoard, TimedProgress
 
 _SECONDS_BETWEEN_LINES = 10.0
 

@@ -5,13 +5,13 @@ from collections.abc import Iterator
 import dagster as dg
 
 from assets.definition import partitioned_asset
-from assets.shard_steps import Event, Finished, shard_events, stale_shards
+from assets.partitioned_step import Event, Finished, shard_events, stale_shards
 from assets.step import asset_step
 from gateau_dagster import tables
 from gateau_dagster.config import Config
 from gateau_dagster.data.ingest import read_shards
-from gateau_dagster.incremental.shard_work import ShardResult
-from gateau_dagster.incremental.state import State
+from gateau_dagster.execution.shard_work import ShardResult
+from gateau_dagster.pipeline.state import State
 from gateau_dagster.storage import Stamp
 from resources.configuration import ConfigurationResource
 

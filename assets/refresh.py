@@ -12,14 +12,14 @@ from dagster._core.definitions.reconstruct import ReconstructableJob, Reconstruc
 from dagster._core.storage.tags import ASSET_PARTITION_RANGE_END_TAG, ASSET_PARTITION_RANGE_START_TAG
 from dagster_shared.error import SerializableErrorInfo
 
+from assets.dead_runs import LOCK_TAG, PROCESS_TAG, end_dead_runs, process_tag
+from assets.event_log import PLAN_TAG, asset_key, record_what_the_store_holds
 from assets.failures import TITLE
-from assets.processes import LOCK_TAG, PROCESS_TAG, end_dead_runs, process_tag
 from assets.progress import remove_old_boards
-from assets.records import PLAN_TAG, asset_key, record_what_the_store_holds
 from gateau_dagster.config import Config
 from gateau_dagster.errors import GateauError
-from gateau_dagster.incremental.plan import Plan
-from gateau_dagster.incremental.state import State
+from gateau_dagster.pipeline.plan import Plan
+from gateau_dagster.pipeline.state import State
 from resources.configuration import ConfigurationResource
 
 # A run can make work for another only where content decides (see node.By), and each asset does so at most once.

@@ -8,13 +8,13 @@ import dagster as dg
 import polars as pl
 
 from assets.definition import global_asset
-from assets.global_steps import Made, materialise
 from assets.metadata import figures_metadata
 from assets.methods import sharded_assets
+from assets.unpartitioned_step import Made, materialise
 from gateau_dagster.config import Config
-from gateau_dagster.incremental.plan import Key
-from gateau_dagster.incremental.selection_nodes import PRESETS_TABLE, ranking_asset
-from gateau_dagster.incremental.state import COMPARISON_FILE, REPORT_FILE, State
+from gateau_dagster.pipeline.plan import Key
+from gateau_dagster.pipeline.selection_nodes import PRESETS_TABLE, ranking_asset
+from gateau_dagster.pipeline.state import COMPARISON_FILE, REPORT_FILE, State
 from gateau_dagster.progress import Progress
 from gateau_dagster.storage import Stamp
 from gateau_dagster.storage.documents import read_training_log, write_document
@@ -53,7 +53,7 @@ def report_asset(config: Config, deps: list[str]) -> dg.AssetsDefinition:
 def _make(state: State, stamp: Stamp, progress: Progress) -> Made:
     from gateau_dagster.report.build import build_report
     from gateau_dagster.report.comparison import compare
-    from gateau_dagster.report.figures import drawings
+    from gateau_dagster.report.drawings import drawings
 
     del progress
     store, inputs = state.store, _inputs(state)

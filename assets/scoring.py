@@ -5,11 +5,11 @@ from collections.abc import Iterator
 import dagster as dg
 
 from assets.definition import partitioned_asset, partitioned_assets, partitioned_spec
-from assets.scored_shards import scored_shards
-from assets.shard_steps import Event
+from assets.partitioned_step import Event
+from assets.scoring_step import scored_shards
 from gateau_dagster import tables
 from gateau_dagster.config import Config
-from gateau_dagster.incremental.made_models import made_upstream
+from gateau_dagster.pipeline.made_models import made_upstream
 from resources.configuration import ConfigurationResource
 from resources.models import ModelsResource
 

@@ -2,8 +2,8 @@
 
 from collections.abc import Mapping, Sequence
 
-from gateau_dagster.incremental.shard_scorer import ShardReport
-from gateau_dagster.incremental.shard_work import TableWork
+from gateau_dagster.execution.shard_scorer import ShardReport
+from gateau_dagster.execution.shard_work import TableWork
 from gateau_dagster.progress import TimedProgress
 
 

@@ -10,16 +10,15 @@ import dagster as dg
 import polars as pl
 
 from assets.definition import global_asset
-from assets.global_steps import Made, materialise, write_global
 from assets.metadata import figures_metadata
 from assets.methods import sharded_assets
+from assets.unpartitioned_step import Made, materialise, write_global
 from gateau_dagster import tables
 from gateau_dagster.config import PRESETS, Config
-from gateau_dagster.incremental.selection_nodes import ranking_asset, selection_reads
-from gateau_dagster.incremental.state import State
+from gateau_dagster.pipeline.selection_nodes import ranking_asset, selection_reads
+from gateau_dagster.pipeline.state import State
 from gateau_dagster.progress import Progress
-from gateau_dagster.selection.choose import choose, ranked_by_score
-from gateau_dagster.selection.combine import ranked, with_reasons
+from gateau_dagster.selection.combine import choose, ranked, ranked_by_score, with_reasons
 from gateau_dagster.selection.joining import COLUMNS, Joined, join_all, join_shard
 from gateau_dagster.selection.rules import chosen_ids
 from gateau_dagster.storage import Stamp

@@ -3,10 +3,10 @@
 import dagster as dg
 
 from assets.definition import global_asset
-from assets.global_steps import Made, materialise, write_global
+from assets.unpartitioned_step import Made, materialise, write_global
 from gateau_dagster import tables
 from gateau_dagster.data.short_chat import short_chat_mix as read_short_chat
-from gateau_dagster.incremental.state import State
+from gateau_dagster.pipeline.state import State
 from gateau_dagster.progress import Progress
 from gateau_dagster.storage import Stamp
 from resources.configuration import ConfigurationResource

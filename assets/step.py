@@ -5,8 +5,8 @@ from contextlib import contextmanager
 
 import dagster as dg
 
+from assets.dead_runs import tag_with_process
 from assets.failures import readable_failure
-from assets.processes import tag_with_process
 from assets.progress import shown_progress, step_title
 from gateau_dagster.progress import TimedProgress
 from resources.configuration import ConfigurationResource

@@ -6,8 +6,8 @@ import dagster as dg
 
 from assets.metadata import figures_metadata
 from gateau_dagster.config import TrainingConfig
-from gateau_dagster.incremental.state import CHECKPOINT_FOLDER, State
-from gateau_dagster.report.chosen_by import chosen_by, ranked_by
+from gateau_dagster.pipeline.state import CHECKPOINT_FOLDER, State
+from gateau_dagster.report.provenance import chosen_by, ranked_by
 from gateau_dagster.storage.documents import read_training_record
 
 if TYPE_CHECKING:

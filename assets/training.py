@@ -7,13 +7,13 @@ import dagster as dg
 import polars as pl
 
 from assets.definition import global_asset
-from assets.global_steps import Made, materialise, write_global
 from assets.metadata import figures_metadata
 from assets.model_training import Wanted, trained_model_asset
+from assets.unpartitioned_step import Made, materialise, write_global
 from gateau_dagster import tables
 from gateau_dagster.config import Config
-from gateau_dagster.incremental.made_models import made_upstream
-from gateau_dagster.incremental.state import CHECKPOINT_FOLDER, State
+from gateau_dagster.pipeline.made_models import made_upstream
+from gateau_dagster.pipeline.state import CHECKPOINT_FOLDER, State
 from gateau_dagster.progress import Progress
 from gateau_dagster.storage import Stamp
 from gateau_dagster.storage.content import frame_digest
@@ -51,8 +51,8 @@ def checkpoint_asset(config: Config) -> dg.AssetsDefinition:
 
 
 def _mix(state: State, stamp: Stamp, progress: Progress) -> Made:
-    from gateau_dagster.scoring.loading import load_tokenizer
-    from gateau_dagster.synthetic.inputs import ensure_demo_pair
+    from gateau_dagster.demo.inputs import ensure_demo_pair
+    from gateau_dagster.models.loading import load_tokenizer
     from gateau_dagster.training.mix import build_training_mix
 
     config = state.config

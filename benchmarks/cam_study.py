@@ -17,15 +17,15 @@ import numpy as np
 from common_cam import FAMILIES, far_gain, gained_probability
 from common_case import Case, add_case_options, cases_of, ready_pair
 from common_groups import groups
+from common_harder import KINDS, needs_far_context
 from common_heads import Array, Heads, attended, measured
 from common_measure import say, show, table, write_json
 from common_ranking import Figures, Task, drawn_weights, estimates, measure, tasks_of
 from common_selection import Tables, code_version
 
-from gateau_dagster.scoring.prompt import build_prompt
+from gateau_dagster.demo.samples import KINDS as BASE_KINDS
+from gateau_dagster.models.prompt import build_prompt
 from gateau_dagster.selection.normalise import average_ranks
-from gateau_dagster.synthetic.harder import KINDS, needs_far_context
-from gateau_dagster.synthetic.samples import KINDS as BASE_KINDS
 
 SECONDS_PER_SEED = 120
 ALPHA = 0.5

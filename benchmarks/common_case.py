@@ -7,15 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from common_harder import KINDS, harder_samples
 from common_measure import say
+from common_page import SIZES
 from transformers import LlamaForCausalLM
 
 from gateau_dagster.config import Config
-from gateau_dagster.synthetic.harder import KINDS, harder_samples
-from gateau_dagster.synthetic.page import SIZES
-from gateau_dagster.synthetic.pair import build_pair, pair_config, pair_is_current
-from gateau_dagster.synthetic.samples import demo_samples
-from gateau_dagster.synthetic.tokenizer import build_tokenizer
+from gateau_dagster.demo.pair import build_pair, pair_config, pair_is_current
+from gateau_dagster.demo.samples import demo_samples
+from gateau_dagster.demo.tokenizer import build_tokenizer
 
 DATA_SEEDS = 1000  # added to a pair's seed: no sample was made with the numbers that trained the pair
 

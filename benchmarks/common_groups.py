@@ -1,7 +1,8 @@
 """The kinds of the labelled benchmark set by what they are reported together as."""
 
-from gateau_dagster.synthetic.harder import KINDS
-from gateau_dagster.synthetic.samples import KINDS as BASE_KINDS
+from common_harder import KINDS
+
+from gateau_dagster.demo.samples import KINDS as BASE_KINDS
 
 
 def groups() -> dict[str, list[str]]:

@@ -10,12 +10,12 @@ import torch
 from common_selection import Tables
 from torch import Tensor
 
-from gateau_dagster.scoring.attention_rows import Weighing, attention_rows, row_blocks
-from gateau_dagster.scoring.loading import LoadedModel
-from gateau_dagster.scoring.mask_pattern import MaskPattern
-from gateau_dagster.scoring.packing import packed_states
+from gateau_dagster.models.attention_rows import AttentionSpec, attention_rows, row_blocks
+from gateau_dagster.models.loading import LoadedModel
+from gateau_dagster.models.mask_pattern import MaskPattern
+from gateau_dagster.models.packing import packed_states
+from gateau_dagster.models.prompt import Prompt, build_prompt
 from gateau_dagster.scoring.perplexity import response_nll
-from gateau_dagster.scoring.prompt import Prompt, build_prompt
 from gateau_dagster.scoring.segments import cut_segments, segment_prompts
 
 Array = npt.NDArray[np.float64]
@@ -55,7 +55,7 @@ class _Observer:
     mass: list[Tensor] = field(default_factory=list)
     peak: list[Tensor] = field(default_factory=list)
 
-    def observe(self, query: Tensor, key: Tensor, pattern: MaskPattern, how: Weighing) -> None:
+    def observe(self, query: Tensor, key: Tensor, pattern: MaskPattern, how: AttentionSpec) -> None:
         """Add a layer's query [H, T, D] and key [H_kv, T, D]."""
         assert pattern == MaskPattern(), "the synthetic pair attends to everything before"
         shape = (query.shape[0], self.rows[1] - self.rows[0], len(self.borders))

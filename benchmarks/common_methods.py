@@ -11,8 +11,8 @@ from common_selection import Tables, code_version
 
 from gateau_dagster.config import Config
 from gateau_dagster.config.selection import PRESETS
-from gateau_dagster.incremental.code_versions import CODE_VERSIONS
 from gateau_dagster.methods.registry import ChosenMethod, all_methods, chosen_methods, sample_tables
+from gateau_dagster.pipeline.code_versions import CODE_VERSIONS
 from gateau_dagster.selection.joining import COLUMNS
 
 # The papers' parameters are for contexts of 32k tokens, these have some 1,000: one variant each is scaled to them. The

@@ -13,9 +13,9 @@ from transformers import AutoModelForCausalLM, LlamaConfig, PreTrainedTokenizerF
 
 from gateau_dagster.config import ScoringConfig
 from gateau_dagster.data.sample import Sample
-from gateau_dagster.scoring.effort import ModelShape
-from gateau_dagster.scoring.loading import LoadedModel
-from gateau_dagster.scoring.prompt import Prompt, build_prompt
+from gateau_dagster.models.flops import ModelShape
+from gateau_dagster.models.loading import LoadedModel
+from gateau_dagster.models.prompt import Prompt, build_prompt
 from gateau_dagster.scoring.segments import segment_prompts
 
 _SPECIALS = ("<unk>", "<s>", "</s>", "###", "Input:", "Instruction:", "Response:")

@@ -7,10 +7,10 @@ import common_straightforward as straightforward
 from common_measure import PeakMemory, say, seconds
 from common_models import pass_flops, segment_batches
 
-from gateau_dagster.scoring.attention import context_attention
-from gateau_dagster.scoring.forward import response_states, token_nll
-from gateau_dagster.scoring.loading import LoadedModel
-from gateau_dagster.scoring.prompt import Prompt
+from gateau_dagster.models.attention import context_attention
+from gateau_dagster.models.forward import response_states, token_nll
+from gateau_dagster.models.loading import LoadedModel
+from gateau_dagster.models.prompt import Prompt
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,14 +15,14 @@ from common_case import Case, Record
 from common_measure import say
 
 from gateau_dagster import tables
+from gateau_dagster.config.demo import RECIPE_VERSION
 from gateau_dagster.data.sample import Reject, Sample
-from gateau_dagster.incremental.code_versions import CODE_VERSIONS
-from gateau_dagster.methods.sample_table import Running, SampleTable
-from gateau_dagster.scoring.effort import Meter, Work
-from gateau_dagster.scoring.loading import LoadedModel, effective_max_length, load_model
+from gateau_dagster.models.flops import Meter, Work
+from gateau_dagster.models.loading import LoadedModel, effective_max_length, load_model
+from gateau_dagster.pipeline.code_versions import CODE_VERSIONS
+from gateau_dagster.scoring.sample_table import Running, SampleTable
 from gateau_dagster.scoring.scorer import Request, score_samples
 from gateau_dagster.selection.combine import combine
-from gateau_dagster.synthetic.recipe import RECIPE_VERSION
 
 
 class Tables(Mapping[str, pl.DataFrame]):

@@ -16,9 +16,9 @@ import torch
 from torch import Tensor
 
 from gateau_dagster.data.sample import Sample
+from gateau_dagster.models.loading import LoadedModel
+from gateau_dagster.models.prompt import Prompt, build_prompt
 from gateau_dagster.scoring.contextual_awareness import contextual_awareness_score
-from gateau_dagster.scoring.loading import LoadedModel
-from gateau_dagster.scoring.prompt import Prompt, build_prompt
 from gateau_dagster.scoring.segments import cut_segments
 
 SEGMENTS_PER_BATCH = 32

@@ -25,8 +25,8 @@ from common_models import Shape, add_run_options, build_model, make_samples, pro
 from common_passes import Measured, Pass, eager_pass, joint_pass, measure, segment_passes
 
 from gateau_dagster.config import ScoringConfig
-from gateau_dagster.scoring.loading import LoadedModel
-from gateau_dagster.scoring.prompt import Prompt
+from gateau_dagster.models.loading import LoadedModel
+from gateau_dagster.models.prompt import Prompt
 
 MEMORY_TARGET = 1 / 20
 TIME_TARGET = 1.2

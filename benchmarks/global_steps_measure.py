@@ -7,8 +7,8 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
-from gateau_dagster.config.load import load_config
-from gateau_dagster.incremental.state import State
+from gateau_dagster.pipeline.project import load_project
+from gateau_dagster.pipeline.state import State
 from gateau_dagster.progress import silent
 from gateau_dagster.storage import Stamp, Store
 
@@ -81,7 +81,7 @@ def measure(folder: Path) -> dict[str, Any]:
     import gateau_dagster.report.plots.scores  # noqa: F401 (loading libraries is start-up, not work)
     from assets.selection import make_scores, make_subset
 
-    state = State(config=load_config(folder / "gateau.yaml"))
+    state = State(config=load_project(folder / "gateau.yaml"))
     before = _peak_bytes()
     found: dict[str, Any] = {}
     clock = Clock()

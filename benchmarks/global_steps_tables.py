@@ -8,8 +8,8 @@ import pyarrow as pa
 import yaml
 
 from gateau_dagster import tables
-from gateau_dagster.config.load import load_config
-from gateau_dagster.incremental.state import State
+from gateau_dagster.pipeline.project import load_project
+from gateau_dagster.pipeline.state import State
 from gateau_dagster.storage import Stamp
 
 SEGMENT_LENGTH, WINDOW = 128, 512
@@ -25,7 +25,7 @@ def make_store(folder: Path, *, rows: int, segments: int, shards: int) -> None:
         "training": {"enabled": False},
     }
     (folder / "gateau.yaml").write_text(yaml.safe_dump(content))
-    state = State(config=load_config(folder / "gateau.yaml"))
+    state = State(config=load_project(folder / "gateau.yaml"))
     borders = np.linspace(0, rows, shards + 1).astype(int)
     for number, shard in enumerate(state.shards):
         rng = np.random.default_rng([rows, number])

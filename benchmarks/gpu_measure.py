@@ -13,7 +13,7 @@ from common_pipeline import cam_differences, difference, score, score_with_meter
 
 from gateau_dagster.config import ScoringConfig
 from gateau_dagster.data.sample import Sample
-from gateau_dagster.scoring.loading import LoadedModel
+from gateau_dagster.models.loading import LoadedModel
 
 _ATTENTION_WORDS = ("flash", "fmha", "attention", "varlen", "sdpa", "softmax")
 

@@ -22,7 +22,7 @@ from transformers import TrainerCallback, TrainerControl, TrainerState, Training
 from transformers.trainer_utils import SaveStrategy
 
 from gateau_dagster.errors import GateauError
-from gateau_dagster.scoring.effort import ModelShape
+from gateau_dagster.models.flops import ModelShape
 from gateau_dagster.training.batch_plan import BatchPlan
 from gateau_dagster.training.readiness import check_device, check_packages
 from gateau_dagster.training.rows import MixRows

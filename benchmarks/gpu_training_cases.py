@@ -15,7 +15,7 @@ import polars as pl
 from common_models import GROUPED, TINY, Shape
 
 from gateau_dagster.config.training import TrainingConfig
-from gateau_dagster.config.training_parts import LoraConfig
+from gateau_dagster.config.training_sections import LoraConfig
 from gateau_dagster.training.batch_plan import BatchPlan
 from gateau_dagster.training.batching import Document
 from gateau_dagster.training.encode import IGNORED

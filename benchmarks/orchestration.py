@@ -31,7 +31,7 @@ from orchestration_ways import (
     prepare_home,
 )
 
-from gateau_dagster.data.shards import shard_keys
+from gateau_dagster.data.sample import shard_keys
 
 SHARD_TARGET_SECONDS = 4.0
 SHARE_TARGET = 0.1

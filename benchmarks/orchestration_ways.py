@@ -22,13 +22,13 @@ _ONE_PROCESS = """
 import sys, time
 import dagster as dg
 from assets.instance import open_instance
-from assets.records import asset_key
-from gateau_dagster.config.load import load_config
+from assets.event_log import asset_key
+from gateau_dagster.pipeline.project import load_project
 from gateau_dagster.definitions import defs
 
 job = defs.resolve_job_def("everything")
 keys = [asset_key(name) for name in sys.argv[2].split(",")]
-with open_instance(load_config(sys.argv[1])) as instance:
+with open_instance(load_project(sys.argv[1])) as instance:
     for shard in sys.argv[3].split(","):
         started = time.perf_counter()
         done = job.execute_in_process(
@@ -38,7 +38,7 @@ with open_instance(load_config(sys.argv[1])) as instance:
         assert done.success
         print(shard, time.perf_counter() - started, flush=True)
 """
-_OPEN = "from assets.instance import open_instance; from gateau_dagster.config.load import load_config; "
+_OPEN = "from assets.instance import open_instance; from gateau_dagster.pipeline.project import load_project; "
 _TEXTS = ("source", "context", "instruction", "response")
 
 
@@ -109,16 +109,16 @@ def _children_seconds() -> float:
 
 def method_seconds(file: Path, shards: Sequence[str]) -> float:
     """What the scored tables of these shards say they took."""
-    from gateau_dagster.config.load import load_config
-    from gateau_dagster.incremental.state import State
+    from gateau_dagster.pipeline.project import load_project
+    from gateau_dagster.pipeline.state import State
 
-    stamps = State(config=load_config(str(file))).store.stamps((name, shard) for name in _SCORED for shard in shards)
+    stamps = State(config=load_project(str(file))).store.stamps((name, shard) for name in _SCORED for shard in shards)
     return sum(stamp.effort.get("seconds", 0.0) for stamp in stamps.values() if stamp is not None)
 
 
 def prepare_home(file: Path) -> None:
     """Dagster's home, as `gateau run` makes it; none of the ways is charged for creating its databases."""
-    process([sys.executable, "-c", f"{_OPEN}open_instance(load_config({str(file)!r})).get_run_ids()"], file)
+    process([sys.executable, "-c", f"{_OPEN}open_instance(load_project({str(file)!r})).get_run_ids()"], file)
 
 
 def in_one_run(file: Path, shards: Sequence[str]) -> Timed:

@@ -28,8 +28,8 @@ from common_models import TINY, make_samples
 from orchestration_ways import make_project as make_any_project
 from orchestration_ways import prepare_home, process
 
-from gateau_dagster.config.load import load_config
-from gateau_dagster.incremental.state import State
+from gateau_dagster.pipeline.project import load_project
+from gateau_dagster.pipeline.state import State
 
 TARGET = 0.01
 SCORED = ("perplexity/short", "perplexity/long", "cam")
@@ -80,7 +80,7 @@ def scored_run(file: Path, kind: str, changed: int) -> Timed:
 
 def stamps(file: Path) -> dict[tuple[str, str], tuple[str, dict[str, float]]]:
     """Fingerprint and effort of every scored shard."""
-    state = State(config=load_config(file))
+    state = State(config=load_project(file))
     found = state.store.stamps((asset, shard) for asset in SCORED for shard in state.shards)
     return {(asset, shard or ""): (stamp.fingerprint, stamp.effort) for (asset, shard), stamp in found.items() if stamp}
 

@@ -30,7 +30,7 @@ from common_pipeline import cam_differences, difference, score
 
 from gateau_dagster.config import ScoringConfig
 from gateau_dagster.data.sample import Sample
-from gateau_dagster.scoring.loading import LoadedModel
+from gateau_dagster.models.loading import LoadedModel
 
 TARGET = 5.0
 TOLERANCE = 1e-4

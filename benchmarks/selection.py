@@ -3,7 +3,7 @@
     .venv/bin/python benchmarks/selection.py --seeds 5 6 7 --out build/benchmarks/selection.json
 
 For each seed: a pair of the synthetic language, a data set (the demo's five kinds, and those of harder.py in
-gateau_dagster/synthetic), the tables that the methods ask for, and each method's scores. Pairs and tables are kept in
+gateau_dagster/demo), the tables that the methods ask for, and each method's scores. Pairs and tables are kept in
 --folder, so that a run that was stopped, or a further method, computes only what is missing.
 
 A kind's AUROC is of that kind against all kinds of the other label that are within the pair's reach, and once more
@@ -25,6 +25,7 @@ from typing import Any
 import numpy as np
 from common_case import add_case_options, cases_of, ready_pair
 from common_groups import counterparts, groups
+from common_harder import KINDS, needs_far_context
 from common_measure import machine, say, show, write_json
 from common_methods import asked, candidates, method_scores
 from common_ranking import Figures, Task, difference, drawn_weights, estimates, measure, tasks_of
@@ -32,8 +33,7 @@ from common_selection import Tables
 from pydantic import ValidationError
 from selection_report import lost, printed
 
-from gateau_dagster.synthetic.harder import KINDS, needs_far_context
-from gateau_dagster.synthetic.samples import KINDS as BASE_KINDS
+from gateau_dagster.demo.samples import KINDS as BASE_KINDS
 
 SECONDS_PER_SEED = 240  # pair and tables, on one free core
 FIGURES = ("auroc", "precision_10", "precision_20", "precision_40")

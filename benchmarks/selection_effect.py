@@ -24,16 +24,16 @@ import numpy as np
 import torch
 from common_case import Case, add_case_options, cases_of, ready_pair
 from common_effect import HEADER, Key, add, finished, rows_of
+from common_harder import needs_far_context
 from common_measure import machine, say, show, table, write_json
 from common_methods import code_of, labelled, method_scores
 from common_selection import Tables, code_version
 from torch.nn import functional
 from transformers import AutoTokenizer, LlamaForCausalLM
 
-from gateau_dagster.synthetic.harder import needs_far_context
-from gateau_dagster.synthetic.pair import LONG_WINDOW, pair_config, rate_factor
-from gateau_dagster.synthetic.recall import recall_at
-from gateau_dagster.synthetic.recipe import RECIPE_VERSION
+from gateau_dagster.config.demo import RECIPE_VERSION
+from gateau_dagster.demo.pair import LONG_WINDOW, pair_config, rate_factor
+from gateau_dagster.demo.recall import recall_at
 from gateau_dagster.training.encode import Encoded, encode_long
 
 THETA = 4e4  # theta_A's own is 1e4, theta_B's 1e6

@@ -5,10 +5,9 @@ from typing import Any
 
 import numpy as np
 from common_groups import counterparts, groups
+from common_harder import needs_far_context
 from common_measure import show, table
 from common_ranking import SHARES, Figures, Task, estimates
-
-from gateau_dagster.synthetic.harder import needs_far_context
 
 ByTask = dict[str, Figures]
 _SHARES = [f"{share:.0%}".replace("%", " %") for share in SHARES]

@@ -43,11 +43,11 @@ from common_models import add_run_options, build_model, shape_of
 from common_ragged import Lengths, built_in, draw, read_lengths
 from transformers import PreTrainedModel
 
+from gateau_dagster.models.document_attention import attend_within_documents
+from gateau_dagster.training.batching import pack
 from gateau_dagster.training.chunked_entropy import summed_nll
 from gateau_dagster.training.collate import Batch, PadRight, SideBySide
-from gateau_dagster.training.document_attention import attend_within_documents
 from gateau_dagster.training.encode import IGNORED
-from gateau_dagster.training.packing import pack
 from gateau_dagster.training.response_loss import use_chunked_loss
 from gateau_dagster.training.rows import TrainingDocument
 

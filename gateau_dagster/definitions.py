@@ -10,12 +10,12 @@ from assets.automation import dead_runs_sensor, nightly, out_of_date_sensor
 from assets.checks import asset_checks
 from assets.comparison import comparison_asset
 from assets.evaluation import heldout_asset, needle_asset
+from assets.event_log import asset_key
 from assets.instance import open_instance, prepare_home
 from assets.jobs import asset_jobs, refresh_job
 from assets.made_models import made_model_assets
 from assets.methods import method_scores_asset, sample_table_asset
 from assets.raw_long_sft import raw_long_sft_asset
-from assets.records import asset_key
 from assets.refresh import Refreshed, refresh, wanted_work
 from assets.report import report_asset
 from assets.scoring import THETA_B, perplexity_asset, theta_b_assets
@@ -23,11 +23,12 @@ from assets.selection import combined_scores_asset, selected_subset_asset
 from assets.short_chat_mix import short_chat_mix_asset
 from assets.training import checkpoint_asset, training_mix_asset
 from gateau_dagster.config import Config
-from gateau_dagster.config.load import ENVIRONMENT_VARIABLE, load_config
-from gateau_dagster.incremental.plan import Plan
-from gateau_dagster.incremental.selection_nodes import compared_methods, has_comparison
-from gateau_dagster.incremental.wanted import wanted_assets
+from gateau_dagster.config.load import ENVIRONMENT_VARIABLE
 from gateau_dagster.methods.registry import sample_tables
+from gateau_dagster.pipeline.plan import Plan
+from gateau_dagster.pipeline.project import load_project
+from gateau_dagster.pipeline.required_assets import required_assets
+from gateau_dagster.pipeline.selection_nodes import compared_methods, has_comparison
 from resources.configuration import ConfigurationResource
 from resources.models import ModelsResource
 from resources.training import TrainingResource
@@ -61,7 +62,7 @@ def asset_definitions(config: Config) -> dict[str, dg.AssetsDefinition]:
         benchmarks = {"heldout": partial(heldout_asset, config), "needle": needle_asset}
         wanted = config.evaluation.benchmarks if config.evaluation.enabled else []
         found |= {f"evaluation/{name}": make() for name, make in benchmarks.items() if name in wanted}
-    shown = wanted_assets(config, {name: _reads(name, made) for name, made in found.items()})
+    shown = required_assets(config, {name: _reads(name, made) for name, made in found.items()})
     return found | {"report": report_asset(config, [name for name in found if name in shown])}
 
 
@@ -76,7 +77,7 @@ def build_definitions(config_file: str = "", demo_folder: str = ".") -> dg.Defin
     Raises:
         GateauError: the configuration is missing or wrong.
     """
-    config = load_config(config_file or None, folder=Path(demo_folder))
+    config = load_project(config_file or None, folder=Path(demo_folder))
     found = asset_definitions(config)
     execution = config.execution
     executor = (

@@ -13,7 +13,7 @@ class ShortOfMemoryError(UnscorableSampleError):
     """One sample does not fit into memory; unlike other rejects it is tried again under other memory settings."""
 
 
-class PassingError(GateauError):
+class TransientError(GateauError):
     """A failure that may pass: a server that does not answer. Dagster tries the step again, with back-off."""
 
 

@@ -11,7 +11,7 @@ from pydantic import Field
 from gateau_dagster.config import Config, ModelConfig
 
 if TYPE_CHECKING:
-    from gateau_dagster.scoring.loading import LoadedModel
+    from gateau_dagster.models.loading import LoadedModel
 
 # The model that this process loaded last. One at a time: a second one would rarely fit beside it.
 _last: tuple[str, LoadedModel] | None = None
@@ -38,8 +38,8 @@ class ModelsResource(dg.ConfigurableResource):
             GateauError: it cannot be loaded; the message says why.
         """
         global _last  # noqa: PLW0603
-        from gateau_dagster.scoring.load_task import load_for_task
-        from gateau_dagster.scoring.placement import check_device_map
+        from gateau_dagster.models.devices import check_device_map
+        from gateau_dagster.models.encoders import load_for_task
 
         dtype, device_map = config.scoring.dtype, config.scoring.device_map
         device = device or self.place(config)

@@ -20,13 +20,13 @@ from types import FrameType
 from typing import TYPE_CHECKING
 
 from gateau_dagster.config import Config, ModelConfig
-from gateau_dagster.errors import GateauError, PassingError
-from gateau_dagster.incremental.shard_scorer import Report, ShardReport, ShardScorer
-from gateau_dagster.incremental.shard_work import ShardResult, TableWork
+from gateau_dagster.errors import GateauError, TransientError
+from gateau_dagster.execution.shard_scorer import Report, ShardReport, ShardScorer
+from gateau_dagster.execution.shard_work import ShardResult, TableWork
 from gateau_dagster.storage import Store
 
 if TYPE_CHECKING:
-    from gateau_dagster.scoring.loading import LoadedModel
+    from gateau_dagster.models.loading import LoadedModel
 
 _SECONDS_BETWEEN_REPORTS = 0.2
 _SECONDS_BETWEEN_LOOKS = 1.0
@@ -91,7 +91,7 @@ def run_worker(task: WorkerTask, connection: Connection) -> None:
 def _load(task: WorkerTask) -> "LoadedModel":
     import torch
 
-    from gateau_dagster.scoring.load_task import load_for_task
+    from gateau_dagster.models.encoders import load_for_task
 
     if task.sharing > 1:
         torch.set_num_threads(max(1, torch.get_num_threads() // task.sharing))
@@ -138,6 +138,6 @@ def _portable(error: Exception) -> Exception:
         pickle.loads(pickle.dumps(error))
         return error
     except Exception:  # an error's own pickling can raise anything; whatever it is, the step is to hear of the failure
-        kind = PassingError if isinstance(error, PassingError) else GateauError
+        kind = TransientError if isinstance(error, TransientError) else GateauError
         known = isinstance(error, GateauError)
         return kind(str(error)) if known else RuntimeError(f"{type(error).__name__}: {error}")

@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from gateau_dagster.progress import silent
-from gateau_dagster.progress_board import ProgressBoard
+from gateau_dagster.progress import ProgressBoard, silent
 
 
 def test_a_step_is_on_the_board_while_it_runs_and_after(tmp_path: Path) -> None:

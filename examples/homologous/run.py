@@ -23,9 +23,9 @@ from transformers import AutoModelForCausalLM
 from transformers.utils.logging import disable_progress_bar
 
 from gateau_dagster.config.demo import PAIR_FOLDER, demo_folder
-from gateau_dagster.config.load import load_config
-from gateau_dagster.synthetic.long_texts import LONG_LENGTHS, SHORT_LENGTHS, write_texts
-from gateau_dagster.synthetic.recall import recall_at
+from gateau_dagster.demo.long_texts import LONG_LENGTHS, SHORT_LENGTHS, write_texts
+from gateau_dagster.demo.recall import recall_at
+from gateau_dagster.pipeline.project import load_project
 
 SETTINGS = Path(__file__).with_name("gateau.yaml")
 MODEL = "homologous_model/long"
@@ -45,7 +45,7 @@ def write_inputs(out: Path) -> Path:
 
 def recalls(file: Path, questions: int) -> dict[str, dict[int, float]]:
     """Share of facts that are recalled, by model and distance in tokens."""
-    config = load_config(file)
+    config = load_project(file)
     assert config.demo is not None
     folders = {
         "theta_A": demo_folder(config.work_folder, config.demo) / PAIR_FOLDER / "short",

@@ -23,7 +23,7 @@ from rich.progress import (
 )
 from rich.text import Text
 
-from gateau_dagster.progress_board import Entry, ProgressBoard
+from gateau_dagster.progress import Entry, ProgressBoard
 
 _SECONDS_BETWEEN_LOOKS = 0.3
 _SECONDS_BETWEEN_LINES = 15.0

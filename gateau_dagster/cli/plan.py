@@ -12,11 +12,11 @@ from rich.text import Text
 
 from gateau_dagster.cli.display import console
 from gateau_dagster.config import Config
-from gateau_dagster.incremental.estimate import Estimate, Estimator, processes, scored_work
-from gateau_dagster.incremental.plan import AFTER, Plan, Work
-from gateau_dagster.incremental.scored_model import ScoredModel
-from gateau_dagster.incremental.state import State
-from gateau_dagster.incremental.wanted import left_out_sentence
+from gateau_dagster.estimate.estimator import Estimate, Estimator, processes, scored_work
+from gateau_dagster.estimate.scored_model import ScoredModel
+from gateau_dagster.pipeline.plan import AFTER, Plan, Work
+from gateau_dagster.pipeline.required_assets import left_out_sentence
+from gateau_dagster.pipeline.state import State
 
 _MOST_SHARDS = 4
 

@@ -13,10 +13,10 @@ from rich.markup import escape
 from gateau_dagster.cli.display import RunDisplay, console
 from gateau_dagster.cli.plan import show_plan
 from gateau_dagster.config import PRESETS, Config
-from gateau_dagster.incremental.plan import Plan
-from gateau_dagster.incremental.selection_nodes import PRESETS_TABLE, ranking_asset, wants_presets
-from gateau_dagster.incremental.state import REPORT_FILE, State
 from gateau_dagster.methods.registry import GATEAU
+from gateau_dagster.pipeline.plan import Plan
+from gateau_dagster.pipeline.selection_nodes import PRESETS_TABLE, ranking_asset, wants_presets
+from gateau_dagster.pipeline.state import REPORT_FILE, State
 from gateau_dagster.selection.agreement import auroc_by_source
 
 

@@ -4,7 +4,7 @@ from gateau_dagster.cli.display import console
 from gateau_dagster.config import Config
 from gateau_dagster.data.short_chat import short_chat_mix
 from gateau_dagster.data.validate import validation_summary
-from gateau_dagster.incremental.state import State
+from gateau_dagster.pipeline.state import State
 
 
 def print_validation(config: Config) -> None:

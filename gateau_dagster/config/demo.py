@@ -9,6 +9,10 @@ from gateau_dagster.config.base import Section
 # Paths that start with this name things the demo builds; `demo_path` says where.
 DEMO_SCHEME = "demo:"
 PAIR_FOLDER = "pair"
+# Configurations of the pair, which are known before it is built.
+SHAPES_FOLDER = "shapes"
+# Names the pair in fingerprints: raise it when the same seed gives other weights.
+RECIPE_VERSION = "3"
 
 
 class DemoConfig(Section):
@@ -22,6 +26,11 @@ class DemoConfig(Section):
 def demo_folder(work_folder: Path, demo: DemoConfig) -> Path:
     """Where this demo's pair and data are; another seed or size gets a folder of its own."""
     return work_folder / "demo" / f"seed{demo.seed}-{demo.samples}-{demo.conversations}"
+
+
+def demo_shape(address: str, work_folder: Path, demo: DemoConfig) -> Path:
+    """Folder of the config.json of `demo:short` or `demo:long`, there before the model is built."""
+    return demo_folder(work_folder, demo) / SHAPES_FOLDER / address.removeprefix(DEMO_SCHEME)
 
 
 def demo_path(address: str, work_folder: Path, demo: DemoConfig) -> str:

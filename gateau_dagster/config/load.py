@@ -1,21 +1,49 @@
 """Reads the YAML file and turns every mistake in it into a line that names the place and the cure."""
 
-import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import yaml
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from gateau_dagster.config.embedded import embedded_demo
-from gateau_dagster.config.places import line_of, repeated_keys
 from gateau_dagster.config.schema import Config
 from gateau_dagster.errors import GateauError
 
+
+def line_of(node: yaml.Node | None, place: Sequence[int | str]) -> int:
+    """The line of a key, or of the nearest enclosing one that is in the file; lines count from 1."""
+    line = 1
+    for part in place:
+        if isinstance(node, yaml.MappingNode):
+            match = next(((key, value) for key, value in node.value if key.value == str(part)), None)
+            if match is None:
+                break
+            line, node = match[0].start_mark.line + 1, match[1]
+        elif isinstance(node, yaml.SequenceNode) and isinstance(part, int) and part < len(node.value):
+            item: yaml.Node = node.value[part]
+            line, node = item.start_mark.line + 1, item
+    return line
+
+
+def repeated_keys(node: yaml.Node | None, name: str, place: tuple[str, ...] = ()) -> Iterator[str]:
+    """One line about each key that stands twice in a section: YAML would silently take the last one."""
+    if not isinstance(node, yaml.MappingNode):
+        return
+    first: dict[str, int] = {}
+    for key, value in node.value:
+        path, line = (*place, str(key.value)), key.start_mark.line + 1
+        if key.value in first:
+            yield f"  {name}:{line}: {'.'.join(path)}: stands twice, first in line {first[key.value]}"
+        first.setdefault(key.value, line)
+        if value.start_mark.index >= key.start_mark.index:  # an alias leads back to its anchor, already seen
+            yield from repeated_keys(value, name, path)
+
+
 ENVIRONMENT_VARIABLE = "GATEAU_CONFIG"
+Check: TypeAlias = Callable[[Config], None]
 _OWN = ("folder", "name")
 
 # A rule about several sections names the key itself: `training.model: ...`.
@@ -34,16 +62,12 @@ _YAML_WORDS = {
 }
 
 
-def load_config(path: str | Path | None = None, folder: Path | None = None) -> Config:
-    """The configuration in `path`, else in the file that GATEAU_CONFIG names, else the embedded demo in `folder`.
+def read_config(file: Path, checks: Sequence[Check] = ()) -> Config:
+    """The configuration in a file; `checks`: see parse_config.
 
     Raises:
         GateauError: the file cannot be read, or is wrong; the message names each place in it.
     """
-    chosen = path or os.environ.get(ENVIRONMENT_VARIABLE)
-    if not chosen:
-        return embedded_demo((folder or Path()).absolute())
-    file = Path(chosen).expanduser().absolute()
     try:
         text = file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -52,11 +76,14 @@ def load_config(path: str | Path | None = None, folder: Path | None = None) -> C
             f"Cannot read the configuration {file}: {reason}. Give an existing YAML file with --config or "
             f"{ENVIRONMENT_VARIABLE}, or neither for the embedded demo."
         ) from error
-    return parse_config(text, folder=file.parent, name=file.name)
+    return parse_config(text, folder=file.parent, name=file.name, checks=checks)
 
 
-def parse_config(text: str, *, folder: Path, name: str = "gateau.yaml") -> Config:
+def parse_config(text: str, *, folder: Path, name: str = "gateau.yaml", checks: Sequence[Check] = ()) -> Config:
     """Validates YAML text; `folder` is where its relative paths start, `name` stands in messages.
+
+    `checks` look at the validated configuration, in turn until one raises a ValueError, which is a mistake like others:
+    what a project needs that the sections alone cannot know, such as the models of the chosen methods.
 
     Raises:
         GateauError: with one line for each mistake: file, line, path of the key, what is wrong.
@@ -75,9 +102,21 @@ def parse_config(text: str, *, folder: Path, name: str = "gateau.yaml") -> Confi
     except ValidationError as error:
         mistakes += _mistakes(error.errors(), node, name)
     else:
+        mistakes += _failed_check(config, checks, node, name)
         if not mistakes:
             return config
     raise GateauError("The configuration is wrong:\n" + "\n".join(mistakes))
+
+
+def _failed_check(config: Config, checks: Sequence[Check], node: yaml.Node | None, name: str) -> list[str]:
+    """The mistake that the first failing check found; nothing where all pass."""
+    for check in checks:
+        try:
+            check(config)
+        except ValueError as error:
+            found: ErrorDetails = {"type": "value_error", "loc": (), "msg": str(error), "input": None}
+            return [_mistake([], [found], node, name)]
+    return []
 
 
 def _yaml_mistake(error: Exception) -> str:

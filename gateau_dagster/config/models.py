@@ -5,8 +5,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, model_validator
 
 from gateau_dagster.config.base import Section
-from gateau_dagster.config.homologous import HomologousOptions, homologous_base_of
-from gateau_dagster.config.pre_experience import PreExperienceOptions, base_of
+from gateau_dagster.config.model_stages import HomologousOptions, PreExperienceOptions, base_of, homologous_base_of
 
 Context = Literal["full", "window"]
 Dtype = Literal["float32", "bfloat16", "float16"]

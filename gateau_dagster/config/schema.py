@@ -27,7 +27,7 @@ class ExecutionConfig(Section):
     executor: Literal["in_process", "multiprocess"] = "in_process"
     max_concurrent: int = Field(default=1, ge=1, description="Steps at a time, with the multiprocess executor.")
     shards_per_run: int = Field(default=64, ge=1, description="Shards of one backfill run, which loads a model once.")
-    retries: int = Field(default=2, ge=0, description="Of a step that fails in passing, with exponential back-off.")
+    retries: int = Field(default=2, ge=0, description="Of a step that fails transiently, with exponential back-off.")
     schedule: str = Field(default="0 3 * * *", description="Cron line of the nightly refresh, which is off by default.")
 
     @field_validator("schedule")
@@ -125,8 +125,6 @@ class Config(Section):
             )
         self._check_tasks()
         check_made_models(self.models, self.training, segment_length=self.scoring.segment_length)
-        self._check_methods()
-        self._check_training()
         self._check_evaluation()
         for name, path in self._paths():
             if self.demo is None and path.startswith(DEMO_SCHEME):
@@ -147,21 +145,6 @@ class Config(Section):
                 raise ValueError(
                     f"models.{name}.demonstrations: they are for base models, but scoring.template is chat: use gateau"
                 )
-
-    def _check_training(self) -> None:
-        """After the methods: what they lack is the better news for who forgot a model."""
-        if self.training.enabled and self.training.model not in self.models:
-            known = ", ".join(self.models) or "there are none"
-            raise ValueError(
-                f"training.model: {self.training.model!r} is none of models ({known}): add it there, or set "
-                "training.enabled: false"
-            )
-
-    def _check_methods(self) -> None:
-        """What a method lacks is known before any model runs."""
-        from gateau_dagster.methods.needed_models import check_models
-
-        check_models(self)
 
     @property
     def has_pair(self) -> bool:

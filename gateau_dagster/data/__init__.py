@@ -1,1 +1,1 @@
-"""Input: where it is, how it is read, what becomes a sample and what is turned down."""
+"""Input: where it is, how it is read, what becomes a sample and what is rejected."""

@@ -10,9 +10,8 @@ import polars as pl
 
 from gateau_dagster.data.chat import Conversation
 from gateau_dagster.data.readers import read_records
-from gateau_dagster.data.records import Problem, location
 from gateau_dagster.data.sample import Reject, Sample
-from gateau_dagster.data.sources import SourceFile
+from gateau_dagster.data.sources import Problem, SourceFile, location
 from gateau_dagster.progress import Progress
 
 ACCEPTED = pl.Schema(

@@ -41,7 +41,7 @@ def _load(cache: Path) -> dict[str, list[int | str]]:
     try:
         return json.loads(cache.read_text(encoding="utf-8"))
     except (FileNotFoundError, ValueError):
-        return {}  # no cache yet, or a damaged one: it is made anew
+        return {}  # no cache yet, or a damaged one: it is rebuilt
 
 
 def _save(known: dict[str, list[int | str]], cache: Path) -> None:

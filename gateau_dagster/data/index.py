@@ -9,10 +9,8 @@ import polars as pl
 from gateau_dagster.config import LongSftConfig
 from gateau_dagster.data.catalogue import scan
 from gateau_dagster.data.forms import to_sample
-from gateau_dagster.data.index_file import load_index, save_index
-from gateau_dagster.data.input_index import CODE_VERSION, InputIndex
-from gateau_dagster.data.sample import text_digest
-from gateau_dagster.data.shards import shard_of
+from gateau_dagster.data.index_file import CODE_VERSION, InputIndex, load_index, save_index
+from gateau_dagster.data.sample import shard_of, text_digest
 from gateau_dagster.data.sources import SourceFile, input_signature, resolve_files
 from gateau_dagster.errors import GateauError
 from gateau_dagster.progress import Progress, silent

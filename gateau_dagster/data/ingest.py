@@ -15,9 +15,8 @@ from gateau_dagster.data.catalogue import Convert, Identified
 from gateau_dagster.data.forms import to_sample
 from gateau_dagster.data.index import InputIndex
 from gateau_dagster.data.readers import read_records
-from gateau_dagster.data.records import Problem, location
 from gateau_dagster.data.sample import Reject, Sample
-from gateau_dagster.data.sources import SourceFile
+from gateau_dagster.data.sources import Problem, SourceFile, location
 from gateau_dagster.errors import GateauError
 from gateau_dagster.progress import Progress, silent
 

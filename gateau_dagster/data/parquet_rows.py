@@ -10,8 +10,7 @@ from typing import IO, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from gateau_dagster.data.records import Problem, Record
-from gateau_dagster.data.sources import SourceFile
+from gateau_dagster.data.sources import Problem, Record, SourceFile
 from gateau_dagster.data.streams import Chunks, damage_reason, open_raw, open_stream
 
 _ROWS = 32

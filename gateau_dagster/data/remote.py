@@ -1,14 +1,18 @@
-"""Files that are not on this machine: `s3://` and `hf://` through fsspec, with errors that a user can act on."""
+"""Addresses that are not on this machine: S3 and the Hugging Face hub."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator
+import re
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from fnmatch import fnmatch
 from functools import lru_cache
 from typing import Any
 
-from gateau_dagster.errors import GateauError, PassingError
+import yaml
+
+from gateau_dagster.errors import GateauError, TransientError
 
 S3 = "s3://"
 HUB = "hf://"
@@ -41,7 +45,7 @@ def filesystem(address: str) -> Any:
 def guarded(address: str) -> Iterator[None]:
     """Turn what goes wrong between here and `address` into a GateauError with cause and cure.
 
-    It is a PassingError if trying again may help. Anything that is no failure of the connection, the credentials or
+    It is a TransientError if trying again may help. Anything that is no failure of the connection, the credentials or
     the disk passes through as it is.
     """
     try:
@@ -81,7 +85,7 @@ def _explained_s3(error: Exception, address: str) -> GateauError | None:
     if isinstance(error, PermissionError):
         return GateauError(f"{address}: access denied ({error}): check the credentials and the bucket's permissions")
     if isinstance(error, (BotoCoreError, ClientError, OSError, TimeoutError)):
-        return PassingError(f"{address}: the S3 server cannot be used: {error}: {_S3_CURE}")
+        return TransientError(f"{address}: the S3 server cannot be used: {error}: {_S3_CURE}")
     return None
 
 
@@ -96,7 +100,7 @@ def _explained_hub(error: Exception, address: str) -> GateauError | None:
     if isinstance(error, OfflineModeIsEnabled):
         return GateauError(f"{address}: HF_HUB_OFFLINE is set: unset it, or download the file and give its path")
     if isinstance(error, (HfHubHTTPError, OSError, *_http_errors())):
-        return PassingError(f"{address}: the Hugging Face hub cannot be used: {error}: {_HUB_CURE}")
+        return TransientError(f"{address}: the Hugging Face hub cannot be used: {error}: {_HUB_CURE}")
     if isinstance(error, (NotImplementedError, ValueError)):
         return GateauError(f"{address}: {error}: write hf://datasets/owner/name/file")
     return None
@@ -117,3 +121,46 @@ def _http_errors() -> tuple[type[Exception], ...]:
     module = inspect.getmodule(HfFileSystem)
     clients = [getattr(module, name, None) for name in ("httpx2", "httpx", "requests")]
     return tuple(client.HTTPError for client in clients if client is not None)
+
+
+_TRAIN = re.compile(r"(^|[^a-z0-9])train([^a-z0-9]|$)", re.IGNORECASE)
+_OTHER = re.compile(r"(^|[^a-z0-9])(test|validation|valid|val|dev|eval)([^a-z0-9]|$)", re.IGNORECASE)
+_FRONT_MATTER = re.compile(r"\A---\s*\n(.*?)\n---\s*(\n|\Z)", re.DOTALL)
+
+
+def train_files(fs: Any, root: str, readable: Callable[[str], bool]) -> list[dict[str, Any]]:
+    """fsspec infos of the train split of the data set at `root` ('datasets/owner/name').
+
+    The card's default configuration decides where it names data files (its split `train`, else the first one whose name
+    starts so); otherwise the files with 'train' as a word of their path; otherwise all but test and validation files.
+
+    Raises what the file system raises (FileNotFoundError for an unknown data set).
+    """
+    found = fs.find(root, detail=True)
+    infos = {name.removeprefix(f"{root}/"): info for name, info in found.items() if readable(name)}
+    patterns = card_patterns(fs.cat_file(f"{root}/README.md")) if f"{root}/README.md" in found else []
+    if patterns:
+        return [info for path, info in infos.items() if any(fnmatch(path, pattern) for pattern in patterns)]
+    train = [info for path, info in infos.items() if _TRAIN.search(path)]
+    return train or [info for path, info in infos.items() if not _OTHER.search(path)]
+
+
+def card_patterns(card: bytes) -> list[str]:
+    """Glob patterns of the train split in a data-set card (README.md with YAML front matter); [] if it names none."""
+    match = _FRONT_MATTER.match(card.decode("utf-8", errors="replace").removeprefix("\ufeff"))
+    front = yaml.safe_load(match.group(1)) if match else None
+    configs = front.get("configs") if isinstance(front, dict) else None
+    if not isinstance(configs, list) or not configs:
+        return []
+    chosen = next((c for c in configs if c.get("default") or c.get("config_name") == "default"), configs[0])
+    files = chosen.get("data_files") or []
+    if isinstance(files, str) or (isinstance(files, list) and all(isinstance(item, str) for item in files)):
+        return _as_list(files)
+    splits = [item for item in files if isinstance(item, dict)] if isinstance(files, list) else []
+    exact = [item for item in splits if item.get("split") == "train"]
+    named = exact or [item for item in splits if str(item.get("split")).startswith("train")]
+    return _as_list(named[0].get("path", [])) if named else []
+
+
+def _as_list(value: str | list[str]) -> list[str]:
+    return [value] if isinstance(value, str) else list(value)

@@ -1,4 +1,4 @@
-"""The one record type of the project: a long instruction sample, and a sample that was turned down."""
+"""A sample of the long data, its digest and its shard."""
 
 import hashlib
 from collections.abc import Sequence
@@ -39,3 +39,16 @@ class Reject:
     sample_id: str
     reason: str
     short_of_memory: bool = False
+
+
+def shard_of(sample_id: str, shards: int) -> int:
+    """Stable hash of the id modulo `shards`; the same in every process and on every machine."""
+    return (
+        int.from_bytes(hashlib.sha256(sample_id.encode("utf-8", errors="surrogatepass")).digest()[:8], "big") % shards
+    )
+
+
+def shard_keys(shards: int) -> list[str]:
+    """Partition keys, equally wide so that they sort: 16 shards are '00' to '15'."""
+    width = len(str(shards - 1))
+    return [f"{shard:0{width}d}" for shard in range(shards)]

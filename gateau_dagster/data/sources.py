@@ -1,4 +1,4 @@
-"""Which files a configured path means, and a cheap signature that tells when any of them has changed."""
+"""Input files, local or remote, and the records that are read from them."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ from functools import cached_property
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from gateau_dagster.data.hub import train_files
-from gateau_dagster.data.remote import HUB, S3, filesystem, guarded, is_remote
+from gateau_dagster.data.remote import HUB, S3, filesystem, guarded, is_remote, train_files
 from gateau_dagster.errors import GateauError
 
 FORMATS = ("jsonl", "json", "parquet")
@@ -168,3 +167,24 @@ def _hub_dataset(name: str, folder: Path, wanted: Wanted) -> list[SourceFile]:
             f" name its files as hf://datasets/{name}/..."
         )
     return [_remote_file(HUB, info) for info in infos]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Record:
+    """A parsed record; `number` counts lines of JSON Lines, elements of a JSON list or rows of parquet, from 1."""
+
+    number: int
+    value: Any
+
+
+@dataclass(frozen=True, kw_only=True)
+class Problem:
+    """A record that cannot be read, or the file itself (`number` 0). The reason's kind stands before its colon."""
+
+    number: int
+    reason: str
+
+
+def location(file: SourceFile, number: int) -> str:
+    """'long.jsonl:17', or the file alone for number 0."""
+    return f"{file.label or file.name}:{number}" if number else file.label or file.name

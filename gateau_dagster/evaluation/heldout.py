@@ -1,6 +1,8 @@
 """Perplexity of held-out responses by context length: the checkpoint beside its base model."""
 
+import hashlib
 import math
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
@@ -11,12 +13,92 @@ from gateau_dagster import tables
 from gateau_dagster.config import HeldoutConfig, ScoringConfig
 from gateau_dagster.data.sample import Reject, Sample
 from gateau_dagster.errors import GateauError
-from gateau_dagster.evaluation.buckets import ALL, Buckets
+from gateau_dagster.models.flops import Meter
+from gateau_dagster.models.loading import LoadedModel
 from gateau_dagster.progress import Progress, silent
-from gateau_dagster.scoring.effort import Meter
-from gateau_dagster.scoring.loading import LoadedModel
 from gateau_dagster.scoring.perplexity import PerplexityRow
 from gateau_dagster.scoring.scorer import Request, score_samples
+
+ALL = "all"
+OFFERED = 16
+
+
+@dataclass(frozen=True, kw_only=True)
+class Buckets:
+    """Ranges of context tokens: up to and including each upper end, and one above the last."""
+
+    ends: tuple[int, ...]
+
+    @classmethod
+    def of(cls, config: HeldoutConfig) -> "Buckets":
+        """The configured ends, ordered, each once."""
+        return cls(ends=tuple(sorted(set(config.buckets))))
+
+    def index(self, tokens: int) -> int:
+        """Which range `tokens` lies in, from 0."""
+        return bisect_left(self.ends, tokens)
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """A name for each range, in order: `0–512`, `513–1,024`, `over 1,024`."""
+        starts = (0, *(end + 1 for end in self.ends))
+        ranges = [f"{start:,}–{end:,}" for start, end in zip(starts, self.ends, strict=False)]
+        return (*ranges, f"over {self.ends[-1]:,}")
+
+
+def heldout_ids(raw: pl.DataFrame, scores: pl.DataFrame, selected: pl.DataFrame, config: HeldoutConfig) -> list[str]:
+    """Ids of the held-out samples: never trained on, taken evenly from the length buckets, in order of id.
+
+    `raw`: `sample_id`, `digest`. `scores`: `sample_id`, `context_tokens` (samples without a score cannot be measured
+    either). `selected`: `sample_id`, `digest`; a sample with the content of a selected one is not held out.
+
+    The order within a bucket is that of a hash of the id: stable when other samples come and go, and no seed.
+    Raises GateauError when nothing is left.
+    """
+    free = _free(raw, selected).join(scores.select("sample_id", "context_tokens"), on="sample_id", how="inner")
+    if free.is_empty():
+        raise GateauError(
+            "evaluation/heldout: every scored sample was selected for training, none is left to hold out. Lower "
+            "selection.fraction (or count), or take heldout out of evaluation.benchmarks."
+        )
+    buckets = Buckets.of(config)
+    queues: list[list[str]] = [[] for _ in buckets.labels]
+    for sample_id, tokens in sorted(
+        free.select("sample_id", "context_tokens").iter_rows(), key=lambda row: _order(row[0])
+    ):
+        queues[buckets.index(tokens)].append(sample_id)
+    return sorted(_deal(queues, config.samples))
+
+
+def candidates(raw: pl.DataFrame, selected: pl.DataFrame, config: HeldoutConfig) -> list[str]:
+    """Ids that `heldout_ids` may take where no table says how long the samples are: the first of them in its order.
+
+    `OFFERED` times as many as are wanted, so that only their texts have to be counted.
+    """
+    return sorted(_free(raw, selected)["sample_id"], key=_order)[: OFFERED * config.samples]
+
+
+def _free(raw: pl.DataFrame, selected: pl.DataFrame) -> pl.DataFrame:
+    """`sample_id`, `digest`: neither selected nor of a selected sample's content, and each content once."""
+    return (
+        raw.select("sample_id", "digest")
+        .sort("sample_id")
+        .join(selected.select("sample_id"), on="sample_id", how="anti")
+        .join(selected.select("digest"), on="digest", how="anti")
+        .unique("digest", keep="first", maintain_order=True)
+    )
+
+
+def _order(sample_id: str) -> str:
+    return hashlib.sha256(f"heldout:{sample_id}".encode()).hexdigest()
+
+
+def _deal(queues: Sequence[list[str]], count: int) -> list[str]:
+    """One from each queue in turn, until `count` are dealt or all queues are empty."""
+    longest = max(len(queue) for queue in queues)
+    dealt = [queue[turn] for turn in range(longest) for queue in queues if turn < len(queue)]
+    return dealt[:count]
+
 
 MODELS = ("base", "checkpoint")
 

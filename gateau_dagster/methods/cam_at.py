@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING
 
 from gateau_dagster import tables
 from gateau_dagster.data.sample import Reject
-from gateau_dagster.methods.sample_table import Row, Running, SampleTable
+from gateau_dagster.scoring.contextual_awareness import CAM_CODE_VERSION
+from gateau_dagster.scoring.sample_table import Row, Running, SampleTable
 
 if TYPE_CHECKING:
     from gateau_dagster.config import Config
     from gateau_dagster.data.sample import Sample
-    from gateau_dagster.scoring.loading import LoadedModel
+    from gateau_dagster.models.loading import LoadedModel
     from gateau_dagster.scoring.planned_work import PlannedWork, SampleTokens
 
 FAMILY = "cam_at"
@@ -49,8 +50,6 @@ def cam_at_tables(config: Config) -> Sequence[SampleTable]:
 
 
 def _table(config: Config, length: int) -> SampleTable:
-    from gateau_dagster.incremental.code_versions import CODE_VERSIONS
-
     longest = config.scoring.max_length
     if length >= longest:
         raise ValueError(
@@ -65,8 +64,8 @@ def _table(config: Config, length: int) -> SampleTable:
         description=f"What the ranking reads of `cam`, with segments of {length} tokens.",
         settings={"scoring.segment_length": length, "columns": [column.name for column in columns]},
         score=partial(_measure, length=length, columns=[column.name for column in columns]),
-        code_version=CODE_VERSIONS["cam"],
-        needs_sight=True,
+        code_version=CAM_CODE_VERSION,
+        needs_visible_window=True,
         effort=partial(cam_effort, length=length, attention=any(column.name == "cas" for column in columns)),
     )
 
@@ -87,7 +86,7 @@ def _measure(
     loaded: LoadedModel, samples: Iterable[Sample], running: Running, *, length: int, columns: Sequence[str]
 ) -> Iterator[Row | Reject]:
     """One row or reject a sample, in order."""
-    from gateau_dagster.scoring.effort import Meter
+    from gateau_dagster.models.flops import Meter
     from gateau_dagster.scoring.scorer import Request, score_samples
 
     requests = (Request(sample=one, perplexity=False, cam=True, attention="cas" in columns) for one in samples)

@@ -14,15 +14,14 @@ from pydantic import Field
 from gateau_dagster import tables
 from gateau_dagster.config.base import Section
 from gateau_dagster.errors import GateauError
-from gateau_dagster.methods.method import Method, Reads, Tables
-from gateau_dagster.methods.model_task import check_model
-from gateau_dagster.methods.sample_table import Row, Running, SampleTable
-from gateau_dagster.scoring.heads import check_architecture, label_index
+from gateau_dagster.methods.method import Method, Reads, Tables, check_model
+from gateau_dagster.models.encoders import check_architecture, label_index
+from gateau_dagster.scoring.sample_table import Row, Running, SampleTable
 
 if TYPE_CHECKING:
     from gateau_dagster.config import Config
     from gateau_dagster.data.sample import Reject, Sample
-    from gateau_dagster.scoring.loading import LoadedModel
+    from gateau_dagster.models.loading import LoadedModel
     from gateau_dagster.scoring.planned_work import PlannedWork, SampleTokens
 
 _PLACE = "selection.options.car.model"
@@ -61,7 +60,7 @@ def quality_table(options: CarOptions) -> SampleTable:
     """`quality/<model>`."""
 
     def score(loaded: LoadedModel, samples: Iterable[Sample], running: Running) -> Iterator[Row | Reject]:
-        from gateau_dagster.scoring.quality import quality_rows
+        from gateau_dagster.scoring.text_models import quality_rows
 
         return quality_rows(loaded, samples, running, label=options.label, as_pair=options.as_pair)
 
@@ -106,7 +105,7 @@ def _check(config: Config, options: CarOptions) -> None:
 
 def _check_known_models(config: Config, options: CarOptions) -> None:
     """Whether the reward model has a head that gives one number a text."""
-    from gateau_dagster.incremental.known_model import known_model
+    from gateau_dagster.models.known_model import known_model
 
     model, known = config.models[options.model], known_model(config, options.model).config
     if known is None:

@@ -19,15 +19,14 @@ from gateau_dagster import tables
 from gateau_dagster.config.base import Section
 from gateau_dagster.data.sample import Reject
 from gateau_dagster.errors import GateauError
-from gateau_dagster.methods.method import Method, Reads, Tables
-from gateau_dagster.methods.model_task import check_model, longest_prompt
-from gateau_dagster.methods.sample_table import Row, Running, SampleTable
+from gateau_dagster.methods.method import Method, Reads, Tables, check_model, longest_prompt
 from gateau_dagster.scoring.dependency_scores import DependencyRule, SegmentPairs, Variant, long_dependency_score
+from gateau_dagster.scoring.sample_table import Row, Running, SampleTable
 
 if TYPE_CHECKING:
     from gateau_dagster.config import Config
     from gateau_dagster.data.sample import Sample
-    from gateau_dagster.scoring.loading import LoadedModel
+    from gateau_dagster.models.loading import LoadedModel
     from gateau_dagster.scoring.planned_work import PlannedWork, SampleTokens
 
 
@@ -182,7 +181,7 @@ def _check(config: Config, options: DeltaPerplexityOptions) -> None:
 
 
 def _check_known_models(config: Config, options: DeltaPerplexityOptions) -> None:
-    from gateau_dagster.incremental.short_sight import shown_window
+    from gateau_dagster.models.visible_window import shown_window
 
     _check_length(config, options, shown_window(config, options.model))
 

@@ -9,13 +9,13 @@ import polars as pl
 
 from gateau_dagster import tables
 from gateau_dagster.methods.car import TEXT_TOKENS, TEXT_TRUNCATED, whole_text_effort
-from gateau_dagster.methods.model_task import check_model
-from gateau_dagster.methods.sample_table import Row, Running, SampleTable
+from gateau_dagster.methods.method import check_model
+from gateau_dagster.scoring.sample_table import Row, Running, SampleTable
 
 if TYPE_CHECKING:
     from gateau_dagster.config import Config
     from gateau_dagster.data.sample import Reject, Sample
-    from gateau_dagster.scoring.loading import LoadedModel
+    from gateau_dagster.models.loading import LoadedModel
 
 EMBEDDING = (
     tables.SAMPLE_ID,
@@ -34,7 +34,7 @@ def embedding_table(model: str) -> SampleTable:
     """`embedding/<model>`."""
 
     def score(loaded: LoadedModel, samples: Iterable[Sample], running: Running) -> Iterator[Row | Reject]:
-        from gateau_dagster.scoring.sentence_embedding import embedding_rows
+        from gateau_dagster.scoring.text_models import embedding_rows
 
         return embedding_rows(loaded, samples, running)
 

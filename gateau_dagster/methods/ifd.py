@@ -11,14 +11,13 @@ from pydantic import Field
 from gateau_dagster import tables
 from gateau_dagster.config.base import Section
 from gateau_dagster.errors import GateauError
-from gateau_dagster.methods.method import Method, Reads, Tables
-from gateau_dagster.methods.model_task import check_model
-from gateau_dagster.methods.sample_table import Row, Running, SampleTable
+from gateau_dagster.methods.method import Method, Reads, Tables, check_model
+from gateau_dagster.scoring.sample_table import Row, Running, SampleTable
 
 if TYPE_CHECKING:
     from gateau_dagster.config import Config
     from gateau_dagster.data.sample import Reject, Sample
-    from gateau_dagster.scoring.loading import LoadedModel
+    from gateau_dagster.models.loading import LoadedModel
     from gateau_dagster.scoring.planned_work import PlannedWork, SampleTokens
 
 RESPONSE_ALONE = (

@@ -15,9 +15,7 @@ from gateau_dagster import tables
 from gateau_dagster.config.base import Section
 from gateau_dagster.data.sample import Reject
 from gateau_dagster.errors import GateauError
-from gateau_dagster.methods.method import Method, Reads, Tables
-from gateau_dagster.methods.model_task import check_model, longest_prompt
-from gateau_dagster.methods.sample_table import Row, Running, SampleTable
+from gateau_dagster.methods.method import Method, Reads, Tables, check_model, longest_prompt
 from gateau_dagster.scoring.focus_scores import (
     FocusPlan,
     FocusWeights,
@@ -25,12 +23,13 @@ from gateau_dagster.scoring.focus_scores import (
     contextual_dependency_score,
     sums_from_lists,
 )
+from gateau_dagster.scoring.sample_table import Row, Running, SampleTable
 
 if TYPE_CHECKING:
     from gateau_dagster.config import Config
     from gateau_dagster.data.sample import Sample
-    from gateau_dagster.scoring.effort import ModelShape
-    from gateau_dagster.scoring.loading import LoadedModel
+    from gateau_dagster.models.flops import ModelShape
+    from gateau_dagster.models.loading import LoadedModel
     from gateau_dagster.scoring.planned_work import Numbers, PlannedWork, SampleTokens
     from gateau_dagster.scoring.span_scorer import Measured
 
@@ -192,7 +191,7 @@ def _check(config: Config, options: LadmOptions) -> None:
 
 
 def _check_known_models(config: Config, options: LadmOptions) -> None:
-    from gateau_dagster.incremental.short_sight import shown_window
+    from gateau_dagster.models.visible_window import shown_window
 
     _check_length(config, options, shown_window(config, options.model))
 

@@ -23,7 +23,7 @@ from gateau_dagster.scoring.focus_scores import FocusPlan, FocusWeights
 if TYPE_CHECKING:
     from gateau_dagster.data.sample import Reject
     from gateau_dagster.data.sources import SourceFile
-    from gateau_dagster.scoring.text_corpus import ScoredText
+    from gateau_dagster.data.text_corpus import ScoredText
 
 _SECONDS_BETWEEN_LINES = 15.0
 _ENDINGS = (".parquet", ".jsonl")
@@ -90,7 +90,8 @@ def main(inputs: tuple[str, ...], out: str, chosen: str | None, **options: Any) 
 
 def _run(inputs: tuple[str, ...], out: str, chosen: str | None, options: dict[str, Any]) -> None:
     from gateau_dagster.data.sources import resolve_files
-    from gateau_dagster.scoring.text_corpus import choose_by_domain, records_of
+    from gateau_dagster.data.text_corpus import records_of
+    from gateau_dagster.methods.text_scoring import choose_by_domain
 
     _check(out, chosen, options)
     files = resolve_files(list(inputs), Path())
@@ -128,8 +129,8 @@ def _scored(
     files: Sequence[SourceFile], options: dict[str, Any], reporter: _Reporter
 ) -> tuple[list[ScoredText], list[Reject]]:
     from gateau_dagster.config import ModelConfig, ScoringConfig
-    from gateau_dagster.scoring.text_corpus import TextFields
-    from gateau_dagster.scoring.text_scoring import TextScoring
+    from gateau_dagster.data.text_corpus import TextFields
+    from gateau_dagster.methods.text_scoring import TextScoring
 
     scoring = TextScoring(
         files=files,

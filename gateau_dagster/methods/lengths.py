@@ -12,8 +12,7 @@ import polars as pl
 from pydantic import Field
 
 from gateau_dagster.config.base import Section
-from gateau_dagster.methods.method import Method, Reads, Tables
-from gateau_dagster.methods.model_task import check_model
+from gateau_dagster.methods.method import Method, Reads, Tables, check_model
 
 if TYPE_CHECKING:
     from gateau_dagster.config import Config

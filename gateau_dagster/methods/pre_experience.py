@@ -9,14 +9,14 @@ import numpy as np
 import polars as pl
 
 from gateau_dagster import tables
-from gateau_dagster.config.pre_experience import PreExperienceOptions
+from gateau_dagster.config.model_stages import PreExperienceOptions
 from gateau_dagster.methods.random_order import uniform
-from gateau_dagster.methods.sample_table import Row, Running, SampleTable
+from gateau_dagster.scoring.sample_table import Row, Running, SampleTable
 from gateau_dagster.selection.clusters import cluster_count, k_means, matrix
 
 if TYPE_CHECKING:
     from gateau_dagster.data.sample import Reject, Sample
-    from gateau_dagster.scoring.loading import LoadedModel
+    from gateau_dagster.models.loading import LoadedModel
     from gateau_dagster.scoring.planned_work import PlannedWork, SampleTokens
 
 INSTRUCTION_EMBEDDING = (

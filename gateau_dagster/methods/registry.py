@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from gateau_dagster import methods, tables
 from gateau_dagster.methods.cam_at import cam_at_tables
 from gateau_dagster.methods.method import Method, Reads, Tables
-from gateau_dagster.methods.sample_table import SampleTable
+from gateau_dagster.scoring.sample_table import SampleTable
 
 if TYPE_CHECKING:
     from gateau_dagster.config import Config

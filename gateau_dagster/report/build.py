@@ -5,15 +5,14 @@ from dataclasses import dataclass
 import polars as pl
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from gateau_dagster.report.chosen_by import chosen_by, ranked_by, scored_by
 from gateau_dagster.report.comparison import compare
+from gateau_dagster.report.drawings import pictures
 from gateau_dagster.report.effort import duration, effort_sentence, memory, quantity, table_efforts
-from gateau_dagster.report.figures import pictures
 from gateau_dagster.report.inputs import ReportInputs
 from gateau_dagster.report.methods import methods_section, source_swatches
 from gateau_dagster.report.outcome import heldout_sentence, needle_sentence, training_facts
 from gateau_dagster.report.plots.methods import bucket_name, share_text
-from gateau_dagster.report.provenance import provenance
+from gateau_dagster.report.provenance import chosen_by, provenance, ranked_by, scored_by
 from gateau_dagster.report.rejects import reject_groups
 from gateau_dagster.report.samples import sample_cards
 from gateau_dagster.report.text import breakable, fixed, number, percent, plural, printable

@@ -10,7 +10,7 @@ import polars as pl
 
 from gateau_dagster.comparison.result import MethodComparison
 from gateau_dagster.config import Config
-from gateau_dagster.selection.choose import ranked_by_score
+from gateau_dagster.selection.combine import ranked_by_score
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,7 +16,7 @@ _CUT = 300
 
 @dataclass(frozen=True, kw_only=True)
 class RejectGroup:
-    """Samples of one asset that were turned down for the same kind of reason; `reason` is the first one's, in full."""
+    """Samples of one asset that were rejected for the same kind of reason; `reason` is the first one's, in full."""
 
     asset: str
     reason: str

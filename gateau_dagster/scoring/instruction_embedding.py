@@ -9,15 +9,14 @@ import torch
 
 from gateau_dagster.data.sample import Reject, Sample
 from gateau_dagster.errors import ShortOfMemoryError, UnscorableSampleError
-from gateau_dagster.scoring.effort import ModelShape, Work
-from gateau_dagster.scoring.loading import LoadedModel
-from gateau_dagster.scoring.memory import out_of_memory_reason, unless_out_of_memory
-from gateau_dagster.scoring.packing import lone_states, packed_states, packs_documents
-from gateau_dagster.scoring.prompt import encode
-from gateau_dagster.scoring.token_budget import TokenBudget
+from gateau_dagster.models.flops import ModelShape, Work
+from gateau_dagster.models.loading import LoadedModel
+from gateau_dagster.models.memory import TokenBudget, out_of_memory_reason, unless_out_of_memory
+from gateau_dagster.models.packing import lone_states, packed_states, packs_documents
+from gateau_dagster.models.prompt import encode
 
 if TYPE_CHECKING:
-    from gateau_dagster.methods.sample_table import Row, Running
+    from gateau_dagster.scoring.sample_table import Row, Running
 
 Vector = npt.NDArray[np.float64]
 Ids = tuple[int, ...]
@@ -29,7 +28,7 @@ def instruction_embedding_rows(
     loaded: LoadedModel, samples: "Iterable[Sample]", running: "Running"
 ) -> "Iterator[Row | Reject]":
     """A row (methods.pre_experience.INSTRUCTION_EMBEDDING) or a reject for each sample, in order."""
-    budget = TokenBudget(loaded, running.scoring.batch_tokens)
+    budget = TokenBudget(loaded.model, running.scoring.batch_tokens)
     group: list[tuple[Sample, Ids | UnscorableSampleError]] = []
     tokens = 0
     for sample in samples:

@@ -8,10 +8,10 @@ import numpy as np
 
 from gateau_dagster.data.sample import Sample
 from gateau_dagster.errors import UnscorableSampleError
-from gateau_dagster.scoring.forward import Float64, response_nll_tensor
-from gateau_dagster.scoring.loading import LoadedModel
-from gateau_dagster.scoring.near_and_far import probability
-from gateau_dagster.scoring.prompt import Prompt
+from gateau_dagster.models.forward import Float64, response_nll_tensor
+from gateau_dagster.models.loading import LoadedModel
+from gateau_dagster.models.prompt import Prompt
+from gateau_dagster.scoring.segments import probability
 
 
 @dataclass(frozen=True, kw_only=True)

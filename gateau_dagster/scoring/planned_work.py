@@ -9,7 +9,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from gateau_dagster.scoring.effort import ModelShape
+from gateau_dagster.models.flops import ModelShape
 
 Numbers = npt.NDArray[np.float64]
 

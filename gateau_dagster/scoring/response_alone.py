@@ -9,15 +9,14 @@ from transformers import PreTrainedTokenizerBase
 
 from gateau_dagster.data.sample import Reject, Sample
 from gateau_dagster.errors import ShortOfMemoryError, UnscorableSampleError
-from gateau_dagster.scoring.loading import LoadedModel
-from gateau_dagster.scoring.memory import out_of_memory_reason
-from gateau_dagster.scoring.passes import NllJob, Passes
+from gateau_dagster.models.loading import LoadedModel
+from gateau_dagster.models.memory import TokenBudget, out_of_memory_reason
+from gateau_dagster.models.prompt import Prompt, encode
+from gateau_dagster.scoring.batched_passes import NllJob, Passes
 from gateau_dagster.scoring.perplexity import mean_nll_and_perplexity
-from gateau_dagster.scoring.prompt import Prompt, encode
-from gateau_dagster.scoring.token_budget import TokenBudget
 
 if TYPE_CHECKING:
-    from gateau_dagster.methods.sample_table import Row, Running
+    from gateau_dagster.scoring.sample_table import Row, Running
 
 _ADVICE = "lower scoring.max_length, use dtype bfloat16, or a device with more memory"
 
@@ -41,7 +40,7 @@ def response_alone_rows(
 
     Samples share batches with those around them, so that an outcome may come some samples later.
     """
-    passes = Passes(loaded=loaded, budget=TokenBudget(loaded, running.scoring.batch_tokens))
+    passes = Passes(loaded=loaded, budget=TokenBudget(loaded.model, running.scoring.batch_tokens))
     waiting: deque[_Waiting] = deque()
     for sample in samples:
         try:

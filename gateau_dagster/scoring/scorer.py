@@ -6,16 +6,16 @@ from contextlib import closing
 
 from gateau_dagster.config import ScoringConfig
 from gateau_dagster.errors import UnscorableSampleError
-from gateau_dagster.scoring.attention import require_attention_interface
-from gateau_dagster.scoring.compiled import compile_layers
-from gateau_dagster.scoring.effort import Meter
-from gateau_dagster.scoring.kept_memory import kept_memory
-from gateau_dagster.scoring.loading import LoadedModel
-from gateau_dagster.scoring.measurement import Measurement, Outcome, Prepared, Request
-from gateau_dagster.scoring.passes import Passes
-from gateau_dagster.scoring.prompt import build_prompt
+from gateau_dagster.models.attention import require_attention_interface
+from gateau_dagster.models.compiled import compile_layers
+from gateau_dagster.models.cpu_allocator import reused_memory
+from gateau_dagster.models.flops import Meter
+from gateau_dagster.models.loading import LoadedModel
+from gateau_dagster.models.memory import TokenBudget
+from gateau_dagster.models.prompt import build_prompt
+from gateau_dagster.scoring.batched_passes import Passes
 from gateau_dagster.scoring.read_ahead import read_ahead
-from gateau_dagster.scoring.token_budget import TokenBudget
+from gateau_dagster.scoring.sample_passes import Outcome, Prepared, Request, SamplePasses
 
 __all__ = ["Outcome", "Request", "score_samples"]
 
@@ -43,11 +43,11 @@ def score_samples(
     """
     if scoring.compile:
         compile_layers(loaded)
-    passes = Passes(loaded=loaded, budget=TokenBudget(loaded, scoring.batch_tokens))
-    waiting: deque[Measurement] = deque()
-    with kept_memory(loaded.device), closing(_prepared(loaded, requests, max_length, scoring)) as prepared:
+    passes = Passes(loaded=loaded, budget=TokenBudget(loaded.model, scoring.batch_tokens))
+    waiting: deque[SamplePasses] = deque()
+    with reused_memory(loaded.device), closing(_prepared(loaded, requests, max_length, scoring)) as prepared:
         for one in prepared:
-            waiting.append(Measurement(prepared=one, segment_length=scoring.segment_length, sight=sight))
+            waiting.append(SamplePasses(prepared=one, segment_length=scoring.segment_length, sight=sight))
             waiting[-1].start(passes, meter)
             passes.run(all_of_them=False)
             while waiting and waiting[0].ready:

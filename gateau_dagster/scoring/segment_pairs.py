@@ -10,15 +10,14 @@ import numpy as np
 from gateau_dagster.config import ScoringConfig
 from gateau_dagster.data.sample import Reject, Sample
 from gateau_dagster.errors import ShortOfMemoryError, UnscorableSampleError
+from gateau_dagster.models.flops import Work
+from gateau_dagster.models.loading import LoadedModel
+from gateau_dagster.models.memory import TokenBudget, out_of_memory_reason
+from gateau_dagster.models.prompt import Prompt, build_prompt
+from gateau_dagster.scoring.batched_passes import NllJob, Passes
 from gateau_dagster.scoring.dependency_scores import SegmentPairs, choose_pairs
-from gateau_dagster.scoring.effort import Work
-from gateau_dagster.scoring.loading import LoadedModel
-from gateau_dagster.scoring.memory import out_of_memory_reason
-from gateau_dagster.scoring.passes import NllJob, Passes
 from gateau_dagster.scoring.perplexity import mean_nll_and_perplexity
-from gateau_dagster.scoring.prompt import Prompt, build_prompt
 from gateau_dagster.scoring.read_ahead import read_ahead
-from gateau_dagster.scoring.token_budget import TokenBudget
 
 _BATCHES_AHEAD = 2  # of tokens of samples that wait, tokenised, for the device
 _ADVICE = "use a shorter segment_length, dtype bfloat16, or a device with more memory"
@@ -60,7 +59,7 @@ def measure_segment_pairs(
     tokens; a shorter last one is dropped. A segment's first token is not scored. Segments of several samples share
     batches of `scoring.batch_tokens` tokens. `samples` are read in another thread, some ahead.
     """
-    passes = Passes(loaded=loaded, budget=TokenBudget(loaded, scoring.batch_tokens))
+    passes = Passes(loaded=loaded, budget=TokenBudget(loaded.model, scoring.batch_tokens))
     waiting: deque[_Sample] = deque()
 
     def prepared() -> Iterator[_Sample]:

@@ -12,13 +12,13 @@ import torch
 from torch import Tensor
 
 from gateau_dagster.errors import GateauError
-from gateau_dagster.scoring.attention import attention_layers, require_attention_interface
-from gateau_dagster.scoring.attention_rows import Weighing, attention_rows, row_blocks
-from gateau_dagster.scoring.effort import ModelShape, Work
+from gateau_dagster.models.attention import attention_layers, require_attention_interface
+from gateau_dagster.models.attention_rows import AttentionSpec, attention_rows, row_blocks
+from gateau_dagster.models.flops import ModelShape, Work
+from gateau_dagster.models.loading import LoadedModel
+from gateau_dagster.models.mask_pattern import MaskPattern, UnknownAttentionError
+from gateau_dagster.models.packing import packed_states
 from gateau_dagster.scoring.focus_scores import FocusPlan
-from gateau_dagster.scoring.loading import LoadedModel
-from gateau_dagster.scoring.mask_pattern import MaskPattern, UnknownAttentionError
-from gateau_dagster.scoring.packing import packed_states
 
 
 @torch.no_grad()
@@ -71,13 +71,13 @@ class _SpanCollector:
     tokens: int
     layers: list[Tensor] = field(default_factory=list)  # one entry a call: float64 [Σ_j len(earlier(j))]
 
-    def observe(self, query: Tensor, key: Tensor, pattern: MaskPattern, how: Weighing) -> None:
+    def observe(self, query: Tensor, key: Tensor, pattern: MaskPattern, how: AttentionSpec) -> None:
         """Add a layer's query [H, T, D] and key [H_kv, T, D]."""
         assert query.shape[1] == self.tokens
         found = [self._focus(query, key, j, pattern, how) for j in self.plan.later(self.plan.spans(self.tokens))]
         self.layers.append(torch.cat(found) if found else query.new_zeros(0, dtype=torch.float64))
 
-    def _focus(self, query: Tensor, key: Tensor, j: int, pattern: MaskPattern, how: Weighing) -> Tensor:
+    def _focus(self, query: Tensor, key: Tensor, j: int, pattern: MaskPattern, how: AttentionSpec) -> Tensor:
         """PFS(i, j) of the i of plan.earlier(j): float64 [L + 1]."""
         length = self.plan.span_length
         first = self.plan.offset(self.tokens)
@@ -104,7 +104,7 @@ def _pieces(tokens: int, rows: tuple[int, int], pattern: MaskPattern) -> Iterato
 
 
 def _add_weights(
-    total: Tensor, query: Tensor, key: Tensor, rows: tuple[int, int], how: Weighing, before: int, alone: bool
+    total: Tensor, query: Tensor, key: Tensor, rows: tuple[int, int], how: AttentionSpec, before: int, alone: bool
 ) -> None:
     """Add to `total` [before] the weights of the query rows, summed over heads and rows, to the first `before` keys.
 
@@ -122,7 +122,7 @@ def _add_weights(
         total[first:before] += weights.new_ones(weights.shape[0]) @ weights
 
 
-def _rescaled(weights: Tensor, rows: slice, how: Weighing, before: int) -> Tensor:
+def _rescaled(weights: Tensor, rows: slice, how: AttentionSpec, before: int) -> Tensor:
     """Weights [h, G, R, K] of some keys, such that each row sums to 1: the softmax over these keys alone.
 
     Weights so small that they are 0 in their precision give NaN, which rejects the sample.

@@ -11,16 +11,16 @@ from transformers import PreTrainedTokenizerBase
 from gateau_dagster.config.models import Template
 from gateau_dagster.data.sample import Reject, Sample
 from gateau_dagster.errors import UnscorableSampleError
-from gateau_dagster.scoring.effort import Work
+from gateau_dagster.models.flops import Work
+from gateau_dagster.models.host_copy import HostCopy
+from gateau_dagster.models.loading import LoadedModel
+from gateau_dagster.models.memory import out_of_memory_reason, unless_out_of_memory
+from gateau_dagster.models.prompt import build_prompt, encode
 from gateau_dagster.scoring.focus_scores import (
     FocusPlan,
     FocusSums,
     focus_sums,
 )
-from gateau_dagster.scoring.host_copy import HostCopy
-from gateau_dagster.scoring.loading import LoadedModel
-from gateau_dagster.scoring.memory import out_of_memory_reason, unless_out_of_memory
-from gateau_dagster.scoring.prompt import build_prompt, encode
 from gateau_dagster.scoring.read_ahead import read_ahead
 from gateau_dagster.scoring.span_attention import pairwise_focus_scores, require_span_attention
 

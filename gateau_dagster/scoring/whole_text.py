@@ -13,14 +13,13 @@ from torch import Tensor
 
 from gateau_dagster.data.sample import Reject, Sample
 from gateau_dagster.errors import GateauError, ShortOfMemoryError, UnscorableSampleError
-from gateau_dagster.scoring.effort import whole_text_flops
-from gateau_dagster.scoring.loading import LoadedModel
-from gateau_dagster.scoring.memory import out_of_memory_reason, unless_out_of_memory
-from gateau_dagster.scoring.packing import vocabulary
-from gateau_dagster.scoring.token_budget import TokenBudget
+from gateau_dagster.models.flops import whole_text_flops
+from gateau_dagster.models.loading import LoadedModel
+from gateau_dagster.models.memory import TokenBudget, out_of_memory_reason, unless_out_of_memory
+from gateau_dagster.models.packing import vocabulary
 
 if TYPE_CHECKING:
-    from gateau_dagster.methods.sample_table import Running
+    from gateau_dagster.scoring.sample_table import Running
 
 Vector = npt.NDArray[np.float64]
 Batch = dict[str, Tensor]
@@ -67,7 +66,7 @@ def read_texts(
             `token_type_ids`, [B, T] each, padded on the right. What it gives for a row may not depend on the others.
         alone: a text a pass.
     """
-    budget = TokenBudget(loaded, running.scoring.batch_tokens)
+    budget = TokenBudget(loaded.model, running.scoring.batch_tokens)
     limit = min(running.max_length, loaded.window or running.max_length)
     passes = _TextPasses(loaded=loaded, running=running, budget=budget, vectors=vectors, alone=alone)
     group: list[tuple[Sample, Text | UnscorableSampleError]] = []

@@ -4,7 +4,7 @@ import errno
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from gateau_dagster.errors import GateauError, PassingError
+from gateau_dagster.errors import GateauError, TransientError
 
 _OS_CURES = {
     errno.ENOSPC: "the disk is full. Free some space and run again; what was already computed is kept.",
@@ -25,7 +25,7 @@ _SERVER_CAUSES: tuple[tuple[set[str], tuple[str, ...], type[GateauError], str], 
             *("ClientConnectorError", "ServerDisconnectedError", "ClientOSError", "HTTPClientError"),
         },
         (),
-        PassingError,
+        TransientError,
         "the storage server does not answer ({text}). Check that it is running, the network, and AWS_ENDPOINT_URL; "
         "then run again: what was already computed is kept.",
     ),
@@ -50,7 +50,7 @@ _SERVER_CAUSES: tuple[tuple[set[str], tuple[str, ...], type[GateauError], str], 
     (
         set(),
         ("SlowDown", "InternalError", "ServiceUnavailable", "RequestTimeout"),
-        PassingError,
+        TransientError,
         "the storage server is overloaded ({text}). Run again later.",
     ),
 )
@@ -61,7 +61,7 @@ def readable_failures(action: str) -> Iterator[None]:
     """Runs an access to storage; `action` says what was tried, as in "write s3://bucket/cam/03.parquet".
 
     Raises:
-        PassingError: the server could not be reached or is overloaded; trying again may help.
+        TransientError: the server could not be reached or is overloaded; trying again may help.
         GateauError: it will fail again: disk full, no rights, no bucket, wrong credentials.
     """
     try:
@@ -77,7 +77,7 @@ def readable_failures(action: str) -> Iterator[None]:
 
 
 def explained(error: Exception, action: str) -> Exception:
-    """The failure as a GateauError or PassingError where its cause is known, else unchanged."""
+    """The failure as a GateauError or TransientError where its cause is known, else unchanged."""
     for link in _chain(error):
         made = _of_server(link, action) or _of_system(link, action)
         if made is not None:
@@ -107,7 +107,7 @@ def _of_system(link: BaseException, action: str) -> GateauError | None:
     if any(words in str(link) for words in _FULL_DISK):
         return GateauError(f"Cannot {action}: {_OS_CURES[errno.ENOSPC]}")
     if isinstance(link, ConnectionError | TimeoutError):
-        return PassingError(f"Cannot {action}: the connection broke ({link}). Check the server, then run again.")
+        return TransientError(f"Cannot {action}: the connection broke ({link}). Check the server, then run again.")
     return None
 
 

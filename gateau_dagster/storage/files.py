@@ -60,7 +60,7 @@ class Files:
 
         Raises:
             GateauError: the disk is full, there is no bucket, no right to write, ...
-            PassingError: the server does not answer.
+            TransientError: the server does not answer.
         """
         with readable_failures(f"write {self.address(name)}"):
             if self.is_local:
@@ -72,7 +72,7 @@ class Files:
         """Replaces the file in one step by what `fill` writes to the local path it is given: it need not fit in memory.
 
         Raises:
-            GateauError, PassingError: as for `write`.
+            GateauError, TransientError: as for `write`.
         """
         with readable_failures(f"write {self.address(name)}"):
             if self.is_local:
@@ -87,7 +87,7 @@ class Files:
         """Replaces an object by a local file's content, piece by piece: a model's weights need not fit into memory.
 
         Raises:
-            GateauError, PassingError: as for `write`.
+            GateauError, TransientError: as for `write`.
         """
         assert not self.is_local
         with readable_failures(f"write {self.address(name)}"):
@@ -172,7 +172,7 @@ def local_copy(files: Files, name: str, folder: Path) -> Path:
     """A local path of a file or folder of the store: itself on a local store, else a download into `folder`.
 
     Raises:
-        GateauError, PassingError: see `Files.write`; FileNotFoundError when there is no such file.
+        GateauError, TransientError: see `Files.write`; FileNotFoundError when there is no such file.
     """
     if files.is_local:
         return Path(files.address(name))

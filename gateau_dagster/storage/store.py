@@ -57,7 +57,7 @@ class Store:
         Returns the stamp completed with the row count and content digest.
 
         Raises:
-            GateauError, PassingError: see `Files.write`.
+            GateauError, TransientError: see `Files.write`.
         """
         complete = replace(stamp, rows=frame.height, content=stamp.content or frame_digest(frame))
         if rejected is not None:
@@ -99,7 +99,7 @@ class Store:
         """The stamp of a table; None when the table is missing, damaged, or not one of ours.
 
         Raises:
-            GateauError, PassingError: the store cannot be read; that says nothing about the table.
+            GateauError, TransientError: the store cannot be read; that says nothing about the table.
         """
         address = self.files.address(self.table_name(asset, partition))
         try:

@@ -1,12 +1,85 @@
-"""Documents to rows, epoch by epoch: padded, sorted, packed or concatenated."""
+"""Sequences to batches: in which order, packed into which rows."""
 
+import hashlib
 import math
-from collections.abc import Iterator, Sequence
+from bisect import bisect_left, insort
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from gateau_dagster.training.order import epoch_order, mix_order
-from gateau_dagster.training.packing import check_lengths, pack
+from gateau_dagster.errors import GateauError
+
+
+def _place(*key: object) -> bytes:
+    return hashlib.sha256("/".join(str(part) for part in key).encode("utf-8", errors="surrogatepass")).digest()
+
+
+def mix_order(keys: Sequence[tuple[str, str]], seed: int) -> list[int]:
+    """Indices of `keys` (origin, sample_id) shuffled by hash: two of them keep their order whatever else is there."""
+    return sorted(range(len(keys)), key=lambda index: _place("mix", seed, *keys[index]))
+
+
+def epoch_order(count: int, *, epoch: int, seed: int) -> list[int]:
+    """Rows 0..count-1 in the order of `epoch`: the mix's own order at first, reshuffled in every later one."""
+    if epoch == 0:
+        return list(range(count))
+    return sorted(range(count), key=lambda row: _place("epoch", seed, epoch, row))
+
+
+OPEN_ROWS = 64
+"""Rows that documents may still join. More fill the rows little better, and move documents farther."""
+
+
+def pack(lengths: Sequence[int], order: Iterable[int], *, pack_length: int) -> list[list[int]]:
+    """Rows of documents, whole ones, each once.
+
+    Args:
+        lengths: tokens of each document, all between 1 and `pack_length`.
+        order: the documents (indices of `lengths`) as they come.
+        pack_length: tokens of a row, at most.
+
+    Returns:
+        The documents of each row, those that came first in front.
+    """
+    rows: list[list[int]] = []
+    room: list[int] = []  # of each row, open or closed
+    open_rows: deque[int] = deque()  # the oldest first
+    by_room: list[tuple[int, int]] = []  # (room, row) of the open rows, sorted
+    for document in order:
+        length = lengths[document]
+        assert 0 < length <= pack_length, (document, length)
+        place = bisect_left(by_room, (length, -1))
+        if place < len(by_room):
+            _, row = by_room.pop(place)
+        else:
+            row = len(rows)
+            rows.append([])
+            room.append(pack_length)
+            open_rows.append(row)
+        rows[row].append(document)
+        room[row] -= length
+        insort(by_room, (room[row], row))
+        if len(open_rows) > OPEN_ROWS:
+            oldest = open_rows.popleft()
+            del by_room[bisect_left(by_room, (room[oldest], oldest))]
+    return rows
+
+
+def check_lengths(lengths: Sequence[int], *, pack_length: int) -> None:
+    """Whether every document fits into a row.
+
+    Raises:
+        GateauError: one does not; documents are never cut to be packed.
+    """
+    longest = max(lengths)
+    if longest > pack_length:
+        count = sum(length > pack_length for length in lengths)
+        raise GateauError(
+            f"{count} of {len(lengths)} sequences do not fit into rows of training.pack_length = {pack_length} tokens: "
+            f"the longest has {longest}. Raise training.pack_length, or lower training.max_length."
+        )
+
 
 Batching = Literal["padded", "sorted", "packed", "concatenated"]
 """Rows of one document, those in similar lengths together, rows of several documents that do not see one another, and

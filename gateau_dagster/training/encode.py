@@ -16,7 +16,7 @@ from transformers import PreTrainedTokenizerBase
 from gateau_dagster.config.models import Template
 from gateau_dagster.data.sample import Sample
 from gateau_dagster.errors import GateauError, UnscorableSampleError
-from gateau_dagster.scoring.prompt import FIXED_DATE, build_prompt, encode
+from gateau_dagster.models.prompt import FIXED_DATE, build_prompt, encode
 
 IGNORED = -100
 """Label of a position without loss (torch's default ignore_index)."""

@@ -12,9 +12,9 @@ from gateau_dagster.data.sample import Reject, Sample
 from gateau_dagster.errors import GateauError, UnscorableSampleError
 from gateau_dagster.progress import Progress
 from gateau_dagster.tables import REJECTED, TRAINING_MIX, schema
+from gateau_dagster.training.batching import mix_order
 from gateau_dagster.training.encode import Encoded, encode_conversation, encode_long
 from gateau_dagster.training.mix_sources import Origin, wanted_samples
-from gateau_dagster.training.order import mix_order
 
 Row = dict[str, Any]
 """Columns of `tables.TRAINING_MIX` but `position`."""

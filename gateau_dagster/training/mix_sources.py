@@ -6,9 +6,9 @@ from typing import Literal
 
 import polars as pl
 
-from gateau_dagster.config.mix import MixConfig
+from gateau_dagster.config.training_sections import MixConfig
 from gateau_dagster.errors import GateauError
-from gateau_dagster.training.order import mix_order
+from gateau_dagster.training.batching import mix_order
 
 Origin = Literal["long", "short"]
 

@@ -10,7 +10,7 @@ from typing import Any
 from huggingface_hub.errors import StrictDataclassError
 from transformers.configuration_utils import PreTrainedConfig
 
-from gateau_dagster.config.positions import PositionExtension
+from gateau_dagster.config.training_sections import PositionExtension
 from gateau_dagster.errors import GateauError
 
 Rope = dict[str, Any]

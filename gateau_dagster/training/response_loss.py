@@ -16,10 +16,10 @@ from transformers import PreTrainedModel
 from transformers.modeling_outputs import CausalLMOutputWithPast
 
 from gateau_dagster.errors import GateauError
-from gateau_dagster.scoring.mask_pattern import UnknownAttentionError
+from gateau_dagster.models.mask_pattern import UnknownAttentionError
+from gateau_dagster.models.probe import ROUNDING, probe_ids, probing
 from gateau_dagster.training.chunked_entropy import LogitChange, summed_nll
 from gateau_dagster.training.encode import IGNORED
-from gateau_dagster.training.probe import ROUNDING, probe_ids, probing
 
 _PROBE = 8  # tokens of the probe's document
 _LARGE = 30.0  # the probe's largest logit, at which a soft cap shows

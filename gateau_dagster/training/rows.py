@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from gateau_dagster.config.training_parts import SkipConfig
+from gateau_dagster.config.training_sections import SkipConfig
 from gateau_dagster.training.batch_plan import BatchPlan, Document
 from gateau_dagster.training.encode import IGNORED
 from gateau_dagster.training.skip_positions import copy_numbers, position_rng, skip_positions

@@ -19,13 +19,13 @@ from transformers.utils.logging import disable_progress_bar
 
 from gateau_dagster.config.training import TrainingConfig
 from gateau_dagster.errors import GateauError
+from gateau_dagster.models.document_attention import attend_within_documents
 from gateau_dagster.tables import TRAINING_MIX, schema
 from gateau_dagster.training import checkpoints
 from gateau_dagster.training.adapters import with_adapters
 from gateau_dagster.training.batch_plan import BatchPlan, plan_batches, write_plan
 from gateau_dagster.training.collate import PadRight, SideBySide
 from gateau_dagster.training.deepspeed_config import join_by_gloo
-from gateau_dagster.training.document_attention import attend_within_documents
 from gateau_dagster.training.launch import is_finished
 from gateau_dagster.training.metrics import Report, StepLog, rewind_log
 from gateau_dagster.training.model import PLAN_NAME, load_base, write_output

@@ -9,12 +9,12 @@ import numpy as np
 import polars as pl
 from transformers import PreTrainedTokenizerBase
 
-from gateau_dagster.config.homologous import HomologousOptions
+from gateau_dagster.config.model_stages import HomologousOptions
 from gateau_dagster.errors import GateauError
 from gateau_dagster.tables import TRAINING_MIX, schema
+from gateau_dagster.training.batching import mix_order
 from gateau_dagster.training.encode import IGNORED
 from gateau_dagster.training.mix import rejected_table
-from gateau_dagster.training.order import mix_order
 from gateau_dagster.training.text_pieces import Piece, TextSource
 
 

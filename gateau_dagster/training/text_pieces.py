@@ -9,11 +9,11 @@ from transformers import PreTrainedTokenizerBase
 
 from gateau_dagster.data.sample import Reject
 from gateau_dagster.data.sources import SourceFile
+from gateau_dagster.data.text_corpus import CorpusText, TextFields, read_texts
 from gateau_dagster.errors import UnscorableSampleError
-from gateau_dagster.scoring.prompt import encode
-from gateau_dagster.scoring.text_corpus import CorpusText, TextFields, read_texts
+from gateau_dagster.models.prompt import encode
+from gateau_dagster.training.batching import mix_order
 from gateau_dagster.training.mix_sources import Origin
-from gateau_dagster.training.order import mix_order
 
 _CHARACTERS_A_TOKEN = 4.0
 """Before any text is tokenised; what was seen takes its place."""

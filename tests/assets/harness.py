@@ -16,8 +16,8 @@ from assets.instance import open_instance
 from assets.metadata import DATA_VERSION_TAG
 from assets.refresh import Refreshed, refresh
 from gateau_dagster.config import Config
-from gateau_dagster.config.load import load_config
-from gateau_dagster.incremental.state import State
+from gateau_dagster.pipeline.project import load_project
+from gateau_dagster.pipeline.state import State
 from resources.configuration import ConfigurationResource
 
 
@@ -31,7 +31,7 @@ class Pipeline:
     @property
     def config(self) -> Config:
         """The file as it is now."""
-        return load_config(self.file)
+        return load_project(self.file)
 
     @property
     def resource(self) -> ConfigurationResource:
@@ -76,7 +76,7 @@ def pipeline_on(file: Path) -> Iterator[Pipeline]:
         patch.setenv("DAGSTER_HOME", "")
         patch.setenv("GATEAU_CONFIG", str(file))
         forget_definitions()
-        with open_instance(load_config(file)) as instance:
+        with open_instance(load_project(file)) as instance:
             yield Pipeline(file, instance)
         forget_definitions()
 

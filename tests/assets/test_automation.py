@@ -9,9 +9,9 @@ import pytest
 from dagster import DagsterRunStatus
 
 from assets.automation import out_of_date_sensor, plan_digest
+from assets.dead_runs import PROCESS_TAG, process_tag
+from assets.event_log import PLAN_TAG
 from assets.jobs import refresh_job
-from assets.processes import PROCESS_TAG, process_tag
-from assets.records import PLAN_TAG
 from tests.assets.harness import Pipeline
 from tests.project import change_config, sample, write_samples
 

@@ -10,8 +10,8 @@ import polars as pl
 import pytest
 
 from assets.checks import checks_of
-from gateau_dagster.data.shards import shard_of
-from gateau_dagster.incremental.state import State
+from gateau_dagster.data.sample import shard_of
+from gateau_dagster.pipeline.state import State
 from tests.assets.harness import Pipeline, value_of
 from tests.project import sample, write_samples
 

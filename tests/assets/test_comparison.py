@@ -10,8 +10,8 @@ import pytest
 from assets.comparison import make_comparison
 from gateau_dagster.comparison.result import MethodComparison
 from gateau_dagster.config import Config
-from gateau_dagster.incremental.selection_nodes import comparison_reads
-from gateau_dagster.incremental.state import State
+from gateau_dagster.pipeline.selection_nodes import comparison_reads
+from gateau_dagster.pipeline.state import State
 from gateau_dagster.progress import silent
 from gateau_dagster.storage import Stamp
 from tests.assets.harness import Pipeline, key_of, pipeline_on, value_of

@@ -1,4 +1,4 @@
-"""What fails in passing is tried again with back-off; what must fail again is told at once; a defect stays one."""
+"""What fails transiently is tried again with back-off; what must fail again is told at once; a defect stays one."""
 
 import errno
 import itertools
@@ -11,7 +11,7 @@ import pytest
 
 from assets import failures
 from assets.failures import readable_failure
-from gateau_dagster.errors import GateauError, PassingError
+from gateau_dagster.errors import GateauError, TransientError
 from tests.assets.harness import Pipeline
 
 
@@ -50,7 +50,7 @@ def description(result: dg.ExecuteInProcessResult) -> str | None:
 
 
 def test_a_passing_failure_is_tried_again_after_growing_waits() -> None:
-    result, attempts = run([PassingError("gone"), PassingError("gone")], retries=2)
+    result, attempts = run([TransientError("gone"), TransientError("gone")], retries=2)
     assert result.success
     assert len(attempts) == 3
     waits = [later - earlier for earlier, later in itertools.pairwise(attempts)]
@@ -59,7 +59,7 @@ def test_a_passing_failure_is_tried_again_after_growing_waits() -> None:
 
 
 def test_a_failure_that_does_not_pass_ends_the_step() -> None:
-    result, attempts = run([PassingError("the server does not answer")] * 3, retries=2)
+    result, attempts = run([TransientError("the server does not answer")] * 3, retries=2)
     assert not result.success
     assert len(attempts) == 3
     assert description(result) == "the server does not answer"
@@ -98,7 +98,7 @@ def test_the_assets_take_their_retries_from_the_configuration(fresh: Pipeline, m
     def unreachable(*arguments: object, **options: object) -> None:
         nonlocal calls
         calls += 1
-        raise PassingError("Cannot write: the storage server does not answer.")
+        raise TransientError("Cannot write: the storage server does not answer.")
 
     monkeypatch.setattr("gateau_dagster.storage.store.Store.write", unreachable)
     with pytest.raises(GateauError, match=r"^raw_long_sft: Cannot write: the storage server does not answer\.$"):

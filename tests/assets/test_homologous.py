@@ -12,9 +12,9 @@ import pytest
 from safetensors.torch import load_file
 from transformers import AutoConfig
 
+from gateau_dagster.demo.language import document
 from gateau_dagster.errors import GateauError
-from gateau_dagster.incremental.loadable import loadable_model
-from gateau_dagster.synthetic.language import document
+from gateau_dagster.pipeline.loadable import loadable_model
 from tests.assets.harness import Pipeline, key_of, pipeline_on, value_of
 from tests.project import change_config, make_project
 

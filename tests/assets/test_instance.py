@@ -6,14 +6,14 @@ import pytest
 
 from assets.instance import open_instance, prepare_home
 from gateau_dagster.config import Config
-from gateau_dagster.config.load import load_config
+from gateau_dagster.pipeline.project import load_project
 from tests.project import make_project
 
 
 @pytest.fixture
 def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Config:
     monkeypatch.setenv("DAGSTER_HOME", "")
-    return load_config(make_project(tmp_path, samples=2, shards=1))
+    return load_project(make_project(tmp_path, samples=2, shards=1))
 
 
 def test_beside_the_configuration(config: Config, tmp_path: Path) -> None:

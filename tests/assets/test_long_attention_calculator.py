@@ -10,8 +10,8 @@ import pytest
 from safetensors.torch import load_file
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
-from gateau_dagster.incremental.shard_work import samples_of
-from gateau_dagster.synthetic.language import document
+from gateau_dagster.demo.language import document
+from gateau_dagster.execution.shard_work import samples_of
 from tests.assets.harness import Pipeline, pipeline_on
 from tests.project import make_project, write_model
 from tests.scoring.reference import reference_parts

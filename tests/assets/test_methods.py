@@ -10,7 +10,7 @@ import yaml
 
 from gateau_dagster import methods
 from gateau_dagster.comparison.result import MethodComparison
-from gateau_dagster.data.shards import shard_of
+from gateau_dagster.data.sample import shard_of
 from gateau_dagster.methods.registry import all_methods
 from tests.assets.harness import Pipeline, key_of, pipeline_on, value_of
 from tests.project import make_project, sample, write_samples
@@ -21,7 +21,7 @@ import polars as pl
 from gateau_dagster import tables
 from gateau_dagster.data.sample import Reject
 from gateau_dagster.methods.method import Method
-from gateau_dagster.methods.sample_table import SampleTable
+from gateau_dagster.scoring.sample_table import SampleTable
 
 COLUMNS = (tables.SAMPLE_ID, tables.DIGEST, tables.Column(name="letters", dtype=pl.Int32(), description="Letters."))
 

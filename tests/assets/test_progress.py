@@ -6,7 +6,7 @@ import dagster as dg
 from dagster import DagsterInstance, DagsterRunStatus
 
 from assets.progress import board_of, progress_line, remove_old_boards
-from gateau_dagster.config.load import load_config
+from gateau_dagster.pipeline.project import load_project
 from tests.project import make_project
 
 
@@ -25,7 +25,7 @@ def empty_job() -> None:
 
 def test_only_boards_of_runs_that_ended_are_removed(tmp_path: Path) -> None:
     """A run started in the UI may be at work while `gateau run` starts; its step must not lose its board."""
-    config = load_config(make_project(tmp_path, samples=2, shards=1))
+    config = load_project(make_project(tmp_path, samples=2, shards=1))
     with DagsterInstance.ephemeral() as instance:
         alive, ended = (
             instance.create_run_for_job(empty_job, status=status).run_id

@@ -10,7 +10,7 @@ import dagster as dg
 import pytest
 
 from assets.refresh import failure_message, only_one
-from gateau_dagster.data.shards import shard_of
+from gateau_dagster.data.sample import shard_of
 from gateau_dagster.errors import GateauError
 from resources import models
 from tests.assets.harness import Pipeline, key_of, pipeline_on, value_of
@@ -91,7 +91,7 @@ def test_one_sample_changed_of_a_thousand(thousand: Pipeline, data: Path) -> Non
 
 
 def test_alpha_loads_no_model(thousand: Pipeline, data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gateau_dagster.scoring.loading.load_model", fail_to_load)
+    monkeypatch.setattr("gateau_dagster.models.loading.load_model", fail_to_load)
     models.ModelsResource().release()
     change_config(thousand.file, selection={"alpha": 0.31})
     result = thousand.refresh()
@@ -108,7 +108,7 @@ def test_the_sentinel_sees_a_model_that_is_loaded(
     thousand: Pipeline, data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The test above could not fail if models were loaded in another way."""
-    monkeypatch.setattr("gateau_dagster.scoring.loading.load_model", fail_to_load)
+    monkeypatch.setattr("gateau_dagster.models.loading.load_model", fail_to_load)
     models.ModelsResource().release()
     write_samples(data, [*records(data), sample(5000)])
     with pytest.raises(GateauError, match="a model was loaded"):
@@ -116,7 +116,7 @@ def test_the_sentinel_sees_a_model_that_is_loaded(
 
 
 def test_a_removed_sample_leaves_every_table(thousand: Pipeline, data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gateau_dagster.scoring.loading.load_model", fail_to_load)
+    monkeypatch.setattr("gateau_dagster.models.loading.load_model", fail_to_load)
     models.ModelsResource().release()
     store = thousand.state().store
     best = store.read("combined_scores").sort("rank")["sample_id"][0]

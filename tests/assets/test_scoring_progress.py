@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from assets.scoring_progress import ScoringProgress
-from gateau_dagster.incremental.shard_scorer import ShardReport
-from gateau_dagster.incremental.shard_work import ShardProgress, TableWork
+from gateau_dagster.execution.shard_scorer import ShardReport
+from gateau_dagster.execution.shard_work import ShardProgress, TableWork
 from gateau_dagster.storage import Stamp
 
 Seen = list[tuple[float, float | None, str, float | None]]

@@ -11,12 +11,12 @@ import pytest
 from assets.checks import up_to_date
 from gateau_dagster.cli.plan import plan_record
 from gateau_dagster.config import Config
-from gateau_dagster.config.load import load_config
 from gateau_dagster.definitions import asset_definitions
-from gateau_dagster.incremental.state import State
+from gateau_dagster.pipeline.project import load_project
+from gateau_dagster.pipeline.state import State
 from resources import models
 from tests.assets.harness import Pipeline, key_of, pipeline_on
-from tests.incremental.test_wanted import OF_THE_PAIR, configured, pipeline
+from tests.pipeline.test_required_assets import OF_THE_PAIR, configured, pipeline
 from tests.project import change_config, make_project, sample, write_samples
 
 NEEDED = ["raw_long_sft", "method_scores/length", "selected_subset", "report"]
@@ -102,7 +102,7 @@ def smallest(folder: Path) -> Path:
 
 
 def test_the_smallest_configuration_needs_no_model(tmp_path: Path) -> None:
-    state = State(config=load_config(smallest(tmp_path)))
+    state = State(config=load_project(smallest(tmp_path)))
     scores = ["method_scores/length", "method_scores/random"]
     assert names(state) == ["raw_long_sft", *scores, "selected_subset", "comparison", "report"]
     assert state.pipeline.unwanted == []

@@ -8,9 +8,9 @@ from types import ModuleType
 import numpy as np
 import polars as pl
 import pytest
+from common_harder import needs_far_context
 
 from gateau_dagster.selection.agreement import auroc
-from gateau_dagster.synthetic.harder import needs_far_context
 
 KINDS = "far_count_1 near_count_1 two_hop"
 FEW = f"--tiny --per-kind 1 --base 5 --size small --segment-length 64 --kinds {KINDS}".split()
@@ -214,7 +214,7 @@ def test_the_loss_is_of_the_response_and_its_end_only(script: Callable[[str], Mo
     import torch
     from transformers import LlamaForCausalLM
 
-    from gateau_dagster.synthetic.pair import pair_config
+    from gateau_dagster.demo.pair import pair_config
     from gateau_dagster.training.encode import Encoded
 
     torch.manual_seed(0)

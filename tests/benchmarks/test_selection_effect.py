@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from gateau_dagster.incremental.code_versions import CODE_VERSIONS
 from gateau_dagster.methods.registry import all_methods
+from gateau_dagster.pipeline.code_versions import CODE_VERSIONS
 
 Script = Callable[[str], ModuleType]
 KINDS = "far_count_1 near_count_1 two_hop"

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from common_harder import KINDS, needs_far_context
 
-from gateau_dagster.synthetic.harder import KINDS, needs_far_context
-from gateau_dagster.synthetic.samples import KINDS as BASE_KINDS
+from gateau_dagster.demo.samples import KINDS as BASE_KINDS
 
 Script = Callable[[str], ModuleType]
 EVERY = (*BASE_KINDS, *KINDS)

@@ -10,7 +10,7 @@ from rich.console import Console
 
 from gateau_dagster.cli import display
 from gateau_dagster.cli.display import RunDisplay, console
-from gateau_dagster.progress_board import ProgressBoard
+from gateau_dagster.progress import ProgressBoard
 
 
 def terminal(width: int, is_terminal: bool) -> tuple[Console, io.StringIO]:

@@ -136,7 +136,7 @@ def test_a_defect_is_one_message_and_a_file(command: Command, monkeypatch: pytes
     def broken(path: object) -> None:
         raise KeyError("a defect of ours")
 
-    monkeypatch.setattr("gateau_dagster.config.load.load_config", broken)
+    monkeypatch.setattr("gateau_dagster.pipeline.project.load_project", broken)
     status, _, err = command("plan")
     assert status == 1
     assert err.startswith("Error: unexpected KeyError: 'a defect of ours'\n") and "Traceback" not in err
@@ -153,7 +153,7 @@ def test_a_defect_where_nothing_can_be_written_shows_its_traceback(
     def broken(path: object) -> None:
         raise RuntimeError
 
-    monkeypatch.setattr("gateau_dagster.config.load.load_config", broken)
+    monkeypatch.setattr("gateau_dagster.pipeline.project.load_project", broken)
     status, _, err = command("plan")
     assert status == 1 and "unexpected RuntimeError: no message" in err and "Traceback" in err
 
@@ -162,7 +162,7 @@ def test_an_interrupt_ends_with_130(command: Command, monkeypatch: pytest.Monkey
     def interrupted(path: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("gateau_dagster.config.load.load_config", interrupted)
+    monkeypatch.setattr("gateau_dagster.pipeline.project.load_project", interrupted)
     status, _, err = command("plan")
     assert status == 130 and "run again to go on" in err
 

@@ -8,10 +8,10 @@ from rich.console import Console
 
 from gateau_dagster.cli import plan as module
 from gateau_dagster.cli.plan import _duration, _flops, _shards, grounds, plan_record, print_plan, show_estimates
-from gateau_dagster.config.load import load_config
-from gateau_dagster.incremental.estimate import Estimate, Estimator, scored_work
-from gateau_dagster.incremental.plan import Work
-from gateau_dagster.incremental.state import State
+from gateau_dagster.estimate.estimator import Estimate, Estimator, scored_work
+from gateau_dagster.pipeline.plan import Work
+from gateau_dagster.pipeline.project import load_project
+from gateau_dagster.pipeline.state import State
 from tests.project import change_config, make_project
 
 
@@ -51,7 +51,7 @@ def test_shards() -> None:
 
 @pytest.fixture
 def state(tmp_path: Path) -> State:
-    return State(config=load_config(make_project(tmp_path, samples=6, shards=2)))
+    return State(config=load_project(make_project(tmp_path, samples=6, shards=2)))
 
 
 def test_the_record_is_the_plan_for_programs(state: State) -> None:
@@ -97,7 +97,7 @@ def test_one_asset_needs_no_sum() -> None:
 
 def test_a_table_whose_method_does_not_say_what_it_takes_is_named(tmp_path: Path) -> None:
     selection = {"compare": ["ifd"], "segment_lengths": [32]}
-    state = State(config=load_config(make_project(tmp_path, samples=6, shards=2, selection=selection)))
+    state = State(config=load_project(make_project(tmp_path, samples=6, shards=2, selection=selection)))
     estimator = Estimator(state)
     estimator.tables["response_alone/long"] = replace(estimator.tables["response_alone/long"], effort=None)
     estimates = estimator.assets(scored_work(state, state.plan()))
@@ -120,7 +120,7 @@ def test_what_nothing_reads_is_one_line(state: State, tmp_path: Path, monkeypatc
     print_plan(state.config, "raw_long_sft")
     assert "Left out" not in text.getvalue(), "gateau reads all of them"
     change_config(tmp_path / "gateau.yaml", selection={"method": "length"})
-    print_plan(load_config(tmp_path / "gateau.yaml"), None)
+    print_plan(load_project(tmp_path / "gateau.yaml"), None)
     lines = [line for line in text.getvalue().splitlines() if line.startswith("Left out")]
     named = "perplexity/long, perplexity/short, cam, combined_scores"  # in the order of the file's models
     assert [line.strip() for line in lines] == [

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from gateau_dagster.comparison.disputed import most_disputed, rank_spread
+from gateau_dagster.comparison.compare import most_disputed, rank_spread
 from gateau_dagster.comparison.orders import orders_of, read_orders
 
 from . import slow

@@ -4,9 +4,9 @@ import pytest
 
 from gateau_dagster.config import DemoConfig
 from gateau_dagster.config.demo import demo_folder, demo_path
-from gateau_dagster.config.embedded import embedded_demo
-from gateau_dagster.config.load import parse_config
+from gateau_dagster.demo.configuration import embedded_demo
 from gateau_dagster.methods.registry import chosen_methods, sample_tables
+from gateau_dagster.pipeline.project import parse_project
 
 TEXT = """\
 demo: {seed: 3}
@@ -35,7 +35,7 @@ def test_the_demo_compares_methods_that_read_what_is_there_anyway(tmp_path: Path
 
 
 def test_demo_paths_lead_below_the_work_folder_and_others_stay(tmp_path: Path) -> None:
-    config = parse_config(TEXT, folder=tmp_path)
+    config = parse_project(TEXT, folder=tmp_path)
     assert config.demo is not None
     folder = demo_folder(config.work_folder, config.demo)
     assert config.located_long_sft.path == [str(folder / "samples.jsonl"), "mine.jsonl"]
@@ -51,7 +51,7 @@ def test_another_seed_or_size_gets_a_folder_of_its_own(tmp_path: Path) -> None:
 
 
 def test_without_a_demo_section_addresses_stay(tmp_path: Path) -> None:
-    config = parse_config("long_sft: {path: a}\nmodels: {short: {path: s}, long: {path: l}}", folder=tmp_path)
+    config = parse_project("long_sft: {path: a}\nmodels: {short: {path: s}, long: {path: l}}", folder=tmp_path)
     assert config.located("demo:short") == "demo:short"
     assert config.located_short_chat is None
 

@@ -7,9 +7,9 @@ import pytest
 from pydantic import ValidationError
 
 from gateau_dagster.config import Config, TrainingConfig
-from gateau_dagster.config.homologous import HomologousOptions, homologous_base_of
 from gateau_dagster.config.made_models import stage_training
-from gateau_dagster.config.positions import PositionExtension
+from gateau_dagster.config.model_stages import HomologousOptions, homologous_base_of
+from gateau_dagster.config.training_sections import PositionExtension
 
 LONG = {"path": "homologous:short", "homologous": {"texts": "books", "length": 1024, "tokens_per_step": 8192}}
 

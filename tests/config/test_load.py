@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from gateau_dagster.config import Config
-from gateau_dagster.config.load import load_config, parse_config
 from gateau_dagster.errors import GateauError
+from gateau_dagster.pipeline.project import load_project, parse_project
 
 GOOD = """\
 long_sft: {path: long.jsonl}
@@ -18,7 +18,7 @@ models:
 
 def message_of(text: str) -> str:
     with pytest.raises(GateauError) as failure:
-        parse_config(text, folder=Path("/project"), name="gateau.yaml")
+        parse_project(text, folder=Path("/project"), name="gateau.yaml")
     return str(failure.value)
 
 
@@ -168,7 +168,7 @@ def test_no_message_shows_a_value_of_an_unknown_key() -> None:
 
 
 def test_an_alias_is_no_repeated_key_and_may_refer_to_itself() -> None:
-    config = parse_config(GOOD.replace("{path: s}", "&m {path: s}").replace("{path: l}", "*m"), folder=Path())
+    config = parse_project(GOOD.replace("{path: s}", "&m {path: s}").replace("{path: l}", "*m"), folder=Path())
     assert config.models["long"] == config.models["short"]
     assert "should be text or a list" in message_of(
         "long_sft: &a {path: *a}\nmodels: {short: {path: s}, long: {path: l}}"
@@ -176,7 +176,7 @@ def test_an_alias_is_no_repeated_key_and_may_refer_to_itself() -> None:
 
 
 def test_numbers_in_scientific_notation_are_numbers() -> None:
-    config = parse_config(GOOD + "training: {learning_rate: 2e-5}", folder=Path())
+    config = parse_project(GOOD + "training: {learning_rate: 2e-5}", folder=Path())
     assert config.training.learning_rate == 2e-5
 
 
@@ -184,23 +184,23 @@ def test_paths_are_relative_to_the_file(tmp_path: Path, monkeypatch: pytest.Monk
     (tmp_path / "sub").mkdir()
     (tmp_path / "sub" / "g.yaml").write_text(GOOD + "storage: {root: ./store}")
     monkeypatch.chdir(tmp_path)
-    config = load_config("sub/g.yaml")
+    config = load_project("sub/g.yaml")
     assert config.folder == tmp_path / "sub"
     assert config.located_root == str(tmp_path / "sub" / "store")
     assert config.work_folder == tmp_path / "sub" / ".gateau" / "g"
     (tmp_path / "sub" / "g.yaml").rename(tmp_path / "sub" / "gateau.yaml")
-    assert load_config(tmp_path / "sub" / "gateau.yaml").work_folder == tmp_path / "sub" / ".gateau"
+    assert load_project(tmp_path / "sub" / "gateau.yaml").work_folder == tmp_path / "sub" / ".gateau"
 
 
 @pytest.mark.parametrize("root", ["s3://bucket/prefix", "/absolute/store"])
 def test_addresses_and_absolute_paths_stay_as_they_are(root: str) -> None:
-    config = parse_config(GOOD + f"storage: {{root: '{root}'}}", folder=Path("/project"))
+    config = parse_project(GOOD + f"storage: {{root: '{root}'}}", folder=Path("/project"))
     assert config.located_root == root
 
 
 def test_the_home_folder_is_resolved(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", "/home/someone")
-    config = parse_config(GOOD + "storage: {root: ~/store}", folder=Path("/project"))
+    config = parse_project(GOOD + "storage: {root: ~/store}", folder=Path("/project"))
     assert config.located_root == "/home/someone/store"
 
 
@@ -208,10 +208,10 @@ def test_the_environment_names_the_file_and_an_argument_wins(tmp_path: Path, mon
     for name in ("one", "two"):
         (tmp_path / f"{name}.yaml").write_text(GOOD.replace("long.jsonl", f"{name}.jsonl"))
     monkeypatch.setenv("GATEAU_CONFIG", str(tmp_path / "one.yaml"))
-    assert load_config().long_sft.path == "one.jsonl"
-    assert load_config(tmp_path / "two.yaml").long_sft.path == "two.jsonl"
+    assert load_project().long_sft.path == "one.jsonl"
+    assert load_project(tmp_path / "two.yaml").long_sft.path == "two.jsonl"
     monkeypatch.setenv("GATEAU_CONFIG", "")
-    assert load_config(folder=tmp_path).demo is not None
+    assert load_project(folder=tmp_path).demo is not None
 
 
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
@@ -219,7 +219,7 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     latin.write_bytes(b"a: \xe9\n")
     for file, cause in ((tmp_path / "no.yaml", "No such file"), (tmp_path, "Is a directory"), (latin, "not UTF-8")):
         with pytest.raises(GateauError, match=cause) as failure:
-            load_config(file)
+            load_project(file)
         assert str(file) in str(failure.value) and "--config" in str(failure.value)
 
 
@@ -229,7 +229,7 @@ def test_a_file_without_rights_is_named(tmp_path: Path) -> None:
     file.write_text(GOOD)
     file.chmod(0)
     with pytest.raises(GateauError, match="Permission denied"):
-        load_config(file)
+        load_project(file)
 
 
 def test_the_design_page_s_own_example_is_valid() -> None:
@@ -245,5 +245,5 @@ def test_the_design_page_s_own_example_is_valid() -> None:
         training: {enabled: true}
         evaluation: {}
         """)
-    config = parse_config(example, folder=Path())
+    config = parse_project(example, folder=Path())
     assert isinstance(config, Config) and config.models["short"].rope_theta == 2_000_000

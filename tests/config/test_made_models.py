@@ -8,7 +8,7 @@ from pydantic import ValidationError
 
 from gateau_dagster.config import Config, TrainingConfig
 from gateau_dagster.config.made_models import _OF_THE_MACHINE, machine_settings, stage_training
-from gateau_dagster.config.pre_experience import PreExperienceOptions, base_of
+from gateau_dagster.config.model_stages import PreExperienceOptions, base_of
 
 CHERRY = {"path": "pre_experienced:long"}
 

@@ -1,6 +1,6 @@
 import yaml
 
-from gateau_dagster.config.places import line_of, repeated_keys
+from gateau_dagster.config.load import line_of, repeated_keys
 
 TEXT = """\
 models:

@@ -3,7 +3,7 @@
 import pytest
 from pydantic import ValidationError
 
-from gateau_dagster.config.positions import ExtensionMethod, PositionExtension
+from gateau_dagster.config.training_sections import ExtensionMethod, PositionExtension
 
 
 @pytest.mark.parametrize("method", ["ntk", "yarn", "linear"])

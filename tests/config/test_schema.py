@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from gateau_dagster.config import Config, ExecutionConfig
-from gateau_dagster.config.load import parse_config
+from gateau_dagster.pipeline.project import parse_project
 
 TEXT = st.text(st.characters(codec="utf-8", exclude_categories=["Cs", "Cc"]), min_size=1, max_size=12).map(
     lambda text: "p" + text
@@ -79,13 +79,13 @@ CONFIGS = st.fixed_dictionaries(
 
 @given(content=CONFIGS)
 def test_any_valid_configuration_survives_being_written_and_read(content: dict[str, Any]) -> None:
-    config = parse_config(yaml.safe_dump(content, allow_unicode=True), folder=Path("/project"))
+    config = parse_project(yaml.safe_dump(content, allow_unicode=True), folder=Path("/project"))
     written = yaml.safe_dump(config.model_dump(mode="json"), allow_unicode=True)
-    assert parse_config(written, folder=Path("/project")) == config
+    assert parse_project(written, folder=Path("/project")) == config
 
 
 def test_a_configuration_cannot_be_changed_by_accident() -> None:
-    config = parse_config("long_sft: {path: a}\nmodels: {short: {path: s}, long: {path: l}}", folder=Path())
+    config = parse_project("long_sft: {path: a}\nmodels: {short: {path: s}, long: {path: l}}", folder=Path())
     with pytest.raises(ValidationError, match="frozen"):
         config.scoring.max_length = 3
 

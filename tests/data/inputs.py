@@ -9,8 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from gateau_dagster.data.readers import read_records
-from gateau_dagster.data.records import Problem, Record
-from gateau_dagster.data.sources import SourceFile, resolve_files
+from gateau_dagster.data.sources import Problem, Record, SourceFile, resolve_files
 
 
 def explicit(sample_id: str | int | None, response: str = "yes", **more: Any) -> dict[str, Any]:

@@ -5,11 +5,11 @@ import huggingface_hub.constants
 import pytest
 
 from gateau_dagster.config import LongSftConfig
-from gateau_dagster.data.hub import card_patterns
 from gateau_dagster.data.index import build_index
 from gateau_dagster.data.ingest import read_shards
+from gateau_dagster.data.remote import card_patterns
 from gateau_dagster.data.sources import SourceFile, input_signature, resolve_files
-from gateau_dagster.errors import GateauError, PassingError
+from gateau_dagster.errors import GateauError, TransientError
 
 from .hub_server import Datasets, hub_server
 from .inputs import explicit, jsonl, packed, parquet
@@ -110,15 +110,15 @@ def test_a_changed_file_changes_the_signature(hub: Datasets, tmp_path: Path) -> 
 def test_what_is_not_there(hub: Datasets, tmp_path: Path, path: str, reason: str) -> None:
     with pytest.raises(GateauError, match=reason) as caught:
         resolve_files(path, tmp_path)
-    assert not isinstance(caught.value, PassingError)
+    assert not isinstance(caught.value, TransientError)
 
 
 def test_a_hub_that_fails_may_be_tried_again(hub: Datasets, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for path in ("hf://datasets/lab/down/x.jsonl", "hf://datasets/lab/private/x.jsonl"):
-        with pytest.raises(PassingError, match="cannot be used"):
+        with pytest.raises(TransientError, match="cannot be used"):
             resolve_files(path, tmp_path)
     monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", "http://127.0.0.1:9")
-    with pytest.raises(PassingError, match="check the network, HF_ENDPOINT and HF_TOKEN"):
+    with pytest.raises(TransientError, match="check the network, HF_ENDPOINT and HF_TOKEN"):
         resolve_files("lab/plain", tmp_path)
 
 

@@ -6,8 +6,8 @@ import pytest
 from gateau_dagster.config import LongSftConfig
 from gateau_dagster.data import index as module
 from gateau_dagster.data.index import build_index, cached_index
-from gateau_dagster.data.input_index import InputIndex
-from gateau_dagster.data.shards import shard_of
+from gateau_dagster.data.index_file import InputIndex
+from gateau_dagster.data.sample import shard_of
 from gateau_dagster.errors import GateauError
 
 from .inputs import explicit, jsonl

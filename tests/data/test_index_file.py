@@ -5,8 +5,7 @@ import pytest
 
 from gateau_dagster.config import LongSftConfig
 from gateau_dagster.data.index import build_index
-from gateau_dagster.data.index_file import load_index, save_index
-from gateau_dagster.data.input_index import INDEX_ACCEPTED, INDEX_REJECTED, InputIndex
+from gateau_dagster.data.index_file import INDEX_ACCEPTED, INDEX_REJECTED, InputIndex, load_index, save_index
 
 from .inputs import explicit, jsonl
 

@@ -5,9 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from gateau_dagster.data.plain_text import read_plain_text
-from gateau_dagster.data.records import Problem, Record
-from gateau_dagster.data.sources import SourceFile, resolve_files
+from gateau_dagster.data.readers import read_plain_text
+from gateau_dagster.data.sources import Problem, Record, SourceFile, resolve_files
 
 
 def file_of(folder: Path, name: str, content: bytes) -> SourceFile:

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gateau_dagster.data.readers import read_records, split_lines
-from gateau_dagster.data.records import Record, location
+from gateau_dagster.data.sources import Record, location
 
 from .inputs import explicit, jsonl, packed, parquet, put, read, zstd
 

@@ -6,7 +6,7 @@ import pytest
 from gateau_dagster.data.readers import read_records
 from gateau_dagster.data.remote import guarded, is_remote
 from gateau_dagster.data.sources import resolve_files
-from gateau_dagster.errors import GateauError, PassingError
+from gateau_dagster.errors import GateauError, TransientError
 
 from .inputs import explicit, jsonl, put
 
@@ -34,13 +34,13 @@ def test_is_remote() -> None:
 def test_s3_without_the_thing(s3_put: Put, tmp_path: Path, address: str, reason: str) -> None:
     with pytest.raises(GateauError, match=reason) as caught:
         resolve_files(address, tmp_path)
-    assert not isinstance(caught.value, PassingError)
+    assert not isinstance(caught.value, TransientError)
 
 
 def test_s3_without_a_server_may_be_tried_again(s3_put: Put, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("s3fs.S3FileSystem.retries", 1)
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
-    with pytest.raises(PassingError, match=r"cannot be used: Could not connect .* check AWS_ENDPOINT_URL"):
+    with pytest.raises(TransientError, match=r"cannot be used: Could not connect .* check AWS_ENDPOINT_URL"):
         resolve_files("s3://data-bucket/x.jsonl", tmp_path)
 
 
@@ -59,7 +59,7 @@ def test_a_lost_server_is_no_damaged_file(s3_put: Put, tmp_path: Path, monkeypat
     monkeypatch.setattr("s3fs.S3FileSystem.retries", 1)
     monkeypatch.setattr("s3fs.S3File.retries", 1)
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
-    with pytest.raises(PassingError):
+    with pytest.raises(TransientError):
         list(read_records(file))
 
 

@@ -3,7 +3,7 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateau_dagster.data.shards import shard_keys, shard_of
+from gateau_dagster.data.sample import shard_keys, shard_of
 
 
 @given(st.text(), st.integers(1, 10_000))

@@ -7,8 +7,8 @@ import torch
 from transformers import AutoModelForCausalLM, LlamaConfig
 
 from gateau_dagster.data.sample import Sample
-from gateau_dagster.scoring.loading import LoadedModel
-from gateau_dagster.synthetic.tokenizer import build_tokenizer
+from gateau_dagster.demo.tokenizer import build_tokenizer
+from gateau_dagster.models.loading import LoadedModel
 
 WORDS = ("the", "note", "recall", ".", "of")
 

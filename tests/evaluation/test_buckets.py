@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from gateau_dagster.config import HeldoutConfig
 from gateau_dagster.errors import GateauError
-from gateau_dagster.evaluation.buckets import OFFERED, Buckets, candidates, heldout_ids
+from gateau_dagster.evaluation.heldout import OFFERED, Buckets, candidates, heldout_ids
 
 
 def _frames(lengths: dict[str, int], selected: list[str]) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame]:

@@ -11,7 +11,7 @@ from gateau_dagster.config import HeldoutConfig, ScoringConfig
 from gateau_dagster.data.sample import Sample
 from gateau_dagster.errors import GateauError
 from gateau_dagster.evaluation.heldout import context_lengths, heldout_perplexity, heldout_table
-from gateau_dagster.scoring.loading import LoadedModel
+from gateau_dagster.models.loading import LoadedModel
 
 from .builders import loaded, sample
 

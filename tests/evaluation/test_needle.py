@@ -11,9 +11,8 @@ from gateau_dagster import tables
 from gateau_dagster.config import NeedleConfig, NeedlePair
 from gateau_dagster.errors import GateauError
 from gateau_dagster.evaluation import needle
-from gateau_dagster.evaluation.haystack import build_haystack
-from gateau_dagster.evaluation.needle import default_pairs, needle_grid, needle_prompts, score_answer
-from gateau_dagster.scoring.prompt import Prompt
+from gateau_dagster.evaluation.needle import build_haystack, default_pairs, needle_grid, needle_prompts, score_answer
+from gateau_dagster.models.prompt import Prompt
 
 from .builders import loaded, sample, vocabulary
 

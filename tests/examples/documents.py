@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from gateau_dagster.synthetic.language import ADJECTIVES, NOUNS, VERBS
+from gateau_dagster.demo.language import ADJECTIVES, NOUNS, VERBS
 
 SOURCES = ("report", "meeting")
 

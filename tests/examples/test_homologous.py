@@ -8,7 +8,7 @@ from types import ModuleType
 
 import pytest
 
-from gateau_dagster.config.load import load_config
+from gateau_dagster.pipeline.project import load_project
 from tests.project import ROOT, command_environment
 
 FOLDER = ROOT / "examples" / "homologous"
@@ -25,7 +25,7 @@ def example() -> ModuleType:
 
 
 def test_the_settings_are_valid(example: ModuleType) -> None:
-    config = load_config(example.SETTINGS)
+    config = load_project(example.SETTINGS)
     options = config.models["long"].homologous
     assert config.homologous_models == ["long"] and options is not None and options.tokens is not None
     assert options.tokens * options.long_share < example.LONG_TOKENS, "no text occurs twice"

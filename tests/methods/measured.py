@@ -6,8 +6,8 @@ from typing import Any
 from gateau_dagster.config.base import Section
 from gateau_dagster.data.sample import Sample
 from gateau_dagster.methods.method import Method
-from gateau_dagster.methods.sample_table import Running
-from gateau_dagster.scoring.effort import Work
+from gateau_dagster.models.flops import Work
+from gateau_dagster.scoring.sample_table import Running
 from tests.methods.configured import configured
 from tests.scoring.builders import loaded_model
 from tests.scoring.scored import scoring

@@ -7,9 +7,9 @@ from gateau_dagster.data.sample import Reject, Sample
 from gateau_dagster.errors import GateauError
 from gateau_dagster.methods.cam_at import cam_at_tables, further_lengths
 from gateau_dagster.methods.registry import sample_tables
-from gateau_dagster.methods.sample_table import Running
-from gateau_dagster.scoring.attention import require_attention_interface
-from gateau_dagster.scoring.effort import Meter, Work
+from gateau_dagster.models.attention import require_attention_interface
+from gateau_dagster.models.flops import Meter, Work
+from gateau_dagster.scoring.sample_table import Running
 from gateau_dagster.scoring.scorer import Request, score_samples
 from tests.methods.configured import configured
 from tests.scoring.builders import loaded_model, samples

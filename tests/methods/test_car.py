@@ -14,8 +14,7 @@ from gateau_dagster.errors import GateauError
 from gateau_dagster.methods.car import QUALITY
 from gateau_dagster.methods.embedding import EMBEDDING, check_encoder, embedding_table
 from gateau_dagster.methods.registry import chosen_methods, sample_tables
-from gateau_dagster.scoring.quality import quality_rows
-from gateau_dagster.scoring.sentence_embedding import embedding_rows
+from gateau_dagster.scoring.text_models import embedding_rows, quality_rows
 from gateau_dagster.tables import schema
 from tests.methods.configured import configured
 from tests.scoring.builders import samples

@@ -13,8 +13,8 @@ from gateau_dagster.data.sample import Reject
 from gateau_dagster.errors import GateauError
 from gateau_dagster.methods.delta_perplexity import COLUMNS, METHOD, DeltaPerplexityOptions
 from gateau_dagster.methods.registry import chosen_methods
+from gateau_dagster.models.flops import Work
 from gateau_dagster.scoring.dependency_scores import choose_pairs
-from gateau_dagster.scoring.effort import Work
 from tests.methods import measured
 from tests.methods.configured import configured, scores_of
 from tests.methods.measured import prose

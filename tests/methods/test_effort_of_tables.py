@@ -11,12 +11,12 @@ from gateau_dagster.config import Config
 from gateau_dagster.data.sample import Reject, Sample
 from gateau_dagster.methods.pre_experience import instruction_embedding_table
 from gateau_dagster.methods.registry import sample_tables
-from gateau_dagster.methods.sample_table import Running, SampleTable
-from gateau_dagster.scoring.effort import ModelShape, Work, whole_text_flops
-from gateau_dagster.scoring.loading import LoadedModel
+from gateau_dagster.models.flops import ModelShape, Work, whole_text_flops
+from gateau_dagster.models.loading import LoadedModel
+from gateau_dagster.models.prompt import build_prompt, encode
 from gateau_dagster.scoring.planned_work import SampleTokens
-from gateau_dagster.scoring.prompt import build_prompt, encode
 from gateau_dagster.scoring.response_alone import alone_prompt
+from gateau_dagster.scoring.sample_table import Running, SampleTable
 from tests.methods.configured import configured
 from tests.scoring.builders import loaded_model, samples
 from tests.scoring.encoder_builders import encoder, save_encoder

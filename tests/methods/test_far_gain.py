@@ -14,11 +14,11 @@ from gateau_dagster.data.sample import Sample
 from gateau_dagster.errors import GateauError
 from gateau_dagster.methods import far_gain
 from gateau_dagster.methods.registry import chosen_methods
-from gateau_dagster.scoring.cam import CamFigures, cam_row
+from gateau_dagster.models.prompt import Prompt
+from gateau_dagster.scoring.contextual_awareness import CamFigures, cam_row
 from gateau_dagster.scoring.far_gain import TOP
-from gateau_dagster.scoring.near_and_far import near_segments
 from gateau_dagster.scoring.perplexity import perplexity_row
-from gateau_dagster.scoring.prompt import Prompt
+from gateau_dagster.scoring.segments import near_segments
 from gateau_dagster.selection.combine import combine
 from tests.methods.configured import configured, scores_of
 

@@ -12,7 +12,7 @@ from gateau_dagster.data.sample import Reject
 from gateau_dagster.errors import GateauError
 from gateau_dagster.methods.ladm import COLUMNS, METHOD, LadmOptions
 from gateau_dagster.methods.registry import chosen_methods
-from gateau_dagster.scoring.effort import Work
+from gateau_dagster.models.flops import Work
 from tests.methods import measured
 from tests.methods.configured import configured, scores_of
 from tests.methods.measured import prose

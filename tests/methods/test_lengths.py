@@ -22,9 +22,9 @@ def test_without_a_model_lengths_are_bytes(name: str, wanted: list[int]) -> None
 
 
 def test_they_need_no_model_at_all() -> None:
-    from gateau_dagster.config.load import parse_config
+    from gateau_dagster.pipeline.project import parse_project
 
-    config = parse_config(
+    config = parse_project(
         "long_sft: {path: a}\nselection: {method: length, compare: [random]}", folder=configured().folder
     )
     assert (config.models, config.training.enabled, config.has_pair) == ({}, False, False)

@@ -10,9 +10,9 @@ import pytest
 from gateau_dagster.data.sample import Reject
 from gateau_dagster.methods.pre_experience import instruction_embedding_table
 from gateau_dagster.methods.registry import sample_tables
-from gateau_dagster.methods.sample_table import Running, SampleTable
-from gateau_dagster.scoring.effort import Work
-from gateau_dagster.scoring.loading import LoadedModel
+from gateau_dagster.models.flops import Work
+from gateau_dagster.models.loading import LoadedModel
+from gateau_dagster.scoring.sample_table import Running, SampleTable
 from tests.methods.configured import configured
 from tests.scoring.builders import loaded_model, samples
 from tests.scoring.encoder_builders import encoder, save_encoder

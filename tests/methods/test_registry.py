@@ -6,18 +6,18 @@ from typing import Any
 import pytest
 
 from gateau_dagster import methods
-from gateau_dagster.config.load import parse_config
 from gateau_dagster.errors import GateauError
 from gateau_dagster.methods import registry
 from gateau_dagster.methods.method import Method
 from gateau_dagster.methods.registry import all_methods, chosen_methods, sample_tables
+from gateau_dagster.pipeline.project import parse_project
 from tests.methods.configured import configured
 
 ADDED = """
 from gateau_dagster import tables
 from gateau_dagster.config.base import Section
 from gateau_dagster.methods.method import Method
-from gateau_dagster.methods.sample_table import SampleTable
+from gateau_dagster.scoring.sample_table import SampleTable
 
 class Options(Section):
     model: str = "long"
@@ -77,7 +77,7 @@ def test_methods_are_chosen_once_with_their_options() -> None:
 def test_mistakes_are_named_with_their_place(selection: str, message: str) -> None:
     text = f"long_sft: {{path: a}}\nmodels: {{short: {{path: a/b}}, long: {{path: c/d}}}}\n\nselection: {selection}\n"
     with pytest.raises(GateauError) as caught:
-        parse_config(text, folder=Path())
+        parse_project(text, folder=Path())
     assert message in str(caught.value)
 
 

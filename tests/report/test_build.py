@@ -10,7 +10,7 @@ import pytest
 from gateau_dagster.report import build
 from gateau_dagster.report.build import SOURCES, build_report, counts, source_table
 from gateau_dagster.report.comparison import compare
-from gateau_dagster.report.figures import Picture
+from gateau_dagster.report.drawings import Picture
 from gateau_dagster.report.plots.scores import MARKS
 
 from .builders import config, inputs, methods, raw, scores

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from gateau_dagster.config import SelectionConfig
-from gateau_dagster.report.chosen_by import chosen_by, ranked_by, scored_by
+from gateau_dagster.report.provenance import chosen_by, ranked_by, scored_by
 from tests.methods.configured import configured
 
 

@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 import pytest
 
 from gateau_dagster.report.comparison import compare
-from gateau_dagster.report.figures import Picture, pictures
+from gateau_dagster.report.drawings import Picture, pictures
 
 from .builders import config, inputs, scores
 

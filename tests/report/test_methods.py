@@ -12,9 +12,8 @@ from gateau_dagster.comparison.sweep_results import AttentionPoint, AttentionSwe
 from gateau_dagster.comparison.sweeps import alpha_sweep
 from gateau_dagster.report import build
 from gateau_dagster.report.build import build_report
-from gateau_dagster.report.figures import Picture
+from gateau_dagster.report.drawings import Picture, method_drawings
 from gateau_dagster.report.inputs import ReportInputs
-from gateau_dagster.report.method_drawings import method_drawings
 from gateau_dagster.report.methods import findings, levels_of, methods_section, source_swatches
 
 from .builders import inputs, methods, raw, scores

@@ -10,7 +10,7 @@ import pytest
 from gateau_dagster.report import build
 from gateau_dagster.report.build import build_report, counts, source_table
 from gateau_dagster.report.comparison import compare
-from gateau_dagster.report.figures import Picture, drawings
+from gateau_dagster.report.drawings import Picture, drawings
 from gateau_dagster.report.inputs import ReportInputs
 from gateau_dagster.report.samples import sample_cards
 from gateau_dagster.report.truth import truth

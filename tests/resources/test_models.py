@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from gateau_dagster.config.load import load_config
 from gateau_dagster.errors import GateauError
+from gateau_dagster.pipeline.project import load_project
 from resources.models import ModelsResource
 from tests.project import make_project
 
@@ -20,7 +20,7 @@ def models() -> Iterator[ModelsResource]:
 
 
 def test_a_load_serves_many_shards(tmp_path: Path, models: ModelsResource) -> None:
-    config = load_config(make_project(tmp_path, samples=2, shards=1))
+    config = load_project(make_project(tmp_path, samples=2, shards=1))
     first = models.load(config, config.models["long"], version="1")
     assert ModelsResource().load(config, config.models["long"], version="1") is first, "of another step too"
     assert models.load(config, config.models["long"], version="2") is not first, "new weights"
@@ -30,7 +30,7 @@ def test_a_load_serves_many_shards(tmp_path: Path, models: ModelsResource) -> No
 
 
 def test_another_rope_base_is_another_model(tmp_path: Path, models: ModelsResource) -> None:
-    config = load_config(make_project(tmp_path, samples=2, shards=1))
+    config = load_project(make_project(tmp_path, samples=2, shards=1))
     section = config.models["long"]
     first = models.load(config, section, version="1")
     other = models.load(config, section.model_copy(update={"rope_theta": 5e5}), version="1")
@@ -39,14 +39,14 @@ def test_another_rope_base_is_another_model(tmp_path: Path, models: ModelsResour
 
 
 def test_another_place_is_another_load(tmp_path: Path, models: ModelsResource, monkeypatch: pytest.MonkeyPatch) -> None:
-    config = load_config(make_project(tmp_path, samples=2, shards=1, scoring={"device": "auto"}))
+    config = load_project(make_project(tmp_path, samples=2, shards=1, scoring={"device": "auto"}))
     asked: list[tuple[str, str | None]] = []
 
     def load_model(model: object, *, device: str, device_map: str | None, **options: object) -> object:
         asked.append((device, device_map))
         return object()
 
-    monkeypatch.setattr("gateau_dagster.scoring.loading.load_model", load_model)
+    monkeypatch.setattr("gateau_dagster.models.loading.load_model", load_model)
     spread = config.model_copy(update={"scoring": config.scoring.model_copy(update={"device_map": "auto"})})
     section = config.models["long"]
     for given, device in ((config, None), (config, None), (config, "cuda:1"), (spread, None)):
@@ -58,7 +58,7 @@ def test_another_place_is_another_load(tmp_path: Path, models: ModelsResource, m
 
 
 def test_release(tmp_path: Path, models: ModelsResource) -> None:
-    config = load_config(make_project(tmp_path, samples=2, shards=1))
+    config = load_project(make_project(tmp_path, samples=2, shards=1))
     first = models.load(config, config.models["long"], version="1")
     models.release()
     assert models.load(config, config.models["long"], version="1") is not first

@@ -4,9 +4,9 @@ import numpy as np
 
 from gateau_dagster.config import ScoringConfig
 from gateau_dagster.data.sample import Sample
-from gateau_dagster.scoring.cam import CamRow
-from gateau_dagster.scoring.effort import Meter
-from gateau_dagster.scoring.loading import LoadedModel
+from gateau_dagster.models.flops import Meter
+from gateau_dagster.models.loading import LoadedModel
+from gateau_dagster.scoring.contextual_awareness import CamRow
 from gateau_dagster.scoring.perplexity import PerplexityRow
 from gateau_dagster.scoring.scorer import Outcome, Request, score_samples
 

@@ -10,7 +10,7 @@ from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
 from gateau_dagster.data.sample import Sample
-from gateau_dagster.scoring.loading import LoadedModel
+from gateau_dagster.models.loading import LoadedModel
 
 _TEXT = """
 the of and to in a is that it was for on are with as they at be this from have or by one had not but what all

@@ -8,10 +8,10 @@ from transformers import AutoModel, AutoModelForSequenceClassification, BertToke
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
 from gateau_dagster.config import ModelConfig, ScoringConfig
-from gateau_dagster.methods.sample_table import Running
-from gateau_dagster.scoring.effort import Work
-from gateau_dagster.scoring.encoders import EncoderTask, load_encoder
-from gateau_dagster.scoring.loading import LoadedModel
+from gateau_dagster.models.encoders import EncoderTask, load_encoder
+from gateau_dagster.models.flops import Work
+from gateau_dagster.models.loading import LoadedModel
+from gateau_dagster.scoring.sample_table import Running
 
 from .builders import model_config, text, tokenizer
 

@@ -5,9 +5,9 @@ from typing import Any
 
 from gateau_dagster.config import ScoringConfig
 from gateau_dagster.data.sample import Reject, Sample
-from gateau_dagster.scoring.effort import Meter, Work
+from gateau_dagster.models.flops import Meter, Work
+from gateau_dagster.models.loading import LoadedModel
 from gateau_dagster.scoring.focus_scores import FocusPlan, FocusWeights, contextual_dependency_score
-from gateau_dagster.scoring.loading import LoadedModel
 from gateau_dagster.scoring.scorer import Outcome, Request, score_samples
 from gateau_dagster.scoring.span_scorer import Document, Measured, measure_documents
 

@@ -8,8 +8,7 @@ import pytest
 
 from gateau_dagster import tables
 from gateau_dagster.errors import UnscorableSampleError
-from gateau_dagster.scoring.cam import CamFigures, CamRow, cam_row
-from gateau_dagster.scoring.contextual_awareness import contextual_awareness_score
+from gateau_dagster.scoring.contextual_awareness import CamFigures, CamRow, cam_row, contextual_awareness_score
 
 from .builders import samples
 

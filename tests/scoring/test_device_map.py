@@ -10,9 +10,9 @@ from accelerate.hooks import ModelHook, add_hook_to_module
 
 from gateau_dagster.config import ModelConfig, ScoringConfig
 from gateau_dagster.errors import GateauError
-from gateau_dagster.scoring import loading
-from gateau_dagster.scoring.effort import Meter
-from gateau_dagster.scoring.loading import LoadedModel, load_model
+from gateau_dagster.models import loading
+from gateau_dagster.models.flops import Meter
+from gateau_dagster.models.loading import LoadedModel, load_model
 from gateau_dagster.scoring.scorer import Outcome, Request, score_samples
 
 from .builders import loaded_model, samples, tokenizer

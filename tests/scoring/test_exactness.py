@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from gateau_dagster.scoring.cam import CamRow
+from gateau_dagster.scoring.contextual_awareness import CamRow
 
 from .agreement import compare, references
 from .builders import loaded_model, samples, text, tokenizer

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from gateau_dagster.scoring.attention_rows import Weighing
+from gateau_dagster.models.attention_rows import AttentionSpec
+from gateau_dagster.models.mask_pattern import MaskPattern
 from gateau_dagster.scoring.focus_scores import (
     FocusPlan,
     FocusWeights,
@@ -15,7 +16,6 @@ from gateau_dagster.scoring.focus_scores import (
     contextual_dependency_score,
     focus_sums,
 )
-from gateau_dagster.scoring.mask_pattern import MaskPattern
 from gateau_dagster.scoring.span_attention import _SpanCollector
 
 from .slow_ladm import slow_pairs
@@ -47,7 +47,7 @@ def _scores(plan: FocusPlan, *heads: list[float]) -> np.ndarray:
     """PFS(1, 3), PFS(1, 4), PFS(2, 4) of a layer whose heads have these weights."""
     key = torch.tensor(heads, dtype=torch.float64).log()[:, :, None]
     collector = _SpanCollector(plan=plan, tokens=len(heads[0]))
-    collector.observe(torch.ones_like(key), key, MaskPattern(), Weighing(scaling=1.0))
+    collector.observe(torch.ones_like(key), key, MaskPattern(), AttentionSpec(scaling=1.0))
     return collector.layers[0].numpy()[None]
 
 

@@ -9,10 +9,11 @@ import torch
 
 from gateau_dagster.data.sample import Reject
 from gateau_dagster.methods.pre_experience import INSTRUCTION_EMBEDDING
-from gateau_dagster.scoring import instruction_embedding, memory
+from gateau_dagster.models import memory
+from gateau_dagster.models.loading import LoadedModel
+from gateau_dagster.models.memory import TokenBudget
+from gateau_dagster.scoring import instruction_embedding
 from gateau_dagster.scoring.instruction_embedding import instruction_embedding_rows
-from gateau_dagster.scoring.loading import LoadedModel
-from gateau_dagster.scoring.token_budget import TokenBudget
 
 from .builders import loaded_model, samples
 from .encoder_builders import running
@@ -68,7 +69,7 @@ def test_what_does_not_fit_is_halved_and_rejected_alone(monkeypatch: pytest.Monk
             assert isinstance(row, Reject) and row.short_of_memory and f"of {lengths[-1]} tokens" in row.reason
         else:
             assert row["embedding"] == pytest.approx(other["embedding"], abs=1e-5)
-    assert TokenBudget(loaded, 10_000).tokens <= lengths[-2]
+    assert TokenBudget(loaded.model, 10_000).tokens <= lengths[-2]
 
 
 def test_work_is_charged() -> None:

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateau_dagster.scoring.near_and_far import near_and_far, near_segments
-from gateau_dagster.scoring.prompt import Prompt
+from gateau_dagster.models.prompt import Prompt
+from gateau_dagster.scoring.segments import near_and_far, near_segments
 
 
 def prompt(context: int, around: tuple[int, int, int] = (3, 4, 5)) -> Prompt:

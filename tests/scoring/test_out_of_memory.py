@@ -13,13 +13,12 @@ import pytest
 import torch
 
 from gateau_dagster.data.sample import Reject
-from gateau_dagster.scoring import passes
-from gateau_dagster.scoring.cam import CamRow
-from gateau_dagster.scoring.effort import Meter
-from gateau_dagster.scoring.memory import unless_out_of_memory
+from gateau_dagster.models.flops import Meter
+from gateau_dagster.models.memory import TokenBudget, unless_out_of_memory
+from gateau_dagster.models.prompt import build_prompt
+from gateau_dagster.scoring import batched_passes as passes
+from gateau_dagster.scoring.contextual_awareness import CamRow
 from gateau_dagster.scoring.perplexity import PerplexityRow
-from gateau_dagster.scoring.prompt import build_prompt
-from gateau_dagster.scoring.token_budget import TokenBudget
 
 from .builders import loaded_model, samples, tokenizer
 from .scored import outcomes
@@ -63,15 +62,15 @@ def test_a_batch_too_large_is_halved_and_the_size_remembered(monkeypatch: pytest
     got = _rows(outcomes(loaded, samples(), batch_tokens=6000))
     for mine, theirs in zip(got, want, strict=True):
         assert mine == pytest.approx(theirs, rel=2e-5)
-    remembered = TokenBudget(loaded, 6000).tokens
+    remembered = TokenBudget(loaded.model, 6000).tokens
     assert 450 <= remembered <= 900  # halved until it fitted, and no further
     failures = [tokens for tokens in memory.tried if tokens > 900]
     assert len(failures) <= 4
     memory.tried.clear()
     outcomes(loaded, samples(), batch_tokens=6000)  # the next shard of the same process
     assert max(memory.tried) <= remembered
-    assert TokenBudget(loaded_model("llama"), 6000).tokens == 6000, "another model starts anew"
-    assert TokenBudget(loaded, 100).tokens == 100, "the user's bound holds, too"
+    assert TokenBudget(loaded_model("llama").model, 6000).tokens == 6000, "another model starts anew"
+    assert TokenBudget(loaded.model, 100).tokens == 100, "the user's bound holds, too"
 
 
 def test_only_the_prompt_that_does_not_fit_alone_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,8 +9,8 @@ import torch
 
 from gateau_dagster import tables
 from gateau_dagster.errors import UnscorableSampleError
+from gateau_dagster.models.prompt import build_prompt
 from gateau_dagster.scoring.perplexity import PerplexityRow, mean_nll_and_perplexity, perplexity_row, response_nll
-from gateau_dagster.scoring.prompt import build_prompt
 
 from .builders import loaded_model, samples, tokenizer
 

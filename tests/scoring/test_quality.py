@@ -10,8 +10,8 @@ import torch
 from gateau_dagster.data.sample import Reject, Sample
 from gateau_dagster.errors import GateauError
 from gateau_dagster.methods.car import QUALITY
-from gateau_dagster.scoring.loading import LoadedModel
-from gateau_dagster.scoring.quality import quality_rows
+from gateau_dagster.models.loading import LoadedModel
+from gateau_dagster.scoring.text_models import quality_rows
 
 from .builders import samples
 from .encoder_builders import encoder, exact_encoder, running, save_encoder

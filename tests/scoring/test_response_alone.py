@@ -9,8 +9,9 @@ import torch
 
 from gateau_dagster.data.sample import Reject, Sample
 from gateau_dagster.methods.ifd import RESPONSE_ALONE
-from gateau_dagster.scoring import memory, passes
-from gateau_dagster.scoring.loading import LoadedModel
+from gateau_dagster.models import memory
+from gateau_dagster.models.loading import LoadedModel
+from gateau_dagster.scoring import batched_passes as passes
 from gateau_dagster.scoring.response_alone import alone_prompt, response_alone_rows
 
 from .builders import loaded_model, samples, tokenizer

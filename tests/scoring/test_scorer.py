@@ -12,11 +12,12 @@ import torch
 
 from gateau_dagster.data.sample import Reject, Sample
 from gateau_dagster.errors import GateauError
-from gateau_dagster.scoring import forward, passes
-from gateau_dagster.scoring.cam import CamRow
-from gateau_dagster.scoring.effort import Meter, ModelShape
+from gateau_dagster.models import forward
+from gateau_dagster.models.flops import Meter, ModelShape
+from gateau_dagster.models.prompt import build_prompt
+from gateau_dagster.scoring import batched_passes as passes
+from gateau_dagster.scoring.contextual_awareness import CamRow
 from gateau_dagster.scoring.perplexity import PerplexityRow
-from gateau_dagster.scoring.prompt import build_prompt
 from gateau_dagster.scoring.scorer import Outcome, Request, score_samples
 from gateau_dagster.scoring.segments import segment_prompts
 

@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 
 from gateau_dagster.data.sample import Reject, Sample
-from gateau_dagster.scoring import memory, passes
+from gateau_dagster.models import memory
+from gateau_dagster.models.flops import ModelShape, Work
+from gateau_dagster.models.loading import LoadedModel
+from gateau_dagster.scoring import batched_passes as passes
 from gateau_dagster.scoring.dependency_scores import DependencyRule, choose_pairs, long_dependency_score
-from gateau_dagster.scoring.effort import ModelShape, Work
-from gateau_dagster.scoring.loading import LoadedModel
 from gateau_dagster.scoring.segment_pairs import MeasuredPairs, PairPlan, measure_segment_pairs
 
 from .builders import loaded_model, samples

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateau_dagster.scoring.prompt import build_prompt
+from gateau_dagster.models.prompt import build_prompt
 from gateau_dagster.scoring.segments import cut_segments, segment_means, segment_prompts
 
 from .builders import samples, tokenizer

@@ -9,8 +9,8 @@ import torch
 
 from gateau_dagster.data.sample import Reject, Sample
 from gateau_dagster.methods.embedding import EMBEDDING
-from gateau_dagster.scoring.loading import LoadedModel
-from gateau_dagster.scoring.sentence_embedding import embedding_rows, mean_pooled
+from gateau_dagster.models.loading import LoadedModel
+from gateau_dagster.scoring.text_models import embedding_rows, mean_pooled
 
 from .builders import samples
 from .encoder_builders import exact_encoder, running

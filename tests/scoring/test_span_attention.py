@@ -9,13 +9,13 @@ import pytest
 import torch
 
 from gateau_dagster.errors import GateauError
-from gateau_dagster.scoring import attention_rows
-from gateau_dagster.scoring.attention_rows import Weighing
-from gateau_dagster.scoring.effort import ModelShape, Work
+from gateau_dagster.models import attention_rows
+from gateau_dagster.models.attention_rows import AttentionSpec
+from gateau_dagster.models.flops import ModelShape, Work
+from gateau_dagster.models.loading import LoadedModel
+from gateau_dagster.models.mask_pattern import MaskPattern
+from gateau_dagster.models.packing import packs_documents
 from gateau_dagster.scoring.focus_scores import FocusPlan, Variant
-from gateau_dagster.scoring.loading import LoadedModel
-from gateau_dagster.scoring.mask_pattern import MaskPattern
-from gateau_dagster.scoring.packing import packs_documents
 from gateau_dagster.scoring.span_attention import _SpanCollector, pairwise_focus_scores, span_attention_flops
 from gateau_dagster.scoring.span_scorer import text_ids
 
@@ -88,7 +88,7 @@ def test_layer_is_made_of_a_whole_matrix(
     query, key = (torch.randn(heads, 69, 8, generator=generator, dtype=torch.float64) for heads in (4, 2))
     plan = replace(_plan(variant), span_length=8, local_spans=0, earlier_stride=1)
     collector = _SpanCollector(plan=plan, tokens=69)
-    collector.observe(query, key, pattern, Weighing(scaling=0.3, window=pattern.window))
+    collector.observe(query, key, pattern, AttentionSpec(scaling=0.3, window=pattern.window))
     hidden = torch.tensor([[not pattern.sees(row, column) for column in range(69)] for row in range(69)])
     scores = query @ key.repeat_interleave(2, dim=0).transpose(1, 2) * 0.3
     matrix = scores.masked_fill(hidden, -torch.inf).softmax(-1)

@@ -8,10 +8,11 @@ import pytest
 
 from gateau_dagster.data.sample import Reject, Sample
 from gateau_dagster.errors import GateauError, UnscorableSampleError
-from gateau_dagster.scoring import memory, span_scorer
-from gateau_dagster.scoring.effort import Work
+from gateau_dagster.models import memory
+from gateau_dagster.models.flops import Work
+from gateau_dagster.models.loading import LoadedModel
+from gateau_dagster.scoring import span_scorer
 from gateau_dagster.scoring.focus_scores import FocusPlan, FocusWeights, Variant
-from gateau_dagster.scoring.loading import LoadedModel
 from gateau_dagster.scoring.span_scorer import (
     Document,
     Measured,

@@ -9,9 +9,9 @@ import torch
 
 from gateau_dagster.data.sample import Reject, Sample
 from gateau_dagster.errors import GateauError, UnscorableSampleError
-from gateau_dagster.scoring import memory
-from gateau_dagster.scoring.loading import LoadedModel
-from gateau_dagster.scoring.token_budget import TokenBudget
+from gateau_dagster.models import memory
+from gateau_dagster.models.loading import LoadedModel
+from gateau_dagster.models.memory import TokenBudget
 from gateau_dagster.scoring.whole_text import Batch, ReadText, padded, read_text, read_texts
 
 from .builders import samples, text
@@ -134,7 +134,7 @@ def test_a_batch_too_large_is_halved_and_what_does_not_fit_alone_is_rejected(
             assert one.reason.startswith(f"out of memory on a prompt of {length} tokens: give the model a smaller")
         else:
             assert isinstance(one, ReadText)
-    assert fits / 2 <= TokenBudget(bert, 1000).tokens <= fits, "remembered for the next shard"
+    assert fits / 2 <= TokenBudget(bert.model, 1000).tokens <= fits, "remembered for the next shard"
 
 
 def test_work_is_counted_without_the_padding(bert: LoadedModel) -> None:

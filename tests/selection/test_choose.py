@@ -3,7 +3,7 @@ import pytest
 
 from gateau_dagster import tables
 from gateau_dagster.errors import GateauError
-from gateau_dagster.selection.choose import choose, ranked_by_score
+from gateau_dagster.selection.combine import choose, ranked_by_score
 
 
 @pytest.fixture

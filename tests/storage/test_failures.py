@@ -10,7 +10,7 @@ import pytest
 import s3fs
 from moto.server import ThreadedMotoServer
 
-from gateau_dagster.errors import GateauError, PassingError
+from gateau_dagster.errors import GateauError, TransientError
 from gateau_dagster.storage import Stamp, Store, files
 from gateau_dagster.storage.failures import explained, readable_failures
 
@@ -44,7 +44,7 @@ def test_a_server_that_is_not_there_is_named_in_seconds(s3_environment: str, mon
     s3fs.S3FileSystem.clear_instance_cache()
     for verb, access in accesses(Store("s3://bucket/prefix")):
         started = time.monotonic()
-        with pytest.raises(PassingError, match=rf"Cannot {verb} s3://bucket.*does not answer.*AWS_ENDPOINT_URL"):
+        with pytest.raises(TransientError, match=rf"Cannot {verb} s3://bucket.*does not answer.*AWS_ENDPOINT_URL"):
             access()  # type: ignore[operator]
         assert time.monotonic() - started < 10
 
@@ -61,9 +61,9 @@ def test_a_server_lost_on_the_way_loses_nothing(s3_environment: str, monkeypatch
     store = Store("s3://bucket")
     store.write(FRAME, "t", None, Stamp(fingerprint="f"))
     server.stop()
-    with pytest.raises(PassingError, match=r"does not answer|connection broke"):
+    with pytest.raises(TransientError, match=r"does not answer|connection broke"):
         store.write(FRAME.head(0), "t", None, Stamp(fingerprint="g"))
-    with pytest.raises(PassingError):
+    with pytest.raises(TransientError):
         store.stamp("t")
     again = ThreadedMotoServer(ip_address="127.0.0.1", port=port, verbose=False)
     again.start()
@@ -88,7 +88,7 @@ def test_a_server_that_never_answers_is_given_up_within_a_minute(
         monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{silent.getsockname()[1]}")
         s3fs.S3FileSystem.clear_instance_cache()
         started = time.monotonic()
-        with pytest.raises(PassingError, match="does not answer"):
+        with pytest.raises(TransientError, match="does not answer"):
             Store("s3://bucket").stamp("t")
         assert tries <= time.monotonic() - started < tries + 6
 
@@ -114,14 +114,14 @@ def test_without_credentials_the_variables_are_named(s3_environment: str, monkey
 )
 def test_system_errors_name_cause_and_cure(number: int, words: str) -> None:
     made = explained(OSError(number, "x"), "write /a/b")
-    assert isinstance(made, GateauError) and not isinstance(made, PassingError)
+    assert isinstance(made, GateauError) and not isinstance(made, TransientError)
     assert words in str(made) and str(made).startswith("Cannot write /a/b: ")
 
 
 @pytest.mark.parametrize(
     ("text", "kind", "words"),
     [
-        ("An error occurred (SlowDown)", PassingError, "overloaded"),
+        ("An error occurred (SlowDown)", TransientError, "overloaded"),
         ("An error occurred (AccessDenied)", GateauError, "access denied"),
         ("An error occurred (InvalidAccessKeyId)", GateauError, "credentials"),
         ("The specified bucket does not exist", GateauError, "the bucket does not exist"),
@@ -152,5 +152,5 @@ def test_what_is_not_known_stays_what_it_is() -> None:
 
 
 def test_a_broken_connection_may_pass() -> None:
-    assert isinstance(explained(ConnectionResetError("reset"), "read x"), PassingError)
-    assert isinstance(explained(TimeoutError("late"), "read x"), PassingError)
+    assert isinstance(explained(ConnectionResetError("reset"), "read x"), TransientError)
+    assert isinstance(explained(TimeoutError("late"), "read x"), TransientError)

@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 
 from gateau_dagster.errors import GateauError
 from gateau_dagster.training.batch_plan import PLAN_COLUMNS, BatchPlan, Document, plan_batches, read_plan, write_plan
-from gateau_dagster.training.batching import Batching
-from gateau_dagster.training.order import epoch_order
+from gateau_dagster.training.batching import Batching, epoch_order
 from gateau_dagster.training.plan_statistics import plan_statistics
 
 BATCHINGS: tuple[Batching, ...] = ("padded", "sorted", "packed")

@@ -6,7 +6,7 @@ import pytest
 
 from gateau_dagster.config.models import Template
 from gateau_dagster.errors import UnscorableSampleError
-from gateau_dagster.scoring.prompt import build_prompt
+from gateau_dagster.models.prompt import build_prompt
 from gateau_dagster.training.encode import IGNORED, encode_conversation, encode_long
 
 from .builders import tokenizer

@@ -15,10 +15,9 @@ from safetensors.torch import save_file
 from transformers import TrainerControl, TrainerState, TrainingArguments
 
 from gateau_dagster.errors import GateauError
-from gateau_dagster.training.checkpoints import last_checkpoint, mark_complete, prepare_work
+from gateau_dagster.training.checkpoints import last_checkpoint, mark_complete, prepare_work, saving
 from gateau_dagster.training.launch import failure_message, is_finished
 from gateau_dagster.training.metrics import rewind_log
-from gateau_dagster.training.saving import saving
 from gateau_dagster.training.spec import TrainingSpec
 from gateau_dagster.training.trainer import TrainingCallback
 from resources import training_process

@@ -4,7 +4,7 @@ import polars as pl
 import pytest
 from pydantic import ValidationError
 
-from gateau_dagster.config.mix import MixConfig
+from gateau_dagster.config.training_sections import MixConfig
 from gateau_dagster.errors import GateauError
 from gateau_dagster.training.mix_sources import copies_of, wanted_samples
 

@@ -1,6 +1,6 @@
 """The order is a function of ids and seed."""
 
-from gateau_dagster.training.order import epoch_order, mix_order
+from gateau_dagster.training.batching import epoch_order, mix_order
 
 
 def test_mix_order_is_stable_under_additions() -> None:

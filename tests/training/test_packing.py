@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateau_dagster.errors import GateauError
-from gateau_dagster.training import packing
-from gateau_dagster.training.packing import OPEN_ROWS, check_lengths, pack
+from gateau_dagster.training import batching as packing
+from gateau_dagster.training.batching import OPEN_ROWS, check_lengths, pack
 
 LENGTHS = st.lists(st.integers(1, 40), min_size=1, max_size=120)
 

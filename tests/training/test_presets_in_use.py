@@ -15,8 +15,8 @@ import pytest
 
 from gateau_dagster.config.training import TrainingConfig
 from gateau_dagster.data.sample import Sample
+from gateau_dagster.models.prompt import build_prompt
 from gateau_dagster.progress import silent
-from gateau_dagster.scoring.prompt import build_prompt
 from gateau_dagster.tables import SELECTED_SUBSET, SHORT_CHAT_MIX, schema
 from gateau_dagster.training.deepspeed_agreement import agreed_deepspeed_config
 from gateau_dagster.training.encode import IGNORED

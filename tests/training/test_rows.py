@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 import torch
 
-from gateau_dagster.config.training_parts import SkipConfig
+from gateau_dagster.config.training_sections import SkipConfig
 from gateau_dagster.training.batch_plan import BatchPlan, Document, plan_batches
 from gateau_dagster.training.encode import IGNORED
 from gateau_dagster.training.relative_distances import DistanceCounts, relative_distances

@@ -14,9 +14,9 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from gateau_dagster.errors import GateauError
 from gateau_dagster.tables import TRAINING_MIX, schema
+from gateau_dagster.training.batching import epoch_order
 from gateau_dagster.training.encode import IGNORED
 from gateau_dagster.training.metrics import read_log
-from gateau_dagster.training.order import epoch_order
 from gateau_dagster.training.run import train, training_arguments
 from gateau_dagster.training.spec import TrainingSpec
 

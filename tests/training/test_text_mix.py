@@ -10,11 +10,11 @@ import polars as pl
 import pytest
 from transformers import PreTrainedTokenizerBase
 
-from gateau_dagster.config.homologous import HomologousOptions
+from gateau_dagster.config.model_stages import HomologousOptions
 from gateau_dagster.data.sources import resolve_files
 from gateau_dagster.data.streams import unheard
+from gateau_dagster.data.text_corpus import CorpusText
 from gateau_dagster.errors import GateauError, UnscorableSampleError
-from gateau_dagster.scoring.text_corpus import CorpusText
 from gateau_dagster.training.encode import IGNORED
 from gateau_dagster.training.mix_sources import Origin
 from gateau_dagster.training.text_mix import TextMix, build_text_mix

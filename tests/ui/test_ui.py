@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page, expect
 
-from gateau_dagster.data.shards import shard_of
+from gateau_dagster.data.sample import shard_of
 from tests.project import change_config, make_project, sample, write_samples
 from tests.ui.browser import open_page, required_chromium
 from tests.ui.server import Server, serve

@@ -1,8 +1,8 @@
 """The plots of the report and of Dagster's metadata. Each function gives a Figure; `to_svg` and `to_png` give bytes."""
 
+from gateau_dagster.plotting import PNG_LIMIT, as_data_uri, as_markdown_image, to_png, to_svg
 from gateau_dagster.report.plots.effort import planned_and_actual
 from gateau_dagster.report.plots.evaluation import heldout_bars, needle_heatmaps
-from gateau_dagster.report.plots.export import PNG_LIMIT, as_data_uri, as_markdown_image, to_png, to_svg
 from gateau_dagster.report.plots.methods import agreement_by_length, disputed_ranks, method_correlations
 from gateau_dagster.report.plots.mix import mix_contents
 from gateau_dagster.report.plots.presets import auroc_bars, preset_agreement

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 from matplotlib.figure import Figure
 
+from gateau_dagster.plotting import ALL, INK, PRESET_COLOURS, label, legend, new_figure, say
 from gateau_dagster.report.effort import TableEffort, duration
-from gateau_dagster.report.plots.style import ALL, INK, PRESET_COLOURS, label, legend, new_figure, say
 
 _UNITS = (("h", 3600.0), ("min", 60.0), ("s", 1.0))
 

@@ -5,7 +5,7 @@ import polars as pl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from gateau_dagster.report.plots.style import BASE, CHECKPOINT, INK, label, legend, new_figure, say
+from gateau_dagster.plotting import BASE, CHECKPOINT, INK, label, legend, new_figure, say
 
 MODELS = (("base", BASE), ("checkpoint", CHECKPOINT))
 

@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from gateau_dagster.comparison.result import Bucket, MethodComparison, spearman_matrix
-from gateau_dagster.report.plots.style import INK, MUTED, SELECTED, label, legend, new_figure, say, shortened
+from gateau_dagster.plotting import INK, MUTED, SELECTED, label, legend, new_figure, say, shortened
 
 BUCKETS = ("#56a5d8", "#d08700", "#7a3b69", "#5b6b7a")
 _MARKERS = ("o", "s", "D", "^")

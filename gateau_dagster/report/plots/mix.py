@@ -6,8 +6,19 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator, NullFormatter
 
-from gateau_dagster.report.plots.style import ALL, INK, OTHER, SELECTED, label, legend, new_figure, shortened
-from gateau_dagster.report.plots.values import edges, finite, log_edges
+from gateau_dagster.plotting import (
+    ALL,
+    INK,
+    OTHER,
+    SELECTED,
+    edges,
+    finite,
+    label,
+    legend,
+    log_edges,
+    new_figure,
+    shortened,
+)
 
 _ORIGINS = (("long", SELECTED), ("short", OTHER))
 _SHARES = (("sequences", ALL), ("tokens", SELECTED), ("trained tokens", INK))

@@ -6,7 +6,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, NullFormatter
 
-from gateau_dagster.report.plots.style import FAR, OTHER, label, legend, new_figure, say
+from gateau_dagster.plotting import FAR, OTHER, label, legend, new_figure, say
 
 _DEEPEST = 1e-4
 """Share, of the largest one, below which the logarithmic axis of shares does not go."""

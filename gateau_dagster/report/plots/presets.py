@@ -7,7 +7,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from gateau_dagster.report.plots.style import INK, MUTED, PRESET_COLOURS, label, new_figure
+from gateau_dagster.plotting import INK, MUTED, PRESET_COLOURS, label, new_figure
 
 
 def preset_agreement(

@@ -7,7 +7,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, NullFormatter, PercentFormatter
 
 from gateau_dagster.comparison.result import MethodComparison, Profile, Spread
-from gateau_dagster.report.plots.style import CHECKPOINT, INK, MUTED, SELECTED, label, new_figure, say, shortened
+from gateau_dagster.plotting import CHECKPOINT, INK, MUTED, SELECTED, label, new_figure, say, shortened
 
 SOURCES = ("#0072b2", "#d08700", "#009e73", "#b7588c", "#56a5d8", "#a3a12b", "#7a4fa3", "#c3cdd6")
 """Colours of the first sources; the last one is that of all others."""

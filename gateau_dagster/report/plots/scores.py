@@ -7,19 +7,21 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, StrMethodFormatter
 
 from gateau_dagster.config import PRESETS
-from gateau_dagster.report.plots.style import (
+from gateau_dagster.plotting import (
     CHECKPOINT,
     FAR,
     OTHER,
     PRESET_COLOURS,
     SELECTED,
+    edges,
+    finite,
+    finite_pairs,
     label,
     legend,
     new_figure,
     say,
     shortened,
 )
-from gateau_dagster.report.plots.values import edges, finite, finite_pairs
 
 MARKS = 3000
 """A scatter plot shows no more samples than this: more would cover each other."""

@@ -5,8 +5,7 @@ import polars as pl
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, NullFormatter
 
-from gateau_dagster.report.plots.style import ALL, SELECTED, label, legend, new_figure, say
-from gateau_dagster.report.plots.values import finite, log_edges
+from gateau_dagster.plotting import ALL, SELECTED, finite, label, legend, log_edges, new_figure, say
 
 
 def context_lengths(scores: pl.DataFrame, *, selected: pl.Series, unit: str = "tokens") -> Figure:

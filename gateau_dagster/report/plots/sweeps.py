@@ -6,7 +6,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from gateau_dagster.comparison.sweep_results import AlphaSweep, Point, SegmentLengthSweep
-from gateau_dagster.report.plots.style import CHECKPOINT, INK, MUTED, PRESET_COLOURS, label, legend, new_figure
+from gateau_dagster.plotting import CHECKPOINT, INK, MUTED, PRESET_COLOURS, label, legend, new_figure
 
 # Presets whose curves often coincide: the later one leaves gaps.
 _LINES = {"official": (0, (3, 2))}

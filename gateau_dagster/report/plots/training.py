@@ -7,7 +7,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from gateau_dagster.report.plots.style import CHECKPOINT, FAR, label, new_figure, say
+from gateau_dagster.plotting import CHECKPOINT, FAR, label, new_figure, say
 
 SMOOTH_ABOVE = 30
 """Logged steps from which a running mean is drawn over the raw loss."""

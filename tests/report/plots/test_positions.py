@@ -6,7 +6,7 @@ import pytest
 from matplotlib.axes import Axes
 from matplotlib.patches import StepPatch
 
-from gateau_dagster.report.plots.export import to_svg
+from gateau_dagster.plotting import to_svg
 from gateau_dagster.report.plots.positions import relative_distances
 
 TABLE = pl.DataFrame(

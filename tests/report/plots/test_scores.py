@@ -5,9 +5,9 @@ import polars as pl
 from matplotlib.colors import to_hex
 from matplotlib.patches import Rectangle
 
+from gateau_dagster.plotting import FAR
 from gateau_dagster.report.plots import score_distributions, terms_scatter, to_svg
 from gateau_dagster.report.plots.scores import MARKS
-from gateau_dagster.report.plots.style import FAR
 
 from .frames import scores
 

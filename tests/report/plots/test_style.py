@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 from matplotlib.colors import to_rgb
 
-from gateau_dagster.report.plots import style
+from gateau_dagster import plotting as style
 
 
 def _luminance(colour: str) -> float:

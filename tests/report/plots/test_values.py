@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateau_dagster.report.plots.values import edges, finite, finite_pairs, log_edges
+from gateau_dagster.plotting import edges, finite, finite_pairs, log_edges
 
 _FRAME = pl.DataFrame({"x": [1.0, None, math.nan, math.inf, 5.0], "y": [1.0, 2.0, 3.0, 4.0, None]})
 

@@ -1,0 +1,132 @@
+"""A context in the making: filler sentences, and statements put between them at known places."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import islice
+
+import numpy as np
+
+from gateau_dagster.demo.language import Fact, Words, fact_words, random_facts, sentences
+from gateau_dagster.demo.samples import DISTRACTORS, FAR_SENTENCES, NEAR_SENTENCES
+
+SEGMENT = 128  # tokens; a kind that depends on borders holds for every segment length that divides it
+APART = 17  # sentences between places of which no segment of SEGMENT tokens may hold two
+
+
+@dataclass(frozen=True, kw_only=True)
+class Size:
+    """Least and most filler sentences, of eight words each, of a context.
+
+    The least leaves room for two far places that are APART; the most, with all statements, the instruction and the
+    response, stays below the 2,048 tokens of theta_B.
+    """
+
+    name: str
+    sentences: tuple[int, int]
+
+
+SIZES = {
+    size.name: size
+    for size in (
+        Size(name="small", sentences=(FAR_SENTENCES + APART, 100)),
+        Size(name="medium", sentences=(FAR_SENTENCES + APART, 168)),
+        Size(name="large", sentences=(150, 212)),
+    )
+}
+
+
+@dataclass(kw_only=True)
+class Page:
+    """`sentence_count` sentences; what is stated in slot i stands before sentence i, the last slot at the end."""
+
+    rng: np.random.Generator
+    sentence_count: int
+    filler: Iterator[Words]
+    facts: list[Fact]  # of different attributes, not stated yet
+    slots: dict[int, list[Words]] = field(default_factory=dict)
+
+    @classmethod
+    def blank(cls, rng: np.random.Generator, size: Size) -> "Page":
+        """Ordinary filler, all 32 attributes still to be used."""
+        low, high = size.sentences
+        return cls(
+            rng=rng,
+            sentence_count=int(rng.integers(low, high + 1)),
+            filler=sentences(rng),
+            facts=random_facts(rng, 32),
+        )
+
+    def take(self, count: int) -> list[Fact]:
+        """Facts whose attributes nothing else uses."""
+        taken, self.facts = self.facts[:count], self.facts[count:]
+        assert len(taken) == count, "the language has 32 attributes"
+        return taken
+
+    def near_slot(self) -> int:
+        """Among the last sentences: theta_A sees it."""
+        return int(self.rng.integers(self.sentence_count - NEAR_SENTENCES, self.sentence_count + 1))
+
+    def far_slot(self) -> int:
+        """At least 384 tokens before the end: neither in theta_A's window nor in a segment that reaches into it."""
+        return int(self.rng.integers(self.sentence_count - FAR_SENTENCES + 1))
+
+    def far_slots(self) -> tuple[int, int]:
+        """Two far slots, the earlier first, of which no segment of SEGMENT tokens holds both."""
+        last = self.sentence_count - FAR_SENTENCES
+        first = int(self.rng.integers(last - APART + 1))
+        return first, int(self.rng.integers(first + APART, last + 1))
+
+    def state(self, slot: int, statement: Words) -> None:
+        """Write `statement` behind what already stands in the slot."""
+        assert 0 <= slot <= self.sentence_count
+        self.slots.setdefault(slot, []).append(statement)
+
+    def state_facts(self, facts: list[Fact], *, far: bool) -> None:
+        """Each fact in a far or a near slot of its own."""
+        for fact in facts:
+            self.state(self.far_slot() if far else self.near_slot(), fact_words(fact))
+
+    def distract(self, count: int | None = None) -> None:
+        """Facts that nobody asks for, anywhere; as many as in the demo's samples unless `count` says."""
+        wanted = int(self.rng.integers(DISTRACTORS[0], DISTRACTORS[1] + 1)) if count is None else count
+        for fact in self.take(wanted):
+            self.state(int(self.rng.integers(1, self.sentence_count + 1)), fact_words(fact))
+
+    def units(self) -> list[Words]:
+        """Sentences and statements in reading order; reads the filler, so ask once."""
+        written: list[Words] = []
+        for slot, sentence in enumerate(islice(self.filler, self.sentence_count)):
+            written += [*self.slots.get(slot, ()), sentence]
+        return written + self.slots.get(self.sentence_count, [])
+
+    def text(self) -> Words:
+        """The context."""
+        return joined(self.units())
+
+    def text_with(self, statement: Words, *, distance: int) -> Words:
+        """The context with a statement that begins `distance` tokens before its end, or up to 7 more."""
+        units = self.units()
+        place, behind = len(units), len(statement)
+        while behind < distance:
+            place -= 1
+            behind += len(units[place])
+        return joined([*units[:place], statement, *units[place:]])
+
+    def text_across(self, statement: Words, *, first: int) -> Words:
+        """The context with a far statement of which `first` words end a segment and the others begin the next.
+
+        The context's first sentence loses up to 7 words, as that of a document cut out of a longer one may.
+        """
+        units = self.units()
+        starts = np.cumsum([0, *(len(unit) for unit in units)])
+        last = (starts[-1] - FAR_SENTENCES * 8) // SEGMENT
+        begin = SEGMENT * int(self.rng.integers(1, last + 1)) - first
+        place = int(np.searchsorted(starts, begin))  # the first unit that begins there or behind
+        surplus = int(starts[place]) - begin
+        assert surplus < len(units[0])
+        return joined([units[0][surplus:], *units[1:place], statement, *units[place:]])
+
+
+def joined(units: list[Words]) -> Words:
+    """All words, in order."""
+    return [word for unit in units for word in unit]

@@ -1,0 +1,87 @@
+"""Sections of `training`: what is in the mix, position skips, low-rank adapters, positions beyond the window."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from gateau_dagster.config.base import Section
+
+Weight = Annotated[float, Field(ge=0)]
+
+
+class MixConfig(Section):
+    """What the mix is made of, once the samples are selected and the conversations sampled.
+
+    GATEAU's 10, 30, 50 and 100 % are parts of the data, `selection.fraction`; its real-world setting is
+    `short_chat.fraction` 1.0, and its limited short instruction data 0.1.
+    """
+
+    long_fraction: float = Field(
+        default=1.0,
+        gt=0,
+        le=1,
+        description="Part of the selected samples to train on, those ranked best: a smaller training without another "
+        "selection.",
+    )
+    without_long: bool = Field(
+        default=False, description="Short conversations alone: the papers' baseline without long samples."
+    )
+    weights: dict[str, Weight] = Field(
+        default={},
+        description="How often a source's samples occur in an epoch, by `source` of the long samples and by file name "
+        "of the short ones: 0.5 takes half of them, 2 each twice, 0 none. Default: 1.",
+    )
+
+
+class SkipConfig(Section):
+    """SkipAlign (Wu et al. 2024, Eq. 2-4): positions that skip, so that short samples hold long distances."""
+
+    strategy: Literal["all", "inner", "outer"] = Field(
+        default="outer",
+        description="Where a skip may stand: before every block but the first, before responses, before the "
+        "instructions of later turns.",
+    )
+    length: int = Field(default=100_000, ge=2, description="L: every position stays below it.")
+    probability: float = Field(
+        default=0.5, ge=0, le=1, description="p: of a skip at each place where one may stand; 0: none."
+    )
+
+
+class LoraConfig(Section):
+    """Low-rank adapters (peft), merged into the weights when the training is over."""
+
+    rank: int = Field(default=16, ge=1)
+    alpha: float = Field(default=32, gt=0, description="The update is scaled by alpha / rank.")
+    dropout: float = Field(default=0.0, ge=0, lt=1)
+    modules: list[str] | Literal["all-linear"] = Field(
+        default="all-linear", description="Names of the layers that get an adapter; all-linear leaves out the head."
+    )
+
+
+ExtensionMethod = Literal["theta", "ntk", "yarn", "linear"]
+
+
+class PositionExtension(Section):
+    """How the rotary embedding is changed before training, so that positions beyond the model's window are usable."""
+
+    method: ExtensionMethod = Field(
+        description="theta: another base; ntk: a base scaled for target_length (NTK-aware); yarn; linear: position "
+        "interpolation."
+    )
+    theta: float | None = Field(default=None, gt=0, description="The base, for method theta.")
+    target_length: int | None = Field(
+        default=None,
+        ge=2,
+        description="Positions to reach, for ntk, yarn and linear, which compare it with the model's window; with "
+        "theta optional, the window to declare.",
+    )
+
+    @model_validator(mode="after")
+    def _complete(self) -> "PositionExtension":
+        if self.method == "theta" and self.theta is None:
+            raise ValueError("method: theta needs the key theta, the base of the rotary embedding, such as 8000000")
+        if self.method != "theta" and self.theta is not None:
+            raise ValueError(f"theta: method {self.method} finds the base itself: remove theta, or take method: theta")
+        if self.method != "theta" and self.target_length is None:
+            raise ValueError(f"method: {self.method} needs the key target_length, in tokens, such as 65536")
+        return self

@@ -1,0 +1,127 @@
+"""Plain texts of a pre-training corpus, read from files of any form."""
+
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from gateau_dagster.data.readers import read_plain_text, read_records
+from gateau_dagster.data.sample import Reject
+from gateau_dagster.data.sources import Problem, Record, SourceFile, location
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextFields:
+    """Where a record holds what; `meta.domain` is the field `domain` of the object `meta`.
+
+    domain None: the file's name without its ending. name None: the record's place, as in `web.jsonl:17`.
+    """
+
+    text: str = "text"
+    domain: str | None = None
+    name: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class CorpusText:
+    """A text of the corpus, and its place: file and record, both as readers count them."""
+
+    name: str
+    domain: str
+    text: str
+    file: int
+    record: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScoredText:
+    """A text without its text; `tokens` are those of the whole text."""
+
+    name: str
+    domain: str
+    tokens: int
+    spans: int
+    score: float | None
+    file: int
+    record: int
+
+
+def read_texts(
+    files: Sequence[SourceFile],
+    fields: TextFields,
+    on_bytes: Callable[[int], None],
+    *,
+    plain_texts: bool = False,
+    wanted: Mapping[int, Collection[int]] | None = None,
+) -> Iterator[CorpusText | Reject]:
+    """Every record of the files, in order; one that holds no text, or a name that came before, is a Reject.
+
+    Args:
+        files: to read.
+        fields: of their records.
+        on_bytes: receives counts of stored bytes as they are read.
+        plain_texts: a file that is no data file is one text, instead of a Reject.
+        wanted: by file, its place in `files`, the numbers of the only records that are read.
+
+    Raises GateauError when a file cannot be reached.
+    """
+    seen: set[str] = set()
+    for number, file in enumerate(files):
+        if wanted is not None and number not in wanted:
+            continue
+        plain = plain_texts and file.format is None
+        records = [_plain(file, on_bytes)] if plain else read_records(file, wanted and wanted[number], on_bytes)
+        for item in records:
+            if isinstance(item, Problem):
+                yield Reject(sample_id=location(file, item.number), reason=item.reason)
+                continue
+            found = _text(item, number, file, TextFields() if plain else fields)
+            if isinstance(found, CorpusText):
+                if found.name in seen:
+                    found = Reject(sample_id=location(file, item.number), reason=f"the name {found.name!r} came before")
+                else:
+                    seen.add(found.name)
+            yield found
+
+
+def _plain(file: SourceFile, on_bytes: Callable[[int], None]) -> Record | Problem:
+    read = read_plain_text(file, on_bytes)
+    return read if isinstance(read, Problem) else replace(read, value={TextFields().text: read.value})
+
+
+def records_of(files: Sequence[SourceFile], texts: Iterable[ScoredText]) -> Iterator[tuple[ScoredText, Any]]:
+    """The records of these texts as they stand in the files, in the files' order."""
+    wanted: dict[int, dict[int, ScoredText]] = defaultdict(dict)
+    for text in texts:
+        wanted[text.file][text.record] = text
+    for number in sorted(wanted):
+        for item in read_records(files[number], wanted=wanted[number].keys()):
+            if isinstance(item, Record) and item.number in wanted[number]:
+                yield wanted[number][item.number], item.value
+
+
+def _text(item: Record, number: int, file: SourceFile, fields: TextFields) -> CorpusText | Reject:
+    place = location(file, item.number)
+    text = _field(item.value, fields.text)
+    if not isinstance(text, str) or not text.strip():
+        state = "is missing" if text is None else "is no text" if not isinstance(text, str) else "is empty"
+        return Reject(sample_id=place, reason=f"no text: the field {fields.text!r} {state}")
+    name = place if fields.name is None else _field(item.value, fields.name)
+    domain = file.stem if fields.domain is None else _field(item.value, fields.domain)
+    for what, found, field in (("name", name, fields.name), ("domain", domain, fields.domain)):
+        if not isinstance(found, str | int) or isinstance(found, bool) or not _is_unicode(str(found)):
+            return Reject(sample_id=place, reason=f"no {what}: the field {field!r} holds no text or whole number")
+    return CorpusText(name=str(name), domain=str(domain), text=text, file=number, record=item.number)
+
+
+def _field(value: Any, path: str) -> Any:
+    for part in path.split("."):
+        if not isinstance(value, dict):
+            return None
+        value = value.get(part)
+    return value
+
+
+def _is_unicode(text: str) -> bool:
+    """Whether a table can hold it: JSON may spell half of a character."""
+    return not any("\ud800" <= character <= "\udfff" for character in text)

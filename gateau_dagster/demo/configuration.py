@@ -1,0 +1,48 @@
+"""The configuration that is used when the user gives none."""
+
+from pathlib import Path
+
+from gateau_dagster.config.demo import DemoConfig
+from gateau_dagster.config.evaluation import EvaluationConfig, HeldoutConfig, NeedleConfig, NeedlePair
+from gateau_dagster.config.inputs import LongSftConfig, ShortChatConfig
+from gateau_dagster.config.models import ModelConfig, ScoringConfig
+from gateau_dagster.config.schema import Config
+from gateau_dagster.config.selection import SelectionConfig
+from gateau_dagster.config.training import TrainingConfig
+
+
+def embedded_demo(folder: Path, demo: DemoConfig | None = None) -> Config:
+    """The demo's configuration: a tiny homologous pair and samples whose dependencies are known (design, section 6)."""
+    from gateau_dagster.demo.needle import ANSWER_TEMPLATE, FACT_TEMPLATE, QUESTION_TEMPLATE, needle_pairs
+    from gateau_dagster.demo.samples import FAR_KINDS
+
+    return Config(
+        folder=folder,
+        demo=demo or DemoConfig(),
+        long_sft=LongSftConfig(path="demo:samples", shards=4),
+        short_chat=ShortChatConfig(path="demo:conversations"),
+        models={
+            "short": ModelConfig(path="demo:short", context="window"),
+            "long": ModelConfig(path="demo:long"),
+        },
+        scoring=ScoringConfig(max_length=2048, segment_length=128, dtype="float32"),
+        # GATEAU's halves and the plain baselines: they load no model, and read what the pair has made anyway.
+        selection=SelectionConfig(
+            fraction=0.3, compare=["hmg", "cam", "perplexity", "length", "random"], ground_truth=list(FAR_KINDS)
+        ),
+        training=TrainingConfig(
+            max_length=2048, epochs=2, learning_rate=5e-5, batch_size=2, gradient_accumulation=2, dtype="float32"
+        ),
+        evaluation=EvaluationConfig(
+            heldout=HeldoutConfig(samples=40, buckets=[768, 1024, 1280]),
+            needle=NeedleConfig(
+                lengths=[256, 512, 1024, 1536],
+                depths=[0.0, 0.25, 0.5, 0.75, 1.0],
+                repeats=4,
+                fact=FACT_TEMPLATE,
+                question=QUESTION_TEMPLATE,
+                answer=ANSWER_TEMPLATE,
+                pairs=[NeedlePair(**pair) for pair in needle_pairs()],
+            ),
+        ),
+    )

@@ -1,0 +1,69 @@
+"""The embedded demo's inputs on disk: the data at once, the pair when a model is first needed."""
+
+import json
+import os
+from pathlib import Path
+
+from gateau_dagster.config import Config
+from gateau_dagster.config.demo import DEMO_SCHEME, PAIR_FOLDER, demo_folder, demo_shape
+from gateau_dagster.progress import Progress, silent
+
+
+def ensure_demo_data(config: Config) -> None:
+    """Writes the demo's samples, conversations and the pair's shapes if missing; nothing for another configuration."""
+    if config.demo is None:
+        return
+    from gateau_dagster.demo.recipe import PAIR_SHAPES
+    from gateau_dagster.demo.samples import write_demo_samples
+    from gateau_dagster.demo.short_chat import write_demo_short_chat
+
+    demo, folder = config.demo, demo_folder(config.work_folder, config.demo)
+    if not (folder / "samples.jsonl").exists():
+        write_demo_samples(folder / "samples.jsonl", demo.samples, demo.seed)
+    if not (folder / "conversations.jsonl").exists():
+        write_demo_short_chat(folder / "conversations.jsonl", demo.conversations, demo.seed)
+
+    for name, shape in PAIR_SHAPES.items():
+        _write_if_other(
+            demo_shape(DEMO_SCHEME + name, config.work_folder, demo) / "config.json",
+            json.dumps({"model_type": "llama", "architectures": ["LlamaForCausalLM"], **shape}, indent=1),
+        )
+
+
+def ensure_demo_tokenizer(config: Config) -> None:
+    """Puts the pair's tokenizers beside their shapes; does nothing for another configuration."""
+    if config.demo is None:
+        return
+    from gateau_dagster.demo.recipe import PAIR_SHAPES
+    from gateau_dagster.demo.tokenizer import build_tokenizer
+
+    ensure_demo_data(config)
+    for name, shape in PAIR_SHAPES.items():
+        folder = demo_shape(DEMO_SCHEME + name, config.work_folder, config.demo)
+        if not (folder / "tokenizer.json").exists():
+            build_tokenizer(shape["max_position_embeddings"]).save_pretrained(folder)
+
+
+def _write_if_other(file: Path, text: str) -> None:
+    """Atomically: another process may be reading."""
+    if file.exists() and file.read_text(encoding="utf-8") == text:
+        return
+    file.parent.mkdir(parents=True, exist_ok=True)
+    temporary = file.with_name(f".{file.name}.{os.getpid()}.tmp")
+    temporary.write_text(text, encoding="utf-8")
+    temporary.replace(file)
+
+
+def ensure_demo_pair(config: Config, progress: Progress = silent) -> None:
+    """Builds the demo's homologous pair if it is missing, about a minute; does nothing for another configuration."""
+    if config.demo is None:
+        return
+    from gateau_dagster.demo.pair import build_pair, pair_is_current
+
+    folder = demo_folder(config.work_folder, config.demo) / PAIR_FOLDER
+    if not pair_is_current(folder, seed=config.demo.seed):
+
+        def building(done: float, total: float | None, unit: str, note: str = "") -> None:
+            progress(done, total, unit, f"building the demo's pair: {note}")
+
+        build_pair(folder, seed=config.demo.seed, progress=building)

@@ -1,0 +1,132 @@
+"""Builds the demo's homologous pair: theta_A with a window of 256 tokens, and theta_B, theta_A extended to 2048."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch.nn import functional
+from transformers import LlamaConfig, LlamaForCausalLM
+
+from gateau_dagster.config.demo import RECIPE_VERSION
+from gateau_dagster.demo.extension import extend
+from gateau_dagster.demo.recipe import LONG_THETA, LONG_WINDOW, SHORT_THETA, SHORT_WINDOW, pair_shape
+from gateau_dagster.demo.rows import Batch, Stage, batches
+from gateau_dagster.demo.tokenizer import build_tokenizer
+from gateau_dagster.progress import Progress, silent
+
+SHORT_STAGES = (
+    Stage(name="facts only", steps=260, shapes=((32, 96),), facts=(8, 8), filler=False),
+    Stage(name="short window", steps=190, shapes=((12, 256),), facts=(4, 12), filler=True),
+)
+LONG_STEPS = 130
+SHORT_RATE, LONG_RATE = 5e-3, 3e-3
+
+
+def pair_config(window: int, theta: float) -> LlamaConfig:
+    """Llama with 2 layers of 4 heads, d 64, ff 128, tied embeddings, for rows of up to `window` tokens."""
+    return LlamaConfig(**pair_shape(window, theta))
+
+
+def batch_loss(model: LlamaForCausalLM, batch: Batch) -> torch.Tensor:
+    """Weighted mean cross-entropy of each next token, scalar."""
+    ids = torch.from_numpy(batch.ids)
+    weights = torch.from_numpy(batch.weights)[:, 1:].reshape(-1)
+    logits = model(input_ids=ids).logits[:, :-1]
+    losses = functional.cross_entropy(logits.reshape(-1, logits.shape[-1]), ids[:, 1:].reshape(-1), reduction="none")
+    return (losses * weights).sum() / weights.sum()
+
+
+def rate_factor(step: int, steps: int) -> float:
+    """1, then a linear fall to 0.1 over the last 30 % of the steps."""
+    start = 0.7 * steps
+    return 1.0 if step <= start else 1.0 - 0.9 * (step - start) / (steps - start)
+
+
+def train(
+    model: LlamaForCausalLM,
+    stages: tuple[Stage, ...],
+    *,
+    rate: float,
+    rng: np.random.Generator,
+    after_step: Callable[[str, float], None],
+) -> None:
+    """AdamW (0.9, 0.98), no decay, gradients clipped to norm 1; changes `model` in place."""
+    steps = sum(stage.steps for stage in stages)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=rate, betas=(0.9, 0.98), weight_decay=0.0)
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: rate_factor(step, steps))
+    model.train()
+    for stage in stages:
+        for batch in batches(stage, rng):
+            loss = batch_loss(model, batch)
+            loss.backward()
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            optimizer.step()
+            schedule.step()
+            optimizer.zero_grad(set_to_none=True)
+            after_step(stage.name, loss.item())
+    model.eval()
+
+
+def build_pair(folder: Path, *, seed: int = 0, progress: Progress = silent) -> None:
+    """Train the pair and write `folder`/short and `folder`/long, Hugging Face folders that load on their own.
+
+    About a CPU minute, on as many threads as torch uses, and on the CPU even where there is a GPU: the same seed and
+    number of threads give the same weights.
+    `folder` appears complete or not at all; one that is there is replaced. Progress is in optimiser steps.
+    """
+    rng = np.random.default_rng(seed)
+    total = sum(stage.steps for stage in SHORT_STAGES) + LONG_STEPS
+    done = 0
+
+    def after_step(stage: str, loss: float) -> None:
+        nonlocal done
+        done += 1
+        progress(done, total, "steps", f"{stage}, loss {loss:.2f}")
+
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        short = LlamaForCausalLM(pair_config(SHORT_WINDOW, SHORT_THETA))
+        train(short, SHORT_STAGES, rate=SHORT_RATE, rng=rng, after_step=after_step)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=f".{folder.name}.", dir=folder.parent) as name:
+        made = Path(name) / "made"
+        short.save_pretrained(made / "short")
+        build_tokenizer(SHORT_WINDOW).save_pretrained(made / "short")
+        _extend(made / "short", made / "long", Path(name) / "work", seed, partial(after_step, "long window"))
+        (made / "recipe.json").write_text(json.dumps(_recipe(seed)), encoding="utf-8")
+        if folder.exists():
+            folder.rename(Path(name) / "replaced")
+        made.rename(folder)
+
+
+def _extend(short: Path, long: Path, work: Path, seed: int, after_step: Callable[[float], None]) -> None:
+    """theta_B in `long` from theta_A in `short`, with a tokenizer that names its window."""
+    work.mkdir()
+    extend(
+        short,
+        work,
+        window=LONG_WINDOW,
+        theta=LONG_THETA,
+        steps=LONG_STEPS,
+        rate=LONG_RATE,
+        seed=seed,
+        after_step=after_step,
+    )
+    (work / "output").rename(long)
+    build_tokenizer(LONG_WINDOW).save_pretrained(long)
+
+
+def pair_is_current(folder: Path, *, seed: int = 0) -> bool:
+    """Whether `folder` holds the pair of this recipe and seed."""
+    recipe = folder / "recipe.json"
+    return recipe.is_file() and json.loads(recipe.read_text(encoding="utf-8")) == _recipe(seed)
+
+
+def _recipe(seed: int) -> dict[str, str | int]:
+    return {"recipe": RECIPE_VERSION, "seed": seed}

@@ -1,0 +1,1 @@
+"""What a plan would take: tokens, FLOPs, time."""

@@ -1,0 +1,62 @@
+"""Rows of an unfinished shard, saved in groups as they are computed, so that a killed run continues where it was."""
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import polars as pl
+
+from gateau_dagster.storage import Stamp, Store
+
+FOLDER = "_partial"
+GROUP_SECONDS = 20.0
+GROUP_ROWS = 256
+
+
+class RowCheckpoints:
+    """Group files `<root>/_partial/<asset>/<partition>/<scorer>/<n>.parquet`.
+
+    The scorer's digest is a part of the path: rows of another model or setting are never mistaken for these.
+    """
+
+    def __init__(self, store: Store, asset: str, partition: str, scorer: str, schema: pl.Schema) -> None:
+        self._store = store
+        self._shard_folder = f"{FOLDER}/{asset}/{partition}"
+        self._folder = f"{self._shard_folder}/{scorer}"
+        self._scorer = scorer
+        self._schema = schema
+        self._waiting: list[Mapping[str, Any]] = []
+        self._saved_at = time.monotonic()
+        self._next = 0
+
+    def load(self) -> pl.DataFrame:
+        """The rows that an earlier, interrupted run saved."""
+        groups = [name.removesuffix(".parquet") for name in self._store.files.names(self._folder)]
+        numbers = sorted(int(name) for name in groups if name.isdigit())
+        self._next = numbers[-1] + 1 if numbers else 0
+        stamped = [f"{self._folder}/{number}" for number in numbers]
+        frames = [self._store.read(name) for name in stamped if self._store.stamp(name) is not None]
+        return pl.concat(frames) if frames else pl.DataFrame(schema=self._schema)
+
+    def add(self, row: Mapping[str, Any]) -> None:
+        """Keeps a row, and saves the group when it is large or old enough."""
+        self._waiting.append(row)
+        if len(self._waiting) >= GROUP_ROWS or time.monotonic() - self._saved_at >= GROUP_SECONDS:
+            self.save()
+
+    def save(self) -> None:
+        """Writes the waiting rows as the next group."""
+        if self._waiting:
+            frame = rows_frame(self._waiting, self._schema)
+            self._store.write(frame, f"{self._folder}/{self._next}", None, Stamp(fingerprint=self._scorer))
+            self._waiting, self._next = [], self._next + 1
+        self._saved_at = time.monotonic()
+
+    def remove(self) -> None:
+        """Called when the shard's table stands: the groups are of no more use, whatever scorer made them."""
+        self._store.files.remove(self._shard_folder)
+
+
+def rows_frame(rows: Sequence[Mapping[str, Any]], schema: pl.Schema) -> pl.DataFrame:
+    """Rows as a table with exactly the schema's columns and types."""
+    return pl.DataFrame(rows, schema=schema, orient="row") if rows else pl.DataFrame(schema=schema)

@@ -1,0 +1,230 @@
+"""Computes one shard of the scored tables: keeps the rows that still hold, computes the others, saves as it goes."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import polars as pl
+
+from gateau_dagster import tables
+from gateau_dagster.data.sample import Reject, Sample
+from gateau_dagster.execution.row_checkpoints import RowCheckpoints, rows_frame
+from gateau_dagster.storage import Stamp, Store
+from gateau_dagster.storage.fingerprint import fingerprint
+
+Row = Mapping[str, Any]
+Outcomes = Mapping[str, Row | Reject]
+Effort = Mapping[str, Mapping[str, Any]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """A sample, and the assets whose tables lack its row."""
+
+    sample: Sample
+    assets: frozenset[str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableWork:
+    """A table's part of the work on a shard: the stamp it is to get, `Node.memory`, and the effort it should take.
+
+    own_columns: of a table that a method brings along; those of `perplexity/<model>` and `cam` are known.
+    """
+
+    asset: str
+    stamp: Stamp
+    memory: str
+    planned: Mapping[str, Any] = field(default_factory=dict)
+    own_columns: tuple[tables.Column, ...] = ()
+
+    @property
+    def columns(self) -> tuple[tables.Column, ...]:
+        """The table's columns."""
+        return self.own_columns or (tables.CAM if self.asset == "cam" else tables.PERPLEXITY)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShardProgress:
+    """How far a shard is: samples finished (kept ones included), and the share of the text to score that is scored."""
+
+    finished: int
+    scored: int
+    share: float
+
+
+Score = Callable[[Iterable[Asked]], Iterator[Outcomes]]
+OnSample = Callable[[ShardProgress], None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShardResult:
+    """What became of a shard's samples in one table: `reused` rows were kept, `computed` ones are new."""
+
+    table: pl.DataFrame
+    rejected: pl.DataFrame
+    computed: int
+    reused: int
+    stamp: Stamp
+
+
+def read_samples(store: Store, partition: str) -> pl.DataFrame:
+    """The shard's validated samples."""
+    return store.read("raw_long_sft", partition)
+
+
+def samples_of(frame: pl.DataFrame) -> Iterator[Sample]:
+    """The rows of a `raw_long_sft` table as records."""
+    for row in frame.select("sample_id", "source", "context", "instruction", "response").iter_rows(named=True):
+        yield Sample(**row)
+
+
+def reusable_rows(
+    store: Store, asset: str, partition: str, *, samples: pl.DataFrame, scorer: str, saved: pl.DataFrame
+) -> pl.DataFrame:
+    """Rows of the previous table and of an interrupted run that were made by the same scorer from the same content."""
+    previous = store.stamp(asset, partition)
+    frames = [saved]
+    if previous is not None and previous.scorer == scorer:
+        frames.append(store.read(asset, partition))
+    wanted = samples.select("sample_id", "digest")
+    return pl.concat(frames).join(wanted, on=["sample_id", "digest"], how="semi").unique("sample_id", keep="first")
+
+
+@dataclass(kw_only=True)
+class _Table:
+    """A table while its shard is computed."""
+
+    work: TableWork
+    partial: RowCheckpoints
+    kept: pl.DataFrame
+    missing: frozenset[str]
+    rows: list[Row] = field(default_factory=list)
+    rejects: list[Reject] = field(default_factory=list)
+
+    def add(self, outcome: Row | Reject) -> None:
+        if isinstance(outcome, Reject):
+            self.rejects.append(outcome)
+        else:
+            self.rows.append(outcome)
+            self.partial.add(outcome)
+
+    def write(self, store: Store, partition: str, effort: Mapping[str, Any]) -> ShardResult:
+        assert len(self.rows) + len(self.rejects) == len(self.missing), "every sample is scored or rejected"
+        table = pl.concat([self.kept, rows_frame(self.rows, self.kept.schema)]).sort("sample_id")
+        rejected = rejected_frame(self.rejects)
+        planned = {"planned": dict(self.work.planned)} if effort and self.work.planned else {}
+        stamp = _as_far_as_it_fits(self.work.stamp, self.work.memory, self.rejects)
+        stamp = replace(stamp, effort={**effort, **planned})
+        complete = store.write(table, self.work.asset, partition, stamp, rejected)
+        self.partial.remove()
+        return ShardResult(
+            table=table, rejected=rejected, computed=len(self.rows), reused=self.kept.height, stamp=complete
+        )
+
+
+def _open(store: Store, partition: str, work: TableWork, samples: pl.DataFrame) -> _Table:
+    """What is there of a table. `samples`: the shard's, with their `sample_id` and `digest`."""
+    partial = RowCheckpoints(store, work.asset, partition, work.stamp.scorer, tables.schema(work.columns))
+    saved = partial.load()
+    kept = reusable_rows(store, work.asset, partition, samples=samples, scorer=work.stamp.scorer, saved=saved)
+    missing = samples.join(kept.select("sample_id"), on="sample_id", how="anti")["sample_id"]
+    return _Table(work=work, partial=partial, kept=kept, missing=frozenset(missing))
+
+
+def has_missing_rows(store: Store, partition: str, works: Sequence[TableWork]) -> bool:
+    """Whether a model is needed to bring the shard's tables up to date; texts are not read."""
+    samples = store.read("raw_long_sft", partition, ["sample_id", "digest"])
+    return any(_open(store, partition, work, samples).missing for work in works)
+
+
+def no_effort() -> Effort:
+    """The effort of work that nobody measures."""
+    return {}
+
+
+def compute_shard(
+    store: Store,
+    partition: str,
+    works: Sequence[TableWork],
+    *,
+    score: Score,
+    on_sample: OnSample,
+    effort: Callable[[], Effort] = no_effort,
+) -> dict[str, ShardResult]:
+    """Brings one shard of one or several tables up to date and writes them; returns the results by asset.
+
+    A sample whose row several tables lack is scored once for all of them. Whatever ends the work, the rows of the
+    tables that are not written yet are saved.
+
+    Args:
+        score: yields, in order, for each sample it is given one row or one reject for each asset that asks for it;
+            called only if there is work.
+        on_sample: called after each sample.
+        effort: by asset, what scoring took; asked once, when all samples are scored.
+
+    Raises:
+        GateauError: reading or writing the store failed.
+    """
+    samples = read_samples(store, partition)
+    found = [_open(store, partition, work, samples) for work in works]
+    results: dict[str, ShardResult] = {}
+    with ExitStack() as ending:
+        for table in found:
+            ending.callback(_save_unless_written, table, results)
+        scored = _score(samples, found, score, on_sample)
+        measured = effort() if scored else {}
+        for table in found:
+            asset = table.work.asset
+            results[asset] = table.write(store, partition, measured.get(asset, {}) if table.missing else {})
+    return results
+
+
+def _save_unless_written(table: _Table, results: Mapping[str, ShardResult]) -> None:
+    if table.work.asset not in results:
+        table.partial.save()
+
+
+def _score(samples: pl.DataFrame, found: Sequence[_Table], score: Score, on_sample: OnSample) -> int:
+    """Scores the samples that some table lacks, one by one; returns how many those were."""
+    wanted: frozenset[str] = frozenset().union(*(table.missing for table in found))
+    missing = samples.filter(pl.col("sample_id").is_in(list(wanted)))
+    if missing.is_empty():
+        return 0
+    sizes = _sizes(missing)
+    total, done, kept = sum(sizes), 0, samples.height - missing.height
+    for number, given in enumerate(score(_asked(missing, found)), start=1):
+        for table in found:
+            if table.work.asset in given:
+                table.add(given[table.work.asset])
+        done += sizes[number - 1]
+        on_sample(ShardProgress(finished=kept + number, scored=number, share=done / total))
+    return missing.height
+
+
+def _sizes(samples: pl.DataFrame) -> list[int]:
+    """Bytes of each sample's text, at least one: scoring takes about as long as that."""
+    texts = ("context", "instruction", "response")
+    return samples.select(1 + sum((pl.col(text).str.len_bytes() for text in texts), pl.lit(0))).to_series().to_list()
+
+
+def _asked(missing: pl.DataFrame, found: Sequence[_Table]) -> Iterator[Asked]:
+    for sample in samples_of(missing):
+        assets = frozenset(table.work.asset for table in found if sample.sample_id in table.missing)
+        yield Asked(sample=sample, assets=assets)
+
+
+def _as_far_as_it_fits(stamp: Stamp, memory: str, rejects: Sequence[Reject]) -> Stamp:
+    """The stamp of a table that lacks samples for want of memory: not the wanted one, and known for what it is."""
+    absent = sorted(reject.sample_id for reject in rejects if reject.short_of_memory)
+    if not absent:
+        return stamp
+    made = fingerprint({"complete": stamp.fingerprint, "memory": memory, "absent": absent})
+    return replace(stamp, fingerprint=made, complete=stamp.fingerprint, short_of_memory=memory)
+
+
+def rejected_frame(rejects: Sequence[Reject]) -> pl.DataFrame:
+    """Rejects as a table, sorted by id."""
+    rows = [{"sample_id": reject.sample_id, "reason": reject.reason} for reject in rejects]
+    return rows_frame(rows, tables.schema(tables.REJECTED)).sort("sample_id", "reason")

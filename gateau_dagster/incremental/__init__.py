@@ -1,1 +1,0 @@
-"""Only what changed recomputes: fingerprints of outputs, and the comparison of recorded with wanted ones."""

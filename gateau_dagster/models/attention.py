@@ -1,0 +1,112 @@
+"""a_t of Eq. 4: how much the response attends to each context token, without ever holding an attention matrix.
+
+While the model runs, the rows softmax(q_y Kᵀ) of the response are computed once more in each layer, some rows of some
+heads at a time, and added up. Memory is linear in the prompt's length and does not grow with the response.
+"""
+
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from gateau_dagster.errors import GateauError
+from gateau_dagster.models.attention_rows import AttentionSpec, attention_rows, row_blocks
+from gateau_dagster.models.loading import LoadedModel
+from gateau_dagster.models.mask_pattern import MaskPattern, UnknownAttentionError
+from gateau_dagster.models.packing import narrows_last_layer, packed_states
+from gateau_dagster.models.prompt import Prompt
+
+_ATTENTION_LAYERS = ("full_attention", "sliding_attention", "chunked_attention")
+
+
+@dataclass(kw_only=True)
+class _Collector:
+    """Attention from the response rows to the context columns, layer by layer."""
+
+    rows: tuple[int, int]
+    columns: tuple[int, int]
+    layers: list[Tensor] = field(default_factory=list)  # one entry a call: float64 [C], mean over heads and rows
+
+    def observe(self, query: Tensor, key: Tensor, pattern: MaskPattern, how: AttentionSpec) -> None:
+        """Add a layer's query [H, T, D] and key [H_kv, T, D]."""
+        total = torch.zeros(query.shape[1], dtype=torch.float64, device=query.device)
+        for piece, rows in self._pieces(query.shape[1], pattern):
+            _add_rows(total[piece], query[:, piece], key[:, piece], rows, how)
+        first, last = self.columns
+        self.layers.append(total[first:last] / (query.shape[0] * (self.rows[1] - self.rows[0])))
+
+    def _pieces(self, length: int, pattern: MaskPattern) -> list[tuple[slice, tuple[int, int]]]:
+        """Each piece that holds response rows, and these rows counted from its begin."""
+        found, begin = [], 0
+        for size in pattern.pieces((length,)):
+            start, stop = max(self.rows[0] - begin, 0), min(self.rows[1] - begin, size)
+            if start < stop:
+                found.append((slice(begin, begin + size), (start, stop)))
+            begin += size
+        return found
+
+
+def _add_rows(total: Tensor, query: Tensor, key: Tensor, rows: tuple[int, int], how: AttentionSpec) -> None:
+    """Add to `total` [T] the weights of the query rows, summed over heads and rows."""
+    for heads, some in row_blocks(query, key.shape[0], *rows, how):
+        weights = attention_rows(query, key, heads, some, how)
+        weights = weights.reshape(-1, weights.shape[-1])  # [h G R, N]
+        # A product with ones adds up columns faster than `sum` does.
+        total[how.first_key(some.start) : some.stop] += weights.new_ones(weights.shape[0]) @ weights
+
+
+@dataclass(frozen=True, kw_only=True)
+class ContextAttention:
+    """What one pass over the full prompt gives."""
+
+    attention: Tensor  # a_t of every context token: float64 [C] on the device
+    states: Tensor  # hidden states for forward.token_nll [|y|, hidden]: PPL of the full prompt at no further pass
+
+
+@torch.no_grad()
+def context_attention(loaded: LoadedModel, prompt: Prompt) -> ContextAttention:
+    """Attention weight from the response tokens to every context token: mean over layers, heads, response tokens.
+
+    Each layer's softmax is computed in float32 (float64 for a float64 model), as the model computes it: causal,
+    with its sliding window, soft cap or sinks. Raises GateauError for a model that does not run its attention
+    through transformers' attention interface, where the weights cannot be seen. Nothing waits for the device.
+    """
+    require_attention_interface(loaded)
+    start, stop = prompt.response_span
+    assert start > 0, "the first response token needs a token before it"
+    collector = _Collector(rows=(start, stop), columns=prompt.context_span)
+    try:
+        read = [(start - 1, stop)] if narrows_last_layer(loaded) else None  # the last row's query is wanted, too
+        states, _ = packed_states(loaded, [prompt.ids], collector.observe, read)
+    except UnknownAttentionError as error:
+        raise _unsupported(loaded, str(error)) from error
+    expected = attention_layers(loaded)
+    if len(collector.layers) != expected:
+        raise _unsupported(loaded, f"it called the interface {len(collector.layers)} times for {expected} layers")
+    layers = [layer.to(loaded.device) for layer in collector.layers]  # with device_map they come from several GPUs
+    return ContextAttention(attention=torch.stack(layers).mean(dim=0), states=states[start - 1 : stop - 1])
+
+
+def require_attention_interface(loaded: LoadedModel) -> None:
+    """Raise GateauError when this model's attention weights cannot be seen; costs no forward pass."""
+    if not getattr(loaded.model, "_supports_attention_backend", False):
+        raise _unsupported(loaded, "its code does not use the interface")
+    if not attention_layers(loaded):
+        raise _unsupported(loaded, "it has no attention layers")
+
+
+def _unsupported(loaded: LoadedModel, detail: str) -> GateauError:
+    return GateauError(
+        "segment attention (Eq. 4) needs a decoder that runs its attention through transformers' attention "
+        f"interface, and {loaded.name} (model type {loaded.model.config.model_type}) does not: {detail}. "
+        "Use an architecture such as Llama, Qwen or Mistral as models.long."
+    )
+
+
+def attention_layers(loaded: LoadedModel) -> int:
+    """How many layers of the decoder compute softmax attention; others, such as linear ones, show no weights."""
+    config = loaded.model.config.get_text_config(decoder=True)
+    kinds = getattr(config, "layer_types", None)
+    if kinds is None:
+        return config.num_hidden_layers
+    return sum(kind in _ATTENTION_LAYERS for kind in kinds)

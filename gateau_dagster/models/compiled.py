@@ -1,0 +1,46 @@
+"""`scoring.compile`: the model's layers through torch.compile, once for each loaded model."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch._dynamo.exc import TorchDynamoException
+
+from gateau_dagster.errors import GateauError
+from gateau_dagster.models.last_layer import decoder_layers
+from gateau_dagster.models.loading import LoadedModel
+from gateau_dagster.models.output_layer import backbone
+from gateau_dagster.models.packing import narrows_last_layer, packs_documents
+
+
+def compile_layers(loaded: LoadedModel) -> None:
+    """Let every later pass of this model run compiled, for prompts of any length; does nothing the second time.
+
+    The last layer stays as it is where it computes only the rows that are read: that saves more, and hooks do it,
+    which would be compiled anew for each set of rows. Layers of one kind share one compilation, which happens in the
+    first passes; where it fails, these raise GateauError. The attention functions stay as they are and split the
+    graph: they look at lengths in Python.
+    """
+    # Tried before anything is compiled: their probes use the model's own attention, which is not worth compiling.
+    narrow = packs_documents(loaded) and narrows_last_layer(loaded)
+    layers = decoder_layers(loaded)
+    for layer in layers[:-1] if narrow else layers or [backbone(loaded)]:
+        if not isinstance(layer.forward, _Compiled):
+            layer.forward = _Compiled(layer.forward)
+
+
+class _Compiled:
+    """A compiled function whose compiler's failures say which setting to change."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self._function = torch.compile(function, dynamic=True)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return self._function(*args, **kwargs)
+        except TorchDynamoException as error:
+            lines = " ".join(line.strip() for line in str(error).splitlines()[:3])
+            raise GateauError(
+                f"scoring.compile: torch cannot compile this model here ({type(error).__name__}: {lines}). "
+                "Remove scoring.compile: scores are the same without it."
+            ) from error

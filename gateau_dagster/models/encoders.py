@@ -1,0 +1,114 @@
+"""Models that read a text as a whole: encoders and reward models; and loading any configured model by its task."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+
+from torch import nn
+from transformers import AutoModel, AutoModelForSequenceClassification, PreTrainedModel
+from transformers.configuration_utils import PreTrainedConfig
+
+from gateau_dagster.config import ModelConfig
+from gateau_dagster.config.models import Dtype
+from gateau_dagster.errors import GateauError
+from gateau_dagster.models import loading
+from gateau_dagster.models.loading import DeviceMap, LoadedModel, override_rope_theta, resolve_device
+from gateau_dagster.models.weights import moved, read_config, read_tokenizer, read_weights, resolve_source
+
+Label: TypeAlias = str | int
+
+_HEAD = "ForSequenceClassification"
+
+
+def check_architecture(architectures: Sequence[str], *, name: str) -> None:
+    """Raises GateauError unless one of a model's `architectures` has a sequence classification head."""
+    if not any(_HEAD in one for one in architectures):
+        raise GateauError(
+            f"{name} is a {', '.join(architectures) or 'model of unknown architecture'}, which has no head that rates "
+            "a text: a model with task reward is saved as ...ForSequenceClassification, with one output"
+        )
+
+
+def label_index(labels: Mapping[Any, str], label: Label | None, *, name: str) -> int:
+    """Which of a model's outputs is the quality: the only one, or the one that `label` names, by name or number.
+
+    `labels`: id2label of its configuration. Raises GateauError when it has several outputs and `label` is None, or when
+    `label` names none of them, or more than one.
+    """
+    by_index = {int(index): str(text) for index, text in labels.items()}
+    named = ", ".join(f"{index} ({text})" for index, text in sorted(by_index.items()))
+    if label is None:
+        if len(by_index) == 1:
+            return min(by_index)
+        raise GateauError(
+            f"{name} has {len(by_index)} outputs, {named}, where a reward model has one: say which of them is the "
+            "quality with selection.options.car.label, or use a model with one output"
+        )
+    found = [index for index, text in by_index.items() if label in {index, text}]
+    if len(found) != 1:
+        raise GateauError(f"{name} has no output {label!r} for selection.options.car.label; it has {named}")
+    return found[0]
+
+
+EncoderTask: TypeAlias = Literal["reward", "embedding"]
+
+_AUTO = {"reward": AutoModelForSequenceClassification, "embedding": AutoModel}
+# BERT's pooler is no part of a mean over the states, and many encoders are saved without it.
+_MAY_LACK = {"reward": (), "embedding": ("pooler.",)}
+_NO_LIMIT = 10**9  # a tokenizer without a limit names one above it
+
+
+def load_encoder(config: ModelConfig, *, task: EncoderTask, dtype: Dtype, device: str, folder: Path) -> LoadedModel:
+    """Load model and tokenizer from a folder (relative to `folder`) or from the Hugging Face hub.
+
+    `window` of the result is how many tokens the model reads: ModelConfig.window, but no more than the checkpoint's
+    positions and its tokenizer's own limit.
+
+    Raises GateauError as `load_model` does, and for a reward model without a sequence classification head or with
+    an untrained one, or an encoder-decoder. How many outputs the head has is left to whoever reads them.
+    """
+    target = resolve_device(device)
+    source = resolve_source(config.path, folder)
+    model_config = _encoder_config(config, source, task)
+    if config.rope_theta is not None:
+        override_rope_theta(model_config, config.rope_theta, name=config.path)
+    tokenizer = read_tokenizer(config, source)
+    model = read_weights(_AUTO[task], config, source, model_config, dtype=dtype, may_lack=_MAY_LACK[task])
+    target = moved(config, model, target)
+    model.eval().requires_grad_(False)
+    limits = [config.window, _positions(model), tokenizer.model_max_length]
+    known = [limit for limit in limits if limit is not None and limit < _NO_LIMIT]
+    window = min(known) if known else None
+    return LoadedModel(model=model, tokenizer=tokenizer, window=window, device=target, name=config.path)
+
+
+def _positions(model: PreTrainedModel) -> int | None:
+    """Tokens for which the model has positions; None: it has no limit."""
+    for name, module in model.named_modules():
+        if name.endswith("position_embeddings") and isinstance(module, nn.Embedding):
+            # RoBERTa and its like count from behind the position of the padding.
+            return module.num_embeddings - (0 if module.padding_idx is None else module.padding_idx + 1)
+    return getattr(model.config.get_text_config(), "max_position_embeddings", None)
+
+
+def _encoder_config(config: ModelConfig, source: str, task: EncoderTask) -> PreTrainedConfig:
+    found = read_config(config, source)
+    if found.is_encoder_decoder:
+        raise GateauError(f"{source} is an encoder-decoder ({found.model_type}): task {task} reads a text in one pass")
+    if task == "reward" and not config.trust_remote_code:
+        check_architecture(found.architectures or [], name=source)
+    return found
+
+
+def load_for_task(
+    config: ModelConfig, *, dtype: Dtype, device: str, folder: Path, device_map: DeviceMap = None
+) -> LoadedModel:
+    """A causal model as `loading.load_model` gives it; a reward model or an encoder as `load_encoder` does.
+
+    Raises GateauError as these do.
+    """
+    if config.task == "causal":
+        return loading.load_model(config, dtype=dtype, device=device, folder=folder, device_map=device_map)
+    from gateau_dagster.models.encoders import load_encoder
+
+    return load_encoder(config, task=config.task, dtype=dtype, device=device, folder=folder)

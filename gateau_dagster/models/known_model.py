@@ -1,0 +1,157 @@
+"""What can be known of a model before it is loaded: configuration, tokenizer, number of parameters.
+
+A model that the pipeline makes has those of the model that it is made from.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gateau_dagster.config import Config
+from gateau_dagster.config.demo import DEMO_SCHEME, demo_shape
+from gateau_dagster.errors import GateauError
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+    from transformers.configuration_utils import PreTrainedConfig
+
+_SECONDS_FOR_A_FILE = 3.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class KnownModel:
+    """A configured model as it lies here; `config` is None where it is not here, and `missing` says why."""
+
+    config: PreTrainedConfig | None
+    missing: str = ""
+
+
+def known_model(config: Config, name: str) -> KnownModel:
+    """From the model's folder, or the local copy of a hub model; of the hub at most config.json is downloaded."""
+    name = config.origin(name)
+    folder, path = _folder(config, name), config.models[name].path
+    if folder is None:
+        return KnownModel(config=None, missing=f"{path} is not on this machine yet")
+    found = _config(config, name, folder)
+    missing = "" if found is not None else f"the config.json of {path} is not one that transformers can read"
+    return KnownModel(config=found, missing=missing)
+
+
+def known_tokenizer(config: Config, name: str) -> PreTrainedTokenizerBase | None:
+    """The model's tokenizer, if it is here; nothing is downloaded."""
+    name = config.origin(name)
+    folder = _folder(config, name, local_only=True)
+    return None if folder is None else _tokenizer(config, name, folder)
+
+
+def own_window(config: Config, name: str) -> int | None:
+    """`max_position_embeddings` of a model; None for one that is not here yet or names none.
+
+    A homologous model reads as far as it is trained for, or as its base does if that is farther.
+    """
+    homologous = config.models[name].homologous
+    if homologous is not None:
+        target = homologous.extension.target_length
+        assert target is not None
+        return max(target, own_window(config, config.origin(name)) or 0)
+    name = config.origin(name)
+    folder = _folder(config, name, local_only=True)
+    if folder is None or not (folder / "config.json").is_file():
+        return None
+    try:
+        content = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    except ValueError:
+        return None
+    return content.get("max_position_embeddings") or content.get("text_config", {}).get("max_position_embeddings")
+
+
+def parameter_count(config: Config, name: str) -> int | None:
+    """Parameters of a local model, from the headers of its safetensors files; None for one that is not here yet.
+
+    Raises:
+        GateauError: a file is damaged, or only a pointer to its content.
+    """
+    folder = config.folder / Path(config.located_model(config.origin(name)).path).expanduser()
+    files = sorted(folder.glob("*.safetensors"))
+    if not files:
+        return None
+    try:
+        return sum(_parameters_in(file) for file in files)
+    except ValueError as error:
+        raise GateauError(
+            f"models.{name}.path: {error}. Copy or download the model again (where git-lfs keeps it: git lfs pull)."
+        ) from error
+
+
+def _parameters_in(file: Path) -> int:
+    with file.open("rb") as stream:
+        size = int.from_bytes(stream.read(8), "little")
+        if not 0 < size <= file.stat().st_size - 8:
+            raise ValueError(f"{file} is no safetensors file")
+        header = json.loads(stream.read(size))
+    total = 0
+    for tensor, entry in header.items():
+        if tensor != "__metadata__":
+            count = 1
+            for length in entry["shape"]:
+                count *= length
+            total += count
+    return total
+
+
+def _folder(config: Config, name: str, *, local_only: bool = False) -> Path | None:
+    """Where the model's small files lie: its own folder, or the hub's cache, which may be asked for config.json."""
+    model = config.located_model(name)
+    if config.demo is not None and config.models[name].path.startswith(DEMO_SCHEME):
+        # The pair is built by the first run that needs it; what it will be stands beside the demo's data.
+        shape = demo_shape(config.models[name].path, config.work_folder, config.demo)
+        assert shape.is_dir(), "the demo's data are written before its models are looked at"
+        return shape
+    folder = config.folder / Path(model.path).expanduser()
+    if folder.is_dir():
+        return folder
+    from httpx2 import HTTPError
+    from huggingface_hub import hf_hub_download
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
+
+    for local in (True,) if local_only else (True, False):
+        try:
+            file = hf_hub_download(
+                model.path,
+                "config.json",
+                revision=model.revision,
+                local_files_only=local,
+                etag_timeout=_SECONDS_FOR_A_FILE,
+            )
+            return Path(file).parent
+        except HFValidationError:
+            return None
+        except (LocalEntryNotFoundError, HfHubHTTPError, HTTPError, OSError):
+            continue
+    return None
+
+
+def _config(config: Config, name: str, folder: Path) -> PreTrainedConfig | None:
+    from transformers import AutoConfig
+
+    model = config.models[name]
+    try:
+        return AutoConfig.from_pretrained(folder, trust_remote_code=model.trust_remote_code, local_files_only=True)
+    except (OSError, ValueError, KeyError, ImportError):
+        return None
+
+
+def _tokenizer(config: Config, name: str, folder: Path) -> PreTrainedTokenizerBase | None:
+    from transformers import AutoTokenizer
+
+    # Without a file of its own transformers builds an empty tokenizer instead of failing.
+    if not [*folder.glob("tokenizer*"), *folder.glob("vocab*")]:
+        return None
+    model = config.models[name]
+    try:
+        return AutoTokenizer.from_pretrained(folder, trust_remote_code=model.trust_remote_code, local_files_only=True)
+    except (OSError, ValueError, KeyError, ImportError):
+        return None

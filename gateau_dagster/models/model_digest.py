@@ -1,0 +1,119 @@
+"""What a model is, in one digest: its hub revision, or the content of its folder."""
+
+import hashlib
+import json
+import os
+import re
+from pathlib import Path
+
+from gateau_dagster.config import Config
+from gateau_dagster.config.demo import RECIPE_VERSION
+from gateau_dagster.errors import GateauError, TransientError
+
+_HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
+# What lies beside a model and changes no score.
+_REMARKS = {".md", ".png", ".jpg", ".gif", ".svg", ".pdf", ".log"}
+_RECORDS = {"training_log.json", "gateau.json", "trainer_state.json"}
+
+
+def model_digest(config: Config, name: str) -> str:
+    """Digest of a configured model's weights, configuration and tokenizer.
+
+    A folder's content hash is cached by size and time of each file, so that new weights at the same path count and
+    unchanged ones are not read again. The demo's models are named by their recipe, so they need not exist yet. A model
+    that the pipeline makes goes by the one that it is made from; what came out of that is the store's to say.
+
+    Raises:
+        GateauError: there is no such folder, or the hub does not know the name.
+        TransientError: the hub cannot be reached and no copy of the model is in the local cache.
+    """
+    model = config.models[name]
+    if model.base is not None:
+        return f"made:{model_digest(config, model.base)}"
+    if config.demo is not None and model.path.startswith("demo:"):
+        return f"demo:{model.path.removeprefix('demo:')}:{RECIPE_VERSION}:seed{config.demo.seed}"
+    folder = config.folder / Path(model.path).expanduser()
+    if folder.is_dir():
+        return f"folder:{folder_digest(folder, config.work_folder / 'cache' / 'model_digests.json')}"
+    if not _HUB_NAME.fullmatch(model.path):
+        raise GateauError(
+            f"models.{name}.path: there is no folder {folder}. Give a folder with config.json and safetensors weights, "
+            "or a Hugging Face name such as meta-llama/Llama-2-7b-hf."
+        )
+    return f"hub:{model.path}:{_hub_commit(model.path, model.revision, name)}"
+
+
+def folder_digest(folder: Path, cache_file: Path) -> str:
+    """SHA-256 over names and contents of a folder's files, without hidden ones, documentation and training records."""
+    cache = json.loads(cache_file.read_text()) if cache_file.exists() else {}
+    total, known = hashlib.sha256(), dict(cache)
+    for file in sorted(path for path in folder.rglob("*") if path.is_file()):
+        relative = file.relative_to(folder)
+        if any(part.startswith(".") for part in relative.parts):
+            continue
+        if file.suffix.lower() in _REMARKS or file.name in _RECORDS:
+            continue
+        status = file.stat()
+        key = f"{file.absolute()}|{status.st_size}|{status.st_mtime_ns}"
+        if key not in known:
+            known[key] = _file_digest(file)
+        total.update(f"{relative.as_posix()}\0{known[key]}\n".encode())
+    if known != cache:
+        cache_file.parent.mkdir(parents=True, exist_ok=True)
+        temporary = cache_file.with_suffix(f".{os.getpid()}.tmp")
+        temporary.write_text(json.dumps(known))
+        temporary.replace(cache_file)
+    return total.hexdigest()[:32]
+
+
+def _file_digest(file: Path) -> str:
+    with file.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def _hub_commit(name: str, revision: str | None, section: str) -> str:
+    """The commit behind a hub name; from the local cache when the hub cannot be asked."""
+    from httpx2 import HTTPError
+    from huggingface_hub import HfApi
+    from huggingface_hub.errors import (
+        HfHubHTTPError,
+        HFValidationError,
+        OfflineModeIsEnabled,
+        RepositoryNotFoundError,
+        RevisionNotFoundError,
+    )
+
+    try:
+        commit = HfApi().model_info(name, revision=revision).sha
+    except RepositoryNotFoundError as error:
+        raise GateauError(
+            f"models.{section}.path: {name} is neither a folder here nor a model on the hub. If it is private, set "
+            "HF_TOKEN."
+        ) from error
+    except RevisionNotFoundError as error:
+        raise GateauError(
+            f"models.{section}.revision: {name} on the hub has no branch, tag or commit {revision}."
+        ) from error
+    except HFValidationError as error:
+        raise GateauError(
+            f"models.{section}.path: {name} is neither a folder here nor a possible name on the hub ({error})."
+        ) from error
+    except (OfflineModeIsEnabled, HfHubHTTPError, HTTPError, OSError) as error:
+        commit = _cached_commit(name, revision)
+        if commit is None:
+            raise TransientError(
+                f"models.{section}.path: there is no folder {name} here, and the Hugging Face hub cannot be reached "
+                f"({error}). Correct the path, or download the model first: hf download {name}"
+            ) from error
+    assert commit is not None
+    return commit
+
+
+def _cached_commit(name: str, revision: str | None) -> str | None:
+    from huggingface_hub import constants
+
+    folder = Path(constants.HF_HUB_CACHE) / f"models--{name.replace('/', '--')}"
+    if revision is not None and (folder / "snapshots" / revision).is_dir():
+        return revision  # a commit, not a branch or tag
+    refs = folder / "refs" / (revision or "main")
+    return refs.read_text().strip() if refs.is_file() else None

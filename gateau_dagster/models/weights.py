@@ -1,0 +1,128 @@
+"""Reads what a model's folder or hub name holds: configuration, tokenizer, weights; or a message that says why not."""
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal, TypeAlias, TypedDict
+
+import torch
+from transformers import AutoConfig, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from transformers.configuration_utils import PreTrainedConfig
+
+from gateau_dagster.config import ModelConfig
+from gateau_dagster.config.models import Dtype
+from gateau_dagster.errors import GateauError
+from gateau_dagster.models.memory import is_out_of_memory
+
+DeviceMap: TypeAlias = Literal["auto"] | None
+
+_HUB_NAME = re.compile(r"^[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?$")
+_TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt", "tokenizer_config.json")
+
+
+class _Origin(TypedDict):
+    revision: str | None
+    trust_remote_code: bool
+
+
+def _origin(config: ModelConfig) -> _Origin:
+    """What every part of a checkpoint is read with."""
+    return {"revision": config.revision, "trust_remote_code": config.trust_remote_code}
+
+
+def resolve_source(path: str, folder: Path) -> str:
+    """A model folder (relative to `folder`) or a hub name; GateauError for what is neither."""
+    local = folder / Path(path).expanduser()
+    if local.is_dir():
+        if not (local / "config.json").is_file():
+            raise GateauError(f"{local} is not a model folder: it holds no config.json")
+        return str(local)
+    if local.exists():
+        raise GateauError(f"{local} is a file: a model is a folder with config.json, or a hub name")
+    if path.startswith((".", "/", "~")) or not _HUB_NAME.match(path):
+        raise GateauError(f"there is no model folder {local}: correct models.<name>.path")
+    return path
+
+
+def read_config(config: ModelConfig, source: str) -> PreTrainedConfig:
+    """config.json; GateauError when it is damaged, of an unknown architecture, or the hub is out of reach."""
+    try:
+        return AutoConfig.from_pretrained(source, **_origin(config))
+    except (OSError, ValueError, KeyError) as error:
+        if source == config.path and not Path(source).is_dir():
+            raise GateauError(
+                f"{source} is no folder here, and could not be read from the Hugging Face hub (revision "
+                f"{config.revision or 'main'}): {_first_line(error)} Check the name, the network and HF_TOKEN."
+            ) from error
+        raise GateauError(f"{source}: config.json cannot be read: {_first_line(error)}") from error
+
+
+def read_tokenizer(config: ModelConfig, source: str) -> PreTrainedTokenizerBase:
+    """The tokenizer; GateauError when there is none, or it is damaged."""
+    # Without these files transformers builds an empty tokenizer instead of failing.
+    folder = Path(source)
+    if folder.is_dir() and not any((folder / name).is_file() for name in _TOKENIZER_FILES):
+        raise GateauError(f"{source} has no tokenizer: copy tokenizer.json and tokenizer_config.json into it")
+    try:
+        return AutoTokenizer.from_pretrained(source, **_origin(config))
+    except (OSError, ValueError, KeyError, ImportError) as error:
+        raise GateauError(f"{source}: the tokenizer cannot be loaded: {_first_line(error)}") from error
+
+
+def read_weights(
+    auto: Any,
+    config: ModelConfig,
+    source: str,
+    model_config: PreTrainedConfig,
+    *,
+    dtype: Dtype,
+    device_map: DeviceMap = None,
+    may_lack: Sequence[str] = (),
+) -> PreTrainedModel:
+    """The model of `auto`, one of transformers' AutoModel classes, with the checkpoint's weights in `dtype`.
+
+    Raises GateauError for weights that are absent, damaged or no safetensors, that lack a tensor (but those whose names
+    begin with one of `may_lack`), or that do not fit into memory.
+    """
+    try:
+        model, info = auto.from_pretrained(
+            source,
+            config=model_config,
+            dtype=getattr(torch, dtype),
+            device_map=device_map,
+            use_safetensors=None if config.trust_remote_code else True,
+            output_loading_info=True,
+            **_origin(config),
+        )
+    except Exception as error:  # safetensors, the hub and remote code each raise types of their own
+        raise _load_failure(config, error) from error
+    missing = sorted(key for key in info["missing_keys"] if not key.startswith(tuple(may_lack)))
+    if missing:
+        raise GateauError(
+            f"{config.path}: the weights lack {', '.join(missing[:3])} and would be random: the folder is incomplete, "
+            f"or was not saved as a {type(model).__name__}"
+        )
+    return model
+
+
+def moved(config: ModelConfig, model: PreTrainedModel, target: torch.device) -> torch.device:
+    """`target`, after the model has moved there; GateauError when it does not fit."""
+    try:
+        model.to(device=target)  # pyright: ignore[reportCallIssue]
+    except (RuntimeError, MemoryError) as error:
+        raise _load_failure(config, error) from error
+    return target
+
+
+def _load_failure(config: ModelConfig, error: BaseException) -> GateauError:
+    if is_out_of_memory(error):
+        return GateauError(f"{config.path} does not fit into memory: use scoring.dtype bfloat16 or a larger device")
+    hint = ""
+    if "safetensors" in str(error) and not config.trust_remote_code:
+        hint = " Only safetensors are read, because a .bin file may hold code: convert it, or set trust_remote_code."
+    return GateauError(f"{config.path}: the model cannot be loaded: {_first_line(error)}{hint}")
+
+
+def _first_line(error: BaseException) -> str:
+    text = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
+    return f"{type(error).__name__}: {text}"

@@ -1,0 +1,46 @@
+"""Where a configured model can be loaded from, and which version of it that is."""
+
+from pathlib import Path
+
+from gateau_dagster.config import ModelConfig
+from gateau_dagster.pipeline.made_models import made_asset
+from gateau_dagster.pipeline.state import State
+from gateau_dagster.storage.files import local_copy
+
+
+def loadable_model(state: State, name: str) -> ModelConfig:
+    """The model's section with a real path; one that the pipeline makes is fetched from a store that is not local.
+
+    Raises:
+        GateauError, TransientError: it cannot be fetched.
+    """
+    config, section = state.config, state.config.located_model(name)
+    if section.base is None:
+        return section
+    folder = _fetched(state, name)
+    code = section.trust_remote_code or config.models[section.base].trust_remote_code
+    # It is an ordinary model from here on: nothing is left to be made.
+    made = {"path": str(folder), "trust_remote_code": code, "pre_experience": None, "homologous": None}
+    return section.model_copy(update=made)
+
+
+def _fetched(state: State, name: str) -> Path:
+    """The folder of a model that was made; a download is kept for the steps to come."""
+    files, scratch, version = state.store.files, state.config.work_folder / "models", model_version(state, name)
+    note = scratch / f"{made_asset(state.config, name)}.version"
+    if not files.is_local and note.is_file() and note.read_text() == version:
+        return scratch / made_asset(state.config, name)
+    note.unlink(missing_ok=True)
+    folder = local_copy(files, made_asset(state.config, name), scratch)
+    if not files.is_local:
+        note.write_text(version)
+    return folder
+
+
+def model_version(state: State, name: str) -> str:
+    """Changes with the weights that are loaded."""
+    if state.config.models[name].base is None:
+        return state.model_digests[name]
+    made = state.stamp(made_asset(state.config, name), None)
+    assert made is not None, "the stamp of the table that it computes names its content"
+    return made.content

@@ -1,0 +1,58 @@
+"""An output of the pipeline as the planner sees it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from gateau_dagster.storage.fingerprint import fingerprint
+from gateau_dagster.storage.stamp import Stamp
+
+# How an upstream counts: by its origin (fingerprint), or by what is in it (content). By content, an upstream that was
+# rebuilt but came out the same costs nothing: a GPU week of training is not repeated for an equal selection.
+By = Literal["fingerprint", "content"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Node:
+    """One asset.
+
+    settings: every part of the configuration that changes its result, and nothing else.
+    scorer: for tables whose rows are computed one by one, the digest of what computes a row; see `row_scorer`.
+    model: the upstream, compared by content, that is the model which computes the rows; empty for a model that is there
+        already, and a part of `scorer`.
+    memory: digest of the settings that decide what fits into memory; a sample that did not is tried again when they
+        change.
+    wanted: whether the configuration asks for it; if not, it is only made when it is named. No part of the fingerprint.
+    """
+
+    asset: str
+    partitioned: bool
+    upstream: Mapping[str, By] = field(default_factory=dict)
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    code_version: str = "1"
+    scorer: str = ""
+    model: str = ""
+    memory: str = ""
+    wanted: bool = True
+
+    def row_scorer(self, upstream_versions: Mapping[str, str]) -> str:
+        """The digest of all that computes a row: rows of another one are never kept."""
+        if not self.model:
+            return self.scorer
+        assert self.upstream[self.model] == "content", "a model that came out the same computes the same rows"
+        return fingerprint({"scorer": self.scorer, "model": upstream_versions[self.model]})
+
+    def inputs(self, upstream_versions: Mapping[str, str]) -> dict[str, Any]:
+        """The parts of the fingerprint by name, as the stamp keeps them."""
+        assert set(upstream_versions) >= set(self.upstream), (self.asset, upstream_versions)
+        return {"code": self.code_version, "settings": dict(self.settings), "upstream": dict(upstream_versions)}
+
+    def is_current(self, stamp: Stamp | None, wanted: str) -> bool:
+        """Whether an output with this stamp is the wanted one, or all of it that fits into memory as it is set."""
+        if stamp is None or not stamp.short_of_memory:
+            return stamp is not None and stamp.fingerprint == wanted
+        return stamp.complete == wanted and stamp.short_of_memory == self.memory
+
+    def fingerprint(self, upstream_versions: Mapping[str, str]) -> str:
+        """The data version of the output made from these upstream versions."""
+        return fingerprint({"asset": self.asset, **self.inputs(upstream_versions)})

@@ -1,0 +1,181 @@
+"""The level-triggered comparison: what is recorded against what is wanted (design, section 3). Pure functions."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from gateau_dagster.pipeline.node import Node
+from gateau_dagster.pipeline.staleness import CHANGED, MISSING, changes_of, staleness_of
+from gateau_dagster.storage.fingerprint import joint
+from gateau_dagster.storage.stamp import Stamp
+
+Key = tuple[str, str | None]
+INPUT = "input"
+# How the reason of conditional work begins: its inputs are rebuilt, and it runs only if they come out different.
+AFTER = "waits for "
+
+
+@dataclass(frozen=True, kw_only=True)
+class Work:
+    """One asset's part of a plan: its stale partitions (None for a global asset) and why each is stale."""
+
+    asset: str
+    reasons: Mapping[str | None, str]
+    # Whether an upstream that is compared by content has to run before it is known if this one has to.
+    conditional: bool = False
+
+    @property
+    def partitions(self) -> list[str]:
+        """The stale partitions; empty for a global asset."""
+        return sorted(partition for partition in self.reasons if partition is not None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """What is out of date, in the order in which it can run."""
+
+    work: Sequence[Work] = field(default_factory=list)
+
+    def __bool__(self) -> bool:
+        return bool(self.work)
+
+    def of(self, asset: str) -> Work | None:
+        """The work on an asset, if any."""
+        return next((work for work in self.work if work.asset == asset), None)
+
+    def until(self, asset: str, nodes: Sequence[Node]) -> "Plan":
+        """The part that `asset` needs, itself included.
+
+        Raises:
+            ValueError: there is no such asset.
+        """
+        wanted = ancestors(asset, nodes)
+        return Plan(work=[work for work in self.work if work.asset in wanted])
+
+
+def ancestors(asset: str, nodes: Sequence[Node]) -> set[str]:
+    """The asset and everything upstream of it; raises ValueError for an unknown asset."""
+    by_name = {node.asset: node for node in nodes}
+    if asset not in by_name:
+        raise ValueError(f"there is no asset {asset}; there are {', '.join(by_name)}")
+    found: set[str] = set()
+    waiting = [asset]
+    while waiting:
+        name = waiting.pop()
+        if name not in found:
+            found.add(name)
+            waiting.extend(by_name[name].upstream)
+    return found
+
+
+def make_plan(
+    nodes: Sequence[Node],
+    shards: Sequence[str],
+    shard_inputs: Mapping[str, str],
+    recorded: Mapping[Key, Stamp | None],
+) -> Plan:
+    """Compares recorded with wanted fingerprints.
+
+    Args:
+        nodes: in topological order.
+        shards: partition keys.
+        shard_inputs: content digest of each shard's input, for the nodes without upstream.
+        recorded: the stamp of every output, None or absent where there is none.
+    """
+    wanted: dict[Key, str | None] = {}
+    partitioned = {node.asset: node.partitioned for node in nodes}
+    work: list[Work] = []
+    for node in nodes:
+        reasons: dict[str | None, str] = {}
+        for partition in shards if node.partitioned else [None]:
+            versions = _upstream_versions(node, partition, partitioned, shards, shard_inputs, wanted, recorded)
+            key = (node.asset, partition)
+            waiting = [name for name, version in versions.items() if version is None]
+            if waiting:
+                wanted[key] = None
+                reasons[partition] = _reason_before(waiting, node, versions, recorded.get(key))
+                continue
+            known = {name: version for name, version in versions.items() if version is not None}
+            wanted[key] = node.fingerprint(known)
+            stamp = recorded.get(key)
+            if stamp is not None and node.is_current(stamp, wanted[key] or ""):
+                wanted[key] = stamp.fingerprint
+            else:
+                reasons[partition] = staleness_of(stamp, node.inputs(known))
+        if reasons:
+            conditional = all(reason.startswith(AFTER) for reason in reasons.values())
+            work.append(Work(asset=node.asset, reasons=reasons, conditional=conditional))
+    return Plan(work=work)
+
+
+def _reason_before(waiting: Sequence[str], node: Node, versions: Mapping[str, str | None], stamp: Stamp | None) -> str:
+    """Why an output is on the plan while some upstream is still to be made: surely, or only if those come out new."""
+    if stamp is None:
+        return MISSING
+    before = stamp.inputs.get("upstream", {})
+    assumed = {name: before.get(name, "") if version is None else version for name, version in versions.items()}
+    changes = changes_of(stamp, node.inputs(assumed))
+    return CHANGED + "; ".join(changes) if changes else f"{AFTER}{', '.join(waiting)}"
+
+
+def _upstream_versions(
+    node: Node,
+    partition: str | None,
+    partitioned: Mapping[str, bool],
+    shards: Sequence[str],
+    shard_inputs: Mapping[str, str],
+    wanted: Mapping[Key, str | None],
+    recorded: Mapping[Key, Stamp | None],
+) -> dict[str, str | None]:
+    """The version of each upstream that an up-to-date output is made from; None while it cannot be known."""
+    versions: dict[str, str | None] = {}
+    if node.partitioned and not node.upstream:
+        assert partition is not None
+        versions[INPUT] = shard_inputs[partition]
+    for name, by in node.upstream.items():
+        keys = _upstream_keys(name, partition if node.partitioned else None, partitioned[name], shards)
+        each = {key[1] or "": _version(key, by, wanted, recorded) for key in keys}
+        known = {part: version for part, version in each.items() if version is not None}
+        versions[name] = None if len(known) < len(each) else _one(known)
+    return versions
+
+
+def _upstream_keys(name: str, partition: str | None, partitioned: bool, shards: Iterable[str]) -> list[Key]:
+    """The upstream outputs that one output reads: the same shard, or all of them, or the global one."""
+    if not partitioned:
+        return [(name, None)]
+    return [(name, partition)] if partition is not None else [(name, shard) for shard in shards]
+
+
+def _version(key: Key, by: str, wanted: Mapping[Key, str | None], recorded: Mapping[Key, Stamp | None]) -> str | None:
+    """By content, an upstream's version is only known while it is up to date."""
+    want, stamp = wanted[key], recorded.get(key)
+    if by == "fingerprint":
+        return want
+    return stamp.content if stamp is not None and want is not None and stamp.fingerprint == want else None
+
+
+def _one(versions: Mapping[str, str]) -> str:
+    return next(iter(versions.values())) if len(versions) == 1 else joint(versions)
+
+
+def recorded_versions(
+    node: Node,
+    partition: str | None,
+    partitioned: Mapping[str, bool],
+    shards: Sequence[str],
+    stamps: Mapping[Key, Stamp],
+) -> dict[str, str]:
+    """The versions of the upstream outputs as they stand in the store: what an output made now is made from."""
+    versions: dict[str, str] = {}
+    for name, by in node.upstream.items():
+        keys = upstream_keys(node, name, partition, partitioned, shards)
+        each = {key[1] or "": stamps[key].content if by == "content" else stamps[key].fingerprint for key in keys}
+        versions[name] = _one(each)
+    return versions
+
+
+def upstream_keys(
+    node: Node, name: str, partition: str | None, partitioned: Mapping[str, bool], shards: Sequence[str]
+) -> list[Key]:
+    """The outputs of upstream `name` that an output of `node` reads."""
+    return _upstream_keys(name, partition if node.partitioned else None, partitioned[name], shards)

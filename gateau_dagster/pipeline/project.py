@@ -1,0 +1,40 @@
+"""A project: the configuration of a file, or the embedded demo, which has all that its methods need."""
+
+import os
+from pathlib import Path
+
+from gateau_dagster.config import Config
+from gateau_dagster.config.load import ENVIRONMENT_VARIABLE, parse_config, read_config
+from gateau_dagster.demo.configuration import embedded_demo
+from gateau_dagster.pipeline.needed_models import check_models
+
+
+def load_project(path: str | Path | None = None, folder: Path | None = None) -> Config:
+    """The configuration in `path`, else in the file that GATEAU_CONFIG names, else the embedded demo in `folder`.
+
+    Raises:
+        GateauError: the file cannot be read, or is wrong; the message names each place in it.
+    """
+    chosen = path or os.environ.get(ENVIRONMENT_VARIABLE)
+    if not chosen:
+        return embedded_demo((folder or Path()).absolute())
+    return read_config(Path(chosen).expanduser().absolute(), CHECKS)
+
+
+def parse_project(text: str, *, folder: Path, name: str = "gateau.yaml") -> Config:
+    """The configuration in YAML text. Raises GateauError as `load_project` does."""
+    return parse_config(text, folder=folder, name=name, checks=CHECKS)
+
+
+def check_training(config: Config) -> None:
+    """Raises ValueError for a model to train that is not configured."""
+    if config.training.enabled and config.training.model not in config.models:
+        known = ", ".join(config.models) or "there are none"
+        raise ValueError(
+            f"training.model: {config.training.model!r} is none of models ({known}): add it there, or set "
+            "training.enabled: false"
+        )
+
+
+# What methods lack comes first: it is the better news for who forgot a model.
+CHECKS = (check_models, check_training)

@@ -1,0 +1,51 @@
+"""Says in words why an output is out of date."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from gateau_dagster.storage.stamp import Stamp
+
+MISSING = "missing"
+CHANGED = "changed: "
+
+
+def staleness_of(stamp: Stamp | None, wanted: Mapping[str, Any]) -> str:
+    """What differs between what an output was made from and what it should be made from."""
+    if stamp is None:
+        return MISSING
+    differences = changes_of(stamp, wanted)
+    if not differences and stamp.short_of_memory:
+        return "scoring.device, device_map or workers changed, and some samples had not fitted into memory"
+    return CHANGED + "; ".join(differences) if differences else "changed"
+
+
+def changes_of(stamp: Stamp, wanted: Mapping[str, Any]) -> list[str]:
+    """The parts that differ, settings with their old and new value."""
+    found = stamp.inputs
+    return [
+        *(["code version"] if found.get("code") != wanted.get("code") else []),
+        *_setting_changes(found.get("settings", {}), wanted.get("settings", {})),
+        *_upstream_changes(found.get("upstream", {}), wanted.get("upstream", {})),
+    ]
+
+
+def _setting_changes(found: Mapping[str, Any], wanted: Mapping[str, Any], prefix: str = "") -> list[str]:
+    changes = []
+    for name in sorted({*found, *wanted}):
+        old, new = found.get(name), wanted.get(name)
+        if old == new:
+            continue
+        if isinstance(old, dict) and isinstance(new, dict):
+            changes += _setting_changes(old, new, f"{prefix}{name}.")
+        else:
+            changes.append(f"{prefix}{name} {_short(old)} → {_short(new)}")
+    return changes
+
+
+def _upstream_changes(found: Mapping[str, str], wanted: Mapping[str, str]) -> list[str]:
+    return [name for name in sorted({*found, *wanted}) if found.get(name) != wanted.get(name)]
+
+
+def _short(value: object) -> str:
+    text = "unset" if value is None else str(value)
+    return text if len(text) <= 40 else text[:12] + "…"

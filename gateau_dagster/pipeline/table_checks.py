@@ -1,0 +1,47 @@
+"""What the asset checks count: repeated ids, values that are no numbers, samples neither scored nor rejected."""
+
+from dataclasses import dataclass
+
+import polars as pl
+
+
+@dataclass(frozen=True, kw_only=True)
+class Coverage:
+    """Where the samples of the data set are."""
+
+    samples: int
+    in_table: int
+    rejected: int
+    missing: list[str]
+    unknown: list[str]
+
+    @property
+    def complete(self) -> bool:
+        """Every sample is in the table or rejected, none in both, and nothing else is in either."""
+        return not self.missing and not self.unknown and self.in_table + self.rejected == self.samples
+
+
+def duplicate_ids(table: pl.DataFrame) -> list[str]:
+    """Ids that stand in the table more than once."""
+    return table.filter(pl.col("sample_id").is_duplicated())["sample_id"].unique().sort().to_list()
+
+
+def non_finite(values: pl.Series) -> int:
+    """How many values (or values of lists) are null, NaN or infinite."""
+    if isinstance(values.dtype, pl.List):
+        # An empty list holds no value; whether it explodes to a null depends on the version of Polars.
+        return values.null_count() + non_finite(values.filter(values.list.len().fill_null(0) > 0).explode())
+    return int((~values.is_finite().fill_null(False)).sum())
+
+
+def scored_or_rejected(raw: pl.DataFrame, table: pl.DataFrame, rejected: pl.DataFrame) -> Coverage:
+    """Compares the ids of the data set with those of a table and its rejected samples."""
+    everything, scored = set(raw["sample_id"]), set(table["sample_id"])
+    rejected_ids = set(rejected["sample_id"])
+    return Coverage(
+        samples=len(everything),
+        in_table=len(scored),
+        rejected=len(rejected_ids),
+        missing=sorted(everything - scored - rejected_ids),
+        unknown=sorted((scored | rejected_ids) - everything),
+    )

@@ -1,0 +1,160 @@
+"""Figures: the common style, values on axes, and the ways out as PNG, SVG and Markdown."""
+
+import base64
+import math
+from collections.abc import Sequence
+from io import BytesIO
+
+import matplotlib as mpl
+import numpy as np
+import polars as pl
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.backends.backend_svg import FigureCanvasSVG
+from matplotlib.figure import Figure
+from numpy.typing import NDArray
+
+INK, MUTED, GRID = "#1b2733", "#5b6b7a", "#e6ebf0"
+# Okabe and Ito's colours, the light ones darkened a little so that they read on white.
+PRESET_COLOURS = {"paper": "#b7588c", "official": "#d08700", "robust": "#0072b2"}
+FAR, OTHER = "#d55e00", "#8fb8d6"
+BASE, CHECKPOINT = "#8996a3", "#0072b2"
+SELECTED, ALL = "#009e73", "#c3cdd6"
+
+
+def new_figure(
+    title: str, *, columns: int = 1, width: float = 10.2, height: float = 3.4
+) -> tuple[Figure, Sequence[Axes]]:
+    """A figure of `width` x `height` inches with `columns` panels side by side, and its title at the top left.
+
+    Made without pyplot: no global state, so that plots may be drawn in any thread.
+    """
+    figure = Figure(figsize=(width, height), layout="constrained", facecolor="white")
+    axes = figure.subplots(1, columns, squeeze=False)[0]
+    figure.suptitle(title, x=0.008, ha="left", fontsize=12, fontweight="bold", color=INK)
+    for axis in axes:
+        _clean(axis)
+    return figure, list(axes)
+
+
+def _clean(axis: Axes) -> None:
+    axis.spines[["top", "right"]].set_visible(False)
+    axis.spines[["left", "bottom"]].set_color("#b9c4ce")
+    axis.tick_params(colors=MUTED, labelsize=8.5, length=3)
+    axis.grid(True, color=GRID, linewidth=0.8)
+    axis.set_axisbelow(True)
+
+
+def label(axis: Axes, *, x: str, y: str, title: str | None = None) -> None:
+    """Name what is on the axes, with units."""
+    axis.set_xlabel(x, fontsize=9.5, color=INK)
+    axis.set_ylabel(y, fontsize=9.5, color=INK)
+    if title is not None:
+        axis.set_title(title, fontsize=10, color=INK, loc="left")
+
+
+def legend(axis: Axes, **options: object) -> None:
+    """A legend without a box."""
+    axis.legend(frameon=False, fontsize=8.5, labelcolor=INK, **options)  # type: ignore[arg-type]
+
+
+def say(axis: Axes, text: str) -> None:
+    """Write `text` into an empty panel: an empty panel without a word looks like a fault."""
+    axis.grid(False)
+    axis.set_xticks([])
+    axis.set_yticks([])
+    axis.spines[["left", "bottom"]].set_visible(False)
+    axis.text(0.5, 0.5, text, ha="center", va="center", color=MUTED, fontsize=10, transform=axis.transAxes)
+
+
+def shortened(name: str, *, most: int = 26) -> str:
+    """A name that fits beside an axis: at most `most` characters of its two ends, and no `$` starts a formula."""
+    short = name if len(name) <= most else f"{name[: most - 9]}…{name[-8:]}"
+    return short.replace("$", r"\$")
+
+
+Array = NDArray[np.float64]
+
+
+def finite(frame: pl.DataFrame, column: str) -> Array:
+    """The finite values of a column, float64; null, NaN and infinite ones are left out."""
+    values = frame[column].cast(pl.Float64).drop_nulls().to_numpy()
+    return values[np.isfinite(values)]
+
+
+def finite_pairs(frame: pl.DataFrame, x: str, y: str) -> pl.DataFrame:
+    """The rows where both columns are finite."""
+    both = [pl.col(name).cast(pl.Float64).is_finite().fill_null(False) for name in (x, y)]
+    return frame.filter(*both)
+
+
+def edges(values: Array, *, most: int = 60) -> Array:
+    """Edges of histogram bins that cover `values` [n]; at most `most` bins, more for more values (Rice's rule).
+
+    Equal values get one bin around them. The span may be as small as 1e-12 (a softmax over a large data set).
+    """
+    if values.size == 0:
+        return np.array([0.0, 1.0])
+    low, high = float(values.min()), float(values.max())
+    bins = min(most, max(5, math.ceil(2 * values.size ** (1 / 3))))
+    spread = high - low
+    smallest = np.spacing(max(abs(low), abs(high))) * 4 * bins
+    if spread <= smallest:
+        half = max(abs(low) * 0.01, smallest, 1e-12)
+        return np.array([low - half, high + half])
+    return np.linspace(low, high, bins + 1)
+
+
+def log_edges(values: Array, *, most: int = 40) -> Array:
+    """Edges of bins that are equally wide on a logarithmic axis; values below 1 count as 1."""
+    counted = np.maximum(values, 1.0)
+    bins = np.exp(edges(np.log(counted), most=most))
+    if counted.size:  # exp(log(x)) may fall a rounding short of x, which would lose the outermost samples
+        bins[0], bins[-1] = min(bins[0], counted.min()), max(bins[-1], counted.max())
+    return bins
+
+
+PNG_LIMIT = 150_000
+"""Bytes: Dagster keeps metadata in its event log, where large values make every page slow."""
+
+
+def to_svg(figure: Figure) -> bytes:
+    """The figure as an SVG document (UTF-8). Equal figures give equal bytes: no date, no random ids."""
+    buffer = BytesIO()
+    with mpl.rc_context({"svg.hashsalt": "gateau", "svg.fonttype": "path"}):
+        FigureCanvasSVG(figure).print_svg(buffer, metadata={"Date": None, "Creator": None})
+    return buffer.getvalue()
+
+
+def to_png(figure: Figure, *, limit: int = PNG_LIMIT) -> bytes:
+    """The figure as a PNG of at most `limit` bytes, as sharp as that allows.
+
+    Raises ValueError when even 40 dots per inch do not fit.
+    """
+    size = 0
+    for dpi in (110, 90, 72, 56, 40):
+        buffer = BytesIO()
+        figure.set_dpi(dpi)
+        FigureCanvasAgg(figure).print_png(buffer, metadata={"Software": None})
+        size = buffer.tell()
+        if size <= limit:
+            return buffer.getvalue()
+    raise ValueError(f"the plot takes {size} bytes at 40 dots per inch, more than the limit of {limit}")
+
+
+def as_markdown_image(png: bytes, *, alt: str = "plot") -> str:
+    """Markdown that shows the PNG from a data URI, for Dagster's metadata.
+
+    Raises ValueError when `png` is not a PNG or above `PNG_LIMIT`.
+    """
+    if not png.startswith(b"\x89PNG\r\n\x1a\n"):
+        raise ValueError("as_markdown_image wants PNG bytes, as to_png gives")
+    if len(png) > PNG_LIMIT:
+        raise ValueError(f"a picture of {len(png)} bytes is too large for metadata (limit {PNG_LIMIT})")
+    safe = "".join(character for character in alt if character not in "[]()\n")
+    return f"![{safe}](data:image/png;base64,{base64.b64encode(png).decode('ascii')})"
+
+
+def as_data_uri(svg: bytes) -> str:
+    """An SVG document as the `src` of an image: nothing in it can reach into the page around it."""
+    return f"data:image/svg+xml;base64,{base64.b64encode(svg).decode('ascii')}"

@@ -1,0 +1,140 @@
+"""One sample on its way through the model: which passes it takes, and the outcome once they are done."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from gateau_dagster.data.sample import Reject, Sample
+from gateau_dagster.errors import ShortOfMemoryError, UnscorableSampleError
+from gateau_dagster.models.flops import Meter
+from gateau_dagster.models.host_copy import HostCopy
+from gateau_dagster.models.memory import out_of_memory_reason
+from gateau_dagster.models.prompt import Prompt
+from gateau_dagster.scoring.batched_passes import NllJob, Passes
+from gateau_dagster.scoring.contextual_awareness import CamFigures, CamRow, cam_row
+from gateau_dagster.scoring.perplexity import PerplexityRow, perplexity_row
+from gateau_dagster.scoring.segments import near_segments, segment_prompts
+
+_ADVICE = "lower scoring.max_length, use dtype bfloat16, or a device with more memory"
+
+_Row = TypeVar("_Row", PerplexityRow, CamRow)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """What is wanted of a sample: its row of `perplexity/<model>`, its row of `cam`, or both.
+
+    attention: whether the row of `cam` has the attention to each segment, and with it CAS.
+    """
+
+    sample: Sample
+    perplexity: bool
+    cam: bool
+    attention: bool = True
+
+    @property
+    def observed(self) -> bool:
+        """Whether the attention to the context is wanted."""
+        return self.cam and self.attention
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """A row or a reject for each table that was asked for; None for one that was not."""
+
+    sample_id: str
+    perplexity: PerplexityRow | Reject | None
+    cam: CamRow | Reject | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prepared:
+    """A request with its prompt, or with the reason why there is none."""
+
+    request: Request
+    prompt: Prompt | UnscorableSampleError
+
+
+@dataclass(kw_only=True)
+class SamplePasses:
+    """The passes of one sample: `full` over the whole prompt, `attention`, `segments` with each segment alone, and
+    `alone` without context, which is the full one where there is none. `sight`: see near_segments.
+    """
+
+    prepared: Prepared
+    segment_length: int
+    sight: int | None
+    full: NllJob | None = None
+    attention: HostCopy | None = None
+    alone: NllJob | None = None
+    segments: list[NllJob] = field(default_factory=list)
+
+    def start(self, passes: Passes, meter: Meter) -> None:
+        """Run the pass for the attention, put the others in line."""
+        prompt, request = self.prepared.prompt, self.prepared.request
+        if isinstance(prompt, UnscorableSampleError):
+            return
+        if request.perplexity:
+            self.full = NllJob(prompt=prompt, work=meter.perplexity)
+        if request.observed and prompt.context:
+            self.attention = passes.attention(prompt, cam=meter.cam, perplexity=self.full)
+        if self.full is not None and self.full.copy is None:  # no attention wanted, or no memory for it
+            passes.enqueue(self.full)
+        if request.cam and not prompt.context and self.full is not None:
+            self.alone = self.full
+        elif request.cam and (self.attention is not None or not prompt.context or not request.attention):
+            made = segment_prompts(prompt, self.segment_length)
+            self.segments = [NllJob(prompt=one, work=meter.cam) for one in made]
+            self.alone = NllJob(prompt=prompt.with_context(()), work=meter.cam)
+            for job in (*self.segments, self.alone):
+                passes.enqueue(job)
+
+    @property
+    def ready(self) -> bool:
+        """Whether the outcome is known and takes no waiting."""
+        jobs = [job for job in (self.full, self.alone) if job is not None]
+        return (self.attention is None or self.attention.ready) and all(job.ready for job in jobs + self.segments)
+
+    def outcome(self) -> Outcome:
+        """Rows and rejects; waits for the device where it is not `ready`."""
+        request = self.prepared.request
+        return Outcome(
+            sample_id=request.sample.sample_id,
+            perplexity=self._row_or_reject(self._perplexity_row) if request.perplexity else None,
+            cam=self._row_or_reject(self._cam_row) if request.cam else None,
+        )
+
+    def _row_or_reject(self, make: Callable[[Sample, Prompt], _Row]) -> _Row | Reject:
+        sample, prompt = self.prepared.request.sample, self.prepared.prompt
+        try:
+            if isinstance(prompt, UnscorableSampleError):
+                raise prompt
+            return make(sample, prompt)
+        except UnscorableSampleError as error:
+            short = isinstance(error, ShortOfMemoryError)
+            return Reject(sample_id=sample.sample_id, reason=str(error), short_of_memory=short)
+
+    def _perplexity_row(self, sample: Sample, prompt: Prompt) -> PerplexityRow:
+        assert self.full is not None
+        if self.full.too_large:
+            raise _short_of_memory(prompt)
+        return perplexity_row(sample, prompt, self.full.nll)
+
+    def _cam_row(self, sample: Sample, prompt: Prompt) -> CamRow:
+        if self.attention is None and prompt.context and self.prepared.request.attention:
+            raise _short_of_memory(prompt)
+        assert self.alone is not None
+        for job in (self.alone, *self.segments):
+            if job.too_large:
+                raise _short_of_memory(job.prompt)
+        figures = CamFigures(
+            without_context=self.alone.nll,
+            segments=[job.nll for job in self.segments],
+            attention=None if self.attention is None else self.attention.array,
+            near=near_segments(prompt, segment_length=self.segment_length, sight=self.sight),
+        )
+        return cam_row(sample, figures, segment_length=self.segment_length)
+
+
+def _short_of_memory(prompt: Prompt) -> ShortOfMemoryError:
+    return ShortOfMemoryError(out_of_memory_reason(prompt.length, _ADVICE))

@@ -1,1 +1,0 @@
-"""The embedded demo: a small language with known dependencies, and a homologous pair that has learned it."""

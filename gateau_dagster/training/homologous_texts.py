@@ -1,0 +1,69 @@
+"""The texts of homologous models, and what is wrong with them or with the model they are for, before any model runs."""
+
+from pathlib import Path
+
+from gateau_dagster.config import Config
+from gateau_dagster.config.made_models import homologous_options
+from gateau_dagster.data.content import content_signature
+from gateau_dagster.data.sample import text_digest
+from gateau_dagster.data.sources import SourceFile, resolve_files
+from gateau_dagster.errors import GateauError, TransientError
+from gateau_dagster.models.known_model import known_model, own_window
+
+
+def text_files(config: Config, name: str) -> dict[str, list[SourceFile]]:
+    """The files of model `name` by key of its section: `texts`, and `short_texts` where there are such.
+
+    Raises:
+        GateauError: a path matches nothing, or its storage cannot be reached; the message names the key.
+    """
+    options = homologous_options(config.models[name])
+    found: dict[str, list[SourceFile]] = {}
+    for key, path in (("texts", options.texts), ("short_texts", options.short_texts)):
+        if path is None:
+            continue
+        try:
+            found[key] = resolve_files(path, config.folder, plain_texts=True)
+        except GateauError as error:
+            kind = TransientError if isinstance(error, TransientError) else GateauError
+            raise kind(f"models.{name}.homologous.{key}: {error}") from error
+    return found
+
+
+def text_signatures(config: Config, cache: Path) -> dict[str, str]:
+    """Of each homologous model: changes with the names and contents of its texts' files.
+
+    Contents are read once and remembered in `cache`, a file, by size and modification time. Raises as `text_files`.
+    """
+    return {
+        name: text_digest(
+            [f"{key} {content_signature(files, cache)}" for key, files in text_files(config, name).items()]
+        )
+        for name in config.homologous_models
+    }
+
+
+def check_homologous(config: Config) -> None:
+    """Whether each homologous model's base can be taken further, as far as it is known without loading it.
+
+    Raises:
+        GateauError: it has no rotary embedding, or reads as far as the new one already.
+    """
+    for name in config.homologous_models:
+        base = config.origin(name)
+        known = known_model(config, base).config
+        if known is None:
+            continue  # not on this machine yet: the training says the same
+        text_config = known.get_text_config(decoder=True)
+        if not getattr(text_config, "rope_parameters", None):
+            raise GateauError(
+                f"models.{name}.path: models.{base} ({known.model_type}) has no rotary embedding to extend: "
+                "begin with a model such as Llama, Qwen or Mistral"
+            )
+        target = homologous_options(config.models[name]).extension
+        window = own_window(config, base)
+        if target.method != "theta" and window is not None and (target.target_length or 0) <= window:
+            raise GateauError(
+                f"models.{name}.homologous: models.{base} reads {window} positions already, and this model is to read "
+                f"{target.target_length}: raise length, or set positions to method theta with a base"
+            )

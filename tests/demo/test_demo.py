@@ -1,0 +1,100 @@
+"""The embedded demo with its real pair: what the pair can see, how well the presets find it, and the whole command."""
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+from transformers import AutoModelForCausalLM
+
+from gateau_dagster import tables
+from gateau_dagster.config import Config
+from gateau_dagster.config.demo import PAIR_FOLDER, demo_folder
+from gateau_dagster.data.sample import Reject, Sample
+from gateau_dagster.demo.configuration import embedded_demo
+from gateau_dagster.demo.recall import recall_at
+from gateau_dagster.demo.samples import FAR_KINDS, demo_samples
+from gateau_dagster.models.flops import Meter
+from gateau_dagster.models.loading import effective_max_length, load_model
+from gateau_dagster.scoring.scorer import Request, score_samples
+from gateau_dagster.selection.agreement import auroc
+from gateau_dagster.selection.combine import combine
+from tests.project import gateau
+
+pytestmark = pytest.mark.slow
+
+
+def table(rows: list[Any], columns: tuple[tables.Column, ...]) -> pl.DataFrame:
+    """Rows as a promised table; no synthetic sample is rejected."""
+    assert not any(isinstance(row, Reject) for row in rows)
+    return pl.DataFrame([vars(row) for row in rows], schema=tables.schema(columns))
+
+
+def scores(config: Config, pair: Path, samples: list[Sample]) -> pl.DataFrame:
+    """`combined_scores` by the demo's own configuration."""
+    frames: dict[str, pl.DataFrame] = {}
+    sights: dict[str, int] = {}  # tokens of a prompt that each model may see
+    for name in ("short", "long"):
+        section = config.models[name].model_copy(update={"path": str(pair / name)})
+        loaded = load_model(section, dtype=config.scoring.dtype, device="cpu", folder=Path())
+        length = sights[name] = effective_max_length(loaded, section, config.scoring)
+        requests = [Request(sample=sample, perplexity=True, cam=name == "long") for sample in samples]
+        given = {"max_length": length, "scoring": config.scoring, "sight": sights["short"]}
+        outcomes = list(score_samples(loaded, requests, **given, meter=Meter()))
+        frames[name] = table([outcome.perplexity for outcome in outcomes], tables.PERPLEXITY)
+        if name == "long":
+            frames["cam"] = table([outcome.cam for outcome in outcomes], tables.CAM)
+    return combine(
+        frames["short"],
+        frames["long"],
+        frames["cam"],
+        preset=config.selection.preset,
+        alpha=config.selection.alpha,
+    )
+
+
+def test_the_trained_pair_differs_in_what_it_can_see(trained_pair: Path) -> None:
+    short, long = (AutoModelForCausalLM.from_pretrained(trained_pair / name) for name in ("short", "long"))
+    assert recall_at(short, 128, repeats=50) >= 0.9
+    assert recall_at(short, 1000, repeats=50) <= 0.4  # chance is 1/8
+    for distance in (128, 512, 1000, 1500):
+        assert recall_at(long, distance, repeats=60) >= 0.95, distance
+
+
+@pytest.mark.parametrize("seed", [11, 12, 13])
+def test_robust_finds_the_samples_that_need_far_context(trained_pair: Path, seed: int) -> None:
+    """On data that was not used to choose it; other pairs are measured by benchmarks/selection_presets.py."""
+    records = demo_samples(100, seed)
+    samples = [Sample(sample_id=record.pop("id"), **record) for record in records]
+    kinds = {sample.sample_id: sample.source for sample in samples}
+    found = scores(embedded_demo(Path()), trained_pair, samples)
+    far = [kinds[sample_id] in FAR_KINDS for sample_id in found["sample_id"]]
+    assert auroc(found["score"].to_list(), far) >= 0.95
+
+
+@pytest.mark.long
+def test_the_whole_demo_runs_by_one_command_and_a_second_run_does_nothing(trained_pair: Path, tmp_path: Path) -> None:
+    config = embedded_demo(tmp_path)
+    assert config.demo is not None
+    target = demo_folder(config.work_folder, config.demo) / PAIR_FOLDER
+    shutil.copytree(trained_pair, target)  # built once for this file
+    first = gateau("run", folder=tmp_path)
+    page = (tmp_path / "gateau_store" / "report.html").read_text()
+    assert str(tmp_path / "gateau_store" / "report.html") in first.stdout
+    assert "AUROC by preset: paper 0." in first.stdout.replace("\n", " ")
+    assert "AUROC" in page
+    assert all(preset in page for preset in ("paper", "official", "robust"))
+    assert "Methods side by side" in page
+    for method in config.selection.compare:
+        assert f"✓ method_scores/{method} " in first.stdout
+        stored = tmp_path / "gateau_store" / "method_scores"
+        files = [*stored.glob(f"{method}.parquet"), *stored.glob(f"{method}/*.parquet")]
+        assert pl.read_parquet(files).height == config.demo.samples
+    chosen = pl.read_parquet(tmp_path / "gateau_store" / "selected_subset.parquet")
+    assert chosen.height == 60
+    assert chosen.filter(pl.col("source").is_in(list(FAR_KINDS))).height >= 0.95 * chosen.height
+    AutoModelForCausalLM.from_pretrained(tmp_path / "gateau_store" / "checkpoint")
+    second = gateau("run", folder=tmp_path)
+    assert "up to date" in second.stdout
+    assert "✓" not in second.stdout

@@ -1,0 +1,93 @@
+import json
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from gateau_dagster.demo.language import VALUES
+from gateau_dagster.demo.pair import LONG_WINDOW, SHORT_WINDOW
+from gateau_dagster.demo.samples import FAR_KINDS, KINDS, demo_samples, write_demo_samples, write_jsonl
+
+SAMPLES = demo_samples(200, 7)
+
+
+def places(sample: dict[str, str]) -> dict[str, int]:
+    """Tokens from each fact's start to the context's end, by attribute: a slow search of the text."""
+    words = sample["context"].split()
+    return {words[index + 1]: len(words) - index for index, word in enumerate(words) if word == "note"}
+
+
+def by_kind(*kinds: str) -> list[dict[str, str]]:
+    return [sample for sample in SAMPLES if sample["source"] in kinds]
+
+
+def test_records_are_complete_and_the_kinds_take_turns() -> None:
+    assert Counter(sample["source"] for sample in SAMPLES) == dict.fromkeys(KINDS, 40)
+    assert len({sample["id"] for sample in SAMPLES}) == 200
+    assert all(set(sample) == {"id", "source", "context", "instruction", "response"} for sample in SAMPLES)
+    assert set(FAR_KINDS) < set(KINDS)
+
+
+def test_every_recall_is_answered_by_the_context_and_each_attribute_stands_once() -> None:
+    for sample in by_kind("near_fact", *FAR_KINDS):
+        words = sample["context"].split()
+        facts = [(words[i + 1], words[i + 2]) for i, word in enumerate(words) if word == "note"]
+        assert len(facts) == len(dict(facts))
+        asked = sample["instruction"].split()[1:]
+        assert sample["response"].split() == [word for name in asked for word in (name, dict(facts)[name], ".")]
+
+
+def test_far_facts_are_out_of_the_short_windows_sight_and_near_ones_at_the_end() -> None:
+    for sample in by_kind(*FAR_KINDS):
+        assert min(places(sample)[name] for name in sample["instruction"].split()[1:]) > SHORT_WINDOW + 64
+    for sample in by_kind("near_fact"):
+        assert max(places(sample)[name] for name in sample["instruction"].split()[1:]) <= 128
+
+
+def test_one_far_fact_or_several() -> None:
+    assert {len(sample["instruction"].split()) for sample in by_kind("far_fact")} == {2}
+    assert {len(sample["instruction"].split()) for sample in by_kind("far_facts")} == {3, 4}
+
+
+def test_responses_without_context_share_no_fact_with_it() -> None:
+    values = {value for group in VALUES.values() for value in group}
+    for sample in by_kind("no_context", "noisy"):
+        assert sample["instruction"].startswith("tell about ")
+        assert not values & set(sample["response"].split())
+    about = [sample["instruction"].split()[2] == sample["response"].split()[1] for sample in by_kind("no_context")]
+    assert all(about)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_contexts_of_every_kind_have_the_same_lengths_and_distractors(kind: str) -> None:
+    """Else a ranking by length would find the kinds."""
+    everything = [sample for sample in demo_samples(1000, 3) if sample["source"] == kind]
+    lengths = [len(sample["context"].split()) for sample in everything]
+    assert 500 <= min(lengths) < 600 and 1250 < max(lengths) <= 1410
+    assert sum(lengths) / len(lengths) == pytest.approx(950, abs=50)
+    assert max(lengths) + 40 < LONG_WINDOW
+    asked = {"far_fact": 1, "no_context": 0, "noisy": 0}
+    if kind in asked:
+        counts = {len(places(sample)) - asked[kind] for sample in everything}
+        assert counts == set(range(4, 11))
+
+
+def test_the_seed_decides_and_a_larger_set_starts_with_the_smaller_one() -> None:
+    assert demo_samples(5, 7) == SAMPLES[:5]
+    assert demo_samples(5, 8)[0]["context"] != SAMPLES[0]["context"]
+
+
+def test_the_file_holds_the_samples(tmp_path: Path) -> None:
+    path = tmp_path / "new" / "long.jsonl"
+    write_demo_samples(path, 5, 7)
+    assert [json.loads(line) for line in path.read_text().splitlines()] == SAMPLES[:5]
+
+
+def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
+    path = tmp_path / "long.jsonl"
+    write_demo_samples(path, 1, 7)
+    before = path.read_text()
+    with pytest.raises(TypeError):
+        write_jsonl(path, [{"id": "fine"}, {"id": object()}])
+    assert path.read_text() == before
+    assert [file.name for file in tmp_path.iterdir()] == ["long.jsonl"]

@@ -1,0 +1,101 @@
+"""Loading a reward model or an encoder, and one readable message for every way in which it fails."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from huggingface_hub import constants
+from safetensors.torch import load_file, save_file
+from transformers import T5Config, T5Model
+
+from gateau_dagster.errors import GateauError
+from tests.scoring.builders import loaded_model, tokenizer
+from tests.scoring.encoder_builders import encoder, save_encoder
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """`reward` and `embedding`, tiny BERTs."""
+    folder = tmp_path_factory.mktemp("encoders")
+    save_encoder(folder / "reward", "bert", "reward")
+    save_encoder(folder / "embedding", "bert", "embedding")
+    return folder
+
+
+def test_a_reward_model_and_an_encoder_are_ready_to_read(folders: Path) -> None:
+    for task in ("reward", "embedding"):
+        loaded = encoder(folders / task, task)
+        assert loaded.device == torch.device("cpu") and loaded.window == 128 and loaded.model.dtype == torch.float32
+        assert not loaded.model.training and not any(p.requires_grad for p in loaded.model.parameters())
+
+
+def test_the_window_is_the_smallest_limit(folders: Path, tmp_path: Path) -> None:
+    assert encoder(folders / "embedding", "embedding", window=50).window == 50
+    assert encoder(folders / "embedding", "embedding", window=500).window == 128, "there are no further positions"
+    roberta = save_encoder(tmp_path / "roberta", "roberta", "embedding", pad_token_id=3)
+    assert encoder(roberta, "embedding").window == 128 - 4, "positions begin behind the padding's"
+    limited = tokenizer().__class__.from_pretrained(roberta, model_max_length=60)
+    limited.save_pretrained(roberta)
+    assert encoder(roberta, "embedding").window == 60
+    assert encoder(save_encoder(tmp_path / "llama", "llama", "embedding"), "embedding").window == 2048
+
+
+def test_a_model_without_the_head_is_no_reward_model(folders: Path, tmp_path: Path) -> None:
+    with pytest.raises(GateauError, match="embedding is a BertModel, which has no head that rates a text"):
+        encoder(folders / "embedding", "reward")
+    loaded_model("llama").model.save_pretrained(tmp_path)
+    tokenizer().save_pretrained(tmp_path)
+    with pytest.raises(GateauError, match="is a LlamaForCausalLM, which has no head"):
+        encoder(tmp_path, "reward")
+
+
+def test_a_head_that_was_not_saved_is_not_filled_with_random_numbers(folders: Path, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(folders / "reward", tmp_path / "reward"))
+    weights = {name: one for name, one in load_file(folder / "model.safetensors").items() if "classifier" not in name}
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(GateauError, match=r"weights lack classifier\.bias, classifier\.weight and would be random"):
+        encoder(folder, "reward")
+
+
+def test_an_encoder_may_lack_its_pooler_and_nothing_else(folders: Path, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(folders / "embedding", tmp_path / "embedding"))
+    weights = load_file(folder / "model.safetensors")
+    kept = {name: one for name, one in weights.items() if not name.startswith("pooler.")}
+    assert len(kept) == len(weights) - 2
+    save_file(kept, folder / "model.safetensors", metadata={"format": "pt"})
+    encoder(folder, "embedding")
+    del kept["encoder.layer.1.output.dense.weight"]
+    save_file(kept, folder / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(GateauError, match=r"weights lack encoder\.layer\.1\.output\.dense\.weight and would be random"):
+        encoder(folder, "embedding")
+
+
+def test_what_cannot_be_loaded_is_said(folders: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(GateauError, match="there is no model folder /nowhere/at all"):
+        encoder(Path("/nowhere/at all"), "embedding")
+    folder = Path(shutil.copytree(folders / "embedding", tmp_path / "broken"))
+    (folder / "tokenizer.json").unlink()
+    (folder / "tokenizer_config.json").unlink()
+    with pytest.raises(GateauError, match="has no tokenizer"):
+        encoder(folder, "embedding")
+    (folder / "config.json").write_text("{")
+    with pytest.raises(GateauError, match=r"config\.json cannot be read"):
+        encoder(folder, "embedding")
+    (folders / "embedding" / "model.safetensors").rename(tmp_path / "weights")
+    with pytest.raises(GateauError, match="the model cannot be loaded"):
+        encoder(folders / "embedding", "embedding")
+    (tmp_path / "weights").rename(folders / "embedding" / "model.safetensors")
+    with pytest.raises(GateauError, match="has no rotary embedding: remove the key"):
+        encoder(folders / "embedding", "embedding", rope_theta=100.0)
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    with pytest.raises(GateauError, match=r"some/model is no folder here, .*\(revision v2\).*and HF_TOKEN"):
+        encoder(Path("some/model"), "reward", revision="v2")
+
+
+def test_an_encoder_decoder_is_refused(tmp_path: Path) -> None:
+    config = T5Config(vocab_size=400, d_model=16, d_kv=8, d_ff=16, num_layers=1, num_heads=2)
+    T5Model(config).save_pretrained(tmp_path)
+    tokenizer().save_pretrained(tmp_path)
+    with pytest.raises(GateauError, match=r"is an encoder-decoder \(t5\): task embedding reads a text in one pass"):
+        encoder(tmp_path, "embedding")

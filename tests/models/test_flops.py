@@ -1,0 +1,122 @@
+"""FLOPs from the shape alone, against torch's count of a real pass and against counting the pairs that attend."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+from transformers import AutoModelForCausalLM
+
+from gateau_dagster.models.flops import ModelShape, Work
+from tests.scoring.builders import model_config
+
+_LENGTH = 37
+_EXPERTS: dict[str, dict[str, Any]] = {
+    "mixtral": {"num_local_experts": 4, "num_experts_per_tok": 2},
+    "qwen2_moe": {
+        "num_experts": 4,
+        "num_experts_per_tok": 2,
+        "moe_intermediate_size": 24,
+        "shared_expert_intermediate_size": 40,
+        "mlp_only_layers": [1],
+    },
+    "qwen3_moe": {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 24, "decoder_sparse_step": 2},
+    "glm4_moe": {
+        "n_routed_experts": 4,
+        "num_experts_per_tok": 2,
+        "moe_intermediate_size": 24,
+        "first_k_dense_replace": 1,
+    },
+}
+_KINDS = ("llama", "qwen3", "mistral", "gemma3_text", "gpt2", "bloom", "phi", "starcoder2", "gpt_oss", *_EXPERTS)
+
+
+def shape(kind: str, **changes: Any) -> ModelShape:
+    return ModelShape.of(model_config(kind, **_EXPERTS.get(kind, {}), **changes))
+
+
+@pytest.mark.parametrize("kind", _KINDS)
+def test_against_the_count_of_a_real_pass(kind: str) -> None:
+    config = model_config(kind, **_EXPERTS.get(kind, {}))
+    config._experts_implementation = "eager"  # the other ways run matrix products that the counter does not know
+    model = AutoModelForCausalLM.from_config(config, attn_implementation="eager", dtype=torch.float32).eval()
+    with FlopCounterMode(display=False) as counter, torch.no_grad():
+        model(input_ids=torch.arange(_LENGTH)[None], use_cache=False)
+    found = ModelShape.of(config)
+    whole_matrix = 4 * found.layers * found.heads * found.head_dim * _LENGTH**2  # eager computes what is masked, too
+    assert counter.get_total_flops() == found.token_flops * _LENGTH + found.head_flops(_LENGTH) + whole_matrix
+
+
+def pairs(length: int, span: int | None) -> int:
+    """Counts the entries of the mask."""
+    query, key = np.arange(length)[:, None], np.arange(length)[None]
+    return int(((key <= query) & (query - key < (span or length))).sum())
+
+
+@pytest.mark.parametrize(
+    ("kind", "changes", "spans"),
+    [
+        ("llama", {}, [None, None]),
+        ("mistral", {"sliding_window": 20}, [20, 20]),
+        ("mistral", {"sliding_window": None}, [None, None]),
+        ("gemma2", {"sliding_window": 48}, [48, None]),
+        ("qwen2", {"sliding_window": 8, "use_sliding_window": False}, [None, None]),
+        ("qwen2", {"sliding_window": 8, "use_sliding_window": True, "max_window_layers": 1}, [None, 8]),
+    ],
+)
+def test_attention_against_counting_pairs(kind: str, changes: dict[str, Any], spans: list[int | None]) -> None:
+    options = {**{"gemma2": {"attn_logit_softcapping": None}}.get(kind, {}), **changes}
+    found = shape(kind, **options)
+    for length in (1, 7, 20, 21, 90):
+        counted = sum(pairs(length, span) for span in spans) * 4 * found.heads * found.head_dim
+        assert found.attention_flops(np.array([float(length)]))[0] == counted
+        rows = sum(min(length, span or length) for span in spans) * 2 * found.heads * found.head_dim * 5
+        assert found.attention_row_flops(5, length) == rows
+
+
+def row_by_row(found: ModelShape, length: int, rows: int) -> float:
+    """pass_flops with what each token costs in each layer, one after the other."""
+    total = 0
+    matrices = 3 if found.gated else 2
+    for layer, span in enumerate(found.spans or [None] * found.layers):
+        last = layer == found.layers - 1
+        dense = found.ends_dense if last else layer < found.dense_layers - found.ends_dense
+        for token in range(length):
+            total += 2 * found.hidden * 2 * found.kv_heads * found.head_dim
+            if last and not length - 1 - rows <= token < length - 1:
+                continue
+            total += 2 * found.hidden * 2 * found.heads * found.head_dim
+            width = matrices * (found.dense_intermediate if dense else found.intermediate)
+            total += 2 * found.hidden * (width if dense else width + found.router)
+            total += 4 * found.heads * found.head_dim * min(token + 1, span or length)
+    return total
+
+
+@pytest.mark.parametrize("kind", ["llama", "mistral", "gemma2", "gpt2", *_EXPERTS])
+def test_rows_of_the_last_layer_against_counting_row_by_row(kind: str) -> None:
+    found = shape(kind, **{"sliding_window": 20} if kind in {"mistral", "gemma2"} else {})
+    lengths, rows = np.array([2.0, 7.0, 30.0, 30.0, 90.0]), np.array([1.0, 6.0, 4.0, 29.0, 11.0])
+    each = [row_by_row(found, int(length), int(some)) for length, some in zip(lengths, rows, strict=True)]
+    assert found.pass_flops(lengths, rows).tolist() == each
+    whole = found.pass_flops(lengths)
+    assert whole.tolist() == (found.token_flops * lengths + found.attention_flops(lengths)).tolist()
+    assert (whole > each).all() and whole[4] > 2 * found.pass_flops(lengths / 2)[4]
+
+
+def test_nothing_of_a_prompt_that_is_not_there() -> None:
+    assert shape("llama").pass_flops(np.zeros(1), np.zeros(1)).tolist() == [0.0]
+
+
+def test_a_layer_without_attention_counts_none() -> None:
+    found = ModelShape(
+        layers=2, hidden=4, heads=1, kv_heads=1, head_dim=4, intermediate=8, vocabulary=9, spans=(0, None)
+    )
+    assert found.attention_flops(np.array([10.0]))[0] == 4 * 4 * 55
+
+
+def test_work_adds_up() -> None:
+    work = Work()
+    work.add(3, 2.0)
+    work.add(4, 0.5)
+    assert (work.tokens, work.flops) == (7, 2.5)

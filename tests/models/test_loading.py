@@ -1,0 +1,184 @@
+"""Loading from a folder, and one readable message for every way in which it fails."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from huggingface_hub import constants
+from safetensors.torch import load_file, save_file
+from transformers import BertConfig, BertForMaskedLM
+
+from gateau_dagster.config import ModelConfig, ScoringConfig
+from gateau_dagster.errors import GateauError
+from gateau_dagster.models import loading
+from gateau_dagster.models.loading import LoadedModel, effective_max_length, load_model, resolve_device
+from tests.scoring.builders import loaded_model, tokenizer
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a tiny Llama in `models/tiny`."""
+    folder = tmp_path_factory.mktemp("saved")
+    loaded_model("llama", max_position_embeddings=256).model.save_pretrained(folder / "models" / "tiny")
+    tokenizer().save_pretrained(folder / "models" / "tiny")
+    return folder
+
+
+@pytest.fixture
+def tiny(saved: Path, tmp_path: Path) -> Path:
+    """A copy of it that a test may damage."""
+    return Path(shutil.copytree(saved / "models" / "tiny", tmp_path / "tiny"))
+
+
+def _load(path: str | Path, folder: Path = Path(), dtype: Any = "float32", **changes: Any) -> LoadedModel:
+    return load_model(ModelConfig(path=str(path), **changes), dtype=dtype, device="cpu", folder=folder)
+
+
+def test_folder_is_relative_to_the_configuration_file(saved: Path) -> None:
+    loaded = _load("models/tiny", saved)
+    assert loaded.name == "models/tiny" and loaded.device == torch.device("cpu") and loaded.window == 256
+    assert not loaded.model.training and not any(p.requires_grad for p in loaded.model.parameters())
+    assert loaded.model.dtype == torch.float32 and loaded.tokenizer.bos_token_id == 0
+    ids = torch.tensor([[5, 6, 7]])
+    torch.testing.assert_close(loaded.model(ids).logits, loaded_model("llama").model(ids).logits)
+
+
+def test_dtype_and_window_are_the_configurations(saved: Path) -> None:
+    loaded = _load("models/tiny", saved, dtype="bfloat16", window=64)
+    assert loaded.model.dtype == torch.bfloat16 and loaded.window == 64
+
+
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [
+        ("./nowhere", "no model folder .*nowhere"),
+        ("/nowhere/at all", "no model folder /nowhere/at all"),
+        ("a/b/c", "no model folder .*a/b/c"),
+        ("models", "not a model folder: it holds no config.json"),
+        ("models/tiny/config.json", "is a file"),
+    ],
+)
+def test_wrong_paths_are_named(saved: Path, path: str, message: str) -> None:
+    with pytest.raises(GateauError, match=message):
+        _load(path, saved)
+
+
+def test_hub_out_of_reach(saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    with pytest.raises(
+        GateauError, match=r"some/model is no folder here.*hub \(revision v2\).*the network and HF_TOKEN"
+    ):
+        _load("some/model", saved, revision="v2")
+
+
+def test_broken_config_json(tiny: Path) -> None:
+    (tiny / "config.json").write_text("{")
+    with pytest.raises(GateauError, match=r"config\.json cannot be read"):
+        _load(tiny)
+    (tiny / "config.json").write_text(json.dumps({"model_type": "no_such_model"}))
+    with pytest.raises(GateauError, match="no_such_model"):
+        _load(tiny)
+
+
+def test_no_tokenizer(tiny: Path) -> None:
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        (tiny / name).unlink()
+    with pytest.raises(GateauError, match=r"has no tokenizer: copy tokenizer\.json"):
+        _load(tiny)
+
+
+def test_broken_tokenizer(tiny: Path) -> None:
+    (tiny / "tokenizer_config.json").write_text("{")
+    with pytest.raises(GateauError, match="the tokenizer cannot be loaded"):
+        _load(tiny)
+
+
+def test_model_that_is_no_decoder(tmp_path: Path) -> None:
+    config = BertConfig(
+        hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16, vocab_size=400
+    )
+    BertForMaskedLM(config).save_pretrained(tmp_path)
+    tokenizer().save_pretrained(tmp_path)
+    with pytest.raises(GateauError, match="BertForMaskedLM, not a causal language model"):
+        _load(tmp_path)
+
+
+def test_missing_weights_file(tiny: Path) -> None:
+    (tiny / "model.safetensors").unlink()
+    with pytest.raises(GateauError, match="model cannot be loaded"):
+        _load(tiny)
+
+
+def test_truncated_weights_file(tiny: Path) -> None:
+    data = (tiny / "model.safetensors").read_bytes()
+    (tiny / "model.safetensors").write_bytes(data[: len(data) // 2])
+    with pytest.raises(GateauError, match="model cannot be loaded"):
+        _load(tiny)
+
+
+def test_pickled_weights_are_not_opened(tiny: Path) -> None:
+    torch.save(load_file(tiny / "model.safetensors"), tiny / "pytorch_model.bin")
+    (tiny / "model.safetensors").unlink()
+    with pytest.raises(GateauError, match=r"Only safetensors are read, because a \.bin file may hold code"):
+        _load(tiny)
+
+
+def test_missing_tensor_is_not_filled_with_random_numbers(tiny: Path) -> None:
+    weights = load_file(tiny / "model.safetensors")
+    del weights["model.layers.1.mlp.up_proj.weight"]
+    save_file(weights, tiny / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(GateauError, match=r"weights lack model\.layers\.1\.mlp\.up_proj\.weight and would be random"):
+        _load(tiny)
+
+
+def test_out_of_memory_while_loading(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*args: object, **kwargs: object) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 12 GiB")
+
+    monkeypatch.setattr(loading.AutoModelForCausalLM, "from_pretrained", full)
+    with pytest.raises(GateauError, match=r"does not fit into memory: use scoring\.dtype bfloat16"):
+        _load(tiny)
+
+
+def test_devices(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
+    assert resolve_device("auto") == torch.device("cpu")
+    with pytest.raises(GateauError, match=r"cuda:1 was asked for, but torch .* sees 0 CUDA devices"):
+        resolve_device("cuda:1")
+    with pytest.raises(GateauError, match="'gpu0' is no device"):
+        resolve_device("gpu0")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda index: ((3, 7)[index], 8))
+    assert resolve_device("auto") == torch.device("cuda:1"), "the one with more free memory"
+    assert resolve_device("cuda:0").index == 0
+    with pytest.raises(GateauError, match="cuda:2 was asked for"):
+        resolve_device("cuda:2")
+
+
+def test_effective_max_length() -> None:
+    loaded, scoring = loaded_model("llama"), ScoringConfig(max_length=5000)
+    assert effective_max_length(loaded, ModelConfig(path="x"), scoring) == 5000
+    assert effective_max_length(loaded, ModelConfig(path="x", context="window"), scoring) == 2048
+    short = ScoringConfig(max_length=100)
+    assert effective_max_length(loaded, ModelConfig(path="x", context="window"), short) == 100
+
+
+def test_learned_positions_are_not_read_beyond_their_table() -> None:
+    loaded = loaded_model("gpt2")
+    with pytest.raises(GateauError, match=r"2048 learned positions and cannot read scoring\.max_length = 4096"):
+        effective_max_length(loaded, ModelConfig(path="x"), ScoringConfig(max_length=4096))
+    assert effective_max_length(loaded, ModelConfig(path="x"), ScoringConfig(max_length=2048)) == 2048
+
+
+def test_window_must_be_known_when_it_is_used(tmp_path: Path) -> None:
+    loaded_model("bloom").model.save_pretrained(tmp_path)
+    tokenizer().save_pretrained(tmp_path)
+    assert _load(tmp_path).window is None
+    with pytest.raises(GateauError, match="names no window: give `window`"):
+        _load(tmp_path, context="window")
+    assert _load(tmp_path, context="window", window=99).window == 99

@@ -1,0 +1,132 @@
+"""The prompt token by token, its spans, its truncation, and what cannot be made into one."""
+
+import dataclasses
+
+import pytest
+from transformers import PreTrainedTokenizerFast
+
+from gateau_dagster.config.models import Template
+from gateau_dagster.data.sample import Sample
+from gateau_dagster.errors import GateauError, UnscorableSampleError
+from gateau_dagster.models.prompt import Prompt, build_prompt, encode
+from tests.scoring.builders import samples, tokenizer
+from tests.scoring.reference import reference_parts
+
+
+@pytest.mark.parametrize("template", ["gateau", "chat"])
+@pytest.mark.parametrize("bos", [True, False])
+def test_parts_are_tokenised_one_by_one(bos: bool, template: Template) -> None:
+    for sample in samples():
+        prompt = build_prompt(tokenizer(bos=bos), sample, max_length=4096, template=template)
+        parts = reference_parts(tokenizer(bos=bos), sample, template)
+        assert [list(part) for part in (prompt.prefix, prompt.context, prompt.suffix, prompt.response)] == list(parts)
+        assert prompt.truncated_tokens == 0
+
+
+def test_spans_find_context_and_response() -> None:
+    prompt = build_prompt(tokenizer(), samples()[0], max_length=4096)
+    assert prompt.ids[slice(*prompt.context_span)] == prompt.context
+    assert prompt.ids[slice(*prompt.response_span)] == prompt.response
+    assert len(prompt.ids) == prompt.length == prompt.response_span[1]
+    assert prompt.ids[0] == tokenizer().bos_token_id
+    assert tokenizer().eos_token_id not in prompt.ids
+
+
+def test_chat_text_is_the_rendered_template() -> None:
+    sample = samples()[0]
+    prompt = build_prompt(tokenizer(), sample, max_length=4096, template="chat")
+    turn = [{"role": "user", "content": f"{sample.context}\n\n{sample.instruction}"}]
+    rendered = tokenizer().apply_chat_template(turn, tokenize=False, add_generation_prompt=True)
+    assert tokenizer().decode(list(prompt.ids)) == str(rendered) + sample.response
+
+
+@pytest.mark.parametrize("cut", [0, 1, 40])
+def test_context_loses_its_left_end(cut: int) -> None:
+    whole = build_prompt(tokenizer(), samples()[0], max_length=4096)
+    prompt = build_prompt(tokenizer(), samples()[0], max_length=whole.length - cut)
+    assert prompt.context == whole.context[cut:]
+    assert prompt.truncated_tokens == cut
+    assert (prompt.prefix, prompt.suffix, prompt.response) == (whole.prefix, whole.suffix, whole.response)
+    assert prompt.length == whole.length - cut
+
+
+def test_context_may_vanish_but_nothing_else() -> None:
+    whole = build_prompt(tokenizer(), samples()[0], max_length=4096)
+    fixed = whole.length - len(whole.context)
+    prompt = build_prompt(tokenizer(), samples()[0], max_length=fixed)
+    assert prompt.context == () and prompt.truncated_tokens == len(whole.context)
+    with pytest.raises(UnscorableSampleError, match=f"alone take {fixed} tokens, more than the {fixed - 1} allowed"):
+        build_prompt(tokenizer(), samples()[0], max_length=fixed - 1)
+
+
+def test_empty_response_is_unscorable() -> None:
+    with pytest.raises(UnscorableSampleError, match="no tokens"):
+        build_prompt(tokenizer(), dataclasses.replace(samples()[0], response=""), max_length=4096)
+
+
+def test_text_that_is_not_unicode_is_unscorable() -> None:
+    with pytest.raises(UnscorableSampleError, match="cannot be tokenised"):
+        build_prompt(tokenizer(), dataclasses.replace(samples()[0], context="a \ud800 b"), max_length=4096)
+
+
+def test_with_context_keeps_the_frame() -> None:
+    prompt = build_prompt(tokenizer(), samples()[0], max_length=200)
+    segment = prompt.with_context(prompt.context[3:7])
+    assert segment.ids == prompt.prefix + prompt.context[3:7] + prompt.suffix + prompt.response
+    assert segment.truncated_tokens == 0 and prompt.truncated_tokens > 0
+
+
+def test_encode_adds_no_special_tokens() -> None:
+    assert tokenizer().bos_token_id not in encode(tokenizer(), "the ledger")
+    assert encode(tokenizer(), "") == ()
+
+
+def _with_template(template: str | None) -> PreTrainedTokenizerFast:
+    fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer().backend_tokenizer)
+    fast.chat_template = template
+    return fast
+
+
+@pytest.mark.parametrize(
+    ("template", "message"),
+    [
+        (None, "chat template cannot be used"),
+        ("{{ raise_exception('no users here') }}", "no users here"),
+        ("{{ broken", "chat template cannot be used"),
+        ("hello", "does not print the user's turn once"),
+        ("{{ messages[0].content }}{{ messages[0].content }}", "does not print the user's turn once"),
+    ],
+)
+def test_unusable_chat_template_is_the_users_error(template: str | None, message: str) -> None:
+    with pytest.raises(GateauError, match=message):
+        build_prompt(_with_template(template), samples()[0], max_length=4096, template="chat")
+
+
+def test_chat_template_with_todays_date_gives_the_same_prompt_every_day() -> None:
+    dated = _with_template(
+        "{% if not date_string is defined %}{% set date_string = strftime_now('%d %b %Y %H:%M:%S.%f') %}{% endif %}"
+        "{{ date_string }}: {{ messages[0].content }}"
+    )
+    prompt = build_prompt(dated, samples()[0], max_length=4096, template="chat")
+    assert dated.decode(list(prompt.prefix)) == "26 Jul 2024: "
+
+
+def test_instruction_with_braces_or_markers_is_plain_text() -> None:
+    sample = Sample(sample_id="x", source="t", context="c", instruction="{context} {{ x }} $1 \\n", response="r")
+    for template in ("gateau", "chat"):
+        prompt = build_prompt(tokenizer(), sample, max_length=512, template=template)
+        assert "{context} {{ x }} $1 \\n" in tokenizer().decode(list(prompt.suffix))
+        assert isinstance(prompt, Prompt)
+
+
+def test_demonstrations_stand_before_everything_and_are_kept() -> None:
+    sample, opening = samples()[0], "w1 w2\n\n### Instruction: w3\n\n### Response: w4\n\n"
+    plain = build_prompt(tokenizer(), sample, max_length=4096)
+    shown = build_prompt(tokenizer(), sample, max_length=4096, opening=opening)
+    more = encode(tokenizer(), opening)
+    assert more and shown.prefix == (plain.prefix[0], *more, *plain.prefix[1:])
+    assert (shown.context, shown.suffix, shown.response) == (plain.context, plain.suffix, plain.response)
+    cut = build_prompt(tokenizer(), sample, max_length=plain.length, opening=opening)
+    assert cut.prefix == shown.prefix and cut.truncated_tokens == len(more)
+    with pytest.raises(UnscorableSampleError, match="demonstrations, instruction and response alone take"):
+        build_prompt(tokenizer(), sample, max_length=len(more), opening=opening)

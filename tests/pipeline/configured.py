@@ -1,0 +1,67 @@
+"""A small configuration, changed field by field, and the fingerprints that each comes to."""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, get_args, get_origin
+
+from pydantic import BaseModel
+
+from gateau_dagster.config import Config
+from gateau_dagster.pipeline.declarations import pipeline_of
+
+BASE: dict[str, Any] = {
+    "long_sft": {"path": "long.jsonl", "shards": 2},
+    "short_chat": {"path": "short.json"},
+    "models": {"short": {"path": "a/short", "context": "window", "window": 64}, "long": {"path": "a/long"}},
+    "demo": {},
+}
+
+
+def all_fields(section: type[BaseModel], prefix: str = "") -> Iterator[str]:
+    """The dotted path of every field that is no section itself; `models.*` for both models."""
+    for name, field in section.model_fields.items():
+        if field.exclude:
+            continue
+        parts = [] if get_origin(field.annotation) is list else [field.annotation, *get_args(field.annotation)]
+        inner = next((part for part in parts if isinstance(part, type) and issubclass(part, BaseModel)), None)
+        if name == "models" and inner is not None:
+            for model in ("short", "long"):
+                yield from all_fields(inner, f"models.{model}.")
+        elif inner is not None:
+            yield from all_fields(inner, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}"
+
+
+def configured(folder: Path, **changes: Any) -> Config:
+    content: dict[str, Any] = {name: dict(section) for name, section in BASE.items()}
+    content["models"] = {name: dict(model) for name, model in BASE["models"].items()}
+    for path, value in changes.items():
+        *sections, last = path.split(".")
+        place = content
+        for name in sections:
+            place = place.setdefault(name, {})
+        place[last] = value
+    return Config.model_validate({**content, "folder": folder})
+
+
+def versions(config: Config, digests: Mapping[str, str] | None = None, signature: str = "s") -> dict[Any, str]:
+    """The fingerprint of every output when all are up to date, and contents are functions of their origin."""
+    models = digests or {name: f"{model.path}@{model.revision}" for name, model in config.models.items()}
+    pipeline = pipeline_of(config, models, signature)
+    found: dict[Any, str] = {}
+    for node in pipeline.nodes:
+        upstream = {
+            name: ",".join(sorted(version for (asset, _), version in found.items() if asset == name))
+            for name in node.upstream
+        }
+        parts = [str(shard) for shard in range(config.long_sft.shards)] if node.partitioned else [None]
+        for part in parts:
+            found[node.asset, part] = node.fingerprint(
+                upstream or ({"input": f"{config.long_sft.shards}/{part}"} if part else {})
+            )
+    return found
+
+
+def stale(before: Mapping[Any, str], after: Mapping[Any, str]) -> set[str]:
+    return {key[0] for key, version in after.items() if before.get(key) != version}

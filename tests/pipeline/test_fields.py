@@ -1,0 +1,78 @@
+"""Which field of the configuration enters which fingerprint."""
+
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateau_dagster.config import Config
+from tests.pipeline.configured import BASE, all_fields, configured, stale, versions
+from tests.pipeline.fields import (
+    FIELDS,
+    MODELS,
+    OF_METHODS,
+    OF_RULES,
+    OF_TABLES,
+    OF_TRAINING,
+    PAIR_ONLY,
+    TABLES,
+    TRAINED,
+    WITH_TABLES,
+)
+
+
+def test_every_field_of_the_configuration_has_a_line_here() -> None:
+    of_rules = {f"selection.{name}" for name in OF_RULES}
+    # See test_made_models and test_homologous.
+    of_made_models = {field for field in all_fields(Config) if {"pre_experience", "homologous"} & {*field.split(".")}}
+    of_training = {f"training.{name}" for name in OF_TRAINING}
+    assert {*FIELDS, *PAIR_ONLY, *of_rules, *of_training, *of_made_models} == set(all_fields(Config))
+
+
+@pytest.mark.parametrize("field", OF_TRAINING)
+def test_what_goes_with_other_settings_of_training(field: str, tmp_path: Path) -> None:
+    training, value = OF_TRAINING[field]
+    *section, last = field.split(".")
+    inner = {last: value} if not section else {section[0]: {**training[section[0]], last: value}}
+    base, changed = (
+        versions(Config.model_validate({**BASE, "training": each, "folder": tmp_path}))
+        for each in (training, training | inner)
+    )
+    assert stale(base, changed) == TRAINED
+
+
+@pytest.mark.parametrize("field", OF_RULES)
+def test_what_a_rule_reads_decides_the_choice_alone(field: str, tmp_path: Path) -> None:
+    selection, value = OF_RULES[field]
+
+    base, changed = (
+        versions(Config.model_validate({**BASE, "models": MODELS, "selection": each, "folder": tmp_path}))
+        for each in (selection, selection | {field: value})
+    )
+    new_table = {"embedding/enc2"} if field == "encoder" else set()
+    assert stale(base, changed) - TRAINED - {"training_mix"} == {"selected_subset", *new_table}
+
+
+@pytest.mark.parametrize("field", FIELDS)
+def test_a_field_reaches_exactly_the_assets_whose_result_it_changes(field: str, tmp_path: Path) -> None:
+    value, wanted = FIELDS[field]
+    base, changed = configured(tmp_path), configured(tmp_path, **{field: value})
+    assert changed != base
+    assert stale(versions(base), versions(changed)) == wanted
+
+
+@pytest.mark.parametrize("field", OF_TABLES)
+def test_a_table_is_made_again_for_what_its_rows_read(field: str, tmp_path: Path) -> None:
+    value, wanted = OF_TABLES[field]
+    base, changed = (versions(configured(tmp_path, **deepcopy(WITH_TABLES), **more)) for more in ({}, {field: value}))
+    assert {asset for asset, _ in base} >= TABLES
+    assert stale(base, changed) & TABLES == wanted
+
+
+@pytest.mark.parametrize(("selection", "options", "wanted"), OF_METHODS)
+def test_a_method_s_options_reach_its_scores(
+    selection: dict[str, Any], options: dict[str, Any], wanted: set[str], tmp_path: Path
+) -> None:
+    base, changed = (versions(configured(tmp_path, selection=selection | more)) for more in ({}, {"options": options}))
+    assert stale(base, changed) == wanted

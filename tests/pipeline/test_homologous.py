@@ -1,0 +1,174 @@
+"""Homologous models as the planner sees them: which setting and which text reaches which table."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateau_dagster.config import Config
+from gateau_dagster.config.model_stages import HomologousOptions
+from gateau_dagster.errors import GateauError
+from gateau_dagster.models.known_model import own_window
+from gateau_dagster.models.model_digest import model_digest
+from gateau_dagster.pipeline.declarations import pipeline_of
+from gateau_dagster.pipeline.state import State
+from gateau_dagster.training.homologous_texts import check_homologous, text_files, text_signatures
+from tests.pipeline.configured import configured, stale
+
+LONG = {"path": "homologous:short", "homologous": {"texts": "books", "length": 512, "tokens_per_step": 65_536}}
+EVALUATED = {"checkpoint", "evaluation/heldout", "evaluation/needle", "report"}
+SELECTED = {"combined_scores", "selected_subset", "training_mix", *EVALUATED}
+OF_THETA_B = {"perplexity/long", "cam", *SELECTED}
+TRAINED = {"homologous_model/long", *OF_THETA_B}
+MIXED = {"homologous_mix/long", *TRAINED}
+PREFIX = "models.long.homologous."
+# Field: (another value, what has to be made again).
+FIELDS: dict[str, tuple[Any, set[str]]] = {
+    # Which files are meant counts by what is in them: see the signatures.
+    f"{PREFIX}texts": ("others", {"report"}),
+    f"{PREFIX}short_texts": ("others", {"report"}),
+    f"{PREFIX}text_field": ("body", MIXED),
+    f"{PREFIX}long_share": (0.5, MIXED),
+    f"{PREFIX}length": (1024, MIXED),
+    f"{PREFIX}least_tokens": (512, MIXED),
+    f"{PREFIX}tokens": (1_000_000, MIXED),
+    f"{PREFIX}seed": (7, MIXED),
+    f"{PREFIX}positions": ({"method": "theta", "theta": 8e6}, TRAINED),
+    f"{PREFIX}tokens_per_step": (131_072, TRAINED),
+    f"{PREFIX}learning_rate": (1e-3, TRAINED),
+    f"{PREFIX}scheduler": ("linear", TRAINED),
+    f"{PREFIX}min_learning_rate_ratio": (0.5, TRAINED),
+    f"{PREFIX}warmup_ratio": (0.5, TRAINED),
+    f"{PREFIX}adam_betas": ((0.9, 0.999), TRAINED),
+    f"{PREFIX}weight_decay": (0.0, TRAINED),
+    f"{PREFIX}max_grad_norm": (2.0, TRAINED),
+    "models.short.path": ("a/other", {"perplexity/short", *MIXED}),
+    # The new rotary embedding is taken from the one that the weights were trained with.
+    "models.short.rope_theta": (5.0, {"perplexity/short", *SELECTED}),
+    "models.long.preamble": ("Be helpful.", OF_THETA_B),
+    "training.dtype": ("float32", TRAINED),
+    "training.deepspeed": ("zero2", TRAINED),
+    "training.learning_rate": (1.0, EVALUATED),
+    "training.max_length": (64, {"training_mix", *EVALUATED}),
+    "training.save_steps": (7, set()),
+    "training.liger": (True, TRAINED),
+    "training.report_to": (["wandb"], set()),
+}
+
+
+def made(folder: Path, **changes: Any) -> Config:
+    options = {name.removeprefix(PREFIX): value for name, value in changes.items() if name.startswith(PREFIX)}
+    others = {name: value for name, value in changes.items() if not name.startswith(PREFIX)}
+    long = {**LONG, "homologous": {**LONG["homologous"], **options}}  # pyright: ignore[reportGeneralTypeIssues]
+    long |= {
+        name.removeprefix("models.long."): others.pop(name) for name in [*others] if name.startswith("models.long.")
+    }
+    return configured(folder, **{"models.long": long, **others})
+
+
+def versions(config: Config, signature: str = "t") -> dict[Any, str]:
+    """As those of test_pipeline, with a signature of the texts."""
+    digests = {name: f"{config.models[config.origin(name)].path}" for name in config.models}
+    found: dict[Any, str] = {}
+    for node in pipeline_of(config, digests, "s", {"long": signature}).nodes:
+        assert set(node.upstream) <= {asset for asset, _ in found}, f"{node.asset} comes after what it reads"
+        upstream = {
+            name: ",".join(sorted(version for (asset, _), version in found.items() if asset == name))
+            for name in node.upstream
+        }
+        parts = [str(shard) for shard in range(config.long_sft.shards)] if node.partitioned else [None]
+        for part in parts:
+            found[node.asset, part] = node.fingerprint(upstream or ({"input": part} if part else {}))
+    return found
+
+
+def test_every_option_has_a_line_here() -> None:
+    assert {name.removeprefix(PREFIX) for name in FIELDS if name.startswith(PREFIX)} == {
+        *HomologousOptions.model_fields
+    }
+
+
+@pytest.mark.parametrize("field", FIELDS)
+def test_a_field_reaches_exactly_what_it_changes(field: str, tmp_path: Path) -> None:
+    value, wanted = FIELDS[field]
+    base, changed = made(tmp_path), made(tmp_path, **{field: value})
+    assert changed != base
+    assert stale(versions(base), versions(changed)) - {"report"} == wanted - {"report"}
+
+
+def test_processes_that_share_sequences_do_not_share_its_rows(tmp_path: Path) -> None:
+    shared = {"training.processes": 2, "training.deepspeed": "zero3"}
+    base, changed = made(tmp_path, **shared), made(tmp_path, **shared, **{"training.sequence_parallel": 2})
+    assert stale(versions(base), versions(changed)) - {"report"} == EVALUATED - {"report"}
+
+
+def test_other_texts_train_again_and_all_that_the_model_scored_follows(tmp_path: Path) -> None:
+    config = made(tmp_path)
+    assert stale(versions(config, "t"), versions(config, "u")) == MIXED
+
+
+def test_rows_go_by_the_content_of_the_model(tmp_path: Path) -> None:
+    nodes = pipeline_of(made(tmp_path), {"short": "x", "long": "made:x"}, "s", {"long": "t"}).by_name
+    for asset in ("perplexity/long", "cam"):
+        one, other = ({"raw_long_sft": "r", "homologous_model/long": content} for content in "ab")
+        assert nodes[asset].row_scorer(one) != nodes[asset].row_scorer(other)
+    assert nodes["checkpoint"].upstream == {"training_mix": "content", "homologous_model/long": "content"}
+
+
+def test_signatures_go_by_names_and_contents(tmp_path: Path) -> None:
+    folder = tmp_path / "books"
+    folder.mkdir()
+    (folder / "a.txt").write_text("one")
+    config = made(tmp_path, **{f"{PREFIX}short_texts": "books/a.txt"})
+    assert [[file.name for file in files] for files in text_files(config, "long").values()] == [["a.txt"], ["a.txt"]]
+    first = text_signatures(config, tmp_path / "cache.json")
+    (folder / "a.txt").touch()
+    assert text_signatures(config, tmp_path / "cache.json") == first
+    assert text_signatures(made(tmp_path), tmp_path / "cache.json") != first, "the short texts count"
+    (folder / "a.txt").write_text("two")
+    assert text_signatures(config, tmp_path / "cache.json") != first
+
+
+def test_missing_texts_are_an_error_at_planning(tmp_path: Path) -> None:
+    with pytest.raises(GateauError, match=r"^models\.long\.homologous\.texts: 'books' matches no file under "):
+        text_files(made(tmp_path), "long")
+    demo = {"models.short.path": "demo:short", "long_sft.path": "demo:samples", "short_chat.path": "demo:conversations"}
+    state = State(config=made(tmp_path, **demo))
+    with pytest.raises(GateauError, match=r"homologous\.texts"):
+        assert state.pipeline
+
+
+def write_config(folder: Path, **content: Any) -> None:
+    (folder / "base").mkdir(exist_ok=True)
+    (folder / "base" / "config.json").write_text(json.dumps(content))
+
+
+def test_a_base_that_cannot_read_further_is_an_error_at_planning(tmp_path: Path) -> None:
+    config = made(tmp_path, **{"models.short.path": "base"})
+    write_config(tmp_path, model_type="gpt2", n_positions=128)
+    with pytest.raises(GateauError, match=r"models\.long\.path: models\.short \(gpt2\) has no rotary embedding"):
+        check_homologous(config)
+    write_config(tmp_path, model_type="llama", max_position_embeddings=512)
+    with pytest.raises(GateauError, match=r"models\.long\.homologous: models\.short reads 512 positions already"):
+        check_homologous(config)
+    theta = {"method": "theta", "theta": 1e6}
+    check_homologous(made(tmp_path, **{"models.short.path": "base", f"{PREFIX}positions": theta}))
+    write_config(tmp_path, model_type="llama", max_position_embeddings=511)
+    check_homologous(config)
+
+
+def test_before_it_is_made_it_is_known_by_its_base_and_its_length(tmp_path: Path) -> None:
+    write_config(tmp_path, model_type="llama", max_position_embeddings=77)
+    config = made(tmp_path, **{"models.short.path": "base"})
+    assert model_digest(config, "long") == f"made:{model_digest(config, 'short')}"
+    assert (own_window(config, "short"), own_window(config, "long")) == (77, 512)
+
+
+def test_it_may_be_ladms_long_attention_calculator(tmp_path: Path) -> None:
+    changes = {"selection.method": "ladm", "selection.options": {"ladm": {"model": "lac"}}, "training.enabled": False}
+    config = configured(tmp_path, **{"models.lac": LONG, **changes})
+    nodes = pipeline_of(config, dict.fromkeys(config.models, "d"), "s", {"lac": "t"}).by_name
+    assert nodes["span_attention/lac"].upstream == {"raw_long_sft": "fingerprint", "homologous_model/lac": "content"}
+    assert nodes["span_attention/lac"].model == "homologous_model/lac"
+    assert nodes["homologous_model/lac"].wanted and nodes["homologous_mix/lac"].wanted

@@ -1,0 +1,42 @@
+"""Where a model is loaded from: as configured, or from the store that holds the one that was made."""
+
+from pathlib import Path
+
+import pytest
+
+from gateau_dagster.pipeline.loadable import loadable_model, model_version
+from gateau_dagster.pipeline.state import State
+from gateau_dagster.storage import Stamp
+from gateau_dagster.storage.documents import publish_folder
+from tests.pipeline.configured import configured
+
+CHERRY = {"path": "pre_experienced:long", "context": "window", "window": 64}
+
+
+@pytest.mark.parametrize("root", ["store", "memory://loadable/store"])
+def test_a_made_model_is_loaded_from_the_store(root: str, tmp_path: Path) -> None:
+    config = configured(
+        tmp_path, **{"models.cherry": CHERRY, "models.long.trust_remote_code": True, "storage.root": root}
+    )
+    state = State(config=config)
+    for content in ("one", "two"):
+        (tmp_path / "output").mkdir()
+        (tmp_path / "output" / "weights").write_text(content)
+        stamp = Stamp(fingerprint=f"f-{content}", content=content)
+        publish_folder(state.store, tmp_path / "output", "pre_experienced/cherry", stamp)
+        assert state.stamp("pre_experienced/cherry", None) == stamp
+        section = loadable_model(state, "cherry")
+        assert (Path(section.path) / "weights").read_text() == content
+        assert (section.context, section.window, section.base) == ("window", 64, None)
+        assert section.trust_remote_code, "the code is that of the model it was made from"
+        assert model_version(state, "cherry") == content
+        if "://" in root:
+            state.store.files.remove("pre_experienced/cherry/weights")
+            assert loadable_model(state, "cherry") == section, "a download is kept"
+            assert (Path(section.path) / "weights").exists()
+
+
+def test_another_model_is_where_the_configuration_says(tmp_path: Path) -> None:
+    state = State(config=configured(tmp_path, **{"models.long.path": "demo:long", "models.short.path": "demo:short"}))
+    assert loadable_model(state, "long") == state.config.located_model("long")
+    assert model_version(state, "long") == state.model_digests["long"]

@@ -1,0 +1,160 @@
+"""Models that the pipeline makes, as the planner sees them: which setting reaches which table."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateau_dagster.config.model_stages import PreExperienceOptions
+from gateau_dagster.errors import GateauError
+from gateau_dagster.models.known_model import own_window
+from gateau_dagster.models.model_digest import model_digest
+from gateau_dagster.pipeline.declarations import Pipeline, pipeline_of
+from gateau_dagster.pipeline.made_models import check_clusters
+from gateau_dagster.pipeline.node import Node
+from gateau_dagster.pipeline.plan import make_plan
+from gateau_dagster.storage import Stamp
+from tests.pipeline.configured import configured, stale, versions
+
+MADE = {"models.cherry": {"path": "pre_experienced:long"}, "training.enabled": False, "selection.method": "ifd"}
+USED = {"perplexity/cherry", "response_alone/cherry", "method_scores/ifd", "selected_subset", "report"}
+TRAINED = {"pre_experienced/cherry", *USED}
+CHOSEN = {"pre_experience_mix/cherry", *TRAINED}
+EMBEDDED = {"instruction_embedding/long", *CHOSEN}
+THETA_B = {"perplexity/long", "cam", "combined_scores"}
+# Field: (another value, what has to be made again).
+FIELDS: dict[str, tuple[Any, set[str]]] = {
+    "models.cherry.pre_experience.clusters": (7, CHOSEN),
+    "models.cherry.pre_experience.per_cluster": (7, CHOSEN),
+    "models.cherry.pre_experience.pick": ("nearest", CHOSEN),
+    "models.cherry.pre_experience.seed": (7, CHOSEN),
+    "models.cherry.pre_experience.epochs": (2.0, TRAINED),
+    "models.cherry.pre_experience.learning_rate": (1e-3, TRAINED),
+    "models.cherry.pre_experience.scheduler": ("linear", TRAINED),
+    "models.cherry.pre_experience.warmup_ratio": (0.5, TRAINED),
+    "models.cherry.pre_experience.batch": (64, TRAINED),
+    "models.cherry.rope_theta": (5.0, USED),
+    "models.cherry.preamble": ("Be helpful.", USED - {"response_alone/cherry"}),  # which shows no prompt
+    "models.cherry.context": ("window", USED),
+    "models.long.path": ("a/other", {*EMBEDDED, *THETA_B}),
+    "models.long.rope_theta": (5.0, {*EMBEDDED, *THETA_B}),
+    "training.max_length": (64, CHOSEN),
+    "training.dtype": ("float32", TRAINED),
+    "training.batch_size": (2, TRAINED),
+    "training.processes": (2, TRAINED),
+    "training.deepspeed": ("zero2", TRAINED),
+    # The stage has these for itself, or they change no result.
+    "training.learning_rate": (1.0, {"report"}),
+    "training.seed": (1, {"report"}),
+    "training.save_steps": (7, set()),
+    "training.liger": (True, TRAINED),
+    "training.report_to": (["wandb"], set()),
+    "training.gradient_checkpointing": (True, set()),
+}
+
+
+def made(folder: Path, **changes: Any) -> Any:
+    cherry = {"path": "pre_experienced:long"}
+    return configured(
+        folder, **{**MADE, "models.cherry": cherry, "selection.options": {"ifd": {"model": "cherry"}}, **changes}
+    )
+
+
+def nodes_of(folder: Path) -> Pipeline:
+    return pipeline_of(made(folder), {"short": "x", "long": "y", "cherry": "made:y"}, "s")
+
+
+def test_every_option_of_the_stage_has_a_line_here() -> None:
+    prefix = "models.cherry.pre_experience."
+    assert {name.removeprefix(prefix) for name in FIELDS if name.startswith(prefix)} == {
+        *PreExperienceOptions.model_fields
+    }
+
+
+@pytest.mark.parametrize("field", FIELDS)
+def test_a_field_reaches_exactly_what_it_changes(field: str, tmp_path: Path) -> None:
+    value, wanted = FIELDS[field]
+    base, changed = made(tmp_path), made(tmp_path, **{field: value})
+    assert changed != base
+    assert stale(versions(base), versions(changed)) == wanted
+
+
+def test_the_nodes_stand_in_topological_order(tmp_path: Path) -> None:
+    seen: set[str] = set()
+    for node in nodes_of(tmp_path).nodes:
+        assert set(node.upstream) <= seen, node.asset
+        seen.add(node.asset)
+    assert seen >= EMBEDDED
+
+
+def test_two_models_of_one_base_share_its_embeddings(tmp_path: Path) -> None:
+    other = {"path": "pre_experienced:long", "pre_experience": {"clusters": 5}}
+    config = made(tmp_path, **{"models.plum": other})
+    names = [node.asset for node in pipeline_of(config, dict.fromkeys(config.models, "d"), "s").nodes]
+    assert names.count("instruction_embedding/long") == 1
+    assert {"pre_experienced/cherry", "pre_experienced/plum", "perplexity/plum"} <= {*names}
+
+
+def test_rows_go_by_the_content_of_the_model(tmp_path: Path) -> None:
+    nodes = nodes_of(tmp_path).by_name
+    for asset in ("perplexity/cherry", "response_alone/cherry"):
+        node = nodes[asset]
+        assert node.upstream["pre_experienced/cherry"] == "content"
+        one, other = ({"raw_long_sft": "r", "pre_experienced/cherry": content} for content in "ab")
+        assert node.row_scorer(one) == node.row_scorer({**one, "raw_long_sft": "q"}), "kept rows are of equal samples"
+        assert node.row_scorer(one) != node.row_scorer(other)
+    assert nodes["perplexity/long"].row_scorer({"raw_long_sft": "r"}) == nodes["perplexity/long"].scorer
+
+
+def plan_after(nodes: Pipeline, content: str) -> dict[str, bool]:
+    """What is to do, and whether on a condition, when everything is there and the mix has to be made again."""
+    recorded: dict[Any, Stamp | None] = {}
+    known: dict[str, str] = {}
+    for node in nodes.nodes:
+        upstream = {name: content if by == "content" else known[name] for name, by in node.upstream.items()}
+        upstream = upstream or ({"input": "i"} if node.partitioned else {})
+        known[node.asset] = node.fingerprint(upstream)
+        fingerprint = "old" if node.asset.startswith("pre_experience_mix") else known[node.asset]
+        part = "0" if node.partitioned else None
+        recorded[node.asset, part] = Stamp(fingerprint=fingerprint, content=content, inputs=node.inputs(upstream))
+    plan = make_plan(nodes.nodes, ["0"], {"0": "i"}, recorded)
+    return {work.asset: work.conditional for work in plan.work}
+
+
+def test_a_new_mix_trains_only_if_it_comes_out_different(tmp_path: Path) -> None:
+    assert plan_after(nodes_of(tmp_path), "c") == {
+        "pre_experience_mix/cherry": False,
+        **dict.fromkeys(TRAINED, True),
+    }
+
+
+def test_fewer_samples_than_clusters_are_an_error_at_planning(tmp_path: Path) -> None:
+    config = made(tmp_path)
+    check_clusters(config, 100)
+    with pytest.raises(GateauError, match=r"models\.cherry\.pre_experience\.clusters: 99 samples cannot make 100"):
+        check_clusters(config, 99)
+
+
+def test_a_deepspeed_file_counts_by_what_it_says(tmp_path: Path) -> None:
+    file = tmp_path / "ds.json"
+    file.write_text('{"zero_optimization": {"stage": 1}}')
+    config = made(tmp_path, **{"training.deepspeed": "ds.json"})
+    before = versions(config)
+    file.write_text('{"zero_optimization": {"stage": 1}}\n')
+    assert stale(before, versions(config)) == set()
+    file.write_text('{"zero_optimization": {"stage": 2}}')
+    assert stale(before, versions(config)) == TRAINED
+
+
+def test_before_it_is_made_a_model_goes_by_its_base(tmp_path: Path) -> None:
+    (tmp_path / "base").mkdir()
+    (tmp_path / "base" / "config.json").write_text('{"max_position_embeddings": 77}')
+    config = made(tmp_path, **{"models.long.path": "base"})
+    assert model_digest(config, "cherry") == f"made:{model_digest(config, 'long')}"
+    assert own_window(config, "cherry") == 77
+
+
+def test_a_node_with_a_model_compares_it_by_content() -> None:
+    node = Node(asset="a", partitioned=True, upstream={"m": "fingerprint"}, scorer="s", model="m")
+    with pytest.raises(AssertionError, match="came out the same"):
+        node.row_scorer({"m": "x"})

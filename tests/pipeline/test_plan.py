@@ -1,0 +1,230 @@
+"""The comparison as a pure function, against a twin that simulates runs instead of reasoning about them."""
+
+import random
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gateau_dagster.pipeline.node import By, Node
+from gateau_dagster.pipeline.plan import AFTER, Key, Plan, ancestors, make_plan, recorded_versions
+from gateau_dagster.storage import Stamp
+from gateau_dagster.storage.fingerprint import joint
+
+SHARDS = ["0", "1", "2"]
+BYS: st.SearchStrategy[By] = st.sampled_from(["fingerprint", "content"])
+
+
+class World:
+    """A graph, its inputs, and a store in memory whose content is a function of what went in (or of nothing)."""
+
+    def __init__(self, nodes: list[Node], inputs: dict[str, str], constant: set[str] | None = None) -> None:
+        self.nodes, self.inputs = nodes, inputs
+        self.constant = constant or set()  # assets that come out the same whatever they are made from
+        self.stored: dict[Key, Stamp] = {}
+
+    def plan(self) -> Plan:
+        return make_plan(self.nodes, SHARDS, self.inputs, self.stored)
+
+    def versions(self, node: Node, partition: str | None) -> dict[str, str]:
+        """The slow obvious reading of what an output made now is made from."""
+        if not node.upstream and node.partitioned:
+            return {"input": self.inputs[str(partition)]}
+        partitioned = {each.asset: each.partitioned for each in self.nodes}
+        found = {}
+        for name, by in node.upstream.items():
+            same_shard = partitioned[name] and node.partitioned
+            parts = [partition] if same_shard else SHARDS if partitioned[name] else [None]
+            stamps = {part or "": self.stored[name, part] for part in parts}
+            each = {part: stamp.content if by == "content" else stamp.fingerprint for part, stamp in stamps.items()}
+            found[name] = next(iter(each.values())) if len(each) == 1 else joint(each)
+        return found
+
+    def make(self, asset: str, partition: str | None) -> bool:
+        """What a step does: nothing when the stored output is made from the same."""
+        node = next(each for each in self.nodes if each.asset == asset)
+        versions = self.versions(node, partition)
+        wanted = node.fingerprint(versions)
+        if (asset, partition) in self.stored and self.stored[asset, partition].fingerprint == wanted:
+            return False
+        content = "same" if asset in self.constant else f"content of {wanted}"
+        self.stored[asset, partition] = Stamp(fingerprint=wanted, content=content, inputs=node.inputs(versions))
+        return True
+
+    def run(self, plan: Plan) -> set[Key]:
+        """Everything on the plan, in its order; what was really made."""
+        made = set()
+        for work in plan.work:
+            for partition in work.partitions or [None]:
+                if self.make(work.asset, partition):
+                    made.add((work.asset, partition))
+        return made
+
+    def run_everything(self) -> set[Key]:
+        """The twin of a plan: try each output; what is stale is made."""
+        return {
+            (node.asset, partition)
+            for node in self.nodes
+            for partition in (SHARDS if node.partitioned else [None])
+            if self.make(node.asset, partition)
+        }
+
+
+def chain() -> list[Node]:
+    """raw → score (shards) → combined → selected —content→ mix → report."""
+    return [
+        Node(asset="raw", partitioned=True),
+        Node(asset="score", partitioned=True, upstream={"raw": "fingerprint"}, settings={"length": 8}),
+        Node(asset="combined", partitioned=False, upstream={"score": "fingerprint"}, settings={"alpha": 0.8}),
+        Node(asset="selected", partitioned=False, upstream={"combined": "fingerprint", "raw": "fingerprint"}),
+        Node(asset="mix", partitioned=False, upstream={"selected": "content"}, settings={"seed": 1}),
+        Node(asset="report", partitioned=False, upstream={"mix": "fingerprint", "combined": "fingerprint"}),
+    ]
+
+
+def fresh(constant: set[str] | None = None) -> World:
+    world = World(chain(), {shard: f"input {shard}" for shard in SHARDS}, constant)
+    world.run_everything()
+    assert not world.plan()
+    return world
+
+
+def change(world: World, asset: str, **settings_: Any) -> None:
+    world.nodes = [
+        replace(node, settings={**node.settings, **settings_}) if node.asset == asset else node for node in world.nodes
+    ]
+
+
+def test_nothing_stored_everything_is_missing() -> None:
+    world = World(chain(), dict.fromkeys(SHARDS, "i"))
+    plan = world.plan()
+    assert [work.asset for work in plan.work] == [node.asset for node in world.nodes]
+    assert {reason for work in plan.work for reason in work.reasons.values()} == {"missing"}
+    assert not any(work.conditional for work in plan.work)
+    assert plan.work[0].partitions == SHARDS and plan.work[-1].partitions == []
+
+
+def test_one_changed_shard_runs_its_chain_and_the_globals() -> None:
+    world = fresh()
+    world.inputs["1"] = "edited"
+    plan = world.plan()
+    assert [(work.asset, work.partitions) for work in plan.work[:2]] == [("raw", ["1"]), ("score", ["1"])]
+    assert [work.asset for work in plan.work] == ["raw", "score", "combined", "selected", "mix", "report"]
+    assert plan.work[0].reasons == {"1": "changed: input"}
+    mix = plan.of("mix")
+    assert mix is not None and mix.conditional and mix.reasons == {None: "waits for selected"}
+    report = plan.of("report")
+    assert report is not None and not report.conditional and report.reasons == {None: "changed: combined"}
+
+
+def test_a_setting_runs_what_is_downstream_of_it_and_is_named() -> None:
+    world = fresh()
+    change(world, "combined", alpha=0.5)
+    plan = world.plan()
+    assert [work.asset for work in plan.work] == ["combined", "selected", "mix", "report"]
+    assert plan.work[0].reasons == {None: "changed: alpha 0.8 → 0.5"}
+
+
+def test_equal_content_cuts_the_work_off() -> None:
+    world = fresh(constant={"selected"})
+    change(world, "combined", alpha=0.5)
+    made = world.run(world.plan())
+    assert made == {("combined", None), ("selected", None), ("report", None)}
+    assert not world.plan()
+
+
+def test_new_content_goes_on() -> None:
+    world = fresh()
+    change(world, "combined", alpha=0.5)
+    assert ("mix", None) in world.run(world.plan())
+    assert not world.plan()
+
+
+@pytest.mark.parametrize(
+    "key", [("raw", "0"), ("score", "2"), ("combined", None), ("selected", None), ("report", None)]
+)
+def test_a_removed_output_is_made_again_and_others_stay(key: Key) -> None:
+    world = fresh()
+    before = world.stored.pop(key)
+    plan = world.plan()
+    work = plan.of(key[0])
+    assert work is not None and work.reasons == {key[1]: "missing"}
+    assert world.run(plan) == {key}, "what comes out the same makes no further work"
+    assert world.stored[key] == before and not world.plan()
+
+
+def test_until_keeps_what_an_asset_needs() -> None:
+    world = World(chain(), dict.fromkeys(SHARDS, "i"))
+    plan = world.plan().until("selected", world.nodes)
+    assert [work.asset for work in plan.work] == ["raw", "score", "combined", "selected"]
+    assert ancestors("raw", world.nodes) == {"raw"}
+    with pytest.raises(ValueError, match="there is no asset x; there are raw, score"):
+        plan.until("x", world.nodes)
+
+
+def test_a_stamp_that_says_nothing_of_its_inputs_is_stale() -> None:
+    world = fresh()
+    world.stored["combined", None] = Stamp(fingerprint="of another program")
+    work = world.plan().of("combined")
+    assert work is not None and "alpha unset → 0.8" in work.reasons[None]
+
+
+@st.composite
+def graphs(draw: st.DrawFn) -> list[Node]:
+    """Random graphs in topological order; what is partitioned reads only what is partitioned."""
+    nodes: list[Node] = []
+    for number in range(draw(st.integers(1, 7))):
+        partitioned = number == 0 or draw(st.booleans())
+        above = [node.asset for node in nodes if node.partitioned or not partitioned]
+        chosen = draw(st.lists(st.sampled_from(above), unique=True, max_size=3)) if above else []
+        if not chosen and not partitioned:
+            chosen = above[:1]
+        upstream: dict[str, By] = {name: draw(BYS) for name in chosen}
+        nodes.append(Node(asset=f"n{number}", partitioned=partitioned, upstream=upstream, settings={"x": 0}))
+    return nodes
+
+
+@settings(max_examples=300, deadline=None)
+@given(nodes=graphs(), seed=st.integers(0, 10_000))
+def test_random_changes_are_planned_as_the_twin_makes_them(nodes: list[Node], seed: int) -> None:
+    rng = random.Random(seed)
+    constant = {node.asset for node in nodes if rng.random() < 0.3}
+    world, twin = (World(nodes, dict.fromkeys(SHARDS, "i"), constant) for _ in range(2))
+    twin.run_everything()
+    assert world.run(world.plan()) == set(twin.stored)
+    for step in range(3):
+        for kind in rng.sample(["input", "setting", "lost"], rng.randint(0, 3)):
+            shard, node, key = rng.choice(SHARDS), rng.choice(nodes), rng.choice(sorted(twin.stored, key=str))
+            for each in (world, twin):
+                if kind == "input":
+                    each.inputs = {**each.inputs, shard: f"edit {step}"}
+                elif kind == "setting":
+                    change(each, node.asset, x=step + 1)
+                else:
+                    each.stored.pop(key, None)
+        plan = world.plan()
+        planned = {(work.asset, part) for work in plan.work for part in work.reasons}
+        sure = {
+            (work.asset, part) for work in plan.work for part, why in work.reasons.items() if not why.startswith(AFTER)
+        }
+        wanted = twin.run_everything()
+        assert wanted <= planned, "nothing that is stale is forgotten"
+        assert sure <= wanted, "what is said to run for sure does run"
+        assert world.run(plan) == wanted
+        assert world.stored == twin.stored
+        assert not world.plan(), "one run is enough"
+
+
+@settings(max_examples=100, deadline=None)
+@given(nodes=graphs())
+def test_versions_of_what_is_stored_agree_with_the_twin(nodes: list[Node]) -> None:
+    world = World(nodes, {shard: f"i{shard}" for shard in SHARDS})
+    world.run_everything()
+    partitioned = {node.asset: node.partitioned for node in nodes}
+    for node in nodes:
+        for partition in SHARDS if node.partitioned else [None]:
+            if node.upstream:
+                found = recorded_versions(node, partition, partitioned, SHARDS, world.stored)
+                assert found == world.versions(node, partition)

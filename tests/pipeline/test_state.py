@@ -1,0 +1,108 @@
+"""What the planner is given, from a real small project on disk; nothing is computed by a model."""
+
+import json
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from gateau_dagster.errors import GateauError, MissingUpstreamError
+from gateau_dagster.estimate.estimator import estimate
+from gateau_dagster.pipeline.plan import INPUT
+from gateau_dagster.pipeline.project import load_project
+from gateau_dagster.pipeline.state import State
+from gateau_dagster.storage.documents import write_document
+from tests.project import change_config, make_project, sample, write_samples
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    return make_project(tmp_path, samples=12, shards=3)
+
+
+def state_of(project: Path) -> State:
+    return State(config=load_project(project))
+
+
+def fill(state: State) -> None:
+    """Stands in for a run: an output with its right stamp for each asset, without the methods."""
+    for node in state.pipeline.nodes:
+        if node.asset == "report":
+            write_document(state.store, "report.html", "x", state.wanted_stamp("report", None))
+            continue
+        for shard in state.shards if node.partitioned else [None]:
+            ids = state.index.accepted
+            rows = ids if shard is None else ids.filter(pl.col("shard") == int(shard))
+            frame = rows.select("sample_id", "digest")
+            state.store.write(frame, node.asset, shard, state.wanted_stamp(node.asset, shard))
+
+
+def test_an_empty_store_misses_everything(project: Path) -> None:
+    state = state_of(project)
+    assert set(state.recorded().values()) == {None}
+    plan = state.plan()
+    assert [work.asset for work in plan.work] == [node.asset for node in state.pipeline.nodes]
+    found = estimate(state, plan)
+    assert set(found) == {"perplexity/short", "perplexity/long", "cam"}
+    assert all(each.samples == 12 and each.tokens for each in found.values())
+    assert (found["cam"].tokens or 0) > (found["perplexity/long"].tokens or 0)
+
+
+def test_a_full_store_is_up_to_date_until_something_changes(project: Path, tmp_path: Path) -> None:
+    fill(state_of(project))
+    assert not state_of(project).plan()
+    change_config(project, scoring={"batch_tokens": 7}, execution={"retries": 0})
+    assert not state_of(project).plan()
+    records = [sample(number) for number in range(12)]
+    records[4] = {**records[4], "response": "another answer ."}
+    write_samples(tmp_path / "long.jsonl", records)
+    state = state_of(project)
+    plan = state.plan()
+    raw = plan.of("raw_long_sft")
+    assert raw is not None and len(raw.partitions) == 1 and raw.reasons[raw.partitions[0]] == "changed: input"
+    found = estimate(state, plan)
+    assert {asset: each.samples for asset, each in found.items()} == dict.fromkeys(found, 1), "the others are kept"
+
+
+def test_a_removed_sample_changes_its_shard(project: Path, tmp_path: Path) -> None:
+    fill(state_of(project))
+    write_samples(tmp_path / "long.jsonl", [sample(number) for number in range(11)])
+    plan = state_of(project).plan()
+    assert plan.work[0].asset == "raw_long_sft" and len(plan.work[0].partitions) == 1
+    assert plan.of("report") is not None
+
+
+def test_new_weights_at_the_same_path_change_what_that_model_made(project: Path, tmp_path: Path) -> None:
+    fill(state_of(project))
+    config = tmp_path / "short" / "config.json"
+    config.write_text(json.dumps({**json.loads(config.read_text()), "rms_norm_eps": 1e-3}))
+    planned = {work.asset for work in state_of(project).plan().work}
+    assert planned == {"perplexity/short", "combined_scores", "selected_subset", "report"}
+
+
+def test_versions_of_inputs_and_of_upstreams(project: Path) -> None:
+    state = state_of(project)
+    assert state.versions_now("raw_long_sft", "0") == {INPUT: state.shard_input("0")}
+    with pytest.raises(MissingUpstreamError, match=r"cam\[1\] needs raw_long_sft\[1\].*gateau run"):
+        state.versions_now("cam", "1")
+    with pytest.raises(MissingUpstreamError, match=r"^selected_subset needs raw_long_sft\[0\]"):
+        state.wanted_stamp("selected_subset", None)
+    fill(state)
+    stamp = state.stamp("raw_long_sft", "1")
+    assert stamp is not None and state.versions_now("cam", "1") == {"raw_long_sft": stamp.fingerprint}
+    assert state.wanted_stamp("cam", "1").fingerprint == getattr(state.stamp("cam", "1"), "fingerprint", None)
+
+
+def test_a_rule_that_the_data_cannot_meet_is_known_before_anything_runs(tmp_path: Path) -> None:
+    project = make_project(tmp_path, selection={"rule": "per_source", "shares": {"far": 1, "absent": 2}})
+    with pytest.raises(GateauError, match=r"selection.shares: the data has no source 'absent'; it has far, near"):
+        state_of(project).plan()
+
+
+def test_a_model_that_cannot_serve_its_method_is_known_before_anything_runs(tmp_path: Path) -> None:
+    options = {"ladm": {"model": "short", "span_length": 16, "first_scored": 6}}  # 112 tokens, where theta_A sees 64
+    project = make_project(tmp_path, selection={"method": "ladm", "options": options})
+    with pytest.raises(GateauError, match=r"^selection\.options\.ladm: no sample could be scored: 7 spans of 16"):
+        state_of(project).plan()
+    change_config(project, models={"short": {"path": "short"}, "long": {"path": "long"}})
+    assert state_of(project).plan()

@@ -1,0 +1,191 @@
+"""Each failure is one readable message with cause and cure, without a traceback; nothing that was computed is lost."""
+
+import gzip
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from transformers import BloomConfig, BloomForCausalLM
+
+from assets.refresh import only_one
+from gateau_dagster.demo.tokenizer import build_tokenizer
+from gateau_dagster.pipeline.project import load_project
+from gateau_dagster.pipeline.state import State
+from tests.project import change_config, command_environment, gateau, make_project, sample, write_model
+from tests.runs.stores import assert_same_rows
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return make_project(tmp_path, samples=8, shards=2)
+
+
+def failing(file: Path, *options: str, command: str = "run", **environment: str) -> str:
+    """Standard error of a command that must fail readably."""
+    done = gateau(command, "--config", str(file), *options, folder=file.parent, check=False, **environment)
+    return readable(done)
+
+
+def readable(done: subprocess.CompletedProcess[str]) -> str:
+    """The one message on standard error."""
+    assert done.returncode == 1, (done.stdout, done.stderr)
+    assert "Traceback" not in done.stdout + done.stderr, done.stdout + done.stderr
+    lines = [line for line in done.stderr.splitlines() if line.strip() and not line.startswith("Loading weights")]
+    assert lines
+    assert lines[0].startswith("Error: "), done.stderr
+    assert sum(line.startswith("Error: ") for line in lines) == 1
+    return "\n".join(lines)
+
+
+def test_a_missing_model_folder(file: Path) -> None:
+    change_config(file, models={"long": {"path": "nowhere"}})
+    message = failing(file)
+    assert "models.long.path: there is no folder" in message
+    assert str(file.parent / "nowhere") in message
+
+
+def test_a_wrong_key(file: Path) -> None:
+    change_config(file, scoring={"segment_lenght": 64})
+    message = failing(file)
+    line = next(n for n, text in enumerate(file.read_text().splitlines(), start=1) if "segment_lenght" in text)
+    assert f"gateau.yaml:{line}: scoring.segment_lenght: unknown key; did you mean segment_length?" in message
+
+
+def test_truncated_gzip_without_a_usable_sample(file: Path) -> None:
+    whole = gzip.compress(json.dumps(sample(1)).encode())
+    (file.parent / "cut.jsonl.gz").write_bytes(whole[: len(whole) // 2])
+    change_config(file, long_sft={"path": "cut.jsonl.gz"})
+    message = failing(file)
+    assert "cut.jsonl.gz" in message
+    assert "truncated" in message or "cut off" in message or "ends early" in message
+    assert not (file.parent / "store").exists()
+
+
+@pytest.mark.long
+def test_a_model_without_the_attention_interface(file: Path) -> None:
+    """Perplexities alone can be computed with it; the attention of CAM cannot. What was made before stays."""
+    folder = file.parent / "long"
+    shutil.rmtree(folder)
+    tokenizer = build_tokenizer(512)
+    config = BloomConfig(vocab_size=len(tokenizer), hidden_size=16, n_layer=1, n_head=2)
+    BloomForCausalLM(config).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    message = failing(file)
+    assert message.startswith("Error: perplexity/long + cam: ")
+    assert "attention" in message
+    assert "loom" in message, "its name"
+    assert "Llama" in message, "the cure"
+    state = State(config=load_project(file))
+    assert state.plan().of("raw_long_sft") is None
+    kept = [asset for asset in ("perplexity/short", "perplexity/long") if state.plan().of(asset) is None]
+
+    write_model(folder, seed=2)
+    done = gateau("run", "--config", str(file), folder=file.parent)
+    assert "Done" in done.stdout
+    assert "✓ raw_long_sft" not in done.stdout
+    assert all(f"✓ {asset}" not in done.stdout for asset in kept if asset == "perplexity/short")
+    assert not State(config=load_project(file)).plan()
+
+
+def test_two_runs_at_once(file: Path) -> None:
+    gateau("run", "--config", str(file), "--until", "raw_long_sft", folder=file.parent)
+    board = file.parent / ".gateau" / "progress" / "a-run-of-the-first" / "cam.json"
+    with only_one(load_project(file)):
+        message = failing(file)
+    assert f"Another run on this configuration is at work (process {os.getpid()}). Wait for it to end" in message
+    assert not board.exists()
+
+
+@pytest.mark.long
+def test_damaged_tables_are_made_again_and_no_others(file: Path) -> None:
+    gateau("run", "--config", str(file), folder=file.parent)
+    store = State(config=load_project(file)).store
+    before = store.read("perplexity/long", "1")
+    (file.parent / "store" / "perplexity" / "long" / "1.parquet").write_bytes(b"PAR1 half of a ta")
+    (file.parent / "store" / "cam" / "0.parquet").write_bytes(b"")
+    plan = State(config=load_project(file)).plan()
+    assert {work.asset: work.partitions for work in plan.work} == {"perplexity/long": ["1"], "cam": ["0"]}
+    gateau("run", "--config", str(file), folder=file.parent)
+    assert_same_rows(store.read("perplexity/long", "1"), before)
+    assert not State(config=load_project(file)).plan()
+
+
+def test_damage_inside_a_table_is_named(file: Path) -> None:
+    """The footer is whole, so the table looks up to date; who reads it says which file to remove."""
+    gateau("run", "--config", str(file), "--until", "perplexity/short", folder=file.parent)
+    table = file.parent / "store" / "perplexity" / "short" / "1.parquet"
+    data = bytearray(table.read_bytes())
+    data[4:200] = bytes(196)
+    table.write_bytes(data)
+    message = failing(file)
+    assert message.startswith("Error: combined_scores: ")
+    assert f"{table} is damaged" in message
+    assert "Remove it and run again: only it is recomputed." in message
+    table.unlink()
+    gateau("run", "--config", str(file), "--until", "combined_scores", folder=file.parent)
+
+
+SMALL_DISK = """
+import subprocess, sys
+subprocess.run(["mount", "-t", "tmpfs", "-o", "size={size}", "tmpfs", "{folder}"], check=True)
+{fill}
+done = subprocess.run([sys.executable, "-m", "gateau_dagster.cli", "run", "--config", "{file}"], cwd="{cwd}")
+{after}
+sys.exit(done.returncode)
+"""
+
+
+def can_mount() -> bool:
+    """Whether a file system of our own can be mounted: as root, or where user namespaces are allowed."""
+    probe = ["unshare", "-rm", "mount", "-t", "tmpfs", "tmpfs", "/mnt"]
+    return (
+        shutil.which("unshare") is not None and subprocess.run(probe, capture_output=True, check=False).returncode == 0
+    )
+
+
+@pytest.mark.skipif(not can_mount(), reason="a small disk is a tmpfs: needs root or user namespaces")
+@pytest.mark.parametrize(
+    "everything",
+    [
+        pytest.param(False, id="the store's disk"),
+        pytest.param(True, id="the disk of Dagster's home too", marks=pytest.mark.long),
+    ],
+)
+def test_a_full_disk(file: Path, everything: bool) -> None:
+    """The disk fills up while scoring; the tables from before stay, and with more space the run goes on."""
+    folder = file.parent
+    gateau("run", "--config", str(file), "--until", "raw_long_sft", folder=folder)
+    copy = folder.parent / f"{folder.name}_disk"
+    disk = copy if everything else copy / "store"
+    disk.mkdir(parents=True)
+    # The disk gets the project, then so much ballast that little is left.
+    fill = (
+        f"shutil.copytree({str(folder)!r}, {str(copy)!r}, dirs_exist_ok=True)\n"
+        f"free = shutil.disk_usage({str(disk)!r}).free\n"
+        f"open({str(disk / 'ballast')!r}, 'wb').write(bytes(max(free - 4096, 0)))"
+    )
+    after = (
+        f"import os; os.remove({str(disk / 'ballast')!r})\n"
+        f"again = subprocess.run([sys.executable, '-m', 'gateau_dagster.cli', 'run', '--config', "
+        f"{str(copy / file.name)!r}], cwd={str(copy)!r}, stdout=subprocess.PIPE, text=True)\n"
+        "assert again.returncode == 0, again.stdout\n"
+        "assert '✓ raw_long_sft' not in again.stdout, again.stdout"
+    )
+    script = SMALL_DISK.format(
+        size="24m", folder=disk, fill=f"import shutil\n{fill}", file=copy / file.name, cwd=copy, after=after
+    )
+    done = subprocess.run(
+        ["unshare", "-rm", sys.executable, "-c", script],
+        env=command_environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    message = readable(done)
+    assert "the disk is full. Free some space and run again; what was already computed is kept." in message

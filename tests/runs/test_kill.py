@@ -1,0 +1,182 @@
+"""`kill -9` of everything at any point, then the same command again: the same result as an undisturbed run."""
+
+import os
+import random
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from dagster import DagsterEventType, DagsterInstance, DagsterRunStatus
+
+from assets.dead_runs import PROCESS_TAG
+from gateau_dagster.pipeline.project import load_project
+from gateau_dagster.pipeline.state import State
+from gateau_dagster.training.checkpoints import complete_checkpoints
+from tests.project import command_environment, gateau, make_project
+from tests.runs.stores import assert_same_rows, assert_same_stamps, assert_same_tables, assert_same_weights
+
+pytestmark = pytest.mark.slow
+TRAINING = {"max_steps": 12, "epochs": 1.0}
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A project whose only run ended well."""
+    folder = tmp_path_factory.mktemp("undisturbed")
+    file = make_project(folder, samples=36, shards=4, training=True)
+    _train_longer(file)
+    gateau("run", "--config", str(file), folder=folder)
+    return file
+
+
+@pytest.fixture
+def copy(undisturbed: Path, tmp_path: Path) -> Path:
+    """The same project before its first run."""
+    return copied(undisturbed, tmp_path / "project")
+
+
+def copied(undisturbed: Path, folder: Path) -> Path:
+    shutil.copytree(undisturbed.parent, folder, ignore=shutil.ignore_patterns("store", ".gateau"))
+    return folder / undisturbed.name
+
+
+def _train_longer(file: Path) -> None:
+    from tests.project import change_config
+
+    change_config(file, training=TRAINING)
+
+
+def killed_run(file: Path, point: str, number: float, *options: str, may_be_done: bool = False) -> None:
+    """A run that kills its own group at the point."""
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.runs.killed_run", point, str(number), "run", "--config", str(file), *options],
+        cwd=file.parent,
+        env=command_environment(),
+        start_new_session=True,
+        capture_output=True,
+        check=False,
+        timeout=240,
+    )
+    assert done.returncode == -signal.SIGKILL or (may_be_done and done.returncode == 0), (
+        done.returncode,
+        done.stdout,
+        done.stderr,
+    )
+
+
+@contextmanager
+def instance_of(file: Path) -> Iterator[DagsterInstance]:
+    with DagsterInstance.from_config(str(file.parent / ".gateau" / "dagster")) as instance:
+        yield instance
+
+
+def statuses(file: Path) -> list[DagsterRunStatus]:
+    """Of all runs, oldest first."""
+    with instance_of(file) as instance:
+        return [run.status for run in reversed(instance.get_runs())]
+
+
+def assert_as_undisturbed(file: Path, undisturbed: Path) -> None:
+    one, other = State(config=load_project(file)), State(config=load_project(undisturbed))
+    assert not one.plan()
+    assert_same_tables(one.store, other.store)
+    found, wanted = one.recorded(), other.recorded()
+    for stamps in (found, wanted):
+        stamps.pop(("report", None))  # names the folder of the project
+    assert_same_stamps(found, wanted)
+    assert_same_weights(file.parent / "store" / "checkpoint", undisturbed.parent / "store" / "checkpoint")
+    assert not (file.parent / "store" / "_partial").exists() or not any(
+        (file.parent / "store" / "_partial").rglob("*.parquet")
+    )
+    assert not list((file.parent / "store").rglob("*.tmp"))
+
+
+def assert_nothing_is_held(file: Path) -> None:
+    """No dead run looks alive, no pool slot is taken, and every output is on record."""
+    with instance_of(file) as instance:
+        assert not [run for run in instance.get_runs() if not run.is_finished]
+        pool = instance.event_log_storage.get_concurrency_info("gpu")
+        assert pool.active_slot_count == 0
+        assert pool.pending_step_count == 0
+    again = gateau("run", "--config", str(file), folder=file.parent)
+    assert "Everything is up to date" in again.stdout
+
+
+def test_killed_at_every_stage_one_after_the_other(copy: Path, undisturbed: Path) -> None:
+    """While scoring, before an event, while training: each next run goes on where the last one was."""
+    killed_run(copy, "row", 8)
+    assert statuses(copy) == [DagsterRunStatus.STARTED], "Dagster does not learn of a kill"
+    killed_run(copy, "row", 13)
+    assert statuses(copy) == [DagsterRunStatus.FAILURE, DagsterRunStatus.STARTED]
+    killed_run(copy, "table", 4)
+    killed_while_training(copy)
+    with instance_of(copy) as instance:
+        kept = [number for run in instance.get_runs() for number in samples_kept(instance, run.run_id)]
+    assert sum(kept) > 0, "rows of the killed runs were used"
+    done = gateau("run", "--config", str(copy), folder=copy.parent)
+    assert "Ended 1 earlier run(s) whose process was gone." in done.stdout
+    assert statuses(copy) == [DagsterRunStatus.FAILURE] * 4 + [DagsterRunStatus.SUCCESS]
+    assert first_training_step(copy) > 1, "the training went on, it did not begin again"
+    assert_as_undisturbed(copy, undisturbed)
+    assert_nothing_is_held(copy)
+
+
+def samples_kept(instance: DagsterInstance, run_id: str) -> list[int]:
+    """Of every shard that a run recorded."""
+    logs = instance.all_logs(run_id, of_type=DagsterEventType.ASSET_MATERIALIZATION)
+    found = [entry.get_dagster_event().step_materialization_data.materialization.metadata for entry in logs]
+    return [int(str(metadata["samples_kept"].value)) for metadata in found if "samples_kept" in metadata]
+
+
+def first_training_step(file: Path) -> int:
+    """The first step that the training said in the last run."""
+    with instance_of(file) as instance:
+        messages = [entry.user_message for entry in instance.all_logs(instance.get_runs()[0].run_id)]
+    said = [match for message in messages if (match := re.match(r"step (\d+)/12 ", message or ""))]
+    return int(said[0].group(1))
+
+
+def killed_while_training(file: Path) -> None:
+    """Kills the group, training process included, when the training has its first complete checkpoint."""
+    training = file.parent / ".gateau" / "training"
+    process = subprocess.Popen(
+        [sys.executable, "-m", "gateau_dagster.cli", "run", "--config", str(file)],
+        cwd=file.parent,
+        env=command_environment(),
+        start_new_session=True,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    deadline = time.monotonic() + 240
+    while not any(complete_checkpoints(work) for work in training.glob("*/work")):
+        assert process.poll() is None, "it ended before it was killed"
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    os.killpg(process.pid, signal.SIGKILL)
+    assert process.wait() == -signal.SIGKILL
+    assert any(complete_checkpoints(work) for work in training.glob("*/work"))
+    assert not (file.parent / "store" / "checkpoint").exists()
+
+
+@pytest.mark.long
+def test_killed_at_random_moments(copy: Path, undisturbed: Path) -> None:
+    """Scoring only, from an empty store: each moment is anywhere between the start of a run and beyond its end."""
+    until = ("--until", "combined_scores")
+    moments = [random.Random(seed).uniform(3.0, 12.0) for seed in (1, 2, 3)]
+    for moment in moments:
+        killed_run(copy, "seconds", moment, *until, may_be_done=True)
+    gateau("run", "--config", str(copy), *until, folder=copy.parent)
+    one, other = State(config=load_project(copy)), State(config=load_project(undisturbed))
+    for asset in ("raw_long_sft", "perplexity/short", "perplexity/long", "cam"):
+        for shard in one.shards:
+            assert_same_rows(one.store.read(asset, shard), other.store.read(asset, shard))
+    assert_same_rows(one.store.read("combined_scores"), other.store.read("combined_scores"))
+    with instance_of(copy) as instance:
+        assert all(run.is_finished for run in instance.get_runs() if PROCESS_TAG in run.tags)

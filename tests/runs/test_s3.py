@@ -1,0 +1,127 @@
+"""The store on S3: the same tables as on a disk, and a server that is lost for a while or for good."""
+
+import re
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from transformers import AutoModelForCausalLM
+
+from assets import failures
+from gateau_dagster.errors import GateauError
+from gateau_dagster.storage.files import local_copy
+from gateau_dagster.storage.store import Store
+from tests.assets.harness import Pipeline, key_of, pipeline_on
+from tests.project import change_config, make_project, sample, write_samples
+from tests.runs.conftest import Connection
+from tests.runs.stores import assert_same_stamps, assert_same_tables, assert_same_weights
+
+pytestmark = pytest.mark.slow
+ROOT = "s3://store-bucket/team/gateau"
+
+
+@pytest.fixture(scope="module")
+def local(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pipeline]:
+    """The whole pipeline on a disk."""
+    with pipeline_on(make_project(tmp_path_factory.mktemp("local"), samples=16, shards=2, training=True)) as pipeline:
+        pipeline.refresh()
+        yield pipeline
+
+
+@pytest.fixture(scope="module")
+def remote(tmp_path_factory: pytest.TempPathFactory, s3: Connection, local: Pipeline) -> Iterator[Pipeline]:
+    """The same on S3, in another folder with another Dagster home; it starts after the local one has run."""
+    file = make_project(tmp_path_factory.mktemp("remote"), samples=16, shards=2, training=True, storage={"root": ROOT})
+    with pipeline_on(file) as pipeline:
+        pipeline.refresh()
+        yield pipeline
+
+
+def test_the_same_tables_and_the_same_model(remote: Pipeline, local: Pipeline, tmp_path: Path) -> None:
+    one, other = remote.state(), local.state()
+    assert_same_tables(one.store, other.store)
+    found, wanted = one.recorded(), other.recorded()
+    assert_same_stamps(found, wanted)
+    folder = local_copy(one.store.files, "checkpoint", tmp_path)
+    assert_same_weights(folder, local.file.parent / "store" / "checkpoint")
+    assert AutoModelForCausalLM.from_pretrained(folder).config.model_type == "llama"
+
+
+def test_the_report_is_there(remote: Pipeline) -> None:
+    page = remote.state().store.files.read("report.html").decode()
+    assert "<html" in page
+    assert "combined_scores" in page
+
+
+def test_a_second_run_does_nothing(remote: Pipeline) -> None:
+    result = remote.refresh()
+    assert result.run_ids == []
+    assert result.recorded == 0
+
+
+def test_nothing_of_the_work_is_left_in_the_bucket(remote: Pipeline) -> None:
+    assert not remote.state().store.files.exists("_partial")
+
+
+def lose_the_server(monkeypatch: pytest.MonkeyPatch, s3: Connection, *, seconds: float | None) -> None:
+    """The connection is cut when the first table of `cam` is about to be written; None: for good."""
+    original = Store.write
+    lost: list[bool] = []
+
+    def write(self: Store, frame: object, asset: str, *arguments: object, **options: object) -> object:
+        if asset == "cam" and not lost:
+            lost.append(True)
+            s3.cut()
+            if seconds is not None:
+                threading.Timer(seconds, s3.restore).start()
+        return original(self, frame, asset, *arguments, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Store, "write", write)
+
+
+def changed(pipeline: Pipeline, number: int) -> None:
+    records = [sample(n) for n in range(16)]
+    records[number]["response"] = f"changed {number} ."
+    write_samples(pipeline.file.parent / "long.jsonl", records)
+
+
+@pytest.mark.long
+def test_a_server_that_is_back_in_time_costs_a_retry(
+    remote: Pipeline, s3: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    change_config(remote.file, execution={"retries": 4})
+    changed(remote, 3)
+    lose_the_server(monkeypatch, s3, seconds=3.0)
+    result = remote.refresh()
+    run = remote.instance.all_logs(result.run_ids[0])
+    retries = [entry for entry in run if entry.is_dagster_event and entry.get_dagster_event().is_step_restarted]
+    assert "perplexity__long_and_cam" in {entry.step_key for entry in retries}
+    warnings = [entry.user_message for entry in run if "Trying again in" in (entry.user_message or "")]
+    assert "Trying again in 2 s." in warnings[0]
+    assert not remote.state().plan()
+
+
+def test_a_server_that_is_gone_is_one_message_and_costs_nothing_done(
+    remote: Pipeline, s3: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(failures, "_FIRST_WAIT_SECONDS", 0.1)
+    change_config(remote.file, execution={"retries": 1})
+    changed(remote, 4)
+    with monkeypatch.context() as patch:
+        lose_the_server(patch, s3, seconds=None)
+        with pytest.raises(GateauError) as caught:
+            remote.refresh()
+    message = str(caught.value)
+    # While `cam` waits for its next attempt, checks that can run do, and fail likewise.
+    assert re.match(r"(perplexity/\w+( \+ cam)?|check_\w+): Cannot ", message)
+    assert "the storage server does not answer" in message
+    assert "AWS_ENDPOINT_URL" in message
+    with pytest.raises(GateauError, match="the storage server does not answer"):
+        remote.refresh()
+    s3.restore()
+    assert not remote.state().plan().of("raw_long_sft"), "what was written before stands"
+    result = remote.refresh()
+    made = {asset for asset, _ in map(key_of, remote.materialised(result.run_ids[0]))}
+    assert "raw_long_sft" not in made
+    assert not remote.state().plan()
