@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -15,6 +13,7 @@ from pydantic import ValidationError
 from gateau_dagster import methods, tables
 from gateau_dagster.methods.cam_at import cam_at_tables
 from gateau_dagster.methods.method import Method, Reads, Tables
+from gateau_dagster.registry import registered
 from gateau_dagster.scoring.sample_table import SampleTable
 
 if TYPE_CHECKING:
@@ -63,7 +62,7 @@ class ChosenMethod:
 @cache
 def all_methods() -> Mapping[str, Method]:
     """Every method of the project by its name."""
-    found = {method.name: method for method in _methods()}
+    found = {method.name: method for method in registered(methods, Method)}
     return dict(sorted(found.items(), key=lambda item: (item[0] != GATEAU, item[0])))
 
 
@@ -117,14 +116,6 @@ def _wanted_tables(config: Config) -> Iterator[SampleTable]:
 
         for name in config.pre_experienced_models:
             yield instruction_embedding_table(config.origin(name))
-
-
-def _methods() -> Iterator[Method]:
-    for module in pkgutil.iter_modules(methods.__path__):
-        loaded = importlib.import_module(f"{methods.__name__}.{module.name}")
-        if hasattr(loaded, "METHOD"):
-            yield loaded.METHOD
-        yield from getattr(loaded, "METHODS", ())
 
 
 def _known(name: str, where: str) -> Method:

@@ -1,0 +1,23 @@
+"""What stands in a file of its own in a package and is found there: methods, benchmarks, worker pools, locks."""
+
+import importlib
+import pkgutil
+from collections.abc import Iterator
+from types import ModuleType
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+def registered(package: ModuleType, kind: type[T]) -> Iterator[T]:
+    """Every `kind` that a module of `package` holds under its kind's name in capitals: METHOD, or METHODS for several.
+
+    A module without one is a helper of its neighbours. `package.__path__` says where the modules are: a test, or a
+    project of one's own, may add a folder to it.
+    """
+    name = kind.__name__.upper()
+    for module in sorted(pkgutil.iter_modules(package.__path__), key=lambda found: found.name):
+        loaded = importlib.import_module(f"{package.__name__}.{module.name}")
+        if isinstance(getattr(loaded, name, None), kind):
+            yield getattr(loaded, name)
+        yield from getattr(loaded, f"{name}S", ())
