@@ -8,8 +8,9 @@ from gateau_dagster.config.made_models import homologous_options, machine_settin
 from gateau_dagster.errors import GateauError
 from gateau_dagster.methods.pre_experience import instruction_embedding_table
 from gateau_dagster.pipeline.code_versions import CODE_VERSIONS
-from gateau_dagster.pipeline.node import By, Node
+from gateau_dagster.pipeline.node import Node
 from gateau_dagster.selection.clusters import cluster_count
+from gateau_dagster.storage.stamp import By
 from gateau_dagster.training.deepspeed_agreement import agreed_deepspeed_config
 
 MADE_FAMILY = "pre_experienced"

@@ -2,14 +2,10 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 from gateau_dagster.storage.fingerprint import fingerprint
-from gateau_dagster.storage.stamp import Stamp
-
-# How an upstream counts: by its origin (fingerprint), or by what is in it (content). By content, an upstream that was
-# rebuilt but came out the same costs nothing: a GPU week of training is not repeated for an equal selection.
-By = Literal["fingerprint", "content"]
+from gateau_dagster.storage.stamp import By, Stamp
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,9 +6,10 @@ from gateau_dagster.config import Config
 from gateau_dagster.models.visible_window import short_window
 from gateau_dagster.pipeline.code_versions import CODE_VERSIONS
 from gateau_dagster.pipeline.made_models import made_asset, made_upstream
-from gateau_dagster.pipeline.node import By, Node
+from gateau_dagster.pipeline.node import Node
 from gateau_dagster.scoring.sample_table import SampleTable, ShownPrompt
 from gateau_dagster.storage.fingerprint import fingerprint
+from gateau_dagster.storage.stamp import By
 
 
 def _model_settings(config: Config, name: str, digest: str, *, prompt: ShownPrompt = "opened") -> dict[str, Any]:

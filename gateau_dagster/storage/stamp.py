@@ -2,7 +2,11 @@
 
 import json
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, Literal, TypeAlias
+
+# How an upstream counts: by its origin (fingerprint), or by what is in it (content). By content, an upstream that was
+# rebuilt but came out the same costs nothing: a GPU week of training is not repeated for an equal selection.
+By: TypeAlias = Literal["fingerprint", "content"]
 
 
 @dataclass(frozen=True, kw_only=True)
