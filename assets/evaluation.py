@@ -1,22 +1,18 @@
 """Assets `evaluation/<benchmark>`: the checkpoint beside its base model."""
 
-from functools import partial
 from typing import TYPE_CHECKING
 
 import dagster as dg
 import polars as pl
 
-from assets.definition import global_asset
-from assets.metadata import figures_metadata
-from assets.unpartitioned_step import Made, materialise, write_global
-from gateau_dagster import tables
-from gateau_dagster.config import Config, ModelConfig
+from assets.steps.definition import makes_asset
+from assets.steps.metadata import figures_metadata
+from assets.steps.unpartitioned_step import UnpartitionedStep, unpartitioned_step
+from gateau_dagster.config import ModelConfig
 from gateau_dagster.execution.shard_work import rejected_frame, samples_of
+from gateau_dagster.pipeline.declarations import CHECKPOINT_FOLDER
 from gateau_dagster.pipeline.loadable import loadable_model, model_version
-from gateau_dagster.pipeline.selection_nodes import tables_read
-from gateau_dagster.pipeline.state import CHECKPOINT_FOLDER, State
-from gateau_dagster.progress import Progress
-from gateau_dagster.storage import Stamp
+from gateau_dagster.pipeline.state import State
 from gateau_dagster.storage.files import local_copy
 from resources.configuration import ConfigurationResource
 from resources.models import ModelsResource
@@ -29,44 +25,26 @@ LENGTHS = "perplexity/long"
 _HAYSTACK_DOCUMENTS = 256
 
 
-def heldout_asset(config: Config) -> dg.AssetsDefinition:
+@makes_asset
+def heldout(
+    context: dg.AssetExecutionContext, configuration: ConfigurationResource, models: ModelsResource
+) -> dg.MaterializeResult:
     """Response perplexity by context length."""
-    lengths = [LENGTHS] if LENGTHS in tables_read(config) else []
-
-    @global_asset(
-        "evaluation/heldout",
-        columns=tables.HELDOUT,
-        deps=["raw_long_sft", *lengths, "selected_subset", "checkpoint"],
-        kinds={"pytorch"},
-        pool="gpu",
-        description="Perplexity of responses that were not trained on, by context length: base against checkpoint.",
-    )
-    def heldout(
-        context: dg.AssetExecutionContext, configuration: ConfigurationResource, models: ModelsResource
-    ) -> dg.MaterializeResult:
-        return materialise(context, configuration, "evaluation/heldout", partial(_heldout, models))
-
-    return heldout
+    with unpartitioned_step(context, configuration) as step:
+        if step.is_stale:
+            _heldout(models, step)
+    return step.result
 
 
-def needle_asset() -> dg.AssetsDefinition:
+@makes_asset
+def needle(
+    context: dg.AssetExecutionContext, configuration: ConfigurationResource, models: ModelsResource
+) -> dg.MaterializeResult:
     """Needle in a haystack."""
-
-    @global_asset(
-        "evaluation/needle",
-        columns=tables.NEEDLE,
-        deps=["raw_long_sft", "checkpoint"],
-        kinds={"pytorch"},
-        pool="gpu",
-        description="A fact hidden at a depth of a haystack of a length, and asked for at its end: base against "
-        "checkpoint.",
-    )
-    def needle(
-        context: dg.AssetExecutionContext, configuration: ConfigurationResource, models: ModelsResource
-    ) -> dg.MaterializeResult:
-        return materialise(context, configuration, "evaluation/needle", partial(_needle, models))
-
-    return needle
+    with unpartitioned_step(context, configuration) as step:
+        if step.is_stale:
+            _needle(models, step)
+    return step.result
 
 
 def compared_models(state: State, models: ModelsResource) -> "dict[str, LoadedModel]":
@@ -82,15 +60,16 @@ def compared_models(state: State, models: ModelsResource) -> "dict[str, LoadedMo
     }
 
 
-def _heldout(models: ModelsResource, state: State, stamp: Stamp, progress: Progress) -> Made:
+def _heldout(models: ModelsResource, step: UnpartitionedStep) -> None:
     from gateau_dagster.evaluation.heldout import candidates, context_lengths, heldout_ids, heldout_perplexity
     from gateau_dagster.report.plots.evaluation import heldout_bars
 
+    state, progress = step.state, step.progress
     config, store = state.config, state.store
     raw = store.read_all("raw_long_sft", state.shards, ["sample_id", "digest"])
     selected = store.read("selected_subset", None, ["sample_id", "digest"])
     compared = compared_models(state, models)
-    if LENGTHS in state.node("evaluation/heldout").upstream:
+    if LENGTHS in state.asset("evaluation/heldout").reads:
         lengths = store.read_all(LENGTHS, state.shards, ["sample_id", "context_tokens"])
     else:
         some = pl.DataFrame({"sample_id": candidates(raw, selected, config.evaluation.heldout)})
@@ -107,8 +86,8 @@ def _heldout(models: ModelsResource, state: State, stamp: Stamp, progress: Progr
         progress=progress,
     )
     rejected = rejected_frame(result.rejected)
-    complete, metadata = write_global(state, "evaluation/heldout", stamp, result.table, rejected)
-    return complete, metadata | figures_metadata({"held-out perplexity": heldout_bars(result.table)})
+    step.write(result.table, rejected)
+    step.metadata |= figures_metadata({"held-out perplexity": heldout_bars(result.table)})
 
 
 def _rows(state: State, wanted: pl.DataFrame) -> pl.DataFrame:
@@ -129,10 +108,11 @@ def _haystack(state: State) -> list[str]:
     return texts[:_HAYSTACK_DOCUMENTS]
 
 
-def _needle(models: ModelsResource, state: State, stamp: Stamp, progress: Progress) -> Made:
+def _needle(models: ModelsResource, step: UnpartitionedStep) -> None:
     from gateau_dagster.evaluation.needle import needle_grid
     from gateau_dagster.report.plots.evaluation import needle_heatmaps
 
+    state, progress = step.state, step.progress
     config = state.config
     texts = _haystack(state)
     results = [
@@ -150,5 +130,5 @@ def _needle(models: ModelsResource, state: State, stamp: Stamp, progress: Progre
     ]
     table = pl.concat([result.table for result in results])
     skipped = rejected_frame([reject for result in results for reject in result.skipped])
-    complete, metadata = write_global(state, "evaluation/needle", stamp, table, skipped)
-    return complete, metadata | figures_metadata({"needle in a haystack": needle_heatmaps(table)})
+    step.write(table, skipped)
+    step.metadata |= figures_metadata({"needle in a haystack": needle_heatmaps(table)})

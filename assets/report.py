@@ -7,15 +7,13 @@ from typing import TYPE_CHECKING
 import dagster as dg
 import polars as pl
 
-from assets.definition import global_asset
-from assets.metadata import figures_metadata
-from assets.methods import sharded_assets
-from assets.unpartitioned_step import Made, materialise
-from gateau_dagster.config import Config
+from assets.steps.definition import makes_asset
+from assets.steps.metadata import figures_metadata
+from assets.steps.unpartitioned_step import UnpartitionedStep, unpartitioned_step
+from gateau_dagster.pipeline.declarations import COMPARISON_FILE, REPORT_FILE
 from gateau_dagster.pipeline.plan import Key
-from gateau_dagster.pipeline.selection_nodes import PRESETS_TABLE, ranking_asset
-from gateau_dagster.pipeline.state import COMPARISON_FILE, REPORT_FILE, State
-from gateau_dagster.progress import Progress
+from gateau_dagster.pipeline.selection_reads import PRESETS_TABLE, ranking_asset
+from gateau_dagster.pipeline.state import State
 from gateau_dagster.storage import Stamp
 from gateau_dagster.storage.documents import read_training_log, write_document
 from resources.configuration import ConfigurationResource
@@ -26,52 +24,38 @@ if TYPE_CHECKING:
 
 
 LENGTHS = "perplexity/long"
-# What cannot be rejected, or only for the reasons of the tables before.
-_WITHOUT_OWN_REJECTS = {
-    *("pre_experienced", "homologous_model", "checkpoint", "report"),
-    *("combined_scores", "method_scores", "comparison"),
-}
 
 
-def report_asset(config: Config, deps: list[str]) -> dg.AssetsDefinition:
+@makes_asset
+def report(context: dg.AssetExecutionContext, configuration: ConfigurationResource) -> dg.MaterializeResult:
     """Plots, tables and provenance of everything upstream."""
-
-    @global_asset(
-        "report",
-        deps=deps,
-        sharded=sharded_assets(config),
-        kinds={"html", "matplotlib"},
-        description="One self-contained page: score distributions, presets side by side, best and worst samples, "
-        "rejects, training curve, evaluation, provenance.",
-    )
-    def report(context: dg.AssetExecutionContext, configuration: ConfigurationResource) -> dg.MaterializeResult:
-        return materialise(context, configuration, "report", _make)
-
-    return report
+    with unpartitioned_step(context, configuration) as step:
+        if step.is_stale:
+            _make(step)
+    return step.result
 
 
-def _make(state: State, stamp: Stamp, progress: Progress) -> Made:
+def _make(step: UnpartitionedStep) -> None:
     from gateau_dagster.report.build import build_report
     from gateau_dagster.report.comparison import compare
     from gateau_dagster.report.drawings import drawings
 
-    del progress
-    store, inputs = state.store, _inputs(state)
+    store, inputs = step.state.store, _inputs(step.state)
     page = build_report(inputs)
-    complete = Stamp(fingerprint=stamp.fingerprint, inputs=stamp.inputs)
+    complete = Stamp(fingerprint=step.wanted.fingerprint, inputs=step.wanted.inputs)
     write_document(store, REPORT_FILE, page, complete)
     address = store.files.address(REPORT_FILE)
     link = dg.MetadataValue.path(address) if store.files.is_local else dg.MetadataValue.url(address)
     drawn = drawings(inputs, compare(inputs))
     figures = figures_metadata({drawing.alt: drawing.figure for drawing in drawn.values()})
-    return complete, {"report": link, "size_bytes": len(page.encode()), **figures}
+    step.finish(complete, report=link, size_bytes=len(page.encode()), **figures)
 
 
 def _inputs(state: State) -> "ReportInputs":
     from gateau_dagster.report.effort import efforts_by_asset
     from gateau_dagster.report.inputs import ReportInputs
 
-    store, assets = state.store, set(state.node("report").upstream)
+    store, assets = state.store, set(state.asset("report").reads)
     recorded = {key: stamp for key, stamp in state.recorded().items() if key[0] in assets}
     return ReportInputs(
         config=state.config,
@@ -93,11 +77,8 @@ def _inputs(state: State) -> "ReportInputs":
 
 def _method_scores(state: State) -> pl.DataFrame | None:
     """Of the method that decides the selection, where that is not GATEAU."""
-    ranking = state.node(ranking_asset(state.config))
-    if ranking.asset == PRESETS_TABLE:
-        return None
-    parts = state.shards if ranking.partitioned else [None]
-    return pl.concat([state.store.read(ranking.asset, part, ["sample_id", "score"]) for part in parts])
+    ranking = ranking_asset(state.config)
+    return None if ranking == PRESETS_TABLE else state.read(ranking, ["sample_id", "score"])
 
 
 def _lengths(state: State) -> pl.DataFrame:
@@ -120,9 +101,9 @@ def _raw(state: State) -> pl.DataFrame | pl.LazyFrame:
 
 def _rejected(state: State) -> dict[str, pl.DataFrame]:
     found = {
-        node.asset: state.store.read_rejected(node.asset, state.shards if node.partitioned else [None])
-        for node in state.pipeline.nodes
-        if node.wanted and node.asset.split("/", maxsplit=1)[0] not in _WITHOUT_OWN_REJECTS
+        asset.key: state.read_rejected(asset.key)
+        for asset in state.pipeline.assets
+        if asset.key in state.pipeline.required and asset.own_rejects
     }
     return {asset: table for asset, table in found.items() if not table.is_empty()}
 

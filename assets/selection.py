@@ -2,26 +2,22 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
 
 import dagster as dg
 import polars as pl
 
-from assets.definition import global_asset
-from assets.metadata import figures_metadata
-from assets.methods import sharded_assets
-from assets.unpartitioned_step import Made, materialise, write_global
-from gateau_dagster import tables
-from gateau_dagster.config import PRESETS, Config
-from gateau_dagster.pipeline.selection_nodes import ranking_asset, selection_reads
+from assets.steps.definition import makes_asset
+from assets.steps.metadata import figures_metadata
+from assets.steps.unpartitioned_step import unpartitioned_step
+from gateau_dagster.config import PRESETS
+from gateau_dagster.pipeline.selection_reads import PRESETS_TABLE, ranking_asset, selection_reads
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.progress import Progress
 from gateau_dagster.selection.combine import choose, ranked, ranked_by_score, with_reasons
 from gateau_dagster.selection.joining import COLUMNS, Joined, join_all, join_shard
 from gateau_dagster.selection.rules import chosen_ids
-from gateau_dagster.storage import Stamp
 from gateau_dagster.storage.content import rows_digest
 from resources.configuration import ConfigurationResource
 
@@ -29,55 +25,37 @@ T = TypeVar("T")
 RAW = "raw_long_sft"
 
 
-def combined_scores_asset() -> dg.AssetsDefinition:
+@makes_asset
+def combined_scores(context: dg.AssetExecutionContext, configuration: ConfigurationResource) -> dg.MaterializeResult:
     """Eq. 2 and Eq. 6, under the configured preset; the other presets' columns stand beside."""
-
-    @global_asset(
-        "combined_scores",
-        columns=tables.COMBINED_SCORES,
-        deps=["raw_long_sft", *COLUMNS],
-        kinds={"polars"},
-        description="HMP, CAS, final score and rank of every sample (Eq. 2 and 6) over the whole data set. Waits for "
-        "all shards; loads no model.",
-    )
-    def combined_scores(
-        context: dg.AssetExecutionContext, configuration: ConfigurationResource
-    ) -> dg.MaterializeResult:
-        return materialise(context, configuration, "combined_scores", make_scores)
-
-    return combined_scores
+    with unpartitioned_step(context, configuration) as step:
+        if step.is_stale:
+            scores, rejected = scored(step.state, step.progress)
+            step.write(scores, rejected)
+            step.metadata |= _score_figures(step.state, scores)
+    return step.result
 
 
-def selected_subset_asset(config: Config) -> dg.AssetsDefinition:
+@makes_asset
+def selected_subset(context: dg.AssetExecutionContext, configuration: ConfigurationResource) -> dg.MaterializeResult:
     """The influential samples."""
-
-    @global_asset(
-        "selected_subset",
-        columns=tables.SELECTED_SUBSET,
-        deps=list(selection_reads(config)),
-        sharded=sharded_assets(config),
-        kinds={"parquet", "polars"},
-        description="The samples with the highest scores, with their texts: what the model is trained on.",
-    )
-    def selected_subset(
-        context: dg.AssetExecutionContext, configuration: ConfigurationResource
-    ) -> dg.MaterializeResult:
-        return materialise(context, configuration, "selected_subset", make_subset)
-
-    return selected_subset
+    with unpartitioned_step(context, configuration) as step:
+        if step.is_stale:
+            subset = chosen_samples(step.state, step.progress)
+            # What is trained on: an equal choice under other scores must not train again.
+            step.write(subset, content=rows_digest(subset.select("sample_id", "digest").sort("sample_id")))
+            by_source = subset.group_by("source").len().sort("len", descending=True)
+            step.metadata["by_source"] = dict(by_source.iter_rows())
+    return step.result
 
 
-def make_scores(state: State, stamp: Stamp, progress: Progress) -> Made:
-    """Writes `combined_scores`: joined shard by shard, ranked as a whole."""
+def scored(state: State, progress: Progress) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """`combined_scores` and what it lacks: joined shard by shard, ranked as a whole."""
     selection = state.config.selection
     absent: list[pl.DataFrame] = []
     measures = join_all(_joined_shards(state, absent, progress))
     scores = ranked(measures, preset=selection.preset, alpha=selection.alpha)
-    del measures
-    reasons = [state.store.read_rejected(asset, state.shards) for asset in COLUMNS]
-    rejected = with_reasons(pl.concat(absent), reasons)
-    stamp, metadata = write_global(state, "combined_scores", stamp, scores, rejected)
-    return stamp, metadata | _score_figures(state, scores)
+    return scores, with_reasons(pl.concat(absent), [state.read_rejected(asset) for asset in COLUMNS])
 
 
 def _joined_shards(state: State, absent: list[pl.DataFrame], progress: Progress) -> Iterator[Joined]:
@@ -92,7 +70,7 @@ def _joined_shards(state: State, absent: list[pl.DataFrame], progress: Progress)
 def _shard_tables(state: State, shard: str) -> tuple[pl.DataFrame, dict[str, pl.DataFrame]]:
     """The shard's ids, and what is read of the tables of its scores."""
     found = {name: state.store.read(name, shard, columns) for name, columns in COLUMNS.items()}
-    return state.store.read("raw_long_sft", shard, ["sample_id"]), found
+    return state.store.read(RAW, shard, ["sample_id"]), found
 
 
 def _one_ahead(read: Callable[[str], T], shards: Sequence[str]) -> Iterator[T]:
@@ -121,44 +99,27 @@ def _score_figures(state: State, scores: pl.DataFrame) -> dict[str, Any]:
     )
 
 
-def make_subset(state: State, stamp: Stamp, progress: Progress) -> Made:
-    """Writes `selected_subset`; of the texts, only the chosen samples' are kept in memory."""
+def chosen_samples(state: State, progress: Progress) -> pl.DataFrame:
+    """`selected_subset`; of the texts, only the chosen samples' are kept in memory."""
     chosen = _chosen(state)
-    subset = choose(chosen, _texts(state, chosen, progress))
-    # What is trained on: an equal choice under other scores must not train again.
-    content = rows_digest(subset.select("sample_id", "digest").sort("sample_id"))
-    stamp, metadata = write_global(state, "selected_subset", replace(stamp, content=content), subset)
-    by_source = subset.group_by("source").len().sort("len", descending=True)
-    return stamp, metadata | {"by_source": dict(by_source.iter_rows())}
+    frames = []
+    for done, shard in enumerate(state.shards, start=1):
+        frames.append(state.store.read_rows(RAW, shard, chosen))
+        progress(done, len(state.shards), "shards")
+    return choose(chosen, pl.concat(frames).lazy())
 
 
 def _chosen(state: State) -> pl.DataFrame:
     """`sample_id`, `score` and `rank` of the samples that the rule chooses."""
     selection, reads = state.config.selection, selection_reads(state.config)
     ranking = ranking_asset(state.config)
-    scores = _read(state, ranking, reads[ranking])
-    if ranking != "combined_scores":
+    scores = state.read(ranking, reads[ranking])
+    if ranking != PRESETS_TABLE:
         scores = ranked_by_score(scores)
-    samples = _read(state, RAW, reads[RAW]).join(scores, on="sample_id", how="left")
+    samples = state.read(RAW, reads[RAW]).join(scores, on="sample_id", how="left")
     for asset in reads.keys() - {ranking, RAW}:
-        samples = samples.join(_read(state, asset, reads[asset]), on="sample_id", how="left")
+        samples = samples.join(state.read(asset, reads[asset]), on="sample_id", how="left")
     if "context_tokens" in samples.columns:
         samples = samples.with_columns(tokens=pl.col("context_tokens") + pl.col("response_tokens"))
     ids = pl.DataFrame({"sample_id": chosen_ids(samples, selection)})
     return ids.join(scores, on="sample_id", maintain_order="left")
-
-
-def _read(state: State, asset: str, columns: list[str]) -> pl.DataFrame:
-    # Asked of the configuration: the planner would want the models' digests, which no global step needs.
-    sharded = asset in {RAW, *COLUMNS} or asset in sharded_assets(state.config)
-    parts: list[str | None] = [*state.shards] if sharded else [None]
-    return pl.concat([state.store.read(asset, part, columns) for part in parts])
-
-
-def _texts(state: State, chosen: pl.DataFrame, progress: Progress) -> pl.LazyFrame:
-    """The raw rows of the chosen samples, read shard by shard."""
-    frames = []
-    for done, shard in enumerate(state.shards, start=1):
-        frames.append(state.store.read_rows("raw_long_sft", shard, chosen))
-        progress(done, len(state.shards), "shards")
-    return pl.concat(frames).lazy()

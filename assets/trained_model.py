@@ -1,84 +1,123 @@
-"""What a trained model's page in Dagster shows, and what its model card says of the data."""
+"""Assets that are models which a process of its own trains: `checkpoint`, and those that the pipeline scores with."""
 
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import dagster as dg
 
-from assets.metadata import figures_metadata
-from gateau_dagster.config import TrainingConfig
-from gateau_dagster.pipeline.state import CHECKPOINT_FOLDER, State
-from gateau_dagster.report.provenance import chosen_by, ranked_by
-from gateau_dagster.storage.documents import read_training_record
+from assets.steps.definition import makes_asset
+from assets.steps.training_metadata import provenance, trained_model_metadata
+from assets.steps.unpartitioned_step import UnpartitionedStep, unpartitioned_step
+from gateau_dagster.config import Config, TrainingConfig
+from gateau_dagster.config.made_models import stage_training
+from gateau_dagster.data.sample import text_digest
+from gateau_dagster.demo.inputs import ensure_demo_pair
+from gateau_dagster.pipeline.declarations import CHECKPOINT_FOLDER
+from gateau_dagster.pipeline.loadable import loadable_model
+from gateau_dagster.pipeline.made_models import mix_asset
+from gateau_dagster.pipeline.state import State
+from gateau_dagster.storage import Stamp
+from gateau_dagster.storage.content import folder_content
+from gateau_dagster.storage.documents import finish_publishing, folder_stamp, publish_folder
+from gateau_dagster.storage.files import local_copy
+from resources.configuration import ConfigurationResource
+from resources.models import ModelsResource
+from resources.training import TrainingResource
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-_SHOWN_STEPS = 20
-_COLUMNS = ("step", "loss", "learning_rate", "grad_norm", "tokens", "tokens_per_second", "peak_memory_bytes")
+    from gateau_dagster.training.spec import TrainingSpec
 
 
-def trained_model_metadata(state: State, folder: str, mix: str, training: TrainingConfig) -> dict[str, Any]:
-    """The outcome, the curve, some steps as a table, the batches, and what the training process really used.
+@dataclass(frozen=True, kw_only=True)
+class Wanted:
+    """A model to train.
 
-    Args:
-        state: of the project.
-        folder: of the published model.
-        mix: asset that it was trained on.
-        training: how; with skips, the distances that they make are drawn.
+    folder: in the store, the asset's name. mix: asset with the tokenised samples. model: of the configuration, which
+    it begins as. scratch: folder of its unfinished work, below the one of the store; a store has one of each model.
+    own_rotary: from the rotary base that it was trained with, whatever its rope_theta in the configuration is.
     """
-    from gateau_dagster.report.plots.training import training_curve
 
-    record = read_training_record(state.store, folder)
-    log = record.get("steps", [])
-    metadata: dict[str, Any] = {"dagster/uri": state.store.files.address(folder), "steps": len(log)}
-    if not log:
-        return metadata
-    figures: dict[str, Figure] = {"training curve": training_curve(log)}
-    if training.skip is not None:
-        figures["relative distances"] = _distances(state, mix, training)
-    return {
-        **metadata,
-        "final_loss": log[-1]["loss"],
-        "tokens": log[-1]["tokens"],
-        "log": dg.MetadataValue.table([dg.TableRecord(row) for row in _some(log)]),
-        "batches": dg.MetadataValue.json(record.get("batches", {})),
-        "settings": dg.MetadataValue.json(record.get("settings", {})),
-        **figures_metadata(figures),
-    }
+    folder: str
+    mix: str
+    model: str
+    training: TrainingConfig
+    scratch: str = ""
+    own_rotary: bool = False
 
-
-def _some(log: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """At most `_SHOWN_STEPS` steps, evenly spaced, the first and the last among them; six digits of each figure."""
-    last = len(log) - 1
-    places = sorted({round(last * part / (_SHOWN_STEPS - 1)) for part in range(_SHOWN_STEPS)})
-    return [{name: _rounded(log[place].get(name)) for name in _COLUMNS} for place in places]
+    @classmethod
+    def of(cls, config: Config, asset: str) -> "Wanted":
+        """The checkpoint, or a model that the pipeline makes for others."""
+        if asset == CHECKPOINT_FOLDER:
+            return cls(folder=asset, mix="training_mix", model=config.training.model, training=config.training)
+        model = asset.split("/", maxsplit=1)[1]
+        return cls(
+            folder=asset,
+            mix=mix_asset(config, model),
+            model=config.origin(model),
+            training=stage_training(config.models[model], config.training),
+            scratch=asset,
+            own_rotary=config.models[model].is_homologous,
+        )
 
 
-def _rounded(value: Any) -> Any:
-    return float(f"{value:.6g}") if isinstance(value, float) else value
+@makes_asset
+def trained_model(
+    context: dg.AssetExecutionContext,
+    configuration: ConfigurationResource,
+    models: ModelsResource,
+    training: TrainingResource,
+) -> dg.MaterializeResult:
+    """Trains, or goes on with a training that was killed (Eq. 7)."""
+    with unpartitioned_step(context, configuration) as step:
+        if step.is_stale:
+            models.release()
+            wanted = Wanted.of(step.state.config, step.asset)
+            stamp = _train_and_publish(context, step, wanted, training)
+            step.finish(stamp, **trained_model_metadata(step.state, wanted.folder, wanted.mix, wanted.training))
+    return step.result
 
 
-def _distances(state: State, mix: str, training: TrainingConfig) -> "Figure":
-    """SkipAlign's Figure 2 on this mix: the first epoch's positions."""
-    from gateau_dagster.report.plots.positions import relative_distances as drawn
-    from gateau_dagster.training.relative_distances import relative_distances
+def _train_and_publish(
+    context: dg.AssetExecutionContext, step: UnpartitionedStep, wanted: Wanted, training: TrainingResource
+) -> Stamp:
+    """Raises GateauError when the training failed, or the folder cannot be written."""
+    state, stamp = step.state, step.wanted
+    finish_publishing(state.store, wanted.folder)
+    found = folder_stamp(state.store, wanted.folder)
+    if found is not None and found.fingerprint == stamp.fingerprint:
+        context.log.info(f"an earlier run trained this {wanted.folder} and was ended while it published it")
+        return found
+    ensure_demo_pair(state.config, step.progress)
+    # Another store's unfinished training is not touched.
+    scratch = state.config.work_folder / "training" / text_digest([state.store.root])[:12] / wanted.scratch
+    spec = _spec(state, stamp, wanted, scratch)
+    training.run(context, spec, scratch / "spec.json", step.progress)
+    complete = Stamp(fingerprint=stamp.fingerprint, inputs=stamp.inputs, content=folder_content(spec.output))
+    publish_folder(state.store, spec.output, wanted.folder, complete)
+    return complete
 
-    skip = training.skip
-    assert skip is not None
-    samples = state.store.read(mix, columns=["sample_id", "block_tokens"]).iter_rows()
-    found = relative_distances(
-        samples, strategy=skip.strategy, length=skip.length, probability=skip.probability, seed=training.seed
+
+def _spec(state: State, stamp: Stamp, wanted: Wanted, scratch: Path) -> "TrainingSpec":
+    """What the training process is told; its unfinished work is kept below `scratch`, by what is being trained."""
+    from gateau_dagster.training.deepspeed_agreement import agreed_deepspeed_config
+    from gateau_dagster.training.spec import TrainingSpec
+
+    config = state.config
+    model = loadable_model(state, wanted.model)
+    local = config.folder / Path(model.path).expanduser()
+    return TrainingSpec(
+        mix=local_copy(state.store.files, state.store.table_name(wanted.mix), scratch),
+        base_model=str(local.absolute()) if local.is_dir() else model.path,
+        revision=model.revision,
+        rope_theta=None if wanted.own_rotary else model.rope_theta,
+        trust_remote_code=model.trust_remote_code,
+        output=scratch / "output",
+        work=scratch / "work",
+        training=wanted.training,
+        hostfile=None if wanted.training.hostfile is None else config.folder / wanted.training.hostfile,
+        deepspeed=agreed_deepspeed_config(wanted.training, folder=config.folder),
+        fingerprint=stamp.fingerprint,
+        template=config.scoring.template,
+        provenance=provenance(state, wanted.folder, wanted.mix),
     )
-    return drawn(found)
-
-
-def provenance(state: State, folder: str, mix: str) -> dict[str, str]:
-    """Lines of the model card: how the samples were selected, and which mix was trained on."""
-    stamp = state.store.stamp(mix)
-    found = {}
-    if folder == CHECKPOINT_FOLDER:
-        selection = state.config.selection
-        found["Selection"] = f"{ranked_by(selection)}, chosen by {chosen_by(selection)}"
-    if stamp is not None:
-        found[mix] = f"fingerprint {stamp.fingerprint}, content {stamp.content}"
-    return found

@@ -21,8 +21,8 @@ _IMPORTS = "import dagster, torch; from transformers import AutoTokenizer, Llama
 _ONE_PROCESS = """
 import sys, time
 import dagster as dg
-from assets.instance import open_instance
-from assets.event_log import asset_key
+from assets.runs.instance import open_instance
+from assets.steps.partitions import asset_key
 from gateau_dagster.pipeline.project import load_project
 from gateau_dagster.definitions import defs
 
@@ -38,7 +38,7 @@ with open_instance(load_project(sys.argv[1])) as instance:
         assert done.success
         print(shard, time.perf_counter() - started, flush=True)
 """
-_OPEN = "from assets.instance import open_instance; from gateau_dagster.pipeline.project import load_project; "
+_OPEN = "from assets.runs.instance import open_instance; from gateau_dagster.pipeline.project import load_project; "
 _TEXTS = ("source", "context", "instruction", "response")
 
 

@@ -1,12 +1,12 @@
 """`gateau dev`: the Dagster UI on a configuration."""
 
-import importlib
 import os
 import sys
 from pathlib import Path
 
 from rich.markup import escape
 
+from assets.runs.instance import prepare_home
 from gateau_dagster.cli.display import console
 from gateau_dagster.config import Config
 
@@ -14,8 +14,7 @@ from gateau_dagster.config import Config
 def start_ui(config: Config, config_file: str, options: list[str]) -> None:
     """Becomes `dagster dev`, on the Dagster home that `gateau run` uses."""
     os.environ |= {"GATEAU_CONFIG": config_file, "GATEAU_DEMO_FOLDER": str(config.folder)}
-    composition = importlib.import_module("gateau_dagster.definitions")
-    home = composition.prepare_home(config)
+    home = prepare_home(config)
     os.environ["DAGSTER_HOME"] = str(home)
     name = escape(config_file) if config_file else "the embedded demo"
     console().print(f"Dagster UI on [bold]{name}[/bold]; Dagster's home is {escape(str(home))}")

@@ -14,8 +14,8 @@ from gateau_dagster.cli.display import console
 from gateau_dagster.config import Config
 from gateau_dagster.estimate.estimator import Estimate, Estimator, processes, scored_work
 from gateau_dagster.estimate.scored_model import ScoredModel
+from gateau_dagster.pipeline.pipeline import left_out_sentence
 from gateau_dagster.pipeline.plan import AFTER, Plan, Work
-from gateau_dagster.pipeline.required_assets import left_out_sentence
 from gateau_dagster.pipeline.state import State
 
 _MOST_SHARDS = 4
@@ -81,7 +81,7 @@ def show_plan(out: Console, state: State, plan: Plan) -> None:
 
 def left_out(state: State, plan: Plan) -> list[str]:
     """The tables that the configuration does not ask for and that the plan does not make either."""
-    return [asset for asset in state.pipeline.unwanted if plan.of(asset) is None]
+    return [asset for asset in state.pipeline.left_out if plan.of(asset) is None]
 
 
 def show_left_out(out: Console, state: State, plan: Plan) -> None:

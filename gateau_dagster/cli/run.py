@@ -1,33 +1,21 @@
 """`gateau run`: plan, run with a progress bar, say what came out."""
 
-import importlib
-import os
 import time
 from collections.abc import Mapping
-from typing import Protocol
 
-import polars as pl
 from rich.console import Console
 from rich.markup import escape
 
+from assets.runs.refresh import Refreshed, run_refresh
 from gateau_dagster.cli.display import RunDisplay, console
 from gateau_dagster.cli.plan import show_plan
 from gateau_dagster.config import PRESETS, Config
 from gateau_dagster.methods.registry import GATEAU
+from gateau_dagster.pipeline.declarations import REPORT_FILE
 from gateau_dagster.pipeline.plan import Plan
-from gateau_dagster.pipeline.selection_nodes import PRESETS_TABLE, ranking_asset, wants_presets
-from gateau_dagster.pipeline.state import REPORT_FILE, State
+from gateau_dagster.pipeline.selection_reads import PRESETS_TABLE, ranking_asset, wants_presets
+from gateau_dagster.pipeline.state import State
 from gateau_dagster.selection.agreement import auroc_by_source
-
-
-class Outcome(Protocol):
-    """What is shown of `assets.refresh.Refreshed`."""
-
-    @property
-    def ended_runs(self) -> int: ...
-
-    @property
-    def failed_checks(self) -> list[str]: ...
 
 
 def run_pipeline(config: Config, config_file: str, until: str | None) -> None:
@@ -37,16 +25,13 @@ def run_pipeline(config: Config, config_file: str, until: str | None) -> None:
         GateauError: a step failed; the message is its reason.
     """
     out, started = console(), time.monotonic()
-    # The composition root reads its configuration when it is imported.
-    os.environ |= {"GATEAU_CONFIG": config_file, "GATEAU_DEMO_FOLDER": str(config.folder)}
-    composition = importlib.import_module("gateau_dagster.definitions")
     with out.status("Comparing what is stored with what is wanted"):
         state = State(config=config)
-        plan = composition.wanted_work(state, until)
+        plan = state.plan_until(until)
     if plan:
         _announce(out, config, state, plan)
     with RunDisplay(out, config.work_folder / "progress").shown():
-        result = composition.run_refresh(config, config_file, until=until, plan=plan)
+        result = run_refresh(config, config_file, until=until, plan=plan)
     _conclude(out, state, bool(plan), result, time.monotonic() - started)
 
 
@@ -56,7 +41,7 @@ def _announce(out: Console, config: Config, state: State, plan: Plan) -> None:
     show_plan(out, state, plan)
 
 
-def _conclude(out: Console, state: State, worked: bool, result: Outcome, seconds: float) -> None:
+def _conclude(out: Console, state: State, worked: bool, result: Refreshed, seconds: float) -> None:
     if result.ended_runs:
         out.print(f"Ended {result.ended_runs} earlier run(s) whose process was gone.")
     if not worked:
@@ -96,10 +81,10 @@ def _listed(found: Mapping[str, float], selects: str | None) -> str:
 
 def _aurocs(state: State, asset: str, columns: Mapping[str, str]) -> dict[str, float]:
     """AUROC of columns of scores by name; empty while the table is not made, or no ground truth tells samples apart."""
-    known, parts = state.config.selection.ground_truth, state.shards if state.node(asset).partitioned else [None]
+    known, parts = state.config.selection.ground_truth, state.pipeline.partitions(asset)
     if not known or any(state.stamp(asset, part) is None for part in parts):
         return {}
-    scores = pl.concat([state.store.read(asset, part, ["sample_id", *columns.values()]) for part in parts])
+    scores = state.read(asset, ["sample_id", *columns.values()])
     sources = state.store.read_all("raw_long_sft", state.shards, ["sample_id", "source"])
     found = {name: auroc_by_source(sources, scores, column, known) for name, column in columns.items()}
     return {name: value for name, value in found.items() if value is not None}

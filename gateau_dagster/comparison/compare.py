@@ -14,6 +14,9 @@ from gateau_dagster.comparison.sweep_results import AlphaSweep, AttentionSweep, 
 from gateau_dagster.selection.agreement import auroc_of_all
 from gateau_dagster.selection.normalise import Vector
 
+# Raise it when the same scores come to another comparison.
+CODE_VERSION = "2"
+
 
 def most_disputed(orders: Orders, ids: Sequence[str], *, most: int) -> list[Disputed]:
     """At most `most` samples with the largest `rank_spread`, ties by id; `ids` [n] in the order of `orders`.

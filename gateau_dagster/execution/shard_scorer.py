@@ -3,128 +3,79 @@
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import cache
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from gateau_dagster.config import Config
-from gateau_dagster.data.sample import Reject
 from gateau_dagster.execution.shard_work import (
-    Asked,
     Effort,
-    Outcomes,
-    Row,
     ShardProgress,
     ShardResult,
     TableWork,
     compute_shard,
 )
-from gateau_dagster.methods.registry import sample_tables
+from gateau_dagster.methods.registry import all_sample_tables
 from gateau_dagster.models.visible_window import visible_tokens
-from gateau_dagster.scoring.sample_table import Running, SampleTable
+from gateau_dagster.scoring.sample_table import Asked, Outcomes, Running, SampleTable
 from gateau_dagster.storage import Store
 
 if TYPE_CHECKING:
-    from gateau_dagster.models.flops import Meter, Work
+    from gateau_dagster.models.flops import Work
     from gateau_dagster.models.loading import LoadedModel
     from gateau_dagster.models.memory import PeakMemory
-    from gateau_dagster.scoring.scorer import Outcome, Request
 
 
-CAM = "cam"
+@dataclass(frozen=True, kw_only=True)
+class ScoringRun:
+    """The scoring of one shard's samples with a loaded model, for the tables that one step makes."""
 
+    tables: Sequence[SampleTable]
+    loaded: "LoadedModel"
+    running: Mapping[str, Running]
 
-class ScoringRun(Protocol):
-    """The scoring of one shard's samples with a loaded model."""
+    @classmethod
+    def start(cls, config: Config, model: str, loaded: "LoadedModel", assets: Sequence[str]) -> "ScoringRun":
+        """Of these assets."""
+        from gateau_dagster.models.flops import Work
+        from gateau_dagster.models.loading import effective_max_length
+
+        section, scoring = config.models[model], config.scoring
+        causal = section.task == "causal"
+        length = effective_max_length(loaded, section, scoring) if causal else scoring.max_length
+        known = all_sample_tables(config)
+        running = {
+            asset: Running(
+                max_length=length,
+                scoring=scoring,
+                work=Work(),
+                sight=visible_tokens(config) if known[asset].needs_visible_window else None,
+            )
+            for asset in assets
+        }
+        return cls(tables=[known[asset] for asset in assets], loaded=loaded, running=running)
 
     @property
     def works(self) -> "Mapping[str, Work]":
         """The tokens and FLOPs of each asset so far."""
-        ...
+        return {asset: running.work for asset, running in self.running.items()}
 
     def outcomes(self, asked: Iterable[Asked]) -> Generator[Outcomes]:
         """In order, for each sample a row or a reject for each asset that asks for it."""
-        ...
-
-
-def start_run(config: Config, model: str, loaded: "LoadedModel", assets: Sequence[str]) -> ScoringRun:
-    """What computes these assets, which one step makes with one model."""
-    from gateau_dagster.models.flops import Meter, Work
-    from gateau_dagster.models.loading import effective_max_length
-
-    table = sample_tables(config).get(assets[0])
-    causal = config.models[model].task == "causal"
-    length = effective_max_length(loaded, config.models[model], config.scoring) if causal else config.scoring.max_length
-    if table is None:
-        return PairRun(config=config, model=model, loaded=loaded, length=length, meter=Meter(), cam=CAM in assets)
-    assert len(assets) == 1
-    sight = visible_tokens(config) if table.needs_visible_window else None
-    running = Running(max_length=length, scoring=config.scoring, work=Work(), sight=sight)
-    return TableRun(table=table, loaded=loaded, running=running)
-
-
-@dataclass(frozen=True, kw_only=True)
-class PairRun:
-    """`perplexity/<model>` and `cam`; one pass serves both."""
-
-    config: Config
-    model: str
-    loaded: "LoadedModel"
-    length: int
-    meter: "Meter"
-    cam: bool
-
-    @property
-    def works(self) -> "Mapping[str, Work]":
-        """See ScoringRun."""
-        return {f"perplexity/{self.model}": self.meter.perplexity, CAM: self.meter.cam}
-
-    def outcomes(self, asked: Iterable[Asked]) -> Generator[Outcomes]:
-        """See ScoringRun."""
-        from gateau_dagster.scoring.scorer import score_samples
-
-        scoring, requests = self.config.scoring, map(_request, asked)
-        sight = visible_tokens(self.config) if self.cam else None
-        found = score_samples(
-            self.loaded, requests, max_length=self.length, scoring=scoring, meter=self.meter, sight=sight
-        )
-        with closing(found):  # pyright: ignore[reportArgumentType]
-            for outcome in found:
-                yield _by_asset(outcome, f"perplexity/{self.model}")
-
-
-@dataclass(frozen=True, kw_only=True)
-class TableRun:
-    """A table of a method."""
-
-    table: SampleTable
-    loaded: "LoadedModel"
-    running: Running
-
-    @property
-    def works(self) -> "Mapping[str, Work]":
-        """See ScoringRun."""
-        return {self.table.asset: self.running.work}
-
-    def outcomes(self, asked: Iterable[Asked]) -> Generator[Outcomes]:
-        """See ScoringRun."""
         from gateau_dagster.models.cpu_allocator import reused_memory
 
-        with reused_memory(self.loaded.device):
-            for row in self.table.score(self.loaded, (each.sample for each in asked), self.running):
-                yield {self.table.asset: row}
+        with reused_memory(self.loaded.device), closing(self._scored(asked)) as found:  # pyright: ignore[reportArgumentType]
+            yield from found
 
-
-def _request(asked: Asked) -> "Request":
-    from gateau_dagster.scoring.scorer import Request
-
-    perplexity = any(asset != CAM for asset in asked.assets)
-    return Request(sample=asked.sample, perplexity=perplexity, cam=CAM in asked.assets)
-
-
-def _by_asset(outcome: "Outcome", perplexity: str) -> Mapping[str, Row | Reject]:
-    given = {perplexity: outcome.perplexity, CAM: outcome.cam}
-    return {asset: one if isinstance(one, Reject) else asdict(one) for asset, one in given.items() if one is not None}
+    def _scored(self, asked: Iterable[Asked]) -> Iterator[Outcomes]:
+        first = self.tables[0]
+        if len(self.tables) > 1:
+            assert first.shared is not None
+            yield from first.shared.score(self.loaded, asked, self.running)
+            return
+        samples = (each.sample for each in asked)
+        for row in first.score(self.loaded, samples, self.running[first.asset]):
+            yield {first.asset: row}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -156,7 +107,7 @@ class ShardScorer:
 
         def score(asked: Iterable[Asked]) -> Iterator[Outcomes]:
             loaded = self._load()
-            run = start_run(self._config, self._model, loaded, [work.asset for work in works])
+            run = ScoringRun.start(self._config, self._model, loaded, [work.asset for work in works])
             measured.append(_Measured.start(self._config, loaded, run))
             return measured[0].score(asked)
 

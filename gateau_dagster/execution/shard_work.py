@@ -10,39 +10,22 @@ import polars as pl
 from gateau_dagster import tables
 from gateau_dagster.data.sample import Reject, Sample
 from gateau_dagster.execution.row_checkpoints import RowCheckpoints, rows_frame
+from gateau_dagster.scoring.sample_table import Asked, Outcomes, Row
 from gateau_dagster.storage import Stamp, Store
 from gateau_dagster.storage.fingerprint import fingerprint
 
-Row = Mapping[str, Any]
-Outcomes = Mapping[str, Row | Reject]
 Effort = Mapping[str, Mapping[str, Any]]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Asked:
-    """A sample, and the assets whose tables lack its row."""
-
-    sample: Sample
-    assets: frozenset[str]
-
-
-@dataclass(frozen=True, kw_only=True)
 class TableWork:
-    """A table's part of the work on a shard: the stamp it is to get, `Node.memory`, and the effort it should take.
-
-    own_columns: of a table that a method brings along; those of `perplexity/<model>` and `cam` are known.
-    """
+    """A table's part of the work on a shard: the stamp it is to get, `Node.memory`, and the effort it should take."""
 
     asset: str
+    columns: tuple[tables.Column, ...]
     stamp: Stamp
     memory: str
     planned: Mapping[str, Any] = field(default_factory=dict)
-    own_columns: tuple[tables.Column, ...] = ()
-
-    @property
-    def columns(self) -> tuple[tables.Column, ...]:
-        """The table's columns."""
-        return self.own_columns or (tables.CAM if self.asset == "cam" else tables.PERPLEXITY)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,6 +14,7 @@ from gateau_dagster import methods, tables
 from gateau_dagster.methods.cam_at import cam_at_tables
 from gateau_dagster.methods.method import Method, Reads, Tables
 from gateau_dagster.registry import registered
+from gateau_dagster.scoring.pair_tables import pair_tables
 from gateau_dagster.scoring.sample_table import SampleTable
 
 if TYPE_CHECKING:
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from gateau_dagster.config.base import Section
 
 FAMILY = "method_scores"
+# Of what all methods share; raise it when it changes a score. Each method has one of its own besides.
+CODE_VERSION = "1"
 GATEAU = "gateau"
 
 
@@ -35,6 +38,11 @@ class ChosenMethod:
     def name(self) -> str:
         """As in `selection.method`."""
         return self.method.name
+
+    @property
+    def code_version(self) -> str:
+        """Of what makes its scores."""
+        return f"{CODE_VERSION}.{self.method.code_version}"
 
     @property
     def asset(self) -> str:
@@ -99,6 +107,11 @@ def sample_tables(config: Config) -> dict[str, SampleTable]:
                 f"{dict(other.settings)} and {dict(table.settings)}"
             )
     return found
+
+
+def all_sample_tables(config: Config) -> dict[str, SampleTable]:
+    """Everything that models compute of each sample: the pair's tables and `sample_tables`; raises as that."""
+    return {table.asset: table for table in pair_tables(config)} | sample_tables(config)
 
 
 def _wanted_tables(config: Config) -> Iterator[SampleTable]:

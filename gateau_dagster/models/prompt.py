@@ -1,14 +1,19 @@
 """The scoring prompt (design, section 4): four parts, each tokenised on its own, so that every offset is exact."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from jinja2 import TemplateError
-from transformers import PreTrainedTokenizerBase
 
 from gateau_dagster.config.models import Template
 from gateau_dagster.data.sample import Sample
 from gateau_dagster.errors import GateauError, UnscorableSampleError
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
 
 _CONTEXT, _INSTRUCTION = "GATEAUCONTEXTHERE", "GATEAUINSTRUCTIONHERE"
 # Templates that print today's date (Llama 3) would give other scores tomorrow.
@@ -45,7 +50,7 @@ class Prompt:
         """First position of the response and the one after its last, which is the prompt's length."""
         return self.length - len(self.response), self.length
 
-    def with_context(self, context: Sequence[int]) -> "Prompt":
+    def with_context(self, context: Sequence[int]) -> Prompt:
         """The same prompt with other context tokens: with a segment s_i of Eq. 3, or with none."""
         return replace(self, context=tuple(context), truncated_tokens=0)
 

@@ -1,202 +1,377 @@
-"""The assets as the planner sees them: who reads what, and which settings change which result."""
+"""The whole pipeline, each asset declared once, in the order of the data's flow.
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
-from typing import Any
+Planner, Dagster's assets, their checks, the jobs and the README's list are made from these declarations. An asset is
+added by one of them, and by the function in `assets/` that its `maker` names.
+"""
 
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeAlias
+
+from gateau_dagster import tables
+from gateau_dagster.comparison.compare import CODE_VERSION as COMPARISON_CODE_VERSION
 from gateau_dagster.config import Config
-from gateau_dagster.methods.registry import sample_tables
-from gateau_dagster.pipeline.code_versions import CODE_VERSIONS
-from gateau_dagster.pipeline.made_models import embedding_asset, made_model_nodes, made_upstream
-from gateau_dagster.pipeline.node import Node
-from gateau_dagster.pipeline.required_assets import required_assets
-from gateau_dagster.pipeline.scored_nodes import OPERATIONAL_SCORING, cam_node, perplexity_node, sample_table_node
-from gateau_dagster.pipeline.selection_nodes import selection_nodes, tables_read
-from gateau_dagster.storage.fingerprint import fingerprint
+from gateau_dagster.data.index_file import CODE_VERSION as INPUT_CODE_VERSION
+from gateau_dagster.data.short_chat import CODE_VERSION as SHORT_CHAT_CODE_VERSION
+from gateau_dagster.methods.registry import all_sample_tables
+from gateau_dagster.pipeline.asset import (
+    FINITE_VALUES,
+    FULL_COVERAGE,
+    NORMALISATION,
+    SHARD,
+    UNIQUE_IDS,
+    Asset,
+    Observed,
+    Rows,
+)
+from gateau_dagster.pipeline.made_models import embedding_asset, made_models, made_upstream
+from gateau_dagster.pipeline.row_settings import memory_settings, row_settings
+from gateau_dagster.pipeline.selection_reads import (
+    CHOSEN,
+    PRESETS_TABLE,
+    compared_methods,
+    comparison_reads,
+    has_comparison,
+    selection_reads,
+    tables_read,
+)
+from gateau_dagster.pipeline.training_settings import shown_configuration, training_settings
+from gateau_dagster.scoring.pair_tables import CAM, perplexity_asset
+from gateau_dagster.scoring.sample_table import SampleTable
+from gateau_dagster.selection.combine import CODE_VERSION as SCORES_CODE_VERSION
+from gateau_dagster.selection.joining import COLUMNS
+from gateau_dagster.selection.rules import CODE_VERSION as SELECTION_CODE_VERSION
 from gateau_dagster.storage.stamp import By
-from gateau_dagster.training.deepspeed_agreement import agreed_deepspeed_config
+from gateau_dagster.training.mix import CODE_VERSION as MIX_CODE_VERSION
+from gateau_dagster.training.spec import CODE_VERSION as TRAINING_CODE_VERSION
 
-# Settings of training that decide how it runs, not what comes out.
-_OPERATIONAL_TRAINING = {
-    *("enabled", "save_steps", "gradient_checkpointing", "launcher", "hostfile", "report_to"),
-    *("preset", "sequences_per_step", "tokens_per_step"),  # what they come to stands in other fields
+REPORT_FILE, COMPARISON_FILE, CHECKPOINT_FOLDER = "report.html", "comparison.json", "checkpoint"
+# The page's own: raise it when the same tables come to another page.
+REPORT_CODE_VERSION = "4"
+
+
+def raw_long_sft(config: Config) -> Iterator[Asset]:
+    """The long samples to choose from."""
+    del config
+    yield Asset(
+        key="raw_long_sft",
+        maker="raw_long_sft",
+        partitions=SHARD,
+        group="data",
+        kinds=("parquet", "polars"),
+        summary="validated long samples; a sample's shard is a hash of its id",
+        description="Long instruction samples (c, x; y), validated. What cannot be used is in the rejected table, "
+        "with the reason. A sample's shard is a hash of its id, so one edit touches one shard.",
+        code_version=INPUT_CODE_VERSION,
+        columns=tables.RAW_LONG_SFT,
+        checks=(UNIQUE_IDS,),
+        goal=True,
+    )
+
+
+def short_chat_mix(config: Config) -> Iterator[Asset]:
+    """The short conversations, where the configuration has some."""
+    chat = config.short_chat
+    if chat is None:
+        return
+    yield Asset(
+        key="short_chat_mix",
+        maker="short_chat_mix",
+        group="training",
+        kinds=("parquet", "polars"),
+        summary="ShareGPT / UltraChat conversations without empty responses",
+        description="Short conversations (ShareGPT, UltraChat) without empty responses; `short_chat.fraction` is taken "
+        "from the start of the data, as in the papers.",
+        settings=lambda observed: {"short_chat.fraction": chat.fraction, "short_chat files": observed.short_chat},
+        code_version=SHORT_CHAT_CODE_VERSION,
+        columns=tables.SHORT_CHAT_MIX,
+        checks=(UNIQUE_IDS,),
+        goal=True,
+    )
+
+
+def instruction_embeddings(config: Config) -> Iterator[Asset]:
+    """The tables that models which are made first take their samples by."""
+    found = all_sample_tables(config)
+    for key in dict.fromkeys(embedding_asset(config, name) for name in config.pre_experienced_models):
+        yield _sample_table(config, found[key])
+
+
+def sample_tables(config: Config) -> Iterator[Asset]:
+    """What models compute of each sample: `perplexity/<model>`, `cam`, and what methods bring along."""
+    first = {embedding_asset(config, name) for name in config.pre_experienced_models}
+    for key, table in all_sample_tables(config).items():
+        if key not in first:
+            yield _sample_table(config, table)
+
+
+def _sample_table(config: Config, table: SampleTable) -> Asset:
+    model = config.models[table.model]
+    made: dict[str, By] = made_upstream(config, table.model)
+    return Asset(
+        key=table.asset,
+        maker="sample_table",
+        partitions=SHARD,
+        group="scoring",
+        kinds=("pytorch", "huggingface"),
+        summary=_SUMMARIES.get(table.asset.split("/")[0], "what a method's model computes"),
+        description=f"{table.description} Computed with `{table.model}`: {model.path}.",
+        reads={"raw_long_sft": "fingerprint", **made},
+        settings=lambda observed: row_settings(config, table, observed),
+        code_version=table.code_version,
+        columns=table.columns,
+        finite=table.finite,
+        checks=(UNIQUE_IDS, *((FINITE_VALUES,) if table.finite else ()), FULL_COVERAGE),
+        pool="gpu",
+        rows=Rows(table=table, model=next(iter(made), ""), memory=memory_settings(config)),
+    )
+
+
+_SUMMARIES = {
+    perplexity_asset("").strip("/"): "perplexity of each response; one for each configured model",
+    CAM: "segment perplexities, segment attention, Contextual Awareness Score",
+    "cam_at": "what the ranking reads of `cam`, with segments of another length",
 }
-# They decide what is in the mix, whose content the checkpoint is made from.
-_OF_THE_MIX = {"mix", "truncation"}
 
 
-@dataclass(frozen=True, kw_only=True)
-class Pipeline:
-    """The nodes in topological order."""
-
-    nodes: Sequence[Node]
-
-    @cached_property
-    def by_name(self) -> Mapping[str, Node]:
-        """Nodes by asset name."""
-        return {node.asset: node for node in self.nodes}
-
-    @cached_property
-    def unwanted(self) -> list[str]:
-        """The assets that this configuration does not ask for; they are made when they are named."""
-        return [node.asset for node in self.nodes if not node.wanted]
-
-    @cached_property
-    def partitioned(self) -> Mapping[str, bool]:
-        """Whether each asset is partitioned by shard."""
-        return {node.asset: node.partitioned for node in self.nodes}
-
-
-def pipeline_of(
-    config: Config,
-    model_digests: Mapping[str, str],
-    short_chat_signature: str | None,
-    text_signatures: Mapping[str, str] | None = None,
-) -> Pipeline:
-    """The pipeline that a configuration asks for.
-
-    Args:
-        model_digests: see `model_digest`, for every configured model.
-        short_chat_signature: changes when the short conversations' files change; None without short chat.
-        text_signatures: see `homologous_texts.text_signatures`; None without homologous models.
-
-    Raises:
-        GateauError: the file that training.deepspeed names cannot be read, or contradicts `training`.
-    """
-    nodes = [Node(asset="raw_long_sft", partitioned=True, code_version=CODE_VERSIONS["raw_long_sft"])]
-    nodes += _short_chat(config, short_chat_signature)
-    own = {
-        asset: sample_table_node(config, table, model_digests[table.model])
-        for asset, table in sample_tables(config).items()
-    }
-    first = dict.fromkeys(embedding_asset(config, name) for name in config.pre_experienced_models)
-    nodes += [own.pop(asset) for asset in first]
-    nodes += made_model_nodes(config, model_digests, text_signatures)
-    nodes += [perplexity_node(config, name, model_digests[name]) for name in config.causal_models]
-    nodes += [*([cam_node(config, model_digests["long"])] if config.has_pair else []), *own.values()]
-    nodes += selection_nodes(config)
-    if config.training.enabled:
-        nodes += [*_training(config, model_digests[config.training.model]), *_evaluation(config)]
-    wanted = required_assets(config, {node.asset: node.upstream.keys() for node in nodes})
-    nodes = [replace(node, wanted=node.asset in wanted) for node in nodes]
-    return Pipeline(nodes=[*nodes, _report(config, nodes)])
+def combined_scores(config: Config) -> Iterator[Asset]:
+    """GATEAU's ranking, where there is the pair that it compares."""
+    if not config.has_pair:
+        return
+    selection = config.selection
+    # With its value by default, too: the other presets' own, whose columns stand beside, may be different ones.
+    default = f"{selection.alphas[selection.preset]:g} by default"
+    alpha = default if selection.alpha is None else selection.alpha
+    yield Asset(
+        key=PRESETS_TABLE,
+        maker="combined_scores",
+        group="selection",
+        kinds=("polars",),
+        summary="HMP, CAS, score and rank over the whole data set, under all three presets",
+        description="HMP, CAS, final score and rank of every sample (Eq. 2 and 6) over the whole data set. Waits for "
+        "all shards; loads no model.",
+        reads=dict.fromkeys(("raw_long_sft", *COLUMNS), "fingerprint"),
+        settings={"selection.preset": selection.preset, "selection.alpha": alpha},
+        code_version=SCORES_CODE_VERSION,
+        columns=tables.COMBINED_SCORES,
+        finite=("perplexity_short", "perplexity_long", "hmp", "score"),
+        checks=(UNIQUE_IDS, FINITE_VALUES, FULL_COVERAGE, NORMALISATION),
+        own_rejects=False,
+    )
 
 
-def _short_chat(config: Config, signature: str | None) -> list[Node]:
-    if config.short_chat is None:
-        return []
-    settings = {"short_chat.fraction": config.short_chat.fraction, "short_chat files": signature}
-    return [
-        Node(
-            asset="short_chat_mix",
-            partitioned=False,
-            settings=settings,
-            code_version=CODE_VERSIONS["short_chat_mix"],
+def method_scores(config: Config) -> Iterator[Asset]:
+    """The scores of every method that is asked for; its options decide them, and what it reads."""
+    for chosen in compared_methods(config):
+        whole = "" if chosen.method.per_sample else " Over the whole data set: waits for all shards."
+        yield Asset(
+            key=chosen.asset,
+            maker="method_scores_by_shard" if chosen.method.per_sample else "method_scores",
+            partitions=SHARD if chosen.method.per_sample else "",
+            group="selection",
+            kinds=("polars",),
+            summary="another method's scores, for those that are asked for",
+            description=f"Scores of the method `{chosen.name}` ({chosen.method.source}). High: {chosen.method.title}"
+            + whole,
+            reads=dict.fromkeys(("raw_long_sft", *chosen.reads(config)), "fingerprint"),
+            settings={"options": chosen.options.model_dump(mode="json")},
+            code_version=chosen.code_version,
+            columns=tables.METHOD_SCORES,
+            finite=("score",),
+            checks=(UNIQUE_IDS, FINITE_VALUES, FULL_COVERAGE),
+            own_rejects=False,
         )
-    ]
 
 
-def _training(config: Config, digest: str) -> list[Node]:
+def selected_subset(config: Config) -> Iterator[Asset]:
+    """The samples that are trained on."""
+    selection = config.selection
+    yield Asset(
+        key=CHOSEN,
+        maker="selected_subset",
+        group="selection",
+        kinds=("parquet", "polars"),
+        summary="the chosen samples",
+        description="The samples with the highest scores, with their texts: what the model is trained on.",
+        reads=dict.fromkeys(selection_reads(config), "fingerprint"),
+        settings={"selection.method": selection.method, "selection.rule": selection.parameters},
+        code_version=SELECTION_CODE_VERSION,
+        columns=tables.SELECTED_SUBSET,
+        finite=("score",),
+        checks=(UNIQUE_IDS, FINITE_VALUES),
+        goal=True,
+    )
+
+
+def comparison(config: Config) -> Iterator[Asset]:
+    """The methods side by side, where there are several."""
+    if not has_comparison(config):
+        return
+    selection = config.selection
+    yield Asset(
+        key="comparison",
+        maker="comparison",
+        group="selection",
+        kinds=("polars",),
+        summary="the methods side by side",
+        description="How far the methods of selection.method and selection.compare agree, what each of them prefers, "
+        "and what alpha and further segment lengths change, among as many samples as are chosen. Loads no model.",
+        # Only how many are chosen is read of the subset, whichever rule chose them.
+        reads={**dict.fromkeys(comparison_reads(config), "fingerprint"), CHOSEN: "content"},
+        settings={
+            "selection.method": selection.method,
+            "selection.ground_truth": selection.ground_truth,
+        },
+        code_version=COMPARISON_CODE_VERSION,
+        file=COMPARISON_FILE,
+        goal=True,
+        own_rejects=False,
+    )
+
+
+def training_mix(config: Config) -> Iterator[Asset]:
+    """What the checkpoint is trained on."""
     training = config.training
-    chat: Mapping[str, Any] = {"short_chat_mix": "content"} if config.short_chat else {}
+    if not training.enabled:
+        return
     # An equal selection is an equal mix, unless the mix goes by the samples' ranks or sources.
     chosen: By = "fingerprint" if training.mix.long_fraction < 1 or training.mix.weights else "content"
-    section = f"models.{training.model}"
-    weights = {f"{section} weights": digest}
-    options = {
-        f"training.{name}": value
-        for name, value in training.model_dump(mode="json").items()
-        if name not in _OPERATIONAL_TRAINING | _OF_THE_MIX and not (name == "epochs" and training.max_steps is not None)
-    }
-    options["training.gradient_accumulation"] = training.passes_per_step
-    # What a preset or a file comes to counts, not what it is called.
-    options["training.deepspeed"] = agreed_deepspeed_config(training, folder=config.folder)
-    return [
-        Node(
-            asset="training_mix",
-            partitioned=False,
-            upstream={"selected_subset": chosen, **chat},
-            settings={
-                **weights,
-                "scoring.template": config.scoring.template,
-                "training.max_length": training.max_length,
-                "training.truncation": training.truncation,
-                "training.seed": training.seed,
-                **{f"training.mix.{name}": value for name, value in training.mix.model_dump(mode="json").items()},
-            },
-            code_version=CODE_VERSIONS["training_mix"],
-        ),
-        Node(
-            asset="checkpoint",
-            partitioned=False,
-            upstream={"training_mix": "content", **made_upstream(config, training.model)},
-            settings={**weights, f"{section}.rope_theta": config.models[training.model].rope_theta, **options},
-            code_version=CODE_VERSIONS["checkpoint"],
-        ),
-    ]
+    chat: dict[str, By] = {"short_chat_mix": "content"} if config.short_chat else {}
+
+    def settings(observed: Observed) -> dict[str, Any]:
+        return {
+            f"models.{training.model} weights": observed.model_digests[training.model],
+            "scoring.template": config.scoring.template,
+            "training.max_length": training.max_length,
+            "training.truncation": training.truncation,
+            "training.seed": training.seed,
+            **{f"training.mix.{name}": value for name, value in training.mix.model_dump(mode="json").items()},
+        }
+
+    yield Asset(
+        key="training_mix",
+        maker="training_mix",
+        group="training",
+        kinds=("parquet", "huggingface"),
+        summary="selected + short, tokenised, in training order",
+        description="Selected long samples and short conversations, tokenised, shuffled, with labels on the responses "
+        "only.",
+        reads={CHOSEN: chosen, **chat},
+        settings=settings,
+        code_version=MIX_CODE_VERSION,
+        columns=tables.TRAINING_MIX,
+        goal=True,
+    )
 
 
-def _evaluation(config: Config) -> list[Node]:
+def checkpoint(config: Config) -> Iterator[Asset]:
+    """The fine-tuned model (Eq. 7)."""
+    if not config.training.enabled:
+        return
+    yield Asset(
+        key=CHECKPOINT_FOLDER,
+        maker="trained_model",
+        group="training",
+        kinds=("pytorch", "huggingface", "deepspeed"),
+        summary="the fine-tuned model, a Hugging Face folder",
+        description="The fine-tuned model (Eq. 7), a Hugging Face folder with safetensors. Trained by a process of its "
+        "own; a training that was killed goes on from its last complete checkpoint.",
+        reads={"training_mix": "content", **made_upstream(config, config.training.model)},
+        settings=lambda observed: training_settings(config, observed),
+        code_version=TRAINING_CODE_VERSION,
+        folder=True,
+        goal=True,
+        own_rejects=False,
+        pool="gpu",
+    )
+
+
+def evaluations(config: Config) -> Iterator[Asset]:
+    """The checkpoint beside its base model, under every benchmark that is asked for."""
     evaluation, scoring = config.evaluation, config.scoring
-    # Gives the lengths, and which samples can be measured; where nothing else reads it, the evaluation counts itself.
-    counted: dict[str, By] = {"perplexity/long": "fingerprint"} if "perplexity/long" in tables_read(config) else {}
-    if not evaluation.enabled:
-        return []
+    if not (config.training.enabled and evaluation.enabled):
+        return
     common = {
         "scoring.max_length": scoring.max_length,
         "scoring.template": scoring.template,
         "scoring.dtype": scoring.dtype,
     }
-    nodes = {
-        "heldout": Node(
-            asset="evaluation/heldout",
-            partitioned=False,
-            upstream={
-                "raw_long_sft": "fingerprint",
-                **counted,
-                "selected_subset": "content",
-                "checkpoint": "content",
+    counted: dict[str, By] = {"perplexity/long": "fingerprint"} if "perplexity/long" in tables_read(config) else {}
+    if "heldout" in evaluation.benchmarks:
+        yield Asset(
+            key="evaluation/heldout",
+            maker="heldout",
+            group="evaluation",
+            kinds=("pytorch",),
+            summary="response perplexity by context length",
+            description="Perplexity of responses that were not trained on, by context length: base against checkpoint.",
+            reads={"raw_long_sft": "fingerprint", **counted, CHOSEN: "content", "checkpoint": "content"},
+            settings={
+                **common,
+                "evaluation.heldout": evaluation.heldout.model_dump(mode="json"),
             },
-            settings={**common, "evaluation.heldout": evaluation.heldout.model_dump(mode="json")},
-            code_version=CODE_VERSIONS["evaluation/heldout"],
-        ),
-        "needle": Node(
-            asset="evaluation/needle",
-            partitioned=False,
-            upstream={"raw_long_sft": "fingerprint", "checkpoint": "content"},
+            code_version="1",
+            columns=tables.HELDOUT,
+            finite=("mean_nll", "perplexity"),
+            checks=(FINITE_VALUES,),
+            goal=True,
+            pool="gpu",
+        )
+    if "needle" in evaluation.benchmarks:
+        yield Asset(
+            key="evaluation/needle",
+            maker="needle",
+            group="evaluation",
+            kinds=("pytorch",),
+            summary="needle in a haystack",
+            description="A fact hidden at a depth of a haystack of a length, and asked for at its end: base against "
+            "checkpoint.",
+            reads={"raw_long_sft": "fingerprint", "checkpoint": "content"},
             settings={
                 **common,
                 "evaluation.needle": evaluation.needle.model_dump(mode="json"),
                 "training.seed": config.training.seed,
             },
-            code_version=CODE_VERSIONS["evaluation/needle"],
-        ),
-    }
-    return [nodes[name] for name in nodes if name in evaluation.benchmarks]
+            code_version="1",
+            columns=tables.NEEDLE,
+            finite=("accuracy", "answer_nll"),
+            checks=(FINITE_VALUES,),
+            goal=True,
+            pool="gpu",
+        )
 
 
-def _report(config: Config, nodes: Sequence[Node]) -> Node:
-    """The page shows everything that is wanted, so all of that is upstream of it."""
-    return Node(
-        asset="report",
-        partitioned=False,
-        upstream={node.asset: "fingerprint" for node in nodes if node.wanted},
+def report(config: Config, shown: Sequence[str]) -> Asset:
+    """The page shows everything that is required, so all of that is upstream of it: `shown`."""
+    return Asset(
+        key="report",
+        maker="report",
+        group="evaluation",
+        kinds=("html", "matplotlib"),
+        summary="one self-contained page",
+        description="One self-contained page: score distributions, presets side by side, best and worst samples, "
+        "rejects, training curve, evaluation, provenance.",
+        reads=dict.fromkeys(shown, "fingerprint"),
         settings={"configuration": shown_configuration(config)},
-        code_version=CODE_VERSIONS["report"],
+        code_version=REPORT_CODE_VERSION,
+        file=REPORT_FILE,
+        goal=True,
+        own_rejects=False,
     )
 
 
-def shown_configuration(config: Config) -> str:
-    """Digest of the configuration that the report prints: what only says how the pipeline runs is left out."""
-    shown = config.model_dump(
-        mode="json",
-        exclude={
-            "storage": True,
-            "execution": True,
-            "demo": True,
-            "scoring": OPERATIONAL_SCORING,
-            "training": _OPERATIONAL_TRAINING - {"enabled"},
-        },
-    )
-    return fingerprint(shown)
+Declare: TypeAlias = Callable[[Config], Iterator[Asset]]
+# In the order of the data's flow; the report, which reads all of them, ends it.
+DECLARED: tuple[Declare, ...] = (
+    raw_long_sft,
+    short_chat_mix,
+    instruction_embeddings,
+    made_models,
+    sample_tables,
+    combined_scores,
+    method_scores,
+    selected_subset,
+    comparison,
+    training_mix,
+    checkpoint,
+    evaluations,
+)

@@ -1,23 +1,22 @@
-"""The models that the pipeline makes itself, as the planner sees them: what they are trained on, and what came out."""
+"""The models that the pipeline makes itself: what they are trained on, and what came out."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator
 from functools import partial
+from typing import Any
 
+from gateau_dagster import tables
 from gateau_dagster.config import Config
 from gateau_dagster.config.made_models import homologous_options, machine_settings, place_of, stage_training
 from gateau_dagster.errors import GateauError
 from gateau_dagster.methods.pre_experience import instruction_embedding_table
-from gateau_dagster.pipeline.code_versions import CODE_VERSIONS
-from gateau_dagster.pipeline.node import Node
+from gateau_dagster.pipeline.asset import Asset, Observed
 from gateau_dagster.selection.clusters import cluster_count
 from gateau_dagster.storage.stamp import By
 from gateau_dagster.training.deepspeed_agreement import agreed_deepspeed_config
+from gateau_dagster.training.mix import CODE_VERSION as MIX_CODE_VERSION
+from gateau_dagster.training.spec import CODE_VERSION as TRAINING_CODE_VERSION
+from gateau_dagster.training.text_mix import CODE_VERSION as TEXT_MIX_CODE_VERSION
 
-MADE_FAMILY = "pre_experienced"
-MIX_FAMILY = "pre_experience_mix"
-HOMOLOGOUS_FAMILY = "homologous_model"
-TEXT_MIX_FAMILY = "homologous_mix"
-MADE_FAMILIES = {MADE_FAMILY, HOMOLOGOUS_FAMILY}
 # Of the stage's options, those that decide what is trained on; the others decide how.
 _OF_THE_MIX = {"clusters", "per_cluster", "pick", "seed"}
 _ONLY_OF_THE_MIX = _OF_THE_MIX - {"seed"}
@@ -28,7 +27,7 @@ _ONLY_OF_THE_TEXT_MIX = (_OF_THE_TEXT_MIX | {"texts", "short_texts"}) - {"length
 
 def made_asset(config: Config, model: str) -> str:
     """The asset that is this model: a folder in the store."""
-    return f"{HOMOLOGOUS_FAMILY if config.models[model].is_homologous else MADE_FAMILY}/{model}"
+    return f"{'homologous_model' if config.models[model].is_homologous else 'pre_experienced'}/{model}"
 
 
 def made_upstream(config: Config, model: str) -> dict[str, By]:
@@ -38,7 +37,7 @@ def made_upstream(config: Config, model: str) -> dict[str, By]:
 
 def mix_asset(config: Config, model: str) -> str:
     """What this model is trained on, tokenised: samples of the data, or long texts."""
-    return f"{TEXT_MIX_FAMILY if config.models[model].is_homologous else MIX_FAMILY}/{model}"
+    return f"{'homologous_mix' if config.models[model].is_homologous else 'pre_experience_mix'}/{model}"
 
 
 def embedding_asset(config: Config, model: str) -> str:
@@ -46,63 +45,121 @@ def embedding_asset(config: Config, model: str) -> str:
     return instruction_embedding_table(config.origin(model)).asset
 
 
-def made_model_nodes(
-    config: Config, digests: Mapping[str, str], text_signatures: Mapping[str, str] | None = None
-) -> list[Node]:
-    """The mix and the folder of every model that is made: `pre_experience_mix/<model>` and `pre_experienced/<model>`,
-    or `homologous_mix/<model>` and `homologous_model/<model>`.
-
-    Args:
-        config: of the pipeline.
-        digests: see `model_digest`, for every configured model.
-        text_signatures: of each homologous model, changes with the texts that it is trained on.
-
-    Raises:
-        GateauError: the file that training.deepspeed names cannot be read, or contradicts how a model is made.
+def made_models(config: Config) -> Iterator[Asset]:
+    """`pre_experience_mix/<model>` and `pre_experienced/<model>`, or `homologous_mix/<model>` and
+    `homologous_model/<model>`, of every model that is made.
     """
-    nodes: list[Node] = []
     for name in config.made_models:
         if config.models[name].is_homologous:
-            assert text_signatures is not None, "the planner looks at the texts"
-            mix, options = _text_mix(config, name, digests, text_signatures[name]), _recipe(config, name)
+            yield from (_homologous_mix(config, name), _homologous_model(config, name))
         else:
-            mix, options = _sample_mix(config, name, digests), _options(config, name, without=_ONLY_OF_THE_MIX)
-        nodes += [mix, _made(config, name, digests, options)]
-    return nodes
+            yield from (_pre_experience_mix(config, name), _pre_experienced(config, name))
 
 
-def _sample_mix(config: Config, name: str, digests: Mapping[str, str]) -> Node:
-    return Node(
-        asset=mix_asset(config, name),
-        partitioned=False,
-        upstream=dict.fromkeys(("raw_long_sft", embedding_asset(config, name)), "fingerprint"),
-        settings={
-            **_base(config, name, digests),
-            **_options(config, name, only=_OF_THE_MIX),
+def _pre_experience_mix(config: Config, name: str) -> Asset:
+    def settings(observed: Observed) -> dict[str, Any]:
+        return {
+            **_base(config, name, observed),
+            **_stage_options(config, name, only=_OF_THE_MIX),
             "scoring.template": config.scoring.template,
             "training.max_length": config.training.max_length,
             "training.truncation": config.training.truncation,
-        },
-        code_version=CODE_VERSIONS[MIX_FAMILY],
+        }
+
+    return Asset(
+        key=mix_asset(config, name),
+        maker="pre_experience_mix",
+        group="scoring",
+        kinds=("scikit-learn", "huggingface"),
+        summary="some samples of every cluster of instructions, tokenised: what a pre-experienced model is trained on",
+        description=f"Some samples of every cluster of instructions, tokenised: what `{name}` is trained on before it "
+        "scores (Cherry Selection). Over the whole data set: waits for all shards.",
+        reads=dict.fromkeys(("raw_long_sft", embedding_asset(config, name)), "fingerprint"),
+        settings=settings,
+        code_version=f"1.{MIX_CODE_VERSION}",
+        columns=tables.TRAINING_MIX,
     )
 
 
-def _text_mix(config: Config, name: str, digests: Mapping[str, str], signature: str) -> Node:
+def _homologous_mix(config: Config, name: str) -> Asset:
     section = f"models.{name}.homologous"
-    dumped = homologous_options(config.models[name]).model_dump(mode="json", include=_OF_THE_TEXT_MIX)
-    return Node(
-        asset=mix_asset(config, name),
-        partitioned=False,
-        settings={
-            **_base(config, name, digests),
+
+    def settings(observed: Observed) -> dict[str, Any]:
+        dumped = homologous_options(config.models[name]).model_dump(mode="json", include=_OF_THE_TEXT_MIX)
+        return {
+            **_base(config, name, observed),
             **{f"{section}.{option}": value for option, value in dumped.items()},
-            f"{section} files": signature,
-        },
-        code_version=CODE_VERSIONS[TEXT_MIX_FAMILY],
+            f"{section} files": observed.texts[name],
+        }
+
+    return Asset(
+        key=mix_asset(config, name),
+        maker="homologous_mix",
+        group="scoring",
+        kinds=("parquet", "huggingface"),
+        summary="long texts and short ones, tokenised: what a homologous model is trained on",
+        description="Long texts, and short ones by their share of tokens, tokenised and cut into sequences: what "
+        f"`{config.origin(name)}` is trained on to become `{name}`.",
+        settings=settings,
+        code_version=TEXT_MIX_CODE_VERSION,
+        columns=tables.TRAINING_MIX,
     )
 
 
-def _recipe(config: Config, name: str) -> dict[str, object]:
+def _pre_experienced(config: Config, name: str) -> Asset:
+    base = config.origin(name)
+
+    def settings(observed: Observed) -> dict[str, Any]:
+        return {
+            **_base(config, name, observed),
+            f"models.{base}.rope_theta": config.models[base].rope_theta,
+            **_stage_options(config, name, without=_ONLY_OF_THE_MIX),
+            **_machine(config, name),
+        }
+
+    return Asset(
+        key=made_asset(config, name),
+        maker="trained_model",
+        group="scoring",
+        kinds=("pytorch", "huggingface", "deepspeed"),
+        summary="a model trained on samples of every kind before it scores, a Hugging Face folder",
+        description=f"The model `{name}`: `{base}`, trained on samples of every kind before it scores (Cherry "
+        "Selection); a Hugging Face folder. As with `checkpoint`, a training that was killed goes on.",
+        reads={mix_asset(config, name): "content"},
+        settings=settings,
+        code_version=f"1.{TRAINING_CODE_VERSION}",
+        folder=True,
+        own_rejects=False,
+        pool="gpu",
+    )
+
+
+def _homologous_model(config: Config, name: str) -> Asset:
+    def settings(observed: Observed) -> dict[str, Any]:
+        machine = _machine(config, name)
+        del machine["training.sequence_parallel"]  # it is made without
+        # No rope_theta: its rotary embedding is extended from the one that the weights were trained with.
+        return {**_base(config, name, observed), **_recipe(config, name), **machine}
+
+    return Asset(
+        key=made_asset(config, name),
+        maker="trained_model",
+        group="scoring",
+        kinds=("pytorch", "huggingface", "deepspeed"),
+        summary="a long model made from another by continued training, a Hugging Face folder",
+        description=f"The model `{name}`: `{config.origin(name)}`, trained on with long texts and an extended rotary "
+        "embedding until it reads further; a Hugging Face folder. As with `checkpoint`, a training that was killed "
+        "goes on.",
+        reads={mix_asset(config, name): "content"},
+        settings=settings,
+        code_version=f"1.{TRAINING_CODE_VERSION}",
+        folder=True,
+        own_rejects=False,
+        pool="gpu",
+    )
+
+
+def _recipe(config: Config, name: str) -> dict[str, Any]:
     """How a homologous model is trained; passes of which process count by what they come to."""
     options = homologous_options(config.models[name])
     dumped = options.model_dump(mode="json", exclude=_ONLY_OF_THE_TEXT_MIX)
@@ -110,38 +167,27 @@ def _recipe(config: Config, name: str) -> dict[str, object]:
     return {f"models.{name}.homologous.{option}": value for option, value in dumped.items()}
 
 
-def _made(config: Config, name: str, digests: Mapping[str, str], options: Mapping[str, object]) -> Node:
-    """By content: a choice that comes out the same trains nothing, and the rows that this model scored stay."""
-    base = config.origin(name)
-    machine = machine_settings(config.training)
-    del machine["training.max_length"], machine["training.truncation"]  # they count by what they make of the mix
-    if config.models[name].is_homologous:
-        del machine["training.sequence_parallel"]  # it is made without
+def _machine(config: Config, name: str) -> dict[str, Any]:
+    """What fits the machine, as `training` says it."""
+    found: dict[str, Any] = machine_settings(config.training)
+    del found["training.max_length"], found["training.truncation"]  # they count by what they make of the mix
     # What a file comes to counts, not what it is called.
-    machine["training.deepspeed"] = agreed_deepspeed_config(
+    found["training.deepspeed"] = agreed_deepspeed_config(
         stage_training(config.models[name], config.training),
         folder=config.folder,
         place=partial(place_of, name, config.models[name]),
     )
-    # A homologous model's rotary embedding is extended from the one that the weights were trained with.
-    theta = {} if config.models[name].is_homologous else {f"models.{base}.rope_theta": config.models[base].rope_theta}
-    return Node(
-        asset=made_asset(config, name),
-        partitioned=False,
-        upstream={mix_asset(config, name): "content"},
-        settings={**_base(config, name, digests), **theta, **options, **machine},
-        code_version=CODE_VERSIONS[HOMOLOGOUS_FAMILY if config.models[name].is_homologous else MADE_FAMILY],
-    )
+    return found
 
 
-def _base(config: Config, name: str, digests: Mapping[str, str]) -> dict[str, str]:
+def _base(config: Config, name: str, observed: Observed) -> dict[str, Any]:
     base = config.origin(name)
-    return {f"models.{base} weights": digests[base]}
+    return {f"models.{base} weights": observed.model_digests[base]}
 
 
-def _options(
+def _stage_options(
     config: Config, name: str, *, only: set[str] | None = None, without: set[str] | None = None
-) -> dict[str, object]:
+) -> dict[str, Any]:
     stage = config.models[name].pre_experience
     assert stage is not None
     dumped = stage.model_dump(mode="json", include=only, exclude=without)

@@ -12,24 +12,26 @@ from gateau_dagster.storage.stamp import By, Stamp
 class Node:
     """One asset.
 
+    partitions: name of its partition set; empty for a single output.
     settings: every part of the configuration that changes its result, and nothing else.
     scorer: for tables whose rows are computed one by one, the digest of what computes a row; see `row_scorer`.
     model: the upstream, compared by content, that is the model which computes the rows; empty for a model that is there
         already, and a part of `scorer`.
     memory: digest of the settings that decide what fits into memory; a sample that did not is tried again when they
         change.
-    wanted: whether the configuration asks for it; if not, it is only made when it is named. No part of the fingerprint.
+    required: whether the configuration asks for it; if not, it is only made when it is named. No part of the
+        fingerprint.
     """
 
     asset: str
-    partitioned: bool
+    partitions: str = ""
     upstream: Mapping[str, By] = field(default_factory=dict)
     settings: Mapping[str, Any] = field(default_factory=dict)
     code_version: str = "1"
     scorer: str = ""
     model: str = ""
     memory: str = ""
-    wanted: bool = True
+    required: bool = True
 
     def row_scorer(self, upstream_versions: Mapping[str, str]) -> str:
         """The digest of all that computes a row: rows of another one are never kept."""

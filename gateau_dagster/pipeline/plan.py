@@ -1,6 +1,6 @@
 """The level-triggered comparison: what is recorded against what is wanted (design, section 3). Pure functions."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from gateau_dagster.pipeline.node import Node
@@ -67,32 +67,57 @@ def ancestors(asset: str, nodes: Sequence[Node]) -> set[str]:
     return found
 
 
+@dataclass(frozen=True, kw_only=True)
+class Partitions:
+    """Which partitions the assets have.
+
+    sets: the keys of every partition set, by its name. of: the name of each asset's set; empty for a single output.
+    """
+
+    sets: Mapping[str, Sequence[str]]
+    of: Mapping[str, str]
+
+    @classmethod
+    def between(cls, nodes: Sequence[Node], sets: Mapping[str, Sequence[str]]) -> "Partitions":
+        """Of these nodes."""
+        return cls(sets=sets, of={node.asset: node.partitions for node in nodes})
+
+    def keys(self, asset: str) -> list[Key]:
+        """All outputs of an asset."""
+        name = self.of[asset]
+        return [(asset, partition) for partition in self.sets[name]] if name else [(asset, None)]
+
+    def read(self, upstream: str, reader: str, partition: str | None) -> list[Key]:
+        """The outputs of `upstream` that one output of `reader` reads: of a common set the same partition, else all."""
+        same = self.of[upstream] and self.of[upstream] == self.of[reader]
+        return [(upstream, partition)] if same else self.keys(upstream)
+
+
 def make_plan(
     nodes: Sequence[Node],
-    shards: Sequence[str],
-    shard_inputs: Mapping[str, str],
+    sets: Mapping[str, Sequence[str]],
+    inputs: Mapping[str, str],
     recorded: Mapping[Key, Stamp | None],
 ) -> Plan:
     """Compares recorded with wanted fingerprints.
 
     Args:
         nodes: in topological order.
-        shards: partition keys.
-        shard_inputs: content digest of each shard's input, for the nodes without upstream.
+        sets: the keys of every partition set, by its name.
+        inputs: content digest of each partition's input, for the partitioned nodes without upstream.
         recorded: the stamp of every output, None or absent where there is none.
     """
     wanted: dict[Key, str | None] = {}
-    partitioned = {node.asset: node.partitioned for node in nodes}
+    partitions = Partitions.between(nodes, sets)
     work: list[Work] = []
     for node in nodes:
         reasons: dict[str | None, str] = {}
-        for partition in shards if node.partitioned else [None]:
-            versions = _upstream_versions(node, partition, partitioned, shards, shard_inputs, wanted, recorded)
-            key = (node.asset, partition)
+        for key in partitions.keys(node.asset):
+            versions = _upstream_versions(node, key, partitions, inputs, wanted, recorded)
             waiting = [name for name, version in versions.items() if version is None]
             if waiting:
                 wanted[key] = None
-                reasons[partition] = _reason_before(waiting, node, versions, recorded.get(key))
+                reasons[key[1]] = _reason_before(waiting, node, versions, recorded.get(key))
                 continue
             known = {name: version for name, version in versions.items() if version is not None}
             wanted[key] = node.fingerprint(known)
@@ -100,7 +125,7 @@ def make_plan(
             if stamp is not None and node.is_current(stamp, wanted[key] or ""):
                 wanted[key] = stamp.fingerprint
             else:
-                reasons[partition] = staleness_of(stamp, node.inputs(known))
+                reasons[key[1]] = staleness_of(stamp, node.inputs(known))
         if reasons:
             conditional = all(reason.startswith(AFTER) for reason in reasons.values())
             work.append(Work(asset=node.asset, reasons=reasons, conditional=conditional))
@@ -119,31 +144,22 @@ def _reason_before(waiting: Sequence[str], node: Node, versions: Mapping[str, st
 
 def _upstream_versions(
     node: Node,
-    partition: str | None,
-    partitioned: Mapping[str, bool],
-    shards: Sequence[str],
-    shard_inputs: Mapping[str, str],
+    key: Key,
+    partitions: Partitions,
+    inputs: Mapping[str, str],
     wanted: Mapping[Key, str | None],
     recorded: Mapping[Key, Stamp | None],
 ) -> dict[str, str | None]:
     """The version of each upstream that an up-to-date output is made from; None while it cannot be known."""
     versions: dict[str, str | None] = {}
-    if node.partitioned and not node.upstream:
-        assert partition is not None
-        versions[INPUT] = shard_inputs[partition]
+    if node.partitions and not node.upstream:
+        assert key[1] is not None
+        versions[INPUT] = inputs[key[1]]
     for name, by in node.upstream.items():
-        keys = _upstream_keys(name, partition if node.partitioned else None, partitioned[name], shards)
-        each = {key[1] or "": _version(key, by, wanted, recorded) for key in keys}
+        each = {read[1] or "": _version(read, by, wanted, recorded) for read in partitions.read(name, *key)}
         known = {part: version for part, version in each.items() if version is not None}
         versions[name] = None if len(known) < len(each) else _one(known)
     return versions
-
-
-def _upstream_keys(name: str, partition: str | None, partitioned: bool, shards: Iterable[str]) -> list[Key]:
-    """The upstream outputs that one output reads: the same shard, or all of them, or the global one."""
-    if not partitioned:
-        return [(name, None)]
-    return [(name, partition)] if partition is not None else [(name, shard) for shard in shards]
 
 
 def _version(key: Key, by: str, wanted: Mapping[Key, str | None], recorded: Mapping[Key, Stamp | None]) -> str | None:
@@ -159,23 +175,12 @@ def _one(versions: Mapping[str, str]) -> str:
 
 
 def recorded_versions(
-    node: Node,
-    partition: str | None,
-    partitioned: Mapping[str, bool],
-    shards: Sequence[str],
-    stamps: Mapping[Key, Stamp],
+    node: Node, partition: str | None, partitions: Partitions, stamps: Mapping[Key, Stamp]
 ) -> dict[str, str]:
     """The versions of the upstream outputs as they stand in the store: what an output made now is made from."""
     versions: dict[str, str] = {}
     for name, by in node.upstream.items():
-        keys = upstream_keys(node, name, partition, partitioned, shards)
+        keys = partitions.read(name, node.asset, partition)
         each = {key[1] or "": stamps[key].content if by == "content" else stamps[key].fingerprint for key in keys}
         versions[name] = _one(each)
     return versions
-
-
-def upstream_keys(
-    node: Node, name: str, partition: str | None, partitioned: Mapping[str, bool], shards: Sequence[str]
-) -> list[Key]:
-    """The outputs of upstream `name` that an output of `node` reads."""
-    return _upstream_keys(name, partition if node.partitioned else None, partitioned[name], shards)

@@ -1,35 +1,29 @@
 """Gathers what the planner compares: the input's index, the models' digests and the stamps in the store."""
 
-from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+
+import polars as pl
 
 from gateau_dagster.config import Config
 from gateau_dagster.data.index import InputIndex, cached_index
 from gateau_dagster.data.sample import shard_keys
 from gateau_dagster.data.short_chat import short_chat_signature
+from gateau_dagster.demo.inputs import ensure_demo_data
 from gateau_dagster.errors import GateauError, MissingUpstreamError
 from gateau_dagster.methods.registry import chosen_methods
 from gateau_dagster.models.model_digest import model_digest
-from gateau_dagster.pipeline.declarations import Pipeline, pipeline_of
-from gateau_dagster.pipeline.made_models import MADE_FAMILIES, check_clusters
+from gateau_dagster.pipeline.asset import Asset, Observed
+from gateau_dagster.pipeline.made_models import check_clusters
 from gateau_dagster.pipeline.node import Node
-from gateau_dagster.pipeline.plan import INPUT, Key, Plan, make_plan, recorded_versions, upstream_keys
+from gateau_dagster.pipeline.pipeline import Pipeline, partition_sets, pipeline_of
+from gateau_dagster.pipeline.plan import INPUT, Key, Partitions, Plan, make_plan, recorded_versions
 from gateau_dagster.progress import Progress, silent
 from gateau_dagster.selection.rules import check_data
 from gateau_dagster.storage import Stamp, Store
 from gateau_dagster.storage.documents import document_stamp, folder_stamp
 from gateau_dagster.training.homologous_texts import check_homologous, text_signatures
-
-REPORT_FILE = "report.html"
-COMPARISON_FILE = "comparison.json"
-_DOCUMENTS = {"report": REPORT_FILE, "comparison": COMPARISON_FILE}
-CHECKPOINT_FOLDER = "checkpoint"
-
-
-def _is_folder(asset: str) -> bool:
-    """Whether an output is a model's folder, which goes by the asset's name."""
-    return asset == CHECKPOINT_FOLDER or asset.split("/", maxsplit=1)[0] in MADE_FAMILIES
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,12 +44,19 @@ class State:
         return shard_keys(self.config.long_sft.shards)
 
     @cached_property
+    def pipeline(self) -> Pipeline:
+        """The assets that the configuration describes."""
+        return pipeline_of(self.config)
+
+    def asset(self, key: str) -> Asset:
+        """An asset's declaration."""
+        return self.pipeline.by_key[key]
+
+    @cached_property
     def index(self) -> InputIndex:
         """The input's index; only files that changed since the last look are read."""
-        from gateau_dagster.demo.inputs import ensure_demo_data
-
-        ensure_demo_data(self.config)
         config = self.config
+        ensure_demo_data(config)
         return cached_index(config.located_long_sft, config.folder, config.work_folder / "cache", self.progress)
 
     @cached_property
@@ -64,38 +65,62 @@ class State:
         return {name: model_digest(self.config, name) for name in self.config.models}
 
     @cached_property
-    def pipeline(self) -> Pipeline:
-        """The nodes that the configuration asks for."""
-        from gateau_dagster.demo.inputs import ensure_demo_data
-
-        ensure_demo_data(self.config)
-        chat = self.config.located_short_chat
-        signature = short_chat_signature(chat, self.config.folder, self.config.work_folder / "cache") if chat else None
-        texts = text_signatures(self.config, self.config.work_folder / "cache" / "file-digests.json")
-        return pipeline_of(self.config, self.model_digests, signature, texts)
+    def _nodes(self) -> dict[str, Node]:
+        """What the planner compares, by asset, in topological order."""
+        config = self.config
+        ensure_demo_data(config)
+        chat, cache = config.located_short_chat, config.work_folder / "cache"
+        observed = Observed(
+            model_digests=self.model_digests,
+            short_chat=short_chat_signature(chat, config.folder, cache) if chat else None,
+            texts=text_signatures(config, cache / "file-digests.json"),
+        )
+        return {node.asset: node for node in self.pipeline.nodes(observed)}
 
     def node(self, asset: str) -> Node:
-        """An asset's node."""
-        return self.pipeline.by_name[asset]
+        """An asset as the planner compares it."""
+        return self._nodes[asset]
+
+    @cached_property
+    def _partitions(self) -> Partitions:
+        return Partitions.between(list(self._nodes.values()), partition_sets(self.config))
 
     def shard_input(self, partition: str) -> str:
         """Content digest of the input samples that fall into a shard."""
         return self.index.shard_digest(int(partition))
 
-    def stamp(self, asset: str, partition: str | None) -> Stamp | None:
+    def stamp(self, key: str, partition: str | None) -> Stamp | None:
         """The stamp of an output as it stands in the store."""
-        if asset in _DOCUMENTS:
-            return document_stamp(self.store, _DOCUMENTS[asset])
-        if _is_folder(asset):
-            return folder_stamp(self.store, asset)
-        return self.store.stamp(asset, partition)
+        asset = self.asset(key)
+        if asset.file:
+            return document_stamp(self.store, asset.file)
+        if asset.folder:
+            return folder_stamp(self.store, key)
+        return self.store.stamp(key, partition)
 
     def recorded(self) -> dict[Key, Stamp | None]:
         """The stamps of all outputs."""
-        keys = list(self._keys())
-        tables = [key for key in keys if key[0] not in _DOCUMENTS and not _is_folder(key[0])]
+        keys = [key for asset in self.pipeline.assets for key in self._partitions.keys(asset.key)]
+        tables = [key for key in keys if not (self.asset(key[0]).file or self.asset(key[0]).folder)]
         stamps = self.store.stamps(tables)
         return {key: stamps[key] if key in stamps else self.stamp(*key) for key in keys}
+
+    def read(self, asset: str, columns: list[str] | None = None, shard: str | None = None) -> pl.DataFrame:
+        """A table, or one shard of it; rows of all its shards together.
+
+        Raises:
+            GateauError: it is not there, or cannot be read.
+        """
+        partitions = self.pipeline.partitions(asset)
+        if partitions == [None]:
+            return self.store.read(asset, None, columns)
+        return self.store.read_all(asset, self.shards if shard is None else [shard], columns)
+
+    def read_rejected(self, asset: str, shard: str | None = None) -> pl.DataFrame:
+        """What a table rejected, with the reasons; of one shard, or of all."""
+        partitions = self.pipeline.partitions(asset)
+        chosen: Sequence[str | None] = partitions if shard is None or partitions == [None] else [shard]
+        return self.store.read_rejected(asset, chosen)
 
     def plan(self, recorded: dict[Key, Stamp | None] | None = None) -> Plan:
         """What is out of date now, of what the configuration asks for.
@@ -104,7 +129,7 @@ class State:
             GateauError: see `check_data`.
         """
         whole = self.whole_plan(recorded)
-        return Plan(work=[work for work in whole.work if self.node(work.asset).wanted])
+        return Plan(work=[work for work in whole.work if work.asset in self.pipeline.required])
 
     def plan_until(self, asset: str | None) -> Plan:
         """`plan`, or what `asset` needs, whether the configuration asks for it or not.
@@ -115,7 +140,7 @@ class State:
         if asset is None:
             return self.plan()
         try:
-            return self.whole_plan().until(asset, self.pipeline.nodes)
+            return self.whole_plan().until(asset, list(self._nodes.values()))
         except ValueError as error:
             raise GateauError(str(error)) from error
 
@@ -127,7 +152,8 @@ class State:
         """
         self.check_data()
         inputs = {shard: self.shard_input(shard) for shard in self.shards}
-        return make_plan(self.pipeline.nodes, self.shards, inputs, self.recorded() if recorded is None else recorded)
+        found = self.recorded() if recorded is None else recorded
+        return make_plan(list(self._nodes.values()), partition_sets(self.config), inputs, found)
 
     def check_data(self) -> None:
         """Whether data and models can give what the configuration asks for; else it would be found out after scoring.
@@ -160,26 +186,20 @@ class State:
             MissingUpstreamError: an upstream output is not in the store yet.
         """
         node = self.node(asset)
-        if node.partitioned and not node.upstream:
+        if node.partitions and not node.upstream:
             assert partition is not None
             return {INPUT: self.shard_input(partition)}
-        partitioned = self.pipeline.partitioned
-        keys = [key for name in node.upstream for key in upstream_keys(node, name, partition, partitioned, self.shards)]
+        keys = [key for name in node.upstream for key in self._partitions.read(name, asset, partition)]
         stamps: dict[Key, Stamp] = {}
         for key in keys:
             stamp = self.stamp(*key)
             if stamp is None:
                 raise MissingUpstreamError(asset, partition, key)
             stamps[key] = stamp
-        return recorded_versions(node, partition, partitioned, self.shards, stamps)
+        return recorded_versions(node, partition, self._partitions, stamps)
 
     def wanted_stamp(self, asset: str, partition: str | None) -> Stamp:
         """The stamp of an output computed now, still without rows and content."""
         node, versions = self.node(asset), self.versions_now(asset, partition)
         scorer = node.row_scorer(versions)
         return Stamp(fingerprint=node.fingerprint(versions), inputs=node.inputs(versions), scorer=scorer)
-
-    def _keys(self) -> Iterator[Key]:
-        for node in self.pipeline.nodes:
-            for partition in self.shards if node.partitioned else [None]:
-                yield node.asset, partition

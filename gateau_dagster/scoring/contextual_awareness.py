@@ -15,9 +15,6 @@ from gateau_dagster.scoring.segments import near_and_far, segment_means
 
 _Vector = npt.NDArray[np.float64]
 
-# Raise it when a row of `cam` comes to be another one.
-CAM_CODE_VERSION = "2"
-
 
 def importance_score(segment_perplexity: Sequence[float] | _Vector) -> _Vector:
     """IS(s_i) of Eq. 3: softmax over the segments of PPL(y | s_i, x), float64 [N]. High means unimportant."""

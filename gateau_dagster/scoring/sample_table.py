@@ -1,4 +1,4 @@
-"""A table that a model computes for a method: a row a sample, by shard, kept row by row like `perplexity` and `cam`."""
+"""A table that a model computes: a row a sample, by shard, kept row by row."""
 
 from __future__ import annotations
 
@@ -7,22 +7,23 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from gateau_dagster import tables
+from gateau_dagster.data.sample import Reject, Sample
 
 if TYPE_CHECKING:
     from gateau_dagster.config import ScoringConfig
-    from gateau_dagster.data.sample import Reject, Sample
     from gateau_dagster.models.flops import Work
     from gateau_dagster.models.loading import LoadedModel
     from gateau_dagster.scoring.planned_work import PlannedWork, SampleTokens
 
 Row: TypeAlias = Mapping[str, Any]
+Outcomes: TypeAlias = Mapping[str, Row | Reject]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Running:
     """What a table's function is told beside the samples.
 
-    max_length: tokens of a prompt, see scoring.loading.effective_max_length. work: grows as passes are done.
+    max_length: tokens of a prompt, see models.loading.effective_max_length. work: grows as passes are done.
     sight: of a table with `needs_visible_window`, tokens of a prompt's end that theta_A is shown; None: all.
     """
 
@@ -32,9 +33,30 @@ class Running:
     sight: int | None = None
 
 
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """A sample, and the assets whose tables lack its row."""
+
+    sample: Sample
+    assets: frozenset[str]
+
+
 ScoreRows: TypeAlias = "Callable[[LoadedModel, Iterable[Sample], Running], Iterator[Row | Reject]]"
+ScoreTables: TypeAlias = "Callable[[LoadedModel, Iterable[Asked], Mapping[str, Running]], Iterator[Outcomes]]"
 Effort: TypeAlias = "Callable[[SampleTokens], PlannedWork]"
 ShownPrompt: TypeAlias = Literal["opened", "plain", "none"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SharedPass:
+    """How several tables of one model are computed together, where one pass over a sample serves them all.
+
+    name: of the step that makes them, or those of them that are asked for. score: yields, for each sample in order, a
+    row or a reject by asset, for each asset that asks for it; it is told what runs by asset.
+    """
+
+    name: str
+    score: ScoreTables
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,13 +64,15 @@ class SampleTable:
     """A table that one of the configured models computes.
 
     asset: its name, such as `span_attention/long`. model: key of `models` in the configuration.
-    columns: `sample_id` and `digest` first. settings: what changes a row, beside the settings of the model itself.
+    columns: `sample_id` and `digest` first. finite: those that hold numbers only.
+    settings: what changes a row, beside the settings of the model itself.
     score: yields one row, with every column, or one reject for each sample, in order. Its code's version counts into
         the fingerprint.
+    shared: of tables that one step makes with one model; None: a step of its own.
     effort: what `score` takes of some samples, as it charges `Running.work`, for `gateau plan`; without it the plan
         says that the table is not estimated.
     needs_visible_window: whether a row depends on how much of the prompt theta_A sees, as those of `cam` do.
-    prompt: what of the scoring prompt (scoring.prompt) a row reads: 'opened' with the model's preamble and
+    prompt: what of the scoring prompt (models.prompt) a row reads: 'opened' with the model's preamble and
         demonstrations before it, 'plain' without them, 'none' of `scoring.template` either. What a row does not read
         does not make it again.
     """
@@ -58,8 +82,10 @@ class SampleTable:
     columns: tuple[tables.Column, ...]
     description: str
     score: ScoreRows
+    finite: tuple[str, ...] = ()
     settings: Mapping[str, Any] = field(default_factory=dict)
     code_version: str = "1"
+    shared: SharedPass | None = None
     needs_visible_window: bool = False
     prompt: ShownPrompt = "opened"
     effort: Effort | None = None

@@ -14,6 +14,9 @@ from gateau_dagster.selection.joining import join_all, join_shard
 from gateau_dagster.selection.normalise import Vector
 from gateau_dagster.selection.presets import PRESET_FUNCTIONS, Measures, PresetScores
 
+# Raise it when the same tables come to other scores.
+CODE_VERSION = "2"
+
 Frame = pl.DataFrame | pl.LazyFrame
 Order = npt.NDArray[np.int64]
 

@@ -4,19 +4,23 @@ A sequence is built from pieces, each tokenised on its own as in scoring (design
 loss are exact: the tokens of every assistant answer and the token that ends it, nothing else.
 """
 
+from __future__ import annotations
+
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from jinja2 import TemplateError
-from transformers import PreTrainedTokenizerBase
 
 from gateau_dagster.config.models import Template
 from gateau_dagster.data.sample import Sample
 from gateau_dagster.errors import GateauError, UnscorableSampleError
 from gateau_dagster.models.prompt import FIXED_DATE, build_prompt, encode
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
 
 IGNORED = -100
 """Label of a position without loss (torch's default ignore_index)."""

@@ -1,10 +1,11 @@
 """The training mix: selected long samples and short conversations, tokenised and in training order."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
-from transformers import PreTrainedTokenizerBase
 
 from gateau_dagster.config.models import Template
 from gateau_dagster.config.training import TrainingConfig
@@ -15,6 +16,12 @@ from gateau_dagster.tables import REJECTED, TRAINING_MIX, schema
 from gateau_dagster.training.batching import mix_order
 from gateau_dagster.training.encode import Encoded, encode_conversation, encode_long
 from gateau_dagster.training.mix_sources import Origin, wanted_samples
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+# Raise it when the same samples come to another mix.
+CODE_VERSION = "3"
 
 Row = dict[str, Any]
 """Columns of `tables.TRAINING_MIX` but `position`."""

@@ -11,6 +11,9 @@ from gateau_dagster.data.sample import text_digest
 from gateau_dagster.errors import GateauError
 from gateau_dagster.storage.files import replace_text
 
+# Raise it when the same mix and settings train another model.
+CODE_VERSION = "3"
+
 # They change how often work is saved or shown, not the weights.
 _OPERATIONAL = {
     *{"save_steps", "enabled", "deepspeed", "gradient_checkpointing", "preset", "launcher", "hostfile", "report_to"},

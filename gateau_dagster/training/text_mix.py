@@ -1,13 +1,14 @@
 """What a homologous model is trained on: long and short texts by their shares of tokens, every token with loss."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import count
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import polars as pl
-from transformers import PreTrainedTokenizerBase
 
 from gateau_dagster.config.model_stages import HomologousOptions
 from gateau_dagster.errors import GateauError
@@ -16,6 +17,12 @@ from gateau_dagster.training.batching import mix_order
 from gateau_dagster.training.encode import IGNORED
 from gateau_dagster.training.mix import rejected_table
 from gateau_dagster.training.text_pieces import Piece, TextSource
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+# Raise it when the same texts come to another mix.
+CODE_VERSION = "1"
 
 
 @dataclass(frozen=True, kw_only=True)

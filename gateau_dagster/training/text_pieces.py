@@ -1,11 +1,13 @@
 """Long texts as sequences to train on: whole where they fit, cut one after the other where they do not."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
+from typing import TYPE_CHECKING
 
 import numpy as np
-from transformers import PreTrainedTokenizerBase
 
 from gateau_dagster.data.sample import Reject
 from gateau_dagster.data.sources import SourceFile
@@ -14,6 +16,9 @@ from gateau_dagster.errors import UnscorableSampleError
 from gateau_dagster.models.prompt import encode
 from gateau_dagster.training.batching import mix_order
 from gateau_dagster.training.mix_sources import Origin
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
 
 _CHARACTERS_A_TOKEN = 4.0
 """Before any text is tokenised; what was seen takes its place."""
@@ -28,7 +33,7 @@ class Piece:
     input_ids: np.ndarray
     truncated_tokens: int = 0
 
-    def cut(self, length: int) -> "Piece":
+    def cut(self, length: int) -> Piece:
         """Its first `length` tokens."""
         dropped = len(self.input_ids) - length
         return replace(self, input_ids=self.input_ids[:length], truncated_tokens=self.truncated_tokens + dropped)
@@ -106,7 +111,7 @@ class TextSource:
                 self.rejected.append(found)
 
     def _tokenised(
-        self, part: Iterable["_Known"], tokenizer: PreTrainedTokenizerBase, length: int
+        self, part: Iterable[_Known], tokenizer: PreTrainedTokenizerBase, length: int
     ) -> dict[str, list[Piece]]:
         """The pieces of these texts by name; one that cannot be used is rejected and has none."""
         wanted: dict[int, set[int]] = {}

@@ -12,9 +12,9 @@ import pytest
 from dagster import DagsterInstance, DagsterRun
 from dagster._core.definitions.reconstruct import ReconstructableJob
 
-from assets.instance import open_instance
-from assets.metadata import DATA_VERSION_TAG
-from assets.refresh import Refreshed, refresh
+from assets.runs.instance import open_instance
+from assets.runs.refresh import Refreshed, refresh
+from assets.steps.metadata import DATA_VERSION_TAG
 from gateau_dagster.config import Config
 from gateau_dagster.pipeline.project import load_project
 from gateau_dagster.pipeline.state import State

@@ -8,7 +8,7 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from assets.checks import up_to_date
+from assets.runs.checks import up_to_date
 from gateau_dagster.cli.plan import plan_record
 from gateau_dagster.config import Config
 from gateau_dagster.definitions import asset_definitions

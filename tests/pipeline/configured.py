@@ -7,7 +7,8 @@ from typing import Any, get_args, get_origin
 from pydantic import BaseModel
 
 from gateau_dagster.config import Config
-from gateau_dagster.pipeline.declarations import pipeline_of
+from gateau_dagster.pipeline.asset import Observed
+from gateau_dagster.pipeline.pipeline import pipeline_of
 
 BASE: dict[str, Any] = {
     "long_sft": {"path": "long.jsonl", "shards": 2},
@@ -48,15 +49,15 @@ def configured(folder: Path, **changes: Any) -> Config:
 def versions(config: Config, digests: Mapping[str, str] | None = None, signature: str = "s") -> dict[Any, str]:
     """The fingerprint of every output when all are up to date, and contents are functions of their origin."""
     models = digests or {name: f"{model.path}@{model.revision}" for name, model in config.models.items()}
-    pipeline = pipeline_of(config, models, signature)
+    texts = dict.fromkeys(config.homologous_models, "t")
+    pipeline = pipeline_of(config)
     found: dict[Any, str] = {}
-    for node in pipeline.nodes:
+    for node in pipeline.nodes(Observed(model_digests=models, short_chat=signature, texts=texts)):
         upstream = {
             name: ",".join(sorted(version for (asset, _), version in found.items() if asset == name))
             for name in node.upstream
         }
-        parts = [str(shard) for shard in range(config.long_sft.shards)] if node.partitioned else [None]
-        for part in parts:
+        for part in pipeline.partitions(node.asset):
             found[node.asset, part] = node.fingerprint(
                 upstream or ({"input": f"{config.long_sft.shards}/{part}"} if part else {})
             )

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from transformers import BloomConfig, BloomForCausalLM
 
-from assets.refresh import only_one
+from assets.runs.refresh import only_one
 from gateau_dagster.demo.tokenizer import build_tokenizer
 from gateau_dagster.pipeline.project import load_project
 from gateau_dagster.pipeline.state import State

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from transformers import AutoModelForCausalLM
 
-from assets import failures
+from assets.steps import failures
 from gateau_dagster.errors import GateauError
 from gateau_dagster.storage.files import local_copy
 from gateau_dagster.storage.store import Store

@@ -1,0 +1,173 @@
+"""Asset checks: is each table what it promises, and is it up to date?"""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import dagster as dg
+import polars as pl
+
+from assets.steps.dead_runs import tag_with_process
+from assets.steps.failures import readable_failure
+from assets.steps.partitions import asset_key
+from gateau_dagster.config import Config
+from gateau_dagster.errors import GateauError, TransientError
+from gateau_dagster.pipeline.asset import (
+    FINITE_VALUES,
+    FULL_COVERAGE,
+    NORMALISATION,
+    UNIQUE_IDS,
+    UP_TO_DATE,
+    Asset,
+)
+from gateau_dagster.pipeline.pipeline import pipeline_of
+from gateau_dagster.pipeline.state import State
+from gateau_dagster.pipeline.table_checks import Coverage, duplicate_ids, non_finite, scored_or_rejected
+from resources.configuration import ConfigurationResource
+
+_ID = ["sample_id"]
+_DESCRIPTIONS = {
+    UP_TO_DATE: "Whether the table was made from what is there now; names the changed shards.",
+    UNIQUE_IDS: "No sample stands in the table twice.",
+    FINITE_VALUES: "No NaN and no infinity.",
+    FULL_COVERAGE: "Every sample of raw_long_sft is in the table or in its rejected table, with a reason.",
+    NORMALISATION: "The chosen normalisation still tells samples apart, and no term overrules one of more weight.",
+}
+
+
+def checks_of(asset: Asset) -> list[str]:
+    """The names of an asset's checks."""
+    return [UP_TO_DATE, *asset.checks]
+
+
+def asset_checks(config: Config) -> list[dg.AssetChecksDefinition]:
+    """The checks of all assets; one step an asset, so that its table is read once."""
+    return [_checks(asset) for asset in pipeline_of(config).assets]
+
+
+def _checks(asset: Asset) -> dg.AssetChecksDefinition:
+    names, key = checks_of(asset), asset_key(asset.key)
+    specs = [dg.AssetCheckSpec(name, asset=key, description=_DESCRIPTIONS[name]) for name in names]
+
+    @dg.multi_asset_check(name=f"check_{asset.key.replace('/', '_')}", specs=specs, can_subset=True)
+    def checks(
+        context: dg.AssetCheckExecutionContext, configuration: ConfigurationResource
+    ) -> Iterator[dg.AssetCheckResult]:
+        tag_with_process(context)
+        asked = {check.name for check in context.selected_asset_check_keys}
+        with readable_failure(context):
+            retries = configuration.config.execution.retries
+        with readable_failure(context, retries):
+            state = configuration.state()
+            # All before the first is yielded: a step that is tried again must not yield one twice.
+            results = [_checked(state, state.asset(asset.key), name) for name in names if name in asked]
+        yield from results
+
+    return checks
+
+
+def _checked(state: State, asset: Asset, name: str) -> dg.AssetCheckResult:
+    """A table that is missing or damaged fails its check, with the reason; only what may pass ends the step."""
+    try:
+        return _RUN[name](state, asset)
+    except TransientError:
+        raise
+    except GateauError as error:
+        return _result(asset, name, False, summary=str(error))
+
+
+def _result(asset: Asset, name: str, passed: bool, **metadata: Any) -> dg.AssetCheckResult:
+    """A failed check warns: what is in the table stays readable, and the message says what is wrong with it."""
+    return dg.AssetCheckResult(
+        asset_key=asset_key(asset.key),
+        check_name=name,
+        passed=passed,
+        severity=dg.AssetCheckSeverity.WARN if name in {UP_TO_DATE, NORMALISATION} else dg.AssetCheckSeverity.ERROR,
+        metadata=dict(metadata),
+    )
+
+
+def up_to_date(state: State, asset: Asset) -> dg.AssetCheckResult:
+    """Names the changed shards, and why each is out of date."""
+    work = state.whole_plan().of(asset.key)
+    if work is None:
+        return _result(asset, UP_TO_DATE, True, summary="made from what is there now")
+    if asset.key not in state.pipeline.required:
+        return _result(asset, UP_TO_DATE, True, summary="not up to date, and nothing that is configured reads it")
+    if not asset.partitions:
+        return _result(asset, UP_TO_DATE, False, summary=work.reasons[None])
+    reasons = "\n".join(f"- `{shard}`: {work.reasons[shard]}" for shard in work.partitions)
+    share = f"{len(work.partitions)} of {len(state.pipeline.partitions(asset.key))} shards"
+    return _result(
+        asset,
+        UP_TO_DATE,
+        False,
+        summary=f"{share} are out of date; the job `refresh` mends exactly these",
+        changed_shards=", ".join(work.partitions),
+        reasons=dg.MarkdownMetadataValue(reasons),
+    )
+
+
+def _unique_ids(state: State, asset: Asset) -> dg.AssetCheckResult:
+    repeated = duplicate_ids(_table(state, asset, ["sample_id"]))
+    return _result(asset, UNIQUE_IDS, not repeated, repeated_ids=", ".join(repeated[:20]) or "none")
+
+
+def _finite_values(state: State, asset: Asset) -> dg.AssetCheckResult:
+    counts = {}
+    for column in asset.columns:
+        if column.name in asset.finite:
+            values = _table(state, asset, [column.name])[column.name]
+            counts[f"not_finite_{column.name}"] = non_finite(values.drop_nulls() if column.nullable else values)
+    return _result(asset, FINITE_VALUES, not any(counts.values()), **counts)
+
+
+def _full_coverage(state: State, asset: Asset) -> dg.AssetCheckResult:
+    table = _table(state, asset, ["sample_id"])
+    found = scored_or_rejected(
+        state.store.read_all("raw_long_sft", _present(state, asset) if asset.partitions else state.shards, _ID),
+        table,
+        state.store.read_rejected(asset.key, _present(state, asset) if asset.partitions else [None]),
+    )
+    return _result(asset, FULL_COVERAGE, found.complete, **_coverage_metadata(found))
+
+
+def _coverage_metadata(found: Coverage) -> dict[str, Any]:
+    return {
+        "samples": found.samples,
+        "in_table": found.in_table,
+        "rejected": found.rejected,
+        "missing": ", ".join(found.missing[:20]) or "none",
+        "unknown": ", ".join(found.unknown[:20]) or "none",
+    }
+
+
+def _normalisation(state: State, asset: Asset) -> dg.AssetCheckResult:
+    from gateau_dagster.selection.degeneration import check
+
+    selection = state.config.selection
+    found = check(_table(state, asset, None), preset=selection.preset, alpha=selection.alphas[selection.preset])
+    return _result(asset, NORMALISATION, not found.degenerate, summary=found.sentence, distinct=found.distinct_score)
+
+
+def _present(state: State, asset: Asset) -> list[str]:
+    """The shards that are there."""
+    return [shard for shard in state.shards if state.stamp(asset.key, shard) is not None]
+
+
+def _table(state: State, asset: Asset, columns: list[str] | None) -> pl.DataFrame:
+    """The shards that are there, or the table of an asset without any."""
+    if not asset.partitions:
+        return state.store.read(asset.key, None, columns)
+    shards = _present(state, asset)
+    if not shards:
+        raise GateauError(f"{asset.key} has no shard in the store yet. Materialise it, or run `gateau run`.")
+    return state.store.read_all(asset.key, shards, columns)
+
+
+_RUN: dict[str, Callable[[State, Asset], dg.AssetCheckResult]] = {
+    UP_TO_DATE: up_to_date,
+    UNIQUE_IDS: _unique_ids,
+    FINITE_VALUES: _finite_values,
+    FULL_COVERAGE: _full_coverage,
+    NORMALISATION: _normalisation,
+}

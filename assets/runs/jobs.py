@@ -1,0 +1,74 @@
+"""Jobs: scoring, everything, and `refresh`, which brings exactly what is out of date up to date."""
+
+import dagster as dg
+from dagster import OpExecutionContext
+from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
+
+from assets.runs.refresh import refresh
+from assets.steps.dead_runs import tag_with_process
+from assets.steps.failures import readable_failure
+from assets.steps.partitions import asset_key
+from gateau_dagster.config import Config
+from gateau_dagster.pipeline.asset import UP_TO_DATE
+from gateau_dagster.pipeline.pipeline import pipeline_of
+from gateau_dagster.pipeline.selection_reads import PRESETS_TABLE
+from gateau_dagster.scoring.pair_tables import CAM, perplexity_asset
+from resources.configuration import ConfigurationResource
+
+SCORING = "scoring"
+EVERYTHING = "everything"
+REFRESH = "refresh"
+CHECK_UP_TO_DATE = "check_up_to_date"
+RAW = "raw_long_sft"
+
+
+def asset_jobs(config: Config) -> list[UnresolvedAssetJobDefinition]:
+    """The asset jobs, for launching chosen shards by hand."""
+    pipeline = pipeline_of(config)
+    assets = list(pipeline.by_key)
+    scores = [key for key in assets if key in {PRESETS_TABLE, CAM} or key.startswith(perplexity_asset(""))]
+    scored = pipeline.ancestors([RAW, *scores])
+    looked_at = [dg.AssetCheckKey(asset_key(asset), UP_TO_DATE) for asset in assets]
+    return [
+        dg.define_asset_job(
+            CHECK_UP_TO_DATE,
+            selection=dg.AssetSelection.checks(*looked_at),
+            description="Looks which tables are out of date, and names their changed shards; computes nothing.",
+        ),
+        dg.define_asset_job(
+            SCORING,
+            selection=dg.AssetSelection.assets(*(asset_key(key) for key in assets if key in scored)),
+            description="Raw samples, perplexities, CAM and combined scores of the chosen shards, and the models that "
+            "the pipeline makes for them.",
+        ),
+        dg.define_asset_job(
+            EVERYTHING,
+            selection=dg.AssetSelection.assets(*map(asset_key, assets)),
+            description="All assets, for the chosen shards, with those that the configuration does not need; the job "
+            "`refresh` leaves these out.",
+        ),
+    ]
+
+
+class RefreshConfig(dg.Config):
+    """Options of `refresh`."""
+
+    until: str = ""
+    """Asset to stop at, such as selected_subset; empty for all."""
+
+
+@dg.op(description="Compares what is stored with what is wanted, and runs the difference as one run of `everything`.")
+def bring_up_to_date(context: OpExecutionContext, config: RefreshConfig, configuration: ConfigurationResource) -> None:
+    """Runs what is out of date; does nothing, in seconds, when nothing is."""
+    tag_with_process(context)
+    with readable_failure(context):
+        retries = configuration.config.execution.retries
+    with readable_failure(context, retries):
+        result = refresh(context.instance, configuration, until=config.until or None, parent_run=context.run_id)
+    context.log.info(result.summary)
+
+
+@dg.job(name=REFRESH, description="Brings exactly what is out of date up to date: one click, no partitions to choose.")
+def refresh_job() -> None:
+    """One op: the work itself is a run of `everything`, so that assets show their own state."""
+    bring_up_to_date()

@@ -1,0 +1,90 @@
+"""From the declarations to Dagster's assets: each is made by the function that its declaration names."""
+
+import importlib
+import pkgutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, TypeAlias, TypeVar
+
+import dagster as dg
+
+import assets
+from assets.steps.metadata import table_schema
+from assets.steps.partitions import asset_key, partition_definitions
+from gateau_dagster.config import Config
+from gateau_dagster.pipeline.asset import Asset
+from gateau_dagster.pipeline.pipeline import Pipeline, pipeline_of
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+Functions: TypeAlias = Mapping[str, Callable[..., Any]]
+
+_FUNCTIONS: dict[str, Callable[..., Any]] = {}
+
+
+def makes_asset(function: Function) -> Function:
+    """Decorator: the function makes every asset whose declaration has its name as `maker`.
+
+    It is what `@dg.asset` would decorate: it takes Dagster's context and the resources that it names, and finds in the
+    context which asset, and which of its partitions, it is asked for.
+    """
+    _FUNCTIONS[function.__name__] = function
+    return function
+
+
+def asset_functions() -> Functions:
+    """All of them by name: those of every module that stands in `assets` itself."""
+    for module in pkgutil.iter_modules(assets.__path__):
+        if not module.ispkg:
+            importlib.import_module(f"{assets.__name__}.{module.name}")
+    return _FUNCTIONS
+
+
+def asset_definitions(config: Config) -> list[dg.AssetsDefinition]:
+    """Dagster's assets of a configuration, in topological order; one step may make several."""
+    pipeline, functions = pipeline_of(config), asset_functions()
+    return [_definition(config, pipeline, step, functions) for step in _steps(pipeline.assets)]
+
+
+def _steps(declared: Sequence[Asset]) -> Iterator[list[Asset]]:
+    """The assets that one step makes, each step where its first one stands."""
+    done: set[str] = set()
+    for asset in declared:
+        if asset.step and asset.step in done:
+            continue
+        done.add(asset.step)
+        yield [each for each in declared if asset.step and each.step == asset.step] or [asset]
+
+
+def _definition(config: Config, pipeline: Pipeline, made: Sequence[Asset], functions: Functions) -> dg.AssetsDefinition:
+    first = made[0]
+    function = functions[first.maker]
+    options: dict[str, Any] = {"pool": first.pool or None}
+    if first.partitions:
+        options["partitions_def"] = partition_definitions(config)[first.partitions]
+        options["backfill_policy"] = dg.BackfillPolicy.multi_run(config.execution.shards_per_run)
+    if len(made) == 1 and not first.step:
+        typed = {"dagster_type": dg.Nothing} if first.partitions else {}
+        return dg.asset(key=asset_key(first.key), deps=_deps(pipeline, first), **_common(first), **options, **typed)(
+            function
+        )
+    specs = [dg.AssetSpec(asset_key(each.key), deps=_deps(pipeline, each), **_common(each)) for each in made]
+    return dg.multi_asset(name=first.step, specs=specs, can_subset=True, **options)(function)
+
+
+def _deps(pipeline: Pipeline, asset: Asset) -> list[dg.AssetDep]:
+    """An asset that does not share its upstream's partitions waits for all of them."""
+    found = []
+    for key in asset.reads:
+        partitions = pipeline.by_key[key].partitions
+        mapping = dg.AllPartitionMapping() if partitions and partitions != asset.partitions else None
+        found.append(dg.AssetDep(asset_key(key), partition_mapping=mapping))
+    return found
+
+
+def _common(asset: Asset) -> dict[str, Any]:
+    return {
+        "group_name": asset.group,
+        "kinds": set(asset.kinds),
+        "description": asset.description or asset.summary,
+        "code_version": asset.code_version,
+        "metadata": {"dagster/column_schema": table_schema(asset.columns)} if asset.columns else {},
+    }

@@ -1,0 +1,61 @@
+"""What Dagster has on record of our outputs, and bringing it up to what the store holds."""
+
+from collections.abc import Sequence
+
+import dagster as dg
+from dagster import DagsterEventType, DagsterInstance
+
+from assets.steps.metadata import DATA_VERSION_TAG, table_metadata
+from assets.steps.partitions import asset_key
+from gateau_dagster.pipeline.plan import Key
+from gateau_dagster.pipeline.state import State
+from gateau_dagster.storage import Stamp
+
+# On the runs that `refresh` makes.
+PLAN_TAG = "gateau/plan"
+
+
+def recorded_versions(instance: DagsterInstance, asset: str, shards: Sequence[str]) -> dict[str | None, str]:
+    """The data version of the latest materialisation of each shard (None: of the global asset), where there is one."""
+    key = asset_key(asset)
+    tags = instance.event_log_storage.get_latest_tags_by_partition(
+        key, DagsterEventType.ASSET_MATERIALIZATION, [DATA_VERSION_TAG], asset_partitions=list(shards)
+    )
+    versions: dict[str | None, str] = {shard: found[DATA_VERSION_TAG] for shard, found in tags.items()}
+    event = instance.get_latest_materialization_event(key)
+    materialisation = event.asset_materialization if event else None
+    if materialisation is not None and materialisation.partition is None:
+        versions[None] = (materialisation.tags or {}).get(DATA_VERSION_TAG, "")
+    return versions
+
+
+def record_what_the_store_holds(instance: DagsterInstance, state: State) -> int:
+    """Records outputs that are in the store and up to date, but that Dagster does not know of.
+
+    A run that was killed after a write and before its event leaves such an output; so does another Dagster instance on
+    the same store. Returns how many were recorded.
+    """
+    recorded = state.recorded()
+    plan = state.whole_plan(recorded)
+    stale: set[Key] = {(work.asset, partition) for work in plan.work for partition in work.reasons}
+    count = 0
+    for asset in state.pipeline.assets:
+        partitions = state.pipeline.partitions(asset.key)
+        versions = recorded_versions(instance, asset.key, [each for each in partitions if each is not None])
+        for partition in partitions:
+            stamp = recorded[asset.key, partition]
+            if stamp is None or (asset.key, partition) in stale or versions.get(partition) == stamp.fingerprint:
+                continue
+            instance.report_runless_asset_event(_materialisation(state, asset.key, partition, stamp))
+            count += 1
+    return count
+
+
+def _materialisation(state: State, asset: str, partition: str | None, stamp: Stamp) -> dg.AssetMaterialization:
+    return dg.AssetMaterialization(
+        asset_key(asset),
+        partition=partition,
+        description="Found in the store, made by a run that Dagster has no record of.",
+        metadata=table_metadata(state.store.address(asset, partition), stamp) if stamp.rows is not None else {},
+        tags={DATA_VERSION_TAG: stamp.fingerprint},
+    )

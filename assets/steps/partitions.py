@@ -1,0 +1,44 @@
+"""Keys and partitions as Dagster has them, and the shards that a step is asked for."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+import dagster as dg
+from dagster._core.storage.tags import EXTERNALLY_MANAGED_ASSETS_TAG
+
+from gateau_dagster.config import Config
+from gateau_dagster.pipeline.pipeline import partition_sets
+
+
+def asset_key(asset: str) -> dg.AssetKey:
+    """`perplexity/short` as a Dagster key."""
+    return dg.AssetKey(asset.split("/"))
+
+
+def partition_definitions(config: Config) -> Mapping[str, dg.StaticPartitionsDefinition]:
+    """Every partition set, by its name."""
+    return {name: dg.StaticPartitionsDefinition(keys) for name, keys in partition_sets(config).items()}
+
+
+def asked_shards(context: dg.AssetExecutionContext, shards: list[str]) -> list[str]:
+    """The shards of this run: its partition or range of partitions; all of them in a run without."""
+    if context.has_partition_key or context.has_partition_key_range:
+        return [key for key in context.partition_keys if key in set(shards)]
+    return shards
+
+
+@contextmanager
+def no_event_for_output(context: dg.AssetExecutionContext) -> Iterator[None]:
+    """While a multi-shard step yields its output, keeps Dagster from recording every shard a second time.
+
+    The step has to yield an output, else Dagster skips the steps that depend on it. From that output Dagster would
+    record one materialisation a shard, all with one data version, after the step has recorded each with its own.
+    The tag is Dagster's own switch for runs whose assets are recorded elsewhere; a test holds that it does this.
+    """
+    tags = context.run.tags
+    assert isinstance(tags, dict), "Dagster keeps a run's tags in a dict"
+    tags[EXTERNALLY_MANAGED_ASSETS_TAG] = "true"
+    try:
+        yield
+    finally:
+        del tags[EXTERNALLY_MANAGED_ASSETS_TAG]

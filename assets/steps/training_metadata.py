@@ -1,0 +1,85 @@
+"""What a trained model's page in Dagster shows, and what its model card says of the data."""
+
+from typing import TYPE_CHECKING, Any
+
+import dagster as dg
+
+from assets.steps.metadata import figures_metadata
+from gateau_dagster.config import TrainingConfig
+from gateau_dagster.pipeline.declarations import CHECKPOINT_FOLDER
+from gateau_dagster.pipeline.state import State
+from gateau_dagster.report.provenance import chosen_by, ranked_by
+from gateau_dagster.storage.documents import read_training_record
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+_SHOWN_STEPS = 20
+_COLUMNS = ("step", "loss", "learning_rate", "grad_norm", "tokens", "tokens_per_second", "peak_memory_bytes")
+
+
+def trained_model_metadata(state: State, folder: str, mix: str, training: TrainingConfig) -> dict[str, Any]:
+    """The outcome, the curve, some steps as a table, the batches, and what the training process really used.
+
+    Args:
+        state: of the project.
+        folder: of the published model.
+        mix: asset that it was trained on.
+        training: how; with skips, the distances that they make are drawn.
+    """
+    from gateau_dagster.report.plots.training import training_curve
+
+    record = read_training_record(state.store, folder)
+    log = record.get("steps", [])
+    metadata: dict[str, Any] = {"dagster/uri": state.store.files.address(folder), "steps": len(log)}
+    if not log:
+        return metadata
+    figures: dict[str, Figure] = {"training curve": training_curve(log)}
+    if training.skip is not None:
+        figures["relative distances"] = _distances(state, mix, training)
+    return {
+        **metadata,
+        "final_loss": log[-1]["loss"],
+        "tokens": log[-1]["tokens"],
+        "log": dg.MetadataValue.table([dg.TableRecord(row) for row in _some(log)]),
+        "batches": dg.MetadataValue.json(record.get("batches", {})),
+        "settings": dg.MetadataValue.json(record.get("settings", {})),
+        **figures_metadata(figures),
+    }
+
+
+def _some(log: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """At most `_SHOWN_STEPS` steps, evenly spaced, the first and the last among them; six digits of each figure."""
+    last = len(log) - 1
+    places = sorted({round(last * part / (_SHOWN_STEPS - 1)) for part in range(_SHOWN_STEPS)})
+    return [{name: _rounded(log[place].get(name)) for name in _COLUMNS} for place in places]
+
+
+def _rounded(value: Any) -> Any:
+    return float(f"{value:.6g}") if isinstance(value, float) else value
+
+
+def _distances(state: State, mix: str, training: TrainingConfig) -> "Figure":
+    """SkipAlign's Figure 2 on this mix: the first epoch's positions."""
+    from gateau_dagster.report.plots.positions import relative_distances as drawn
+    from gateau_dagster.training.relative_distances import relative_distances
+
+    skip = training.skip
+    assert skip is not None
+    samples = state.store.read(mix, columns=["sample_id", "block_tokens"]).iter_rows()
+    found = relative_distances(
+        samples, strategy=skip.strategy, length=skip.length, probability=skip.probability, seed=training.seed
+    )
+    return drawn(found)
+
+
+def provenance(state: State, folder: str, mix: str) -> dict[str, str]:
+    """Lines of the model card: how the samples were selected, and which mix was trained on."""
+    stamp = state.store.stamp(mix)
+    found = {}
+    if folder == CHECKPOINT_FOLDER:
+        selection = state.config.selection
+        found["Selection"] = f"{ranked_by(selection)}, chosen by {chosen_by(selection)}"
+    if stamp is not None:
+        found[mix] = f"fingerprint {stamp.fingerprint}, content {stamp.content}"
+    return found

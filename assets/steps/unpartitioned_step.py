@@ -1,0 +1,83 @@
+"""One step for one output over the whole data set: skipped when it is up to date, stamped when it is made."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import dagster as dg
+import polars as pl
+
+from assets.steps.metadata import table_metadata
+from assets.steps.step import asset_step
+from gateau_dagster.pipeline.state import State
+from gateau_dagster.progress import Progress
+from gateau_dagster.storage import Stamp
+from resources.configuration import ConfigurationResource
+
+
+@dataclass(kw_only=True)
+class UnpartitionedStep:
+    """What the step of an asset is given, and what it makes of it.
+
+    asset: its key. wanted: the stamp that its output is to get. found: that of the output in the store.
+    """
+
+    asset: str
+    state: State
+    wanted: Stamp
+    found: Stamp | None
+    progress: Progress
+    metadata: dict[str, Any] = field(default_factory=dict)
+    made: Stamp | None = None
+
+    @property
+    def is_stale(self) -> bool:
+        """Whether there is something to make."""
+        return self.found is None or self.found.fingerprint != self.wanted.fingerprint
+
+    def write(self, table: pl.DataFrame, rejected: pl.DataFrame | None = None, *, content: str = "") -> None:
+        """Writes the asset's table. `content`: digest of what counts of it downstream; the whole table's if empty."""
+        stamp = replace(self.wanted, content=content) if content else self.wanted
+        stamp = self.state.store.write(table, self.asset, None, stamp, rejected)
+        self.finish(stamp, **table_metadata(self.state.store.address(self.asset), stamp, rejected))
+
+    def finish(self, stamp: Stamp, **metadata: Any) -> None:
+        """Says that the output stands in the store, with this stamp."""
+        self.made = stamp
+        self.metadata |= metadata
+
+    @property
+    def result(self) -> dg.MaterializeResult:
+        """What Dagster records: the metadata, and the fingerprint as data version."""
+        stamp = self.made or self.found
+        assert stamp is not None, f"{self.asset} was not made"
+        kept = {} if self.made is not None else {"up_to_date": "kept: nothing changed"}
+        return dg.MaterializeResult(
+            metadata={"fingerprint": stamp.fingerprint, **kept, **self.metadata},
+            data_version=dg.DataVersion(stamp.fingerprint),
+        )
+
+
+@contextmanager
+def unpartitioned_step(
+    context: dg.AssetExecutionContext, configuration: ConfigurationResource
+) -> Iterator[UnpartitionedStep]:
+    """The step of the asset that the context names.
+
+    Raises:
+        dagster.Failure: with a readable reason.
+    """
+    asset = context.asset_key.to_user_string()
+    with asset_step(context, configuration) as progress:
+        state = configuration.state()
+        step = UnpartitionedStep(
+            asset=asset,
+            state=state,
+            wanted=state.wanted_stamp(asset, None),
+            found=state.stamp(asset, None),
+            progress=progress,
+        )
+        if not step.is_stale:
+            context.log.info(f"{asset} is up to date and stays as it is")
+        yield step

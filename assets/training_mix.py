@@ -1,0 +1,153 @@
+"""Assets of what is trained on: `training_mix`, `pre_experience_mix/<model>` and `homologous_mix/<model>`."""
+
+from collections.abc import Callable
+from typing import Any
+
+import dagster as dg
+import polars as pl
+
+from assets.steps.definition import makes_asset
+from assets.steps.metadata import figures_metadata
+from assets.steps.unpartitioned_step import UnpartitionedStep, unpartitioned_step
+from gateau_dagster.config.made_models import homologous_options, stage_training
+from gateau_dagster.demo.inputs import ensure_demo_pair
+from gateau_dagster.errors import GateauError
+from gateau_dagster.pipeline.made_models import embedding_asset
+from gateau_dagster.progress import Progress
+from gateau_dagster.storage.content import frame_digest
+from gateau_dagster.training.homologous_texts import text_files
+from resources.configuration import ConfigurationResource
+
+
+@makes_asset
+def training_mix(context: dg.AssetExecutionContext, configuration: ConfigurationResource) -> dg.MaterializeResult:
+    """The selected samples and the short conversations, tokenised, in training order."""
+    with unpartitioned_step(context, configuration) as step:
+        if step.is_stale:
+            from gateau_dagster.training.mix import build_training_mix
+
+            config, state = step.state.config, step.state
+            mix, rejected = build_training_mix(
+                state.read("selected_subset"),
+                state.read("short_chat_mix") if config.short_chat else None,
+                _tokenizer(step, config.training.model),
+                training=config.training,
+                template=config.scoring.template,
+                progress=step.progress,
+            )
+            # What is trained on: a source that goes by another name must not train again.
+            step.write(mix, rejected, content=frame_digest(mix.drop("source")))
+            step.metadata |= mix_statistics(mix)
+    return step.result
+
+
+@makes_asset
+def pre_experience_mix(context: dg.AssetExecutionContext, configuration: ConfigurationResource) -> dg.MaterializeResult:
+    """Some samples of every cluster of instructions."""
+    with unpartitioned_step(context, configuration) as step:
+        if step.is_stale:
+            from gateau_dagster.training.mix import build_training_mix
+
+            config, model = step.state.config, _model(step)
+            chosen = _pre_experience_samples(step, model)
+            wanted, state = chosen.select("sample_id"), step.state
+            texts = pl.concat([state.store.read_rows("raw_long_sft", shard, wanted) for shard in state.shards])
+            mix, rejected = build_training_mix(
+                texts.sort("sample_id"),
+                None,
+                _tokenizer(step, model),
+                training=stage_training(config.models[model], config.training),
+                template=config.scoring.template,
+                progress=step.progress,
+            )
+            step.write(mix, rejected)
+            step.metadata |= mix_statistics(mix) | {"clusters": chosen["cluster"].n_unique()}
+    return step.result
+
+
+@makes_asset
+def homologous_mix(context: dg.AssetExecutionContext, configuration: ConfigurationResource) -> dg.MaterializeResult:
+    """Long and short texts by their shares of tokens."""
+    with unpartitioned_step(context, configuration) as step:
+        if step.is_stale:
+            from gateau_dagster.training.text_mix import build_text_mix
+            from gateau_dagster.training.text_pieces import TextSource
+
+            config, model = step.state.config, _model(step)
+            options, files = homologous_options(config.models[model]), text_files(config, model)
+            read = _bytes_read(sum(file.size for found in files.values() for file in found), step.progress)
+            sources = {
+                key: TextSource(
+                    origin="long" if key == "texts" else "short",
+                    files=found,
+                    text_field=options.text_field,
+                    least_tokens=options.least_tokens if key == "texts" else 0,
+                    on_bytes=read,
+                )
+                for key, found in files.items()
+            }
+            try:
+                made = build_text_mix(
+                    sources["texts"], sources.get("short_texts"), _tokenizer(step, model), options=options
+                )
+            except GateauError as error:
+                raise GateauError(f"models.{model}.homologous.{error}") from error
+            # What is trained on: files that go by other names must not train again.
+            content = frame_digest(made.mix.select("position", "input_ids", "labels"))
+            step.write(made.mix, made.rejected, content=content)
+            epochs = {f"times that {origin} texts occur": round(times, 3) for origin, times in made.epochs.items()}
+            step.metadata |= mix_statistics(made.mix) | epochs
+    return step.result
+
+
+def _model(step: UnpartitionedStep) -> str:
+    """The model that the mix is for, as the asset's key names it."""
+    return step.asset.split("/", maxsplit=1)[1]
+
+
+def _tokenizer(step: UnpartitionedStep, model: str) -> Any:
+    """Of a configured model, or of the one that it is made from."""
+    from gateau_dagster.models.loading import load_tokenizer
+
+    config = step.state.config
+    ensure_demo_pair(config, step.progress)
+    return load_tokenizer(config.located_model(config.origin(model)), folder=config.folder)
+
+
+def _pre_experience_samples(step: UnpartitionedStep, model: str) -> pl.DataFrame:
+    """`sample_id` and `cluster`."""
+    from gateau_dagster.methods.pre_experience import pre_experience_sample
+
+    config, stage = step.state.config, step.state.config.models[model].pre_experience
+    assert stage is not None
+    embeddings = step.state.read(embedding_asset(config, model), ["sample_id", "embedding"])
+    try:
+        return pre_experience_sample(embeddings, stage)
+    except GateauError as error:
+        raise GateauError(f"models.{model}.pre_experience.clusters: {error}") from error
+
+
+def mix_statistics(mix: pl.DataFrame) -> dict[str, Any]:
+    """How much there is to learn from, by origin and source, and how long it is. `mix`: tables.TRAINING_MIX."""
+    from gateau_dagster.report.plots.mix import mix_contents
+    from gateau_dagster.training.mix_statistics import by_source, mix_sequences, mix_summary
+
+    sequences = mix_sequences(mix)
+    sources = [dg.TableRecord(row) for row in by_source(sequences).iter_rows(named=True)]
+    return {
+        **mix_summary(sequences),
+        "by source": dg.MetadataValue.table(sources),
+        **figures_metadata({"contents": mix_contents(sequences)}),
+    }
+
+
+def _bytes_read(total: int, progress: Progress) -> Callable[[int], None]:
+    """Reports what is read; files are read once to know their texts, and again for those that are drawn."""
+    done = 0
+
+    def note(count: int) -> None:
+        nonlocal done
+        done += count
+        progress(done, None if done > total else total, "bytes", "reading texts")
+
+    return note

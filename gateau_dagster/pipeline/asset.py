@@ -1,0 +1,123 @@
+"""What the pipeline knows of an asset: planner, Dagster's assets, checks, jobs and documents are made from this."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias
+
+from gateau_dagster import tables
+from gateau_dagster.pipeline.node import Node
+from gateau_dagster.scoring.sample_table import SampleTable
+from gateau_dagster.storage.fingerprint import fingerprint
+from gateau_dagster.storage.stamp import By
+
+# Names of partition sets. An asset without one is a single output over the whole data set.
+SHARD = "shard"
+
+# Names of asset checks; `up_to_date` is every asset's.
+UP_TO_DATE = "up_to_date"
+UNIQUE_IDS = "unique_ids"
+FINITE_VALUES = "finite_values"
+FULL_COVERAGE = "full_coverage"
+NORMALISATION = "normalisation"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Observed:
+    """What stands outside configuration and store, and decides results with them.
+
+    model_digests: see models.model_digest, of every configured model. short_chat: changes with the short
+    conversations' files; None without any. texts: of each homologous model, changes with its texts.
+    """
+
+    model_digests: Mapping[str, str]
+    short_chat: str | None = None
+    texts: Mapping[str, str] = field(default_factory=dict)
+
+
+Settings: TypeAlias = Mapping[str, Any] | Callable[[Observed], Mapping[str, Any]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rows:
+    """Of a table that a model computes row by row: rows are kept while what computes them stays the same.
+
+    table: what computes a row. model: the upstream, compared by content, that is the model; empty for a model that is
+    there already, which counts by its digest in the settings. memory: see Node.
+    """
+
+    table: SampleTable
+    model: str
+    memory: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asset:
+    """One asset, declared once.
+
+    key: its name, parts separated by `/`; its table's path in the store.
+    maker: the function in `assets/` that makes it; several assets may share one.
+    partitions: name of its partition set, or empty.
+    reads: its upstreams, and how each counts.
+    settings: every part of the configuration that changes its result, and nothing else; by a function where it takes
+        what is observed.
+    code_version: raised where its code changes a result; stands beside that code.
+    columns: of its table; empty for what is none. finite: those that hold numbers only; a null is none where the
+        column may be null.
+    checks: names of its asset checks beside `up_to_date`.
+    summary: what it holds, for a list of assets. description: more of it, for its page; the summary where empty.
+    file: of a document, its name in the store. folder: whether it is a model's folder.
+    goal: whether it is made for its own sake; others are made for what reads them.
+    own_rejects: whether it rejects samples for reasons that no table before it had.
+    pool: of steps that wait for one another, as those that take a GPU.
+    """
+
+    key: str
+    maker: str
+    group: str
+    kinds: tuple[str, ...]
+    summary: str
+    description: str = ""
+    partitions: str = ""
+    reads: Mapping[str, By] = field(default_factory=dict)
+    settings: Settings = field(default_factory=dict)
+    code_version: str
+    columns: tuple[tables.Column, ...] = ()
+    finite: tuple[str, ...] = ()
+    checks: tuple[str, ...] = ()
+    file: str = ""
+    folder: bool = False
+    goal: bool = False
+    own_rejects: bool = True
+    pool: Literal["", "gpu"] = ""
+    rows: Rows | None = None
+
+    @property
+    def family(self) -> str:
+        """The first part of its key."""
+        return self.key.split("/", maxsplit=1)[0]
+
+    @property
+    def step(self) -> str:
+        """Name of the Dagster step that makes it together with others; empty for one of its own."""
+        shared = self.rows.table.shared if self.rows is not None else None
+        return "" if shared is None else shared.name
+
+    def node(self, observed: Observed, *, required: bool) -> Node:
+        """As the planner compares it with the store.
+
+        Raises:
+            GateauError: a setting cannot be told, such as that of a file that is missing.
+        """
+        settings = dict(self.settings(observed) if callable(self.settings) else self.settings)
+        rows = self.rows
+        return Node(
+            asset=self.key,
+            partitions=self.partitions,
+            upstream=self.reads,
+            settings=settings,
+            code_version=self.code_version,
+            scorer="" if rows is None else fingerprint({"code": self.code_version, **settings}),
+            model="" if rows is None else rows.model,
+            memory="" if rows is None else rows.memory,
+            required=required,
+        )

@@ -1,0 +1,98 @@
+"""The assets of a configuration, in topological order, and which of them it asks for."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from gateau_dagster.config import Config
+from gateau_dagster.data.sample import shard_keys
+from gateau_dagster.methods.registry import chosen_methods
+from gateau_dagster.pipeline import declarations
+from gateau_dagster.pipeline.asset import SHARD, Asset, Observed
+from gateau_dagster.pipeline.node import Node
+from gateau_dagster.pipeline.selection_reads import wants_presets
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pipeline:
+    """`assets` in topological order. `required`: the keys of those that the configuration asks for."""
+
+    config: Config
+    assets: Sequence[Asset]
+    required: frozenset[str]
+
+    @cached_property
+    def by_key(self) -> Mapping[str, Asset]:
+        """The assets by key."""
+        return {asset.key: asset for asset in self.assets}
+
+    @property
+    def left_out(self) -> list[str]:
+        """The assets that the configuration does not ask for; they are made when they are named."""
+        return [asset.key for asset in self.assets if asset.key not in self.required]
+
+    def partitions(self, key: str) -> list[str] | list[None]:
+        """The partitions of an asset; None alone for a single output."""
+        name = self.by_key[key].partitions
+        return partition_sets(self.config)[name] if name else [None]
+
+    def ancestors(self, keys: Iterable[str]) -> set[str]:
+        """These assets and everything upstream of them."""
+        found: set[str] = set()
+        waiting = list(keys)
+        while waiting:
+            key = waiting.pop()
+            if key not in found:
+                found.add(key)
+                waiting.extend(self.by_key[key].reads)
+        return found
+
+    def nodes(self, observed: Observed) -> list[Node]:
+        """The assets as the planner compares them with the store.
+
+        Raises:
+            GateauError: a file that training.deepspeed names cannot be read, or contradicts `training`.
+        """
+        return [asset.node(observed, required=asset.key in self.required) for asset in self.assets]
+
+
+def pipeline_of(config: Config) -> Pipeline:
+    """The pipeline that a configuration describes; looks at no model and no data."""
+    found = [asset for declare in declarations.DECLARED for asset in declare(config)]
+    required = _required(config, found)
+    report = declarations.report(config, [asset.key for asset in found if asset.key in required])
+    return Pipeline(config=config, assets=[*found, report], required=required | {report.key})
+
+
+def partition_sets(config: Config) -> Mapping[str, list[str]]:
+    """The keys of every partition set, by its name."""
+    return {SHARD: shard_keys(config.long_sft.shards)}
+
+
+def _required(config: Config, assets: Sequence[Asset]) -> frozenset[str]:
+    """The assets that are brought up to date.
+
+    With GATEAU's presets all of them: a page about the presets shows every configured model. Without, those that are
+    made for their own sake, and what these read. The others can be asked for by name.
+    """
+    if wants_presets(config):
+        return frozenset(asset.key for asset in assets)
+    whole = Pipeline(config=config, assets=assets, required=frozenset())
+    return frozenset(whole.ancestors(asset.key for asset in assets if asset.goal))
+
+
+def left_out_sentence(config: Config, left_out: Iterable[str]) -> str:
+    """One line for who misses a table; empty when every table is required."""
+    names = list(left_out)
+    if not names:
+        return ""
+    methods = list(chosen_methods(config))
+    verb = "does not need" if len(methods) == 1 else "do not need"
+    return (
+        f"Left out, since {_listed(methods)} {verb} {'it' if len(names) == 1 else 'them'}: {', '.join(names)}. "
+        "Ask for one with --until, or name a method that reads it in selection.compare."
+    )
+
+
+def _listed(names: list[str]) -> str:
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"

@@ -1,0 +1,66 @@
+"""Which tables ranking, choice and comparison read, as the configuration asks for them."""
+
+from gateau_dagster.config import Config
+from gateau_dagster.methods.cam_at import cam_at_asset, further_lengths
+from gateau_dagster.methods.embedding import embedding_table
+from gateau_dagster.methods.registry import GATEAU, ChosenMethod, chosen_methods
+from gateau_dagster.selection.joining import COLUMNS
+
+PRESETS_TABLE, CHOSEN = "combined_scores", "selected_subset"
+
+
+def tables_read(config: Config) -> set[str]:
+    """What the selection, the compared methods and the study of segment lengths read.
+
+    With `combined_scores`, the tables that it is made of, too.
+    """
+    reads = [selection_reads(config), *(each.reads(config) for each in chosen_methods(config).values())]
+    found = {asset for each in reads for asset in each}
+    return found | {PRESETS_TABLE, *COLUMNS} if PRESETS_TABLE in found or further_lengths(config) else found
+
+
+def wants_presets(config: Config) -> bool:
+    """Whether something that the configuration asks for reads GATEAU's presets, so that the report shows them."""
+    return PRESETS_TABLE in tables_read(config)
+
+
+def ranking_asset(config: Config) -> str:
+    """The table whose order the samples are chosen by."""
+    method = config.selection.method
+    return PRESETS_TABLE if method == GATEAU else chosen_methods(config)[method].asset
+
+
+def selection_reads(config: Config) -> dict[str, list[str]]:
+    """The columns that the rule of selection reads, by asset; the texts of `raw_long_sft` are read besides."""
+    rule, ranking = config.selection.rule, ranking_asset(config)
+    rank = ["rank"] if ranking == PRESETS_TABLE else []
+    found = {"raw_long_sft": ["sample_id", "source"], ranking: ["sample_id", "score", *rank]}
+    if rule in {"token_budget", "per_source_tokens"}:
+        found["perplexity/long"] = ["sample_id", "context_tokens", "response_tokens"]
+    if rule == "diverse":
+        assert config.selection.encoder is not None
+        found[embedding_table(config.selection.encoder).asset] = ["sample_id", "embedding"]
+    return found
+
+
+def compared_methods(config: Config) -> list[ChosenMethod]:
+    """The methods with a table of scores: none where GATEAU alone ranks, whose scores are `combined_scores`.
+
+    With further segment lengths it has one, for what compares these reads methods' tables.
+    """
+    chosen = list(chosen_methods(config).values())
+    return [] if [each.name for each in chosen] == [GATEAU] and not further_lengths(config) else chosen
+
+
+def has_comparison(config: Config) -> bool:
+    """Whether there is something to compare: several methods, or GATEAU's ranking at several segment lengths."""
+    return len(compared_methods(config)) > 1 or bool(further_lengths(config))
+
+
+def comparison_reads(config: Config) -> list[str]:
+    """The tables that are compared, those of GATEAU's beside them that are made anyway, and what is chosen."""
+    scores = [each.asset for each in compared_methods(config)]
+    further = [cam_at_asset(length) for length in further_lengths(config)]
+    pair = ["perplexity/short"] if further else []
+    beside = [asset for asset in ("perplexity/long", "cam", PRESETS_TABLE) if asset in tables_read(config)]
+    return ["raw_long_sft", *pair, *beside, *further, *scores, CHOSEN]

@@ -1,0 +1,115 @@
+"""`perplexity/<model>` and `cam`: what the homologous models say of each sample (Eq. 1 and 3-5)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import closing
+from dataclasses import asdict
+from functools import partial
+from typing import TYPE_CHECKING
+
+from gateau_dagster import tables
+from gateau_dagster.data.sample import Reject, Sample
+from gateau_dagster.scoring.sample_table import Asked, Outcomes, Row, Running, SampleTable, SharedPass
+
+if TYPE_CHECKING:
+    from gateau_dagster.config import Config
+    from gateau_dagster.models.loading import LoadedModel
+
+THETA_A, THETA_B = "short", "long"
+CAM = "cam"
+# Raise them when a row comes to be another one.
+PERPLEXITY_CODE_VERSION = "2"
+CAM_CODE_VERSION = "2"
+
+
+def perplexity_asset(model: str) -> str:
+    """The table of a causal model."""
+    return f"perplexity/{model}"
+
+
+def pair_tables(config: Config) -> Iterator[SampleTable]:
+    """`perplexity/<model>` of every causal model, and `cam` by theta_B where there is the pair."""
+    for model in config.causal_models:
+        yield perplexity_table(model, shared=model == THETA_B and config.has_pair)
+    if config.has_pair:
+        yield cam_table(config)
+
+
+def perplexity_table(model: str, *, shared: bool) -> SampleTable:
+    """Perplexity of the response given context and instruction. `shared`: its full pass serves `cam`, too."""
+    role = {THETA_A: " under theta_A", THETA_B: " under theta_B"}.get(model, "")
+    return SampleTable(
+        asset=perplexity_asset(model),
+        model=model,
+        columns=tables.PERPLEXITY,
+        finite=("perplexity", "mean_nll", "mean_probability"),
+        description=f"Perplexity of each response{role} (Eq. 1).",
+        score=_perplexity_rows,
+        code_version=PERPLEXITY_CODE_VERSION,
+        shared=_shared_pass() if shared else None,
+    )
+
+
+def cam_table(config: Config) -> SampleTable:
+    """Segment perplexities, segment attention and their similarity."""
+    return SampleTable(
+        asset=CAM,
+        model=THETA_B,
+        columns=tables.CAM,
+        finite=("segment_perplexity", "segment_attention"),
+        description="Contextual Awareness Measurement by theta_B: does the model attend to the segments that matter "
+        "for the response? Segment perplexities, segment attention and their similarity CAS (Eq. 3-5).",
+        score=_cam_rows,
+        settings={"scoring.segment_length": config.scoring.segment_length},
+        code_version=CAM_CODE_VERSION,
+        shared=_shared_pass(),
+        needs_visible_window=True,
+    )
+
+
+def _shared_pass() -> SharedPass:
+    """One pass of theta_B over a sample gives both tables."""
+    perplexity = perplexity_asset(THETA_B)
+    return SharedPass(name=f"perplexity__{THETA_B}_and_cam", score=partial(_both, perplexity=perplexity))
+
+
+def _perplexity_rows(loaded: LoadedModel, samples: Iterable[Sample], running: Running) -> Iterator[Row | Reject]:
+    return _alone(loaded, samples, running, asset=perplexity_asset(""))
+
+
+def _cam_rows(loaded: LoadedModel, samples: Iterable[Sample], running: Running) -> Iterator[Row | Reject]:
+    return _alone(loaded, samples, running, asset=CAM)
+
+
+def _alone(loaded: LoadedModel, samples: Iterable[Sample], running: Running, *, asset: str) -> Iterator[Row | Reject]:
+    asked = (Asked(sample=sample, assets=frozenset({asset})) for sample in samples)
+    perplexity = perplexity_asset("")
+    with closing(_both(loaded, asked, {asset: running}, perplexity=perplexity)) as found:  # pyright: ignore[reportArgumentType]
+        for outcomes in found:
+            yield outcomes[asset]
+
+
+def _both(
+    loaded: LoadedModel, asked: Iterable[Asked], running: Mapping[str, Running], *, perplexity: str
+) -> Iterator[Outcomes]:
+    """A row or a reject of each table that asks for the sample. `perplexity`: name of that table."""
+    from gateau_dagster.models.flops import Meter, Work
+    from gateau_dagster.scoring.scorer import Request, score_samples
+
+    any_one = next(iter(running.values()))
+    works = {asset: running[asset].work if asset in running else Work() for asset in (perplexity, CAM)}
+    requests = (Request(sample=one.sample, perplexity=perplexity in one.assets, cam=CAM in one.assets) for one in asked)
+    outcomes = score_samples(
+        loaded,
+        requests,
+        max_length=any_one.max_length,
+        scoring=any_one.scoring,
+        meter=Meter(perplexity=works[perplexity], cam=works[CAM]),
+        sight=running[CAM].sight if CAM in running else None,
+    )
+    with closing(outcomes):  # pyright: ignore[reportArgumentType]
+        for found in outcomes:
+            given = {perplexity: found.perplexity, CAM: found.cam}
+            rows = {asset: one for asset, one in given.items() if one is not None}
+            yield {asset: one if isinstance(one, Reject) else asdict(one) for asset, one in rows.items()}

@@ -1,0 +1,200 @@
+"""Exactly what is missing or changed runs: 1,000 samples in 16 shards, one change at a time."""
+
+import json
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import dagster as dg
+import pytest
+
+from assets.runs.refresh import failure_message, only_one
+from gateau_dagster.data.sample import shard_of
+from gateau_dagster.errors import GateauError
+from resources import models
+from tests.assets.harness import Pipeline, key_of, pipeline_on, value_of
+from tests.project import change_config, make_project, sample, write_model, write_samples
+
+SAMPLES, SHARDS = 1000, 16
+SHARDED = ("raw_long_sft", "perplexity/short", "perplexity/long", "cam")
+GLOBAL = ("combined_scores", "selected_subset", "report")
+
+
+@pytest.fixture(scope="module")
+def thousand(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pipeline]:
+    """1,000 samples, run once."""
+    file = make_project(tmp_path_factory.mktemp("thousand"), samples=SAMPLES, shards=SHARDS)
+    with pipeline_on(file) as pipeline:
+        pipeline.refresh()
+        yield pipeline
+
+
+@pytest.fixture
+def data(thousand: Pipeline) -> Iterator[Path]:
+    """The input, as it was again afterwards; everything is up to date at the start."""
+    file = thousand.file.parent / "long.jsonl"
+    before = file.read_text(), thousand.file.read_text()
+    thousand.refresh()
+    yield file
+    file.write_text(before[0])
+    thousand.file.write_text(before[1])
+
+
+def records(file: Path) -> list[dict[str, str]]:
+    return [json.loads(line) for line in file.read_text().splitlines()]
+
+
+def shard_key(sample_id: str) -> str:
+    return f"{shard_of(sample_id, SHARDS):02d}"
+
+
+def test_everything_runs_at_first_and_each_shard_is_recorded_once(thousand: Pipeline) -> None:
+    first = thousand.runs()[-1]
+    events = thousand.materialised(first.run_id)
+    assert len(events) == len(SHARDED) * SHARDS + len(GLOBAL)
+    assert len({key_of(event) for event in events}) == len(events)
+    scored = [event for event in events if key_of(event)[0] == "cam"]
+    assert sum(value_of(event, "samples_computed") for event in scored) == SAMPLES
+
+
+def test_nothing_changed_does_nothing_in_seconds(thousand: Pipeline, data: Path) -> None:
+    runs = len(thousand.runs())
+    started = time.monotonic()
+    result = thousand.refresh()
+    assert result.run_ids == []
+    assert result.recorded == 0
+    assert time.monotonic() - started < 5
+    assert len(thousand.runs()) == runs, "not even an empty run is created"
+
+
+def test_one_sample_changed_of_a_thousand(thousand: Pipeline, data: Path) -> None:
+    changed = records(data)
+    changed[417]["response"] = "something else ."
+    write_samples(data, changed)
+    shard = shard_key("s00417")
+
+    before = {key: stamp for key, stamp in thousand.state().recorded().items() if key[1] not in {None, shard}}
+    result = thousand.refresh()
+
+    assert len(result.run_ids) == 1
+    events = thousand.materialised(result.run_ids[0])
+    assert sorted(map(key_of, events), key=str) == sorted(
+        [*((asset, shard) for asset in SHARDED), *((asset, None) for asset in GLOBAL)], key=str
+    )
+    computed = {key_of(event)[0]: value_of(event, "samples_computed") for event in events if event.partition}
+    assert {name: computed[name] for name in SHARDED[1:]} == dict.fromkeys(SHARDED[1:], 1)
+    size = thousand.state().store.read("raw_long_sft", shard).height
+    assert all(value_of(event, "samples_kept") == size - 1 for event in events if key_of(event)[0] == "cam")
+    after = thousand.state().recorded()
+    assert before == {key: after[key] for key in before}, "the other shards are as they were"
+
+
+def test_alpha_loads_no_model(thousand: Pipeline, data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gateau_dagster.models.loading.load_model", fail_to_load)
+    models.ModelsResource().release()
+    change_config(thousand.file, selection={"alpha": 0.31})
+    result = thousand.refresh()
+    assert {key_of(event) for event in thousand.materialised(result.run_ids[0])} == {(name, None) for name in GLOBAL}
+    inputs = thousand.state().stamp("combined_scores", None).inputs  # type: ignore[union-attr]
+    assert inputs["settings"]["selection.alpha"] == 0.31
+
+
+def fail_to_load(*arguments: object, **options: object) -> None:
+    raise AssertionError("a model was loaded")
+
+
+def test_the_sentinel_sees_a_model_that_is_loaded(
+    thousand: Pipeline, data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The test above could not fail if models were loaded in another way."""
+    monkeypatch.setattr("gateau_dagster.models.loading.load_model", fail_to_load)
+    models.ModelsResource().release()
+    write_samples(data, [*records(data), sample(5000)])
+    with pytest.raises(GateauError, match="a model was loaded"):
+        thousand.refresh()
+
+
+def test_a_removed_sample_leaves_every_table(thousand: Pipeline, data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gateau_dagster.models.loading.load_model", fail_to_load)
+    models.ModelsResource().release()
+    store = thousand.state().store
+    best = store.read("combined_scores").sort("rank")["sample_id"][0]
+    write_samples(data, [record for record in records(data) if record["id"] != best])
+    result = thousand.refresh()
+    assert {key_of(event)[1] for event in thousand.materialised(result.run_ids[0])} == {shard_key(best), None}
+    for asset in SHARDED:
+        assert best not in set(store.read(asset, shard_key(best), ["sample_id"])["sample_id"])
+    scores = store.read("combined_scores")
+    assert scores.height == SAMPLES - 1
+    assert best not in set(scores["sample_id"])
+    assert scores["rank"].sort().to_list() == list(range(1, SAMPLES))
+    assert best not in set(store.read("selected_subset")["sample_id"])
+
+
+def test_operational_settings_are_no_change(thousand: Pipeline, data: Path) -> None:
+    change_config(
+        thousand.file,
+        scoring={"batch_tokens": 777},
+        execution={"shards_per_run": 3, "retries": 9, "schedule": "0 1 * * *"},
+        training={"save_steps": 7, "gradient_checkpointing": True},
+    )
+    assert thousand.refresh().run_ids == []
+
+
+def test_touched_files_are_no_change(thousand: Pipeline, data: Path) -> None:
+    for file in (data, *(thousand.file.parent / "long").iterdir()):
+        os.utime(file)
+    assert thousand.refresh().run_ids == []
+
+
+def test_weights_that_change_in_place(small: Pipeline) -> None:
+    folder = small.file.parent
+    small.refresh()
+    before = small.state().store.read_all("perplexity/short", small.state().shards).sort("sample_id")
+    write_model(folder / "short", seed=11, window=64)
+    result = small.refresh()
+    events = [key_of(event) for event in small.materialised(result.run_ids[0])]
+    assert {asset for asset, partition in events if partition} == {"perplexity/short"}
+    assert len([asset for asset, partition in events if partition]) == 4
+    after = small.state().store.read_all("perplexity/short", small.state().shards).sort("sample_id")
+    assert after["digest"].equals(before["digest"])
+    assert not after["perplexity"].equals(before["perplexity"])
+
+
+def test_until_stops_at_an_asset(fresh: Pipeline) -> None:
+    result = fresh.refresh(until="perplexity/short")
+    assert {key_of(event)[0] for event in fresh.materialised(result.run_ids[0])} == {"raw_long_sft", "perplexity/short"}
+    assert fresh.refresh(until="perplexity/short").run_ids == []
+    with pytest.raises(GateauError, match=r"no asset nonsense; there are raw_long_sft, .*report"):
+        fresh.refresh(until="nonsense")
+
+
+def test_only_one_refresh_at_a_time(fresh: Pipeline) -> None:
+    with only_one(fresh.config), pytest.raises(GateauError, match=rf"at work \(process {os.getpid()}\)"):
+        fresh.refresh()
+    assert fresh.refresh(until="raw_long_sft").run_ids
+
+
+def test_the_first_failure_is_the_message() -> None:
+    @dg.op
+    def fails() -> None:
+        raise dg.Failure(description="the cause and the cure")
+
+    @dg.op
+    def breaks() -> None:
+        try:
+            raise KeyError("inner")
+        except KeyError as error:
+            raise RuntimeError("outer") from error
+
+    def message(op: dg.OpDefinition) -> str:
+        @dg.job(name=f"job_{op.name}")
+        def job() -> None:
+            op()
+
+        return failure_message(job.execute_in_process(raise_on_error=False))  # type: ignore[arg-type]
+
+    assert message(fails) == "fails: the cause and the cure"
+    assert "breaks: " in message(breaks)
+    assert "inner" in message(breaks)

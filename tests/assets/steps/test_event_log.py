@@ -1,0 +1,51 @@
+"""Dagster is told of what the store holds and it does not know of: one event each, with the right version."""
+
+from dagster import DagsterInstance
+
+from assets.runs.instance import open_instance
+from assets.steps.event_log import record_what_the_store_holds, recorded_versions
+from assets.steps.partitions import asset_key
+from tests.assets.harness import Pipeline
+
+
+def test_asset_key() -> None:
+    assert asset_key("perplexity/short").path == ["perplexity", "short"]
+
+
+def test_another_instance_on_the_same_store_learns_everything(small: Pipeline) -> None:
+    small.refresh()
+    state = small.state()
+    with DagsterInstance.ephemeral() as other:
+        assert record_what_the_store_holds(other, state) == 4 * 4 + 3
+        assert record_what_the_store_holds(other, small.state()) == 0, "only once"
+        stamps = state.recorded()
+        for node in state.pipeline.nodes:
+            shards = state.shards if node.partitioned else []
+            versions = recorded_versions(other, node.asset, shards)
+            for shard in shards or [None]:
+                stamp = stamps[node.asset, shard]
+                assert stamp is not None
+                assert versions[shard] == stamp.fingerprint
+
+
+def test_what_is_out_of_date_is_not_recorded(small: Pipeline) -> None:
+    small.refresh()
+    state = small.state()
+    (small.file.parent / "store" / "cam" / "1.parquet").unlink()
+    try:
+        with DagsterInstance.ephemeral() as other:
+            record_what_the_store_holds(other, state)
+            assert set(recorded_versions(other, "cam", state.shards)) == {"0", "2", "3"}
+            assert recorded_versions(other, "combined_scores", []) != {}, "made from fingerprints that still hold"
+    finally:
+        small.refresh()
+
+
+def test_a_lost_dagster_home_is_filled_again(small: Pipeline) -> None:
+    small.refresh()
+    with open_instance(small.config) as instance:
+        for node in small.state().pipeline.nodes:
+            instance.wipe_assets([asset_key(node.asset)])
+    result = small.refresh()
+    assert result.run_ids == []
+    assert result.recorded == 4 * 4 + 3

@@ -1,0 +1,64 @@
+"""Rates and time left of a scoring step, from what its shards report."""
+
+from typing import Any
+
+import pytest
+
+from assets.steps.scoring_progress import ScoringProgress
+from gateau_dagster.execution.shard_scorer import ShardReport
+from gateau_dagster.execution.shard_work import ShardProgress, TableWork
+from gateau_dagster.storage import Stamp
+
+Seen = list[tuple[float, float | None, str, float | None]]
+
+
+def work(flops: float | None) -> TableWork:
+    return TableWork(asset="cam", stamp=Stamp(fingerprint="f"), memory="", planned={"flops": flops})
+
+
+def report(shard: str, finished: int, scored: int, share: float, *, tokens: int, seconds: float) -> ShardReport:
+    progress = ShardProgress(finished=finished, scored=scored, share=share)
+    return ShardReport(shard=shard, progress=progress, tokens=tokens, seconds=seconds)
+
+
+def followed(missing: dict[str, list[TableWork]], workers: int = 1) -> tuple[ScoringProgress, Seen]:
+    """Three shards of 10, 10 and 20 samples; the first one keeps all its rows."""
+    seen: Seen = []
+
+    def progress(done: float, total: float | None, unit: str, note: str = "", *, left: float | None = None) -> None:
+        assert unit == "samples"
+        seen.append((done, total, note, left))
+
+    sizes = {"0": 10, "1": 10, "2": 20}
+    return ScoringProgress(progress, sizes=sizes, missing=missing, workers=workers), seen
+
+
+def test_the_time_left_follows_the_planned_work_not_the_count() -> None:
+    shown, seen = followed({"1": [work(1e9), work(2e9)], "2": [work(9e9)]})
+    shown.finish("0")
+    assert seen[-1] == (10, 40, "shard 0", None)
+    # Half of the text of shard 1, which is a quarter of the work; four of its samples were kept.
+    shown.report(report("1", 4 + 3, 3, 0.5, tokens=600, seconds=2.0))
+    done, _, note, left = seen[-1]
+    assert (done, note) == (17, "1.5 samples/s, 300 tokens/s, shard 1")
+    assert left == pytest.approx(2.0 * (1 - 0.125) / 0.125)
+    shown.report(report("1", 10, 6, 1.0, tokens=1200, seconds=4.0))
+    shown.finish("1")
+    assert seen[-1][0] == 20 and seen[-1][3] == pytest.approx(12.0)
+    shown.report(report("2", 20, 20, 1.0, tokens=3600, seconds=12.0))
+    shown.finish("2")
+    assert seen[-1][0] == 40 and seen[-1][3] == 0.0
+
+
+def test_workers_add_up() -> None:
+    shown, seen = followed({"1": [work(1.0)], "2": [work(1.0)]}, workers=2)
+    shown.report(report("1", 5, 5, 0.5, tokens=100, seconds=4.0))
+    shown.report(report("2", 10, 10, 0.5, tokens=100, seconds=4.0))
+    assert seen[-1] == (15, 40, "3.8 samples/s, 50 tokens/s, shard 2", 4.0)
+
+
+@pytest.mark.parametrize("flops", [None, 0.0])
+def test_without_a_plan_the_samples_count(flops: Any) -> None:
+    shown, seen = followed({"1": [work(flops)], "2": [work(5.0)]})
+    shown.report(report("1", 10, 10, 1.0, tokens=1, seconds=3.0))
+    assert seen[-1][3] == pytest.approx(6.0), "shard 2 has twice as many samples"
