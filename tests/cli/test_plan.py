@@ -61,7 +61,7 @@ def test_the_record_is_the_plan_for_programs(state: State) -> None:
     assert set(record["estimates"]) == {"perplexity/short", "perplexity/long", "cam"}
     assert all(each["samples"] == 6 and each["seconds"] > 0 for each in record["estimates"].values())
     assert any(line.startswith("Time: scoring itself timed") for line in record["grounds"])
-    until = plan_record(state, state.plan().until("raw_long_sft", state.pipeline.nodes))
+    until = plan_record(state, state.plan_until("raw_long_sft"))
     assert (until["estimates"], until["grounds"]) == ({}, [])
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from assets.steps import scoring_step as scored_shards
 from assets.steps.partitions import asset_key
+from gateau_dagster import tables
 from gateau_dagster.errors import GateauError
 from gateau_dagster.estimate import estimator as estimate
 from gateau_dagster.estimate.estimator import Estimate
@@ -127,7 +128,7 @@ def test_an_estimate_that_fails_is_told_and_ends_nothing(fails: bool, monkeypatc
         return {("cam", "0"): found}
 
     monkeypatch.setattr(estimate, "estimate_shards", estimate_shards)
-    works = {"0": [TableWork(asset="cam", stamp=Stamp(fingerprint="f"), memory="")]}
+    works = {"0": [TableWork(asset="cam", columns=tables.CAM, stamp=Stamp(fingerprint="f"), memory="")]}
     state: Any = None
     (planned,) = scored_shards._with_plan(context, state, works)["0"]
     assert planned.planned == ({} if fails else dataclasses.asdict(found))
