@@ -1,6 +1,5 @@
 """From a plan to one Dagster run of exactly the stale assets and shards."""
 
-import fcntl
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,14 +15,18 @@ from assets.dead_runs import LOCK_TAG, PROCESS_TAG, end_dead_runs, process_tag
 from assets.event_log import PLAN_TAG, asset_key, record_what_the_store_holds
 from assets.failures import TITLE
 from assets.progress import remove_old_boards
-from gateau_dagster.config import Config
 from gateau_dagster.errors import GateauError
 from gateau_dagster.pipeline.plan import Plan
 from gateau_dagster.pipeline.state import State
 from resources.configuration import ConfigurationResource
+from resources.locks.file import file_lock
+from resources.locks.lock import Lock
 
 # A run can make work for another only where content decides (see node.By), and each asset does so at most once.
 _MOST_ROUNDS = 4
+
+# Two refreshes at a time would do the same work twice.
+only_one: Lock = file_lock
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,25 +101,6 @@ def wanted_work(state: State, until: str | None) -> Plan:
         GateauError: there is no such asset.
     """
     return state.plan_until(until)
-
-
-@contextmanager
-def only_one(config: Config) -> Iterator[None]:
-    """Two refreshes at a time would do the same work twice; the system frees the lock of a killed process."""
-    config.work_folder.mkdir(parents=True, exist_ok=True)
-    with (config.work_folder / "refresh.lock").open("a+") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            file.seek(0)
-            raise GateauError(
-                f"Another run on this configuration is at work (process {file.read().strip() or 'unknown'}). "
-                "Wait for it to end, or end it."
-            ) from error
-        file.truncate(0)
-        file.write(str(os.getpid()))
-        file.flush()
-        yield
 
 
 def _run(
