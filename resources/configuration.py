@@ -8,6 +8,7 @@ from pydantic import Field, PrivateAttr
 from gateau_dagster.config import Config
 from gateau_dagster.pipeline.project import load_project
 from gateau_dagster.pipeline.state import State
+from resources.pools.registry import chosen_pool
 
 
 class ConfigurationResource(dg.ConfigurableResource):
@@ -22,10 +23,12 @@ class ConfigurationResource(dg.ConfigurableResource):
         """The validated configuration.
 
         Raises:
-            GateauError: the file is missing or wrong.
+            GateauError: the file is missing or wrong, or names a worker pool that does not exist.
         """
         if self._config is None:
-            self._config = load_project(self.config_file or None, folder=Path(self.demo_folder))
+            config = load_project(self.config_file or None, folder=Path(self.demo_folder))
+            chosen_pool(config)
+            self._config = config
         return self._config
 
     def state(self) -> State:

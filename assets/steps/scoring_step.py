@@ -23,8 +23,8 @@ from gateau_dagster.pipeline.state import State
 from gateau_dagster.progress import TimedProgress
 from resources.configuration import ConfigurationResource
 from resources.models import ModelsResource
-from resources.scoring_worker import WorkerTask
-from resources.worker_pool import ScoringWorkers
+from resources.pools.pool import ScoringTask, Warn
+from resources.pools.registry import chosen_pool
 
 if TYPE_CHECKING:
     from gateau_dagster.models.loading import LoadedModel
@@ -66,7 +66,7 @@ def _finished(
         workers=len(devices),
     )
     shown.start()
-    step = Scoring(state=state, models=models, model=_model(state, stale), progress=shown)
+    step = Scoring(state=state, models=models, model=_model(state, stale), progress=shown, warn=context.log.warning)
     with closing(step.on(devices, missing)) as scored:
         for shard, results in chain(step.here(kept, devices[0]), scored):
             shown.finish(shard)
@@ -137,6 +137,7 @@ class Scoring:
     models: ModelsResource
     model: str
     progress: ScoringProgress
+    warn: Warn
 
     def on(self, devices: Sequence[str], works: Works) -> Results:
         """In a process a device, or here if it is one."""
@@ -160,10 +161,7 @@ class Scoring:
     def _in_workers(self, works: Works, devices: Sequence[str]) -> Results:
         """Each worker loads the model once."""
         self.models.release()  # the first worker needs the room
-        section = self._section
-        tasks = [
-            WorkerTask(config=self.state.config, model=self.model, device=device, sharing=len(devices), section=section)
-            for device in devices
-        ]
-        with ScoringWorkers(tasks) as workers:
+        config = self.state.config
+        task = ScoringTask(config=config, model=self.model, section=self._section, devices=devices)
+        with chosen_pool(config).workers(task, self.warn) as workers:
             yield from workers.results(works, self.progress.report)

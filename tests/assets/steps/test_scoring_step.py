@@ -1,6 +1,7 @@
 """One step of theta_B makes two assets, or the one that is asked for; in this process or in workers."""
 
 import dataclasses
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any, ClassVar
@@ -17,7 +18,7 @@ from gateau_dagster.execution.shard_scorer import Report, ShardScorer
 from gateau_dagster.execution.shard_work import TableWork
 from gateau_dagster.storage import Stamp, Store
 from resources.models import ModelsResource
-from resources.scoring_worker import WorkerTask
+from resources.pools.pool import Pool, ScoringTask, Warn
 from tests.assets.harness import Pipeline, key_of, value_of
 from tests.assets.steps.test_partitioned_step import assert_own_versions, execute, in_range
 from tests.project import change_config
@@ -66,14 +67,14 @@ def test_one_step_makes_both_and_each_alone(fresh: Pipeline) -> None:
 
 
 class InThisProcess:
-    """Stands for the workers: notes their tasks, scores in this process, and may lose a worker."""
+    """Stands for the workers: notes their task, warns, scores in this process, and may fail after some shards."""
 
-    tasks: ClassVar[Sequence[WorkerTask]] = ()
-    dies_after: int | None = None
+    task: ClassVar[ScoringTask]
+    fails_after: int | None = None
     ended = False
 
-    def __init__(self, tasks: Sequence[WorkerTask]) -> None:
-        InThisProcess.tasks = tasks
+    def __init__(self, task: ScoringTask, warn: Warn) -> None:
+        InThisProcess.task, self.warn = task, warn
 
     def __enter__(self) -> "InThisProcess":
         return self
@@ -84,33 +85,35 @@ class InThisProcess:
     def results(
         self, shards: Mapping[str, Sequence[TableWork]], report: Report
     ) -> Iterator[tuple[str, dict[str, Any]]]:
-        config, models = self.tasks[0].config, ModelsResource()
-        scorer = ShardScorer(config, "long", lambda: models.load(config, config.models["long"], version=""))
+        self.warn("a worker is lost")
+        config, models = self.task.config, ModelsResource()
+        scorer = ShardScorer(config, "long", lambda: models.load(config, self.task.section, version=""))
         for number, (shard, works) in enumerate(reversed(list(shards.items()))):
-            if number == self.dies_after:
-                raise GateauError("the worker is dead")
+            if number == self.fails_after:
+                raise GateauError("no worker is left")
             yield shard, scorer.compute(Store(config.located_root), shard, works, report)
 
 
-def test_workers_take_the_shards_and_what_they_finished_stands(
+def test_the_chosen_pool_takes_the_shards_and_what_it_finished_stands(
     fresh: Pipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(scored_shards, "ScoringWorkers", InThisProcess)
+    monkeypatch.setattr(scored_shards, "chosen_pool", lambda config: Pool(name="here", workers=InThisProcess))
     execute(fresh, ["raw_long_sft"], tags=EVERY_SHARD)
     change_config(fresh.file, scoring={"workers": 5})
-    monkeypatch.setattr(InThisProcess, "dies_after", 1)
+    monkeypatch.setattr(InThisProcess, "fails_after", 1)
     job = fresh.definitions().resolve_job_def("everything").get_subset(asset_selection=set(map(asset_key, PAIR)))
     done = job.execute_in_process(instance=fresh.instance, tags=EVERY_SHARD, raise_on_error=False)
     failure = next(event for event in done.all_events if event.is_step_failure).step_failure_data.user_failure_data
-    assert failure is not None and failure.description == "the worker is dead"
+    assert failure is not None and failure.description == "no worker is left"
     assert [key_of(event) for event in fresh.materialised(done.run_id)] == [(asset, "2") for asset in PAIR]
     assert InThisProcess.ended
-    assert [task.device for task in InThisProcess.tasks] == ["cpu"] * 3, "no more workers than shards"
-    assert {task.sharing for task in InThisProcess.tasks} == {3}
+    assert InThisProcess.task.devices == ["cpu"] * 3, "no more workers than shards"
+    log = [entry for entry in fresh.instance.all_logs(done.run_id) if "a worker is lost" in entry.user_message]
+    assert [entry.level for entry in log] == [logging.WARNING]
 
-    monkeypatch.setattr(InThisProcess, "dies_after", None)
+    monkeypatch.setattr(InThisProcess, "fails_after", None)
     execute(fresh, PAIR, tags=EVERY_SHARD)
-    assert len(InThisProcess.tasks) == 2, "two shards were left"
+    assert len(InThisProcess.task.devices) == 2, "two shards were left"
     assert all(fresh.state().stamp(asset, shard) for asset in PAIR for shard in ("0", "1", "2"))
 
 

@@ -1,8 +1,8 @@
 """A scoring worker: a process of its own that loads a model once and scores the shards it is given.
 
-It speaks with the step over one pipe: it receives a `Job` or None (no more work), and sends `ShardReport`s while a
-shard is scored, then `Finished`, or `Failed` once. It saves rows and writes tables itself, as a step without workers
-does. It ends with the step, however that ends.
+It speaks with the step over one pipe: it receives a `Job`, and sends `ShardReport`s while the shard is scored,
+then `Finished`, or `Failed` once. It saves rows and writes tables itself, as a step without workers
+does. It ends when the pipe does, and with the step, however that ends.
 """
 
 import multiprocessing
@@ -13,46 +13,23 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from types import FrameType
 from typing import TYPE_CHECKING
 
-from gateau_dagster.config import Config, ModelConfig
 from gateau_dagster.errors import GateauError, TransientError
 from gateau_dagster.execution.shard_scorer import Report, ShardReport, ShardScorer
-from gateau_dagster.execution.shard_work import ShardResult, TableWork
+from gateau_dagster.execution.shard_work import ShardResult
 from gateau_dagster.storage import Store
+from resources.pools.pool import ScoringTask
+from resources.pools.shard_queue import Job
 
 if TYPE_CHECKING:
     from gateau_dagster.models.loading import LoadedModel
 
 _SECONDS_BETWEEN_REPORTS = 0.2
 _SECONDS_BETWEEN_LOOKS = 1.0
-
-
-@dataclass(frozen=True, kw_only=True)
-class WorkerTask:
-    """What a worker is for.
-
-    model: name in the configuration. device: in the words of `scoring.device`. sharing: workers that share the CPU.
-    section: the model's, with a path that can be loaded; None: as the configuration locates it.
-    """
-
-    config: Config
-    model: str
-    device: str
-    sharing: int
-    section: ModelConfig | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class Job:
-    """A shard to score."""
-
-    shard: str
-    works: Sequence[TableWork]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,34 +47,38 @@ class Failed:
     error: Exception
 
 
-def run_worker(task: WorkerTask, connection: Connection) -> None:
+def run_worker(task: ScoringTask, device: str, connection: Connection) -> None:
     """The whole life of a worker."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupt reaches the step too, which then ends its workers
     signal.signal(signal.SIGTERM, _stop)
     _end_with_parent()
     store = Store(task.config.located_root)
-    scorer = ShardScorer(task.config, task.model, lambda: _load(task))
+    scorer = ShardScorer(task.config, task.model, lambda: _load(task, device))
     try:
-        while (job := connection.recv()) is not None:
+        while (job := _next_job(connection)) is not None:
             results = scorer.compute(store, job.shard, job.works, _throttled(connection))
             connection.send(Finished(shard=job.shard, results=results))
-    except EOFError:
-        return  # the step has closed its end
     except Exception as error:
         traceback.print_exc()  # into the step's log; an exception crosses the pipe without its traceback
         connection.send(Failed(error=_portable(error)))
 
 
-def _load(task: WorkerTask) -> "LoadedModel":
+def _next_job(connection: Connection) -> Job | None:
+    """None when the step has closed its end: there is no more work."""
+    try:
+        return connection.recv()
+    except EOFError:
+        return None
+
+
+def _load(task: ScoringTask, device: str) -> "LoadedModel":
     import torch
 
     from gateau_dagster.models.encoders import load_for_task
 
-    if task.sharing > 1:
-        torch.set_num_threads(max(1, torch.get_num_threads() // task.sharing))
+    torch.set_num_threads(max(1, torch.get_num_threads() // len(task.devices)))
     config = task.config
-    model = task.section or config.located_model(task.model)
-    return load_for_task(model, dtype=config.scoring.dtype, device=task.device, folder=config.folder)
+    return load_for_task(task.section, dtype=config.scoring.dtype, device=device, folder=config.folder)
 
 
 def _stop(number: int, frame: FrameType | None) -> None:
