@@ -1,10 +1,8 @@
-"""LADM over a corpus of plain texts: every text's score, or the reason why there is none, and the choice by domain."""
+"""LADM over a corpus of plain texts: every text's score in the files' order, or the reason why there is none."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-
-import polars as pl
 
 from gateau_dagster.config import ModelConfig, ScoringConfig
 from gateau_dagster.data.sample import Reject
@@ -15,9 +13,6 @@ from gateau_dagster.models.flops import Work
 from gateau_dagster.models.loading import LoadedModel, effective_max_length, load_model
 from gateau_dagster.scoring.focus_scores import FocusPlan, FocusWeights, contextual_dependency_score
 from gateau_dagster.scoring.span_scorer import Document, Measured, measure_documents, text_ids
-from gateau_dagster.selection.token_budget import affordable, by_percentage
-
-_RANKED = pl.Schema({"sample_id": pl.String, "source": pl.String, "score": pl.Float64, "tokens": pl.Int64})
 
 
 @dataclass(kw_only=True)
@@ -79,18 +74,3 @@ class TextScoring:
             file=text.file,
             record=text.record,
         )
-
-
-def choose_by_domain(texts: Iterable[ScoredText], token_budget: int) -> set[str]:
-    """Names of the texts chosen from every domain's best ones, as large a share of each domain as the budget allows.
-
-    LADM's selection (section 4.3), by the steps of selection.token_budget.per_source_tokens: the share taken grows in
-    all domains together, so that domains keep their proportions, until the next text's tokens would exceed
-    `token_budget`. The proportions are those of the scored texts: the paper's data set holds long texts only, and what
-    has no score is too short to be one of them. Equal shares go by score, equal scores by name. Empty when the first
-    text alone exceeds the budget.
-    """
-    rows = [(text.name, text.domain, text.score, text.tokens) for text in texts if text.score is not None]
-    frame = pl.DataFrame(rows, schema=_RANKED, orient="row").sort("score", "sample_id", descending=[True, False])
-    ranked = frame.with_row_index("rank", offset=1)
-    return {*affordable(by_percentage(ranked), token_budget)["sample_id"]}
