@@ -109,6 +109,7 @@ def _sample_table(config: Config, table: SampleTable) -> Asset:
     made: dict[str, By] = made_upstream(config, table.model)
     return Asset(
         key=table.asset,
+        of=_OF.get(table.asset.split("/")[0], "model"),
         maker="sample_table",
         partitions=SHARD,
         group="scoring",
@@ -126,9 +127,11 @@ def _sample_table(config: Config, table: SampleTable) -> Asset:
     )
 
 
+_OF = {CAM: "", "cam_at": "length"}
 _SUMMARIES = {
     perplexity_asset("").strip("/"): "perplexity of each response; one for each configured model",
     CAM: "segment perplexities, segment attention, Contextual Awareness Score",
+    "instruction_embedding": "what the samples of a pre-experienced model are chosen by",
     "cam_at": "what the ranking reads of `cam`, with segments of another length",
 }
 
@@ -165,6 +168,7 @@ def method_scores(config: Config) -> Iterator[Asset]:
         whole = "" if chosen.method.per_sample else " Over the whole data set: waits for all shards."
         yield Asset(
             key=chosen.asset,
+            of="method",
             maker="method_scores_by_shard" if chosen.method.per_sample else "method_scores",
             partitions=SHARD if chosen.method.per_sample else "",
             group="selection",
@@ -299,6 +303,7 @@ def evaluations(config: Config) -> Iterator[Asset]:
     if "heldout" in evaluation.benchmarks:
         yield Asset(
             key="evaluation/heldout",
+            of="benchmark",
             maker="heldout",
             group="evaluation",
             kinds=("pytorch",),
@@ -319,6 +324,7 @@ def evaluations(config: Config) -> Iterator[Asset]:
     if "needle" in evaluation.benchmarks:
         yield Asset(
             key="evaluation/needle",
+            of="benchmark",
             maker="needle",
             group="evaluation",
             kinds=("pytorch",),

@@ -68,6 +68,7 @@ def _pre_experience_mix(config: Config, name: str) -> Asset:
 
     return Asset(
         key=mix_asset(config, name),
+        of="model",
         maker="pre_experience_mix",
         group="scoring",
         kinds=("scikit-learn", "huggingface"),
@@ -94,6 +95,7 @@ def _homologous_mix(config: Config, name: str) -> Asset:
 
     return Asset(
         key=mix_asset(config, name),
+        of="model",
         maker="homologous_mix",
         group="scoring",
         kinds=("parquet", "huggingface"),
@@ -119,6 +121,7 @@ def _pre_experienced(config: Config, name: str) -> Asset:
 
     return Asset(
         key=made_asset(config, name),
+        of="model",
         maker="trained_model",
         group="scoring",
         kinds=("pytorch", "huggingface", "deepspeed"),
@@ -143,6 +146,7 @@ def _homologous_model(config: Config, name: str) -> Asset:
 
     return Asset(
         key=made_asset(config, name),
+        of="model",
         maker="trained_model",
         group="scoring",
         kinds=("pytorch", "huggingface", "deepspeed"),

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from assets.steps import scoring_step as scored_shards
+from assets import sample_tables as scored_shards
 from assets.steps.partitions import asset_key
 from gateau_dagster import tables
 from gateau_dagster.errors import GateauError
