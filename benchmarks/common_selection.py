@@ -113,9 +113,9 @@ class Tables(Mapping[str, pl.DataFrame]):
         wants_cam = asset == "cam"
         requests = [Request(sample=each, perplexity=not wants_cam, cam=wants_cam) for each in self.samples]
         config = self.case.config()
-        sight = self.model("short")[1] if wants_cam and config.models["short"].context == "window" else None
+        visible = self.model("short")[1] if wants_cam and config.models["short"].context == "window" else None
         outcomes = score_samples(
-            loaded, requests, max_length=length, scoring=config.scoring, meter=Meter(), sight=sight
+            loaded, requests, max_length=length, scoring=config.scoring, meter=Meter(), visible_tokens=visible
         )
         rows = [outcome.cam if wants_cam else outcome.perplexity for outcome in outcomes]
         return [row if isinstance(row, Reject) else _fields(row) for row in rows]

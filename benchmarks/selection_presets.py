@@ -59,7 +59,7 @@ def scores(
         length = effective_max_length(loaded, config, scoring)
         requests = [Request(sample=sample, perplexity=True, cam=name == "long") for sample in samples]
         border = length if sight == "window" else border
-        given = {"max_length": length, "scoring": scoring, "sight": border}
+        given = {"max_length": length, "scoring": scoring, "visible_tokens": border}
         outcomes = list(score_samples(loaded, requests, **given, meter=Meter()))
         frames[name] = table([outcome.perplexity for outcome in outcomes], tables.PERPLEXITY)
         if name == "long":

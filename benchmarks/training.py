@@ -43,7 +43,7 @@ from common_models import add_run_options, build_model, shape_of
 from common_ragged import Lengths, built_in, draw, read_lengths
 from transformers import PreTrainedModel
 
-from gateau_dagster.models.document_attention import attend_within_documents
+from gateau_dagster.models.training_attention import attend_within_documents
 from gateau_dagster.training.batching import pack
 from gateau_dagster.training.chunked_entropy import summed_nll
 from gateau_dagster.training.collate import Batch, PadRight, SideBySide

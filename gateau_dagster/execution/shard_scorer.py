@@ -20,7 +20,7 @@ from gateau_dagster.execution.shard_work import (
     compute_shard,
 )
 from gateau_dagster.methods.registry import sample_tables
-from gateau_dagster.models.visible_window import visible_tokens
+from gateau_dagster.models.known_model import visible_tokens
 from gateau_dagster.scoring.sample_table import Running, SampleTable
 from gateau_dagster.storage import Store
 
@@ -84,9 +84,9 @@ class PairRun:
         from gateau_dagster.scoring.scorer import score_samples
 
         scoring, requests = self.config.scoring, map(_request, asked)
-        sight = visible_tokens(self.config) if self.cam else None
+        visible = visible_tokens(self.config) if self.cam else None
         found = score_samples(
-            self.loaded, requests, max_length=self.length, scoring=scoring, meter=self.meter, sight=sight
+            self.loaded, requests, max_length=self.length, scoring=scoring, meter=self.meter, visible_tokens=visible
         )
         with closing(found):  # pyright: ignore[reportArgumentType]
             for outcome in found:
@@ -108,9 +108,9 @@ class TableRun:
 
     def outcomes(self, asked: Iterable[Asked]) -> Generator[Outcomes]:
         """See ScoringRun."""
-        from gateau_dagster.models.cpu_allocator import reused_memory
+        from gateau_dagster.models.cpu_allocator import retained_memory
 
-        with reused_memory(self.loaded.device):
+        with retained_memory(self.loaded.device):
             for row in self.table.score(self.loaded, (each.sample for each in asked), self.running):
                 yield {self.table.asset: row}
 

@@ -3,7 +3,7 @@
 from typing import Any
 
 from gateau_dagster.config import Config
-from gateau_dagster.models.visible_window import short_window
+from gateau_dagster.models.known_model import short_window
 from gateau_dagster.pipeline.code_versions import CODE_VERSIONS
 from gateau_dagster.pipeline.made_models import made_asset, made_upstream
 from gateau_dagster.pipeline.node import Node

@@ -19,7 +19,7 @@ from transformers.utils.logging import disable_progress_bar
 
 from gateau_dagster.config.training import TrainingConfig
 from gateau_dagster.errors import GateauError
-from gateau_dagster.models.document_attention import attend_within_documents
+from gateau_dagster.models.training_attention import attend_within_documents
 from gateau_dagster.tables import TRAINING_MIX, schema
 from gateau_dagster.training import checkpoints
 from gateau_dagster.training.adapters import with_adapters

@@ -10,7 +10,7 @@ from torch.nn.attention import varlen
 from transformers import PreTrainedModel
 
 from gateau_dagster.models import attention_kernels
-from gateau_dagster.models.document_attention import attend_within_documents
+from gateau_dagster.models.training_attention import attend_within_documents
 
 from .packed_rows import (
     KINDS,

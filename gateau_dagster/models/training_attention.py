@@ -15,12 +15,12 @@ from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedM
 
 from gateau_dagster.errors import GateauError
 from gateau_dagster.models.attention_kernels import attend_documents
-from gateau_dagster.models.attention_rows import attention_spec
-from gateau_dagster.models.capped_attention import attend_in_blocks
+from gateau_dagster.models.attention_rows import attend_in_blocks, attention_spec
 from gateau_dagster.models.mask_pattern import UnknownAttentionError, describe_mask, known_pattern
-from gateau_dagster.models.probe import ROUNDING, difference, lone_states, packed_states
+from gateau_dagster.models.probe import ROUNDING, probe_ids, probing
 
 NAME = "gateau_training_documents"  # of the attention function and the mask function in transformers' registries
+_POSITIONS = (0, 1, 2, 7, 8, 9)  # of a probe's document: SkipAlign's jumps are no borders
 
 
 def attend_within_documents(model: PreTrainedModel) -> None:
@@ -44,7 +44,7 @@ def attend_within_documents(model: PreTrainedModel) -> None:
     if model.base_model is model or not getattr(model, "_supports_attention_backend", False):
         raise _unsupported(model, "its code does not use transformers' attention interface")
     own = model.config._attn_implementation or "sdpa"
-    alone = lone_states(model)
+    alone = _lone_states(model)
     handle = model.base_model.register_forward_pre_hook(_name_documents, with_kwargs=True)
     model.set_attn_implementation(NAME)
     reason = _why_not(model, alone)
@@ -59,15 +59,51 @@ def _why_not(model: PreTrainedModel, alone: Tensor) -> str | None:
     if model.config._attn_implementation != NAME:
         return "its attention function cannot be replaced"
     try:
-        behind = [packed_states(model, index) for index in range(2)]
+        behind = [_packed_states(model, index) for index in range(2)]
     except (UnknownAttentionError, TypeError, AttributeError) as error:  # the latter: it does arithmetic with its mask
         return str(error)
     # Rows that do not see one another differ by nothing: the same products of the same shapes.
-    if not difference(behind[1], behind[0]) <= ROUNDING[alone.dtype] / 10:
+    if not _difference(behind[1], behind[0]) <= ROUNDING[alone.dtype] / 10:
         return "a document in a row sees the one before it"
-    if not difference(behind[0], alone) <= ROUNDING[alone.dtype]:
+    if not _difference(behind[0], alone) <= ROUNDING[alone.dtype]:
         return "a document in a row comes out otherwise than alone"
     return None
+
+
+def _lone_states(model: PreTrainedModel) -> Tensor:
+    """Last hidden states [6, hidden] of the probe's last document, alone, whose positions skip."""
+    size = len(_POSITIONS)
+    ids = probe_ids(model, 3 * size)[None, 2 * size :]
+    positions = torch.tensor([_POSITIONS], device=ids.device)
+    return _states(model, input_ids=ids, position_ids=positions, attention_mask=torch.ones_like(ids))
+
+
+def _packed_states(model: PreTrainedModel, behind: int) -> Tensor:
+    """As `_lone_states`, in one row behind one of two other documents."""
+    size = len(_POSITIONS)
+    first, other, document = probe_ids(model, 3 * size).split(size)
+    ids = torch.cat([(first, other)[behind], document])[None]
+    borders = torch.tensor([0, size, 2 * size], dtype=torch.int32, device=ids.device)
+    states = _states(
+        model,
+        input_ids=ids,
+        position_ids=torch.tensor([_POSITIONS * 2], device=ids.device),
+        cu_seq_lens_q=borders,
+        cu_seq_lens_k=borders,
+        max_length_q=size,
+        max_length_k=size,
+    )
+    return states[size:]
+
+
+def _states(model: PreTrainedModel, **inputs: Any) -> Tensor:
+    with probing(model):
+        return model.base_model(**inputs, use_cache=False, return_dict=True).last_hidden_state[0]
+
+
+def _difference(states: Tensor, expected: Tensor) -> float:
+    """Largest difference of two vectors [n, hidden], as a part of the expected one's length."""
+    return float(((states - expected).norm(dim=-1) / expected.norm(dim=-1)).max())
 
 
 def _unsupported(model: PreTrainedModel, reason: str) -> GateauError:

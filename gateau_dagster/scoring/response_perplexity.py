@@ -1,17 +1,22 @@
-"""Response perplexity (Eq. 1): log-probabilities of the response tokens, all of them and no others."""
+"""Response perplexity (Eq. 1), from the log-probabilities of all response tokens and no others. NumPy only."""
+
+from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
+import numpy.typing as npt
 
 from gateau_dagster.data.sample import Sample
 from gateau_dagster.errors import UnscorableSampleError
-from gateau_dagster.models.forward import Float64, response_nll_tensor
-from gateau_dagster.models.loading import LoadedModel
-from gateau_dagster.models.prompt import Prompt
-from gateau_dagster.scoring.segments import probability
+
+if TYPE_CHECKING:
+    from gateau_dagster.models.prompt import Prompt
+
+Float64 = npt.NDArray[np.float64]
+Float32 = npt.NDArray[np.float32]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,17 +32,6 @@ class PerplexityRow:
     truncated_tokens: int
     token_probability: list[float]
     mean_probability: float
-
-
-def response_nll(loaded: LoadedModel, prompts: Sequence[Prompt]) -> list[Float64]:
-    """-log P(y_i | c, x, y_<i) in nats for every response token of each prompt: one float64 array [|y|] a prompt.
-
-    The prompts go through the model as one packed row. Memory does not depend on the vocabulary times the prompt's
-    length: only response rows meet the output layer, and those in chunks.
-    """
-    nll = response_nll_tensor(loaded, prompts).cpu().numpy()
-    ends = np.cumsum([len(prompt.response) for prompt in prompts])
-    return np.split(nll, ends[:-1])
 
 
 def mean_nll_and_perplexity(nll: Float64) -> tuple[float, float]:
@@ -68,3 +62,8 @@ def perplexity_row(sample: Sample, prompt: Prompt, nll: Float64) -> PerplexityRo
         token_probability=probabilities.tolist(),
         mean_probability=float(probabilities.mean(dtype=np.float64)),
     )
+
+
+def probability(nll: Float64) -> Float32:
+    """p = exp(-NLL), as tables store it."""
+    return np.exp(-nll).astype(np.float32)

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from gateau_dagster.errors import GateauError
-from gateau_dagster.models.document_attention import NAME, attend_within_documents
+from gateau_dagster.models.training_attention import NAME, attend_within_documents
 from gateau_dagster.training.response_loss import use_chunked_loss
 from tests.training.packed_rows import (
     KINDS,

@@ -1,12 +1,56 @@
-"""Reads and prepares the next samples in a thread of its own, while the device is busy with those before."""
+"""Samples in, outcomes out, in the same order; the next ones are prepared while the device is busy with others."""
+
+from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Generator, Iterable
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass
 from queue import SimpleQueue
-from typing import TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar
+
+from gateau_dagster.data.sample import Reject
+from gateau_dagster.errors import ShortOfMemoryError, UnscorableSampleError
+
+if TYPE_CHECKING:
+    from gateau_dagster.models.forward import Passes
 
 _Item = TypeVar("_Item")
+_Outcome_co = TypeVar("_Outcome_co", covariant=True)
+
+
+class StartedSample(Protocol[_Outcome_co]):
+    """A sample whose prompts are queued."""
+
+    @property
+    def ready(self) -> bool:
+        """Whether the outcome is known and takes no waiting."""
+        ...
+
+    def outcome(self) -> _Outcome_co:
+        """The result; waits for the device where it is not `ready`."""
+        ...
+
+
+def in_order(passes: Passes, samples: Iterable[StartedSample[_Outcome_co]]) -> Iterator[_Outcome_co]:
+    """The samples' outcomes. Each comes with the batch that holds the last of its prompts, or the first one after it.
+
+    `samples` queue their prompts as they are taken.
+    """
+    waiting: deque[StartedSample[_Outcome_co]] = deque()
+    for sample in samples:
+        waiting.append(sample)
+        passes.run(flush=False)
+        while waiting and waiting[0].ready:
+            yield waiting.popleft().outcome()
+    passes.run(flush=True)
+    while waiting:
+        yield waiting.popleft().outcome()
+
+
+def rejected(sample_id: str, error: UnscorableSampleError) -> Reject:
+    """The reject that says why the sample has no score."""
+    return Reject(sample_id=sample_id, reason=str(error), short_of_memory=isinstance(error, ShortOfMemoryError))
 
 
 @dataclass(frozen=True, kw_only=True)

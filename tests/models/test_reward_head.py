@@ -3,7 +3,7 @@ from typing import Any
 import pytest
 
 from gateau_dagster.errors import GateauError
-from gateau_dagster.models.encoders import Label, check_architecture, label_index
+from gateau_dagster.models.reward_head import Label, check_architecture, label_index
 
 ONE = {0: "LABEL_0"}
 TWO = {0: "bad", 1: "good"}

@@ -1,5 +1,6 @@
-"""The last layer on the rows that are read: nothing else is computed, and nothing else changes."""
+"""The last layer and the output layer for some rows: the model's own figures, and the model left as it was."""
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -7,14 +8,15 @@ import pytest
 import torch
 from torch import Tensor
 
-from gateau_dagster.models import attention, forward, packing
-from gateau_dagster.models.attention import context_attention
-from gateau_dagster.models.forward import response_nll_tensor, response_states
-from gateau_dagster.models.last_layer import ReadRows, decoder_layers
+from gateau_dagster.errors import GateauError
+from gateau_dagster.models import packing
+from gateau_dagster.models.context_attention import context_attention
+from gateau_dagster.models.forward import response_nll, response_states
+from gateau_dagster.models.last_layers import ReadRows, decoder_layers, head
 from gateau_dagster.models.loading import LoadedModel
 from gateau_dagster.models.packing import narrows_last_layer, packed_states, packs_documents
-from gateau_dagster.models.prompt import Prompt
-from tests.scoring.builders import loaded_model
+from gateau_dagster.models.prompt import Prompt, build_prompt
+from tests.tiny_models import loaded_model, samples, tokenizer
 
 # What each layer's queries and feed-forward part are called; in GPT-2 one matrix makes queries, keys and values.
 _PARTS = {
@@ -53,8 +55,8 @@ def _prompts() -> list[Prompt]:
 
 def _whole(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let every pass compute every row."""
-    for module in (attention, forward):
-        monkeypatch.setattr(module, "narrows_last_layer", lambda _: False)
+    for module in ("context_attention", "forward"):
+        monkeypatch.setattr(f"gateau_dagster.models.{module}.narrows_last_layer", lambda _: False)
 
 
 def _rows_seen(loaded: LoadedModel, kind: str, run: Callable[[], object]) -> list[list[int]]:
@@ -85,7 +87,7 @@ def test_only_the_rows_that_are_read_reach_the_last_layer(kind: str) -> None:
     loaded, prompts = _model(kind), _prompts()
     assert packs_documents(loaded) and narrows_last_layer(loaded)
     parts, tokens = len(_PARTS[kind]), sum(prompt.length for prompt in prompts)
-    seen = _rows_seen(loaded, kind, lambda: response_nll_tensor(loaded, prompts))
+    seen = _rows_seen(loaded, kind, lambda: response_nll(loaded, prompts))
     assert seen == [[tokens]] * parts + [[7 + 20 + 7 + 1]] * parts
     seen = _rows_seen(loaded, kind, lambda: context_attention(loaded, prompts[1]))
     assert seen == [[200]] * parts + [[20 + 1]] * parts
@@ -95,9 +97,9 @@ def test_only_the_rows_that_are_read_reach_the_last_layer(kind: str) -> None:
 @pytest.mark.parametrize("kind", list(_PARTS))
 def test_the_figures_are_those_of_all_rows(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     loaded, prompts = _model(kind), _prompts()
-    nll, found = response_nll_tensor(loaded, prompts), context_attention(loaded, prompts[1])
+    nll, found = response_nll(loaded, prompts), context_attention(loaded, prompts[1])
     _whole(monkeypatch)
-    torch.testing.assert_close(nll, response_nll_tensor(loaded, prompts), rtol=1e-9, atol=0)
+    torch.testing.assert_close(nll, response_nll(loaded, prompts), rtol=1e-9, atol=0)
     whole = context_attention(loaded, prompts[1])
     torch.testing.assert_close(found.attention, whole.attention, rtol=1e-9, atol=0)
     torch.testing.assert_close(found.states, whole.states, rtol=1e-9, atol=1e-12)
@@ -116,12 +118,11 @@ class _Flat(torch.nn.Module):
 
 def test_a_part_that_gives_rows_without_a_batch() -> None:
     loaded, prompts = _model("llama"), _prompts()
-    want = response_nll_tensor(loaded, prompts)
+    want = response_nll(_model("llama"), prompts)
     layer = decoder_layers(loaded)[-1]
     layer.mlp = _Flat(layer.mlp)  # pyright: ignore[reportArgumentType]
-    packing._narrowable.clear()
     assert narrows_last_layer(loaded)
-    torch.testing.assert_close(response_nll_tensor(loaded, prompts), want, rtol=1e-9, atol=0)
+    torch.testing.assert_close(response_nll(loaded, prompts), want, rtol=1e-9, atol=0)
 
 
 class _Mixing(torch.nn.Module):
@@ -151,9 +152,9 @@ def test_a_last_layer_that_needs_all_rows_gets_them(kind: type[_Mixing], monkeyp
     layer.mlp = kind(layer.mlp)  # pyright: ignore[reportArgumentType]
     assert not narrows_last_layer(loaded)
     prompts = [_prompts()[0]] * 2
-    got = response_nll_tensor(loaded, prompts)
+    got = response_nll(loaded, prompts)
     _whole(monkeypatch)
-    torch.testing.assert_close(got, response_nll_tensor(loaded, prompts), rtol=0, atol=0)
+    torch.testing.assert_close(got, response_nll(loaded, prompts), rtol=0, atol=0)
 
 
 def test_layers_whose_parts_are_not_known_run_whole(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -166,12 +167,11 @@ def test_layers_whose_parts_are_not_known_run_whole(monkeypatch: pytest.MonkeyPa
 
 def test_layers_that_are_not_found_run_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     loaded, prompts = _model("llama"), _prompts()
-    want = response_nll_tensor(loaded, prompts)
+    want = response_nll(_model("llama"), prompts)
     layers = loaded.model.model.layers
     loaded.model.model.layers = _NotAList(layers)
-    packing._narrowable.clear()
     assert list(decoder_layers(loaded)) == [] and not narrows_last_layer(loaded)
-    torch.testing.assert_close(response_nll_tensor(loaded, prompts), want, rtol=1e-9, atol=0)
+    torch.testing.assert_close(response_nll(loaded, prompts), want, rtol=1e-9, atol=0)
 
 
 class _NotAList(torch.nn.Module):
@@ -208,9 +208,9 @@ def test_a_pass_that_fails_leaves_no_hooks(monkeypatch: pytest.MonkeyPatch) -> N
     def broken(*_: object, **__: object) -> None:
         raise RuntimeError("no kernel")
 
-    monkeypatch.setattr("gateau_dagster.models.packed_attention.attend_documents", broken)
+    monkeypatch.setattr("gateau_dagster.models.scoring_attention.attend_documents", broken)
     with pytest.raises(RuntimeError, match="no kernel"):
-        response_nll_tensor(loaded, _prompts())
+        response_nll(loaded, _prompts())
     assert loaded.model.config._attn_implementation == own
     assert not any(part._forward_hooks or part._forward_pre_hooks for part in loaded.model.modules())
 
@@ -227,3 +227,50 @@ def test_documents_of_one_length_go_by_their_rows() -> None:
     documents = [prompt.ids for prompt in _prompts()]
     _, starts = packed_states(loaded, documents, read=[(50, 59), (3, 9), (2, 8), (0, 1)])
     assert starts == [260, 0, 200, 320]
+
+
+_KINDS = ["llama", "gpt2", "gemma2", "gemma3_text", "granite", "cohere", "mixtral", "gpt_oss", "bloom", "mpt", "mamba"]
+
+
+@pytest.mark.parametrize("kind", _KINDS)
+def test_head_gives_the_models_own_logits(kind: str) -> None:
+    # Gemma caps its logits, Granite and Cohere scale them: a bare lm_head would be wrong for these.
+    loaded = loaded_model(kind)
+    prompt = build_prompt(tokenizer(), samples()[0], max_length=150)
+    start, stop = prompt.response_span
+    want = loaded.model(input_ids=torch.tensor([prompt.ids]), use_cache=False).logits[0, start - 1 : stop - 1]
+    got = head(loaded, response_states(loaded, [prompt]))
+    torch.testing.assert_close(got, want, rtol=1e-5, atol=1e-5)
+    assert "forward" not in vars(loaded.model.base_model)
+
+
+def test_cap_and_scale_are_not_lost() -> None:
+    changes: list[tuple[str, dict[str, Any]]] = [
+        ("gemma2", {"final_logit_softcapping": 0.5}),
+        ("granite", {"logits_scaling": 9.0}),
+    ]
+    for kind, change in changes:
+        plain, changed = loaded_model(kind), loaded_model(kind, **change)
+        prompt = build_prompt(tokenizer(), samples()[2], max_length=150)
+        states = response_states(plain, [prompt])
+        assert not torch.allclose(head(plain, states), head(changed, states))
+
+
+def test_forward_of_an_offloaded_backbone_is_put_back() -> None:
+    loaded = loaded_model("llama")
+    backbone: Any = loaded.model.base_model
+    hooked = backbone.forward
+    backbone.forward = hooked  # as accelerate's hooks do
+    head(loaded, torch.zeros(3, 64))
+    assert vars(backbone)["forward"] is hooked
+
+
+def test_model_that_does_not_call_its_backbone_is_refused() -> None:
+    loaded = loaded_model("llama")
+    body: Any = loaded.model.base_model
+    output = type("Output", (), {"logits": torch.zeros(1, 3, 400)})()
+    loaded.model.forward = lambda **_: output  # pyright: ignore
+    with pytest.raises(GateauError, match="does not keep its output layer apart"):
+        head(loaded, torch.zeros(3, 64))
+    with pytest.raises(GateauError, match="does not keep its output layer apart"):
+        head(dataclasses.replace(loaded, model=body), torch.zeros(3, 64))

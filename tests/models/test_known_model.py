@@ -8,9 +8,10 @@ import pytest
 
 from gateau_dagster.config import Config
 from gateau_dagster.demo.configuration import embedded_demo
+from gateau_dagster.demo.inputs import ensure_demo_data
 from gateau_dagster.demo.pair import SHORT_WINDOW
 from gateau_dagster.errors import GateauError
-from gateau_dagster.models.visible_window import short_window, visible_tokens
+from gateau_dagster.models.known_model import short_window, visible_tokens
 
 
 def configured(folder: Path, model: dict[str, Any], content: dict[str, Any]) -> Config:
@@ -22,7 +23,7 @@ def configured(folder: Path, model: dict[str, Any], content: dict[str, Any]) -> 
 
 
 @pytest.mark.parametrize(
-    ("model", "content", "sight"),
+    ("model", "content", "visible"),
     [
         ({}, {"max_position_embeddings": 128}, None),
         ({"window": 64}, {"max_position_embeddings": 128}, None),  # context: full
@@ -32,8 +33,8 @@ def configured(folder: Path, model: dict[str, Any], content: dict[str, Any]) -> 
         ({"context": "window"}, {"max_position_embeddings": 4096}, 800),
     ],
 )
-def test_sight(tmp_path: Path, model: dict[str, Any], content: dict[str, Any], sight: int | None) -> None:
-    assert visible_tokens(configured(tmp_path, model, content)) == sight
+def test_visible_tokens(tmp_path: Path, model: dict[str, Any], content: dict[str, Any], visible: int | None) -> None:
+    assert visible_tokens(configured(tmp_path, model, content)) == visible
 
 
 def test_a_window_that_nothing_names(tmp_path: Path) -> None:
@@ -45,4 +46,5 @@ def test_a_window_that_nothing_names(tmp_path: Path) -> None:
 
 def test_the_demo_s_pair_is_known_before_it_is_built(tmp_path: Path) -> None:
     config = embedded_demo(tmp_path)
+    ensure_demo_data(config)
     assert short_window(config) == (config.models["short"].window or SHORT_WINDOW)

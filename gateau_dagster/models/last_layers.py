@@ -1,7 +1,7 @@
-"""The last layer of a decoder for the rows that are read only: no other token asks for the rest.
+"""The last layer and the output layer of a decoder for the rows that are read only: no other token asks for the rest.
 
-Keys and values are those of all tokens. What works on each token by itself (feed-forward layer, query and output
-projections) gets the rows that count, and attention has the same rows of queries.
+In the last layer, keys and values are those of all tokens. What works on each token by itself (feed-forward layer,
+query and output projections) gets the rows that count, and attention has the same rows of queries.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -12,9 +12,10 @@ from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
+from transformers.modeling_outputs import MoeModelOutputWithPast
 
+from gateau_dagster.errors import GateauError
 from gateau_dagster.models.loading import LoadedModel
-from gateau_dagster.models.output_layer import backbone
 
 Span: TypeAlias = tuple[int, int]  # [start, stop) of a document's rows
 
@@ -22,6 +23,60 @@ Span: TypeAlias = tuple[int, int]  # [start, stop) of a document's rows
 _FEED_FORWARD = ("mlp", "feed_forward", "ffn", "block_sparse_moe")
 _ATTENTION = ("self_attn", "attention", "attn")
 _PROJECTIONS = ("q_proj", "o_proj", "out_proj", "dense", "c_proj")
+
+
+def backbone(loaded: LoadedModel) -> torch.nn.Module:
+    """The model without its output layer; raises GateauError when it does not keep the two apart."""
+    body = loaded.model.base_model
+    if body is loaded.model:
+        raise _unsplittable(loaded)
+    return body
+
+
+@torch.no_grad()
+def head(loaded: LoadedModel, states: Tensor) -> Tensor:
+    """Logits [n, vocabulary] of hidden states [n, hidden].
+
+    The model's own forward is run around a backbone that returns `states`, so that whatever it does with logits
+    (soft cap in Gemma, scales in Granite and Cohere) is done here too, without a list of architectures.
+    """
+    body = backbone(loaded)
+    calls = 0
+
+    def replay(*args: Any, **kwargs: Any) -> Any:
+        nonlocal calls
+        del args, kwargs
+        calls += 1
+        return _Replayed(last_hidden_state=states[None])  # pyright: ignore[reportArgumentType]
+
+    own = body.__dict__.get("forward")  # accelerate's hooks and compiled bodies live here
+    body.forward = replay
+    try:
+        ids = torch.zeros((1, states.shape[0]), dtype=torch.long, device=states.device)
+        logits = loaded.model(input_ids=ids, use_cache=False, return_dict=True).logits
+    finally:
+        if own is None:
+            del body.forward
+        else:
+            body.forward = own
+    if calls != 1 or logits.shape[:2] != (1, states.shape[0]):
+        raise _unsplittable(loaded)
+    return logits[0]
+
+
+class _Replayed(MoeModelOutputWithPast):
+    """A backbone's output of which only the hidden states are known; every other field reads None."""
+
+    def __getattr__(self, name: str) -> None:
+        if name.startswith("__"):
+            raise AttributeError(name)
+
+
+def _unsplittable(loaded: LoadedModel) -> GateauError:
+    return GateauError(
+        f"{loaded.name} ({loaded.model.config.model_type}) does not keep its output layer apart from its body "
+        "(`base_model`), as transformers' own models do: use an architecture that transformers implements"
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,7 +8,7 @@ from collections.abc import Generator, Iterator
 
 import pytest
 
-from gateau_dagster.scoring.read_ahead import read_ahead
+from gateau_dagster.scoring.sample_stream import read_ahead
 
 
 def _threads() -> list[threading.Thread]:

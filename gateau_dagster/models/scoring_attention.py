@@ -16,7 +16,7 @@ from transformers import AttentionInterface
 
 from gateau_dagster.models.attention_kernels import attend_documents
 from gateau_dagster.models.attention_rows import AttentionSpec, attention_spec
-from gateau_dagster.models.last_layer import ReadRows, Span, only_read_rows
+from gateau_dagster.models.last_layers import ReadRows, Span, only_read_rows
 from gateau_dagster.models.loading import LoadedModel
 from gateau_dagster.models.mask_pattern import NAME, MaskPattern, UnknownAttentionError, known_pattern
 

@@ -8,15 +8,14 @@ import torch
 
 from gateau_dagster.errors import GateauError
 from gateau_dagster.models import attention_kernels, attention_rows, forward
-from gateau_dagster.models.attention import _Collector, context_attention, require_attention_interface
 from gateau_dagster.models.attention_rows import AttentionSpec
+from gateau_dagster.models.context_attention import _Collector, context_attention, require_attention_interface
 from gateau_dagster.models.forward import response_states, token_nll
 from gateau_dagster.models.mask_pattern import MaskPattern
 from gateau_dagster.models.packing import packs_documents
 from gateau_dagster.models.prompt import Prompt, build_prompt
-from tests.scoring.builders import loaded_model, samples, tokenizer
-from tests.scoring.largest import Largest
 from tests.scoring.reference import reference_model
+from tests.tiny_models import Largest, loaded_model, samples, tokenizer
 
 _KINDS = ["llama", "qwen2", "qwen3", "mistral", "gpt2", "gemma2", "gemma3_text", "gpt_oss"]
 
