@@ -9,11 +9,10 @@ from collections.abc import Callable
 import numpy as np
 from common_heads import Array, Heads
 
-from gateau_dagster.comparison.pairs import pearson
 from gateau_dagster.scoring.contextual_awareness import contextual_awareness_score
 from gateau_dagster.scoring.segments import TOP_SHARE, counted_tokens
 from gateau_dagster.scoring.segments import far_gain as far_gain_of
-from gateau_dagster.selection.agreement import spearman
+from gateau_dagster.selection.statistics import pearson, spearman
 
 _TINY = 1e-12
 

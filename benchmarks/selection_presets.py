@@ -26,9 +26,9 @@ from gateau_dagster.demo.samples import FAR_KINDS, demo_samples
 from gateau_dagster.models.flops import Meter
 from gateau_dagster.models.loading import effective_max_length, load_model
 from gateau_dagster.scoring.scorer import Request, score_samples
-from gateau_dagster.selection.agreement import auroc
 from gateau_dagster.selection.combine import combine
 from gateau_dagster.selection.degeneration import check_all
+from gateau_dagster.selection.statistics import auroc
 
 DISTANCES = (64, 128, 512, 1000, 1500)
 SECONDS_PER_SEED = 80  # pair, recall and 200 samples, on two free cores

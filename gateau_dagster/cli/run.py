@@ -17,7 +17,7 @@ from gateau_dagster.methods.registry import GATEAU
 from gateau_dagster.pipeline.plan import Plan
 from gateau_dagster.pipeline.selection_nodes import PRESETS_TABLE, ranking_asset, wants_presets
 from gateau_dagster.pipeline.state import REPORT_FILE, State
-from gateau_dagster.selection.agreement import auroc_by_source
+from gateau_dagster.selection.statistics import auroc_by_source
 
 
 class Outcome(Protocol):

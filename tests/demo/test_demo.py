@@ -18,8 +18,8 @@ from gateau_dagster.demo.samples import FAR_KINDS, demo_samples
 from gateau_dagster.models.flops import Meter
 from gateau_dagster.models.loading import effective_max_length, load_model
 from gateau_dagster.scoring.scorer import Request, score_samples
-from gateau_dagster.selection.agreement import auroc
 from gateau_dagster.selection.combine import combine
+from gateau_dagster.selection.statistics import auroc
 from tests.project import gateau
 
 pytestmark = pytest.mark.slow

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from gateau_dagster.comparison.sweep_results import AlphaSweep, Point, SegmentLengthSweep
+from gateau_dagster.comparison.result import AlphaSweep, Point, SegmentLengthSweep
 from gateau_dagster.plotting import CHECKPOINT, INK, MUTED, PRESET_COLOURS, label, legend, new_figure
 
 # Presets whose curves often coincide: the later one leaves gaps.

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from gateau_dagster.comparison.sweep_results import AlphaCurve, AlphaSweep, Point, SegmentLengthSweep
+from gateau_dagster.comparison.result import AlphaCurve, AlphaSweep, Point, SegmentLengthSweep
 from gateau_dagster.report.plots import alpha_curves, segment_length_curves
 
 
