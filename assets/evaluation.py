@@ -84,7 +84,7 @@ def compared_models(state: State, models: ModelsResource) -> "dict[str, LoadedMo
 
 def _heldout(models: ModelsResource, state: State, stamp: Stamp, progress: Progress) -> Made:
     from gateau_dagster.evaluation.heldout import candidates, context_lengths, heldout_ids, heldout_perplexity
-    from gateau_dagster.report.plots.evaluation import heldout_bars
+    from gateau_dagster.report.plots.evaluation_plots import heldout_bars
 
     config, store = state.config, state.store
     raw = store.read_all("raw_long_sft", state.shards, ["sample_id", "digest"])
@@ -131,7 +131,7 @@ def _haystack(state: State) -> list[str]:
 
 def _needle(models: ModelsResource, state: State, stamp: Stamp, progress: Progress) -> Made:
     from gateau_dagster.evaluation.needle import needle_grid
-    from gateau_dagster.report.plots.evaluation import needle_heatmaps
+    from gateau_dagster.report.plots.evaluation_plots import needle_heatmaps
 
     config = state.config
     texts = _haystack(state)

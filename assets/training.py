@@ -74,7 +74,7 @@ def _mix(state: State, stamp: Stamp, progress: Progress) -> Made:
 
 def mix_statistics(mix: pl.DataFrame) -> dict[str, Any]:
     """How much there is to learn from, by origin and source, and how long it is. `mix`: tables.TRAINING_MIX."""
-    from gateau_dagster.report.plots.mix import mix_contents
+    from gateau_dagster.report.plots.training_plots import mix_contents
     from gateau_dagster.training.mix_statistics import by_source, mix_sequences, mix_summary
 
     sequences = mix_sequences(mix)

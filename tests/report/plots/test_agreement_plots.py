@@ -1,4 +1,4 @@
-"""Plots of methods show the numbers given."""
+"""Plots of agreement and of what methods prefer."""
 
 import numpy as np
 import pytest
@@ -6,9 +6,16 @@ from matplotlib.figure import Figure
 
 from gateau_dagster.comparison.compare import compare_methods
 from gateau_dagster.comparison.result import MethodComparison
-from gateau_dagster.report.plots import agreement_by_length, disputed_ranks, method_correlations, method_profiles
-from gateau_dagster.report.plots.methods import bucket_name, share_text, similar_first
-from gateau_dagster.report.plots.profiles import SOURCES
+from gateau_dagster.report.plots import (
+    agreement_by_length,
+    auroc_bars,
+    disputed_ranks,
+    method_correlations,
+    method_profiles,
+    preset_agreement,
+)
+from gateau_dagster.report.plots.agreement_plots import bucket_name, share_text, similar_first
+from gateau_dagster.report.plots.profile_plots import SOURCES
 from tests.comparison.frames import NAMES, described, frame
 
 
@@ -112,3 +119,20 @@ def test_nothing_to_show_is_said() -> None:
 def test_names_of_buckets() -> None:
     comparison = compare_methods(frame(), described("a"), chosen=6, bounds=(500, 4000))
     assert [bucket_name(bucket) for bucket in comparison.buckets] == ["0–500", "500–4k", "4k+"]
+
+
+_NAMES = ("paper", "official", "robust")
+
+
+def test_matrices_show_their_values_and_say_undefined() -> None:
+    rho = np.array([[1.0, -0.25, np.nan], [-0.25, 1.0, 0.5], [np.nan, 0.5, 1.0]])
+    left, right = preset_agreement(_NAMES, spearman=rho, overlap=np.full((3, 3), 0.5), chosen=1200).axes
+    assert [text.get_text() for text in left.texts][:3] == ["1.00", "−0.25", "undefined"]
+    assert {text.get_text() for text in right.texts} == {"50 %"}
+    assert "1,200" in right.get_title(loc="left")
+
+
+def test_bars_are_in_order_with_their_values() -> None:
+    axis = auroc_bars({"paper": 0.43, "official": 0.5, "robust": 0.98}).axes[0]
+    assert [bar.get_width() for bar in axis.patches] == [0.98, 0.5, 0.43]  # type: ignore[attr-defined]
+    assert [text.get_text() for text in axis.texts] == ["0.980", "0.500", "0.430", "chance"]

@@ -1,13 +1,14 @@
-"""Plots of the scores: their distribution, and where the two terms put each sample."""
+"""Plots of the scores: their distribution, where the two terms put each sample, how long the selected samples are."""
 
 import numpy as np
 import polars as pl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator, StrMethodFormatter
+from matplotlib.ticker import FuncFormatter, MaxNLocator, NullFormatter, StrMethodFormatter
 
 from gateau_dagster.config import PRESETS
 from gateau_dagster.plotting import (
+    ALL,
     CHECKPOINT,
     FAR,
     OTHER,
@@ -18,6 +19,7 @@ from gateau_dagster.plotting import (
     finite_pairs,
     label,
     legend,
+    log_edges,
     new_figure,
     say,
     shortened,
@@ -128,4 +130,27 @@ def terms_scatter(
     label(axis, x="HMP as the preset uses it: how much the long model helps", y="CAS as the preset uses it")
     axis.ticklabel_format(style="sci", scilimits=(-2, 4))
     legend(axis, loc="best")
+    return figure
+
+
+def context_lengths(scores: pl.DataFrame, *, selected: pl.Series, unit: str = "tokens") -> Figure:
+    """Shares of all and of the selected samples by `context_<unit>`. `selected`: boolean, a value per row."""
+    figure, (axis,) = new_figure("Context length: selected samples against all", height=3.2)
+    everything, chosen = (finite(frame, f"context_{unit}") for frame in (scores, scores.filter(selected)))
+    if everything.size == 0:
+        say(axis, "no context length is known")
+        return figure
+    bins = log_edges(everything)
+    for values, colour, name in ((everything, ALL, "all scored samples"), (chosen, SELECTED, "selected")):
+        # Clipped as the edges were: an empty context counts as one token.
+        counts, _ = np.histogram(np.maximum(values, 1.0), bins)
+        share = 100 * counts / max(1, values.size)
+        text = f"{name} ({values.size:,})"
+        axis.stairs(share, bins, fill=name != "selected", linewidth=2, color=colour, label=text)
+    axis.set_xscale("log", base=2)
+    axis.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
+    axis.xaxis.set_minor_formatter(NullFormatter())
+    axis.set_ylim(bottom=0)
+    label(axis, x=f"context ({unit}, logarithmic)", y="share of the samples (%)")
+    legend(axis)
     return figure
