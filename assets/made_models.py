@@ -84,7 +84,7 @@ def _mix(name: str, state: State, stamp: Stamp, progress: Progress) -> Made:
     from gateau_dagster.demo.inputs import ensure_demo_pair
     from gateau_dagster.methods.pre_experience import pre_experience_sample
     from gateau_dagster.models.loading import load_tokenizer
-    from gateau_dagster.training.mix import build_training_mix
+    from gateau_dagster.training.training_mix import build_training_mix
 
     config, store = state.config, state.store
     ensure_demo_pair(config, progress)

@@ -53,7 +53,7 @@ def checkpoint_asset(config: Config) -> dg.AssetsDefinition:
 def _mix(state: State, stamp: Stamp, progress: Progress) -> Made:
     from gateau_dagster.demo.inputs import ensure_demo_pair
     from gateau_dagster.models.loading import load_tokenizer
-    from gateau_dagster.training.mix import build_training_mix
+    from gateau_dagster.training.training_mix import build_training_mix
 
     config = state.config
     ensure_demo_pair(config, progress)
@@ -75,7 +75,7 @@ def _mix(state: State, stamp: Stamp, progress: Progress) -> Made:
 def mix_statistics(mix: pl.DataFrame) -> dict[str, Any]:
     """How much there is to learn from, by origin and source, and how long it is. `mix`: tables.TRAINING_MIX."""
     from gateau_dagster.report.plots.training_plots import mix_contents
-    from gateau_dagster.training.mix_statistics import by_source, mix_sequences, mix_summary
+    from gateau_dagster.training.training_mix import by_source, mix_sequences, mix_summary
 
     sequences = mix_sequences(mix)
     sources = [dg.TableRecord(row) for row in by_source(sequences).iter_rows(named=True)]

@@ -11,8 +11,7 @@ from transformers import PreTrainedModel
 
 from gateau_dagster.models import attention_kernels
 from gateau_dagster.models.training_attention import attend_within_documents
-
-from .packed_rows import (
+from tests.training.packed_rows import (
     KINDS,
     LENGTHS,
     Outcome,

@@ -20,11 +20,10 @@ from gateau_dagster.training.launch import (
     training_command,
     training_environment,
 )
-from gateau_dagster.training.run import train
 from gateau_dagster.training.spec import TrainingSpec
-
-from .builders import make_spec
-from .processes import ROOT, log_of, start, wait_for_step, weights_differ
+from gateau_dagster.training.train import train
+from tests.training.builders import make_spec
+from tests.training.processes import ROOT, log_of, start, wait_for_step, weights_differ
 
 SETTINGS: dict[str, Any] = {"max_steps": 12, "save_steps": 4}
 

@@ -9,12 +9,11 @@ from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
 from gateau_dagster.training.deepspeed_config import deepspeed_config
-from gateau_dagster.training.run import train
 from gateau_dagster.training.spec import TrainingSpec
-
-from .builders import make_spec
-from .processes import finish, log_of, rank_process, start, wait_for_step, weights_differ
-from .slow_loop import slow_training
+from gateau_dagster.training.train import train
+from tests.training.builders import make_spec
+from tests.training.processes import finish, log_of, rank_process, start, wait_for_step, weights_differ
+from tests.training.slow_loop import slow_training
 
 PACKED: dict[str, Any] = {
     "processes": 2,

@@ -14,9 +14,8 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from gateau_dagster.training.encode import IGNORED
 from gateau_dagster.training.launch import training_environment
-
-from .packed_rows import documents, make_row
-from .zero3_training import ACCUMULATION, BETAS, CLIP, DECAY, LEARNING_RATE, RANKS, STEPS
+from tests.training.packed_rows import documents, make_row
+from tests.training.zero3_training import ACCUMULATION, BETAS, CLIP, DECAY, LEARNING_RATE, RANKS, STEPS
 
 ROOT = Path(__file__).parents[2]
 

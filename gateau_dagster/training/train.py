@@ -24,14 +24,13 @@ from gateau_dagster.tables import TRAINING_MIX, schema
 from gateau_dagster.training import checkpoints
 from gateau_dagster.training.adapters import with_adapters
 from gateau_dagster.training.batch_plan import BatchPlan, plan_batches, write_plan
-from gateau_dagster.training.collate import PadRight, SideBySide
+from gateau_dagster.training.dataset import MixRows, PadRight, SideBySide
 from gateau_dagster.training.deepspeed_config import join_by_gloo
 from gateau_dagster.training.launch import is_finished
 from gateau_dagster.training.metrics import Report, StepLog, rewind_log
 from gateau_dagster.training.model import PLAN_NAME, load_base, write_output
 from gateau_dagster.training.readiness import check_device, check_packages, check_ranks
 from gateau_dagster.training.response_loss import use_chunked_loss
-from gateau_dagster.training.rows import MixRows
 from gateau_dagster.training.sequence_parallel import PartOfSequence, parallelism, part_of, share_sequences
 from gateau_dagster.training.spec import TrainingSpec
 from gateau_dagster.training.trainer import ResponseTrainer, TrainingCallback, barrier

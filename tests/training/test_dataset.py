@@ -1,4 +1,4 @@
-"""The data set follows the plan; positions skip where they are asked to, the same in every attempt."""
+"""Rows of the plan as documents, and batches of them."""
 
 from pathlib import Path
 from typing import Any
@@ -10,12 +10,11 @@ import torch
 
 from gateau_dagster.config.training_sections import SkipConfig
 from gateau_dagster.training.batch_plan import BatchPlan, Document, plan_batches
+from gateau_dagster.training.dataset import MixRows, PadRight, SideBySide, TrainingDocument, sequence_weights
 from gateau_dagster.training.encode import IGNORED
 from gateau_dagster.training.relative_distances import DistanceCounts, relative_distances
-from gateau_dagster.training.rows import MixRows
 from gateau_dagster.training.skip_positions import position_rng, skip_positions
-
-from .builders import save_mix
+from tests.training.builders import save_mix
 
 
 def plan_for(lengths: list[int], **settings: object) -> BatchPlan:
@@ -122,3 +121,55 @@ def test_a_mix_in_order_is_not_copied(mix: pl.DataFrame) -> None:
     for name in ("input_ids", "labels"):
         held, given = (frame[name].explode(empty_as_null=True).to_numpy() for frame in (rows._mix, mix))
         assert np.shares_memory(held, given), name
+
+
+def document(ids: list[int], row: int, positions: list[int] | None = None) -> TrainingDocument:
+    labels = torch.tensor([IGNORED, *ids[1:]])
+    return TrainingDocument(
+        row=row,
+        input_ids=torch.tensor(ids),
+        labels=labels,
+        positions=torch.tensor(positions or list(range(len(ids)))),
+    )
+
+
+def test_padding_on_the_right() -> None:
+    batch = PadRight(pad_token_id=9)([[document([1, 2, 3], 4)], [document([5], 7)], []])
+    assert batch["input_ids"].tolist() == [[1, 2, 3], [5, 9, 9], [0, 9, 9]]
+    assert batch["labels"].tolist() == [[IGNORED, 2, 3], [IGNORED] * 3, [IGNORED] * 3]
+    assert batch["attention_mask"].tolist() == [[1, 1, 1], [1, 0, 0], [1, 0, 0]]
+    assert batch["row"].tolist() == [4, 7]
+    assert "weights" not in batch
+
+
+def test_side_by_side_with_their_own_positions() -> None:
+    rows = [[document([1, 2, 3], 4, [0, 1, 90]), document([5, 6], 7)], [], [document([8], 2)]]
+    batch = SideBySide()(rows)
+    assert batch["input_ids"].tolist() == [[1, 2, 3, 5, 6, 8]]
+    assert batch["labels"].tolist() == [[IGNORED, 2, 3, IGNORED, 6, IGNORED]]
+    assert batch["position_ids"].tolist() == [[0, 1, 90, 0, 1, 0]]
+    assert batch["cu_seq_lens_q"].tolist() == batch["cu_seq_lens_k"].tolist() == [0, 3, 5, 6]
+    assert batch["cu_seq_lens_q"].dtype == torch.int32
+    assert batch["max_length_q"] == batch["max_length_k"] == 3
+    assert batch["row"].tolist() == [4, 7, 2]
+    assert "attention_mask" not in batch
+
+
+def test_a_batch_without_documents_has_one_token_that_nothing_learns() -> None:
+    batch = SideBySide(weighted=True)([[], []])
+    assert batch["input_ids"].tolist() == [[0]]
+    assert batch["labels"].tolist() == [[IGNORED]]
+    assert batch["cu_seq_lens_q"].tolist() == [0, 1]
+    assert batch["row"].tolist() == []
+    assert (batch["weights"] * (batch["labels"] != IGNORED)).sum() == 0
+
+
+def test_weights_of_a_sequence_sum_to_one_over_its_trained_tokens() -> None:
+    labels = torch.tensor([IGNORED, 4, IGNORED, 5, 6])
+    assert float(sequence_weights(labels)[labels != IGNORED].sum()) == 1.0
+    documents = [document([1, 2, 3], 0), document([4, 5], 1)]
+    packed = SideBySide(weighted=True)([documents])
+    padded = PadRight(pad_token_id=0, weighted=True)([[each] for each in documents])
+    for batch in (packed, padded):
+        assert float(batch["weights"][batch["labels"] != IGNORED].sum()) == 2.0
+        assert batch["weights"].dtype == torch.float32

@@ -1,4 +1,4 @@
-"""A training in this process against a slow obvious loop, and what happens when it cannot go on."""
+"""A training against a slow loop: losses, gradients, weights, what it writes and what it refuses."""
 
 import json
 import math
@@ -17,10 +17,9 @@ from gateau_dagster.tables import TRAINING_MIX, schema
 from gateau_dagster.training.batching import epoch_order
 from gateau_dagster.training.encode import IGNORED
 from gateau_dagster.training.metrics import read_log
-from gateau_dagster.training.run import train, training_arguments
 from gateau_dagster.training.spec import TrainingSpec
-
-from .builders import make_spec, save_model
+from gateau_dagster.training.train import train, training_arguments
+from tests.training.builders import make_spec, save_model
 
 
 def run(spec: TrainingSpec) -> list[dict[str, Any]]:
@@ -180,3 +179,28 @@ def test_an_empty_mix_is_named(tmp_path: Path) -> None:
     pl.DataFrame(schema=schema(TRAINING_MIX)).write_parquet(spec.mix)
     with pytest.raises(GateauError, match="is empty"):
         run(spec)
+
+
+NEVER = {"strategy": "all", "length": 500, "probability": 0.0}
+
+
+@pytest.mark.parametrize(
+    "batching", ["padded", *(pytest.param(other, marks=pytest.mark.long) for other in ("sorted", "packed"))]
+)
+def test_skips_of_probability_0_are_plain_training_to_the_bit(tmp_path: Path, batching: str) -> None:
+    plain = make_spec(tmp_path, name="plain", batching=batching, max_steps=6)
+    never = make_spec(tmp_path, name="never", batching=batching, max_steps=6, skip=NEVER)
+    for spec in (plain, never):
+        train(spec, lambda metrics: None)
+    assert losses(plain) == losses(never)
+    wanted, found = (load_file(spec.output / "model.safetensors") for spec in (plain, never))
+    assert wanted.keys() == found.keys()
+    for name, value in wanted.items():
+        assert torch.equal(value, found[name]), name
+    assert (plain.output / "config.json").read_bytes() == (never.output / "config.json").read_bytes()
+
+
+def losses(spec: TrainingSpec) -> list[tuple[float, float]]:
+    found = [(step["loss"], step["grad_norm"]) for step in read_log(spec.log)]
+    assert len(found) == 6
+    return found

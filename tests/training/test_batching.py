@@ -1,4 +1,4 @@
-"""Rows of whole documents: against a slow best fit, and what holds for any lengths."""
+"""Documents in order, and packed into rows."""
 
 import numpy as np
 import pytest
@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from gateau_dagster.errors import GateauError
 from gateau_dagster.training import batching as packing
-from gateau_dagster.training.batching import OPEN_ROWS, check_lengths, pack
+from gateau_dagster.training.batching import OPEN_ROWS, check_lengths, epoch_order, mix_order, pack
 
 LENGTHS = st.lists(st.integers(1, 40), min_size=1, max_size=120)
 
@@ -69,3 +69,21 @@ def test_a_document_that_fits_into_no_row_is_named_with_its_cure() -> None:
         check_lengths([65, 3, 90], pack_length=64)
     with pytest.raises(AssertionError):
         pack([65], [0], pack_length=64)
+
+
+def test_mix_order_is_stable_under_additions() -> None:
+    keys = [("long", f"id{number}") for number in range(40)]
+    order = [keys[index] for index in mix_order(keys, 1)]
+    assert sorted(order) == sorted(keys)
+    assert order != keys
+    more = [("short", "new"), *reversed(keys)]
+    assert [key for key in (more[index] for index in mix_order(more, 1)) if key in keys] == order
+    assert [keys[index] for index in mix_order(keys, 2)] != order
+
+
+def test_epochs_differ_and_the_first_is_the_mix() -> None:
+    assert epoch_order(30, epoch=0, seed=5) == list(range(30))
+    second, third = (epoch_order(30, epoch=epoch, seed=5) for epoch in (1, 2))
+    assert sorted(second) == sorted(third) == list(range(30))
+    assert second not in (third, list(range(30)))
+    assert second == epoch_order(30, epoch=1, seed=5) != epoch_order(30, epoch=1, seed=6)
