@@ -62,7 +62,7 @@ def compared_models(state: State, models: ModelsResource) -> "dict[str, LoadedMo
 
 def _heldout(models: ModelsResource, step: UnpartitionedStep) -> None:
     from gateau_dagster.evaluation.heldout import candidates, context_lengths, heldout_ids, heldout_perplexity
-    from gateau_dagster.report.plots.evaluation import heldout_bars
+    from gateau_dagster.report.plots.evaluation_plots import heldout_bars
 
     state, progress = step.state, step.progress
     config, store = state.config, state.store
@@ -110,7 +110,7 @@ def _haystack(state: State) -> list[str]:
 
 def _needle(models: ModelsResource, step: UnpartitionedStep) -> None:
     from gateau_dagster.evaluation.needle import needle_grid
-    from gateau_dagster.report.plots.evaluation import needle_heatmaps
+    from gateau_dagster.report.plots.evaluation_plots import needle_heatmaps
 
     state, progress = step.state, step.progress
     config = state.config

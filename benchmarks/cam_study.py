@@ -25,7 +25,7 @@ from common_selection import Tables, code_version
 
 from gateau_dagster.demo.samples import KINDS as BASE_KINDS
 from gateau_dagster.models.prompt import build_prompt
-from gateau_dagster.selection.normalise import average_ranks
+from gateau_dagster.selection.statistics import average_ranks
 
 SECONDS_PER_SEED = 120
 ALPHA = 0.5

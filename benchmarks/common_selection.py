@@ -13,13 +13,13 @@ from typing import Any
 import polars as pl
 from common_case import Case, Record
 from common_measure import say
+from gateau_dagster.pipeline.code_versions import CODE_VERSIONS
 
 from gateau_dagster import tables
 from gateau_dagster.config.demo import RECIPE_VERSION
 from gateau_dagster.data.sample import Reject, Sample
 from gateau_dagster.models.flops import Meter, Work
 from gateau_dagster.models.loading import LoadedModel, effective_max_length, load_model
-from gateau_dagster.pipeline.code_versions import CODE_VERSIONS
 from gateau_dagster.scoring.sample_table import Running, SampleTable
 from gateau_dagster.scoring.scorer import Request, score_samples
 from gateau_dagster.selection.combine import combine
@@ -113,9 +113,9 @@ class Tables(Mapping[str, pl.DataFrame]):
         wants_cam = asset == "cam"
         requests = [Request(sample=each, perplexity=not wants_cam, cam=wants_cam) for each in self.samples]
         config = self.case.config()
-        sight = self.model("short")[1] if wants_cam and config.models["short"].context == "window" else None
+        visible = self.model("short")[1] if wants_cam and config.models["short"].context == "window" else None
         outcomes = score_samples(
-            loaded, requests, max_length=length, scoring=config.scoring, meter=Meter(), sight=sight
+            loaded, requests, max_length=length, scoring=config.scoring, meter=Meter(), visible_tokens=visible
         )
         rows = [outcome.cam if wants_cam else outcome.perplexity for outcome in outcomes]
         return [row if isinstance(row, Reject) else _fields(row) for row in rows]

@@ -43,8 +43,8 @@ def extend(
         seed: of the texts and their order.
         after_step: gets each step's loss.
     """
-    from gateau_dagster.training.run import train
     from gateau_dagster.training.spec import TrainingSpec
+    from gateau_dagster.training.train import train
 
     options = _options(window, theta, steps, rate, seed)
     _write_mix(folder, options)

@@ -138,7 +138,7 @@ class Stopwatch:
     def rows(self, lengths: Lengths, longest: int) -> float:
         """Seconds per FLOP of the attention rows: what a pass with them takes longer."""
         from gateau_dagster.errors import GateauError
-        from gateau_dagster.models.attention import context_attention
+        from gateau_dagster.models.context_attention import context_attention
         from gateau_dagster.models.forward import response_states
 
         self._have(0.25)

@@ -16,7 +16,7 @@ from gateau_dagster.errors import GateauError
 from gateau_dagster.models.flops import Meter
 from gateau_dagster.models.loading import LoadedModel
 from gateau_dagster.progress import Progress, silent
-from gateau_dagster.scoring.perplexity import PerplexityRow
+from gateau_dagster.scoring.response_perplexity import PerplexityRow
 from gateau_dagster.scoring.scorer import Request, score_samples
 
 ALL = "all"

@@ -16,7 +16,7 @@ from gateau_dagster.execution.shard_work import (
     compute_shard,
 )
 from gateau_dagster.methods.registry import all_sample_tables
-from gateau_dagster.models.visible_window import visible_tokens
+from gateau_dagster.models.known_model import visible_tokens
 from gateau_dagster.scoring.sample_table import Asked, Outcomes, Running, SampleTable
 from gateau_dagster.storage import Store
 
@@ -62,9 +62,9 @@ class ScoringRun:
 
     def outcomes(self, asked: Iterable[Asked]) -> Generator[Outcomes]:
         """In order, for each sample a row or a reject for each asset that asks for it."""
-        from gateau_dagster.models.cpu_allocator import reused_memory
+        from gateau_dagster.models.cpu_allocator import retained_memory
 
-        with reused_memory(self.loaded.device), closing(self._scored(asked)) as found:  # pyright: ignore[reportArgumentType]
+        with retained_memory(self.loaded.device), closing(self._scored(asked)) as found:  # pyright: ignore[reportArgumentType]
             yield from found
 
     def _scored(self, asked: Iterable[Asked]) -> Iterator[Outcomes]:

@@ -191,7 +191,7 @@ def _check(config: Config, options: LadmOptions) -> None:
 
 
 def _check_known_models(config: Config, options: LadmOptions) -> None:
-    from gateau_dagster.models.visible_window import shown_window
+    from gateau_dagster.models.known_model import shown_window
 
     _check_length(config, options, shown_window(config, options.model))
 

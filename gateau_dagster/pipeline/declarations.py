@@ -41,8 +41,8 @@ from gateau_dagster.selection.combine import CODE_VERSION as SCORES_CODE_VERSION
 from gateau_dagster.selection.joining import COLUMNS
 from gateau_dagster.selection.rules import CODE_VERSION as SELECTION_CODE_VERSION
 from gateau_dagster.storage.stamp import By
-from gateau_dagster.training.mix import CODE_VERSION as MIX_CODE_VERSION
 from gateau_dagster.training.spec import CODE_VERSION as TRAINING_CODE_VERSION
+from gateau_dagster.training.training_mix import CODE_VERSION as MIX_CODE_VERSION
 
 REPORT_FILE, COMPARISON_FILE, CHECKPOINT_FOLDER = "report.html", "comparison.json", "checkpoint"
 # The page's own: raise it when the same tables come to another page.

@@ -13,9 +13,9 @@ from gateau_dagster.pipeline.asset import Asset, Observed
 from gateau_dagster.selection.clusters import cluster_count
 from gateau_dagster.storage.stamp import By
 from gateau_dagster.training.deepspeed_agreement import agreed_deepspeed_config
-from gateau_dagster.training.mix import CODE_VERSION as MIX_CODE_VERSION
 from gateau_dagster.training.spec import CODE_VERSION as TRAINING_CODE_VERSION
 from gateau_dagster.training.text_mix import CODE_VERSION as TEXT_MIX_CODE_VERSION
+from gateau_dagster.training.training_mix import CODE_VERSION as MIX_CODE_VERSION
 
 # Of the stage's options, those that decide what is trained on; the others decide how.
 _OF_THE_MIX = {"clusters", "per_cluster", "pick", "seed"}

@@ -3,7 +3,7 @@
 from typing import Any
 
 from gateau_dagster.config import Config
-from gateau_dagster.models.visible_window import short_window
+from gateau_dagster.models.known_model import short_window
 from gateau_dagster.pipeline.asset import Observed
 from gateau_dagster.scoring.sample_table import SampleTable
 from gateau_dagster.storage.fingerprint import fingerprint

@@ -11,7 +11,7 @@ from gateau_dagster.report.effort import duration, effort_sentence, memory, quan
 from gateau_dagster.report.inputs import ReportInputs
 from gateau_dagster.report.methods import methods_section, source_swatches
 from gateau_dagster.report.outcome import heldout_sentence, needle_sentence, training_facts
-from gateau_dagster.report.plots.methods import bucket_name, share_text
+from gateau_dagster.report.plots.agreement_plots import bucket_name, share_text
 from gateau_dagster.report.provenance import chosen_by, provenance, ranked_by, scored_by
 from gateau_dagster.report.rejects import reject_groups
 from gateau_dagster.report.samples import sample_cards

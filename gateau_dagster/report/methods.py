@@ -8,8 +8,8 @@ import polars as pl
 
 from gateau_dagster.comparison.result import Bucket, MethodComparison, MethodFacts, Pair
 from gateau_dagster.report.inputs import ReportInputs
-from gateau_dagster.report.plots.methods import bucket_name
-from gateau_dagster.report.plots.profiles import SOURCES, source_colours
+from gateau_dagster.report.plots.agreement_plots import bucket_name
+from gateau_dagster.report.plots.profile_plots import SOURCES, source_colours
 from gateau_dagster.report.text import Snippet, fixed, percent, plural, printable, snippet
 
 

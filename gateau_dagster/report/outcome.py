@@ -8,7 +8,7 @@ from typing import Any
 
 import polars as pl
 
-from gateau_dagster.report.plots.training import curve
+from gateau_dagster.report.plots.training_plots import curve
 from gateau_dagster.report.text import number, percent, plural
 
 

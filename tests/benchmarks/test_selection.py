@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 from common_harder import needs_far_context
 
-from gateau_dagster.selection.agreement import auroc
+from gateau_dagster.selection.statistics import auroc
 
 KINDS = "far_count_1 near_count_1 two_hop"
 FEW = f"--tiny --per-kind 1 --base 5 --size small --segment-length 64 --kinds {KINDS}".split()

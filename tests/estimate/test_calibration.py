@@ -14,7 +14,7 @@ from gateau_dagster.estimate.random_model import calibration_layers, with_layers
 from gateau_dagster.estimate.stopwatch import Lengths, Timing, fit
 from gateau_dagster.models.devices import matrix_product_speed
 from gateau_dagster.models.flops import ModelShape
-from tests.scoring.builders import model_config
+from tests.tiny_models import model_config
 
 _LENGTHS = Lengths(prompt=64, response=8, segment=32)
 _SCORING = ScoringConfig(dtype="float32", device="cpu", batch_tokens=256)

@@ -18,7 +18,7 @@ from gateau_dagster.pipeline.project import load_project
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.scoring.sample_table import Running
 from tests.project import make_project, sample
-from tests.scoring.encoder_builders import save_encoder
+from tests.tiny_models import save_encoder
 
 _SPEED = Speed(overhead=0.5, linear=1e-9, attention=2e-9, head=3e-9, segments=4e-9, rows=5e-9, longest=64, layers=1)
 SELECTION = {

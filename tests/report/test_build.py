@@ -11,7 +11,7 @@ from gateau_dagster.report import build
 from gateau_dagster.report.build import SOURCES, build_report, counts, source_table
 from gateau_dagster.report.comparison import compare
 from gateau_dagster.report.drawings import Picture
-from gateau_dagster.report.plots.scores import MARKS
+from gateau_dagster.report.plots.score_plots import MARKS
 
 from .builders import config, inputs, methods, raw, scores
 from .page import Page

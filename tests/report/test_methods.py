@@ -7,8 +7,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from gateau_dagster.comparison.result import MethodComparison
-from gateau_dagster.comparison.sweep_results import AttentionPoint, AttentionSweep, Point, SegmentLengthSweep
+from gateau_dagster.comparison.result import AttentionPoint, AttentionSweep, MethodComparison, Point, SegmentLengthSweep
 from gateau_dagster.comparison.sweeps import alpha_sweep
 from gateau_dagster.report import build
 from gateau_dagster.report.build import build_report

@@ -19,8 +19,7 @@ from gateau_dagster.training.encode import IGNORED
 from gateau_dagster.training.mix_sources import Origin
 from gateau_dagster.training.text_mix import TextMix, build_text_mix
 from gateau_dagster.training.text_pieces import TextSource, pieces_of
-
-from .builders import tokenizer
+from tests.training.builders import tokenizer
 
 BOS, EOS = 0, 1
 
