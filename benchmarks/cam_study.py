@@ -21,10 +21,11 @@ from common_harder import KINDS, needs_far_context
 from common_heads import Array, Heads, attended, measured
 from common_measure import say, show, table, write_json
 from common_ranking import Figures, Task, drawn_weights, estimates, measure, tasks_of
-from common_selection import Tables, code_version
+from common_selection import Tables
 
 from gateau_dagster.demo.samples import KINDS as BASE_KINDS
 from gateau_dagster.models.prompt import build_prompt
+from gateau_dagster.scoring.pair_tables import CAM_CODE_VERSION, PERPLEXITY_CODE_VERSION
 from gateau_dagster.selection.statistics import average_ranks
 
 SECONDS_PER_SEED = 120
@@ -135,7 +136,7 @@ def collected(cases: list[Case]) -> tuple[list[Tables], dict[tuple[str, str], li
         say(f"pair {case.pair_seed}: heads and variants")
         tables = Tables(case)
         known.append(tables)
-        code = "-".join(code_version(asset) for asset in ("perplexity", "cam"))
+        code = f"{PERPLEXITY_CODE_VERSION}-{CAM_CODE_VERSION}"
         file = case.folder / "heads" / f"{case.context}-{tables.key}-{code}.npz"
         for name, values in everything(tables, file).items():
             found.setdefault(name, []).append(values)

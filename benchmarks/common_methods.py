@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 import polars as pl
 from common_case import Case
-from common_selection import Tables, code_version
+from common_selection import Tables
 
 from gateau_dagster.config import Config
 from gateau_dagster.config.selection import PRESETS
 from gateau_dagster.methods.registry import ChosenMethod, all_methods, chosen_methods, sample_tables
-from gateau_dagster.pipeline.code_versions import CODE_VERSIONS
+from gateau_dagster.pipeline.pipeline import pipeline_of
 from gateau_dagster.selection.joining import COLUMNS
 
 # The papers' parameters are for contexts of 32k tokens, these have some 1,000: one variant each is scaled to them. The
@@ -66,14 +66,14 @@ def labelled(case: Case, label: str) -> Asked:
 
 def code_of(what: Asked) -> dict[str, str]:
     """Versions of the code that makes the scores, by asset: the method's own, and those of the tables it comes from."""
-    made = sample_tables(what.config)
     reads = set(what.chosen.reads(what.config))
     if "combined_scores" in reads:
         reads |= set(COLUMNS)
-    versions = {what.chosen.asset: f"{CODE_VERSIONS['method_scores']}.{what.chosen.method.code_version}"}
-    for asset in sorted(reads):
-        versions[asset] = made[asset].code_version if asset in made else code_version(asset)
-    return versions
+    known = pipeline_of(what.config).by_key
+    return {
+        what.chosen.asset: what.chosen.code_version,
+        **{asset: known[asset].code_version for asset in sorted(reads)},
+    }
 
 
 def method_scores(known: Tables, what: Asked) -> np.ndarray:

@@ -6,22 +6,22 @@ A table's file is named by everything that decides its rows.
 import hashlib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, fields
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 from common_case import Case, Record
 from common_measure import say
-from gateau_dagster.pipeline.code_versions import CODE_VERSIONS
 
 from gateau_dagster import tables
 from gateau_dagster.config.demo import RECIPE_VERSION
 from gateau_dagster.data.sample import Reject, Sample
-from gateau_dagster.models.flops import Meter, Work
+from gateau_dagster.models.flops import Work
+from gateau_dagster.models.known_model import visible_tokens
 from gateau_dagster.models.loading import LoadedModel, effective_max_length, load_model
+from gateau_dagster.scoring.pair_tables import pair_tables
 from gateau_dagster.scoring.sample_table import Running, SampleTable
-from gateau_dagster.scoring.scorer import Request, score_samples
 from gateau_dagster.selection.combine import combine
 
 
@@ -37,7 +37,7 @@ class Tables(Mapping[str, pl.DataFrame]):
         self.samples = [_sample(record) for record in self.records]
         self.rejects: dict[str, int] = {}
         self._known: dict[str, pl.DataFrame] = {}
-        self._made: dict[str, SampleTable] = {}
+        self._made = {table.asset: table for table in pair_tables(case.config())}
         self._loaded: dict[str, LoadedModel] = {}
         self.data = _hash(self.records)
         self.key = _hash([asdict(case) | {"folder": "", "alpha": 0, "context": ""}, self.records, RECIPE_VERSION])
@@ -75,17 +75,12 @@ class Tables(Mapping[str, pl.DataFrame]):
             return pl.DataFrame(rows, schema=tables.schema(tables.RAW_LONG_SFT)).sort("sample_id")
         if asset == "combined_scores":
             return self._combined()
-        if asset in self._made:
-            table = self._made[asset]
-            key = _hash([self.key, table.asset, self._sight(table.model), dict(table.settings), table.code_version])
-            return self._kept(asset, key, table.columns, lambda: self._extra(table))
-        kind, _, name = asset.partition("/")
-        columns = tables.CAM if kind == "cam" else tables.PERPLEXITY
-        name = name or "long"
+        table = self._made[asset]
         # The short model's sight decides which segments cam calls far.
-        seen_by = [self._sight(name)] + ([self._sight("short")] if kind == "cam" else [])
-        key = _hash([self.key, asset, *seen_by, [column.name for column in columns], code_version(asset)])
-        return self._kept(asset, key, columns, lambda: self._scored(asset, name))
+        seen_by = [self._sight(table.model)] + ([self._sight("short")] if table.needs_visible_window else [])
+        names = [column.name for column in table.columns]
+        key = _hash([self.key, asset, *seen_by, names, dict(table.settings), table.code_version])
+        return self._kept(asset, key, table.columns, lambda: self._scored(table))
 
     def _sight(self, model: str) -> dict[str, Any]:
         """What of a model's section changes a row."""
@@ -108,21 +103,11 @@ class Tables(Mapping[str, pl.DataFrame]):
         self.rejects[asset] = len(self.samples) - found.height
         return found
 
-    def _scored(self, asset: str, name: str) -> list[Any]:
-        loaded, length = self.model(name)
-        wants_cam = asset == "cam"
-        requests = [Request(sample=each, perplexity=not wants_cam, cam=wants_cam) for each in self.samples]
+    def _scored(self, table: SampleTable) -> list[Any]:
         config = self.case.config()
-        visible = self.model("short")[1] if wants_cam and config.models["short"].context == "window" else None
-        outcomes = score_samples(
-            loaded, requests, max_length=length, scoring=config.scoring, meter=Meter(), visible_tokens=visible
-        )
-        rows = [outcome.cam if wants_cam else outcome.perplexity for outcome in outcomes]
-        return [row if isinstance(row, Reject) else _fields(row) for row in rows]
-
-    def _extra(self, table: SampleTable) -> list[Any]:
         loaded, length = self.model(table.model)
-        running = Running(max_length=length, scoring=self.case.config().scoring, work=Work())
+        sight = visible_tokens(config) if table.needs_visible_window else None
+        running = Running(max_length=length, scoring=config.scoring, work=Work(), sight=sight)
         return [row if isinstance(row, Reject) else dict(row) for row in table.score(loaded, self.samples, running)]
 
     def _combined(self) -> pl.DataFrame:
@@ -130,17 +115,8 @@ class Tables(Mapping[str, pl.DataFrame]):
         return combine(*parts, preset="robust", alpha=self.case.alpha)
 
 
-def code_version(asset: str) -> str:
-    """Of the code that makes a table which no method brings along."""
-    return CODE_VERSIONS[asset.partition("/")[0]]
-
-
 def _sample(record: Record) -> Sample:
     return Sample(sample_id=record["id"], **{name: text for name, text in record.items() if name != "id"})
-
-
-def _fields(row: Any) -> dict[str, Any]:
-    return {each.name: getattr(row, each.name) for each in fields(row)}
 
 
 def _hash(content: object) -> str:

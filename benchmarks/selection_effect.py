@@ -27,13 +27,14 @@ from common_effect import HEADER, Key, add, finished, rows_of
 from common_harder import needs_far_context
 from common_measure import machine, say, show, table, write_json
 from common_methods import code_of, labelled, method_scores
-from common_selection import Tables, code_version
+from common_selection import Tables
 from torch.nn import functional
 from transformers import AutoTokenizer, LlamaForCausalLM
 
 from gateau_dagster.config.demo import RECIPE_VERSION
 from gateau_dagster.demo.pair import LONG_WINDOW, pair_config, rate_factor
 from gateau_dagster.demo.recall import recall_at
+from gateau_dagster.pipeline.pipeline import pipeline_of
 from gateau_dagster.training.encode import Encoded, encode_long
 
 THETA = 4e4  # theta_A's own is 1e4, theta_B's 1e6
@@ -135,7 +136,8 @@ def run(known: Tables, method: str, count: int, arguments: argparse.Namespace) -
 
 def settings_of(known: Tables, method: str, arguments: argparse.Namespace) -> dict[str, Any]:
     """Everything that decides a run but its seed, as JSON gives it back."""
-    code, chosen = {"training_mix": code_version("training_mix")}, {}
+    mix = pipeline_of(known.case.config()).by_key["training_mix"]
+    code, chosen = {mix.key: mix.code_version}, {}
     if method not in BASELINES:
         what = labelled(known.case, method)
         code, chosen = code | code_of(what), what.chosen.options.model_dump(mode="json")

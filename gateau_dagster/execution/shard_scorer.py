@@ -49,7 +49,7 @@ class ScoringRun:
                 max_length=length,
                 scoring=scoring,
                 work=Work(),
-                sight=visible_tokens(config) if known[asset].needs_visible_window else None,
+                visible_tokens=visible_tokens(config) if known[asset].needs_visible_window else None,
             )
             for asset in assets
         }

@@ -97,7 +97,7 @@ def _measure(
         max_length=running.max_length,
         scoring=scoring,
         meter=Meter(cam=running.work),
-        visible_tokens=running.sight,
+        visible_tokens=running.visible_tokens,
     )
     with closing(outcomes):  # pyright: ignore[reportArgumentType]
         for found in outcomes:

@@ -18,15 +18,22 @@ def load_project(path: str | Path | None = None, folder: Path | None = None) -> 
     chosen = path or os.environ.get(ENVIRONMENT_VARIABLE)
     if not chosen:
         return embedded_demo((folder or Path()).absolute())
-    return read_config(Path(chosen).expanduser().absolute(), CHECKS)
+    return read_config(Path(chosen).expanduser().absolute(), [check_project])
 
 
 def parse_project(text: str, *, folder: Path, name: str = "gateau.yaml") -> Config:
     """The configuration in YAML text. Raises GateauError as `load_project` does."""
-    return parse_config(text, folder=folder, name=name, checks=CHECKS)
+    return parse_config(text, folder=folder, name=name, checks=[check_project])
 
 
-def check_training(config: Config) -> None:
+def check_project(config: Config) -> None:
+    """Raises ValueError, with the place in the file, for the first thing that methods or training need and lack."""
+    # What methods lack comes first: it is the better news for who forgot a model.
+    check_models(config)
+    _check_training(config)
+
+
+def _check_training(config: Config) -> None:
     """Raises ValueError for a model to train that is not configured."""
     if config.training.enabled and config.training.model not in config.models:
         known = ", ".join(config.models) or "there are none"
@@ -34,7 +41,3 @@ def check_training(config: Config) -> None:
             f"training.model: {config.training.model!r} is none of models ({known}): add it there, or set "
             "training.enabled: false"
         )
-
-
-# What methods lack comes first: it is the better news for who forgot a model.
-CHECKS = (check_models, check_training)

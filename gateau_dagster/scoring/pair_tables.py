@@ -106,7 +106,7 @@ def _both(
         max_length=any_one.max_length,
         scoring=any_one.scoring,
         meter=Meter(perplexity=works[perplexity], cam=works[CAM]),
-        sight=running[CAM].sight if CAM in running else None,
+        visible_tokens=running[CAM].visible_tokens if CAM in running else None,
     )
     with closing(outcomes):  # pyright: ignore[reportArgumentType]
         for found in outcomes:

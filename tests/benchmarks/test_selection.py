@@ -11,6 +11,7 @@ import pytest
 from common_harder import needs_far_context
 
 from gateau_dagster.selection.statistics import auroc
+from tests.pipeline.code_versions import raise_version
 
 KINDS = "far_count_1 near_count_1 two_hop"
 FEW = f"--tiny --per-kind 1 --base 5 --size small --segment-length 64 --kinds {KINDS}".split()
@@ -143,9 +144,9 @@ def test_tables_of_other_code_are_made_anew(
 
     made()
     assert made() == set()
-    monkeypatch.setitem(tables.CODE_VERSIONS, "cam", "of other code")
+    raise_version(monkeypatch, "gateau_dagster.scoring.pair_tables.CAM_CODE_VERSION")
     assert made() == {"cam"}
-    monkeypatch.setitem(tables.CODE_VERSIONS, "perplexity", "of other code")
+    raise_version(monkeypatch, "gateau_dagster.scoring.pair_tables.PERPLEXITY_CODE_VERSION")
     assert made() == {"perplexity/short", "perplexity/long"}
 
 

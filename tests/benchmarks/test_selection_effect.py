@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from gateau_dagster.methods.registry import all_methods
-from gateau_dagster.pipeline.code_versions import CODE_VERSIONS
+from gateau_dagster.methods.registry import CODE_VERSION, all_methods
+from gateau_dagster.pipeline import declarations
+from tests.pipeline.code_versions import raise_version
 
 Script = Callable[[str], ModuleType]
 KINDS = "far_count_1 near_count_1 two_hop"
@@ -81,20 +82,20 @@ def test_other_data_of_the_same_seed(
 
 
 @pytest.mark.parametrize(
-    ("asset", "expected"),
+    ("constant", "expected"),
     [
-        ("training_mix", KEPT),
-        ("method_scores", KEPT[2:]),
-        ("combined_scores", ["gateau[robust]"]),
-        ("cam", ["gateau[robust]"]),
-        ("perplexity", ["gateau[robust]"]),
-        ("checkpoint", []),
+        ("training.mix.CODE_VERSION", KEPT),
+        ("methods.registry.CODE_VERSION", KEPT[2:]),
+        ("selection.combine.CODE_VERSION", ["gateau[robust]"]),
+        ("scoring.pair_tables.CAM_CODE_VERSION", ["gateau[robust]"]),
+        ("scoring.pair_tables.PERPLEXITY_CODE_VERSION", ["gateau[robust]"]),
+        ("training.spec.CODE_VERSION", []),
     ],
 )
 def test_code_of_what_a_run_goes_through(
-    stale: Callable[[], set[str]], monkeypatch: pytest.MonkeyPatch, asset: str, expected: list[str]
+    stale: Callable[[], set[str]], monkeypatch: pytest.MonkeyPatch, constant: str, expected: list[str]
 ) -> None:
-    monkeypatch.setitem(CODE_VERSIONS, asset, "of other code")
+    raise_version(monkeypatch, f"gateau_dagster.{constant}")
     assert stale() == set(expected)
 
 
@@ -109,9 +110,9 @@ def test_a_methods_own_table_counts(script: Script, tmp_path: Path, monkeypatch:
     what = methods.labelled(cases.Case(folder=tmp_path, pair_seed=0, data_seed=1000), "ladm[scaled]")
     made = methods.sample_tables(what.config)
     (asset,) = made
-    own = f"{CODE_VERSIONS['method_scores']}.{all_methods()['ladm'].code_version}"
+    own = f"{CODE_VERSION}.{all_methods()['ladm'].code_version}"
     assert methods.code_of(what) == {"method_scores/ladm": own, asset: made[asset].code_version}
-    monkeypatch.setattr(methods, "sample_tables", lambda _: {asset: replace(made[asset], code_version="7")})
+    monkeypatch.setattr(declarations, "all_sample_tables", lambda _: {asset: replace(made[asset], code_version="7")})
     assert methods.code_of(what)[asset] == "7"
     with pytest.raises(ValueError, match=r"no method 'ladn': one of .*ladm\[scaled\]"):
         methods.labelled(cases.Case(folder=tmp_path, pair_seed=0, data_seed=1000), "ladn")

@@ -7,13 +7,20 @@ import polars as pl
 
 from gateau_dagster.config import Config
 from gateau_dagster.methods.registry import chosen_methods
+from gateau_dagster.pipeline.project import check_project
 
 
 def configured(*, models: dict[str, Any] | None = None, **selection: Any) -> Config:
-    """A project with this `selection`, and these models beside the pair."""
+    """A project with this `selection`, and these models beside the pair.
+
+    Raises:
+        ValueError: the project's checks find that it lacks something.
+    """
     pair = {"short": {"path": "a/short", "context": "window", "window": 64}, "long": {"path": "a/long"}}
     content = {"long_sft": {"path": "long.jsonl"}, "models": pair | (models or {}), "selection": selection}
-    return Config.model_validate(content)
+    config = Config.model_validate(content)
+    check_project(config)
+    return config
 
 
 def scores_of(

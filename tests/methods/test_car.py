@@ -6,7 +6,6 @@ from typing import Any
 
 import polars as pl
 import pytest
-from pydantic import ValidationError
 
 from gateau_dagster.config import Config
 from gateau_dagster.data.sample import Reject
@@ -64,7 +63,7 @@ def test_the_embedding_table_makes_the_encoders_rows(tmp_path: Path) -> None:
     ],
 )
 def test_a_missing_reward_model_is_known_when_the_configuration_is_read(given: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValidationError, match=message):
+    with pytest.raises(ValueError, match=message):
         with_reward(**given)
 
 

@@ -5,7 +5,6 @@ from typing import Any
 
 import polars as pl
 import pytest
-from pydantic import ValidationError
 
 from gateau_dagster import tables
 from gateau_dagster.errors import GateauError
@@ -89,5 +88,5 @@ def test_the_table_that_it_brings_along() -> None:
 )
 def test_a_wrong_model_is_known_when_the_configuration_is_read(options: dict[str, Any], message: str) -> None:
     models = {"rates": {"path": "a/reward", "task": "reward"}}
-    with pytest.raises(ValidationError, match=message):
+    with pytest.raises(ValueError, match=message):
         configured(method="ifd", models=models, options={"ifd": options})
