@@ -107,7 +107,7 @@ class Tables(Mapping[str, pl.DataFrame]):
         config = self.case.config()
         loaded, length = self.model(table.model)
         sight = visible_tokens(config) if table.needs_visible_window else None
-        running = Running(max_length=length, scoring=config.scoring, work=Work(), sight=sight)
+        running = Running(max_length=length, scoring=config.scoring, work=Work(), visible_tokens=sight)
         return [row if isinstance(row, Reject) else dict(row) for row in table.score(loaded, self.samples, running)]
 
     def _combined(self) -> pl.DataFrame:

@@ -42,7 +42,7 @@ def actual(state: State, asset: str) -> Work:
     texts = [{"sample_id": one.pop("id"), **one} for one in map(sample, range(12))]
     model = config.models[table.model]
     loaded = load_for_task(model, dtype="float32", device="cpu", folder=config.folder)
-    running = Running(max_length=config.scoring.max_length, scoring=config.scoring, work=Work(), sight=64)
+    running = Running(max_length=config.scoring.max_length, scoring=config.scoring, work=Work(), visible_tokens=64)
     assert len(list(table.score(loaded, samples_of(pl.DataFrame(texts)), running))) == 12
     return running.work
 

@@ -22,7 +22,7 @@ EMPTY = Sample(sample_id="empty", source="test", context="some context", instruc
 def test_a_further_length_has_the_figures_of_cam_with_that_length(preset: str, columns: list[str]) -> None:
     loaded, chosen = loaded_model("llama"), [*samples(), EMPTY]
     (table,) = cam_at_tables(configured(segment_lengths=[LENGTH], preset=preset))
-    running = Running(max_length=300, scoring=scoring(segment_length=64), work=Work(), sight=120)
+    running = Running(max_length=300, scoring=scoring(segment_length=64), work=Work(), visible_tokens=120)
     requests = [Request(sample=one, perplexity=True, cam=True) for one in chosen]
     configured_so = scoring(segment_length=LENGTH)
     wanted = score_samples(loaded, requests, max_length=300, scoring=configured_so, meter=Meter(), visible_tokens=120)

@@ -48,7 +48,7 @@ def exact(loaded: LoadedModel, chosen: list[Sample], *, plain_instruction: bool 
 
 
 def charged(table: SampleTable, loaded: LoadedModel, chosen: list[Sample]) -> Work:
-    running = Running(max_length=LIMIT, scoring=scoring(), work=Work(), sight=100)
+    running = Running(max_length=LIMIT, scoring=scoring(), work=Work(), visible_tokens=100)
     rows = list(table.score(loaded, chosen, running))
     assert len(rows) == len(chosen) and not any(isinstance(row, Reject) for row in rows)
     return running.work

@@ -52,7 +52,7 @@ def test_all_tables_are_here() -> None:
 
 def rows(table: SampleTable, loaded: LoadedModel, template: str = "gateau") -> list[Any]:
     settings = scoring().model_copy(update={"template": template})
-    running = Running(max_length=250, scoring=settings, work=Work(), sight=100)
+    running = Running(max_length=250, scoring=settings, work=Work(), visible_tokens=100)
     return list(table.score(loaded, samples()[:2], running))
 
 
