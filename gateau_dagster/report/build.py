@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import polars as pl
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from gateau_dagster.readable import fixed, number, percent, plural
 from gateau_dagster.report.comparison import compare
 from gateau_dagster.report.drawings import pictures
 from gateau_dagster.report.effort import duration, effort_sentence, memory, quantity, table_efforts
@@ -15,7 +16,7 @@ from gateau_dagster.report.plots.methods import bucket_name, share_text
 from gateau_dagster.report.provenance import chosen_by, provenance, ranked_by, scored_by
 from gateau_dagster.report.rejects import reject_groups
 from gateau_dagster.report.samples import sample_cards
-from gateau_dagster.report.text import breakable, fixed, number, percent, plural, printable
+from gateau_dagster.report.text import breakable, printable
 from gateau_dagster.report.truth import truth
 
 SOURCES = 20

@@ -5,12 +5,12 @@ from dataclasses import dataclass
 from matplotlib.figure import Figure
 
 from gateau_dagster.comparison.result import MethodComparison
+from gateau_dagster.readable import plural
 from gateau_dagster.report import plots
 from gateau_dagster.report.comparison import Comparison
 from gateau_dagster.report.effort import table_efforts
 from gateau_dagster.report.inputs import ReportInputs
 from gateau_dagster.report.methods import reference_of
-from gateau_dagster.report.text import plural
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,8 +8,8 @@ from typing import Any
 
 import polars as pl
 
+from gateau_dagster.readable import number, percent, plural
 from gateau_dagster.report.plots.training import curve
-from gateau_dagster.report.text import number, percent, plural
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,7 +14,7 @@ from gateau_dagster.config import Config, SelectionConfig
 from gateau_dagster.config.rules import DEFAULT_FRACTION
 from gateau_dagster.methods.registry import sample_tables
 from gateau_dagster.pipeline.selection_nodes import tables_read
-from gateau_dagster.report.text import number
+from gateau_dagster.readable import number
 
 
 def ranked_by(selection: SelectionConfig) -> str:
