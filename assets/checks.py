@@ -10,6 +10,7 @@ from assets.dead_runs import tag_with_process
 from assets.event_log import asset_key
 from assets.failures import readable_failure
 from gateau_dagster.errors import GateauError, TransientError
+from gateau_dagster.evaluation.registry import FAMILY, all_benchmarks
 from gateau_dagster.pipeline.node import Node
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.pipeline.table_checks import Coverage, duplicate_ids, non_finite, scored_or_rejected
@@ -25,8 +26,6 @@ _FINITE_COLUMNS = {
     "cam": ["segment_perplexity", "segment_attention"],
     "combined_scores": ["perplexity_short", "perplexity_long", "hmp", "score"],
     "selected_subset": ["score"],
-    "evaluation/heldout": ["mean_nll", "perplexity"],
-    "evaluation/needle": ["accuracy", "answer_nll"],
 }
 _FINITE_FAMILIES = {"perplexity": ["perplexity", "mean_nll", "mean_probability"], "method_scores": ["score"]}
 _NULLABLE = {"method_scores"}  # null: the method cannot score the sample
@@ -51,13 +50,20 @@ def checks_of(asset: str) -> list[str]:
     names = [UP_TO_DATE]
     if of_samples:
         names.append(UNIQUE_IDS)
-    if asset in _FINITE_COLUMNS or family in _FINITE_FAMILIES:
+    if _finite_columns(asset):
         names.append(FINITE_VALUES)
     if of_samples and family not in _PARTIAL:
         names.append(FULL_COVERAGE)
     if asset == "combined_scores":
         names.append(NORMALISATION)
     return names
+
+
+def _finite_columns(asset: str) -> list[str]:
+    family, _, name = asset.partition("/")
+    if family == FAMILY:
+        return list(all_benchmarks()[name].finite)
+    return _FINITE_COLUMNS.get(asset) or _FINITE_FAMILIES.get(family, [])
 
 
 def asset_checks(assets: list[str]) -> list[dg.AssetChecksDefinition]:
@@ -136,8 +142,7 @@ def _unique_ids(state: State, node: Node) -> dg.AssetCheckResult:
 
 def _finite_values(state: State, node: Node) -> dg.AssetCheckResult:
     family = node.asset.split("/", maxsplit=1)[0]
-    columns = _FINITE_COLUMNS[node.asset] if node.asset in _FINITE_COLUMNS else _FINITE_FAMILIES[family]
-    values = {column: _table(state, node, [column])[column] for column in columns}
+    values = {column: _table(state, node, [column])[column] for column in _finite_columns(node.asset)}
     counts = {name: non_finite(each.drop_nulls() if family in _NULLABLE else each) for name, each in values.items()}
     return _result(node, FINITE_VALUES, not any(counts.values()), **{f"not_finite_{c}": n for c, n in counts.items()})
 

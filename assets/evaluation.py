@@ -1,5 +1,6 @@
 """Assets `evaluation/<benchmark>`: the checkpoint beside its base model."""
 
+from collections.abc import Collection, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -8,9 +9,12 @@ import polars as pl
 
 from assets.definition import global_asset
 from assets.metadata import figures_metadata
+from assets.methods import sharded_assets
 from assets.unpartitioned_step import Made, materialise, write_global
-from gateau_dagster import tables
 from gateau_dagster.config import Config, ModelConfig
+from gateau_dagster.data.sample import Sample
+from gateau_dagster.evaluation.benchmark import Materials
+from gateau_dagster.evaluation.registry import ChosenBenchmark, chosen_benchmarks
 from gateau_dagster.execution.shard_work import rejected_frame, samples_of
 from gateau_dagster.pipeline.loadable import loadable_model, model_version
 from gateau_dagster.pipeline.selection_nodes import tables_read
@@ -24,131 +28,68 @@ from resources.models import ModelsResource
 if TYPE_CHECKING:
     from gateau_dagster.models.loading import LoadedModel
 
-LENGTHS = "perplexity/long"
-# Documents that make up the needle's haystack: enough text for the longest prompts, whatever the data's size.
-_HAYSTACK_DOCUMENTS = 256
 
-
-def heldout_asset(config: Config) -> dg.AssetsDefinition:
-    """Response perplexity by context length."""
-    lengths = [LENGTHS] if LENGTHS in tables_read(config) else []
+def benchmark_asset(config: Config, chosen: ChosenBenchmark) -> dg.AssetsDefinition:
+    """What a benchmark measures of the base model and the checkpoint."""
+    benchmark = chosen.benchmark
 
     @global_asset(
-        "evaluation/heldout",
-        columns=tables.HELDOUT,
-        deps=["raw_long_sft", *lengths, "selected_subset", "checkpoint"],
+        chosen.asset,
+        columns=benchmark.columns,
+        deps=list(chosen.reads(config, tables_read(config))),
+        sharded=sharded_assets(config),
         kinds={"pytorch"},
         pool="gpu",
-        description="Perplexity of responses that were not trained on, by context length: base against checkpoint.",
+        description=benchmark.description,
+        code_version=benchmark.code_version,
     )
-    def heldout(
+    def evaluation(
         context: dg.AssetExecutionContext, configuration: ConfigurationResource, models: ModelsResource
     ) -> dg.MaterializeResult:
-        return materialise(context, configuration, "evaluation/heldout", partial(_heldout, models))
+        return materialise(context, configuration, chosen.asset, partial(_make, chosen.name, models))
 
-    return heldout
+    return evaluation
 
 
-def needle_asset() -> dg.AssetsDefinition:
-    """Needle in a haystack."""
+def _make(name: str, models: ModelsResource, state: State, stamp: Stamp, progress: Progress) -> Made:
+    chosen = chosen_benchmarks(state.config)[name]
+    outcome = chosen.run(materials(state, models, chosen.asset, progress))
+    complete, metadata = write_global(state, chosen.asset, stamp, outcome.table, rejected_frame(outcome.rejected))
+    figures = {figure.name: figure.draw() for figure in chosen.section(outcome.table).figures}
+    return complete, metadata | figures_metadata(figures)
 
-    @global_asset(
-        "evaluation/needle",
-        columns=tables.NEEDLE,
-        deps=["raw_long_sft", "checkpoint"],
-        kinds={"pytorch"},
-        pool="gpu",
-        description="A fact hidden at a depth of a haystack of a length, and asked for at its end: base against "
-        "checkpoint.",
+
+def materials(state: State, models: ModelsResource, asset: str, progress: Progress) -> Materials:
+    """What the benchmark behind `asset` may read of the store, and the models that it compares."""
+    return Materials(
+        config=state.config,
+        reads=state.node(asset).upstream,
+        shards=partial(_shards, state),
+        samples=partial(_samples, state),
+        model=partial(_compared, state, models),
+        progress=progress,
     )
-    def needle(
-        context: dg.AssetExecutionContext, configuration: ConfigurationResource, models: ModelsResource
-    ) -> dg.MaterializeResult:
-        return materialise(context, configuration, "evaluation/needle", partial(_needle, models))
-
-    return needle
 
 
-def compared_models(state: State, models: ModelsResource) -> "dict[str, LoadedModel]":
-    """The model that was trained from, and the one that came out."""
+def _shards(state: State, asset: str, columns: Sequence[str]) -> Iterator[pl.DataFrame]:
+    for part in state.shards if state.node(asset).partitioned else [None]:
+        yield state.store.read(asset, part, list(columns))
+
+
+def _samples(state: State, ids: Collection[str]) -> list[Sample]:
+    """A shard's other texts are let go at once."""
+    wanted = pl.DataFrame({"sample_id": list(ids)}, schema={"sample_id": pl.String()})
+    found = [state.store.read("raw_long_sft", shard).join(wanted, on="sample_id", how="semi") for shard in state.shards]
+    return list(samples_of(pl.concat(found).sort("sample_id")))
+
+
+def _compared(state: State, models: ModelsResource, which: str) -> "LoadedModel":
+    """`base`: the model that was trained from; `checkpoint`: the one that came out."""
     config = state.config
     base = loadable_model(state, config.training.model)
+    if which == "base":
+        return models.load(config, base, version=model_version(state, config.training.model))
     folder = local_copy(state.store.files, CHECKPOINT_FOLDER, config.work_folder / "evaluation")
     checkpoint = ModelConfig(path=str(folder), trust_remote_code=base.trust_remote_code)
     made = state.stamp("checkpoint", None)
-    return {
-        "base": models.load(config, base, version=model_version(state, config.training.model)),
-        "checkpoint": models.load(config, checkpoint, version=made.content if made else ""),
-    }
-
-
-def _heldout(models: ModelsResource, state: State, stamp: Stamp, progress: Progress) -> Made:
-    from gateau_dagster.evaluation.heldout import candidates, context_lengths, heldout_ids, heldout_perplexity
-    from gateau_dagster.report.plots.evaluation import heldout_bars
-
-    config, store = state.config, state.store
-    raw = store.read_all("raw_long_sft", state.shards, ["sample_id", "digest"])
-    selected = store.read("selected_subset", None, ["sample_id", "digest"])
-    compared = compared_models(state, models)
-    if LENGTHS in state.node("evaluation/heldout").upstream:
-        lengths = store.read_all(LENGTHS, state.shards, ["sample_id", "context_tokens"])
-    else:
-        some = pl.DataFrame({"sample_id": candidates(raw, selected, config.evaluation.heldout)})
-        lengths = context_lengths(compared["base"].tokenizer, _rows(state, some))
-    ids = heldout_ids(raw, lengths, selected, config.evaluation.heldout)
-    chosen = _rows(state, pl.DataFrame({"sample_id": ids}))
-    result = heldout_perplexity(
-        compared["base"],
-        compared["checkpoint"],
-        list(samples_of(chosen.sort("sample_id"))),
-        config=config.evaluation.heldout,
-        scoring=config.scoring,
-        max_length=config.scoring.max_length,
-        progress=progress,
-    )
-    rejected = rejected_frame(result.rejected)
-    complete, metadata = write_global(state, "evaluation/heldout", stamp, result.table, rejected)
-    return complete, metadata | figures_metadata({"held-out perplexity": heldout_bars(result.table)})
-
-
-def _rows(state: State, wanted: pl.DataFrame) -> pl.DataFrame:
-    """tables.RAW_LONG_SFT of the `wanted` samples; a shard's other texts are let go at once."""
-    frames = [
-        state.store.read("raw_long_sft", shard).join(wanted, on="sample_id", how="semi") for shard in state.shards
-    ]
-    return pl.concat(frames)
-
-
-def _haystack(state: State) -> list[str]:
-    """The first documents; shards are read only until there are enough."""
-    texts: list[str] = []
-    for shard in state.shards:
-        texts += state.store.read("raw_long_sft", shard, ["context"])["context"].to_list()
-        if len(texts) >= _HAYSTACK_DOCUMENTS:
-            break
-    return texts[:_HAYSTACK_DOCUMENTS]
-
-
-def _needle(models: ModelsResource, state: State, stamp: Stamp, progress: Progress) -> Made:
-    from gateau_dagster.evaluation.needle import needle_grid
-    from gateau_dagster.report.plots.evaluation import needle_heatmaps
-
-    config = state.config
-    texts = _haystack(state)
-    results = [
-        needle_grid(
-            loaded,
-            name,
-            texts,
-            config=config.evaluation.needle,
-            max_length=config.scoring.max_length,
-            template=config.scoring.template,
-            seed=config.training.seed,
-            progress=progress,
-        )
-        for name, loaded in compared_models(state, models).items()
-    ]
-    table = pl.concat([result.table for result in results])
-    skipped = rejected_frame([reject for result in results for reject in result.skipped])
-    complete, metadata = write_global(state, "evaluation/needle", stamp, table, skipped)
-    return complete, metadata | figures_metadata({"needle in a haystack": needle_heatmaps(table)})
+    return models.load(config, checkpoint, version=made.content if made else "")

@@ -12,6 +12,7 @@ from assets.metadata import figures_metadata
 from assets.methods import sharded_assets
 from assets.unpartitioned_step import Made, materialise
 from gateau_dagster.config import Config
+from gateau_dagster.evaluation.registry import chosen_benchmarks
 from gateau_dagster.pipeline.plan import Key
 from gateau_dagster.pipeline.selection_nodes import PRESETS_TABLE, ranking_asset
 from gateau_dagster.pipeline.state import COMPARISON_FILE, REPORT_FILE, State
@@ -57,12 +58,13 @@ def _make(state: State, stamp: Stamp, progress: Progress) -> Made:
 
     del progress
     store, inputs = state.store, _inputs(state)
-    page = build_report(inputs)
+    comparison = compare(inputs)
+    drawn = drawings(inputs, comparison)
+    page = build_report(inputs, comparison, drawn)
     complete = Stamp(fingerprint=stamp.fingerprint, inputs=stamp.inputs)
     write_document(store, REPORT_FILE, page, complete)
     address = store.files.address(REPORT_FILE)
     link = dg.MetadataValue.path(address) if store.files.is_local else dg.MetadataValue.url(address)
-    drawn = drawings(inputs, compare(inputs))
     figures = figures_metadata({drawing.alt: drawing.figure for drawing in drawn.values()})
     return complete, {"report": link, "size_bytes": len(page.encode()), **figures}
 
@@ -82,8 +84,7 @@ def _inputs(state: State) -> "ReportInputs":
         selected_subset=store.read("selected_subset", columns=["sample_id"]),
         rejected=_rejected(state),
         training_log=read_training_log(store) if "checkpoint" in assets else None,
-        heldout=store.read("evaluation/heldout") if "evaluation/heldout" in assets else None,
-        needle=store.read("evaluation/needle") if "evaluation/needle" in assets else None,
+        evaluations={name: store.read(each.asset) for name, each in chosen_benchmarks(state.config).items()},
         fingerprints=_fingerprints(recorded),
         efforts=efforts_by_asset(recorded),
         methods=_methods(state) if "comparison" in assets else None,

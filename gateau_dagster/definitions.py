@@ -1,7 +1,6 @@
 """The Dagster code location: composes assets, checks, jobs, automation and resources. The only file here that may."""
 
 import os
-from functools import partial
 from pathlib import Path
 
 import dagster as dg
@@ -9,7 +8,7 @@ import dagster as dg
 from assets.automation import dead_runs_sensor, nightly, out_of_date_sensor
 from assets.checks import asset_checks
 from assets.comparison import comparison_asset
-from assets.evaluation import heldout_asset, needle_asset
+from assets.evaluation import benchmark_asset
 from assets.event_log import asset_key
 from assets.instance import open_instance, prepare_home
 from assets.jobs import asset_jobs, refresh_job
@@ -24,6 +23,7 @@ from assets.short_chat_mix import short_chat_mix_asset
 from assets.training import checkpoint_asset, training_mix_asset
 from gateau_dagster.config import Config
 from gateau_dagster.config.load import ENVIRONMENT_VARIABLE
+from gateau_dagster.evaluation.registry import chosen_benchmarks
 from gateau_dagster.methods.registry import sample_tables
 from gateau_dagster.pipeline.plan import Plan
 from gateau_dagster.pipeline.project import load_project
@@ -59,9 +59,7 @@ def asset_definitions(config: Config) -> dict[str, dg.AssetsDefinition]:
         found["comparison"] = comparison_asset(config)
     if config.training.enabled:
         found |= {"training_mix": training_mix_asset(config), "checkpoint": checkpoint_asset(config)}
-        benchmarks = {"heldout": partial(heldout_asset, config), "needle": needle_asset}
-        wanted = config.evaluation.benchmarks if config.evaluation.enabled else []
-        found |= {f"evaluation/{name}": make() for name, make in benchmarks.items() if name in wanted}
+    found |= {each.asset: benchmark_asset(config, each) for each in chosen_benchmarks(config).values()}
     shown = required_assets(config, {name: _reads(name, made) for name, made in found.items()})
     return found | {"report": report_asset(config, [name for name in found if name in shown])}
 

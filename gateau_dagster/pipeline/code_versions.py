@@ -14,8 +14,6 @@ CODE_VERSIONS = {
     "selected_subset": "1",
     "training_mix": "3",
     "checkpoint": "3",
-    "evaluation/heldout": "1",
-    "evaluation/needle": "1",
     "report": "4",
 }
 # A model is made by the same code as the mix and the checkpoint, on other samples.

@@ -6,6 +6,7 @@ from functools import cached_property
 from typing import Any
 
 from gateau_dagster.config import Config
+from gateau_dagster.evaluation.registry import chosen_benchmarks, with_benchmarks
 from gateau_dagster.methods.registry import sample_tables
 from gateau_dagster.pipeline.code_versions import CODE_VERSIONS
 from gateau_dagster.pipeline.made_models import embedding_asset, made_model_nodes, made_upstream
@@ -138,42 +139,17 @@ def _training(config: Config, digest: str) -> list[Node]:
 
 
 def _evaluation(config: Config) -> list[Node]:
-    evaluation, scoring = config.evaluation, config.scoring
-    # Gives the lengths, and which samples can be measured; where nothing else reads it, the evaluation counts itself.
-    counted: dict[str, By] = {"perplexity/long": "fingerprint"} if "perplexity/long" in tables_read(config) else {}
-    if not evaluation.enabled:
-        return []
-    common = {
-        "scoring.max_length": scoring.max_length,
-        "scoring.template": scoring.template,
-        "scoring.dtype": scoring.dtype,
-    }
-    nodes = {
-        "heldout": Node(
-            asset="evaluation/heldout",
+    made = tables_read(config)
+    return [
+        Node(
+            asset=chosen.asset,
             partitioned=False,
-            upstream={
-                "raw_long_sft": "fingerprint",
-                **counted,
-                "selected_subset": "content",
-                "checkpoint": "content",
-            },
-            settings={**common, "evaluation.heldout": evaluation.heldout.model_dump(mode="json")},
-            code_version=CODE_VERSIONS["evaluation/heldout"],
-        ),
-        "needle": Node(
-            asset="evaluation/needle",
-            partitioned=False,
-            upstream={"raw_long_sft": "fingerprint", "checkpoint": "content"},
-            settings={
-                **common,
-                "evaluation.needle": evaluation.needle.model_dump(mode="json"),
-                "training.seed": config.training.seed,
-            },
-            code_version=CODE_VERSIONS["evaluation/needle"],
-        ),
-    }
-    return [nodes[name] for name in nodes if name in evaluation.benchmarks]
+            upstream=chosen.reads(config, made),
+            settings=chosen.settings(config),
+            code_version=chosen.benchmark.code_version,
+        )
+        for chosen in chosen_benchmarks(config).values()
+    ]
 
 
 def _report(config: Config, nodes: Sequence[Node]) -> Node:
@@ -189,7 +165,7 @@ def _report(config: Config, nodes: Sequence[Node]) -> Node:
 
 def shown_configuration(config: Config) -> str:
     """Digest of the configuration that the report prints: what only says how the pipeline runs is left out."""
-    shown = config.model_dump(
+    shown = with_benchmarks(config).model_dump(
         mode="json",
         exclude={
             "storage": True,

@@ -6,6 +6,7 @@ from pathlib import Path
 from gateau_dagster.config import Config
 from gateau_dagster.config.load import ENVIRONMENT_VARIABLE, parse_config, read_config
 from gateau_dagster.demo.configuration import embedded_demo
+from gateau_dagster.evaluation.registry import check_benchmarks
 from gateau_dagster.pipeline.needed_models import check_models
 
 
@@ -37,4 +38,4 @@ def check_training(config: Config) -> None:
 
 
 # What methods lack comes first: it is the better news for who forgot a model.
-CHECKS = (check_models, check_training)
+CHECKS = (check_models, check_training, check_benchmarks)

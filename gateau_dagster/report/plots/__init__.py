@@ -2,7 +2,6 @@
 
 from gateau_dagster.plotting import PNG_LIMIT, as_data_uri, as_markdown_image, to_png, to_svg
 from gateau_dagster.report.plots.effort import planned_and_actual
-from gateau_dagster.report.plots.evaluation import heldout_bars, needle_heatmaps
 from gateau_dagster.report.plots.methods import agreement_by_length, disputed_ranks, method_correlations
 from gateau_dagster.report.plots.mix import mix_contents
 from gateau_dagster.report.plots.presets import auroc_bars, preset_agreement
@@ -21,12 +20,10 @@ __all__ = [
     "auroc_bars",
     "context_lengths",
     "disputed_ranks",
-    "heldout_bars",
     "method_correlations",
     "method_profiles",
     "method_scores",
     "mix_contents",
-    "needle_heatmaps",
     "planned_and_actual",
     "preset_agreement",
     "score_distributions",
