@@ -126,7 +126,6 @@ class Config(Section):
             )
         self._check_tasks()
         check_made_models(self.models, self.training, segment_length=self.scoring.segment_length)
-        self._check_evaluation()
         for name, path in self._paths():
             if self.demo is None and path.startswith(DEMO_SCHEME):
                 raise ValueError(f"{name}: {path} needs a demo section, which says what the demo builds")
@@ -175,15 +174,6 @@ class Config(Section):
     def origin(self, model: str) -> str:
         """The model whose folder or hub name is known beforehand: itself, or the one that it is made from."""
         return self.models[model].base or model
-
-    def _check_evaluation(self) -> None:
-        """What would fail after the training, and is known before it."""
-        held_out = self.training.enabled and self.evaluation.enabled and "heldout" in self.evaluation.benchmarks
-        if held_out and self.selection.fraction == 1:
-            raise ValueError(
-                "selection.fraction: 1 leaves no sample to hold out: lower it, or take heldout out of "
-                "evaluation.benchmarks"
-            )
 
     def _paths(self) -> Iterator[tuple[str, str]]:
         """Every address of an input or a model, after its name in the file."""

@@ -5,13 +5,14 @@ added by one of them, and by the function in `assets/` that its `maker` names.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from gateau_dagster import tables
 from gateau_dagster.comparison.compare import CODE_VERSION as COMPARISON_CODE_VERSION
 from gateau_dagster.config import Config
 from gateau_dagster.data.index_file import CODE_VERSION as INPUT_CODE_VERSION
 from gateau_dagster.data.short_chat import CODE_VERSION as SHORT_CHAT_CODE_VERSION
+from gateau_dagster.evaluation.registry import chosen_benchmarks
 from gateau_dagster.methods.registry import all_sample_tables
 from gateau_dagster.pipeline.asset import (
     FINITE_VALUES,
@@ -20,7 +21,6 @@ from gateau_dagster.pipeline.asset import (
     SHARD,
     UNIQUE_IDS,
     Asset,
-    Observed,
     Rows,
 )
 from gateau_dagster.pipeline.made_models import embedding_asset, made_models, made_upstream
@@ -34,7 +34,7 @@ from gateau_dagster.pipeline.selection_reads import (
     selection_reads,
     tables_read,
 )
-from gateau_dagster.pipeline.training_settings import shown_configuration, training_settings
+from gateau_dagster.pipeline.training_settings import mix_settings, shown_configuration, training_settings
 from gateau_dagster.scoring.pair_tables import CAM, perplexity_asset
 from gateau_dagster.scoring.sample_table import SampleTable
 from gateau_dagster.selection.combine import CODE_VERSION as SCORES_CODE_VERSION
@@ -240,17 +240,6 @@ def training_mix(config: Config) -> Iterator[Asset]:
     # An equal selection is an equal mix, unless the mix goes by the samples' ranks or sources.
     chosen: By = "fingerprint" if training.mix.long_fraction < 1 or training.mix.weights else "content"
     chat: dict[str, By] = {"short_chat_mix": "content"} if config.short_chat else {}
-
-    def settings(observed: Observed) -> dict[str, Any]:
-        return {
-            f"models.{training.model} weights": observed.model_digests[training.model],
-            "scoring.template": config.scoring.template,
-            "training.max_length": training.max_length,
-            "training.truncation": training.truncation,
-            "training.seed": training.seed,
-            **{f"training.mix.{name}": value for name, value in training.mix.model_dump(mode="json").items()},
-        }
-
     yield Asset(
         key="training_mix",
         maker="training_mix",
@@ -260,7 +249,7 @@ def training_mix(config: Config) -> Iterator[Asset]:
         description="Selected long samples and short conversations, tokenised, shuffled, with labels on the responses "
         "only.",
         reads={CHOSEN: chosen, **chat},
-        settings=settings,
+        settings=lambda observed: mix_settings(config, observed),
         code_version=MIX_CODE_VERSION,
         columns=tables.TRAINING_MIX,
         goal=True,
@@ -291,56 +280,22 @@ def checkpoint(config: Config) -> Iterator[Asset]:
 
 def evaluations(config: Config) -> Iterator[Asset]:
     """The checkpoint beside its base model, under every benchmark that is asked for."""
-    evaluation, scoring = config.evaluation, config.scoring
-    if not (config.training.enabled and evaluation.enabled):
-        return
-    common = {
-        "scoring.max_length": scoring.max_length,
-        "scoring.template": scoring.template,
-        "scoring.dtype": scoring.dtype,
-    }
-    counted: dict[str, By] = {"perplexity/long": "fingerprint"} if "perplexity/long" in tables_read(config) else {}
-    if "heldout" in evaluation.benchmarks:
+    for chosen in chosen_benchmarks(config).values():
+        benchmark = chosen.benchmark
         yield Asset(
-            key="evaluation/heldout",
+            key=chosen.asset,
             of="benchmark",
-            maker="heldout",
+            maker="evaluation",
             group="evaluation",
             kinds=("pytorch",),
-            summary="response perplexity by context length",
-            description="Perplexity of responses that were not trained on, by context length: base against checkpoint.",
-            reads={"raw_long_sft": "fingerprint", **counted, CHOSEN: "content", "checkpoint": "content"},
-            settings={
-                **common,
-                "evaluation.heldout": evaluation.heldout.model_dump(mode="json"),
-            },
-            code_version="1",
-            columns=tables.HELDOUT,
-            finite=("mean_nll", "perplexity"),
-            checks=(FINITE_VALUES,),
-            goal=True,
-            pool="gpu",
-        )
-    if "needle" in evaluation.benchmarks:
-        yield Asset(
-            key="evaluation/needle",
-            of="benchmark",
-            maker="needle",
-            group="evaluation",
-            kinds=("pytorch",),
-            summary="needle in a haystack",
-            description="A fact hidden at a depth of a haystack of a length, and asked for at its end: base against "
-            "checkpoint.",
-            reads={"raw_long_sft": "fingerprint", "checkpoint": "content"},
-            settings={
-                **common,
-                "evaluation.needle": evaluation.needle.model_dump(mode="json"),
-                "training.seed": config.training.seed,
-            },
-            code_version="1",
-            columns=tables.NEEDLE,
-            finite=("accuracy", "answer_nll"),
-            checks=(FINITE_VALUES,),
+            summary="what a benchmark measures of the checkpoint and of its base model",
+            description=benchmark.description,
+            reads=chosen.reads(config, tables_read(config)),
+            settings=chosen.settings(config),
+            code_version=benchmark.code_version,
+            columns=benchmark.columns,
+            finite=benchmark.finite,
+            checks=(FINITE_VALUES,) if benchmark.finite else (),
             goal=True,
             pool="gpu",
         )

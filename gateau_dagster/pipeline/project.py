@@ -6,6 +6,7 @@ from pathlib import Path
 from gateau_dagster.config import Config
 from gateau_dagster.config.load import ENVIRONMENT_VARIABLE, parse_config, read_config
 from gateau_dagster.demo.configuration import embedded_demo
+from gateau_dagster.evaluation.registry import check_benchmarks
 from gateau_dagster.pipeline.needed_models import check_models
 
 
@@ -27,10 +28,11 @@ def parse_project(text: str, *, folder: Path, name: str = "gateau.yaml") -> Conf
 
 
 def check_project(config: Config) -> None:
-    """Raises ValueError, with the place in the file, for the first thing that methods or training need and lack."""
+    """Raises ValueError, with the place in the file, for the first thing that methods, training or benchmarks need and lack."""
     # What methods lack comes first: it is the better news for who forgot a model.
     check_models(config)
     _check_training(config)
+    check_benchmarks(config)
 
 
 def _check_training(config: Config) -> None:

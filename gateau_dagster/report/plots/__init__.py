@@ -9,7 +9,6 @@ from gateau_dagster.report.plots.agreement_plots import (
     preset_agreement,
 )
 from gateau_dagster.report.plots.effort_plots import planned_and_actual
-from gateau_dagster.report.plots.evaluation_plots import heldout_bars, needle_heatmaps
 from gateau_dagster.report.plots.profile_plots import method_profiles
 from gateau_dagster.report.plots.score_plots import context_lengths, method_scores, score_distributions, terms_scatter
 from gateau_dagster.report.plots.sweep_plots import alpha_curves, segment_length_curves
@@ -24,12 +23,10 @@ __all__ = [
     "auroc_bars",
     "context_lengths",
     "disputed_ranks",
-    "heldout_bars",
     "method_correlations",
     "method_profiles",
     "method_scores",
     "mix_contents",
-    "needle_heatmaps",
     "planned_and_actual",
     "preset_agreement",
     "score_distributions",
