@@ -21,10 +21,9 @@ from gateau_dagster.pipeline.asset import (
     SHARD,
     UNIQUE_IDS,
     Asset,
-    Rows,
 )
 from gateau_dagster.pipeline.made_models import embedding_asset, made_models, made_upstream
-from gateau_dagster.pipeline.row_settings import memory_settings, row_settings
+from gateau_dagster.pipeline.sample_table_asset import sample_table_asset
 from gateau_dagster.pipeline.selection_reads import (
     CHOSEN,
     PRESETS_TABLE,
@@ -35,8 +34,6 @@ from gateau_dagster.pipeline.selection_reads import (
     tables_read,
 )
 from gateau_dagster.pipeline.training_settings import mix_settings, shown_configuration, training_settings
-from gateau_dagster.scoring.pair_tables import CAM, perplexity_asset
-from gateau_dagster.scoring.sample_table import SampleTable
 from gateau_dagster.selection.combine import CODE_VERSION as SCORES_CODE_VERSION
 from gateau_dagster.selection.joining import COLUMNS
 from gateau_dagster.selection.rules import CODE_VERSION as SELECTION_CODE_VERSION
@@ -93,7 +90,7 @@ def instruction_embeddings(config: Config) -> Iterator[Asset]:
     """The tables that models which are made first take their samples by."""
     found = all_sample_tables(config)
     for key in dict.fromkeys(embedding_asset(config, name) for name in config.pre_experienced_models):
-        yield _sample_table(config, found[key])
+        yield sample_table_asset(config, found[key])
 
 
 def sample_tables(config: Config) -> Iterator[Asset]:
@@ -101,39 +98,7 @@ def sample_tables(config: Config) -> Iterator[Asset]:
     first = {embedding_asset(config, name) for name in config.pre_experienced_models}
     for key, table in all_sample_tables(config).items():
         if key not in first:
-            yield _sample_table(config, table)
-
-
-def _sample_table(config: Config, table: SampleTable) -> Asset:
-    model = config.models[table.model]
-    made: dict[str, By] = made_upstream(config, table.model)
-    return Asset(
-        key=table.asset,
-        of=_OF.get(table.asset.split("/")[0], "model"),
-        maker="sample_table",
-        partitions=SHARD,
-        group="scoring",
-        kinds=("pytorch", "huggingface"),
-        summary=_SUMMARIES.get(table.asset.split("/")[0], "what a method's model computes"),
-        description=f"{table.description} Computed with `{table.model}`: {model.path}.",
-        reads={"raw_long_sft": "fingerprint", **made},
-        settings=lambda observed: row_settings(config, table, observed),
-        code_version=table.code_version,
-        columns=table.columns,
-        finite=table.finite,
-        checks=(UNIQUE_IDS, *((FINITE_VALUES,) if table.finite else ()), FULL_COVERAGE),
-        pool="gpu",
-        rows=Rows(table=table, model=next(iter(made), ""), memory=memory_settings(config)),
-    )
-
-
-_OF = {CAM: "", "cam_at": "length"}
-_SUMMARIES = {
-    perplexity_asset("").strip("/"): "perplexity of each response; one for each configured model",
-    CAM: "segment perplexities, segment attention, Contextual Awareness Score",
-    "instruction_embedding": "what the samples of a pre-experienced model are chosen by",
-    "cam_at": "what the ranking reads of `cam`, with segments of another length",
-}
+            yield sample_table_asset(config, table)
 
 
 def combined_scores(config: Config) -> Iterator[Asset]:

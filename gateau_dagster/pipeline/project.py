@@ -28,7 +28,7 @@ def parse_project(text: str, *, folder: Path, name: str = "gateau.yaml") -> Conf
 
 
 def check_project(config: Config) -> None:
-    """Raises ValueError, with the place in the file, for the first thing that methods, training or benchmarks need and lack."""
+    """Raises ValueError, with the place in the file, for the first thing that a method, the training or a benchmark lacks."""
     # What methods lack comes first: it is the better news for who forgot a model.
     check_models(config)
     _check_training(config)
