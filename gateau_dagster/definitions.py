@@ -26,11 +26,11 @@ from gateau_dagster.config import Config
 from gateau_dagster.config.load import ENVIRONMENT_VARIABLE
 from gateau_dagster.methods.registry import sample_tables
 from gateau_dagster.pipeline.plan import Plan
-from gateau_dagster.pipeline.project import load_project
 from gateau_dagster.pipeline.required_assets import required_assets
 from gateau_dagster.pipeline.selection_nodes import compared_methods, has_comparison
 from resources.configuration import ConfigurationResource
 from resources.models import ModelsResource
+from resources.project import checked_project
 from resources.training import TrainingResource
 
 __all__ = ["build_definitions", "defs", "prepare_home", "run_refresh", "wanted_work"]
@@ -77,7 +77,7 @@ def build_definitions(config_file: str = "", demo_folder: str = ".") -> dg.Defin
     Raises:
         GateauError: the configuration is missing or wrong.
     """
-    config = load_project(config_file or None, folder=Path(demo_folder))
+    config = checked_project(config_file or None, folder=Path(demo_folder))
     found = asset_definitions(config)
     execution = config.execution
     executor = (

@@ -61,8 +61,6 @@ def lines_of(text: str) -> list[str]:
         ("training:\n  enabled: true\n  model: longg", "7: training.model: 'longg' is none of models (short, long)"),
         ("training: {adam_betas: [0.9]}", "5: training.adam_betas.1: is required"),
         ("storage: {root: ''}", "5: storage.root: should have at least 1 character (found '')"),
-        ("execution: {schedule: every day}", "5: execution.schedule: 'every day' is no cron line"),
-        ("execution: {schedule: '61 3 * * *'}", "5: execution.schedule: '61 3 * * *' is no cron line"),
         ("evaluation: {benchmarks: [heldout, x]}", "5: evaluation.benchmarks.1: should be 'heldout' or 'needle'"),
         (
             "evaluation: {heldout: {buckets: []}}",
