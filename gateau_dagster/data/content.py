@@ -9,9 +9,10 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from gateau_dagster.data.remote import guarded, is_remote
 from gateau_dagster.data.sample import text_digest
 from gateau_dagster.data.sources import SourceFile
+from gateau_dagster.storage.failures import readable_input
+from gateau_dagster.storage.remote import is_remote
 
 
 def content_signature(files: Sequence[SourceFile], cache: Path) -> str:
@@ -33,7 +34,7 @@ def _content(file: SourceFile, known: dict[str, list[int | str]]) -> str:
     size, stamp, digest = known.get(file.address, [-1, "", ""])
     if (size, stamp) == (file.size, file.stamp):
         return str(digest)
-    with guarded(file.address), Path(file.address).open("rb") as stream:
+    with readable_input(file.address), Path(file.address).open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 

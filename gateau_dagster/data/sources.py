@@ -12,8 +12,10 @@ from functools import cached_property
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from gateau_dagster.data.remote import HUB, S3, filesystem, guarded, is_remote, train_files
+from gateau_dagster.data.hub import train_files
 from gateau_dagster.errors import GateauError
+from gateau_dagster.storage.failures import readable_input
+from gateau_dagster.storage.remote import HUB, S3, filesystem, is_remote
 
 FORMATS = ("jsonl", "json", "parquet")
 COMPRESSIONS = ("gz", "zst")
@@ -123,14 +125,14 @@ def _resolve(pattern: str, folder: Path, wanted: Wanted) -> list[SourceFile]:
 
 
 def _local_file(path: Path) -> SourceFile:
-    with guarded(str(path)):
+    with readable_input(str(path)):
         status = path.stat()
     return SourceFile(address=str(path), size=status.st_size, stamp=str(status.st_mtime_ns))
 
 
 def _remote_files(pattern: str, wanted: Wanted) -> list[SourceFile]:
     scheme = S3 if pattern.startswith(S3) else HUB
-    with guarded(pattern):
+    with readable_input(pattern):
         fs = filesystem(pattern)
         bare = pattern.removeprefix(scheme)
         if _GLOB.search(bare):
@@ -153,7 +155,7 @@ def _remote_file(scheme: str, info: dict[str, Any]) -> SourceFile:
 
 def _hub_dataset(name: str, folder: Path, wanted: Wanted) -> list[SourceFile]:
     address = f"{HUB}datasets/{name}"
-    with guarded(address):
+    with readable_input(address):
         try:
             infos = train_files(filesystem(address), f"datasets/{name}", wanted)
         except FileNotFoundError as error:

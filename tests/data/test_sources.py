@@ -3,13 +3,15 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import s3fs
 
 from gateau_dagster.config import LongSftConfig
 from gateau_dagster.data.index import build_index
+from gateau_dagster.data.readers import read_records
 from gateau_dagster.data.sources import SourceFile, input_signature, resolve_files
-from gateau_dagster.errors import GateauError
+from gateau_dagster.errors import GateauError, TransientError
 
-from .inputs import explicit, jsonl, packed
+from .inputs import explicit, jsonl, packed, put
 
 Put = Callable[[str, bytes], None]
 
@@ -122,9 +124,55 @@ def test_s3_signature_follows_the_content(s3_put: Put, tmp_path: Path) -> None:
 
 
 def test_s3_through_the_other_variable(
-    s3_put: Put, s3_endpoint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    s3_put: Put, s3_environment: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     s3_put("v/a.jsonl", b"{}")
     monkeypatch.delenv("AWS_ENDPOINT_URL")
-    monkeypatch.setenv("AWS_ENDPOINT_URL_S3", s3_endpoint)
+    monkeypatch.setenv("AWS_ENDPOINT_URL_S3", s3_environment)
     assert len(resolve_files("s3://data-bucket/v/a.jsonl", tmp_path)) == 1
+
+
+@pytest.mark.parametrize(
+    ("address", "reason"),
+    [
+        ("s3://no-such-bucket/x.jsonl", "s3://no-such-bucket/x.jsonl: the bucket does not exist"),
+        ("s3://no-such-bucket/*.jsonl", "matches no data file: .* that the bucket exists"),
+        ("s3://data-bucket/nothing.jsonl", "there is no such file. Check the address"),
+        ("s3://data-bucket/nothing*.jsonl", "matches no data file"),
+    ],
+)
+def test_s3_without_the_thing(s3_put: Put, tmp_path: Path, address: str, reason: str) -> None:
+    with pytest.raises(GateauError, match=reason) as caught:
+        resolve_files(address, tmp_path)
+    assert not isinstance(caught.value, TransientError)
+
+
+def test_s3_without_a_server_may_be_tried_again(s3_put: Put, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
+    with pytest.raises(TransientError, match=r"does not answer \(Could not connect .*AWS_ENDPOINT_URL"):
+        resolve_files("s3://data-bucket/x.jsonl", tmp_path)
+
+
+def test_s3_without_credentials(s3_put: Put, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("AWS_ACCESS_KEY_ID")
+    monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "none"))
+    with pytest.raises(GateauError, match="Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"):
+        resolve_files("s3://data-bucket/x.jsonl", tmp_path)
+
+
+def test_a_lost_server_is_no_damaged_file(s3_put: Put, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    s3_put("lost/x.jsonl.zst", b"anything")
+    file = resolve_files("s3://data-bucket/lost/x.jsonl.zst", tmp_path)[0]
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
+    s3fs.S3FileSystem.clear_instance_cache()
+    with pytest.raises(TransientError):
+        list(read_records(file))
+
+
+def test_a_local_file_that_vanished(tmp_path: Path) -> None:
+    file = put(tmp_path / "x.jsonl", jsonl(explicit("a")))
+    (tmp_path / "x.jsonl").unlink()
+    with pytest.raises(GateauError, match=r"x\.jsonl: it does not exist"):
+        list(read_records(file))
