@@ -3,33 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from functools import cached_property
 from itertools import dropwhile
 from typing import Any
 
 from gateau_dagster.data.forms import record_id
-from gateau_dagster.data.sample import Reject, text_digest
-from gateau_dagster.data.turns import InvalidRecordError, Turn, kind_of, turns_of
-
-
-@dataclass(frozen=True, kw_only=True)
-class Conversation:
-    """Turns in order: an optional system turn, then user and assistant in turn, ending with the assistant."""
-
-    own_id: str | None
-    source: str
-    turns: tuple[Turn, ...]
-
-    @cached_property
-    def digest(self) -> str:
-        """SHA-256 (hex) of roles and contents."""
-        return text_digest([part for turn in self.turns for part in (turn.role, turn.content)])
-
-    @property
-    def sample_id(self) -> str:
-        """The record's id, else 128 bits of its content's digest."""
-        return self.own_id or self.digest[:32]
+from gateau_dagster.data.sample import Conversation, Reject, Turn
+from gateau_dagster.data.turns import InvalidRecordError, kind_of, turns_of
 
 
 def to_conversation(record: Any, *, location: str, stem: str) -> Conversation | Reject:

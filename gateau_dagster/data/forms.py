@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gateau_dagster.data.sample import Reject, Sample, text_digest
-from gateau_dagster.data.turns import InvalidRecordError, Turn, checked_text, kind_of, turns_of
+from gateau_dagster.data.sample import Reject, Sample, Turn, text_digest
+from gateau_dagster.data.turns import InvalidRecordError, checked_text, kind_of, turns_of
 
 ID_KEYS = ("id", "sample_id", "prompt_id")
 SOURCE_KEYS = ("source", "dataset")

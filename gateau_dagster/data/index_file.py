@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import tempfile
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
@@ -15,6 +13,7 @@ from polars.exceptions import PolarsError
 from gateau_dagster.data.catalogue import ACCEPTED, REJECTED
 from gateau_dagster.data.sample import text_digest
 from gateau_dagster.data.sources import SourceFile
+from gateau_dagster.storage.files import Files
 
 # Part of every shard's digest: raise it when reading the same bytes gives other samples or reasons.
 CODE_VERSION = "1"
@@ -56,7 +55,7 @@ _KEY = "gateau_input_index_1"
 
 
 def save_index(index: InputIndex, path: Path) -> None:
-    """Write the index; a reader sees the old file or the new one."""
+    """Write the index; a reader sees the old file or the new one. Raises GateauError for a full disk and the like."""
     header = {
         "signature": index.signature,
         "shards": index.shards,
@@ -65,14 +64,8 @@ def save_index(index: InputIndex, path: Path) -> None:
         "duplicates_dropped": index.duplicates_dropped,
     }
     frame = pl.concat([index.accepted, index.rejected], how="diagonal")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    os.close(handle)
-    try:
-        frame.write_parquet(temporary, metadata={_KEY: json.dumps(header)})
-        Path(temporary).replace(path)
-    finally:
-        Path(temporary).unlink(missing_ok=True)
+    metadata = {_KEY: json.dumps(header)}
+    Files(str(path.parent)).write_by(path.name, lambda file: frame.write_parquet(file, metadata=metadata))
 
 
 def load_index(path: Path) -> InputIndex | None:

@@ -10,12 +10,11 @@ import polars as pl
 from gateau_dagster import tables
 from gateau_dagster.config import ShortChatConfig
 from gateau_dagster.data.catalogue import scan
-from gateau_dagster.data.chat import Conversation, to_conversation
-from gateau_dagster.data.content import content_signature
+from gateau_dagster.data.chat import to_conversation
 from gateau_dagster.data.index import no_usable_sample
 from gateau_dagster.data.ingest import read_wanted
-from gateau_dagster.data.sample import text_digest
-from gateau_dagster.data.sources import resolve_files
+from gateau_dagster.data.sample import Conversation, text_digest
+from gateau_dagster.data.sources import content_signature, resolve_files
 from gateau_dagster.errors import GateauError
 from gateau_dagster.progress import Progress, silent
 

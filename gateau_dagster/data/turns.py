@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
-Role = Literal["system", "user", "assistant"]
+from gateau_dagster.data.sample import Role, Turn
+
 _ROLES: dict[str, Role] = {
     "system": "system",
     "user": "user",
@@ -19,14 +19,6 @@ TURN_KEYS = ("messages", "conversations", "data")
 
 class InvalidRecordError(ValueError):
     """A record that cannot be used; the message is the reject's reason, its kind before the colon."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Turn:
-    """One message of a conversation."""
-
-    role: Role
-    content: str
 
 
 def turns_of(record: Mapping[str, Any]) -> list[Turn] | None:

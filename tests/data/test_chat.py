@@ -2,8 +2,8 @@ from typing import Any
 
 import pytest
 
-from gateau_dagster.data.chat import Conversation, to_conversation
-from gateau_dagster.data.sample import Reject, text_digest
+from gateau_dagster.data.chat import to_conversation
+from gateau_dagster.data.sample import Conversation, Reject, text_digest
 
 
 def convert(record: Any) -> Conversation | Reject:

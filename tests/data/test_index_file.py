@@ -6,6 +6,7 @@ import pytest
 from gateau_dagster.config import LongSftConfig
 from gateau_dagster.data.index import build_index
 from gateau_dagster.data.index_file import INDEX_ACCEPTED, INDEX_REJECTED, InputIndex, load_index, save_index
+from gateau_dagster.errors import GateauError
 
 from .inputs import explicit, jsonl
 
@@ -53,7 +54,7 @@ def test_a_failed_write_leaves_the_old_file(index: InputIndex, tmp_path: Path, m
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(pl.DataFrame, "write_parquet", full)
-    with pytest.raises(OSError, match="No space left"):
+    with pytest.raises(GateauError, match="the disk is full"):
         save_index(index, path)
     assert path.read_bytes() == before
     assert [child.name for child in path.parent.iterdir()] == ["i.parquet"]

@@ -2,7 +2,8 @@ from typing import Any
 
 import pytest
 
-from gateau_dagster.data.turns import InvalidRecordError, Turn, checked_text, kind_of, turns_of
+from gateau_dagster.data.sample import Turn
+from gateau_dagster.data.turns import InvalidRecordError, checked_text, kind_of, turns_of
 
 EXCHANGE = [Turn(role="user", content="q"), Turn(role="assistant", content="a")]
 

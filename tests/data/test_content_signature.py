@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from gateau_dagster.data.content import content_signature
-from gateau_dagster.data.sources import resolve_files
+from gateau_dagster.data.sources import content_signature, resolve_files
 
 
 def signature(folder: Path, cache: Path) -> str:
