@@ -8,9 +8,15 @@ from typing import Any, Literal
 from pydantic import Field, model_validator
 
 from gateau_dagster.config.base import Section
-from gateau_dagster.config.demo import DEMO_SCHEME, DemoConfig, demo_path
 from gateau_dagster.config.evaluation import EvaluationConfig
-from gateau_dagster.config.inputs import LongSftConfig, ShortChatConfig, StorageConfig
+from gateau_dagster.config.inputs import (
+    DEMO_SCHEME,
+    DemoConfig,
+    LongSftConfig,
+    ShortChatConfig,
+    StorageConfig,
+    demo_path,
+)
 from gateau_dagster.config.made_models import check_made_models
 from gateau_dagster.config.models import ModelConfig, ScoringConfig
 from gateau_dagster.config.selection import SelectionConfig

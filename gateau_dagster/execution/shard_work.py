@@ -11,7 +11,7 @@ from gateau_dagster import tables
 from gateau_dagster.data.sample import Reject, Sample
 from gateau_dagster.execution.row_checkpoints import RowCheckpoints, rows_frame
 from gateau_dagster.storage import Stamp, Store
-from gateau_dagster.storage.fingerprint import fingerprint
+from gateau_dagster.storage.stamp import fingerprint
 
 Row = Mapping[str, Any]
 Outcomes = Mapping[str, Row | Reject]

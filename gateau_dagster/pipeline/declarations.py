@@ -13,8 +13,7 @@ from gateau_dagster.pipeline.node import Node
 from gateau_dagster.pipeline.required_assets import required_assets
 from gateau_dagster.pipeline.scored_nodes import OPERATIONAL_SCORING, cam_node, perplexity_node, sample_table_node
 from gateau_dagster.pipeline.selection_nodes import selection_nodes, tables_read
-from gateau_dagster.storage.fingerprint import fingerprint
-from gateau_dagster.storage.stamp import By
+from gateau_dagster.storage.stamp import By, fingerprint
 from gateau_dagster.training.deepspeed_agreement import agreed_deepspeed_config
 
 # Settings of training that decide how it runs, not what comes out.

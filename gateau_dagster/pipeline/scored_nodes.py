@@ -8,8 +8,7 @@ from gateau_dagster.pipeline.code_versions import CODE_VERSIONS
 from gateau_dagster.pipeline.made_models import made_asset, made_upstream
 from gateau_dagster.pipeline.node import Node
 from gateau_dagster.scoring.sample_table import SampleTable, ShownPrompt
-from gateau_dagster.storage.fingerprint import fingerprint
-from gateau_dagster.storage.stamp import By
+from gateau_dagster.storage.stamp import By, fingerprint
 
 
 def _model_settings(config: Config, name: str, digest: str, *, prompt: ShownPrompt = "opened") -> dict[str, Any]:

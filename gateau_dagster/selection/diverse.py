@@ -2,7 +2,7 @@
 
 import polars as pl
 
-from gateau_dagster.config.rules import RuleConfig
+from gateau_dagster.config.selection import RuleConfig
 from gateau_dagster.selection.clusters import (
     Labels,
     check_different,

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 
 import polars as pl
 
-from gateau_dagster.config.rules import Rule, RuleConfig
+from gateau_dagster.config.selection import Rule, RuleConfig
 from gateau_dagster.errors import GateauError
 from gateau_dagster.selection.clusters import cluster_count
 from gateau_dagster.selection.diverse import diverse

@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 from transformers import PreTrainedTokenizerBase
 
-from gateau_dagster.config.model_stages import HomologousOptions
+from gateau_dagster.config.models import HomologousOptions
 from gateau_dagster.errors import GateauError
 from gateau_dagster.tables import TRAINING_MIX, schema
 from gateau_dagster.training.batching import mix_order

@@ -1,3 +1,5 @@
+"""Input files, local and on S3: which are meant, and when they have changed."""
+
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -8,7 +10,7 @@ import s3fs
 from gateau_dagster.config import LongSftConfig
 from gateau_dagster.data.index import build_index
 from gateau_dagster.data.readers import read_records
-from gateau_dagster.data.sources import SourceFile, input_signature, resolve_files
+from gateau_dagster.data.sources import SourceFile, content_signature, input_signature, resolve_files
 from gateau_dagster.errors import GateauError, TransientError
 
 from .inputs import explicit, jsonl, packed, put
@@ -176,3 +178,44 @@ def test_a_local_file_that_vanished(tmp_path: Path) -> None:
     (tmp_path / "x.jsonl").unlink()
     with pytest.raises(GateauError, match=r"x\.jsonl: it does not exist"):
         list(read_records(file))
+
+
+def signature(folder: Path, cache: Path) -> str:
+    return content_signature(resolve_files("*.jsonl", folder), cache)
+
+
+def test_content_and_names_count_but_not_times(tmp_path: Path) -> None:
+    cache = tmp_path / "cache" / "digests.json"
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(b"one")
+    first = signature(tmp_path, cache)
+    os.utime(path, ns=(5, 5))
+    assert signature(tmp_path, cache) == first
+    path.write_bytes(b"two")
+    changed = signature(tmp_path, cache)
+    assert changed != first
+    path.rename(tmp_path / "b.jsonl")
+    assert signature(tmp_path, cache) not in {first, changed}
+
+
+def test_an_unchanged_file_is_not_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cache, path = tmp_path / "digests.json", tmp_path / "a.jsonl"
+    path.write_bytes(b"one")
+    os.utime(path, ns=(5, 5))
+    first = signature(tmp_path, cache)
+    written = cache.stat().st_mtime_ns
+    path.write_bytes(b"two")
+    os.utime(path, ns=(5, 5))  # same size and time: nothing tells that it was written
+    assert signature(tmp_path, cache) == first
+    assert cache.stat().st_mtime_ns == written
+    cache.write_text("{damaged", encoding="utf-8")
+    assert signature(tmp_path, cache) != first
+
+
+def test_remote_files_are_known_by_their_stamp(s3_put: Callable[[str, bytes], None], tmp_path: Path) -> None:
+    seen = []
+    for body in (b"one", b"one", b"two"):
+        s3_put("content/a.jsonl", body)
+        seen.append(content_signature(resolve_files("s3://data-bucket/content/*", tmp_path), tmp_path / "c.json"))
+    assert seen[0] == seen[1] != seen[2]
+    assert not (tmp_path / "c.json").exists()
