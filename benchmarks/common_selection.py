@@ -15,7 +15,7 @@ from common_case import Case, Record
 from common_measure import say
 
 from gateau_dagster import tables
-from gateau_dagster.config.demo import RECIPE_VERSION
+from gateau_dagster.config.inputs import RECIPE_VERSION
 from gateau_dagster.data.sample import Reject, Sample
 from gateau_dagster.models.flops import Work
 from gateau_dagster.models.known_model import visible_tokens

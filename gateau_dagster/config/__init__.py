@@ -1,8 +1,7 @@
 """The configuration, one validated YAML file."""
 
-from gateau_dagster.config.demo import DemoConfig
 from gateau_dagster.config.evaluation import EvaluationConfig
-from gateau_dagster.config.inputs import LongSftConfig, ShortChatConfig, StorageConfig
+from gateau_dagster.config.inputs import DemoConfig, LongSftConfig, ShortChatConfig, StorageConfig
 from gateau_dagster.config.models import ModelConfig, ScoringConfig
 from gateau_dagster.config.schema import Config, ExecutionConfig
 from gateau_dagster.config.selection import PRESETS, Preset, SelectionConfig

@@ -2,9 +2,8 @@
 
 from pathlib import Path
 
-from gateau_dagster.config.demo import DemoConfig
 from gateau_dagster.config.evaluation import EvaluationConfig
-from gateau_dagster.config.inputs import LongSftConfig, ShortChatConfig
+from gateau_dagster.config.inputs import DemoConfig, LongSftConfig, ShortChatConfig
 from gateau_dagster.config.models import ModelConfig, ScoringConfig
 from gateau_dagster.config.schema import Config
 from gateau_dagster.config.selection import SelectionConfig

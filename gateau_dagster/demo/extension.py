@@ -11,7 +11,7 @@ import torch
 
 from gateau_dagster.config import ModelConfig, TrainingConfig
 from gateau_dagster.config.made_models import stage_training
-from gateau_dagster.config.model_stages import HOMOLOGOUS, HomologousOptions
+from gateau_dagster.config.models import HOMOLOGOUS, HomologousOptions
 from gateau_dagster.config.training_sections import PositionExtension
 from gateau_dagster.data.sources import resolve_files
 from gateau_dagster.data.streams import unheard

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gateau_dagster.config import Config
-from gateau_dagster.config.demo import DEMO_SCHEME, demo_shape
+from gateau_dagster.config.inputs import DEMO_SCHEME, demo_shape
 from gateau_dagster.errors import GateauError
 
 if TYPE_CHECKING:

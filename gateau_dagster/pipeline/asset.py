@@ -7,8 +7,7 @@ from typing import Any, Literal, TypeAlias
 from gateau_dagster import tables
 from gateau_dagster.pipeline.node import Node
 from gateau_dagster.scoring.sample_table import SampleTable
-from gateau_dagster.storage.fingerprint import fingerprint
-from gateau_dagster.storage.stamp import By
+from gateau_dagster.storage.stamp import By, fingerprint
 
 # Names of partition sets. An asset without one is a single output over the whole data set.
 SHARD = "shard"

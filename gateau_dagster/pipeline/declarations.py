@@ -10,7 +10,7 @@ from typing import TypeAlias
 from gateau_dagster import tables
 from gateau_dagster.comparison.compare import CODE_VERSION as COMPARISON_CODE_VERSION
 from gateau_dagster.config import Config
-from gateau_dagster.data.index_file import CODE_VERSION as INPUT_CODE_VERSION
+from gateau_dagster.data.index import CODE_VERSION as INPUT_CODE_VERSION
 from gateau_dagster.data.short_chat import CODE_VERSION as SHORT_CHAT_CODE_VERSION
 from gateau_dagster.evaluation.registry import chosen_benchmarks
 from gateau_dagster.methods.registry import all_sample_tables

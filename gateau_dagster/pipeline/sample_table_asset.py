@@ -8,8 +8,7 @@ from gateau_dagster.pipeline.asset import FINITE_VALUES, FULL_COVERAGE, SHARD, U
 from gateau_dagster.pipeline.made_models import made_upstream
 from gateau_dagster.scoring.pair_tables import CAM, perplexity_asset
 from gateau_dagster.scoring.sample_table import SampleTable
-from gateau_dagster.storage.fingerprint import fingerprint
-from gateau_dagster.storage.stamp import By
+from gateau_dagster.storage.stamp import By, fingerprint
 
 # Of these the first decide what fits into memory; a batch that does not fit is halved, whatever its size.
 _MEMORY_SETTINGS = {"device", "device_map", "workers"}

@@ -6,7 +6,7 @@ from gateau_dagster.config import Config
 from gateau_dagster.evaluation.registry import with_benchmarks
 from gateau_dagster.pipeline.asset import Observed
 from gateau_dagster.pipeline.sample_table_asset import OPERATIONAL_SCORING
-from gateau_dagster.storage.fingerprint import fingerprint
+from gateau_dagster.storage.stamp import fingerprint
 from gateau_dagster.training.deepspeed_agreement import agreed_deepspeed_config
 
 # How training runs, not what comes out.

@@ -11,7 +11,7 @@ from typing import Any
 import yaml
 
 from gateau_dagster.config import Config, SelectionConfig
-from gateau_dagster.config.rules import DEFAULT_FRACTION
+from gateau_dagster.config.selection import DEFAULT_FRACTION
 from gateau_dagster.evaluation.registry import with_benchmarks
 from gateau_dagster.methods.registry import sample_tables
 from gateau_dagster.pipeline.selection_reads import tables_read
@@ -35,7 +35,7 @@ def scored_by(config: Config) -> list[tuple[str, str]]:
 
 
 def chosen_by(selection: SelectionConfig) -> str:
-    """The rule and how much it takes (config.rules.RuleConfig)."""
+    """The rule and how much it takes (`config.selection.RuleConfig`)."""
     tokens = f"{number(selection.budget or 0)} tokens"
     phrases = {
         "top": _amount(selection),

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from gateau_dagster.config.rules import RuleConfig
+from gateau_dagster.config.selection import RuleConfig
 from gateau_dagster.errors import GateauError
 
 Matrix = npt.NDArray[np.float64]

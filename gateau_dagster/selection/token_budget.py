@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 import polars as pl
 
-from gateau_dagster.config.rules import RuleConfig
+from gateau_dagster.config.selection import RuleConfig
 from gateau_dagster.data.text_corpus import ScoredText
 from gateau_dagster.errors import GateauError
 

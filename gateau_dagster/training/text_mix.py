@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import polars as pl
 
-from gateau_dagster.config.model_stages import HomologousOptions
+from gateau_dagster.config.models import HomologousOptions
 from gateau_dagster.errors import GateauError
 from gateau_dagster.tables import TRAINING_MIX, schema
 from gateau_dagster.training.batching import mix_order

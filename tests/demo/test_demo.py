@@ -10,7 +10,7 @@ from transformers import AutoModelForCausalLM
 
 from gateau_dagster import tables
 from gateau_dagster.config import Config
-from gateau_dagster.config.demo import PAIR_FOLDER, demo_folder
+from gateau_dagster.config.inputs import PAIR_FOLDER, demo_folder
 from gateau_dagster.data.sample import Reject, Sample
 from gateau_dagster.demo.configuration import embedded_demo
 from gateau_dagster.demo.recall import recall_at

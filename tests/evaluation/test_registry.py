@@ -14,7 +14,7 @@ from gateau_dagster.evaluation.registry import (
     configured_benchmarks,
     with_benchmarks,
 )
-from gateau_dagster.storage.fingerprint import fingerprint
+from gateau_dagster.storage.stamp import fingerprint
 from tests.project import ROOT
 
 from .builders import configured

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from gateau_dagster.pipeline.node import By, Node
 from gateau_dagster.pipeline.plan import AFTER, Key, Plan, ancestors, make_plan, recorded_versions
 from gateau_dagster.storage import Stamp
-from gateau_dagster.storage.fingerprint import joint
+from gateau_dagster.storage.stamp import joint
 
 SHARDS = ["0", "1", "2"]
 BYS: st.SearchStrategy[By] = st.sampled_from(["fingerprint", "content"])

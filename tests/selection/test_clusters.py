@@ -7,7 +7,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from gateau_dagster.config.rules import RuleConfig
+from gateau_dagster.config.selection import RuleConfig
 from gateau_dagster.errors import GateauError
 from gateau_dagster.selection.clusters import (
     Matrix,

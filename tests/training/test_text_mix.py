@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 from transformers import PreTrainedTokenizerBase
 
-from gateau_dagster.config.model_stages import HomologousOptions
+from gateau_dagster.config.models import HomologousOptions
 from gateau_dagster.data.sources import resolve_files
 from gateau_dagster.data.streams import unheard
 from gateau_dagster.data.text_corpus import CorpusText
