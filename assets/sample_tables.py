@@ -105,14 +105,14 @@ def _works(state: State, stale: Stale) -> Works:
 
 def _with_plan(context: dg.AssetExecutionContext, state: State, works: Works) -> Works:
     """The work with the effort that it should take; an estimate that fails must not end a run that might do."""
-    from gateau_dagster.estimate.estimator import estimate_shards
+    from gateau_dagster.estimate.estimator import Estimator
 
     wanted: dict[str, list[str]] = {}
     for shard, found in works.items():
         for work in found:
             wanted.setdefault(work.asset, []).append(shard)
     try:
-        estimates = estimate_shards(state, wanted)
+        estimates = Estimator(state).shards(wanted)
     except Exception as error:
         context.log.warning(f"What this takes cannot be estimated: {error}", exc_info=True)
         return works

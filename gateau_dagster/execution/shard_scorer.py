@@ -4,7 +4,6 @@ import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
-from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from gateau_dagster.config import Config
@@ -153,6 +152,8 @@ class _Measured:
 
     def effort(self) -> dict[str, dict[str, Any]]:
         """By asset, `Stamp.effort`; the seconds of a common pass are split as the FLOPs are."""
+        from gateau_dagster.models.devices import matrix_product_speed
+
         peak = self.memory.read()
         works = self.run.works
         total = sum(works[asset].flops for asset in self.samples)
@@ -160,7 +161,7 @@ class _Measured:
             "peak_memory": peak,
             "peak_memory_since_start": self.memory.since_start,
             "device": str(self.loaded.device),
-            "matrix_product_speed": _speed(str(self.loaded.device), self.config.scoring.dtype),
+            "matrix_product_speed": matrix_product_speed(str(self.loaded.device), self.config.scoring.dtype),
         }
         found: dict[str, dict[str, Any]] = {}
         for asset, samples in self.samples.items():
@@ -175,17 +176,3 @@ class _Measured:
                 **common,
             }
         return found
-
-
-@cache
-def _speed(device: str, dtype: str) -> float | None:
-    """FLOP/s of a matrix product, measured once a process; None where the model leaves no room for one."""
-    from gateau_dagster.models.devices import matrix_product_speed
-    from gateau_dagster.models.memory import is_out_of_memory
-
-    try:
-        return matrix_product_speed(device, dtype)
-    except RuntimeError as error:
-        if not is_out_of_memory(error):
-            raise
-        return None

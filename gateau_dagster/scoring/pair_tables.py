@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from gateau_dagster import tables
 from gateau_dagster.data.sample import Reject, Sample
+from gateau_dagster.scoring.pair_effort import cam_effort, perplexity_effort
 from gateau_dagster.scoring.sample_table import Asked, Outcomes, Row, Running, SampleTable, SharedPass
 
 if TYPE_CHECKING:
@@ -48,6 +49,7 @@ def perplexity_table(model: str, *, shared: bool) -> SampleTable:
         score=_perplexity_rows,
         code_version=PERPLEXITY_CODE_VERSION,
         shared=_shared_pass() if shared else None,
+        effort=perplexity_effort,
     )
 
 
@@ -65,6 +67,7 @@ def cam_table(config: Config) -> SampleTable:
         code_version=CAM_CODE_VERSION,
         shared=_shared_pass(),
         needs_visible_window=True,
+        effort=partial(cam_effort, length=config.scoring.segment_length),
     )
 
 

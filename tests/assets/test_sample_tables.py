@@ -12,8 +12,7 @@ from assets import sample_tables as scored_shards
 from assets.steps.partitions import asset_key
 from gateau_dagster import tables
 from gateau_dagster.errors import GateauError
-from gateau_dagster.estimate import estimator as estimate
-from gateau_dagster.estimate.estimator import Estimate
+from gateau_dagster.estimate.estimator import Estimate, Estimator
 from gateau_dagster.execution.shard_scorer import Report, ShardScorer
 from gateau_dagster.execution.shard_work import TableWork
 from gateau_dagster.storage import Stamp, Store
@@ -54,7 +53,7 @@ def test_one_step_makes_both_and_each_alone(fresh: Pipeline) -> None:
     stamp = fresh.state().stamp("cam", "0")
     assert stamp is not None
     assert {"samples", "tokens", "flops", "seconds", "peak_memory", "planned"} <= set(stamp.effort)
-    assert set(stamp.effort["planned"]) == {"samples", "tokens", "flops", "seconds"}
+    assert {"samples", "tokens", "flops", "seconds", "seconds_low", "seconds_high"} == set(stamp.effort["planned"])
     steps = {entry.step_key for entry in fresh.instance.all_logs(fresh.runs()[0].run_id) if entry.step_key}
     assert "perplexity__long_and_cam" in steps
 
@@ -122,7 +121,7 @@ def test_an_estimate_that_fails_is_told_and_ends_nothing(fails: bool, monkeypatc
     told: list[tuple[str, bool]] = []
     log = SimpleNamespace(warning=lambda text, exc_info: told.append((text, exc_info)))
     context: Any = SimpleNamespace(log=log)
-    found = Estimate(samples=1, tokens=2, flops=3.0, seconds=None)
+    found = Estimate(samples=1, tokens=2, flops=3.0, seconds=None, seconds_low=None, seconds_high=None)
 
     def estimate_shards(_: object, wanted: Mapping[str, Sequence[str]]) -> dict[tuple[str, str], Estimate]:
         assert wanted == {"cam": ["0"]}
@@ -130,7 +129,8 @@ def test_an_estimate_that_fails_is_told_and_ends_nothing(fails: bool, monkeypatc
             raise ZeroDivisionError("no speed")
         return {("cam", "0"): found}
 
-    monkeypatch.setattr(estimate, "estimate_shards", estimate_shards)
+    monkeypatch.setattr(Estimator, "__init__", lambda *_: None)
+    monkeypatch.setattr(Estimator, "shards", estimate_shards)
     works = {"0": [TableWork(asset="cam", columns=tables.CAM, stamp=Stamp(fingerprint="f"), memory="")]}
     state: Any = None
     (planned,) = scored_shards._with_plan(context, state, works)["0"]

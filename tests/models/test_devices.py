@@ -7,7 +7,7 @@ import torch
 
 from gateau_dagster.config import ScoringConfig
 from gateau_dagster.errors import GateauError
-from gateau_dagster.models.devices import worker_devices
+from gateau_dagster.models.devices import matrix_product_speed, worker_devices
 
 
 @pytest.mark.parametrize(
@@ -41,3 +41,17 @@ def test_a_device_map_needs_no_workers(monkeypatch: pytest.MonkeyPatch, workers:
 def test_a_device_that_the_resource_names_excludes_a_device_map() -> None:
     with pytest.raises(GateauError, match=r"device_map: auto .* names 'cuda:1': leave one out"):
         worker_devices(ScoringConfig(device_map="auto"), "cuda:1")
+
+
+def test_the_speed_of_this_machine_is_plausible_and_its_threads_stay() -> None:
+    threads = torch.get_num_threads()
+    assert 1e7 < (matrix_product_speed("cpu", "float32") or 0.0) < 1e15
+    assert torch.get_num_threads() == threads
+
+
+def test_without_memory_for_a_product_no_speed_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(torch, "randn", fail)
+    assert matrix_product_speed.__wrapped__("cpu", "float32") is None

@@ -8,9 +8,9 @@ import polars as pl
 import pytest
 
 from gateau_dagster.data.sample import Sample
-from gateau_dagster.estimate import token_rates as module
-from gateau_dagster.estimate.scored_model import ScoredModel
-from gateau_dagster.estimate.token_rates import TokenRates, chosen, token_rates
+from gateau_dagster.demo.inputs import ensure_demo_data, ensure_demo_tokenizer
+from gateau_dagster.estimate import scored_model as module
+from gateau_dagster.estimate.scored_model import ScoredModel, TokenRates, chosen, token_rates
 from gateau_dagster.models.known_model import known_model, known_tokenizer
 from gateau_dagster.models.prompt import build_prompt
 from gateau_dagster.pipeline.project import load_project
@@ -29,12 +29,12 @@ def test_against_tokenising_everything(state: State) -> None:
     assert tokenizer is not None
     texts = [Sample(sample_id="", **{k: v for k, v in sample(n).items() if k != "id"}) for n in range(20)]
     prompts = [build_prompt(tokenizer, text, max_length=10**6) for text in texts]
-    found = ScoredModel(state, "long").tokens(state.index.accepted)
+    found = ScoredModel(state, "long").sample_tokens(state.index.accepted).prompts(opening=True)
     assert found.prompt.sum() == pytest.approx(sum(prompt.length for prompt in prompts), rel=0.02)
     assert found.response.sum() == pytest.approx(sum(len(prompt.response) for prompt in prompts), rel=0.1)
     rates, blank = token_rates(state, "long"), replace(texts[0], context="", instruction="")
     nothing = build_prompt(tokenizer, blank, max_length=99)
-    assert (rates.samples, rates.frame) == (20, len(nothing.prefix) + len(nothing.suffix))
+    assert (rates.samples, rates.around["frame"]) == (20, len(nothing.prefix) + len(nothing.suffix))
     assert 0 < rates.seconds < 1
 
 
@@ -65,8 +65,10 @@ def test_the_sample_is_even_over_lengths_and_near_the_start_of_each_file() -> No
 
 def test_the_demo_s_pair_is_known_before_it_is_built(tmp_path: Path) -> None:
     config = load_project(folder=tmp_path)
+    ensure_demo_data(config)
+    ensure_demo_tokenizer(config)
     for name, window in (("short", 256), ("long", 2048)):
         found = known_model(config, name).config
         assert found is not None and found.max_position_embeddings == window
         assert known_tokenizer(config, name) is not None
-    assert not (tmp_path / ".gateau").exists()
+    assert not list(tmp_path.rglob("*.safetensors"))
