@@ -120,7 +120,7 @@ class Estimator:
         return found
 
     def _common(self, asset: str, samples: Mapping[str, pl.DataFrame]) -> pl.Series:
-        """Ids of the outstanding samples whose pass over the whole prompt serves other tables that are asked for, too."""
+        """Ids of the samples whose pass over the whole prompt serves other tables that are asked for, too."""
         step = self._shared.get(asset)
         together = [each["sample_id"] for other, each in samples.items() if step and self._shared.get(other) == step]
         if len(together) < 2:

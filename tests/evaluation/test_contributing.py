@@ -6,20 +6,21 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from assets.checks import FINITE_VALUES, checks_of
 
+from assets.runs.checks import checks_of
+from assets.steps.definition import asset_definitions
+from assets.steps.partitions import asset_key
 from gateau_dagster import evaluation
 from gateau_dagster.config import Config
-from gateau_dagster.definitions import asset_definitions
 from gateau_dagster.errors import GateauError
 from gateau_dagster.evaluation.benchmark import Materials
 from gateau_dagster.evaluation.registry import ChosenBenchmark, all_benchmarks, chosen_benchmarks, with_benchmarks
-from gateau_dagster.pipeline.declarations import pipeline_of
+from gateau_dagster.pipeline.asset import FINITE_VALUES, Observed
+from gateau_dagster.pipeline.pipeline import pipeline_of
 from gateau_dagster.pipeline.project import parse_project
 from tests.contributing import block
+from tests.evaluation.builders import configured, loaded, sample, slow_nll
 from tests.report.builders import inputs, page_of
-
-from .builders import configured, loaded, sample, slow_nll
 
 SAMPLES = {one.sample_id: one for one in (sample(i, context=20) for i in range(3))}
 ASKED = {"benchmarks": ["heldout", "closed_book"], "closed_book": {"samples": 2}}
@@ -70,11 +71,12 @@ def test_it_runs_when_it_is_named_and_changes_nothing_otherwise() -> None:
 
 def test_it_is_planned_made_and_checked() -> None:
     config = configured(evaluation=ASKED)
-    node = pipeline_of(config, {"short": "a", "long": "b"}, None).by_name["evaluation/closed_book"]
-    assert node.upstream == {"raw_long_sft": "fingerprint", "checkpoint": "content"}
+    asset = pipeline_of(config).by_key["evaluation/closed_book"]
+    assert asset.reads == {"raw_long_sft": "fingerprint", "checkpoint": "content"}
+    node = asset.node(Observed(model_digests={}), required=True)
     assert node.settings["evaluation.closed_book"] == {"samples": 2}
-    assert "evaluation/closed_book" in asset_definitions(config)
-    assert FINITE_VALUES in checks_of("evaluation/closed_book")
+    assert asset_key("evaluation/closed_book") in {key for made in asset_definitions(config) for key in made.keys}
+    assert FINITE_VALUES in checks_of(asset)
 
 
 @pytest.mark.parametrize(
