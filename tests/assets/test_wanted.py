@@ -18,7 +18,8 @@ from gateau_dagster.pipeline.project import load_project
 from gateau_dagster.pipeline.state import State
 from resources import models
 from tests.assets.harness import Pipeline, key_of, pipeline_on
-from tests.pipeline.test_pipeline import OF_THE_PAIR, configured
+from tests.pipeline.by_method import by_method
+from tests.pipeline.test_pipeline import OF_THE_PAIR
 from tests.project import change_config, make_project, sample, write_samples
 
 NEEDED = ["raw_long_sft", "method_scores/length", "selected_subset", "report"]
@@ -86,7 +87,7 @@ def test_dagster_sees_what_the_planner_sees(method: str, compare: list[str]) -> 
     for models_of, training in ((None, True), ({}, False)):
         if models_of is not None and (method, compare) != ("length", []):
             continue
-        config: Config = configured(method, *compare, models=models_of, training=training)
+        config: Config = by_method(method, *compare, models=models_of, training=training)
         found = {key.to_user_string(): made for made in asset_definitions(config) for key in made.keys}
         declared = pipeline_of(config).by_key
         assert found.keys() == declared.keys()

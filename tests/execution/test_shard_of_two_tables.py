@@ -24,12 +24,12 @@ from tests.execution.test_shard_work import SHARD, write_samples
 
 LONG, CAM = "perplexity/long", "cam"
 BOTH = (LONG, CAM)
+COLUMNS = {LONG: tables.PERPLEXITY, CAM: tables.CAM}
 
 
 def work(asset: str, **planned: object) -> TableWork:
-    return TableWork(
-        asset=asset, stamp=Stamp(fingerprint="f", scorer=f"scorer of {asset}"), memory="m", planned=planned
-    )
+    stamp = Stamp(fingerprint="f", scorer=f"scorer of {asset}")
+    return TableWork(asset=asset, columns=COLUMNS[asset], stamp=stamp, memory="m", planned=planned)
 
 
 class Scorer:

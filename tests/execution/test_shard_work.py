@@ -90,7 +90,8 @@ def compute(
     memory: str = "m",
     on_sample: OnSample | None = None,
 ) -> ShardResult:
-    work = TableWork(asset=ASSET, stamp=Stamp(fingerprint=f"f {name}", scorer=name), memory=memory)
+    stamp = Stamp(fingerprint=f"f {name}", scorer=name)
+    work = TableWork(asset=ASSET, columns=tables.PERPLEXITY, stamp=stamp, memory=memory)
     finished = seen if seen is not None else []
     on_sample = on_sample or (lambda progress: finished.append(progress.finished))
     return compute_shard(store, SHARD, [work], score=for_one_table(scorer), on_sample=on_sample)[ASSET]
@@ -202,7 +203,7 @@ def test_a_sample_that_does_not_fit_into_memory_is_tried_again_when_memory_chang
             is_last = sample.sample_id == "s4"
             yield Reject(sample_id="s4", reason="no memory", short_of_memory=True) if is_last else outcome
 
-    node = Node(asset=ASSET, partitioned=True, scorer="v1", memory="small")
+    node = Node(asset=ASSET, partitions="shard", scorer="v1", memory="small")
     result = compute(store, short, memory="small")
     found = store.stamp(ASSET, SHARD)
     assert found == result.stamp and found is not None and found.fingerprint != "f v1"

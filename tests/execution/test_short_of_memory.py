@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from gateau_dagster import tables
 from gateau_dagster.data.sample import Reject, Sample
 from gateau_dagster.execution.shard_work import TableWork, compute_shard
 from gateau_dagster.pipeline.node import Node
@@ -18,13 +19,13 @@ ASSET = "perplexity/short"
 def nodes(memory: str) -> list[Node]:
     """One scored table and one global table that reads it."""
     return [
-        Node(asset=ASSET, partitioned=True, scorer="v1", memory=memory),
-        Node(asset="scores", partitioned=False, upstream={ASSET: "fingerprint"}),
+        Node(asset=ASSET, partitions="shard", scorer="v1", memory=memory),
+        Node(asset="scores", upstream={ASSET: "fingerprint"}),
     ]
 
 
 def plan(recorded: dict[Key, Stamp | None], memory: str) -> Plan:
-    return make_plan(nodes(memory), [SHARD], {SHARD: "input"}, recorded)
+    return make_plan(nodes(memory), {"shard": [SHARD]}, {SHARD: "input"}, recorded)
 
 
 def score(fits: bool, samples: Iterable[Sample]) -> Iterator[dict[str, object] | Reject]:
@@ -48,7 +49,7 @@ def make(store: Store, recorded: dict[Key, Stamp | None], *, memory: str, fits: 
     node, scores = nodes(memory)
     versions = {INPUT: "input"}
     stamp = Stamp(fingerprint=node.fingerprint(versions), inputs=node.inputs(versions), scorer="v1")
-    work = TableWork(asset=ASSET, stamp=stamp, memory=memory)
+    work = TableWork(asset=ASSET, columns=tables.PERPLEXITY, stamp=stamp, memory=memory)
     scored = for_one_table(lambda samples: score(fits, samples))
     result = compute_shard(store, SHARD, [work], score=scored, on_sample=lambda progress: None)[ASSET]
     recorded[ASSET, SHARD] = result.stamp

@@ -17,9 +17,9 @@ def constants() -> set[str]:
     """Every `..._CODE_VERSION` of the package, as `<module>.<name>`."""
     found = set()
     for module, tree in _modules().items():
-        for node in tree.body:
-            targets = node.targets if isinstance(node, ast.Assign) else []
-            names = [target.id for target in targets if isinstance(target, ast.Name)]
+        for statement in tree.body:
+            inner = ast.walk(statement) if isinstance(statement, ast.Assign | ast.AnnAssign) else ()
+            names = {node.id for node in inner if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
             found |= {f"{module}.{name}" for name in names if name.endswith("CODE_VERSION")}
     return found
 

@@ -8,6 +8,7 @@ from pydantic import BaseModel
 
 from gateau_dagster.config import Config
 from gateau_dagster.pipeline.asset import Observed
+from gateau_dagster.pipeline.node import Node
 from gateau_dagster.pipeline.pipeline import pipeline_of
 
 BASE: dict[str, Any] = {
@@ -46,13 +47,24 @@ def configured(folder: Path, **changes: Any) -> Config:
     return Config.model_validate({**content, "folder": folder})
 
 
-def versions(config: Config, digests: Mapping[str, str] | None = None, signature: str = "s") -> dict[Any, str]:
-    """The fingerprint of every output when all are up to date, and contents are functions of their origin."""
+def nodes_of(
+    config: Config, digests: Mapping[str, str] | None = None, signature: str = "s", texts: str = "t"
+) -> dict[str, Node]:
+    """What the planner compares, by asset in topological order, with made-up observations."""
     models = digests or {name: f"{model.path}@{model.revision}" for name, model in config.models.items()}
-    texts = dict.fromkeys(config.homologous_models, "t")
+    of_texts = dict.fromkeys(config.homologous_models, texts)
+    observed = Observed(model_digests=models, short_chat=signature, texts=of_texts)
+    return {node.asset: node for node in pipeline_of(config).nodes(observed)}
+
+
+def versions(config: Config, *observed: Any, **more: Any) -> dict[Any, str]:
+    """The fingerprint of every output when all are up to date, and contents are functions of their origin.
+
+    `observed`, `more`: as of `nodes_of`.
+    """
     pipeline = pipeline_of(config)
     found: dict[Any, str] = {}
-    for node in pipeline.nodes(Observed(model_digests=models, short_chat=signature, texts=texts)):
+    for node in nodes_of(config, *observed, **more).values():
         upstream = {
             name: ",".join(sorted(version for (asset, _), version in found.items() if asset == name))
             for name in node.upstream

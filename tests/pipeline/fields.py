@@ -193,6 +193,7 @@ FIELDS: dict[str, tuple[Any, set[str]]] = {
     "execution.executor": ("multiprocess", NOTHING),
     "execution.max_concurrent": (3, NOTHING),
     "execution.shards_per_run": (3, NOTHING),
+    "execution.pool": ("cluster", NOTHING),
     "execution.retries": (0, NOTHING),
     "execution.schedule": ("0 4 * * *", NOTHING),
     # They change the data that the demo builds: `located` leads to another file, and its content counts.

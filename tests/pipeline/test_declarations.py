@@ -1,11 +1,12 @@
-"""The nodes: their order, their upstreams, and what counts by content."""
+"""The declarations: their upstreams, what counts by content, and what stands in their settings."""
 
 from pathlib import Path
 
+import pytest
+
 from gateau_dagster.models.model_digest import model_digest
-from gateau_dagster.pipeline.declarations import pipeline_of
-from gateau_dagster.pipeline.plan import make_plan
-from tests.pipeline.configured import configured, stale, versions
+from gateau_dagster.pipeline.pipeline import pipeline_of
+from tests.pipeline.configured import configured, nodes_of, stale, versions
 from tests.pipeline.fields import FIELDS, LONG, MIXED, NOTHING, SHORT, TRAINED
 
 
@@ -43,39 +44,45 @@ def test_demo_fields_change_data_or_models(tmp_path: Path) -> None:
         assert (model_digest(changed, "short") != model_digest(base, "short")) == (field == "demo.seed")
 
 
-def test_the_nodes_stand_in_topological_order_and_name_known_upstreams(tmp_path: Path) -> None:
-    pipeline = pipeline_of(configured(tmp_path), {"short": "x", "long": "y"}, "s")
-    seen: set[str] = set()
-    for node in pipeline.nodes:
-        assert set(node.upstream) <= seen
-        seen.add(node.asset)
-    assert set(pipeline.by_name["report"].upstream) == seen - {"report"}
-    assert [name for name, partitioned in pipeline.partitioned.items() if partitioned] == [
+def test_the_tables_of_samples_have_a_partition_a_shard(tmp_path: Path) -> None:
+    pipeline = pipeline_of(configured(tmp_path))
+    assert [asset.key for asset in pipeline.assets if asset.partitions == "shard"] == [
         "raw_long_sft",
         "perplexity/short",
         "perplexity/long",
         "cam",
     ]
-    assert make_plan(pipeline.nodes, ["0"], {"0": "i"}, {}).of("report") is not None
 
 
 def test_training_works_downstream_by_content_only(tmp_path: Path) -> None:
     """An equal selection must not cost a GPU week."""
-    pipeline = pipeline_of(configured(tmp_path), {"short": "x", "long": "y"}, "s")
-    assert set(pipeline.by_name["training_mix"].upstream.values()) == {"content"}
-    assert set(pipeline.by_name["checkpoint"].upstream.values()) == {"content"}
+    assets = pipeline_of(configured(tmp_path)).by_key
+    assert set(assets["training_mix"].reads.values()) == {"content"}
+    assert set(assets["checkpoint"].reads.values()) == {"content"}
 
 
 def test_a_mix_by_rank_or_source_counts_where_the_choice_comes_from(tmp_path: Path) -> None:
     """Its content does not: an equal mix is not trained again."""
     for changes in ({"training.mix.long_fraction": 0.5}, {"training.mix.weights": {"long": 2.0}}):
-        nodes = pipeline_of(configured(tmp_path, **changes), {"short": "x", "long": "y"}, "s").by_name
-        assert nodes["training_mix"].upstream == {"selected_subset": "fingerprint", "short_chat_mix": "content"}
-        assert nodes["checkpoint"].upstream == {"training_mix": "content"}
+        assets = pipeline_of(configured(tmp_path, **changes)).by_key
+        assert assets["training_mix"].reads == {"selected_subset": "fingerprint", "short_chat_mix": "content"}
+        assert assets["checkpoint"].reads == {"training_mix": "content"}
 
 
 def test_further_models_have_a_perplexity_and_reach_the_report(tmp_path: Path) -> None:
-    config = configured(tmp_path, **{"models.third": {"path": "t"}})
-    pipeline = pipeline_of(config, {"short": "x", "long": "y", "third": "z"}, "s")
-    assert "perplexity/third" in pipeline.by_name["report"].upstream
-    assert "perplexity/third" not in pipeline.by_name["combined_scores"].upstream
+    assets = pipeline_of(configured(tmp_path, **{"models.third": {"path": "t"}})).by_key
+    assert "perplexity/third" in assets["report"].reads
+    assert "perplexity/third" not in assets["combined_scores"].reads
+
+
+@pytest.mark.parametrize(("preset", "default"), [("paper", 0.8), ("official", 0.8), ("robust", 0.5)])
+def test_a_default_alpha_is_resolved_and_is_not_the_same_number_given(
+    preset: str, default: float, tmp_path: Path
+) -> None:
+    """A given alpha is that of the other presets' columns, too."""
+
+    def setting(**selection: object) -> object:
+        return nodes_of(configured(tmp_path, selection=selection))["combined_scores"].settings["selection.alpha"]
+
+    assert setting(preset=preset) == f"{default} by default"
+    assert setting(preset=preset, alpha=default) == default

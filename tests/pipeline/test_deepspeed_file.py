@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from gateau_dagster.errors import GateauError
-from gateau_dagster.pipeline.declarations import pipeline_of
 from tests.pipeline.configured import configured, stale, versions
 from tests.pipeline.fields import TRAINED
 
@@ -36,7 +35,7 @@ def test_so_does_one_that_contradicts_how_a_model_is_made(tmp_path: Path) -> Non
     theirs = r"optimizer\.params\.lr is 3e-05, but models\.{} gives {}\. "
     config = configured(tmp_path, **learning, **{"models.long": LONG})
     with pytest.raises(GateauError, match=theirs.format(r"long\.homologous\.learning_rate", "1e-05")):
-        pipeline_of(config, dict.fromkeys(config.models, "d"), "s", {"long": "t"})
+        versions(config)
     config = configured(tmp_path, **learning, **{"models.cherry": {"path": "pre_experienced:long"}})
     with pytest.raises(GateauError, match=theirs.format(r"cherry\.pre_experience\.learning_rate", "2e-05")):
         versions(config)

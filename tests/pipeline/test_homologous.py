@@ -11,11 +11,10 @@ from gateau_dagster.config.models import HomologousOptions
 from gateau_dagster.errors import GateauError
 from gateau_dagster.models.known_model import own_window
 from gateau_dagster.models.model_digest import model_digest
-from gateau_dagster.pipeline.declarations import pipeline_of
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.training.homologous_texts import check_homologous, text_files, text_signatures
 from tests.pipeline import fields
-from tests.pipeline.configured import configured, stale
+from tests.pipeline.configured import configured, nodes_of, stale, versions
 
 LONG = {"path": "homologous:short", "homologous": {"texts": "books", "length": 512, "tokens_per_step": 65_536}}
 SELECTED = {"combined_scores", "selected_subset", "training_mix", *fields.TRAINED}
@@ -67,22 +66,6 @@ def made(folder: Path, **changes: Any) -> Config:
     return configured(folder, **{"models.long": long, **others})
 
 
-def versions(config: Config, signature: str = "t") -> dict[Any, str]:
-    """As those of test_pipeline, with a signature of the texts."""
-    digests = {name: f"{config.models[config.origin(name)].path}" for name in config.models}
-    found: dict[Any, str] = {}
-    for node in pipeline_of(config, digests, "s", {"long": signature}).nodes:
-        assert set(node.upstream) <= {asset for asset, _ in found}, f"{node.asset} comes after what it reads"
-        upstream = {
-            name: ",".join(sorted(version for (asset, _), version in found.items() if asset == name))
-            for name in node.upstream
-        }
-        parts = [str(shard) for shard in range(config.long_sft.shards)] if node.partitioned else [None]
-        for part in parts:
-            found[node.asset, part] = node.fingerprint(upstream or ({"input": part} if part else {}))
-    return found
-
-
 def test_every_option_has_a_line_here() -> None:
     assert {name.removeprefix(PREFIX) for name in FIELDS if name.startswith(PREFIX)} == {
         *HomologousOptions.model_fields
@@ -105,11 +88,11 @@ def test_processes_that_share_sequences_do_not_share_its_rows(tmp_path: Path) ->
 
 def test_other_texts_train_again_and_all_that_the_model_scored_follows(tmp_path: Path) -> None:
     config = made(tmp_path)
-    assert stale(versions(config, "t"), versions(config, "u")) == MIXED
+    assert stale(versions(config), versions(config, texts="u")) == MIXED
 
 
 def test_rows_go_by_the_content_of_the_model(tmp_path: Path) -> None:
-    nodes = pipeline_of(made(tmp_path), {"short": "x", "long": "made:x"}, "s", {"long": "t"}).by_name
+    nodes = nodes_of(made(tmp_path))
     for asset in ("perplexity/long", "cam"):
         one, other = ({"raw_long_sft": "r", "homologous_model/long": content} for content in "ab")
         assert nodes[asset].row_scorer(one) != nodes[asset].row_scorer(other)
@@ -136,7 +119,7 @@ def test_missing_texts_are_an_error_at_planning(tmp_path: Path) -> None:
     demo = {"models.short.path": "demo:short", "long_sft.path": "demo:samples", "short_chat.path": "demo:conversations"}
     state = State(config=made(tmp_path, **demo))
     with pytest.raises(GateauError, match=r"homologous\.texts"):
-        assert state.pipeline
+        state.plan()
 
 
 def write_config(folder: Path, **content: Any) -> None:
@@ -168,7 +151,7 @@ def test_before_it_is_made_it_is_known_by_its_base_and_its_length(tmp_path: Path
 def test_it_may_be_ladms_long_attention_calculator(tmp_path: Path) -> None:
     changes = {"selection.method": "ladm", "selection.options": {"ladm": {"model": "lac"}}, "training.enabled": False}
     config = configured(tmp_path, **{"models.lac": LONG, **changes})
-    nodes = pipeline_of(config, dict.fromkeys(config.models, "d"), "s", {"lac": "t"}).by_name
+    nodes = nodes_of(config)
     assert nodes["span_attention/lac"].upstream == {"raw_long_sft": "fingerprint", "homologous_model/lac": "content"}
     assert nodes["span_attention/lac"].model == "homologous_model/lac"
-    assert nodes["homologous_model/lac"].wanted and nodes["homologous_mix/lac"].wanted
+    assert nodes["homologous_model/lac"].required and nodes["homologous_mix/lac"].required

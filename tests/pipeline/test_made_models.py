@@ -1,20 +1,21 @@
 """Models that the pipeline makes, as the planner sees them: which setting reaches which table."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from gateau_dagster.config import Config
 from gateau_dagster.config.models import PreExperienceOptions
 from gateau_dagster.errors import GateauError
 from gateau_dagster.models.known_model import own_window
 from gateau_dagster.models.model_digest import model_digest
-from gateau_dagster.pipeline.declarations import Pipeline, pipeline_of
 from gateau_dagster.pipeline.made_models import check_clusters
 from gateau_dagster.pipeline.node import Node
-from gateau_dagster.pipeline.plan import make_plan
-from gateau_dagster.storage import Stamp
-from tests.pipeline.configured import configured, stale, versions
+from gateau_dagster.pipeline.pipeline import pipeline_of
+from tests.pipeline.configured import configured, nodes_of, stale, versions
+from tests.pipeline.world import World
 
 MADE = {"models.cherry": {"path": "pre_experienced:long"}, "training.enabled": False, "selection.method": "ifd"}
 USED = {"perplexity/cherry", "response_alone/cherry", "method_scores/ifd", "selected_subset", "report"}
@@ -53,15 +54,11 @@ FIELDS: dict[str, tuple[Any, set[str]]] = {
 }
 
 
-def made(folder: Path, **changes: Any) -> Any:
+def made(folder: Path, **changes: Any) -> Config:
     cherry = {"path": "pre_experienced:long"}
     return configured(
         folder, **{**MADE, "models.cherry": cherry, "selection.options": {"ifd": {"model": "cherry"}}, **changes}
     )
-
-
-def nodes_of(folder: Path) -> Pipeline:
-    return pipeline_of(made(folder), {"short": "x", "long": "y", "cherry": "made:y"}, "s")
 
 
 def test_every_option_of_the_stage_has_a_line_here() -> None:
@@ -81,7 +78,7 @@ def test_a_field_reaches_exactly_what_it_changes(field: str, tmp_path: Path) -> 
 
 def test_the_nodes_stand_in_topological_order(tmp_path: Path) -> None:
     seen: set[str] = set()
-    for node in nodes_of(tmp_path).nodes:
+    for node in nodes_of(made(tmp_path)).values():
         assert set(node.upstream) <= seen, node.asset
         seen.add(node.asset)
     assert seen >= EMBEDDED
@@ -90,13 +87,13 @@ def test_the_nodes_stand_in_topological_order(tmp_path: Path) -> None:
 def test_two_models_of_one_base_share_its_embeddings(tmp_path: Path) -> None:
     other = {"path": "pre_experienced:long", "pre_experience": {"clusters": 5}}
     config = made(tmp_path, **{"models.plum": other})
-    names = [node.asset for node in pipeline_of(config, dict.fromkeys(config.models, "d"), "s").nodes]
+    names = [asset.key for asset in pipeline_of(config).assets]
     assert names.count("instruction_embedding/long") == 1
     assert {"pre_experienced/cherry", "pre_experienced/plum", "perplexity/plum"} <= {*names}
 
 
 def test_rows_go_by_the_content_of_the_model(tmp_path: Path) -> None:
-    nodes = nodes_of(tmp_path).by_name
+    nodes = nodes_of(made(tmp_path))
     for asset in ("perplexity/cherry", "response_alone/cherry"):
         node = nodes[asset]
         assert node.upstream["pre_experienced/cherry"] == "content"
@@ -106,25 +103,16 @@ def test_rows_go_by_the_content_of_the_model(tmp_path: Path) -> None:
     assert nodes["perplexity/long"].row_scorer({"raw_long_sft": "r"}) == nodes["perplexity/long"].scorer
 
 
-def plan_after(nodes: Pipeline, content: str) -> dict[str, bool]:
-    """What is to do, and whether on a condition, when everything is there and the mix has to be made again."""
-    recorded: dict[Any, Stamp | None] = {}
-    known: dict[str, str] = {}
-    for node in nodes.nodes:
-        upstream = {name: content if by == "content" else known[name] for name, by in node.upstream.items()}
-        upstream = upstream or ({"input": "i"} if node.partitioned else {})
-        known[node.asset] = node.fingerprint(upstream)
-        fingerprint = "old" if node.asset.startswith("pre_experience_mix") else known[node.asset]
-        part = "0" if node.partitioned else None
-        recorded[node.asset, part] = Stamp(fingerprint=fingerprint, content=content, inputs=node.inputs(upstream))
-    plan = make_plan(nodes.nodes, ["0"], {"0": "i"}, recorded)
-    return {work.asset: work.conditional for work in plan.work}
-
-
 def test_a_new_mix_trains_only_if_it_comes_out_different(tmp_path: Path) -> None:
-    assert plan_after(nodes_of(tmp_path), "c") == {
+    nodes = nodes_of(made(tmp_path))
+    world = World([*nodes.values()], {"0": "i"})
+    world.run_everything()
+    changed = {**nodes, "pre_experience_mix/cherry": replace(nodes["pre_experience_mix/cherry"], code_version="new")}
+    world.nodes = [*changed.values()]
+    assert {work.asset: work.conditional for work in world.plan().work} == {
         "pre_experience_mix/cherry": False,
-        **dict.fromkeys(TRAINED, True),
+        **dict.fromkeys(TRAINED - {"report"}, True),
+        "report": False,  # it says what the mix is made from
     }
 
 
@@ -155,6 +143,6 @@ def test_before_it_is_made_a_model_goes_by_its_base(tmp_path: Path) -> None:
 
 
 def test_a_node_with_a_model_compares_it_by_content() -> None:
-    node = Node(asset="a", partitioned=True, upstream={"m": "fingerprint"}, scorer="s", model="m")
+    node = Node(asset="a", partitions="shard", upstream={"m": "fingerprint"}, scorer="s", model="m")
     with pytest.raises(AssertionError, match="came out the same"):
         node.row_scorer({"m": "x"})

@@ -8,79 +8,27 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateau_dagster.pipeline.node import By, Node
-from gateau_dagster.pipeline.plan import AFTER, Key, Plan, ancestors, make_plan, recorded_versions
+from gateau_dagster.pipeline.node import Node
+from gateau_dagster.pipeline.plan import AFTER, Key, Partitions, ancestors, recorded_versions
 from gateau_dagster.storage import Stamp
-from gateau_dagster.storage.stamp import joint
+from gateau_dagster.storage.stamp import By
+from tests.pipeline.world import World
 
 SHARDS = ["0", "1", "2"]
+# A second partition set: what has it reads all shards, and the other way round.
+SETS = {"fold": ["a", "b"]}
 BYS: st.SearchStrategy[By] = st.sampled_from(["fingerprint", "content"])
-
-
-class World:
-    """A graph, its inputs, and a store in memory whose content is a function of what went in (or of nothing)."""
-
-    def __init__(self, nodes: list[Node], inputs: dict[str, str], constant: set[str] | None = None) -> None:
-        self.nodes, self.inputs = nodes, inputs
-        self.constant = constant or set()  # assets that come out the same whatever they are made from
-        self.stored: dict[Key, Stamp] = {}
-
-    def plan(self) -> Plan:
-        return make_plan(self.nodes, SHARDS, self.inputs, self.stored)
-
-    def versions(self, node: Node, partition: str | None) -> dict[str, str]:
-        """The slow obvious reading of what an output made now is made from."""
-        if not node.upstream and node.partitioned:
-            return {"input": self.inputs[str(partition)]}
-        partitioned = {each.asset: each.partitioned for each in self.nodes}
-        found = {}
-        for name, by in node.upstream.items():
-            same_shard = partitioned[name] and node.partitioned
-            parts = [partition] if same_shard else SHARDS if partitioned[name] else [None]
-            stamps = {part or "": self.stored[name, part] for part in parts}
-            each = {part: stamp.content if by == "content" else stamp.fingerprint for part, stamp in stamps.items()}
-            found[name] = next(iter(each.values())) if len(each) == 1 else joint(each)
-        return found
-
-    def make(self, asset: str, partition: str | None) -> bool:
-        """What a step does: nothing when the stored output is made from the same."""
-        node = next(each for each in self.nodes if each.asset == asset)
-        versions = self.versions(node, partition)
-        wanted = node.fingerprint(versions)
-        if (asset, partition) in self.stored and self.stored[asset, partition].fingerprint == wanted:
-            return False
-        content = "same" if asset in self.constant else f"content of {wanted}"
-        self.stored[asset, partition] = Stamp(fingerprint=wanted, content=content, inputs=node.inputs(versions))
-        return True
-
-    def run(self, plan: Plan) -> set[Key]:
-        """Everything on the plan, in its order; what was really made."""
-        made = set()
-        for work in plan.work:
-            for partition in work.partitions or [None]:
-                if self.make(work.asset, partition):
-                    made.add((work.asset, partition))
-        return made
-
-    def run_everything(self) -> set[Key]:
-        """The twin of a plan: try each output; what is stale is made."""
-        return {
-            (node.asset, partition)
-            for node in self.nodes
-            for partition in (SHARDS if node.partitioned else [None])
-            if self.make(node.asset, partition)
-        }
 
 
 def chain() -> list[Node]:
     """raw → score (shards) → combined → selected —content→ mix → report."""
     return [
-        Node(asset="raw", partitioned=True),
-        Node(asset="score", partitioned=True, upstream={"raw": "fingerprint"}, settings={"length": 8}),
-        Node(asset="combined", partitioned=False, upstream={"score": "fingerprint"}, settings={"alpha": 0.8}),
-        Node(asset="selected", partitioned=False, upstream={"combined": "fingerprint", "raw": "fingerprint"}),
-        Node(asset="mix", partitioned=False, upstream={"selected": "content"}, settings={"seed": 1}),
-        Node(asset="report", partitioned=False, upstream={"mix": "fingerprint", "combined": "fingerprint"}),
+        Node(asset="raw", partitions="shard"),
+        Node(asset="score", partitions="shard", upstream={"raw": "fingerprint"}, settings={"length": 8}),
+        Node(asset="combined", upstream={"score": "fingerprint"}, settings={"alpha": 0.8}),
+        Node(asset="selected", upstream={"combined": "fingerprint", "raw": "fingerprint"}),
+        Node(asset="mix", upstream={"selected": "content"}, settings={"seed": 1}),
+        Node(asset="report", upstream={"mix": "fingerprint", "combined": "fingerprint"}),
     ]
 
 
@@ -173,16 +121,16 @@ def test_a_stamp_that_says_nothing_of_its_inputs_is_stale() -> None:
 
 @st.composite
 def graphs(draw: st.DrawFn) -> list[Node]:
-    """Random graphs in topological order; what is partitioned reads only what is partitioned."""
+    """Random graphs in topological order; the first node, and others without upstream, read the shards' input."""
     nodes: list[Node] = []
     for number in range(draw(st.integers(1, 7))):
-        partitioned = number == 0 or draw(st.booleans())
-        above = [node.asset for node in nodes if node.partitioned or not partitioned]
+        partitions = draw(st.sampled_from(["shard", "fold", ""])) if number else "shard"
+        above = [node.asset for node in nodes]
         chosen = draw(st.lists(st.sampled_from(above), unique=True, max_size=3)) if above else []
-        if not chosen and not partitioned:
+        if not chosen and partitions == "fold":
             chosen = above[:1]
         upstream: dict[str, By] = {name: draw(BYS) for name in chosen}
-        nodes.append(Node(asset=f"n{number}", partitioned=partitioned, upstream=upstream, settings={"x": 0}))
+        nodes.append(Node(asset=f"n{number}", partitions=partitions, upstream=upstream, settings={"x": 0}))
     return nodes
 
 
@@ -191,7 +139,7 @@ def graphs(draw: st.DrawFn) -> list[Node]:
 def test_random_changes_are_planned_as_the_twin_makes_them(nodes: list[Node], seed: int) -> None:
     rng = random.Random(seed)
     constant = {node.asset for node in nodes if rng.random() < 0.3}
-    world, twin = (World(nodes, dict.fromkeys(SHARDS, "i"), constant) for _ in range(2))
+    world, twin = (World(nodes, dict.fromkeys(SHARDS, "i"), constant, SETS) for _ in range(2))
     twin.run_everything()
     assert world.run(world.plan()) == set(twin.stored)
     for step in range(3):
@@ -220,11 +168,10 @@ def test_random_changes_are_planned_as_the_twin_makes_them(nodes: list[Node], se
 @settings(max_examples=100, deadline=None)
 @given(nodes=graphs())
 def test_versions_of_what_is_stored_agree_with_the_twin(nodes: list[Node]) -> None:
-    world = World(nodes, {shard: f"i{shard}" for shard in SHARDS})
+    world = World(nodes, {shard: f"i{shard}" for shard in SHARDS}, sets=SETS)
     world.run_everything()
-    partitioned = {node.asset: node.partitioned for node in nodes}
+    partitions = Partitions.between(nodes, world.sets)
     for node in nodes:
-        for partition in SHARDS if node.partitioned else [None]:
+        for partition in world.parts(node.asset):
             if node.upstream:
-                found = recorded_versions(node, partition, partitioned, SHARDS, world.stored)
-                assert found == world.versions(node, partition)
+                assert recorded_versions(node, partition, partitions, world.stored) == world.versions(node, partition)

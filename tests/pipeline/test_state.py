@@ -31,22 +31,22 @@ def estimated(state: State, plan: Plan) -> dict[str, Estimate]:
 
 def fill(state: State) -> None:
     """Stands in for a run: an output with its right stamp for each asset, without the methods."""
-    for node in state.pipeline.nodes:
-        if node.asset == "report":
-            write_document(state.store, "report.html", "x", state.wanted_stamp("report", None))
+    for asset in state.pipeline.assets:
+        if asset.file:
+            write_document(state.store, asset.file, "x", state.wanted_stamp(asset.key, None))
             continue
-        for shard in state.shards if node.partitioned else [None]:
+        for shard in state.pipeline.partitions(asset.key):
             ids = state.index.accepted
             rows = ids if shard is None else ids.filter(pl.col("shard") == int(shard))
             frame = rows.select("sample_id", "digest")
-            state.store.write(frame, node.asset, shard, state.wanted_stamp(node.asset, shard))
+            state.store.write(frame, asset.key, shard, state.wanted_stamp(asset.key, shard))
 
 
 def test_an_empty_store_misses_everything(project: Path) -> None:
     state = state_of(project)
     assert set(state.recorded().values()) == {None}
     plan = state.plan()
-    assert [work.asset for work in plan.work] == [node.asset for node in state.pipeline.nodes]
+    assert [work.asset for work in plan.work] == [asset.key for asset in state.pipeline.assets]
     found = estimated(state, plan)
     assert set(found) == {"perplexity/short", "perplexity/long", "cam"}
     assert all(each.samples == 12 and each.tokens for each in found.values())

@@ -1,0 +1,58 @@
+"""Configurations by the methods that they name, with what each of these needs."""
+
+from typing import Any
+
+from gateau_dagster.config import Config
+from gateau_dagster.methods.registry import all_methods
+from gateau_dagster.pipeline.project import check_project
+
+_SHOWN = {"demonstrations": [{"instruction": "1 + 1?", "response": "2."}]}
+# What a method is not offered without: its options, and a model beside the pair.
+NEEDS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "gateau_unextended": ({"short": "third"}, {"third": {"path": "a/third"}}),
+    "gateau_in_context": (
+        {"short": "a", "long": "b"},
+        {"a": {"path": "a/a", **_SHOWN}, "b": {"path": "a/b", **_SHOWN}},
+    ),
+    "hmg_non_homologous": ({"short": "third", "per": "character"}, {"third": {"path": "a/third"}}),
+    "car": ({}, {"reward": {"path": "a/reward", "task": "reward"}}),
+}
+PAIR = {"short": {"path": "a/short", "context": "window", "window": 64}, "long": {"path": "a/long"}}
+
+
+def by_method(
+    method: str, *compare: str, models: dict[str, Any] | None = None, training: bool = False, **selection: Any
+) -> Config:
+    """`models`: in the place of the pair. `selection`: its further keys."""
+    names = [name for name in (method, *compare) if name in NEEDS]
+    further = {name: model for each in names for name, model in NEEDS[each][1].items()}
+    options = {each: NEEDS[each][0] for each in names} | selection.pop("options", {})
+    config = Config.model_validate(
+        {
+            "long_sft": {"path": "long.jsonl", "shards": 2},
+            "short_chat": {"path": "short.json"} if training else None,
+            "models": (PAIR if models is None else models) | further,
+            "selection": {"method": method, "compare": list(compare), "options": options, **selection},
+            "training": {"enabled": training},
+        }
+    )
+    check_project(config)
+    return config
+
+
+def maximal() -> Config:
+    """Every method, every kind of model that is made or read, and every part of the pipeline."""
+    models = {
+        "further": {"path": "homologous:short", "homologous": {"texts": "t", "length": 512, "tokens_per_step": 65_536}},
+        "cherry": {"path": "pre_experienced:long"},
+        "enc": {"path": "a/enc", "task": "embedding"},
+    }
+    return by_method(
+        *all_methods(),
+        models=PAIR | models,
+        training=True,
+        rule="diverse",
+        encoder="enc",
+        segment_lengths=[64],
+        options={"ifd": {"model": "cherry"}},
+    )

@@ -1,0 +1,155 @@
+"""Raising a code version makes again what that code makes, and what reads it, once; of every asset there is."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+from gateau_dagster.data import index, ingest
+from gateau_dagster.data.ingest import read_shards
+from gateau_dagster.data.sample import Reject, Sample
+from gateau_dagster.evaluation.registry import all_benchmarks, chosen_benchmarks
+from gateau_dagster.methods.registry import all_methods, all_sample_tables
+from gateau_dagster.pipeline import declarations
+from gateau_dagster.pipeline.node import Node
+from gateau_dagster.pipeline.pipeline import pipeline_of
+from gateau_dagster.pipeline.plan import AFTER
+from gateau_dagster.pipeline.project import load_project
+from gateau_dagster.pipeline.state import State
+from tests.pipeline.by_method import maximal
+from tests.pipeline.code_versions import RAISED, constants, raise_version
+from tests.pipeline.configured import nodes_of
+from tests.pipeline.world import World
+from tests.project import make_project
+
+# What each constant is the version of: assets, or the first part of their names.
+CONSTANTS: dict[str, set[str]] = {
+    "data.index.CODE_VERSION": {"raw_long_sft"},
+    "data.short_chat.CODE_VERSION": {"short_chat_mix"},
+    "training.text_mix.CODE_VERSION": {"homologous_mix"},
+    "training.training_mix.CODE_VERSION": {"training_mix", "pre_experience_mix"},
+    "training.spec.CODE_VERSION": {"checkpoint", "pre_experienced", "homologous_model"},
+    "scoring.pair_tables.PERPLEXITY_CODE_VERSION": {"perplexity"},
+    "scoring.pair_tables.CAM_CODE_VERSION": {"cam", "cam_at"},
+    "selection.combine.CODE_VERSION": {"combined_scores"},
+    "methods.registry.CODE_VERSION": {"method_scores"},
+    "selection.rules.CODE_VERSION": {"selected_subset"},
+    "comparison.compare.CODE_VERSION": {"comparison"},
+    "pipeline.declarations.REPORT_CODE_VERSION": {"report"},
+}
+# Tables of methods and rules say their version where they are declared.
+OF_TABLES = ("quality/reward", "segment_pairs/long", "response_alone/cherry", "span_attention/long", "embedding/enc",
+             "instruction_embedding/long")  # fmt: skip
+
+
+def assets_of(names: set[str]) -> set[str]:
+    return {asset.key for asset in pipeline_of(maximal()).assets if {asset.key, asset.family} & names}
+
+
+def test_every_asset_and_every_constant_has_a_line_here() -> None:
+    assert constants() == {f"gateau_dagster.{constant}" for constant in CONSTANTS}
+    by_constant = [assets_of(names) for names in CONSTANTS.values()]
+    benchmarks = {chosen.asset for chosen in chosen_benchmarks(maximal()).values()}
+    assert benchmarks.union(OF_TABLES, *by_constant) == {asset.key for asset in pipeline_of(maximal()).assets}
+
+
+@pytest.mark.parametrize("constant", CONSTANTS)
+def test_a_constant(constant: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = nodes_of(maximal())
+    raise_version(monkeypatch, f"gateau_dagster.{constant}")
+    check_made_again_once(before, assets_of(CONSTANTS[constant]))
+
+
+@pytest.mark.parametrize("table", OF_TABLES)
+def test_a_table_of_a_method(table: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = nodes_of(maximal())
+    tables = all_sample_tables(maximal())
+    tables[table] = replace(tables[table], code_version=RAISED)
+    monkeypatch.setattr(declarations, "all_sample_tables", lambda _: tables)
+    check_made_again_once(before, {table})
+
+
+@pytest.mark.parametrize("name", all_methods())
+def test_a_method(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = nodes_of(maximal())
+    methods: Any = all_methods()
+    monkeypatch.setitem(methods, name, replace(methods[name], code_version=RAISED))
+    check_made_again_once(before, {f"method_scores/{name}"})
+
+
+@pytest.mark.parametrize("name", all_benchmarks())
+def test_a_benchmark(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = nodes_of(maximal())
+    benchmarks: Any = all_benchmarks()
+    monkeypatch.setitem(benchmarks, name, replace(benchmarks[name], code_version=RAISED))
+    check_made_again_once(before, {f"evaluation/{name}"})
+
+
+def check_made_again_once(before: Mapping[str, Node], raised: set[str]) -> None:
+    """With everything up to date `before`, a run makes what was `raised`, which comes out the same, and its readers."""
+    world = World([*before.values()], {"0": "i", "1": "j"}, constant=set(before))
+    world.run_everything()
+    assert raised and not world.plan()
+    after = nodes_of(maximal())
+    world.nodes = [*after.values()]
+    plan = world.plan()
+    reasons = {(work.asset, part): why for work in plan.work for part, why in work.reasons.items()}
+    named = {(asset, part) for asset in raised for part in world.parts(asset)}
+    assert {key for key, why in reasons.items() if "code version" in why} == named
+    assert {reasons[key] for key in named} == {"changed: code version"}
+    made = world.run(plan)
+    assert {asset for asset, _ in made} == with_readers(after, raised)
+    assert {key for key, why in reasons.items() if not why.startswith(AFTER)} <= made
+    assert not world.plan(), "once"
+    scored = {asset for asset in raised if before[asset].scorer}
+    assert {asset for asset in after if after[asset].scorer != before[asset].scorer} == scored, "no old row is kept"
+
+
+def with_readers(nodes: Mapping[str, Node], assets: set[str]) -> set[str]:
+    """These and all that goes by their fingerprints."""
+    found = set(assets)
+    for node in nodes.values():
+        if any(by == "fingerprint" and name in found for name, by in node.upstream.items()):
+            found.add(node.asset)
+    return found
+
+
+def test_the_input_is_read_anew_as_the_new_code_reads_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    project = make_project(tmp_path, samples=12, shards=3)
+    first = read_and_write(project)
+    assert planned(project) == {}
+
+    def shorter(*given: Any, **options: Any) -> Sample | Reject:
+        found = to_sample(*given, **options)
+        assert isinstance(found, Sample)
+        return replace(found, response=found.response.removesuffix(" ."))
+
+    to_sample = ingest.to_sample
+    for module in (index, ingest):
+        monkeypatch.setattr(module, "to_sample", shorter)
+    raise_version(monkeypatch, "gateau_dagster.data.index.CODE_VERSION")
+    assert planned(project) == dict.fromkeys("012", "changed: code version; input")
+    second = read_and_write(project)
+    expected = first.with_columns(pl.col("response").str.strip_suffix(" ."))
+    assert second.drop("digest").equals(expected.drop("digest")) and not second.equals(expected)
+    assert planned(project) == {}
+
+
+def planned(project: Path) -> Mapping[str | None, str]:
+    """The shards of the input that are out of date, and why."""
+    work = State(config=load_project(project)).whole_plan().of("raw_long_sft")
+    return {} if work is None else work.reasons
+
+
+def read_and_write(project: Path) -> pl.DataFrame:
+    """All shards as the asset makes them; the rows of all."""
+    state = State(config=load_project(project))
+    for number, table, rejected in read_shards(
+        state.config.located_long_sft, state.config.folder, state.index, range(3)
+    ):
+        shard = str(number)
+        state.store.write(table, "raw_long_sft", shard, state.wanted_stamp("raw_long_sft", shard), rejected)
+    return state.read("raw_long_sft").sort("sample_id")
