@@ -19,7 +19,7 @@ from assets.steps.progress import selected_assets
 from assets.steps.scoring_progress import ScoringProgress
 from assets.steps.step import asset_step
 from gateau_dagster.config import ModelConfig
-from gateau_dagster.demo.inputs import ensure_demo_pair
+from gateau_dagster.demo.prepare import ensure_demo_pair
 from gateau_dagster.execution.shard_scorer import ShardScorer
 from gateau_dagster.execution.shard_work import ShardResult, TableWork, has_missing_rows
 from gateau_dagster.pipeline.loadable import loadable_model, model_version

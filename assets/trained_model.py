@@ -12,7 +12,7 @@ from assets.steps.unpartitioned_step import UnpartitionedStep, unpartitioned_ste
 from gateau_dagster.config import Config, TrainingConfig
 from gateau_dagster.config.made_models import stage_training
 from gateau_dagster.data.sample import text_digest
-from gateau_dagster.demo.inputs import ensure_demo_pair
+from gateau_dagster.demo.prepare import ensure_demo_pair
 from gateau_dagster.pipeline.declarations import CHECKPOINT_FOLDER
 from gateau_dagster.pipeline.loadable import loadable_model
 from gateau_dagster.pipeline.made_models import mix_asset

@@ -10,7 +10,7 @@ from assets.steps.definition import makes_asset
 from assets.steps.metadata import figures_metadata
 from assets.steps.unpartitioned_step import UnpartitionedStep, unpartitioned_step
 from gateau_dagster.config.made_models import homologous_options, stage_training
-from gateau_dagster.demo.inputs import ensure_demo_pair
+from gateau_dagster.demo.prepare import ensure_demo_pair
 from gateau_dagster.errors import GateauError
 from gateau_dagster.pipeline.made_models import embedding_asset
 from gateau_dagster.progress import Progress

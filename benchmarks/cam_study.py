@@ -23,7 +23,7 @@ from common_measure import say, show, table, write_json
 from common_ranking import Figures, Task, drawn_weights, estimates, measure, tasks_of
 from common_selection import Tables
 
-from gateau_dagster.demo.samples import KINDS as BASE_KINDS
+from gateau_dagster.demo.long_samples import KINDS as BASE_KINDS
 from gateau_dagster.models.prompt import build_prompt
 from gateau_dagster.scoring.pair_tables import CAM_CODE_VERSION, PERPLEXITY_CODE_VERSION
 from gateau_dagster.selection.statistics import average_ranks

@@ -13,9 +13,9 @@ from common_page import SIZES
 from transformers import LlamaForCausalLM
 
 from gateau_dagster.config import Config
+from gateau_dagster.demo.language import build_tokenizer
+from gateau_dagster.demo.long_samples import demo_samples
 from gateau_dagster.demo.pair import build_pair, pair_config, pair_is_current
-from gateau_dagster.demo.samples import demo_samples
-from gateau_dagster.demo.tokenizer import build_tokenizer
 
 DATA_SEEDS = 1000  # added to a pair's seed: no sample was made with the numbers that trained the pair
 

@@ -2,7 +2,7 @@
 
 from common_harder import KINDS
 
-from gateau_dagster.demo.samples import KINDS as BASE_KINDS
+from gateau_dagster.demo.long_samples import KINDS as BASE_KINDS
 
 
 def groups() -> dict[str, list[str]]:

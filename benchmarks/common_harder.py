@@ -15,8 +15,8 @@ from kinds_breaking import BREAKING
 from kinds_controlled import CONTROLLED
 from kinds_harder import HARDER
 
-from gateau_dagster.demo.samples import FAR_KINDS
-from gateau_dagster.demo.samples import KINDS as BASE_KINDS
+from gateau_dagster.demo.long_samples import FAR_KINDS
+from gateau_dagster.demo.long_samples import KINDS as BASE_KINDS
 
 KINDS: dict[str, Kind] = {kind.name: kind for kind in (*CONTROLLED, *HARDER, *BREAKING)}
 

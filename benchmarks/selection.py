@@ -33,7 +33,7 @@ from common_selection import Tables
 from pydantic import ValidationError
 from selection_report import lost, printed
 
-from gateau_dagster.demo.samples import KINDS as BASE_KINDS
+from gateau_dagster.demo.long_samples import KINDS as BASE_KINDS
 
 SECONDS_PER_SEED = 240  # pair and tables, on one free core
 FIGURES = ("auroc", "precision_10", "precision_20", "precision_40")

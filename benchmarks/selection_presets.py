@@ -21,8 +21,8 @@ from gateau_dagster import tables
 from gateau_dagster.config import ModelConfig, ScoringConfig
 from gateau_dagster.config.selection import PRESETS
 from gateau_dagster.data.sample import Reject, Sample
-from gateau_dagster.demo.recall import recall_at
-from gateau_dagster.demo.samples import FAR_KINDS, demo_samples
+from gateau_dagster.demo.long_samples import FAR_KINDS, demo_samples
+from gateau_dagster.demo.pair import recall_at
 from gateau_dagster.models.flops import Meter
 from gateau_dagster.models.loading import effective_max_length, load_model
 from gateau_dagster.scoring.scorer import Request, score_samples

@@ -12,8 +12,7 @@ import torch
 import yaml
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from gateau_dagster.demo.language import ATTRIBUTES, VALUES, document
-from gateau_dagster.demo.tokenizer import build_tokenizer
+from gateau_dagster.demo.language import ATTRIBUTES, VALUES, build_tokenizer, document
 
 ROOT = Path(__file__).parents[1]
 

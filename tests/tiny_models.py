@@ -32,6 +32,7 @@ harbour lighthouse ledger merchant naïve café winter granite engine signal tre
 archive
 """
 _WORDS = _TEXT.split()
+_LICENCE = (Path(__file__).parents[1] / "LICENSE").read_text()
 CHAT_TEMPLATE = (
     "{% for m in messages %}<|{{ m.role }}|>\n{{ m.content | trim }}<|end|>\n{% endfor %}"
     "{% if add_generation_prompt %}<|assistant|>\n{% endif %}"
@@ -143,6 +144,21 @@ def samples() -> list[Sample]:
             response=text(300 + index, response),
         )
         for index, (context, instruction, response) in enumerate(shapes)
+    ]
+
+
+def passages() -> list[Sample]:
+    """Real prose: ragged pieces of the licence, each with a question about it and a passage of it as the answer."""
+    pieces = [(0, 1500, 180), (3000, 3600, 95), (5000, 5060, 40), (7000, 8200, 200)]
+    return [
+        Sample(
+            sample_id=f"licence-{start}",
+            source="licence",
+            context=_LICENCE[start:end],
+            instruction="What does this part of the licence say?",
+            response=_LICENCE[end : end + length].strip(),
+        )
+        for start, end, length in pieces
     ]
 
 

@@ -12,8 +12,8 @@ from gateau_dagster.config.training import TrainingConfig
 
 def embedded_demo(folder: Path, demo: DemoConfig | None = None) -> Config:
     """The demo's configuration: a tiny homologous pair and samples whose dependencies are known (design, section 6)."""
-    from gateau_dagster.demo.needle import NEEDLES
-    from gateau_dagster.demo.samples import FAR_KINDS
+    from gateau_dagster.demo.language import ATTRIBUTES, VALUES
+    from gateau_dagster.demo.long_samples import FAR_KINDS
 
     return Config(
         folder=folder,
@@ -39,7 +39,11 @@ def embedded_demo(folder: Path, demo: DemoConfig | None = None) -> Config:
                     "lengths": [256, 512, 1024, 1536],
                     "depths": [0.0, 0.25, 0.5, 0.75, 1.0],
                     "repeats": 4,
-                    **NEEDLES,
+                    # The language's own sentences.
+                    "fact": " note {key} {value} . ",
+                    "question": "recall {key}",
+                    "answer": "{key} {value} .",
+                    "pairs": [{"key": name, "values": list(VALUES[name])} for name in ATTRIBUTES],
                 },
             }
         ),

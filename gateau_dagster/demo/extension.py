@@ -1,6 +1,8 @@
 """theta_B from theta_A, by the code that makes a `homologous:` model: long and short texts of the language, a larger
-base of the rotary embedding, packed rows whose documents do not see one another."""
+base of the rotary embedding, packed rows whose documents do not see one another.
+"""
 
+import json
 import random
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -15,10 +17,13 @@ from gateau_dagster.config.models import HOMOLOGOUS, HomologousOptions
 from gateau_dagster.config.training_sections import PositionExtension
 from gateau_dagster.data.sources import resolve_files
 from gateau_dagster.data.streams import unheard
-from gateau_dagster.demo.long_texts import LONG_LENGTHS, SHORT_LENGTHS, write_texts
-from gateau_dagster.demo.tokenizer import build_tokenizer
+from gateau_dagster.demo.language import BOS, build_tokenizer
+from gateau_dagster.demo.rows import training_row
 
 TOKENS_PER_STEP = 4096
+LONG_LENGTHS, SHORT_LENGTHS = (2048, 2048, 1024), (512, 160)
+FACTS = (6, 28)
+_AROUND = 2  # bos and eos, which training puts around a text
 
 
 def extend(
@@ -99,6 +104,26 @@ def _write_mix(folder: Path, options: HomologousOptions) -> None:
     )
     made = build_text_mix(*sources, build_tokenizer(options.length), options=options)
     made.mix.write_parquet(folder / "mix.parquet")
+
+
+def write_texts(path: Path, rng: np.random.Generator, *, tokens: int, lengths: tuple[int, ...]) -> None:
+    """JSON Lines with a field `text`; see `texts`."""
+    lines = (json.dumps({"text": text}) + "\n" for text in texts(rng, tokens=tokens, lengths=lengths))
+    path.write_text("".join(lines), encoding="utf-8")
+
+
+def texts(rng: np.random.Generator, *, tokens: int, lengths: tuple[int, ...]) -> Iterator[str]:
+    """Texts of at least `tokens` tokens in all, which take turns to be of `lengths` with the tokens around each."""
+    made = 0
+    while made < tokens:
+        for length in lengths:
+            most = length // 12
+            facts = min(int(rng.integers(FACTS[0], FACTS[1] + 1)), most)
+            queries = min(length // 2, int(rng.integers(32, 256)))
+            row = training_row(rng, length=length - _AROUND + 1, context=length - queries, fact_count=facts)
+            assert row.words[0] == BOS
+            yield " ".join(row.words[1:])
+            made += length
 
 
 @contextmanager

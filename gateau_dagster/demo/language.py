@@ -1,13 +1,19 @@
-"""A language of 423 words in which it is known what each response depends on (design, section 6).
+"""A language of 423 words in which it is known what each response depends on (design, section 6), and its tokenizer.
 
 Filler sentences carry no information that is asked for; facts do. Each attribute has values of its own, so recalling
 one is matching content, which a tiny model learns in some hundred steps.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerFast
 
 
 def _words(text: str) -> tuple[str, ...]:
@@ -46,6 +52,7 @@ VOCABULARY = (
     *(value for values in VALUES.values() for value in values),
     *FILLER_WORDS,
 )
+WORD_IDS = {word: index for index, word in enumerate(VOCABULARY)}
 SENTENCE_WORDS = 8
 FACT_WORDS = 4
 
@@ -137,3 +144,41 @@ def document(rng: np.random.Generator, sentence_count: int, facts: dict[int, lis
     for fact in facts.get(sentence_count, ()):
         words += fact_words(fact)
     return words
+
+
+# For `template: chat`: the words of the scoring prompt, so that the pair knows the form. A blank line in a user's turn
+# separates document and instruction.
+CHAT_TEMPLATE = (
+    "{{ bos_token }}{% for message in messages %}"
+    "{% if message['role'] == 'assistant' %} ### Response: {{ message['content'] }}{{ ' ' + eos_token }}"
+    "{% elif '\\n\\n' in message['content'] %}"
+    " ### Input: {{ message['content'] | replace('\\n\\n', '\\n\\n### Instruction: ') }}"
+    "{% else %} ### Instruction: {{ message['content'] }}{% endif %}{% endfor %}"
+    "{% if add_generation_prompt %} ### Response:{% endif %}"
+)
+
+
+def build_tokenizer(model_max_length: int) -> PreTrainedTokenizerFast:
+    """Word-level tokenizer, split at white space; ids are places in `VOCABULARY`, unknown words are `<unk>`.
+
+    Special tokens are added as `<s> text` where they are asked for, which is the default of `tokenizer(text)`.
+    """
+    from tokenizers import Tokenizer, models, pre_tokenizers, processors
+    from transformers import PreTrainedTokenizerFast
+
+    tokenizer = Tokenizer(models.WordLevel(WORD_IDS, unk_token=UNK))
+    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()  # pyright: ignore[reportAttributeAccessIssue]
+    tokenizer.post_processor = processors.TemplateProcessing(  # pyright: ignore[reportAttributeAccessIssue]
+        single=f"{BOS} $A", pair=f"{BOS} $A $B", special_tokens=[(BOS, WORD_IDS[BOS])]
+    )
+    fast = PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        bos_token=BOS,
+        eos_token=EOS,
+        pad_token=PAD,
+        unk_token=UNK,
+        model_max_length=model_max_length,
+        clean_up_tokenization_spaces=False,
+    )
+    fast.chat_template = CHAT_TEMPLATE
+    return fast

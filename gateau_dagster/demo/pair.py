@@ -1,4 +1,7 @@
-"""Builds the demo's homologous pair: theta_A with a window of 256 tokens, and theta_B, theta_A extended to 2048."""
+"""Builds the demo's homologous pair, theta_A with a window of 256 tokens and theta_B, theta_A extended to 2048.
+
+Beside it, how far back a model recalls.
+"""
 
 from __future__ import annotations
 
@@ -11,66 +14,30 @@ from pathlib import Path
 import numpy as np
 import torch
 from torch.nn import functional
-from transformers import LlamaConfig, LlamaForCausalLM
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel
 
 from gateau_dagster.config.inputs import RECIPE_VERSION
 from gateau_dagster.demo.extension import extend
+from gateau_dagster.demo.language import (
+    BOS,
+    SENTENCE_WORDS,
+    WORD_IDS,
+    build_tokenizer,
+    document,
+    random_facts,
+    recall_instruction,
+)
 from gateau_dagster.demo.recipe import LONG_THETA, LONG_WINDOW, SHORT_THETA, SHORT_WINDOW, pair_shape
 from gateau_dagster.demo.rows import Batch, Stage, batches
-from gateau_dagster.demo.tokenizer import build_tokenizer
 from gateau_dagster.progress import Progress, silent
 
+_RECALL_ROWS = 10  # of a batch
 SHORT_STAGES = (
     Stage(name="facts only", steps=260, shapes=((32, 96),), facts=(8, 8), filler=False),
     Stage(name="short window", steps=190, shapes=((12, 256),), facts=(4, 12), filler=True),
 )
 LONG_STEPS = 130
 SHORT_RATE, LONG_RATE = 5e-3, 3e-3
-
-
-def pair_config(window: int, theta: float) -> LlamaConfig:
-    """Llama with 2 layers of 4 heads, d 64, ff 128, tied embeddings, for rows of up to `window` tokens."""
-    return LlamaConfig(**pair_shape(window, theta))
-
-
-def batch_loss(model: LlamaForCausalLM, batch: Batch) -> torch.Tensor:
-    """Weighted mean cross-entropy of each next token, scalar."""
-    ids = torch.from_numpy(batch.ids)
-    weights = torch.from_numpy(batch.weights)[:, 1:].reshape(-1)
-    logits = model(input_ids=ids).logits[:, :-1]
-    losses = functional.cross_entropy(logits.reshape(-1, logits.shape[-1]), ids[:, 1:].reshape(-1), reduction="none")
-    return (losses * weights).sum() / weights.sum()
-
-
-def rate_factor(step: int, steps: int) -> float:
-    """1, then a linear fall to 0.1 over the last 30 % of the steps."""
-    start = 0.7 * steps
-    return 1.0 if step <= start else 1.0 - 0.9 * (step - start) / (steps - start)
-
-
-def train(
-    model: LlamaForCausalLM,
-    stages: tuple[Stage, ...],
-    *,
-    rate: float,
-    rng: np.random.Generator,
-    after_step: Callable[[str, float], None],
-) -> None:
-    """AdamW (0.9, 0.98), no decay, gradients clipped to norm 1; changes `model` in place."""
-    steps = sum(stage.steps for stage in stages)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=rate, betas=(0.9, 0.98), weight_decay=0.0)
-    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: rate_factor(step, steps))
-    model.train()
-    for stage in stages:
-        for batch in batches(stage, rng):
-            loss = batch_loss(model, batch)
-            loss.backward()
-            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-            optimizer.step()
-            schedule.step()
-            optimizer.zero_grad(set_to_none=True)
-            after_step(stage.name, loss.item())
-    model.eval()
 
 
 def build_pair(folder: Path, *, seed: int = 0, progress: Progress = silent) -> None:
@@ -130,3 +97,70 @@ def pair_is_current(folder: Path, *, seed: int = 0) -> bool:
 
 def _recipe(seed: int) -> dict[str, str | int]:
     return {"recipe": RECIPE_VERSION, "seed": seed}
+
+
+def train(
+    model: LlamaForCausalLM,
+    stages: tuple[Stage, ...],
+    *,
+    rate: float,
+    rng: np.random.Generator,
+    after_step: Callable[[str, float], None],
+) -> None:
+    """AdamW (0.9, 0.98), no decay, gradients clipped to norm 1; changes `model` in place."""
+    steps = sum(stage.steps for stage in stages)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=rate, betas=(0.9, 0.98), weight_decay=0.0)
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: rate_factor(step, steps))
+    model.train()
+    for stage in stages:
+        for batch in batches(stage, rng):
+            loss = batch_loss(model, batch)
+            loss.backward()
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            optimizer.step()
+            schedule.step()
+            optimizer.zero_grad(set_to_none=True)
+            after_step(stage.name, loss.item())
+    model.eval()
+
+
+def rate_factor(step: int, steps: int) -> float:
+    """1, then a linear fall to 0.1 over the last 30 % of the steps."""
+    start = 0.7 * steps
+    return 1.0 if step <= start else 1.0 - 0.9 * (step - start) / (steps - start)
+
+
+def batch_loss(model: LlamaForCausalLM, batch: Batch) -> torch.Tensor:
+    """Weighted mean cross-entropy of each next token, scalar."""
+    ids = torch.from_numpy(batch.ids)
+    weights = torch.from_numpy(batch.weights)[:, 1:].reshape(-1)
+    logits = model(input_ids=ids).logits[:, :-1]
+    losses = functional.cross_entropy(logits.reshape(-1, logits.shape[-1]), ids[:, 1:].reshape(-1), reduction="none")
+    return (losses * weights).sum() / weights.sum()
+
+
+def pair_config(window: int, theta: float) -> LlamaConfig:
+    """Llama with 2 layers of 4 heads, d 64, ff 128, tied embeddings, for rows of up to `window` tokens."""
+    return LlamaConfig(**pair_shape(window, theta))
+
+
+@torch.no_grad()
+def recall_at(model: PreTrainedModel, distance: int, *, repeats: int, seed: int = 0) -> float:
+    """Share of `repeats` facts, `distance` tokens before the end of the context, whose value is the likeliest word.
+
+    `distance` in tokens, rounded down to whole sentences. Chance is 1/8, the values of an attribute.
+    """
+    rng = np.random.default_rng((seed, distance))
+    after = distance // SENTENCE_WORDS
+    rows, wanted = [], []
+    for _ in range(repeats):
+        (fact,) = random_facts(rng, 1)
+        words = [BOS, "###", "Input:", *document(rng, after + 2, {2: [fact]})]
+        words += ["###", "Instruction:", *recall_instruction([fact]), "###", "Response:", fact.attribute]
+        rows.append([WORD_IDS[word] for word in words])
+        wanted.append(WORD_IDS[fact.value])
+    found = [
+        model(input_ids=torch.tensor(rows[start : start + _RECALL_ROWS])).logits[:, -1]
+        for start in range(0, repeats, _RECALL_ROWS)
+    ]
+    return float((torch.cat(found).argmax(-1) == torch.tensor(wanted)).float().mean())

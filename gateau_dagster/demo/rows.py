@@ -12,7 +12,7 @@ from gateau_dagster.demo.language import (
     NOUNS,
     SENTENCE_WORDS,
     VALUES,
-    VOCABULARY,
+    WORD_IDS,
     Fact,
     Words,
     document,
@@ -30,7 +30,6 @@ MOST_ASKED = 3  # facts of one query
 RECALL_SHARE = 0.85  # of the queries; the others need no context
 ABSENT_SHARE = 0.05  # of the recalled facts are not in the context: the model learns what it cannot know
 NOISE_SHARE = 0.15  # of the responses that need no context are random words
-_IDS = {word: index for index, word in enumerate(VOCABULARY)}
 _ANSWER_WORDS = frozenset([*ATTRIBUTES, *(value for values in VALUES.values() for value in values)])
 
 
@@ -112,6 +111,6 @@ def batches(stage: Stage, rng: np.random.Generator) -> Iterator[Batch]:
             context = length - queries if stage.filler else FACT_WORDS * fact_count
             made.append(training_row(rng, length=length, context=context, fact_count=fact_count))
         yield Batch(
-            ids=np.array([[_IDS[word] for word in row.words] for row in made], dtype=np.int64),
+            ids=np.array([[WORD_IDS[word] for word in row.words] for row in made], dtype=np.int64),
             weights=np.array([row.weights for row in made], dtype=np.float32),
         )

@@ -16,7 +16,7 @@ import polars as pl
 from gateau_dagster.data.forms import to_sample
 from gateau_dagster.data.ingest import read_wanted
 from gateau_dagster.data.sample import Sample, text_digest
-from gateau_dagster.demo.inputs import ensure_demo_tokenizer
+from gateau_dagster.demo.prepare import ensure_demo_tokenizer
 from gateau_dagster.errors import GateauError, UnscorableSampleError
 from gateau_dagster.models.flops import ModelShape, whole_text_flops
 from gateau_dagster.models.known_model import known_model, known_tokenizer, own_window, parameter_count

@@ -10,7 +10,7 @@ from gateau_dagster.config import Config
 from gateau_dagster.data.index import InputIndex, cached_index
 from gateau_dagster.data.sample import shard_keys
 from gateau_dagster.data.short_chat import short_chat_signature
-from gateau_dagster.demo.inputs import ensure_demo_data
+from gateau_dagster.demo.prepare import ensure_demo_data
 from gateau_dagster.errors import GateauError, MissingUpstreamError
 from gateau_dagster.methods.registry import chosen_methods
 from gateau_dagster.models.model_digest import model_digest

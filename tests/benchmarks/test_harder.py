@@ -6,10 +6,10 @@ from common_harder import KINDS, harder_samples, needs_far_context
 from common_page import SIZES
 
 from gateau_dagster.demo.language import VOCABULARY
+from gateau_dagster.demo.long_samples import FAR_KINDS
+from gateau_dagster.demo.long_samples import KINDS as BASE_KINDS
 from gateau_dagster.demo.pair import LONG_WINDOW
-from gateau_dagster.demo.samples import FAR_KINDS
-from gateau_dagster.demo.samples import KINDS as BASE_KINDS
-from tests.demo.evidence import ALL_VALUES, PER_KIND, SEEN_AT_LEAST, WINDOW, made
+from tests.benchmarks.evidence import ALL_VALUES, PER_KIND, SEEN_AT_LEAST, WINDOW, made
 
 
 def test_records_are_complete_and_the_kinds_take_turns() -> None:

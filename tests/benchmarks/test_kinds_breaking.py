@@ -3,7 +3,7 @@
 import pytest
 
 from gateau_dagster.demo.language import ATTRIBUTES, VALUES
-from tests.demo.evidence import answered, asked, distances, of, segment_of, stated
+from tests.benchmarks.evidence import answered, asked, distances, of, segment_of, stated
 
 NEAR = 48 + 4 * 18
 

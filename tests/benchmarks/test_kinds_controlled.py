@@ -5,8 +5,8 @@ from itertools import pairwise
 import pytest
 
 from gateau_dagster.demo.language import FILLER_WORDS, OBJECTS_AFTER, VERBS_AFTER
-from gateau_dagster.demo.samples import DISTRACTORS
-from tests.demo.evidence import ALL_VALUES, answered, asked, distances, of, stated
+from gateau_dagster.demo.long_samples import DISTRACTORS
+from tests.benchmarks.evidence import ALL_VALUES, answered, asked, distances, of, stated
 
 
 @pytest.mark.parametrize("count", [1, 3, 6])

@@ -3,7 +3,7 @@
 import pytest
 
 from gateau_dagster.demo.language import ATTRIBUTES, FILLER_WORDS
-from tests.demo.evidence import answered, asked, distances, of, segment_of, stated
+from tests.benchmarks.evidence import answered, asked, distances, of, segment_of, stated
 
 NEAR = 48 + 4 * 14  # tokens of near sentences and of every fact that may stand among them
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from common_harder import KINDS, needs_far_context
 
-from gateau_dagster.demo.samples import KINDS as BASE_KINDS
+from gateau_dagster.demo.long_samples import KINDS as BASE_KINDS
 
 Script = Callable[[str], ModuleType]
 EVERY = (*BASE_KINDS, *KINDS)

@@ -4,6 +4,9 @@ from pathlib import Path
 
 from gateau_dagster.config import DemoConfig
 from gateau_dagster.demo.configuration import embedded_demo
+from gateau_dagster.demo.language import ATTRIBUTES, VALUES, Fact, fact_words, recall_instruction, recall_response
+from gateau_dagster.evaluation.needle import NeedleOptions
+from gateau_dagster.evaluation.registry import configured_benchmarks
 from gateau_dagster.methods.registry import chosen_methods, sample_tables
 
 
@@ -23,3 +26,16 @@ def test_the_demo_compares_methods_that_read_what_is_there_anyway(tmp_path: Path
     assert not sample_tables(config)
     read = {asset for one in chosen.values() for asset in one.reads(config)}
     assert read <= {"raw_long_sft", "perplexity/short", "perplexity/long", "cam", "combined_scores"}
+
+
+def test_the_needle_is_a_fact_of_the_language(tmp_path: Path) -> None:
+    needle = configured_benchmarks(embedded_demo(tmp_path))["needle"].options
+    assert isinstance(needle, NeedleOptions) and needle.pairs is not None
+    assert {pair.key: tuple(pair.values) for pair in needle.pairs} == {name: VALUES[name] for name in ATTRIBUTES}
+    for pair in needle.pairs:
+        for value in pair.values:
+            fact = Fact(attribute=pair.key, value=value)
+            names = {"key": pair.key, "value": value}
+            assert needle.fact.format(**names).split() == fact_words(fact)
+            assert needle.question.format(**names).split() == recall_instruction([fact])
+            assert needle.answer.format(**names).split() == recall_response([fact])

@@ -1,8 +1,12 @@
+"""The pair is built whole or not at all, and recall is measured by distance."""
+
 import json
 import random
 import shutil
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -12,20 +16,46 @@ from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from gateau_dagster.demo import pair
+from gateau_dagster.demo.language import VOCABULARY
+from gateau_dagster.demo.pair import recall_at
 from gateau_dagster.demo.rows import Batch, Stage
 
 
-@pytest.fixture
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+def shorten(monkeypatch: pytest.MonkeyPatch) -> None:
     """A recipe of five steps."""
     stage = Stage(name="quick", steps=3, shapes=((2, 64),), facts=(2, 2), filler=True)
     monkeypatch.setattr(pair, "SHORT_STAGES", (stage,))
     monkeypatch.setattr(pair, "LONG_STEPS", 2)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Built:
+    """Pairs `one` and `two` of the same seed and `three` of another; random numbers before and after."""
+
+    folder: Path
+    before: list[Any]
+    after: list[Any]
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
+    folder = tmp_path_factory.mktemp("pairs")
+    before = random_state()
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        shorten(monkeypatch)
+        for name, seed in (("one", 3), ("two", 3), ("three", 4)):
+            pair.build_pair(folder / name, seed=seed)
+    return Built(folder=folder, before=before, after=random_state())
+
+
+def random_state() -> list[Any]:
+    return [torch.random.get_rng_state().tolist(), random.getstate(), np.random.get_state()[1].tolist()]  # pyright: ignore
+
+
 @pytest.fixture
-def copied(quick: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same with a theta_B that is theta_A, where what it learns is not the question."""
+def copied(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same recipe with a theta_B that is theta_A, where what it learns is not the question."""
+    shorten(monkeypatch)
 
     def extend(short: Path, folder: Path, *, steps: int, after_step: Callable[[float], None], **_: Any) -> None:
         shutil.copytree(short, folder / "output")
@@ -39,11 +69,10 @@ def weights(folder: Path) -> dict[str, torch.Tensor]:
     return load_file(folder / "model.safetensors")
 
 
-def test_the_pair_loads_with_its_windows_bases_and_tokenizer(quick: None, tmp_path: Path) -> None:
-    pair.build_pair(tmp_path / "pair")
+def test_the_pair_loads_with_its_windows_bases_and_tokenizer(built: Built) -> None:
     for name, window, theta in (("short", 256, 1e4), ("long", 2048, 1e6)):
-        model = AutoModelForCausalLM.from_pretrained(tmp_path / "pair" / name)
-        tokenizer = AutoTokenizer.from_pretrained(tmp_path / "pair" / name)
+        model = AutoModelForCausalLM.from_pretrained(built.folder / "one" / name)
+        tokenizer = AutoTokenizer.from_pretrained(built.folder / "one" / name)
         assert model.config.max_position_embeddings == tokenizer.model_max_length == window
         assert model.config.rope_parameters["rope_theta"] == theta
         assert model.dtype == torch.float32
@@ -51,20 +80,14 @@ def test_the_pair_loads_with_its_windows_bases_and_tokenizer(quick: None, tmp_pa
         assert model.config.bos_token_id == tokenizer.bos_token_id
 
 
-def test_the_seed_decides_and_the_callers_random_numbers_stay(quick: None, tmp_path: Path) -> None:
-    state = torch.random.get_rng_state(), random.getstate(), np.random.get_state()[1].tolist()  # pyright: ignore
-    for name, seed in (("one", 3), ("two", 3), ("three", 4)):
-        pair.build_pair(tmp_path / name, seed=seed)
-    assert torch.equal(torch.random.get_rng_state(), state[0])
-    assert (random.getstate(), np.random.get_state()[1].tolist()) == state[1:]  # pyright: ignore
+def test_the_seed_decides_and_the_callers_random_numbers_stay(built: Built) -> None:
+    assert built.after == built.before
     for part in ("short", "long"):
-        one, two, three = (weights(tmp_path / name / part) for name in ("one", "two", "three"))
+        one, two, three = (weights(built.folder / name / part) for name in ("one", "two", "three"))
         assert all(torch.equal(one[key], two[key]) for key in one)
         assert not torch.equal(one["model.norm.weight"], three["model.norm.weight"])
-    assert not torch.equal(
-        weights(tmp_path / "one" / "short")["model.norm.weight"],
-        weights(tmp_path / "one" / "long")["model.norm.weight"],
-    )
+    short, long = (weights(built.folder / "one" / part)["model.norm.weight"] for part in ("short", "long"))
+    assert not torch.equal(short, long)
 
 
 def test_progress_counts_the_steps(copied: None, tmp_path: Path) -> None:
@@ -125,3 +148,29 @@ def test_the_loss_is_the_weighted_mean_of_the_next_tokens_nll() -> None:
 
 def test_the_rate_falls_to_a_tenth_over_the_last_third() -> None:
     assert [pair.rate_factor(step, 100) for step in (0, 70, 85, 100)] == pytest.approx([1, 1, 0.55, 0.1])
+
+
+class Reader:
+    """Answers by searching the text, no further than `visible` tokens before the instruction."""
+
+    def __init__(self, visible: int) -> None:
+        self.visible = visible
+        self.distances: list[int] = []
+
+    def __call__(self, input_ids: torch.Tensor) -> Any:
+        logits = torch.zeros((*input_ids.shape, len(VOCABULARY)))
+        for row, ids in enumerate(input_ids.tolist()):
+            words = [VOCABULARY[index] for index in ids]
+            end, note = words.index("Instruction:") - 1, words.index("note")
+            self.distances.append(end - note)
+            assert words[-1] == words[note + 1]
+            if end - note <= self.visible:
+                logits[row, -1, ids[note + 2]] = 1.0
+        return SimpleNamespace(logits=logits)
+
+
+def test_a_reader_recalls_within_its_visible_and_not_beyond() -> None:
+    reader: Any = Reader(visible=200)
+    assert recall_at(reader, 128, repeats=25) == 1.0
+    assert recall_at(reader, 512, repeats=25) == 0.0
+    assert set(reader.distances) == {128 + 4, 512 + 4}

@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 
 from gateau_dagster.data.sample import Sample
-from gateau_dagster.demo.inputs import ensure_demo_data, ensure_demo_tokenizer
+from gateau_dagster.demo.prepare import ensure_demo_data, ensure_demo_tokenizer
 from gateau_dagster.estimate import scored_model as module
 from gateau_dagster.estimate.scored_model import ScoredModel, TokenRates, chosen, token_rates
 from gateau_dagster.models.known_model import known_model, known_tokenizer

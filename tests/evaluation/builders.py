@@ -13,7 +13,7 @@ from transformers import AutoModelForCausalLM, LlamaConfig
 from gateau_dagster import tables
 from gateau_dagster.config import Config
 from gateau_dagster.data.sample import Sample
-from gateau_dagster.demo.tokenizer import build_tokenizer
+from gateau_dagster.demo.language import build_tokenizer
 from gateau_dagster.evaluation.heldout import HELDOUT
 from gateau_dagster.evaluation.needle import NEEDLE
 from gateau_dagster.models.loading import LoadedModel

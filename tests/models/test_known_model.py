@@ -8,8 +8,8 @@ import pytest
 
 from gateau_dagster.config import Config
 from gateau_dagster.demo.configuration import embedded_demo
-from gateau_dagster.demo.inputs import ensure_demo_data
 from gateau_dagster.demo.pair import SHORT_WINDOW
+from gateau_dagster.demo.prepare import ensure_demo_data
 from gateau_dagster.errors import GateauError
 from gateau_dagster.models.known_model import short_window, visible_tokens
 

@@ -12,7 +12,7 @@ import pytest
 from transformers import BloomConfig, BloomForCausalLM
 
 from assets.runs.refresh import only_one
-from gateau_dagster.demo.tokenizer import build_tokenizer
+from gateau_dagster.demo.language import build_tokenizer
 from gateau_dagster.pipeline.project import load_project
 from gateau_dagster.pipeline.state import State
 from tests.project import change_config, command_environment, gateau, make_project, sample, write_model

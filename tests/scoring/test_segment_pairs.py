@@ -14,8 +14,7 @@ from gateau_dagster.scoring.segment_pairs import MeasuredPairs, PairPlan, measur
 from tests.scoring.reference import reference_model, reference_parts
 from tests.scoring.scored import scoring
 from tests.scoring.slow_pairs import slow_lds, slow_perplexities
-from tests.scoring.test_exactness import passages
-from tests.tiny_models import loaded_model, samples
+from tests.tiny_models import loaded_model, passages, samples
 
 PLAN = PairPlan(segment_length=24, pairs=12)
 TOLERANCE = 5e-6  # relative, of a perplexity: float32 through two layers against float64

@@ -5,10 +5,15 @@ from pathlib import Path
 import pytest
 
 from gateau_dagster.demo.language import VALUES
+from gateau_dagster.demo.long_samples import FAR_KINDS, KINDS, demo_samples, write_demo_samples, write_jsonl
 from gateau_dagster.demo.pair import LONG_WINDOW, SHORT_WINDOW
-from gateau_dagster.demo.samples import FAR_KINDS, KINDS, demo_samples, write_demo_samples, write_jsonl
 
 SAMPLES = demo_samples(200, 7)
+
+
+@pytest.fixture(scope="module")
+def many() -> list[dict[str, str]]:
+    return demo_samples(1000, 3)
 
 
 def places(sample: dict[str, str]) -> dict[str, int]:
@@ -59,9 +64,9 @@ def test_responses_without_context_share_no_fact_with_it() -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_contexts_of_every_kind_have_the_same_lengths_and_distractors(kind: str) -> None:
+def test_contexts_of_every_kind_have_the_same_lengths_and_distractors(kind: str, many: list[dict[str, str]]) -> None:
     """Else a ranking by length would find the kinds."""
-    everything = [sample for sample in demo_samples(1000, 3) if sample["source"] == kind]
+    everything = [sample for sample in many if sample["source"] == kind]
     lengths = [len(sample["context"].split()) for sample in everything]
     assert 500 <= min(lengths) < 600 and 1250 < max(lengths) <= 1410
     assert sum(lengths) / len(lengths) == pytest.approx(950, abs=50)

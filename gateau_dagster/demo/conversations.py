@@ -16,7 +16,7 @@ from gateau_dagster.demo.language import (
     tell_instruction,
     tell_response,
 )
-from gateau_dagster.demo.samples import write_jsonl
+from gateau_dagster.demo.long_samples import write_jsonl
 
 Turn = TypedDict("Turn", {"from": str, "value": str})
 RECALL_SHARE = 0.5

@@ -13,9 +13,9 @@ def ensure_demo_data(config: Config) -> None:
     """Writes the demo's samples, conversations and the pair's shapes if missing; nothing for another configuration."""
     if config.demo is None:
         return
+    from gateau_dagster.demo.conversations import write_demo_short_chat
+    from gateau_dagster.demo.long_samples import write_demo_samples
     from gateau_dagster.demo.recipe import PAIR_SHAPES
-    from gateau_dagster.demo.samples import write_demo_samples
-    from gateau_dagster.demo.short_chat import write_demo_short_chat
 
     demo, folder = config.demo, demo_folder(config.work_folder, config.demo)
     if not (folder / "samples.jsonl").exists():
@@ -34,8 +34,8 @@ def ensure_demo_tokenizer(config: Config) -> None:
     """Puts the pair's tokenizers beside their shapes; does nothing for another configuration."""
     if config.demo is None:
         return
+    from gateau_dagster.demo.language import build_tokenizer
     from gateau_dagster.demo.recipe import PAIR_SHAPES
-    from gateau_dagster.demo.tokenizer import build_tokenizer
 
     ensure_demo_data(config)
     for name, shape in PAIR_SHAPES.items():
