@@ -7,10 +7,8 @@ from assets.steps.definition import makes_asset
 from assets.steps.unpartitioned_step import unpartitioned_step
 from gateau_dagster import tables
 from gateau_dagster.comparison.compare import compare_methods
-from gateau_dagster.comparison.result import MethodComparison
-from gateau_dagster.comparison.segment_length import attention_peaks, attention_sweep, segment_length_sweep
-from gateau_dagster.comparison.sweep_results import AlphaSweep, AttentionSweep, SegmentLengthSweep
-from gateau_dagster.comparison.sweeps import alpha_sweep
+from gateau_dagster.comparison.result import AlphaSweep, AttentionSweep, MethodComparison, SegmentLengthSweep
+from gateau_dagster.comparison.sweeps import alpha_sweep, attention_peaks, attention_sweep, segment_length_sweep
 from gateau_dagster.config import PRESETS
 from gateau_dagster.methods.cam_at import cam_at_asset, cam_at_columns, further_lengths
 from gateau_dagster.pipeline.declarations import COMPARISON_FILE

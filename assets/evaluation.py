@@ -1,5 +1,7 @@
 """Assets `evaluation/<benchmark>`: the checkpoint beside its base model."""
 
+from collections.abc import Collection, Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 import dagster as dg
@@ -9,6 +11,9 @@ from assets.steps.definition import makes_asset
 from assets.steps.metadata import figures_metadata
 from assets.steps.unpartitioned_step import UnpartitionedStep, unpartitioned_step
 from gateau_dagster.config import ModelConfig
+from gateau_dagster.data.sample import Sample
+from gateau_dagster.evaluation.benchmark import Materials
+from gateau_dagster.evaluation.registry import FAMILY, chosen_benchmarks
 from gateau_dagster.execution.shard_work import rejected_frame, samples_of
 from gateau_dagster.pipeline.declarations import CHECKPOINT_FOLDER
 from gateau_dagster.pipeline.loadable import loadable_model, model_version
@@ -20,115 +25,53 @@ from resources.models import ModelsResource
 if TYPE_CHECKING:
     from gateau_dagster.models.loading import LoadedModel
 
-LENGTHS = "perplexity/long"
-# Documents that make up the needle's haystack: enough text for the longest prompts, whatever the data's size.
-_HAYSTACK_DOCUMENTS = 256
-
 
 @makes_asset
-def heldout(
+def evaluation(
     context: dg.AssetExecutionContext, configuration: ConfigurationResource, models: ModelsResource
 ) -> dg.MaterializeResult:
-    """Response perplexity by context length."""
+    """What a benchmark measures of the base model and the checkpoint."""
     with unpartitioned_step(context, configuration) as step:
         if step.is_stale:
-            _heldout(models, step)
+            chosen = chosen_benchmarks(step.state.config)[step.asset.removeprefix(f"{FAMILY}/")]
+            outcome = chosen.run(_materials(step, models))
+            step.write(outcome.table, rejected_frame(outcome.rejected))
+            figures = {figure.name: figure.draw() for figure in chosen.section(outcome.table).figures}
+            step.metadata |= figures_metadata(figures)
     return step.result
 
 
-@makes_asset
-def needle(
-    context: dg.AssetExecutionContext, configuration: ConfigurationResource, models: ModelsResource
-) -> dg.MaterializeResult:
-    """Needle in a haystack."""
-    with unpartitioned_step(context, configuration) as step:
-        if step.is_stale:
-            _needle(models, step)
-    return step.result
+def _materials(step: UnpartitionedStep, models: ModelsResource) -> Materials:
+    """What the benchmark may read of the store, and the models that it compares."""
+    return Materials(
+        config=step.state.config,
+        reads=step.state.asset(step.asset).reads,
+        shards=partial(_shards, step.state),
+        samples=partial(_samples, step.state),
+        model=partial(_compared, step.state, models),
+        progress=step.progress,
+    )
 
 
-def compared_models(state: State, models: ModelsResource) -> "dict[str, LoadedModel]":
-    """The model that was trained from, and the one that came out."""
+def _shards(state: State, asset: str, columns: Sequence[str]) -> Iterator[pl.DataFrame]:
+    for part in state.pipeline.partitions(asset):
+        yield state.store.read(asset, part, list(columns))
+
+
+def _samples(state: State, ids: Collection[str]) -> list[Sample]:
+    """A shard's other texts are let go at once."""
+    wanted = pl.DataFrame({"sample_id": list(ids)}, schema={"sample_id": pl.String()})
+    found = [state.store.read("raw_long_sft", shard).join(wanted, on="sample_id", how="semi") for shard in state.shards]
+    return list(samples_of(pl.concat(found).sort("sample_id")))
+
+
+def _compared(state: State, models: ModelsResource, which: str) -> "LoadedModel":
+    """`base`: the model that was trained from; `checkpoint`: the one that came out."""
     config = state.config
     base = loadable_model(state, config.training.model)
+    if which == "base":
+        return models.load(config, base, version=model_version(state, config.training.model))
     folder = local_copy(state.store.files, CHECKPOINT_FOLDER, config.work_folder / "evaluation")
     checkpoint = ModelConfig(path=str(folder), trust_remote_code=base.trust_remote_code)
     made = state.stamp("checkpoint", None)
-    return {
-        "base": models.load(config, base, version=model_version(state, config.training.model)),
-        "checkpoint": models.load(config, checkpoint, version=made.content if made else ""),
-    }
-
-
-def _heldout(models: ModelsResource, step: UnpartitionedStep) -> None:
-    from gateau_dagster.evaluation.heldout import candidates, context_lengths, heldout_ids, heldout_perplexity
-    from gateau_dagster.report.plots.evaluation import heldout_bars
-
-    state, progress = step.state, step.progress
-    config, store = state.config, state.store
-    raw = store.read_all("raw_long_sft", state.shards, ["sample_id", "digest"])
-    selected = store.read("selected_subset", None, ["sample_id", "digest"])
-    compared = compared_models(state, models)
-    if LENGTHS in state.asset("evaluation/heldout").reads:
-        lengths = store.read_all(LENGTHS, state.shards, ["sample_id", "context_tokens"])
-    else:
-        some = pl.DataFrame({"sample_id": candidates(raw, selected, config.evaluation.heldout)})
-        lengths = context_lengths(compared["base"].tokenizer, _rows(state, some))
-    ids = heldout_ids(raw, lengths, selected, config.evaluation.heldout)
-    chosen = _rows(state, pl.DataFrame({"sample_id": ids}))
-    result = heldout_perplexity(
-        compared["base"],
-        compared["checkpoint"],
-        list(samples_of(chosen.sort("sample_id"))),
-        config=config.evaluation.heldout,
-        scoring=config.scoring,
-        max_length=config.scoring.max_length,
-        progress=progress,
-    )
-    rejected = rejected_frame(result.rejected)
-    step.write(result.table, rejected)
-    step.metadata |= figures_metadata({"held-out perplexity": heldout_bars(result.table)})
-
-
-def _rows(state: State, wanted: pl.DataFrame) -> pl.DataFrame:
-    """tables.RAW_LONG_SFT of the `wanted` samples; a shard's other texts are let go at once."""
-    frames = [
-        state.store.read("raw_long_sft", shard).join(wanted, on="sample_id", how="semi") for shard in state.shards
-    ]
-    return pl.concat(frames)
-
-
-def _haystack(state: State) -> list[str]:
-    """The first documents; shards are read only until there are enough."""
-    texts: list[str] = []
-    for shard in state.shards:
-        texts += state.store.read("raw_long_sft", shard, ["context"])["context"].to_list()
-        if len(texts) >= _HAYSTACK_DOCUMENTS:
-            break
-    return texts[:_HAYSTACK_DOCUMENTS]
-
-
-def _needle(models: ModelsResource, step: UnpartitionedStep) -> None:
-    from gateau_dagster.evaluation.needle import needle_grid
-    from gateau_dagster.report.plots.evaluation import needle_heatmaps
-
-    state, progress = step.state, step.progress
-    config = state.config
-    texts = _haystack(state)
-    results = [
-        needle_grid(
-            loaded,
-            name,
-            texts,
-            config=config.evaluation.needle,
-            max_length=config.scoring.max_length,
-            template=config.scoring.template,
-            seed=config.training.seed,
-            progress=progress,
-        )
-        for name, loaded in compared_models(state, models).items()
-    ]
-    table = pl.concat([result.table for result in results])
-    skipped = rejected_frame([reject for result in results for reject in result.skipped])
-    step.write(table, skipped)
-    step.metadata |= figures_metadata({"needle in a haystack": needle_heatmaps(table)})
+    return models.load(config, checkpoint, version=made.content if made else "")

@@ -10,6 +10,7 @@ import polars as pl
 from assets.steps.definition import makes_asset
 from assets.steps.metadata import figures_metadata
 from assets.steps.unpartitioned_step import UnpartitionedStep, unpartitioned_step
+from gateau_dagster.evaluation.registry import chosen_benchmarks
 from gateau_dagster.pipeline.declarations import COMPARISON_FILE, REPORT_FILE
 from gateau_dagster.pipeline.plan import Key
 from gateau_dagster.pipeline.selection_reads import PRESETS_TABLE, ranking_asset
@@ -41,12 +42,13 @@ def _make(step: UnpartitionedStep) -> None:
     from gateau_dagster.report.drawings import drawings
 
     store, inputs = step.state.store, _inputs(step.state)
-    page = build_report(inputs)
+    comparison = compare(inputs)
+    drawn = drawings(inputs, comparison)
+    page = build_report(inputs, comparison, drawn)
     complete = Stamp(fingerprint=step.wanted.fingerprint, inputs=step.wanted.inputs)
     write_document(store, REPORT_FILE, page, complete)
     address = store.files.address(REPORT_FILE)
     link = dg.MetadataValue.path(address) if store.files.is_local else dg.MetadataValue.url(address)
-    drawn = drawings(inputs, compare(inputs))
     figures = figures_metadata({drawing.alt: drawing.figure for drawing in drawn.values()})
     step.finish(complete, report=link, size_bytes=len(page.encode()), **figures)
 
@@ -66,8 +68,7 @@ def _inputs(state: State) -> "ReportInputs":
         selected_subset=store.read("selected_subset", columns=["sample_id"]),
         rejected=_rejected(state),
         training_log=read_training_log(store) if "checkpoint" in assets else None,
-        heldout=store.read("evaluation/heldout") if "evaluation/heldout" in assets else None,
-        needle=store.read("evaluation/needle") if "evaluation/needle" in assets else None,
+        evaluations={name: store.read(each.asset) for name, each in chosen_benchmarks(state.config).items()},
         fingerprints=_fingerprints(recorded),
         efforts=efforts_by_asset(recorded),
         methods=_methods(state) if "comparison" in assets else None,

@@ -1,19 +1,173 @@
-"""Assets whose rows a model computes: `perplexity/<model>`, `cam`, and the tables that methods bring along."""
+"""Assets whose rows a model computes: `perplexity/<model>`, `cam`, and the tables that methods bring along.
 
-from collections.abc import Iterator
+One step scores shards with one model, for one table or several that a pass serves: here, or in worker processes.
+"""
+
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
+from itertools import chain
+from typing import TYPE_CHECKING
 
 import dagster as dg
 
 from assets.steps.definition import makes_asset
-from assets.steps.partitioned_step import Event
-from assets.steps.scoring_step import scored_shards
+from assets.steps.metadata import effort_metadata, statistics
+from assets.steps.partitioned_step import Event, Finished, Stale, shard_events, stale_shards
+from assets.steps.progress import selected_assets
+from assets.steps.scoring_progress import ScoringProgress
+from assets.steps.step import asset_step
+from gateau_dagster.config import ModelConfig
+from gateau_dagster.demo.inputs import ensure_demo_pair
+from gateau_dagster.execution.shard_scorer import ShardScorer
+from gateau_dagster.execution.shard_work import ShardResult, TableWork, has_missing_rows
+from gateau_dagster.pipeline.loadable import loadable_model, model_version
+from gateau_dagster.pipeline.state import State
+from gateau_dagster.progress import TimedProgress
 from resources.configuration import ConfigurationResource
 from resources.models import ModelsResource
+from resources.pools.pool import ScoringTask, Warn
+from resources.pools.registry import chosen_pool
+
+if TYPE_CHECKING:
+    from gateau_dagster.models.loading import LoadedModel
+
+
+Works = Mapping[str, Sequence[TableWork]]
+Results = Generator[tuple[str, dict[str, ShardResult]]]
 
 
 @makes_asset
 def sample_table(
     context: dg.AssetExecutionContext, configuration: ConfigurationResource, models: ModelsResource
-) -> Iterator[Event]:
-    """One table of a model, or several that one pass serves; each alone, too."""
-    yield from scored_shards(context, configuration, models)
+) -> Generator[Event]:
+    """Scores the stale shards of the tables that the step is asked for; no model is loaded where all rows are kept."""
+    with asset_step(context, configuration) as progress:
+        state = configuration.state()
+        stale = {asset: stale_shards(context, state, asset) for asset in selected_assets(context)}
+        with closing(_finished(context, state, models, stale, progress)) as results:
+            yield from shard_events(context, state, stale, results)
+
+
+def _finished(
+    context: dg.AssetExecutionContext,
+    state: State,
+    models: ModelsResource,
+    stale: Stale,
+    progress: TimedProgress,
+) -> Generator[Finished]:
+    works = _works(state, stale)
+    missing = {shard: found for shard, found in works.items() if has_missing_rows(state.store, shard, found)}
+    kept = {shard: found for shard, found in works.items() if shard not in missing}
+    if missing:
+        ensure_demo_pair(state.config, progress)
+        missing = _with_plan(context, state, missing)
+    devices = _devices(state, models, missing)
+    sizes = state.store.stamps(("raw_long_sft", shard) for shard in works)
+    shown = ScoringProgress(
+        progress,
+        sizes={shard: stamp.rows or 0 for (_, shard), stamp in sizes.items() if shard is not None and stamp},
+        missing=missing,
+        workers=len(devices),
+    )
+    shown.start()
+    step = Scoring(state=state, models=models, model=_model(state, stale), progress=shown, warn=context.log.warning)
+    with closing(step.on(devices, missing)) as scored:
+        for shard, results in chain(step.here(kept, devices[0]), scored):
+            shown.finish(shard)
+            for asset, result in results.items():
+                yield asset, shard, result, statistics(result.table) | effort_metadata(result.stamp.effort)
+
+
+def _model(state: State, stale: Stale) -> str:
+    """The model that computes these tables, which is one for all of them."""
+    (model,) = {rows.table.model for asset in stale if (rows := state.asset(asset).rows) is not None}
+    return model
+
+
+def _works(state: State, stale: Stale) -> Works:
+    """The work on each shard, in the order of the shards."""
+    return {
+        shard: [
+            TableWork(
+                asset=asset,
+                columns=state.asset(asset).columns,
+                stamp=shards[shard],
+                memory=state.node(asset).memory,
+            )
+            for asset, shards in stale.items()
+            if shard in shards
+        ]
+        for shard in sorted({shard for shards in stale.values() for shard in shards})
+    }
+
+
+def _with_plan(context: dg.AssetExecutionContext, state: State, works: Works) -> Works:
+    """The work with the effort that it should take; an estimate that fails must not end a run that might do."""
+    from gateau_dagster.estimate.estimator import Estimator
+
+    wanted: dict[str, list[str]] = {}
+    for shard, found in works.items():
+        for work in found:
+            wanted.setdefault(work.asset, []).append(shard)
+    try:
+        estimates = Estimator(state).shards(wanted)
+    except Exception as error:
+        context.log.warning(f"What this takes cannot be estimated: {error}", exc_info=True)
+        return works
+    # What a method's own table takes, the method may not say.
+    planned = {key: asdict(estimate) for key, estimate in estimates.items() if estimate.tokens is not None}
+    return {
+        shard: [replace(work, planned=planned.get((work.asset, shard), {})) for work in found]
+        for shard, found in works.items()
+    }
+
+
+def _devices(state: State, models: ModelsResource, missing: Works) -> list[str]:
+    """A device for each process that scores; one process for a single shard."""
+    place = models.place(state.config)
+    if len(missing) < 2 and state.config.scoring.device_map is None:
+        return [place]
+    from gateau_dagster.models.devices import worker_devices
+
+    devices = worker_devices(state.config.scoring, place)
+    return devices[: max(1, len(missing))]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scoring:
+    """One step's scoring with one model, wherever it happens. The results come by shard and asset."""
+
+    state: State
+    models: ModelsResource
+    model: str
+    progress: ScoringProgress
+    warn: Warn
+
+    def on(self, devices: Sequence[str], works: Works) -> Results:
+        """In a process a device, or here if it is one."""
+        return self.here(works, devices[0]) if len(devices) == 1 else self._in_workers(works, devices)
+
+    def here(self, works: Works, device: str) -> Results:
+        """In this process, one shard after the other."""
+        scorer = ShardScorer(self.state.config, self.model, lambda: self._load(device))
+        for shard, found in works.items():
+            yield shard, scorer.compute(self.state.store, shard, found, self.progress.report)
+
+    @cached_property
+    def _section(self) -> ModelConfig:
+        """Fetched once a step, where the model is in a store that is not local."""
+        return loadable_model(self.state, self.model)
+
+    def _load(self, device: str) -> "LoadedModel":
+        version = model_version(self.state, self.model)
+        return self.models.load(self.state.config, self._section, version=version, device=device)
+
+    def _in_workers(self, works: Works, devices: Sequence[str]) -> Results:
+        """Each worker loads the model once."""
+        self.models.release()  # the first worker needs the room
+        config = self.state.config
+        task = ScoringTask(config=config, model=self.model, section=self._section, devices=devices)
+        with chosen_pool(config).workers(task, self.warn) as workers:
+            yield from workers.results(works, self.progress.report)

@@ -84,7 +84,7 @@ def _one_ahead(read: Callable[[str], T], shards: Sequence[str]) -> Iterator[T]:
 
 
 def _score_figures(state: State, scores: pl.DataFrame) -> dict[str, Any]:
-    from gateau_dagster.report.plots.scores import score_distributions, terms_scatter
+    from gateau_dagster.report.plots.score_plots import score_distributions, terms_scatter
 
     selection = state.config.selection
     chosen = selection.chosen(scores.height)

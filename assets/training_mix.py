@@ -24,7 +24,7 @@ def training_mix(context: dg.AssetExecutionContext, configuration: Configuration
     """The selected samples and the short conversations, tokenised, in training order."""
     with unpartitioned_step(context, configuration) as step:
         if step.is_stale:
-            from gateau_dagster.training.mix import build_training_mix
+            from gateau_dagster.training.training_mix import build_training_mix
 
             config, state = step.state.config, step.state
             mix, rejected = build_training_mix(
@@ -46,7 +46,7 @@ def pre_experience_mix(context: dg.AssetExecutionContext, configuration: Configu
     """Some samples of every cluster of instructions."""
     with unpartitioned_step(context, configuration) as step:
         if step.is_stale:
-            from gateau_dagster.training.mix import build_training_mix
+            from gateau_dagster.training.training_mix import build_training_mix
 
             config, model = step.state.config, _model(step)
             chosen = _pre_experience_samples(step, model)
@@ -129,8 +129,8 @@ def _pre_experience_samples(step: UnpartitionedStep, model: str) -> pl.DataFrame
 
 def mix_statistics(mix: pl.DataFrame) -> dict[str, Any]:
     """How much there is to learn from, by origin and source, and how long it is. `mix`: tables.TRAINING_MIX."""
-    from gateau_dagster.report.plots.mix import mix_contents
-    from gateau_dagster.training.mix_statistics import by_source, mix_sequences, mix_summary
+    from gateau_dagster.report.plots.training_plots import mix_contents
+    from gateau_dagster.training.training_mix import by_source, mix_sequences, mix_summary
 
     sequences = mix_sequences(mix)
     sources = [dg.TableRecord(row) for row in by_source(sequences).iter_rows(named=True)]

@@ -26,7 +26,7 @@ from common_selection import Tables
 from gateau_dagster.demo.samples import KINDS as BASE_KINDS
 from gateau_dagster.models.prompt import build_prompt
 from gateau_dagster.scoring.pair_tables import CAM_CODE_VERSION, PERPLEXITY_CODE_VERSION
-from gateau_dagster.selection.normalise import average_ranks
+from gateau_dagster.selection.statistics import average_ranks
 
 SECONDS_PER_SEED = 120
 ALPHA = 0.5

@@ -9,10 +9,10 @@ from collections.abc import Callable
 import numpy as np
 from common_heads import Array, Heads
 
-from gateau_dagster.comparison.pairs import pearson
-from gateau_dagster.scoring import far_gain as fg
 from gateau_dagster.scoring.contextual_awareness import contextual_awareness_score
-from gateau_dagster.selection.agreement import spearman
+from gateau_dagster.scoring.segments import TOP_SHARE, counted_tokens
+from gateau_dagster.scoring.segments import far_gain as far_gain_of
+from gateau_dagster.selection.statistics import pearson, spearman
 
 _TINY = 1e-12
 
@@ -43,12 +43,12 @@ def gains(heads: Heads) -> Array:
 def far_gain(heads: Heads) -> float:
     """FG of the method `far_gain`; 0 where nothing can be far."""
     far = heads.alone[heads.far].max(axis=0) if heads.n_far else np.zeros(heads.full.size)
-    return fg.far_gain(near_probability(heads), far, segments=heads.tokens.size) or 0.0
+    return far_gain_of(near_probability(heads), far, segments=heads.tokens.size) or 0.0
 
 
 def _top(values: Array) -> float:
     """Mean of as many of the largest as FG takes."""
-    return float(np.sort(values)[::-1][: int(fg.counted_tokens(values.size, top=fg.TOP))].mean())
+    return float(np.sort(values)[::-1][: int(counted_tokens(values.size, top=TOP_SHARE))].mean())
 
 
 def gained_probability(heads: Heads) -> float:

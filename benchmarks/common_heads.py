@@ -11,11 +11,11 @@ from common_selection import Tables
 from torch import Tensor
 
 from gateau_dagster.models.attention_rows import AttentionSpec, attention_rows, row_blocks
+from gateau_dagster.models.forward import response_nll
 from gateau_dagster.models.loading import LoadedModel
 from gateau_dagster.models.mask_pattern import MaskPattern
 from gateau_dagster.models.packing import packed_states
 from gateau_dagster.models.prompt import Prompt, build_prompt
-from gateau_dagster.scoring.perplexity import response_nll
 from gateau_dagster.scoring.segments import cut_segments, segment_prompts
 
 Array = npt.NDArray[np.float64]
@@ -104,15 +104,21 @@ def _measure(known: Tables, index: int) -> Heads:
     prompt = build_prompt(long.tokenizer, sample, max_length=most)
     seen = build_prompt(short.tokenizer, sample, max_length=sight)
     segments = segment_prompts(prompt, length)
-    *alone, without, full = response_nll(long, [*segments, prompt.with_context(()), prompt])
+    *alone, without, full = _probabilities(long, [*segments, prompt.with_context(()), prompt])
     mass, peak = attended(long, prompt, length)
     return Heads(
         mass=mass,
         peak=peak,
-        alone=np.exp(-np.array(alone)),
-        full=np.exp(-full),
-        short=np.exp(-response_nll(short, [seen])[0]),
-        without=np.exp(-without),
+        alone=np.array(alone),
+        full=full,
+        short=_probabilities(short, [seen])[0],
+        without=without,
         tokens=np.array([len(segment.context) for segment in segments], dtype=np.float64),
         n_far=np.array((len(prompt.context) - len(seen.context)) // length),
     )
+
+
+def _probabilities(loaded: LoadedModel, prompts: Sequence[Prompt]) -> list[Array]:
+    """P(y_i | c, x, y_<i) of every response token, [|y|] a prompt."""
+    found = np.exp(-response_nll(loaded, prompts).cpu().numpy())
+    return np.split(found, np.cumsum([len(prompt.response) for prompt in prompts])[:-1])

@@ -7,7 +7,7 @@ import common_straightforward as straightforward
 from common_measure import PeakMemory, say, seconds
 from common_models import pass_flops, segment_batches
 
-from gateau_dagster.models.attention import context_attention
+from gateau_dagster.models.context_attention import context_attention
 from gateau_dagster.models.forward import response_states, token_nll
 from gateau_dagster.models.loading import LoadedModel
 from gateau_dagster.models.prompt import Prompt

@@ -10,7 +10,7 @@ from gateau_dagster.data.sample import Reject, Sample
 from gateau_dagster.models.flops import Meter
 from gateau_dagster.models.loading import LoadedModel
 from gateau_dagster.scoring.contextual_awareness import CamRow
-from gateau_dagster.scoring.perplexity import PerplexityRow
+from gateau_dagster.scoring.response_perplexity import PerplexityRow
 from gateau_dagster.scoring.scorer import Outcome, Request, score_samples
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import torch
 
+from gateau_dagster.training.dataset import TrainingDocument
 from gateau_dagster.training.encode import IGNORED
-from gateau_dagster.training.rows import TrainingDocument
 
 _CHARACTERS_PER_TOKEN = 4  # of English text, roughly
 

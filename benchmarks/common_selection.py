@@ -15,11 +15,11 @@ from common_case import Case, Record
 from common_measure import say
 
 from gateau_dagster import tables
-from gateau_dagster.config.demo import RECIPE_VERSION
+from gateau_dagster.config.inputs import RECIPE_VERSION
 from gateau_dagster.data.sample import Reject, Sample
 from gateau_dagster.models.flops import Work
+from gateau_dagster.models.known_model import visible_tokens
 from gateau_dagster.models.loading import LoadedModel, effective_max_length, load_model
-from gateau_dagster.models.visible_window import visible_tokens
 from gateau_dagster.scoring.pair_tables import pair_tables
 from gateau_dagster.scoring.sample_table import Running, SampleTable
 from gateau_dagster.selection.combine import combine
@@ -107,7 +107,7 @@ class Tables(Mapping[str, pl.DataFrame]):
         config = self.case.config()
         loaded, length = self.model(table.model)
         sight = visible_tokens(config) if table.needs_visible_window else None
-        running = Running(max_length=length, scoring=config.scoring, work=Work(), sight=sight)
+        running = Running(max_length=length, scoring=config.scoring, work=Work(), visible_tokens=sight)
         return [row if isinstance(row, Reject) else dict(row) for row in table.score(loaded, self.samples, running)]
 
     def _combined(self) -> pl.DataFrame:

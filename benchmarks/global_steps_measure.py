@@ -79,7 +79,7 @@ def watch(clock: Clock) -> None:
 
 def measure(folder: Path) -> dict[str, Any]:
     """Makes both assets once; seconds and peak memory of this process, which must be a fresh one."""
-    import gateau_dagster.report.plots.scores  # noqa: F401 (loading libraries is start-up, not work)
+    import gateau_dagster.report.plots.score_plots  # noqa: F401 (loading libraries is start-up, not work)
     from assets import selection
 
     state = State(config=load_project(folder / "gateau.yaml"))

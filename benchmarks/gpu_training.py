@@ -24,10 +24,10 @@ from transformers.trainer_utils import SaveStrategy
 from gateau_dagster.errors import GateauError
 from gateau_dagster.models.flops import ModelShape
 from gateau_dagster.training.batch_plan import BatchPlan
+from gateau_dagster.training.dataset import MixRows
 from gateau_dagster.training.readiness import check_device, check_packages
-from gateau_dagster.training.rows import MixRows
-from gateau_dagster.training.run import make_trainer, training_arguments
 from gateau_dagster.training.spec import TrainingSpec
+from gateau_dagster.training.train import make_trainer, training_arguments
 from gateau_dagster.training.trainer import ResponseTrainer
 from gateau_dagster.training.used_settings import used_settings
 

@@ -18,8 +18,8 @@ from gateau_dagster.config.training import TrainingConfig
 from gateau_dagster.config.training_sections import LoraConfig
 from gateau_dagster.training.batch_plan import BatchPlan
 from gateau_dagster.training.batching import Document
+from gateau_dagster.training.dataset import MixRows
 from gateau_dagster.training.encode import IGNORED
-from gateau_dagster.training.rows import MixRows
 
 PREFIX = "training "  # of the names of the parts
 WARM_UP, TIMED = 1, 3  # steps; the first one also makes the optimiser's state

@@ -31,7 +31,7 @@ from common_selection import Tables
 from torch.nn import functional
 from transformers import AutoTokenizer, LlamaForCausalLM
 
-from gateau_dagster.config.demo import RECIPE_VERSION
+from gateau_dagster.config.inputs import RECIPE_VERSION
 from gateau_dagster.demo.pair import LONG_WINDOW, pair_config, rate_factor
 from gateau_dagster.demo.recall import recall_at
 from gateau_dagster.pipeline.pipeline import pipeline_of

@@ -26,9 +26,9 @@ from gateau_dagster.demo.samples import FAR_KINDS, demo_samples
 from gateau_dagster.models.flops import Meter
 from gateau_dagster.models.loading import effective_max_length, load_model
 from gateau_dagster.scoring.scorer import Request, score_samples
-from gateau_dagster.selection.agreement import auroc
 from gateau_dagster.selection.combine import combine
 from gateau_dagster.selection.degeneration import check_all
+from gateau_dagster.selection.statistics import auroc
 
 DISTANCES = (64, 128, 512, 1000, 1500)
 SECONDS_PER_SEED = 80  # pair, recall and 200 samples, on two free cores
@@ -59,7 +59,7 @@ def scores(
         length = effective_max_length(loaded, config, scoring)
         requests = [Request(sample=sample, perplexity=True, cam=name == "long") for sample in samples]
         border = length if sight == "window" else border
-        given = {"max_length": length, "scoring": scoring, "sight": border}
+        given = {"max_length": length, "scoring": scoring, "visible_tokens": border}
         outcomes = list(score_samples(loaded, requests, **given, meter=Meter()))
         frames[name] = table([outcome.perplexity for outcome in outcomes], tables.PERPLEXITY)
         if name == "long":

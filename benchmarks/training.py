@@ -43,13 +43,12 @@ from common_models import add_run_options, build_model, shape_of
 from common_ragged import Lengths, built_in, draw, read_lengths
 from transformers import PreTrainedModel
 
-from gateau_dagster.models.document_attention import attend_within_documents
+from gateau_dagster.models.training_attention import attend_within_documents
 from gateau_dagster.training.batching import pack
 from gateau_dagster.training.chunked_entropy import summed_nll
-from gateau_dagster.training.collate import Batch, PadRight, SideBySide
+from gateau_dagster.training.dataset import Batch, PadRight, SideBySide, TrainingDocument
 from gateau_dagster.training.encode import IGNORED
 from gateau_dagster.training.response_loss import use_chunked_loss
-from gateau_dagster.training.rows import TrainingDocument
 
 SPEED_TARGET, MEMORY_TARGET, LOSS_TOLERANCE = 2.0, 1 / 8, 1e-5
 _HIDDEN = 64  # of the loss measured alone: small, so that memory is the logits'

@@ -10,9 +10,9 @@ from assets.runs.checks import asset_checks
 from assets.runs.jobs import asset_jobs, refresh_job
 from assets.steps.definition import asset_definitions
 from gateau_dagster.config.load import ENVIRONMENT_VARIABLE
-from gateau_dagster.pipeline.project import load_project
 from resources.configuration import ConfigurationResource
 from resources.models import ModelsResource
+from resources.project import checked_project
 from resources.training import TrainingResource
 
 __all__ = ["build_definitions", "defs"]
@@ -26,7 +26,7 @@ def build_definitions(config_file: str = "", demo_folder: str = ".") -> dg.Defin
     Raises:
         GateauError: the configuration is missing or wrong.
     """
-    config = load_project(config_file or None, folder=Path(demo_folder))
+    config = checked_project(config_file or None, folder=Path(demo_folder))
     execution = config.execution
     executor = (
         dg.in_process_executor

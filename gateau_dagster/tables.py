@@ -109,18 +109,3 @@ TRAINING_MIX = (
     ),
     _column("truncated_tokens", pl.Int32, "Tokens cut off: the left end of the context, or everything to the right."),
 )
-HELDOUT = (
-    _column("bucket", pl.String, "Range of context tokens."),
-    _column("model", pl.String, "base or checkpoint."),
-    _column("samples", pl.Int32, "Samples in the bucket."),
-    _column("mean_nll", pl.Float64, "Mean over samples of the mean negative log-likelihood per response token."),
-    _column("perplexity", pl.Float64, "exp(mean_nll): the geometric mean of the samples' perplexities."),
-)
-NEEDLE = (
-    _column("model", pl.String, "base or checkpoint."),
-    _column("length", pl.Int32, "Prompt length in tokens."),
-    _column("depth", pl.Float64, "0: the fact at the start of the context, 1: at its end."),
-    _column("repeats", pl.Int32, "Needles in this cell."),
-    _column("accuracy", pl.Float64, "Share of needles whose answer tokens are all the most likely ones."),
-    _column("answer_nll", pl.Float64, "Mean negative log-likelihood per answer token."),
-)

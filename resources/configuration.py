@@ -6,8 +6,8 @@ import dagster as dg
 from pydantic import Field, PrivateAttr
 
 from gateau_dagster.config import Config
-from gateau_dagster.pipeline.project import load_project
 from gateau_dagster.pipeline.state import State
+from resources.project import checked_project
 
 
 class ConfigurationResource(dg.ConfigurableResource):
@@ -22,10 +22,10 @@ class ConfigurationResource(dg.ConfigurableResource):
         """The validated configuration.
 
         Raises:
-            GateauError: the file is missing or wrong.
+                GateauError: the file is missing or wrong.
         """
         if self._config is None:
-            self._config = load_project(self.config_file or None, folder=Path(self.demo_folder))
+            self._config = checked_project(self.config_file or None, folder=Path(self.demo_folder))
         return self._config
 
     def state(self) -> State:

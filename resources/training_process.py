@@ -157,7 +157,7 @@ def main(arguments: list[str]) -> int:
             if first:
                 spec.failure.unlink(missing_ok=True)
             _choose_accelerator()
-            from gateau_dagster.training.run import train
+            from gateau_dagster.training.train import train
 
             train(spec, Reporter(say, send))
         except GateauError as error:

@@ -3,16 +3,35 @@
 import ast
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.imports import (
+    COMPUTED,
+    circles,
+    import_graph,
+    imported,
+    layer_of,
+    modules,
+    relative_imports,
+    upward_arrows,
+)
 from tests.project import ROOT, command_environment
 
-PACKAGES = ("gateau_dagster", "assets", "resources")
-FILES = sorted(file for package in PACKAGES for file in (ROOT / package).rglob("*.py"))
-COMPOSITION_ROOT = ROOT / "gateau_dagster" / "definitions.py"
+CORE = "gateau_dagster"
+# From the ground up: each imports only what stands before it. A new package or module of the core needs its place.
+LAYERS = (
+    *("gateau_dagster", "errors", "registry", "progress", "tables", "plotting", "readable"),
+    *("config", "storage", "data", "models", "scoring", "selection", "methods", "comparison"),
+    *("training", "evaluation", "demo", "execution", "pipeline", "report", "estimate"),
+    *("resources", "assets", "definitions", "cli"),
+)
+MODULES = modules(ROOT, (CORE, "assets", "resources"))
+FILES = [*MODULES.values()]
+COMPOSITION_ROOT = "gateau_dagster.definitions"
+# They load every module of a package: the one they are given, the assets.
+REGISTRIES = {"gateau_dagster.registry", "assets.steps.definition"}
 HEAVY = {"torch", "transformers", "deepspeed", "ray"}
 MOST_LINES, MOST_FUNCTION_LINES = 320, 60
 
@@ -21,61 +40,104 @@ def name_of(file: Path) -> str:
     return file.relative_to(ROOT).as_posix()
 
 
-def imported(tree: ast.AST, *, everywhere: bool) -> Iterator[str]:
-    """Top-level names of the imported modules; with `everywhere` also inside functions."""
-    waiting: list[ast.AST] = [tree]
-    while waiting:
-        node = waiting.pop()
-        if isinstance(node, ast.Import):
-            yield from (alias.name.split(".")[0] for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, "imports are absolute"
-            yield str(node.module).split(".")[0]
-        inner = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
-        for_types = isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
-        if everywhere or not (inner or for_types):
-            waiting.extend(ast.iter_child_nodes(node))
+def top_level(file: Path, *, everywhere: bool) -> set[str]:
+    return {name.split(".")[0] for name in imported(file, everywhere=everywhere)}
 
 
-def parsed(file: Path) -> ast.Module:
-    return ast.parse(file.read_text(encoding="utf-8"))
+def test_every_module_has_its_place_among_the_layers() -> None:
+    assert {layer_of(module, CORE) for module in MODULES} == {*LAYERS}
+    assert len(LAYERS) == len({*LAYERS})
+    assert len(FILES) > 100
 
 
-def test_the_walk_sees_what_it_should() -> None:
-    tree = ast.parse(
-        "import a.b\nfrom typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import torch\n"
-        "def f():\n    import dagster.x\nclass C:\n    from z import y\n"
-    )
-    assert set(imported(tree, everywhere=True)) == {"a", "typing", "torch", "dagster", "z"}
-    assert set(imported(tree, everywhere=False)) == {"a", "typing", "z"}
-    assert len(FILES) > 100 and COMPOSITION_ROOT in FILES
+def test_no_import_points_upwards() -> None:
+    assert upward_arrows(import_graph(MODULES), LAYERS, CORE) == []
 
 
-@pytest.mark.parametrize("file", FILES, ids=name_of)
-def test_imports_point_one_way(file: Path) -> None:
-    found = set(imported(parsed(file), everywhere=True))
-    package = file.relative_to(ROOT).parts[0]
-    if package == "gateau_dagster" and file != COMPOSITION_ROOT:
-        dagster = {name for name in found if name.startswith("dagster")}
-        # The training process reports to whoever started it through Dagster Pipes, a package without Dagster itself.
-        assert not dagster - {"dagster_pipes"}
-        assert not found & {"assets", "resources"}
-    if package == "resources":
-        assert "assets" not in found
-    assert "tests" not in found
+def test_no_imports_go_round_in_a_circle() -> None:
+    assert circles(import_graph(MODULES)) == []
+
+
+def written(folder: Path, sources: dict[str, str]) -> dict[str, Path]:
+    """A small house: `low/` below `high/` in the package `house`, with some files replaced."""
+    plain = {"low/__init__": "", "low/one": "", "low/two": "", "high/__init__": "", "high/three": ""}
+    for name, source in (plain | sources).items():
+        file = folder / "house" / f"{name}.py"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(source)
+    return modules(folder, ["house"])
+
+
+def house_arrows(files: dict[str, Path]) -> list[str]:
+    return upward_arrows(import_graph(files), ("low", "high"), "house")
 
 
 @pytest.mark.parametrize(
-    "file", [file for file in FILES if name_of(file).startswith(("assets", "resources"))], ids=name_of
+    "source",
+    [
+        "import house.high.three",
+        "import os, house.high.three as three",
+        "from house.high import three",
+        "from house.high.three import (\n    something,\n)",
+        "def f():\n    import house.high.three",
+        "class C:\n    async def f(self):\n        return [lambda: __import__('house.high.three')]",
+        "import importlib\nthree = importlib.import_module('house.high.three')",
+        "from importlib import import_module\ndef f():\n    return import_module('house.high.three').x",
+        "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from house.high.three import T",
+        "try:\n    import nothing\nexcept ImportError:\n    from house.high.three import x",
+    ],
 )
-def test_heavy_libraries_are_imported_where_they_are_used(file: Path) -> None:
-    assert not set(imported(parsed(file), everywhere=False)) & HEAVY
+def test_an_upward_arrow_is_found_in_whatever_form(source: str, tmp_path: Path) -> None:
+    files = written(tmp_path, {"low/one": source})
+    assert house_arrows(files) == ["house.low.one -> house.high.three"]
+    assert house_arrows(written(tmp_path, {"low/one": "", "high/three": "from house.low import one"})) == []
+
+
+@pytest.mark.parametrize(
+    ("sources", "circle"),
+    [
+        ({"low/one": "from house.low import two", "low/two": "def f():\n    import house.low.one"}, ["one", "two"]),
+        (
+            {
+                "low/one": "from house.low.two import x",
+                "low/two": "import importlib\nimportlib.import_module('house.low.four')",
+                "low/four": "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import house.low.one",
+                "low/five": "import house.low.one",
+            },
+            ["four", "one", "two"],
+        ),
+    ],
+)
+def test_a_circle_is_found(sources: dict[str, str], circle: list[str], tmp_path: Path) -> None:
+    assert circles(import_graph(written(tmp_path, sources))) == [[f"house.low.{name}" for name in circle]]
+    assert circles(import_graph(written(tmp_path, {**sources, "low/two": ""}))) == []
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_imports_can_be_read_from_the_file(module: str) -> None:
+    """Absolute names, none of them made at run time but by what loads a whole package."""
+    assert not relative_imports(MODULES[module])
+    assert module in REGISTRIES or COMPUTED not in set(imported(MODULES[module]))
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_the_core_knows_neither_dagster_nor_the_tests(module: str) -> None:
+    found = top_level(MODULES[module], everywhere=True)
+    if module.startswith(CORE) and module != COMPOSITION_ROOT:
+        assert not {name for name in found if name.startswith("dagster")}
+    assert "tests" not in found
+
+
+@pytest.mark.parametrize("module", [name for name in MODULES if name.startswith(("assets", "resources"))])
+def test_heavy_libraries_are_imported_where_they_are_used(module: str) -> None:
+    assert not top_level(MODULES[module], everywhere=False) & HEAVY
 
 
 @pytest.mark.parametrize("file", FILES, ids=name_of)
 def test_files_and_functions_stay_readable(file: Path) -> None:
-    assert len(file.read_text(encoding="utf-8").splitlines()) < MOST_LINES
-    for node in ast.walk(parsed(file)):
+    text = file.read_text(encoding="utf-8")
+    assert len(text.splitlines()) < MOST_LINES
+    for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             lines = (node.end_lineno or 0) - node.lineno + 1
             assert lines < MOST_FUNCTION_LINES, f"{node.name} has {lines} lines"

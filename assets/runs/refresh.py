@@ -1,6 +1,5 @@
 """From a plan to one Dagster run of exactly the stale assets and shards."""
 
-import fcntl
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -23,9 +22,14 @@ from gateau_dagster.errors import GateauError
 from gateau_dagster.pipeline.plan import Plan
 from gateau_dagster.pipeline.state import State
 from resources.configuration import ConfigurationResource
+from resources.locks.file import file_lock
+from resources.locks.lock import Lock
 
 # A run can make work for another only where content decides (see node.By), and each asset does so at most once.
 _MOST_ROUNDS = 4
+
+# Two refreshes at a time would do the same work twice.
+only_one: Lock = file_lock
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,25 +106,6 @@ def refresh(
         f"After {_MOST_ROUNDS} runs there is still work. Something changes the input or the models all the time; "
         "`gateau plan` says what."
     )
-
-
-@contextmanager
-def only_one(config: Config) -> Iterator[None]:
-    """Two refreshes at a time would do the same work twice; the system frees the lock of a killed process."""
-    config.work_folder.mkdir(parents=True, exist_ok=True)
-    with (config.work_folder / "refresh.lock").open("a+") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            file.seek(0)
-            raise GateauError(
-                f"Another run on this configuration is at work (process {file.read().strip() or 'unknown'}). "
-                "Wait for it to end, or end it."
-            ) from error
-        file.truncate(0)
-        file.write(str(os.getpid()))
-        file.flush()
-        yield
 
 
 def _run(

@@ -17,7 +17,7 @@ from gateau_dagster.pipeline.pipeline import Pipeline, pipeline_of
 Function = TypeVar("Function", bound=Callable[..., Any])
 Functions: TypeAlias = Mapping[str, Callable[..., Any]]
 
-_FUNCTIONS: dict[str, Callable[..., Any]] = {}
+_MARK = "makes_asset"
 
 
 def makes_asset(function: Function) -> Function:
@@ -26,16 +26,18 @@ def makes_asset(function: Function) -> Function:
     It is what `@dg.asset` would decorate: it takes Dagster's context and the resources that it names, and finds in the
     context which asset, and which of its partitions, it is asked for.
     """
-    _FUNCTIONS[function.__name__] = function
+    setattr(function, _MARK, True)
     return function
 
 
 def asset_functions() -> Functions:
     """All of them by name: those of every module that stands in `assets` itself."""
+    found: dict[str, Callable[..., Any]] = {}
     for module in pkgutil.iter_modules(assets.__path__):
         if not module.ispkg:
-            importlib.import_module(f"{assets.__name__}.{module.name}")
-    return _FUNCTIONS
+            loaded = importlib.import_module(f"{assets.__name__}.{module.name}")
+            found |= {name: each for name, each in vars(loaded).items() if getattr(each, _MARK, False)}
+    return found
 
 
 def asset_definitions(config: Config) -> list[dg.AssetsDefinition]:

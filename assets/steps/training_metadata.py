@@ -27,7 +27,7 @@ def trained_model_metadata(state: State, folder: str, mix: str, training: Traini
         mix: asset that it was trained on.
         training: how; with skips, the distances that they make are drawn.
     """
-    from gateau_dagster.report.plots.training import training_curve
+    from gateau_dagster.report.plots.training_plots import training_curve
 
     record = read_training_record(state.store, folder)
     log = record.get("steps", [])
@@ -61,7 +61,7 @@ def _rounded(value: Any) -> Any:
 
 def _distances(state: State, mix: str, training: TrainingConfig) -> "Figure":
     """SkipAlign's Figure 2 on this mix: the first epoch's positions."""
-    from gateau_dagster.report.plots.positions import relative_distances as drawn
+    from gateau_dagster.report.plots.training_plots import relative_distances as drawn
     from gateau_dagster.training.relative_distances import relative_distances
 
     skip = training.skip

@@ -22,7 +22,7 @@ from rich.table import Table
 from transformers import AutoModelForCausalLM
 from transformers.utils.logging import disable_progress_bar
 
-from gateau_dagster.config.demo import PAIR_FOLDER, demo_folder
+from gateau_dagster.config.inputs import PAIR_FOLDER, demo_folder
 from gateau_dagster.demo.long_texts import LONG_LENGTHS, SHORT_LENGTHS, write_texts
 from gateau_dagster.demo.recall import recall_at
 from gateau_dagster.pipeline.project import load_project

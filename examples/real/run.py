@@ -18,9 +18,9 @@ from build_pair import STEPS_LONG, STEPS_SHORT, Recipe, build_pair
 from rich.console import Console
 from stand_ins import make_stand_ins
 
-from gateau_dagster.data.remote import is_remote
 from gateau_dagster.errors import GateauError
 from gateau_dagster.methods.registry import GATEAU, all_methods
+from gateau_dagster.storage.remote import is_remote
 
 SETTINGS = Path(__file__).with_name("gateau.yaml")
 ALL_METHODS = Path(__file__).with_name("all_methods.yaml")

@@ -77,12 +77,12 @@ def dev(config_file: str | None, dagster_options: tuple[str, ...]) -> None:
 
 
 def _load(config_file: str | None) -> Config:
-    from gateau_dagster.pipeline.project import load_project
+    from resources.project import checked_project
 
     if config_file is None and Path(_USUAL_NAME).is_file():
         hint = f"{_USUAL_NAME} lies here and is not read: this is the embedded demo. For yours: --config {_USUAL_NAME}"
         click.echo(hint, err=True)
-    return load_project(config_file)
+    return checked_project(config_file)
 
 
 def _absolute(config_file: str | None) -> str:

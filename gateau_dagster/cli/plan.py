@@ -1,7 +1,7 @@
 """`gateau plan`: what would run, why, and about how much work it is."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -12,11 +12,12 @@ from rich.text import Text
 
 from gateau_dagster.cli.display import console
 from gateau_dagster.config import Config
-from gateau_dagster.estimate.estimator import Estimate, Estimator, processes, scored_work
+from gateau_dagster.estimate.estimator import Estimate, Estimator
 from gateau_dagster.estimate.scored_model import ScoredModel
 from gateau_dagster.pipeline.pipeline import left_out_sentence
 from gateau_dagster.pipeline.plan import AFTER, Plan, Work
 from gateau_dagster.pipeline.state import State
+from gateau_dagster.report.effort import quantity
 
 _MOST_SHARDS = 4
 
@@ -27,21 +28,20 @@ def print_plan(config: Config, until: str | None, *, as_json: bool = False) -> N
     Raises:
         GateauError: the input or the store cannot be read, or there is no asset `until`.
     """
-    out = console()
+    out, state = console(), State(config=config)
     if as_json:
-        state, plan = _compared(config, until)
-        out.print_json(json.dumps(plan_record(state, plan)))
+        out.print_json(json.dumps(plan_record(state, state.plan_until(until))))
         return
     with out.status("Comparing what is stored with what is wanted"):
-        state, plan = _compared(config, until)
+        plan = state.plan_until(until)
     if not plan:
         out.print("[green]Everything is up to date.[/green] `gateau run` would do nothing.")
         show_left_out(out, state, plan)
         return
     show_plan(out, state, plan)
-    with out.status("Estimating: reading some of the texts, timing this device"):
+    with out.status("Estimating: reading some of the texts"):
         estimator = Estimator(state)
-        estimates = estimator.assets(scored_work(state, plan))
+        estimates = estimator.assets(estimator.scored(plan))
     if estimates:
         show_estimates(out, estimates)
         for line in grounds(estimator):
@@ -54,14 +54,13 @@ def plan_record(state: State, plan: Plan) -> dict[str, Any]:
     `left_out`: tables that nothing configured reads.
     """
     estimator = Estimator(state)
-    estimates = estimator.assets(scored_work(state, plan))
-    work = [
-        {"asset": each.asset, "shards": each.partitions, "why": _why(each), "conditional": each.conditional}
-        for each in plan.work
-    ]
+    estimates = estimator.assets(estimator.scored(plan))
     return {
         "up_to_date": not plan,
-        "work": work,
+        "work": [
+            {"asset": each.asset, "shards": each.partitions, "why": _why(each), "conditional": each.conditional}
+            for each in plan.work
+        ],
         "estimates": {asset: asdict(found) for asset, found in estimates.items()},
         "grounds": list(grounds(estimator)) if estimates else [],
         "left_out": left_out(state, plan),
@@ -97,58 +96,55 @@ def show_estimates(out: Console, estimates: Mapping[str, Estimate]) -> None:
     """The scoring's work, asset by asset and in all."""
     table = _table("to score", right=("samples", "tokens", "FLOPs", "time"))
     for asset, found in estimates.items():
-        table.add_row(asset, f"{found.samples:,}", _count(found.tokens), _flops(found.flops), _duration(found.seconds))
+        table.add_row(asset, f"{found.samples:,}", *_figures([found]))
     if len(estimates) > 1:
-        flops = [found.flops for found in estimates.values() if found.flops is not None]
-        seconds = [found.seconds for found in estimates.values() if found.seconds is not None]
-        name = "together" if len(seconds) == len(estimates) else "together (known part)"
-        tokens = sum(found.tokens or 0 for found in estimates.values())
-        count, time = _flops(sum(flops) if flops else None), _duration(sum(seconds) if seconds else None)
-        table.add_row(name, "", f"{tokens:,}", count, time, style="bold")
+        whole = all(found.seconds is not None for found in estimates.values())
+        name = "together" if whole else "together (known part)"
+        table.add_row(name, "", *_figures(estimates.values()), style="bold")
     out.print()
     out.print(table)
 
 
+def _figures(estimates: Collection[Estimate]) -> list[str]:
+    """Tokens, FLOPs and time of some assets together, as far as they are known."""
+
+    def total(name: str) -> Any:
+        known = [value for each in estimates if (value := getattr(each, name)) is not None]
+        return sum(known) if known else None
+
+    tokens, flops, low, high = map(total, ("tokens", "flops", "seconds_low", "seconds_high"))
+    return [
+        "unknown" if tokens is None else f"{tokens:,}",
+        "unknown" if flops is None else quantity(flops),
+        "unknown" if low is None else _time(low, high),
+    ]
+
+
 def grounds(estimator: Estimator) -> Iterator[str]:
-    """Where the figures come from, and what is not known. Raises GateauError for a model whose weights are damaged."""
-    models = list(estimator.models.values())
+    """Where the figures come from, and what is not known."""
+    models = list(dict.fromkeys(estimator.model(estimator.tables[asset][0]) for asset in estimator.paces))
     yield from dict.fromkeys(_rates(model) for model in models)
     for model in models:
         if model.parameters is not None and model.shape is not None:
             layers = "1 layer" if model.shape.layers == 1 else f"{model.shape.layers} layers"
-            yield f"models.{model.name}: {_flops(model.parameters)} parameters in {layers}."
-        if model.unknown_shape:
-            yield f"models.{model.name}: FLOPs and time are not known: {model.unknown_shape}."
-        elif model.unknown:
-            yield f"models.{model.name}: the time is not known: {model.unknown}."
-    timed = [model.speed for model in models if not isinstance(model.speed, str)]
-    if timed:
-        scoring = estimator.state.config.scoring
-        longest = max(speed.longest for speed in timed)
-        workers, _ = processes(scoring)
-        side = f", {workers} processes side by side" if workers > 1 else ""
-        yield (
-            f"Time: scoring itself timed on this device ({scoring.dtype}, prompts of up to {longest:,} tokens) with "
-            f"random models of the same shape{side}; without loading the models."
-        )
-    for asset in estimator.unestimated:
-        yield f"{asset}: not estimated, since the method that brings this table does not say what a sample takes."
-    yield "Training, evaluation and the rest are not estimated."
+            yield f"models.{model.name}: {quantity(model.parameters)} parameters in {layers}."
+        if model.unknown:
+            yield f"models.{model.name}: FLOPs are not known: {model.unknown}."
+    assets: dict[str, list[str]] = {}
+    for asset, pace in estimator.paces.items():
+        assets.setdefault(pace.grounds if pace else "not known before it has run on this device", []).append(asset)
+        if estimator.tables[asset][1] is None:
+            yield f"{asset}: not estimated, since the method that brings this table does not say what a sample takes."
+    yield from (f"Time of {', '.join(named)}: {why}." for why, named in assets.items())
+    yield "Loading the models, training, evaluation and the rest are not estimated."
 
 
 def _rates(model: ScoredModel) -> str:
     rates = model.rates
     if not rates.samples:
         return f"Tokens: {rates.context:.0f} characters each, for models.{model.name} has no tokenizer here."
-    return (
-        f"Tokens: from the lengths of all texts, by the model's tokenizer on {rates.samples} of them "
-        f"({rates.context:.2f} characters a token)."
-    )
-
-
-def _compared(config: Config, until: str | None) -> tuple[State, Plan]:
-    state = State(config=config)
-    return state, state.plan_until(until)
+    counted = f"from the lengths of all texts, by the model's tokenizer on {rates.samples} of them"
+    return f"Tokens: {counted} ({rates.context:.2f} characters a token)."
 
 
 def _table(*left: str, right: tuple[str, ...] = ()) -> Table:
@@ -176,28 +172,18 @@ def _why(work: Work) -> str:
     return "; ".join(dict.fromkeys(work.reasons.values()))
 
 
-def _flops(count: float | None) -> str:
-    """`52 M`, `1.3 P`."""
-    if count is None:
-        return "unknown"
-    size = 0
-    while count >= 1000 and size < len("kMGTPEZY"):
-        count, size = count / 1000, size + 1
-    unit = f" {'kMGTPEZY'[size - 1]}" if size else ""
-    return f"{count:.0f}{unit}" if count >= 10 or not size else f"{count:.1f}{unit}"
+def _time(low: float, high: float) -> str:
+    """`12 s`, `2 to 8 min`, `50 s to 5 min`."""
+    first, last = _duration(low), _duration(high)
+    if first == last:
+        return last
+    unit = f" {last.split()[-1]}"
+    return f"{first.removesuffix(unit)} to {last}"
 
 
-def _count(number: int | None) -> str:
-    return "unknown" if number is None else f"{number:,}"
-
-
-def _duration(seconds: float | None) -> str:
-    if seconds is None:
-        return "unknown"
-    if seconds < 1:
-        return "< 1 s"
+def _duration(seconds: float) -> str:
     if seconds < 60:
-        return f"{seconds:.0f} s"
+        return f"{seconds:.0f} s" if seconds >= 1 else "< 1 s"
     if seconds < 5400:
         return f"{seconds / 60:.0f} min"
     return f"{seconds / 3600:.1f} h" if seconds < 2 * 86_400 else f"{seconds / 86_400:.1f} days"

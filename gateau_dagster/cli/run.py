@@ -15,7 +15,7 @@ from gateau_dagster.pipeline.declarations import REPORT_FILE
 from gateau_dagster.pipeline.plan import Plan
 from gateau_dagster.pipeline.selection_reads import PRESETS_TABLE, ranking_asset, wants_presets
 from gateau_dagster.pipeline.state import State
-from gateau_dagster.selection.agreement import auroc_by_source
+from gateau_dagster.selection.statistics import auroc_by_source
 
 
 def run_pipeline(config: Config, config_file: str, until: str | None) -> None:

@@ -1,61 +1,40 @@
 """The methods side by side: agreement, preferences, and the samples that they dispute."""
 
 from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
-from gateau_dagster.comparison.orders import Mask, Orders, read_orders
-from gateau_dagster.comparison.pairs import KENDALL_SAMPLES, Level, compare_pairs, levels
-from gateau_dagster.comparison.profiles import FIGURES, Traits, profile, read_traits
-from gateau_dagster.comparison.result import Bucket, Disputed, MethodComparison, MethodFacts
-from gateau_dagster.comparison.sweep_results import AlphaSweep, AttentionSweep, SegmentLengthSweep
-from gateau_dagster.selection.agreement import auroc_of_all
-from gateau_dagster.selection.normalise import Vector
+from gateau_dagster.comparison.orders import KENDALL_SAMPLES, Level, Mask, Orders, compare_pairs, levels, read_orders
+from gateau_dagster.comparison.result import (
+    AlphaSweep,
+    AttentionSweep,
+    Bucket,
+    Disputed,
+    MethodComparison,
+    MethodFacts,
+    Profile,
+    SegmentLengthSweep,
+    Spread,
+)
+from gateau_dagster.selection.statistics import Vector, auroc_of_all
 
 # Raise it when the same scores come to another comparison.
 CODE_VERSION = "2"
-
-
-def most_disputed(orders: Orders, ids: Sequence[str], *, most: int) -> list[Disputed]:
-    """At most `most` samples with the largest `rank_spread`, ties by id; `ids` [n] in the order of `orders`.
-
-    Samples that fewer than two methods score, or that all rank alike, are not disputed.
-    """
-    spreads = rank_spread(orders)
-    found = np.argsort(-spreads, kind="stable")[:most]
-    return [
-        Disputed(
-            sample_id=str(ids[sample]),
-            spread=float(spreads[sample]),
-            ranks=tuple(int(place) or None for place in orders.places[:, sample]),
-        )
-        for sample in found
-        if spreads[sample] > 0
-    ]
-
-
-def rank_spread(orders: Orders) -> Vector:
-    """Standard deviation of a sample's rank shares (place - 1/2) / scored over the methods that score it, float64 [n].
-
-    Shares and not ranks, since methods score different numbers of samples. 0 where fewer than two methods do; at most
-    1/2, when half of them put the sample first and half last.
-    """
-    known = orders.places > 0
-    sizes = np.maximum(1, np.array(orders.scored))[:, None]
-    shares = np.where(known, (orders.places - 0.5) / sizes, 0.0)
-    methods = np.maximum(1, known.sum(axis=0))
-    means = shares.sum(axis=0) / methods
-    deviations = np.where(known, shares - means, 0.0)
-    return np.sqrt((deviations**2).sum(axis=0) / methods)
-
 
 BEST = 0.1
 """Share of all samples whose likeness is described as what a method prefers."""
 BOUNDS = (4000, 8000)
 """Context tokens at which the length buckets 0-4k, 4-8k and 8k+ meet, those of LongBench-E."""
 DISPUTED = 10
+SOURCES = 10
+"""Sources that stand alone; the others are one."""
+OTHERS = "(other sources)"
+UNKNOWN = "(unknown)"
+FIGURES = ("context_tokens", "response_tokens", "perplexity")
 
 
 class Described(Protocol):
@@ -67,6 +46,15 @@ class Described(Protocol):
     def title(self) -> str: ...
     @property
     def source(self) -> str: ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Traits:
+    """Figures by name, float64 [n] with NaN where unknown, and each sample's place in `sources`, int64 [n]."""
+
+    figures: dict[str, Vector]
+    sources: tuple[str, ...]
+    source: NDArray[np.int64]
 
 
 def compare_methods(
@@ -155,3 +143,67 @@ def _buckets(orders: Orders, tokens: np.ndarray, bounds: Sequence[int]) -> list[
         pairs = compare_pairs(orders.of(rows), wanted, with_kendall=False) if count else []
         found.append(Bucket(low=low, high=high, samples=count, pairs=tuple(pairs)))
     return found
+
+
+def read_traits(frame: pl.DataFrame) -> Traits:
+    """From `source` and FIGURES of a frame; the largest `SOURCES` sources first, the others together as `OTHERS`."""
+    sources = frame["source"].fill_null(UNKNOWN)
+    sizes = sources.value_counts(name="size").sort(["size", "source"], descending=[True, False])
+    names = sizes["source"].to_list()
+    kept = names if len(names) <= SOURCES + 1 else names[:SOURCES]
+    place = {name: min(number, len(kept)) for number, name in enumerate(names)}
+    return Traits(
+        figures={name: frame[name].cast(pl.Float64).fill_null(float("nan")).to_numpy() for name in FIGURES},
+        sources=tuple(kept) if len(kept) == len(names) else (*kept, OTHERS),
+        source=sources.replace_strict(place, return_dtype=pl.Int64).to_numpy(),
+    )
+
+
+def profile(traits: Traits, rows: Mask) -> Profile:
+    """The samples of `rows`, bool [n]."""
+    count = int(rows.sum())
+    spreads = {name: spread(values[rows]) for name, values in traits.figures.items()}
+    counts = np.bincount(traits.source[rows], minlength=len(traits.sources))
+    return Profile(samples=count, sources=tuple(float(size) / max(1, count) for size in counts), **spreads)
+
+
+def spread(values: Vector) -> Spread | None:
+    """Mean and quartiles of the finite `values` (linear between neighbours); None when there is none."""
+    known = values[np.isfinite(values)]
+    if not known.size:
+        return None
+    low, median, high = (float(value) for value in np.quantile(known, (0.25, 0.5, 0.75)))
+    return Spread(known=known.size, mean=float(known.mean()), low=low, median=median, high=high)
+
+
+def most_disputed(orders: Orders, ids: Sequence[str], *, most: int) -> list[Disputed]:
+    """At most `most` samples with the largest `rank_spread`, ties by id; `ids` [n] in the order of `orders`.
+
+    Samples that fewer than two methods score, or that all rank alike, are not disputed.
+    """
+    spreads = rank_spread(orders)
+    found = np.argsort(-spreads, kind="stable")[:most]
+    return [
+        Disputed(
+            sample_id=str(ids[sample]),
+            spread=float(spreads[sample]),
+            ranks=tuple(int(place) or None for place in orders.places[:, sample]),
+        )
+        for sample in found
+        if spreads[sample] > 0
+    ]
+
+
+def rank_spread(orders: Orders) -> Vector:
+    """Standard deviation of a sample's rank shares (place - 1/2) / scored over the methods that score it, float64 [n].
+
+    Shares and not ranks, since methods score different numbers of samples. 0 where fewer than two methods do; at most
+    1/2, when half of them put the sample first and half last.
+    """
+    known = orders.places > 0
+    sizes = np.maximum(1, np.array(orders.scored))[:, None]
+    shares = np.where(known, (orders.places - 0.5) / sizes, 0.0)
+    methods = np.maximum(1, known.sum(axis=0))
+    means = shares.sum(axis=0) / methods
+    deviations = np.where(known, shares - means, 0.0)
+    return np.sqrt((deviations**2).sum(axis=0) / methods)

@@ -1,23 +1,36 @@
-"""The papers' study of alpha, from the stored raw figures: no model is loaded.
+"""The papers' studies of alpha and of the segment length, as far as stored tables allow: no model is loaded.
 
-Eq. 6 weighs two terms, which a preset makes of its HMP and its CAS. `combined_scores` holds these for every preset, so
-that any alpha is exact.
+Alpha weighs the two terms of Eq. 6, which a preset makes of its HMP and its CAS. `combined_scores` holds these for
+every preset, so that any alpha is exact.
+
+The mean attention to a segment of m·L tokens is the weighted mean over its m segments of L tokens, so that attention at
+every multiple of the stored length is exact (`attention_sweep`). The perplexity of the response given a longer segment
+alone is another pass of the model: it cannot be had from those of the shorter ones, and neither can CAS (Eq. 5) or the
+far gain. Rankings are therefore compared between tables that were really made at each length: `cam`, and those that
+`selection.segment_lengths` asks for, `cam_at/<length>` (`segment_length_sweep`).
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 import polars as pl
 
-from gateau_dagster.comparison.pairs import pearson
-from gateau_dagster.comparison.sweep_results import AlphaCurve, AlphaSweep, Point
+from gateau_dagster.comparison.result import (
+    AlphaCurve,
+    AlphaSweep,
+    AttentionPoint,
+    AttentionSweep,
+    Point,
+    SegmentLengthSweep,
+)
 from gateau_dagster.config.selection import PRESETS, Preset, alpha_of
-from gateau_dagster.selection.agreement import auroc_of_all
-from gateau_dagster.selection.combine import rank
-from gateau_dagster.selection.normalise import Vector
+from gateau_dagster.errors import GateauError
+from gateau_dagster.selection.combine import combine, rank
 from gateau_dagster.selection.presets import PRESET_TERMS, PresetScores
+from gateau_dagster.selection.statistics import Vector, auroc_of_all, average_ranks, pearson
 
 ALPHAS = tuple(step / 10 for step in range(11))
+FACTORS = (1, 2, 4, 8, 16)
 
 
 def alpha_sweep(
@@ -52,6 +65,61 @@ def alpha_sweep(
     return AlphaSweep(preset=preset, alpha=alpha, samples=ordered.height, chosen=chosen, curves=tuple(curves))
 
 
+def _terms(combined: pl.DataFrame, preset: Preset) -> PresetScores:
+    hmp, cas = (combined[f"{kind}_{preset}"].fill_null(float("nan")).to_numpy() for kind in ("hmp", "cas"))
+    return PRESET_TERMS[preset](hmp, cas)
+
+
+def segment_length_sweep(
+    short: pl.DataFrame,
+    long: pl.DataFrame,
+    cams: Mapping[int, pl.DataFrame],
+    *,
+    configured: int,
+    preset: Preset,
+    alpha: float | None,
+    chosen: int,
+    sources: pl.DataFrame | None = None,
+    ground_truth: Collection[str] = (),
+) -> SegmentLengthSweep:
+    """The ranking at each segment length (tokens) that a table was made with, against that at `configured`.
+
+    `short`, `long`: tables.PERPLEXITY, which do not depend on the length. `cams`: tables.CAM by length, `configured`
+    among them; without `cas` where `preset` is robust, which does not read it. Only samples that all tables hold are
+    ranked. `sources`: `sample_id` and `source`, needed with a ground truth. Raises GateauError as `combine` does, and
+    when the tables have no sample in common.
+    """
+    assert configured in cams
+    ids = long.select("sample_id")
+    for cam in cams.values():
+        ids = ids.join(cam.select("sample_id"), on="sample_id", how="semi")
+    if ids.is_empty():
+        raise GateauError("the cam tables of these segment lengths have no sample in common: make them from one input")
+    found = {}
+    for length, cam in sorted(cams.items()):
+        some = cam.join(ids, on="sample_id", how="semi")
+        if "cas" not in some.columns:
+            assert preset == "robust", "the other presets rank by CAS"
+            some = some.with_columns(cas=pl.lit(None, pl.Float64))
+        found[length] = combine(short, long, some, preset=preset, alpha=alpha).sort("sample_id")
+    first = found[configured]
+    chosen, ranks = min(chosen, first.height), first["rank"].to_numpy()
+    far = None
+    if sources is not None:
+        far = far_samples(first, sources.join(ids, on="sample_id", how="semi"), ground_truth)
+    points = [
+        point(length, frame["rank"].to_numpy(), ranks, chosen=chosen, score=frame["score"].to_numpy(), far=far)
+        for length, frame in found.items()
+    ]
+    return SegmentLengthSweep(
+        configured=configured,
+        samples=first.height,
+        chosen=chosen,
+        points=tuple(points),
+        single=tuple(int((frame["segments"] < 2).sum()) for frame in found.values()),
+    )
+
+
 def point(
     value: float, ranks: np.ndarray, configured: np.ndarray, *, chosen: int, score: Vector, far: np.ndarray | None
 ) -> Point:
@@ -65,6 +133,11 @@ def point(
     )
 
 
+def _padded(score: Vector, size: int) -> Vector:
+    """With NaN for the samples that have no score, float64 [size]."""
+    return np.pad(score, (0, size - score.size), constant_values=np.nan)
+
+
 def far_samples(frame: pl.DataFrame, sources: pl.DataFrame, ground_truth: Collection[str]) -> np.ndarray | None:
     """Whether each sample's source is among `ground_truth`, bool [n + absent]; None when that tells no samples apart.
 
@@ -76,11 +149,49 @@ def far_samples(frame: pl.DataFrame, sources: pl.DataFrame, ground_truth: Collec
     return far.to_numpy() if far.any() and not far.all() else None
 
 
-def _padded(score: Vector, size: int) -> Vector:
-    """With NaN for the samples that have no score, float64 [size]."""
-    return np.pad(score, (0, size - score.size), constant_values=np.nan)
+def attention_sweep(
+    peaks: pl.DataFrame, *, segment_length: int, factors: Sequence[int] = FACTORS
+) -> AttentionSweep | None:
+    """`attention_peaks` of all samples in figures; None when there is no sample with context."""
+    if peaks.is_empty():
+        return None
+    base = average_ranks(peaks["peak_1"].to_numpy())
+    points = [
+        AttentionPoint(
+            length=factor * segment_length,
+            median_peak=float(np.median(peaks[f"peak_{factor}"].to_numpy())),
+            spearman=pearson(base, average_ranks(peaks[f"peak_{factor}"].to_numpy())),
+        )
+        for factor in factors
+    ]
+    return AttentionSweep(configured=segment_length, samples=peaks.height, points=tuple(points))
 
 
-def _terms(combined: pl.DataFrame, preset: Preset) -> PresetScores:
-    hmp, cas = (combined[f"{kind}_{preset}"].fill_null(float("nan")).to_numpy() for kind in ("hmp", "cas"))
-    return PRESET_TERMS[preset](hmp, cas)
+def attention_peaks(cam: pl.DataFrame, *, segment_length: int, factors: Sequence[int] = FACTORS) -> pl.DataFrame:
+    """How peaked the attention to each context is: `sample_id`, and `peak_<f>` f64 at f·`segment_length` tokens.
+
+    `cam`: `sample_id`, `segment_attention` (raw means of Eq. 4) and `context_tokens` (that theta_B saw), a shard or
+    all; samples without context, or without any attention to it, are left out. A peak is the largest segment mean over
+    the mean of the whole context, at least 1, and 1 with one segment.
+    """
+    some = cam.filter(pl.col("segment_attention").list.sum() > 0)
+    segments = some["segment_attention"].list.len().cast(pl.Int64).to_numpy()
+    context = some["context_tokens"].cast(pl.Int64).to_numpy()
+    assert (segments == -(-context // segment_length)).all(), "not the length that the table was made with"
+    starts = np.cumsum(segments) - segments
+    place = np.arange(segments.sum()) - np.repeat(starts, segments)
+    tokens = np.full(place.size, segment_length)
+    tokens[starts + segments - 1] = context - (segments - 1) * segment_length
+    mass = some["segment_attention"].explode().cast(pl.Float64).to_numpy() * tokens
+    found = {"sample_id": some["sample_id"]}
+    for factor in factors:
+        merged = np.flatnonzero(place % factor == 0)  # first of the segments that become one
+        means = _sums(mass, merged) / _sums(tokens, merged)
+        largest = np.maximum.reduceat(means, np.searchsorted(merged, starts)) if means.size else means
+        found[f"peak_{factor}"] = pl.Series(largest / (_sums(mass, starts) / context))
+    return pl.DataFrame(found).sort("sample_id")
+
+
+def _sums(values: np.ndarray, starts: np.ndarray) -> np.ndarray:
+    """Sums of the parts of `values` that begin at `starts`, float64."""
+    return np.add.reduceat(values, starts).astype(np.float64) if starts.size else np.empty(0)

@@ -1,8 +1,7 @@
 """The configuration, one validated YAML file."""
 
-from gateau_dagster.config.demo import DemoConfig
-from gateau_dagster.config.evaluation import EvaluationConfig, HeldoutConfig, NeedleConfig, NeedlePair
-from gateau_dagster.config.inputs import LongSftConfig, ShortChatConfig, StorageConfig
+from gateau_dagster.config.evaluation import EvaluationConfig
+from gateau_dagster.config.inputs import DemoConfig, LongSftConfig, ShortChatConfig, StorageConfig
 from gateau_dagster.config.models import ModelConfig, ScoringConfig
 from gateau_dagster.config.schema import Config, ExecutionConfig
 from gateau_dagster.config.selection import PRESETS, Preset, SelectionConfig
@@ -14,11 +13,8 @@ __all__ = [
     "DemoConfig",
     "EvaluationConfig",
     "ExecutionConfig",
-    "HeldoutConfig",
     "LongSftConfig",
     "ModelConfig",
-    "NeedleConfig",
-    "NeedlePair",
     "Preset",
     "ScoringConfig",
     "SelectionConfig",

@@ -1,9 +1,38 @@
 """What every section of the configuration shares: frozen, and closed to unknown keys."""
 
-from pydantic import BaseModel, ConfigDict
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 
 
 class Section(BaseModel):
     """A section of the YAML file. A misspelt key is an error: a default that silently stays is worse."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, protected_namespaces=(), allow_inf_nan=False)
+
+
+S = TypeVar("S", bound=Section)
+
+
+class SectionError(ValueError):
+    """Mistakes in a section whose fields only a later layer knows.
+
+    Args:
+        file: what was validated, the class of a file that holds this section alone.
+        error: the mistakes; their places begin at the top of the file.
+    """
+
+    def __init__(self, file: type[BaseModel], error: ValidationError) -> None:
+        super().__init__(str(error))
+        self.file, self.error = file, error
+
+
+def validated(name: str, section: type[S], given: Mapping[str, Any]) -> S:
+    """What stands under `name` in the file as this section. Raises SectionError."""
+    keys: dict[str, Any] = {name: (section, ...)}
+    file = create_model("File", **keys)
+    try:
+        return getattr(file.model_validate({name: given}), name)
+    except ValidationError as error:
+        raise SectionError(file, error) from error

@@ -1,8 +1,18 @@
-"""Sections that say where data come from and go to."""
+"""Sections that say where data come from and go to: files, or what the embedded demo builds."""
+
+from pathlib import Path
 
 from pydantic import Field
 
 from gateau_dagster.config.base import Section
+
+# Paths that start with this name things the demo builds; `demo_path` says where.
+DEMO_SCHEME = "demo:"
+PAIR_FOLDER = "pair"
+# Configurations of the pair, which are known before it is built.
+SHAPES_FOLDER = "shapes"
+# Names the pair in fingerprints: raise it when the same seed gives other weights.
+RECIPE_VERSION = "3"
 
 
 class StorageConfig(Section):
@@ -28,3 +38,39 @@ class ShortChatConfig(Section):
     fraction: float = Field(
         default=1.0, gt=0, le=1, description="Taken from the start of the data; 0.1 is the papers' limited setting."
     )
+
+
+class DemoConfig(Section):
+    """What the embedded demo builds before the pipeline starts."""
+
+    seed: int = Field(default=0, ge=0, description="Of the pair's initialisation and of the samples.")
+    samples: int = Field(default=200, ge=10, description="Long samples of five kinds with known dependencies.")
+    conversations: int = Field(default=60, ge=1, description="Short conversations.")
+
+
+def demo_folder(work_folder: Path, demo: DemoConfig) -> Path:
+    """Where this demo's pair and data are; another seed or size gets a folder of its own."""
+    return work_folder / "demo" / f"seed{demo.seed}-{demo.samples}-{demo.conversations}"
+
+
+def demo_shape(address: str, work_folder: Path, demo: DemoConfig) -> Path:
+    """Folder of the config.json of `demo:short` or `demo:long`, there before the model is built."""
+    return demo_folder(work_folder, demo) / SHAPES_FOLDER / address.removeprefix(DEMO_SCHEME)
+
+
+def demo_path(address: str, work_folder: Path, demo: DemoConfig) -> str:
+    """The real path behind `demo:short`, `demo:long`, `demo:samples` or `demo:conversations`.
+
+    Raises:
+        ValueError: the name after `demo:` is none of these.
+    """
+    names = {
+        "short": f"{PAIR_FOLDER}/short",
+        "long": f"{PAIR_FOLDER}/long",
+        "samples": "samples.jsonl",
+        "conversations": "conversations.jsonl",
+    }
+    name = address.removeprefix(DEMO_SCHEME)
+    if name not in names:
+        raise ValueError(f"{address}: the demo has {', '.join(DEMO_SCHEME + known for known in names)}")
+    return str(demo_folder(work_folder, demo) / names[name])

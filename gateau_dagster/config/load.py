@@ -9,6 +9,7 @@ import yaml
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
+from gateau_dagster.config.base import SectionError
 from gateau_dagster.config.schema import Config
 from gateau_dagster.errors import GateauError
 
@@ -83,7 +84,8 @@ def parse_config(text: str, *, folder: Path, name: str = "gateau.yaml", checks: 
     """Validates YAML text; `folder` is where its relative paths start, `name` stands in messages.
 
     `checks` look at the validated configuration, in turn until one raises a ValueError, which is a mistake like others:
-    what a project needs that the sections alone cannot know, such as the models of the chosen methods.
+    what a project needs that the sections alone cannot know, such as the models of the chosen methods. A SectionError
+    may be several mistakes.
 
     Raises:
         GateauError: with one line for each mistake: file, line, path of the key, what is wrong.
@@ -109,10 +111,12 @@ def parse_config(text: str, *, folder: Path, name: str = "gateau.yaml", checks: 
 
 
 def _failed_check(config: Config, checks: Sequence[Check], node: yaml.Node | None, name: str) -> list[str]:
-    """The mistake that the first failing check found; nothing where all pass."""
+    """What the first failing check found; nothing where all pass."""
     for check in checks:
         try:
             check(config)
+        except SectionError as error:
+            return _mistakes(error.error.errors(), node, name, error.file)
         except ValueError as error:
             found: ErrorDetails = {"type": "value_error", "loc": (), "msg": str(error), "input": None}
             return [_mistake([], [found], node, name)]
@@ -136,8 +140,8 @@ def _own_keys(data: dict[str, Any], node: yaml.Node | None, name: str) -> list[s
     ]
 
 
-def _mistakes(details: list[ErrorDetails], node: yaml.Node | None, name: str) -> list[str]:
-    """One line about each mistake; the branches of a union that all failed are one mistake."""
+def _mistakes(details: list[ErrorDetails], node: yaml.Node | None, name: str, file: Any = Config) -> list[str]:
+    """One line about each mistake; the branches of a union that all failed are one mistake. `file`: its class."""
     places: dict[tuple[int | str, ...], list[ErrorDetails]] = {}
     for detail in details:
         places.setdefault(tuple(part for part in detail["loc"] if not _is_union_branch(part)), []).append(detail)
@@ -148,17 +152,20 @@ def _mistakes(details: list[ErrorDetails], node: yaml.Node | None, name: str) ->
         for place, found in places.items()
         if place not in outer or not all(_in_union(detail) for detail in found)
     }
-    return [_mistake(list(place), found, node, name) for place, found in sorted(kept.items(), key=_line_order(node))]
+    ordered = sorted(kept.items(), key=_line_order(node))
+    return [_mistake(list(place), found, node, name, file) for place, found in ordered]
 
 
 def _line_order(node: yaml.Node | None) -> Callable[[tuple[tuple[int | str, ...], Any]], int]:
     return lambda item: line_of(node, list(item[0]))
 
 
-def _mistake(place: list[int | str], found: list[ErrorDetails], node: yaml.Node | None, name: str) -> str:
+def _mistake(
+    place: list[int | str], found: list[ErrorDetails], node: yaml.Node | None, name: str, file: Any = Config
+) -> str:
     detail = found[0]
     if detail["type"] == "extra_forbidden":
-        what = f"unknown key{_suggestion(place)}"
+        what = f"unknown key{_suggestion(place, file)}"
     elif detail["type"] == "missing":
         what = "is required"
     else:
@@ -193,11 +200,10 @@ def _is_union_branch(part: int | str) -> bool:
     return isinstance(part, str) and (part in {"str", "int", "constrained-int", "float", "dict"} or "[" in part)
 
 
-def _suggestion(place: list[int | str]) -> str:
-    """The nearest known key, when one is near."""
+def _suggestion(place: list[int | str], model: Any) -> str:
+    """The nearest known key, when one is near; `model`: the class that `place` begins in."""
     import difflib
 
-    model: Any = Config
     for part in place[:-1]:
         # A key of `models` or a number in a list is no field: the section of its values was already found.
         field = model.model_fields.get(str(part)) if hasattr(model, "model_fields") else None

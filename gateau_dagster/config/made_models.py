@@ -5,8 +5,13 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from gateau_dagster.config.model_stages import HOMOLOGOUS, PRE_EXPERIENCED, HomologousOptions, PreExperienceOptions
-from gateau_dagster.config.models import ModelConfig
+from gateau_dagster.config.models import (
+    HOMOLOGOUS,
+    PRE_EXPERIENCED,
+    HomologousOptions,
+    ModelConfig,
+    PreExperienceOptions,
+)
 from gateau_dagster.config.training import TrainingConfig
 
 # What of `training` says how a training fits on this machine, not what is learned from which samples.

@@ -5,20 +5,24 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, model_validator
 
 from gateau_dagster.config.base import Section
-from gateau_dagster.config.demo import DEMO_SCHEME, DemoConfig, demo_path
 from gateau_dagster.config.evaluation import EvaluationConfig
-from gateau_dagster.config.inputs import LongSftConfig, ShortChatConfig, StorageConfig
+from gateau_dagster.config.inputs import (
+    DEMO_SCHEME,
+    DemoConfig,
+    LongSftConfig,
+    ShortChatConfig,
+    StorageConfig,
+    demo_path,
+)
 from gateau_dagster.config.made_models import check_made_models
 from gateau_dagster.config.models import ModelConfig, ScoringConfig
 from gateau_dagster.config.selection import SelectionConfig
 from gateau_dagster.config.training import TrainingConfig
 
 _MODEL_NAME = re.compile(r"^[A-Za-z0-9_]+\Z")
-_CRON_ITEM = re.compile(r"^(?:\*|(\d{1,2})(?:-(\d{1,2}))?)(?:/[1-9]\d?)?\Z")
-_CRON_RANGES = ((0, 59), (0, 23), (1, 31), (1, 12), (0, 7))
 
 
 class ExecutionConfig(Section):
@@ -26,27 +30,10 @@ class ExecutionConfig(Section):
 
     executor: Literal["in_process", "multiprocess"] = "in_process"
     max_concurrent: int = Field(default=1, ge=1, description="Steps at a time, with the multiprocess executor.")
+    pool: str = Field(default="processes", description="What runs scoring.workers, where there are several.")
     shards_per_run: int = Field(default=64, ge=1, description="Shards of one backfill run, which loads a model once.")
     retries: int = Field(default=2, ge=0, description="Of a step that fails transiently, with exponential back-off.")
     schedule: str = Field(default="0 3 * * *", description="Cron line of the nightly refresh, which is off by default.")
-
-    @field_validator("schedule")
-    @classmethod
-    def _cron(cls, line: str) -> str:
-        parts = line.split()
-        if len(parts) != len(_CRON_RANGES) or not all(map(_in_range, parts, _CRON_RANGES)):
-            raise ValueError(f"{line!r} is no cron line: minute, hour, day, month and weekday, such as '0 3 * * *'")
-        return line
-
-
-def _in_range(part: str, ends: tuple[int, int]) -> bool:
-    """Whether a field of a cron line is made of `*`, numbers and ranges within `ends`, steps and commas."""
-    for item in part.split(","):
-        match = _CRON_ITEM.match(item)
-        numbers = [int(text) for text in match.group(1, 2) if text is not None] if match else []
-        if match is None or numbers != sorted(numbers) or any(not ends[0] <= each <= ends[1] for each in numbers):
-            return False
-    return True
 
 
 class Config(Section):
@@ -125,7 +112,6 @@ class Config(Section):
             )
         self._check_tasks()
         check_made_models(self.models, self.training, segment_length=self.scoring.segment_length)
-        self._check_evaluation()
         for name, path in self._paths():
             if self.demo is None and path.startswith(DEMO_SCHEME):
                 raise ValueError(f"{name}: {path} needs a demo section, which says what the demo builds")
@@ -174,15 +160,6 @@ class Config(Section):
     def origin(self, model: str) -> str:
         """The model whose folder or hub name is known beforehand: itself, or the one that it is made from."""
         return self.models[model].base or model
-
-    def _check_evaluation(self) -> None:
-        """What would fail after the training, and is known before it."""
-        held_out = self.training.enabled and self.evaluation.enabled and "heldout" in self.evaluation.benchmarks
-        if held_out and self.selection.fraction == 1:
-            raise ValueError(
-                "selection.fraction: 1 leaves no sample to hold out: lower it, or take heldout out of "
-                "evaluation.benchmarks"
-            )
 
     def _paths(self) -> Iterator[tuple[str, str]]:
         """Every address of an input or a model, after its name in the file."""

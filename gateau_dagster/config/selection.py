@@ -1,15 +1,99 @@
-"""Section about the ranking and what is taken from it."""
+"""Section about the ranking and what is taken from it: the method, the rule, and how much."""
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
-from gateau_dagster.config.rules import RuleConfig
+from gateau_dagster.config.base import Section
 
+Rule = Literal["top", "token_budget", "per_source", "per_source_tokens", "diverse"]
+Share = Annotated[float, Field(gt=0)]
 Preset = Literal["paper", "official", "robust"]
 PRESETS: tuple[Preset, ...] = ("paper", "official", "robust")
 # The paper's, and that of terms which are both probabilities.
 ALPHA: dict[Preset, float] = {"paper": 0.8, "official": 0.8, "robust": 0.5}
+
+DEFAULT_FRACTION = 0.1  # the paper's smallest share
+
+# What each rule reads, beside itself.
+_READS: dict[Rule, tuple[str, ...]] = {
+    "top": ("fraction", "count"),
+    "token_budget": ("budget",),
+    "per_source": ("fraction", "count", "shares", "short_source"),
+    "per_source_tokens": ("budget", "short_source"),
+    "diverse": ("fraction", "count", "encoder", "clusters", "per_cluster", "cluster_from", "variance", "seed"),
+}
+
+
+class RuleConfig(Section):
+    """Which of the ranked samples are chosen."""
+
+    rule: Rule = Field(
+        default="top",
+        description="top: the best fraction or count. token_budget: the best until `budget` tokens are reached. "
+        "per_source: the best of every source, in proportion. per_source_tokens: the same percentage of every source, "
+        "raised until `budget` tokens are reached. diverse: the best, and the best of every cluster besides.",
+    )
+    fraction: float | None = Field(default=None, gt=0, le=1, description="Share of the scored samples to choose.")
+    count: int | None = Field(default=None, ge=1, description="Number of samples to choose, instead of fraction.")
+    budget: int | None = Field(
+        default=None, ge=1, description="Tokens of context and response that the chosen samples have together, at most."
+    )
+    shares: dict[str, Share] | None = Field(
+        default=None,
+        description="Parts of the count by source, in any unit; a source that is not named gets none. Default: as the "
+        "data.",
+    )
+    short_source: Literal["error", "share"] = Field(
+        default="error",
+        description="What a source does that has fewer scored samples than its share: stop the selection, or leave "
+        "the rest to the others.",
+    )
+    encoder: str | None = Field(default=None, description="The model of task `embedding` that makes the clusters.")
+    clusters: int | None = Field(default=None, ge=1, description="k of k-means; default: sqrt(n/2), rounded down.")
+    per_cluster: int = Field(default=1, ge=0, description="n2: best samples of every cluster.")
+    cluster_from: Literal["all", "rest"] = Field(
+        default="all",
+        description="all: a cluster's best may be among the best of all already; rest: it is looked for below them, so "
+        "that every cluster adds its own.",
+    )
+    variance: float = Field(default=0.95, gt=0, le=1, description="What the principal components keep of the variance.")
+    seed: int = Field(default=0, ge=0, lt=2**32, description="Where k-means begins.")
+
+    @model_validator(mode="after")
+    def _consistent(self) -> "RuleConfig":
+        if self.fraction is not None and self.count is not None:
+            raise ValueError("give fraction or count, not both")
+        needed = {"token_budget": "budget", "per_source_tokens": "budget", "diverse": "encoder"}.get(self.rule)
+        if needed is not None and getattr(self, needed) is None:
+            what = "a number of tokens" if needed == "budget" else "a model whose task is embedding"
+            raise ValueError(f"rule {self.rule} needs {needed}: {what}")
+        if self.shares is not None and not self.shares:
+            raise ValueError("shares: names no source: leave it out for shares as in the data")
+        unread = [name for name in self._changed() if name not in _READS[self.rule]]
+        if unread:
+            rules = [rule for rule, read in _READS.items() if unread[0] in read]
+            raise ValueError(f"{unread[0]} is not read by rule {self.rule}, but by {', '.join(rules)}")
+        return self
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """The rule and what it reads, as JSON: what decides the choice, for fingerprints and the report."""
+        values = {name: getattr(self, name) for name in _READS[self.rule]}
+        if "fraction" in values and self.fraction is None and self.count is None:
+            values["fraction"] = DEFAULT_FRACTION
+        return {"rule": self.rule, **{name: value for name, value in values.items() if value is not None}}
+
+    def chosen(self, scored: int) -> int:
+        """How many of `scored` samples fraction or count choose; default is the paper's 0.1, and at least one."""
+        if self.count is not None:
+            return min(self.count, scored)
+        return min(scored, max(1, round((self.fraction or DEFAULT_FRACTION) * scored)))
+
+    def _changed(self) -> list[str]:
+        """Fields of some rule that differ from their defaults."""
+        names = dict.fromkeys(name for read in _READS.values() for name in read)
+        return [name for name in names if getattr(self, name) != RuleConfig.model_fields[name].default]
 
 
 def alpha_of(preset: Preset, alpha: float | None) -> float:

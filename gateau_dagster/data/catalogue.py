@@ -8,9 +8,8 @@ from typing import Any, Protocol
 
 import polars as pl
 
-from gateau_dagster.data.chat import Conversation
 from gateau_dagster.data.readers import read_records
-from gateau_dagster.data.sample import Reject, Sample
+from gateau_dagster.data.sample import Conversation, Reject, Sample
 from gateau_dagster.data.sources import Problem, SourceFile, location
 from gateau_dagster.progress import Progress
 
@@ -75,17 +74,8 @@ def scan(files: Sequence[SourceFile], convert: Convert, progress: Progress) -> C
             if isinstance(made, Reject):
                 rows.rejected.append((made.sample_id, made.reason, place))
             else:
-                rows.accepted.append((made.sample_id, made.digest, made.source, number, item.number, *_lengths(made)))
+                rows.accepted.append((made.sample_id, made.digest, made.source, number, item.number, *made.lengths))
     return _without_duplicates(rows, files)
-
-
-def _lengths(made: Identified) -> tuple[int, int]:
-    """Characters of all texts, and of those that are no context."""
-    if isinstance(made, Conversation):
-        total = sum(len(turn.content) for turn in made.turns)
-        return total, total
-    tail = len(made.instruction) + len(made.response)
-    return len(made.context) + tail, tail
 
 
 def _reporter(file: SourceFile, before: int, total: int, rows: _Rows, progress: Progress) -> Callable[[int], None]:

@@ -1,9 +1,10 @@
-"""A sample of the long data, its digest and its shard."""
+"""What a usable record becomes: a sample of the long data or a short conversation; its digest and its shard."""
 
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Literal
 
 
 def text_digest(parts: Sequence[str]) -> str:
@@ -30,6 +31,48 @@ class Sample:
     def digest(self) -> str:
         """Content digest: unchanged samples keep their scores."""
         return text_digest((self.context, self.instruction, self.response))
+
+    @property
+    def lengths(self) -> tuple[int, int]:
+        """Characters of all texts, and of those that are no context."""
+        tail = len(self.instruction) + len(self.response)
+        return len(self.context) + tail, tail
+
+
+Role = Literal["system", "user", "assistant"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Turn:
+    """One message of a conversation."""
+
+    role: Role
+    content: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Conversation:
+    """Turns in order: an optional system turn, then user and assistant in turn, ending with the assistant."""
+
+    own_id: str | None
+    source: str
+    turns: tuple[Turn, ...]
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 (hex) of roles and contents."""
+        return text_digest([part for turn in self.turns for part in (turn.role, turn.content)])
+
+    @property
+    def sample_id(self) -> str:
+        """The record's id, else 128 bits of its content's digest."""
+        return self.own_id or self.digest[:32]
+
+    @property
+    def lengths(self) -> tuple[int, int]:
+        """Characters of all texts, and of those that are no context: a conversation has none."""
+        total = sum(len(turn.content) for turn in self.turns)
+        return total, total
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,8 +12,12 @@ from functools import cached_property
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from gateau_dagster.data.remote import HUB, S3, filesystem, guarded, is_remote, train_files
+from gateau_dagster.data.hub import train_files
+from gateau_dagster.data.sample import text_digest
 from gateau_dagster.errors import GateauError
+from gateau_dagster.storage.failures import readable_input
+from gateau_dagster.storage.json_cache import recall_all, remember_all
+from gateau_dagster.storage.remote import HUB, S3, filesystem, is_remote
 
 FORMATS = ("jsonl", "json", "parquet")
 COMPRESSIONS = ("gz", "zst")
@@ -90,6 +94,31 @@ def input_signature(files: Sequence[SourceFile]) -> str:
     return digest.hexdigest()
 
 
+def content_signature(files: Sequence[SourceFile], cache: Path) -> str:
+    """SHA-256 (hex) over name and content of each file, in order; a touched file is not a changed one.
+
+    No local file is read twice while its size and modification time stay; `cache`, a JSON file, remembers. Remote files
+    are known by their stamp, which S3 and the hub derive from the content.
+    """
+    known = recall_all(cache)
+    fresh = {
+        file.address: [file.size, file.stamp, _content(file, known)] for file in files if not is_remote(file.address)
+    }
+    if any(known.get(address) != entry for address, entry in fresh.items()):
+        remember_all(cache, fresh)
+    parts = [str(fresh[file.address][2]) if file.address in fresh else file.stamp for file in files]
+    return text_digest([part for file, content in zip(files, parts, strict=True) for part in (file.name, content)])
+
+
+def _content(file: SourceFile, known: dict[str, Any]) -> str:
+    """The digest of a local file's content: the one that is known, if that is of this size and stamp."""
+    size, stamp, digest = known.get(file.address, [-1, "", ""])
+    if (size, stamp) == (file.size, file.stamp):
+        return str(digest)
+    with readable_input(file.address), Path(file.address).open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
 def _short(address: str, folder: Path) -> str:
     path, base = Path(address), folder.absolute()
     inside = not is_remote(address) and path.is_relative_to(base)
@@ -123,15 +152,15 @@ def _resolve(pattern: str, folder: Path, wanted: Wanted) -> list[SourceFile]:
 
 
 def _local_file(path: Path) -> SourceFile:
-    with guarded(str(path)):
+    with readable_input(str(path)):
         status = path.stat()
     return SourceFile(address=str(path), size=status.st_size, stamp=str(status.st_mtime_ns))
 
 
 def _remote_files(pattern: str, wanted: Wanted) -> list[SourceFile]:
     scheme = S3 if pattern.startswith(S3) else HUB
-    with guarded(pattern):
-        fs = filesystem(pattern)
+    with readable_input(pattern):
+        fs: Any = filesystem(pattern)
         bare = pattern.removeprefix(scheme)
         if _GLOB.search(bare):
             infos = fs.glob(bare, detail=True).values()
@@ -153,7 +182,7 @@ def _remote_file(scheme: str, info: dict[str, Any]) -> SourceFile:
 
 def _hub_dataset(name: str, folder: Path, wanted: Wanted) -> list[SourceFile]:
     address = f"{HUB}datasets/{name}"
-    with guarded(address):
+    with readable_input(address):
         try:
             infos = train_files(filesystem(address), f"datasets/{name}", wanted)
         except FileNotFoundError as error:

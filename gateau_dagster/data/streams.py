@@ -12,8 +12,9 @@ from typing import IO, Any, cast
 
 import pyarrow as pa
 
-from gateau_dagster.data.remote import filesystem, guarded, is_remote
 from gateau_dagster.data.sources import SourceFile
+from gateau_dagster.storage.failures import readable_input
+from gateau_dagster.storage.remote import filesystem, is_remote
 
 # What decompressors raise for damaged data. Failures of the disk or the network never look like this: GuardedFile
 # has turned them into GateauError before a decompressor sees them.
@@ -40,7 +41,7 @@ class GuardedFile(io.RawIOBase):
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
         """As of any file."""
-        with guarded(self._address):
+        with readable_input(self._address):
             return self._raw.seek(offset, whence)
 
     def tell(self) -> int:
@@ -50,7 +51,7 @@ class GuardedFile(io.RawIOBase):
     def readinto(self, buffer: Any) -> int:
         """Fill `buffer` as far as the file goes; returns the bytes read, 0 at the end."""
         view = memoryview(buffer).cast("B")
-        with guarded(self._address):
+        with readable_input(self._address):
             data = self._raw.read(len(view))
         view[: len(data)] = data
         self._on_bytes(len(data))
@@ -71,7 +72,7 @@ def _opened(address: str) -> Any:
 @contextmanager
 def open_raw(file: SourceFile, on_bytes: Callable[[int], None]) -> Iterator[io.BufferedReader]:
     """The file's bytes as they are stored, seekable."""
-    with guarded(file.address):
+    with readable_input(file.address):
         raw = _opened(file.address)
     with raw:
         yield io.BufferedReader(GuardedFile(cast(IO[bytes], raw), file.address, on_bytes), 1 << 18)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from gateau_dagster.data.index_file import InputIndex
+from gateau_dagster.data.index import InputIndex
 
 _EXAMPLES = 3
 _SOURCES = 10

@@ -2,9 +2,8 @@
 
 from pathlib import Path
 
-from gateau_dagster.config.demo import DemoConfig
-from gateau_dagster.config.evaluation import EvaluationConfig, HeldoutConfig, NeedleConfig, NeedlePair
-from gateau_dagster.config.inputs import LongSftConfig, ShortChatConfig
+from gateau_dagster.config.evaluation import EvaluationConfig
+from gateau_dagster.config.inputs import DemoConfig, LongSftConfig, ShortChatConfig
 from gateau_dagster.config.models import ModelConfig, ScoringConfig
 from gateau_dagster.config.schema import Config
 from gateau_dagster.config.selection import SelectionConfig
@@ -13,7 +12,7 @@ from gateau_dagster.config.training import TrainingConfig
 
 def embedded_demo(folder: Path, demo: DemoConfig | None = None) -> Config:
     """The demo's configuration: a tiny homologous pair and samples whose dependencies are known (design, section 6)."""
-    from gateau_dagster.demo.needle import ANSWER_TEMPLATE, FACT_TEMPLATE, QUESTION_TEMPLATE, needle_pairs
+    from gateau_dagster.demo.needle import NEEDLES
     from gateau_dagster.demo.samples import FAR_KINDS
 
     return Config(
@@ -33,16 +32,15 @@ def embedded_demo(folder: Path, demo: DemoConfig | None = None) -> Config:
         training=TrainingConfig(
             max_length=2048, epochs=2, learning_rate=5e-5, batch_size=2, gradient_accumulation=2, dtype="float32"
         ),
-        evaluation=EvaluationConfig(
-            heldout=HeldoutConfig(samples=40, buckets=[768, 1024, 1280]),
-            needle=NeedleConfig(
-                lengths=[256, 512, 1024, 1536],
-                depths=[0.0, 0.25, 0.5, 0.75, 1.0],
-                repeats=4,
-                fact=FACT_TEMPLATE,
-                question=QUESTION_TEMPLATE,
-                answer=ANSWER_TEMPLATE,
-                pairs=[NeedlePair(**pair) for pair in needle_pairs()],
-            ),
+        evaluation=EvaluationConfig.model_validate(
+            {
+                "heldout": {"samples": 40, "buckets": [768, 1024, 1280]},
+                "needle": {
+                    "lengths": [256, 512, 1024, 1536],
+                    "depths": [0.0, 0.25, 0.5, 0.75, 1.0],
+                    "repeats": 4,
+                    **NEEDLES,
+                },
+            }
         ),
     )

@@ -11,7 +11,7 @@ import torch
 
 from gateau_dagster.config import ModelConfig, TrainingConfig
 from gateau_dagster.config.made_models import stage_training
-from gateau_dagster.config.model_stages import HOMOLOGOUS, HomologousOptions
+from gateau_dagster.config.models import HOMOLOGOUS, HomologousOptions
 from gateau_dagster.config.training_sections import PositionExtension
 from gateau_dagster.data.sources import resolve_files
 from gateau_dagster.data.streams import unheard
@@ -43,8 +43,8 @@ def extend(
         seed: of the texts and their order.
         after_step: gets each step's loss.
     """
-    from gateau_dagster.training.run import train
     from gateau_dagster.training.spec import TrainingSpec
+    from gateau_dagster.training.train import train
 
     options = _options(window, theta, steps, rate, seed)
     _write_mix(folder, options)

@@ -5,7 +5,7 @@ import os
 from pathlib import Path
 
 from gateau_dagster.config import Config
-from gateau_dagster.config.demo import DEMO_SCHEME, PAIR_FOLDER, demo_folder, demo_shape
+from gateau_dagster.config.inputs import DEMO_SCHEME, PAIR_FOLDER, demo_folder, demo_shape
 from gateau_dagster.progress import Progress, silent
 
 

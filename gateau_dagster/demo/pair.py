@@ -13,7 +13,7 @@ import torch
 from torch.nn import functional
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from gateau_dagster.config.demo import RECIPE_VERSION
+from gateau_dagster.config.inputs import RECIPE_VERSION
 from gateau_dagster.demo.extension import extend
 from gateau_dagster.demo.recipe import LONG_THETA, LONG_WINDOW, SHORT_THETA, SHORT_WINDOW, pair_shape
 from gateau_dagster.demo.rows import Batch, Stage, batches

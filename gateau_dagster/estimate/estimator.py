@@ -1,222 +1,235 @@
-"""How much work a plan is: tokens from the texts' lengths, FLOPs from the models' shapes, time from a calibration."""
+"""How much work a plan is: tokens from the lengths of texts, FLOPs from the shapes of models, and the time.
+
+What shards of this store took on this device says what others will take. Before any has run, a pass is expected at
+MOST x width / (width + HALF_WIDTH) of the speed of one matrix product: what is none (norms, softmax, dispatch) grows
+with the model's width, its matrices with the square of it.
+"""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from functools import cache, cached_property, partial
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
-from gateau_dagster.estimate.outstanding_samples import outstanding_samples
+from gateau_dagster.config import ScoringConfig
 from gateau_dagster.estimate.scored_model import ScoredModel
-from gateau_dagster.methods.registry import sample_tables
+from gateau_dagster.execution.row_checkpoints import FOLDER, RowCheckpoints
+from gateau_dagster.methods.registry import all_sample_tables
 from gateau_dagster.pipeline.plan import Plan
 from gateau_dagster.pipeline.state import State
-from gateau_dagster.scoring.planned_work import (
-    Numbers,
-    PlannedWork,
-    observed_rows,
-    segment_passes,
-    whole_prompts,
-)
 
 if TYPE_CHECKING:
-    from gateau_dagster.config import ScoringConfig
-    from gateau_dagster.estimate.calibration import Speed
-    from gateau_dagster.models.flops import ModelShape
+    from gateau_dagster.scoring.sample_table import Effort
 
-_LONG, _CAM = "perplexity/long", "cam"
+MOST, HALF_WIDTH = 0.8, 300
+# The factor by which the time may be missed: before any run, and by what other tables took.
+SPREAD, SPREAD_OF_OTHERS = 2.5, 2.0
+_IDENTITY = pl.Schema({"sample_id": pl.String(), "digest": pl.String()})
+_NONE = pl.Series([], dtype=pl.String())
+Shards = Mapping[str, Sequence[str]]  # of each asset
 
 
 @dataclass(frozen=True, kw_only=True)
 class Estimate:
-    """Samples to score, tokens through the model, FLOPs and seconds (None: unknown)."""
+    """Samples to score, tokens through the model, FLOPs, and seconds with the least and the most. None: unknown."""
 
     samples: int
     tokens: int | None
     flops: float | None
     seconds: float | None
+    seconds_low: float | None
+    seconds_high: float | None
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Cost:
-    """Of each sample: tokens, FLOPs and seconds of the model, None what is unknown; seconds of tokenising on a core."""
+class Pace:
+    """A table takes `factor` times the expected seconds, give or take a factor `within`, for these grounds."""
 
-    tokens: Numbers
-    flops: Numbers | None
-    seconds: Numbers | None
-    tokenising: Numbers
+    factor: float
+    within: float
+    grounds: str
+
+
+class Device:
+    """The device that scores. product: FLOP/s of a matrix product, None without memory for one."""
+
+    def __init__(self, scoring: ScoringConfig) -> None:
+        import torch
+
+        from gateau_dagster.models.devices import matrix_product_speed, worker_devices
+        from gateau_dagster.models.loading import resolve_device
+
+        device = resolve_device(scoring.device)
+        self.kind, self.dtype, self.threads = device.type, scoring.dtype, torch.get_num_threads()
+        self.workers = worker_devices(scoring, scoring.device)  # the device of each
+        self.product = matrix_product_speed(str(device), scoring.dtype)
 
 
 class Estimator:
-    """Estimates on a state; what it finds out about a model serves all of them."""
+    """Estimates on a state; what it finds out about a model or a table serves all of them.
+
+    tables: model and effort of each. paces: of the tables that were asked for, None where their time is not known.
+    """
 
     def __init__(self, state: State) -> None:
         self.state = state
-        self.tables = sample_tables(state.config)
-        self.models: dict[str, ScoredModel] = {}
-        self.unestimated: list[str] = []  # tables asked for whose methods do not say what they take
+        self.model = cache(partial(ScoredModel, state))
+        self.paces: dict[str, Pace | None] = {}
+        tables = all_sample_tables(state.config)
+        self.tables: dict[str, tuple[str, Effort | None]] = {
+            asset: (table.model, table.effort) for asset, table in tables.items()
+        }
+        self._shared = {asset: table.shared.name for asset, table in tables.items() if table.shared is not None}
+        self._stamps = cache(lambda asset: state.store.stamps((asset, shard) for shard in state.shards))
 
-    def shards(self, wanted: Mapping[str, Sequence[str]]) -> dict[tuple[str, str], Estimate]:
+    @cached_property
+    def device(self) -> Device:
+        """Measured only where there is something to score."""
+        return Device(self.state.config.scoring)
+
+    def scored(self, plan: Plan) -> dict[str, list[str]]:
+        """The shards of each asset of a plan that a model scores."""
+        return {work.asset: work.partitions for work in plan.work if work.asset in self.tables}
+
+    def shards(self, wanted: Shards) -> dict[tuple[str, str], Estimate]:
         """Estimates by asset and shard, each for the process that scores it beside the others."""
-        slower, cores = self._processes(wanted)[1], cores_taken(self.state.config.scoring)
-        pending = {asset: outstanding_samples(self.state, asset, shards) for asset, shards in wanted.items()}
-        common = pending[_LONG]["sample_id"] if _LONG in pending else pl.Series([], dtype=pl.String)
         found: dict[tuple[str, str], Estimate] = {}
-        for asset, samples in pending.items():
-            cost = self._cost(asset, samples, samples["sample_id"].is_in(common.implode()).to_numpy())
+        for asset, (work, _) in self._works(wanted).items():
+            parts = work.partition_by("shard", as_dict=True)
             for shard in wanted[asset]:
-                chosen = (samples["shard"] == int(shard)).to_numpy()
-                found[asset, shard] = _sum(cost, chosen, slower, cores)
-        for shard in {*wanted.get(_LONG, ())} & {*wanted.get(_CAM, ())}:
-            found |= _as_measured({key: found[key] for key in ((_LONG, shard), (_CAM, shard))})
+                found[asset, shard] = self._estimate(asset, parts.get((int(shard),), work.clear()))
         return found
 
-    def assets(self, wanted: Mapping[str, Sequence[str]]) -> dict[str, Estimate]:
+    def assets(self, wanted: Shards) -> dict[str, Estimate]:
         """Estimates by asset, the time divided among the processes that score side by side."""
-        each, workers = self.shards(wanted), self._processes(wanted)[0]
-        found = {}
+        return {asset: self._estimate(asset, work, workers) for asset, (work, workers) in self._works(wanted).items()}
+
+    def _works(self, wanted: Shards) -> dict[str, tuple[pl.DataFrame, int]]:
+        """`_work` on the samples to score of each asset, whose pace is known then; and how many processes do it."""
+        samples = {asset: self._outstanding(asset, shards) for asset, shards in wanted.items()}
+        found: dict[str, tuple[pl.DataFrame, int]] = {}
         for asset, shards in wanted.items():
-            parts = [each[asset, shard] for shard in shards]
-            seconds = _total([part.seconds for part in parts])
-            found[asset] = Estimate(
-                samples=sum(part.samples for part in parts),
-                tokens=None if any(part.tokens is None for part in parts) else sum(part.tokens or 0 for part in parts),
-                flops=_total([part.flops for part in parts]),
-                seconds=None if seconds is None else seconds / workers,
-            )
+            workers = self.device.workers[: max(1, len(shards))]
+            self.paces[asset] = self._pace(asset, slower=len(workers) / len({*workers}))
+            work = self._work(asset, samples[asset], self._common(asset, samples))
+            found[asset] = work, len(workers)
         return found
 
-    def model(self, asset: str) -> ScoredModel:
-        """The model that scores an asset."""
-        own = self.tables.get(asset)
-        name = own.model if own is not None else "long" if asset == _CAM else asset.removeprefix("perplexity/")
-        return self.models.setdefault(name, ScoredModel(self.state, name))
+    def _common(self, asset: str, samples: Mapping[str, pl.DataFrame]) -> pl.Series:
+        """Ids of the samples whose pass over the whole prompt serves other tables that are asked for, too."""
+        step = self._shared.get(asset)
+        together = [each["sample_id"] for other, each in samples.items() if step and self._shared.get(other) == step]
+        if len(together) < 2:
+            return _NONE
+        found = together[0]
+        for ids in together[1:]:
+            found = found.filter(found.is_in(ids.implode()))
+        return found
 
-    def _processes(self, wanted: Mapping[str, Sequence[str]]) -> tuple[int, float]:
-        """How many processes score side by side, and how much slower each is than one alone."""
-        workers, room = processes(self.state.config.scoring)
-        workers = max(1, min(workers, max(map(len, wanted.values()), default=1)))
-        return workers, max(1.0, workers / room)
+    def _outstanding(self, asset: str, shards: Sequence[str]) -> pl.DataFrame:
+        """The samples of the input's index whose row cannot be kept."""
+        wanted = self.state.index.accepted.filter(pl.col("shard").is_in([int(shard) for shard in shards]))
+        store, scorer = self.state.store, self.state.row_scorer(asset)
+        if scorer is None:
+            return wanted
+        stamps, columns = self._stamps(asset), _IDENTITY.names()
+        made = [key for key, stamp in stamps.items() if stamp and stamp.scorer == scorer and key[1] in shards]
+        kept = [store.read(*key, columns) for key in made]
+        for shard in {*store.files.names(f"{FOLDER}/{asset}")} & {*shards}:  # of an interrupted run
+            kept.append(RowCheckpoints(store, asset, shard, scorer, _IDENTITY).load().select(columns))
+        return wanted.join(pl.concat(kept), on=columns, how="anti") if kept else wanted
 
-    def _cost(self, asset: str, samples: pl.DataFrame, shared: npt.NDArray[np.bool_]) -> _Cost | None:
-        """`shared`: samples whose full pass of theta_B is counted for its perplexity. None: the method does not say."""
-        model, planned = self.model(asset), self._planned(asset, samples, shared)
-        if planned is None:
-            self.unestimated.append(asset)
+    def _work(self, asset: str, samples: pl.DataFrame, common: pl.Series) -> pl.DataFrame:
+        """`shard`, `characters` to tokenise and `expected` seconds of samples; `tokens` and `flops`, where known.
+
+        `common`: ids of those whose passes serve another table, too.
+        """
+        name, effort = self.tables[asset]
+        if effort is None:
+            return samples.select("shard", characters=0.0, expected=1.0)
+        shared = samples["sample_id"].is_in(common.implode()).to_numpy()
+        planned = effort(self.model(name).sample_tokens(samples, shared))
+        flops = self.model(name).flops(planned)
+        # A text that two tables share is tokenised once, for both.
+        characters = samples["characters" if planned.reads_context else "tail_characters"].to_numpy() / (1 + shared)
+        columns = {"characters": characters, "tokens": planned.tokens} | ({} if flops is None else {"flops": flops})
+        work = pl.DataFrame({"shard": samples["shard"], **columns})
+        return work.with_columns(expected=self._expected(asset, work))
+
+    def _expected(self, asset: str, amounts: Any) -> Any:
+        """Seconds by the device's speed, or what they grow with where FLOPs, or tokens too, are unknown.
+
+        `amounts`: numbers or columns `samples`, `tokens`, `flops` and `characters`, as far as they are needed.
+        """
+        name, effort = self.tables[asset]
+        speed, device = self._speed(asset), self.device
+        if speed is None:
+            return amounts["samples" if effort is None else "tokens"]
+        # One core's work, which a CPU takes from the model and a GPU does not wait for.
+        tokenising = amounts["characters"] * self.model(name).rates.seconds
+        if device.kind == "cpu":
+            return amounts["flops"] / speed + tokenising / device.threads
+        return np.maximum(amounts["flops"] / speed, tokenising)
+
+    def _speed(self, asset: str) -> float | None:
+        """FLOP/s that are expected of the device; None for a model of unknown shape or one that generates no text."""
+        (name, effort), product = self.tables[asset], self.device.product
+        shape = self.model(name).shape
+        if effort is None or shape is None or product is None:
             return None
-        texts = samples["characters" if planned.reads_context else "tail_characters"].to_numpy()
-        tokenising = texts * model.rates.seconds * (~shared if asset == _CAM else 1.0)
-        flops = model.flops(planned)
-        if model.shape is None or flops is None:
-            return _Cost(tokens=planned.tokens, flops=flops, seconds=None, tokenising=tokenising)
-        seconds: Numbers | None = np.zeros(samples.height)
-        if samples.height:
-            speed = model.speed
-            seconds = None if isinstance(speed, str) else _seconds(planned, model.shape, speed)
-        return _Cost(tokens=planned.tokens, flops=flops, seconds=seconds, tokenising=tokenising)
+        return product * MOST * shape.hidden / (shape.hidden + HALF_WIDTH)
 
-    def _planned(self, asset: str, samples: pl.DataFrame, shared: npt.NDArray[np.bool_]) -> PlannedWork | None:
-        """The passes of each sample."""
-        tokens = self.model(asset).sample_tokens(samples)
-        if asset in self.tables:
-            effort = self.tables[asset].effort
-            return None if effort is None else effort(tokens)
-        parts = tokens.prompts(opening=True)
-        scored = parts.prompt > 0
-        if asset != _CAM:
-            return PlannedWork(passes=[whole_prompts(parts, count=scored.astype(np.float64), head=True)])
-        has_context = parts.context > 0
-        own = whole_prompts(parts, count=(~shared & has_context).astype(np.float64), head=False)
-        # Without context, the pass of the perplexity is the one without context, too.
-        alone = (scored & (has_context | ~shared)).astype(np.float64)
-        length = self.state.config.scoring.segment_length
-        segments = segment_passes(parts, segment_length=length, alone=alone)
-        return PlannedWork(passes=[own, *segments], rows=[observed_rows(parts)])
+    def _pace(self, asset: str, *, slower: float) -> Pace | None:
+        """By the shards of this table, else by those of other tables, else by the device alone."""
+        speed, place = self._speed(asset), f"on this device ({self.device.kind}, {self.device.dtype})"
+        tables, within, whose = [asset], 1.0, ""
+        if not self._efforts(asset) and speed is not None:
+            tables = [other for other in self.tables if self._efforts(other) and self._speed(other) is not None]
+            within, whose = SPREAD_OF_OTHERS, " of other tables"
+        recorded = [seconds for table in tables for seconds in self._recorded(table)]
+        expected = sum(each for _, each in recorded)
+        if expected:
+            grounds = f"{len(recorded)} recorded shards{whose} {place}"
+            return Pace(factor=sum(taken for taken, _ in recorded) / expected, within=within, grounds=grounds)
+        if speed is None or self.device.product is None:
+            return None
+        share = f"{speed / self.device.product:.0%} of it; the range narrows once something has run"
+        grounds = f"a matrix product of {self.device.product / 1e9:,.0f} GFLOP/s {place} and {share}"
+        return Pace(factor=slower, within=SPREAD, grounds=grounds)
 
+    def _efforts(self, asset: str) -> list[Mapping[str, Any]]:
+        """`Stamp.effort` of the shards that were scored on such a device in the same precision."""
+        return [
+            stamp.effort
+            for stamp in self._stamps(asset).values()
+            if stamp is not None
+            and stamp.effort.get("seconds")
+            and stamp.effort["device"].split(":")[0] == self.device.kind
+            and stamp.inputs.get("settings", {}).get("scoring.dtype") == self.device.dtype
+        ]
 
-def estimate(state: State, plan: Plan) -> dict[str, Estimate]:
-    """Estimates of the assets that a model scores; those that keep their rows count nothing."""
-    return Estimator(state).assets(scored_work(state, plan))
+    def _recorded(self, asset: str) -> list[tuple[float, float]]:
+        """The seconds that each recorded shard took, and the expected ones. Its texts count by the input's average."""
+        efforts = self._efforts(asset)
+        if not efforts:
+            return []
+        average = self._work(asset, self.state.index.accepted, _NONE)["characters"].mean()
+        amounts = [{**effort, "characters": average * effort["samples"]} for effort in efforts]
+        return [(each["seconds"], self._expected(asset, each)) for each in amounts]
 
-
-def estimate_shards(state: State, wanted: Mapping[str, Sequence[str]]) -> dict[tuple[str, str], Estimate]:
-    """Estimates by (asset, shard), each as the process takes that scores it; `wanted` names the shards of each asset.
-
-    `cam` and `perplexity/long` asked for together share the pass of theta_B, which counts for the perplexity.
-    """
-    return Estimator(state).shards(wanted)
-
-
-def scored_work(state: State, plan: Plan) -> dict[str, list[str]]:
-    """The shards of each asset of the plan that a model scores."""
-    own = {_CAM, *sample_tables(state.config)}
-    scored = [work for work in plan.work if work.asset in own or work.asset.startswith("perplexity/")]
-    return {work.asset: work.partitions for work in scored}
-
-
-def processes(scoring: ScoringConfig) -> tuple[int, int]:
-    """How many processes score, and for how many of them there is a device, or a core for each of their threads."""
-    import torch
-
-    from gateau_dagster.models.devices import worker_devices
-
-    devices = worker_devices(scoring, scoring.device)
-    if devices[0].startswith("cuda") or (scoring.device == "auto" and torch.cuda.is_available()):
-        return len(devices), len({*devices})
-    return len(devices), max(1, (os.cpu_count() or 1) // torch.get_num_threads())
-
-
-def cores_taken(scoring: ScoringConfig) -> int:
-    """Cores that one process computes on; 0 when it has a GPU for that."""
-    import torch
-
-    from gateau_dagster.models.loading import resolve_device
-
-    return 0 if resolve_device(scoring.device).type == "cuda" else torch.get_num_threads()
-
-
-def _seconds(planned: PlannedWork, shape: ModelShape, speed: Speed) -> Numbers:
-    """Of the model, for each sample; a speed that knows none of packed rows takes them as full prompts."""
-    total = np.sum([one.flops(shape) * speed.rows for one in planned.rows] or [0.0], axis=0)
-    for one in planned.passes:
-        linear, attention = one.linear(shape), one.attention(shape)
-        if one.packed and speed.segments:
-            total = total + (linear + attention) * speed.segments
-        else:
-            total = total + one.count * speed.overhead + linear * speed.linear + attention * speed.attention
-        total = total + one.output(shape) * speed.head
-    return np.asarray(total)
-
-
-def _as_measured(pair: dict[tuple[str, str], Estimate]) -> dict[tuple[str, str], Estimate]:
-    """The seconds that two tables take together, split as the measured ones are: by FLOPs."""
-    seconds, flops = (_total([getattr(each, name) for each in pair.values()]) for name in ("seconds", "flops"))
-    if seconds is None or not flops:
-        return pair
-    return {key: replace(each, seconds=seconds * (each.flops or 0.0) / flops) for key, each in pair.items()}
-
-
-def _sum(cost: _Cost | None, chosen: npt.NDArray[np.bool_], slower: float, cores: int) -> Estimate:
-    """`cores`: that the model computes on, and takes from the tokenising beside it; 0: a device of its own."""
-    if cost is None:
-        return Estimate(samples=int(chosen.sum()), tokens=None, flops=None, seconds=None)
-    seconds = None if cost.seconds is None else float(cost.seconds[chosen].sum())
-    if seconds is not None:
-        tokenising = float(cost.tokenising[chosen].sum())
-        seconds = slower * (seconds + tokenising / cores if cores else max(seconds, tokenising))
-    return Estimate(
-        samples=int(chosen.sum()),
-        tokens=round(float(cost.tokens[chosen].sum())),
-        flops=None if cost.flops is None else float(cost.flops[chosen].sum()),
-        seconds=seconds,
-    )
-
-
-def _total(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return sum(known) if len(known) == len(values) else None
+    def _estimate(self, asset: str, work: pl.DataFrame, workers: int = 1) -> Estimate:
+        """The sums; the time divided among so many processes."""
+        sums, pace = work.sum().row(0, named=True), self.paces[asset]
+        middle = None if pace is None else pace.factor * sums["expected"] / workers
+        return Estimate(
+            samples=work.height,
+            tokens=round(sums["tokens"]) if "tokens" in sums else None,
+            flops=sums.get("flops"),
+            seconds=middle,
+            seconds_low=middle and pace and middle / pace.within,
+            seconds_high=middle and pace and middle * pace.within,
+        )

@@ -1,146 +1,177 @@
-"""A model as estimates need it: shape, limit, token rates and speed, each found once."""
+"""A model as estimates need it: tokens from the lengths of texts, by its own tokenizer on a few of them, and FLOPs."""
 
 from __future__ import annotations
 
-from functools import cached_property
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
+import numpy.typing as npt
 import polars as pl
 
-from gateau_dagster.estimate.outstanding_samples import PromptTokens, sample_tokens
-from gateau_dagster.estimate.token_rates import TokenRates, token_rates
-from gateau_dagster.methods.registry import sample_tables
+from gateau_dagster.data.forms import to_sample
+from gateau_dagster.data.ingest import read_wanted
+from gateau_dagster.data.sample import Sample, text_digest
+from gateau_dagster.demo.inputs import ensure_demo_tokenizer
+from gateau_dagster.errors import GateauError, UnscorableSampleError
 from gateau_dagster.models.flops import ModelShape, whole_text_flops
-from gateau_dagster.models.known_model import known_model, own_window, parameter_count
+from gateau_dagster.models.known_model import known_model, known_tokenizer, own_window, parameter_count
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.scoring.planned_work import Numbers, PlannedWork, SampleTokens
+from gateau_dagster.storage.json_cache import recall, remember
 
 if TYPE_CHECKING:
-    from gateau_dagster.estimate.calibration import Speed
-    from gateau_dagster.models.known_model import KnownModel
+    from transformers import PreTrainedTokenizerBase
+
+_SAMPLES, _SECONDS = 32, 2.0
+_CHARACTERS = 20_000  # of a context that are tokenised: where a text is cut changes a token or two
+# How far into the input the sample is looked for: what stands before a record has to be read through.
+_READ_AHEAD = 64_000_000
+_ANY_LENGTH = 2**40
 
 
 class ScoredModel:
-    """A configured model that scores samples of a state."""
+    """A configured model that scores samples of a state.
+
+    known: what is here of it. parameters: how many, where its weights are here. shape: of a decoder that generates
+    text, where it is known. limit: tokens of a prompt that it is shown. Raises GateauError for damaged weights.
+    """
 
     def __init__(self, state: State, name: str) -> None:
-        self._state, self.name = state, name
+        config, section = state.config, state.config.models[name]
+        self.name, self.causal = name, section.task == "causal"
+        self.known, self.parameters = known_model(config, name), parameter_count(config, name)
+        self.rates, self.limit, self.shape = token_rates(state, name), config.scoring.max_length, None
+        if not self.causal or section.context == "window":
+            self.limit = min(self.limit, section.window or own_window(config, name) or self.limit)
+        if self.causal and self.known.config is not None:
+            with suppress(AttributeError, TypeError, ValueError):
+                self.shape = ModelShape.of(self.known.config)
 
-    @cached_property
-    def known(self) -> KnownModel:
-        """What is here of it."""
-        return known_model(self._state.config, self.name)
-
-    @cached_property
-    def parameters(self) -> int | None:
-        """How many it has, where its weights are here."""
-        return parameter_count(self._state.config, self.name)
-
-    @property
-    def causal(self) -> bool:
-        """Whether it generates text; others rate or embed texts as a whole."""
-        return self._state.config.models[self.name].task == "causal"
-
-    @cached_property
-    def shape(self) -> ModelShape | None:
-        """None when its configuration is not known, or is none of a decoder that generates text."""
-        if self.known.config is None or not self.causal:
-            return None
-        try:
-            return ModelShape.of(self.known.config)
-        except (AttributeError, TypeError, ValueError):
-            return None
-
-    @cached_property
-    def rates(self) -> TokenRates:
-        """Characters a token."""
-        return token_rates(self._state, self.name)
-
-    @cached_property
-    def limit(self) -> int:
-        """Tokens of a prompt that the model is shown, as far as that is known without loading it."""
-        config, section = self._state.config, self._state.config.models[self.name]
-        if self.causal and section.context != "window":
-            return config.scoring.max_length
-        window = section.window or (self.known and own_window(config, self.name)) or config.scoring.max_length
-        return min(config.scoring.max_length, window)
-
-    @cached_property
-    def speed(self) -> Speed | str:
-        """Measured on the configured device at the lengths of this input; or why it is not known."""
-        from gateau_dagster.estimate.calibration import Lengths, calibrated
-
-        if self.known.config is None or self.shape is None:
-            return self.unknown_shape
-        tokens = self.tokens(self._state.index.accepted)
-        lengths = Lengths(
-            prompt=min(self.limit, _power(float(np.quantile(tokens.prompt, 0.9)))),
-            response=_power(_usual(tokens.response)),
-            segment=_power(_usual(tokens.segment_prompt), steps=4) if self._observed else 0,
+    def sample_tokens(self, samples: pl.DataFrame, shared: npt.NDArray[np.bool_] | bool = False) -> SampleTokens:
+        """Of samples of the index; how a tail divides into instruction and response, is taken to be alike in all."""
+        characters, tails = (samples[name].to_numpy().astype(np.float64) for name in ("characters", "tail_characters"))
+        texts = np.round(tails / self.rates.tail)
+        response = np.maximum(np.round(texts * self.rates.response), 1.0)
+        return SampleTokens(
+            context=np.round((characters - tails) / self.rates.context),
+            instruction=texts - response,
+            response=response,
+            limit=self.limit,
+            shared=shared,
+            **self.rates.around,
         )
-        config = self._state.config
-        code = config.models[self.name].trust_remote_code
-        return calibrated(self.known.config, lengths, config.scoring, work_folder=config.work_folder, remote_code=code)
-
-    @cached_property
-    def _observed(self) -> bool:
-        """Whether a pass shows the attention to the context, so that lone prompts and rows have to be timed."""
-        if self.name == "long":
-            return True
-        few = self.sample_tokens(self._state.index.accepted.head(1))
-        tables = sample_tables(self._state.config).values()
-        return any(table.effort(few).rows for table in tables if table.model == self.name and table.effort)
-
-    @property
-    def unknown_shape(self) -> str:
-        """Why FLOPs cannot be said; empty when they can."""
-        if self.causal:
-            return "" if self.shape is not None else self.known.missing or "its shape is not known"
-        return "" if self._whole_text is not None else self.known.missing or "its weights are not on this machine yet"
-
-    @property
-    def unknown(self) -> str:
-        """Why FLOPs or time cannot be said; empty when they can."""
-        if self.unknown_shape:
-            return self.unknown_shape
-        if not self.causal:
-            return "only models that generate text are timed"
-        return self.speed if isinstance(self.speed, str) else ""
 
     def flops(self, planned: PlannedWork) -> Numbers | None:
         """Of each sample; None when they are not known."""
         if self.causal:
             return None if self.shape is None else planned.flops(self.shape)
-        if self._whole_text is None:
+        if self.known.config is None or self.parameters is None:
             return None
-        weights, layers, hidden = self._whole_text
-        flops = (one.count * whole_text_flops(one.length, weights, layers, hidden) for one in planned.passes)
-        return np.sum([*flops], axis=0)
+        text = self.known.config.get_text_config()
+        weights = self.parameters - text.vocab_size * text.hidden_size  # without the embedding of words
+        layers, hidden = text.num_hidden_layers, text.hidden_size
+        return sum(one.count * whole_text_flops(one.length, weights, layers, hidden) for one in planned.passes)
 
-    @cached_property
-    def _whole_text(self) -> tuple[int, int, int] | None:
-        """Weights beside the embedding of words, layers and width of a model that reads a text as a whole."""
-        text = None if self.known.config is None else self.known.config.get_text_config()
-        if self.parameters is None or text is None:
-            return None
-        return self.parameters - text.vocab_size * text.hidden_size, text.num_hidden_layers, text.hidden_size
-
-    def sample_tokens(self, samples: pl.DataFrame) -> SampleTokens:
-        """The texts of these samples of the index."""
-        return sample_tokens(samples, self.rates, limit=self.limit)
-
-    def tokens(self, samples: pl.DataFrame) -> PromptTokens:
-        """The prompts of these samples of the index."""
-        length = self._state.config.scoring.segment_length
-        return PromptTokens(samples, self.rates, limit=self.limit, segment_length=length)
+    @property
+    def unknown(self) -> str:
+        """Why FLOPs cannot be said; empty when they can."""
+        if self.known.config is None or (self.shape if self.causal else self.parameters) is not None:
+            return self.known.missing
+        return "its shape is not known" if self.causal else "its weights are not on this machine yet"
 
 
-def _usual(values: np.ndarray) -> float:
-    """The median of what is not zero."""
-    return float(np.median(values[values > 0])) if (values > 0).any() else 1.0
+@dataclass(frozen=True, kw_only=True)
+class TokenRates:
+    """How texts become tokens. The defaults are those of English and a byte-pair vocabulary."""
+
+    context: float = 4.0  # characters a token
+    tail: float = 4.0  # of instruction and response
+    response: float = 0.5  # share of the response in the tail's tokens
+    around: Mapping[str, int] = field(  # tokens around the texts: see SampleTokens
+        default_factory=lambda: {"frame": 20, "opening": 0, "alone": 8, "bos": 1, "special": 3}
+    )
+    seconds: float = 0.0  # a character takes to tokenise, on one core
+    samples: int = 0  # tokenised for this; 0: assumed
 
 
-def _power(value: float, steps: int = 1) -> int:
-    """The nearest power of two, or of its root of this many `steps`: a length that a few samples more do not change."""
-    return max(2, round(2 ** (round(steps * np.log2(max(value, 2.0))) / steps)))
+def token_rates(state: State, name: str) -> TokenRates:
+    """Measured in about a second for this model's tokenizer, input and template, and remembered.
+
+    A few changed samples do not change the key: a re-run after an edit measures nothing again.
+    """
+    config, accepted = state.config, state.index.accepted
+    about = [f"{np.log2(1.0 + size):.1f}" for size in (accepted.height, accepted["characters"].sum())]
+    opening, path = config.models[name].opening, str(config.long_sft.path)
+    file = config.work_folder / "cache" / "token_rates.json"
+    key = text_digest([state.model_digests[name], config.scoring.template, opening, path, *about])
+    known = recall(file, key)
+    if isinstance(known, dict) and {*known} == {*TokenRates.__dataclass_fields__}:
+        return TokenRates(**known)
+    ensure_demo_tokenizer(config)
+    tokenizer = known_tokenizer(config, name)
+    try:
+        rates = TokenRates() if tokenizer is None else _measured(state, tokenizer, opening)
+    except GateauError:  # the run will say so
+        return TokenRates()
+    if rates.samples:
+        remember(file, key, asdict(rates))
+    return rates
+
+
+def chosen(accepted: pl.DataFrame, count: int = _SAMPLES) -> pl.DataFrame:
+    """`count` of the index's samples, evenly over their lengths, from the first part of each file."""
+    before = pl.col("characters").cum_sum().over("file") - pl.col("characters")
+    near = accepted.filter(before < _READ_AHEAD).sort("characters", "sample_id")
+    places = np.unique(np.linspace(0, near.height - 1, min(count, near.height)).round().astype(int))
+    return near[places.tolist()]
+
+
+def _measured(state: State, tokenizer: PreTrainedTokenizerBase, opening: str) -> TokenRates:
+    """Sums over the chosen samples, as many as there is time for. `opening`: see build_prompt.
+
+    Raises GateauError without a usable chat template, and for an input that changes meanwhile.
+    """
+    from gateau_dagster.models.prompt import build_prompt, encode
+    from gateau_dagster.scoring.response_alone import alone_prompt
+
+    template = state.config.scoring.template
+    build = partial(build_prompt, tokenizer, max_length=_ANY_LENGTH, template=template, opening=opening)
+    blank = Sample(sample_id="", source="", context="", instruction="", response="x")
+    letter, whole = len(encode(tokenizer, "x")), tokenizer("x\nx", verbose=False)["input_ids"]
+    around = {
+        "frame": build(blank).length - letter,
+        "opening": len(encode(tokenizer, opening)),
+        "alone": alone_prompt(tokenizer, blank, max_length=_ANY_LENGTH).length - letter,
+        "bos": int(tokenizer.bos_token_id is not None),
+        "special": max(0, len(whole) - 2 * letter),  # pyright: ignore[reportArgumentType]
+    }
+    # Characters of context and tail, tokens of context, tail and response, seconds, samples.
+    sums, end = np.zeros(7), time.monotonic() + _SECONDS
+    for sample in read_wanted(state.index.files, chosen(state.index.accepted), to_sample):
+        assert isinstance(sample, Sample)
+        start, started = max(0, (len(sample.context) - _CHARACTERS) // 2), time.perf_counter()
+        part = replace(sample, context=sample.context[start : start + _CHARACTERS])
+        with suppress(UnscorableSampleError):
+            prompt = build(part)
+            characters = len(part.context), len(part.instruction) + len(part.response)
+            tail = prompt.length - len(prompt.context) - around["frame"]
+            tokens = len(prompt.context), tail, len(prompt.response)
+            sums += [*characters, *tokens, time.perf_counter() - started, 1]
+        if time.monotonic() > end:
+            break
+    context, texts, context_tokens, tail, response, seconds, samples = sums.tolist()
+    if not context_tokens or tail <= 0:
+        return TokenRates(around=around)
+    return TokenRates(
+        context=context / context_tokens,
+        tail=texts / tail,
+        response=min(1.0, response / tail),
+        around=around,
+        seconds=seconds / (context + texts),
+        samples=int(samples),
+    )

@@ -1,111 +1,67 @@
 """Perplexity of held-out responses by context length: the checkpoint beside its base model."""
 
-import hashlib
+from __future__ import annotations
+
 import math
-from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Annotated
 
 import polars as pl
-from transformers import PreTrainedTokenizerBase
+from pydantic import Field
 
 from gateau_dagster import tables
-from gateau_dagster.config import HeldoutConfig, ScoringConfig
+from gateau_dagster.config.base import Section
 from gateau_dagster.data.sample import Reject, Sample
 from gateau_dagster.errors import GateauError
-from gateau_dagster.models.flops import Meter
-from gateau_dagster.models.loading import LoadedModel
+from gateau_dagster.evaluation.benchmark import MODELS, Benchmark, Materials, Outcome
+from gateau_dagster.evaluation.heldout_samples import Buckets, candidates, heldout_ids
+from gateau_dagster.evaluation.heldout_section import heldout_section
 from gateau_dagster.progress import Progress, silent
-from gateau_dagster.scoring.perplexity import PerplexityRow
-from gateau_dagster.scoring.scorer import Request, score_samples
+from gateau_dagster.storage.stamp import By
+from gateau_dagster.tables import Column
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+    from gateau_dagster.config import Config, ScoringConfig
+    from gateau_dagster.models.loading import LoadedModel
+    from gateau_dagster.scoring.response_perplexity import PerplexityRow
 
 ALL = "all"
-OFFERED = 16
+LENGTHS = "perplexity/long"
+
+HELDOUT = (
+    Column(name="bucket", dtype=pl.String(), description="Range of context tokens."),
+    Column(name="model", dtype=pl.String(), description="base or checkpoint."),
+    Column(name="samples", dtype=pl.Int32(), description="Samples in the bucket."),
+    Column(
+        name="mean_nll",
+        dtype=pl.Float64(),
+        description="Mean over samples of the mean negative log-likelihood per response token.",
+    ),
+    Column(
+        name="perplexity",
+        dtype=pl.Float64(),
+        description="exp(mean_nll): the geometric mean of the samples' perplexities.",
+    ),
+)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Buckets:
-    """Ranges of context tokens: up to and including each upper end, and one above the last."""
+class HeldoutOptions(Section):
+    """Response perplexity on samples that were not trained on, by context length."""
 
-    ends: tuple[int, ...]
-
-    @classmethod
-    def of(cls, config: HeldoutConfig) -> "Buckets":
-        """The configured ends, ordered, each once."""
-        return cls(ends=tuple(sorted(set(config.buckets))))
-
-    def index(self, tokens: int) -> int:
-        """Which range `tokens` lies in, from 0."""
-        return bisect_left(self.ends, tokens)
-
-    @property
-    def labels(self) -> tuple[str, ...]:
-        """A name for each range, in order: `0–512`, `513–1,024`, `over 1,024`."""
-        starts = (0, *(end + 1 for end in self.ends))
-        ranges = [f"{start:,}–{end:,}" for start, end in zip(starts, self.ends, strict=False)]
-        return (*ranges, f"over {self.ends[-1]:,}")
-
-
-def heldout_ids(raw: pl.DataFrame, scores: pl.DataFrame, selected: pl.DataFrame, config: HeldoutConfig) -> list[str]:
-    """Ids of the held-out samples: never trained on, taken evenly from the length buckets, in order of id.
-
-    `raw`: `sample_id`, `digest`. `scores`: `sample_id`, `context_tokens` (samples without a score cannot be measured
-    either). `selected`: `sample_id`, `digest`; a sample with the content of a selected one is not held out.
-
-    The order within a bucket is that of a hash of the id: stable when other samples come and go, and no seed.
-    Raises GateauError when nothing is left.
-    """
-    free = _free(raw, selected).join(scores.select("sample_id", "context_tokens"), on="sample_id", how="inner")
-    if free.is_empty():
-        raise GateauError(
-            "evaluation/heldout: every scored sample was selected for training, none is left to hold out. Lower "
-            "selection.fraction (or count), or take heldout out of evaluation.benchmarks."
-        )
-    buckets = Buckets.of(config)
-    queues: list[list[str]] = [[] for _ in buckets.labels]
-    for sample_id, tokens in sorted(
-        free.select("sample_id", "context_tokens").iter_rows(), key=lambda row: _order(row[0])
-    ):
-        queues[buckets.index(tokens)].append(sample_id)
-    return sorted(_deal(queues, config.samples))
-
-
-def candidates(raw: pl.DataFrame, selected: pl.DataFrame, config: HeldoutConfig) -> list[str]:
-    """Ids that `heldout_ids` may take where no table says how long the samples are: the first of them in its order.
-
-    `OFFERED` times as many as are wanted, so that only their texts have to be counted.
-    """
-    return sorted(_free(raw, selected)["sample_id"], key=_order)[: OFFERED * config.samples]
-
-
-def _free(raw: pl.DataFrame, selected: pl.DataFrame) -> pl.DataFrame:
-    """`sample_id`, `digest`: neither selected nor of a selected sample's content, and each content once."""
-    return (
-        raw.select("sample_id", "digest")
-        .sort("sample_id")
-        .join(selected.select("sample_id"), on="sample_id", how="anti")
-        .join(selected.select("digest"), on="digest", how="anti")
-        .unique("digest", keep="first", maintain_order=True)
+    samples: int = Field(default=64, ge=1, description="Held-out samples, taken evenly from the length buckets.")
+    buckets: list[Annotated[int, Field(ge=1)]] = Field(
+        default=[4096, 8192, 16_384, 32_768],
+        min_length=1,
+        description="Upper ends of the context-length buckets, in tokens.",
     )
-
-
-def _order(sample_id: str) -> str:
-    return hashlib.sha256(f"heldout:{sample_id}".encode()).hexdigest()
-
-
-def _deal(queues: Sequence[list[str]], count: int) -> list[str]:
-    """One from each queue in turn, until `count` are dealt or all queues are empty."""
-    longest = max(len(queue) for queue in queues)
-    dealt = [queue[turn] for turn in range(longest) for queue in queues if turn < len(queue)]
-    return dealt[:count]
-
-
-MODELS = ("base", "checkpoint")
 
 
 @dataclass(frozen=True, kw_only=True)
 class HeldoutResult:
-    """`table`: tables.HELDOUT. `per_sample`: one row a sample and model. `rejected`: measured under neither model."""
+    """`table`: HELDOUT. `per_sample`: one row a sample and model. `rejected`: measured under neither model."""
 
     table: pl.DataFrame
     per_sample: pl.DataFrame
@@ -113,34 +69,32 @@ class HeldoutResult:
 
 
 def heldout_perplexity(
-    base: LoadedModel,
-    checkpoint: LoadedModel,
+    model: Callable[[str], LoadedModel],
     samples: Sequence[Sample],
+    options: HeldoutOptions,
     *,
-    config: HeldoutConfig,
     scoring: ScoringConfig,
-    max_length: int,
     progress: Progress = silent,
 ) -> HeldoutResult:
     """Eq. 1 for every sample under both models, averaged by range of context tokens (before truncation), and overall.
 
     A sample that one model cannot score counts for neither, so that both are measured on the same samples; its
-    reason names the model. `mean_nll` weighs every sample alike. Raises GateauError when no sample is left.
+    reason names the model. `mean_nll` weighs every sample alike. `model`: see Materials.
+
+    Raises GateauError when no sample is left.
     """
+    total = len(MODELS) * len(samples)
     scored: dict[str, dict[str, PerplexityRow]] = {}
     rejected: dict[str, Reject] = {}
-    requests = [Request(sample=sample, perplexity=True, cam=False) for sample in samples]
-    for place, (name, loaded) in enumerate(zip(MODELS, (base, checkpoint), strict=True)):
+    for place, name in enumerate(MODELS):
         rows = scored.setdefault(name, {})
-        outcomes = score_samples(loaded, requests, max_length=max_length, scoring=scoring, meter=Meter())
-        for done, outcome in enumerate(outcomes, start=1):
-            row = outcome.perplexity
-            if isinstance(row, PerplexityRow):
-                rows[row.sample_id] = row
-            elif row is not None:
+        for done, row in enumerate(_scored(model(name), samples, scoring), start=place * len(samples) + 1):
+            if isinstance(row, Reject):
                 rejected.setdefault(row.sample_id, Reject(sample_id=row.sample_id, reason=f"{name}: {row.reason}"))
-            progress(place * len(samples) + done, len(MODELS) * len(samples), "samples", name)
-    per_sample = _per_sample(scored, rejected, config)
+            else:
+                rows[row.sample_id] = row
+            progress(done, total, "samples", name)
+    per_sample = _per_sample(scored, rejected, options)
     if per_sample.is_empty():
         reason = next(iter(rejected.values())).reason if rejected else "there is none"
         raise GateauError(
@@ -148,23 +102,33 @@ def heldout_perplexity(
             "scoring.max_length, or take heldout out of evaluation.benchmarks."
         )
     return HeldoutResult(
-        table=heldout_table(per_sample, config), per_sample=per_sample, rejected=list(rejected.values())
+        table=heldout_table(per_sample, options), per_sample=per_sample, rejected=list(rejected.values())
     )
 
 
-def context_lengths(tokenizer: PreTrainedTokenizerBase, samples: pl.DataFrame) -> pl.DataFrame:
-    """`sample_id` and `context_tokens` i32 of `samples` (tables.RAW_LONG_SFT): the contexts' tokens, none cut off."""
-    counted = [
-        len(tokenizer(context, add_special_tokens=False, verbose=False)["input_ids"]) for context in samples["context"]
-    ]
-    return samples.select("sample_id", pl.Series("context_tokens", counted, dtype=pl.Int32))
+def _scored(loaded: LoadedModel, samples: Sequence[Sample], scoring: ScoringConfig) -> Iterator[PerplexityRow | Reject]:
+    from gateau_dagster.models.flops import Meter
+    from gateau_dagster.scoring.scorer import Request, score_samples
+
+    requests = [Request(sample=sample, perplexity=True, cam=False) for sample in samples]
+    for outcome in score_samples(loaded, requests, max_length=scoring.max_length, scoring=scoring, meter=Meter()):
+        assert outcome.perplexity is not None, "it was asked for"
+        yield outcome.perplexity
+
+
+def context_lengths(tokenizer: PreTrainedTokenizerBase, samples: Sequence[Sample]) -> pl.DataFrame:
+    """`sample_id` and `context_tokens` i32 of `samples`: the contexts' tokens, none cut off."""
+    counted = [len(tokenizer(each.context, add_special_tokens=False, verbose=False)["input_ids"]) for each in samples]
+    ids = [each.sample_id for each in samples]
+    schema = {"sample_id": pl.String(), "context_tokens": pl.Int32()}
+    return pl.DataFrame({"sample_id": ids, "context_tokens": counted}, schema=schema)
 
 
 def _per_sample(
-    scored: dict[str, dict[str, PerplexityRow]], rejected: dict[str, Reject], config: HeldoutConfig
+    scored: dict[str, dict[str, PerplexityRow]], rejected: dict[str, Reject], options: HeldoutOptions
 ) -> pl.DataFrame:
     """The perplexity rows of both models with `model` and `bucket` (index into the ranges), by sample and model."""
-    buckets = Buckets.of(config)
+    buckets = Buckets.of(options.buckets)
     lengths = {name: row.context_tokens + row.truncated_tokens for name, row in scored["base"].items()}
     rows = [
         {"model": model, "bucket": buckets.index(lengths[row.sample_id]), **asdict(row)}
@@ -176,12 +140,12 @@ def _per_sample(
     return pl.DataFrame(rows, schema=schema).sort("sample_id", "model")
 
 
-def heldout_table(per_sample: pl.DataFrame, config: HeldoutConfig) -> pl.DataFrame:
-    """tables.HELDOUT from `per_sample` (`model`, `bucket`, `mean_nll`): ranges in order of length, then `all`.
+def heldout_table(per_sample: pl.DataFrame, options: HeldoutOptions) -> pl.DataFrame:
+    """HELDOUT from `per_sample` (`model`, `bucket`, `mean_nll`): ranges in order of length, then `all`.
 
     A range without samples has no row: the mean of nothing is no number.
     """
-    labels = Buckets.of(config).labels
+    labels = Buckets.of(options.buckets).labels
     rows = []
     for bucket in [*range(len(labels)), None]:
         part = per_sample if bucket is None else per_sample.filter(pl.col("bucket") == bucket)
@@ -191,4 +155,47 @@ def heldout_table(per_sample: pl.DataFrame, config: HeldoutConfig) -> pl.DataFra
                 mean = math.fsum(values) / len(values)
                 label = ALL if bucket is None else labels[bucket]
                 rows.append((label, model, len(values), mean, math.exp(mean)))
-    return pl.DataFrame(rows, schema=tables.schema(tables.HELDOUT), orient="row")
+    return pl.DataFrame(rows, schema=tables.schema(HELDOUT), orient="row")
+
+
+def _reads(config: Config, options: HeldoutOptions, made: Collection[str]) -> dict[str, By]:
+    del config, options
+    # Gives the lengths, and which samples can be measured; where nothing else reads it, they are counted here.
+    counted: dict[str, By] = {LENGTHS: "fingerprint"} if LENGTHS in made else {}
+    return {"raw_long_sft": "fingerprint", **counted, "selected_subset": "content"}
+
+
+def _check(config: Config, options: HeldoutOptions) -> None:
+    del options
+    if config.selection.fraction == 1:
+        raise ValueError(
+            "selection.fraction: 1 leaves no sample to hold out: lower it, or take heldout out of evaluation.benchmarks"
+        )
+
+
+def _run(materials: Materials, options: HeldoutOptions) -> Outcome:
+    raw, selected = (materials.table(name, ["sample_id", "digest"]) for name in ("raw_long_sft", "selected_subset"))
+    if LENGTHS in materials.reads:
+        lengths = materials.table(LENGTHS, ["sample_id", "context_tokens"])
+    else:
+        offered = materials.samples(candidates(raw, selected, count=options.samples))
+        lengths = context_lengths(materials.model("base").tokenizer, offered)
+    ids = heldout_ids(raw, lengths, selected, count=options.samples, buckets=Buckets.of(options.buckets))
+    scoring, progress = materials.config.scoring, materials.progress
+    result = heldout_perplexity(materials.model, materials.samples(ids), options, scoring=scoring, progress=progress)
+    return Outcome(table=result.table, rejected=result.rejected)
+
+
+BENCHMARK = Benchmark(
+    name="heldout",
+    title="Held-out samples",
+    description="Perplexity of responses that were not trained on, by context length: base against checkpoint.",
+    options=HeldoutOptions,
+    columns=HELDOUT,
+    finite=("mean_nll", "perplexity"),
+    reads=_reads,
+    check=_check,
+    run=_run,
+    section=heldout_section,
+    default=True,
+)

@@ -1,93 +1,84 @@
 """A needle in a haystack: does the model find a fact at any depth of a context of any length?"""
 
+from __future__ import annotations
+
 import math
 import random
-import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any
 
 import polars as pl
-import torch
-from transformers import PreTrainedTokenizerBase
+from pydantic import Field, model_validator
 
 from gateau_dagster import tables
-from gateau_dagster.config import NeedleConfig, NeedlePair
-from gateau_dagster.config.models import Template
+from gateau_dagster.config.base import Section
 from gateau_dagster.data.sample import Reject, Sample
 from gateau_dagster.errors import GateauError, UnscorableSampleError
-from gateau_dagster.models.forward import head, response_states, token_nll
-from gateau_dagster.models.loading import LoadedModel
-from gateau_dagster.models.memory import out_of_memory_reason, unless_out_of_memory
-from gateau_dagster.models.prompt import Prompt, build_prompt, encode
+from gateau_dagster.evaluation.benchmark import MODELS, Benchmark, Materials, Outcome
+from gateau_dagster.evaluation.haystack import Haystack, build_haystack, insert_needle
+from gateau_dagster.evaluation.needle_section import needle_section
 from gateau_dagster.progress import Progress, silent
+from gateau_dagster.storage.stamp import By
+from gateau_dagster.tables import Column
 
-# A sentence keeps the white space after it, so that joined sentences give the text back.
-_SENTENCE = re.compile(r".+?(?:[.!?。！？]+\s+|\n+|$)", re.DOTALL)
+if TYPE_CHECKING:
+    from gateau_dagster.config import Config
+    from gateau_dagster.config.models import Template
+    from gateau_dagster.models.loading import LoadedModel
+    from gateau_dagster.models.prompt import Prompt
 
-
-@dataclass(frozen=True, kw_only=True)
-class Haystack:
-    """Sentences with their token ids."""
-
-    sentences: tuple[tuple[str, tuple[int, ...]], ...]
-
-    def without(self, key: str) -> "Haystack":
-        """The sentences that do not name `key` as a word, in either case: they could contradict the needle."""
-        word = re.compile(rf"(?<!\w){re.escape(key.strip())}(?!\w)", re.IGNORECASE)
-        return Haystack(sentences=tuple(part for part in self.sentences if not word.search(part[0])))
-
-    def tokens(self, count: int, rng: random.Random) -> tuple[int, ...]:
-        """`count` token ids from a sentence drawn by `rng` on, starting over at the end of the text.
-
-        Raises GateauError when there are none to start with.
-        """
-        if count == 0:
-            return ()
-        if not self.sentences:
-            raise GateauError(
-                "evaluation/needle: no text is left for the haystack once sentences that name the needle's key are "
-                "out. Choose rarer keys in evaluation.needle.pairs, or take needle out of evaluation.benchmarks."
-            )
-        place = rng.randrange(len(self.sentences))
-        taken: list[int] = []
-        while len(taken) < count:
-            taken.extend(self.sentences[place % len(self.sentences)][1])
-            place += 1
-        return tuple(taken[:count])
-
-
-def build_haystack(tokenizer: PreTrainedTokenizerBase, texts: Iterable[str], *, tokens: int) -> Haystack:
-    """Sentences of `texts`, in order, until `tokens` of them are there or the texts end."""
-    sentences: list[tuple[str, tuple[int, ...]]] = []
-    total = 0
-    for text in texts:
-        for match in _SENTENCE.finditer(text):
-            ids = encode(tokenizer, match.group())
-            if ids:
-                sentences.append((match.group(), ids))
-                total += len(ids)
-            if total >= tokens:
-                return Haystack(sentences=tuple(sentences))
-    return Haystack(sentences=tuple(sentences))
-
-
-def insert_needle(hay: Sequence[int], fact: Sequence[int], *, depth: float) -> tuple[int, ...]:
-    """The fact's tokens after the first `round(depth * len(hay))` tokens of the hay: 0 is its start, 1 its end."""
-    place = round(depth * len(hay))
-    return (*hay[:place], *fact, *hay[place:])
-
-
+NEEDLE = (
+    Column(name="model", dtype=pl.String(), description="base or checkpoint."),
+    Column(name="length", dtype=pl.Int32(), description="Prompt length in tokens."),
+    Column(name="depth", dtype=pl.Float64(), description="0: the fact at the start of the context, 1: at its end."),
+    Column(name="repeats", dtype=pl.Int32(), description="Needles in this cell."),
+    Column(
+        name="accuracy",
+        dtype=pl.Float64(),
+        description="Share of needles whose answer tokens are all the most likely ones.",
+    ),
+    Column(name="answer_nll", dtype=pl.Float64(), description="Mean negative log-likelihood per answer token."),
+)
 _CITIES = ("Lisbon", "Nairobi", "Toronto", "Osaka", "Cusco", "Tallinn", "Hanoi", "Perth", "Bergen", "Tunis")
+# Documents that make up the haystack: enough text for the longest prompts, whatever the data's size.
+_DOCUMENTS = 256
 
 
-@dataclass(frozen=True, kw_only=True)
-class NeedleResult:
-    """`table`: tables.NEEDLE. `skipped`: cells that could not be measured, as `length=…` and the reason."""
+class NeedlePair(Section):
+    """A key that is asked for, and the values it may have."""
 
-    table: pl.DataFrame
-    skipped: list[Reject]
+    key: str
+    values: list[str] = Field(min_length=2)
+
+
+class NeedleOptions(Section):
+    """A fact hidden at a depth of a haystack of a length, and asked for at its end."""
+
+    lengths: list[Annotated[int, Field(ge=1)]] = Field(
+        default=[1024, 2048, 4096, 8192], min_length=1, description="Prompt lengths in tokens."
+    )
+    depths: list[float] = Field(default=[0.0, 0.25, 0.5, 0.75, 1.0], min_length=1)
+    repeats: int = Field(default=3, ge=1, description="Needles per cell of the grid.")
+    fact: str = Field(default=" The secret number of {key} is {value}. ", description="With {key} and {value}.")
+    question: str = Field(default="What is the secret number of {key}?", description="With {key}.")
+    answer: str = Field(default="{value}", description="With {key} and {value}.")
+    pairs: list[NeedlePair] | None = Field(default=None, description="Default: cities and seven-digit numbers.")
+
+    @model_validator(mode="after")
+    def _placeholders(self) -> NeedleOptions:
+        for name, text, wanted in (
+            ("fact", self.fact, ("{key}", "{value}")),
+            ("question", self.question, ("{key}",)),
+            ("answer", self.answer, ("{value}",)),
+        ):
+            missing = [placeholder for placeholder in wanted if placeholder not in text]
+            if missing:
+                raise ValueError(f"{name} lacks {' and '.join(missing)}")
+        if any(not 0 <= depth <= 1 for depth in self.depths):
+            raise ValueError("depths lie between 0 (start of the context) and 1 (its end)")
+        return self
 
 
 def default_pairs() -> list[NeedlePair]:
@@ -100,13 +91,13 @@ def needle_grid(
     loaded: LoadedModel,
     name: str,
     haystack_texts: Iterable[str],
+    options: NeedleOptions,
     *,
-    config: NeedleConfig,
     max_length: int,
     template: Template,
     seed: int,
     progress: Progress = silent,
-) -> NeedleResult:
+) -> Outcome:
     """Accuracy and NLL of the answer in every cell of depth x length, for the model called `name` (base, checkpoint).
 
     A prompt of length L has L tokens, answer included. The answer is teacher-forced: a needle is found when each of
@@ -114,7 +105,7 @@ def needle_grid(
     one tokenizer get the same prompts. Lengths above `max_length`, or too short for the question, are skipped with
     their reason. Raises GateauError when all are.
     """
-    lengths = sorted(set(config.lengths))
+    lengths = sorted(set(options.lengths))
     hay = build_haystack(loaded.tokenizer, haystack_texts, tokens=4 * min(max(lengths), max_length))
     rows, skipped = [], []
     for place, length in enumerate(lengths):
@@ -126,15 +117,15 @@ def needle_grid(
                     "lower evaluation.needle.lengths"
                 )
             cells = {
-                depth: needle_prompts(loaded, hay, config, length=length, depth=depth, template=template, seed=seed)
-                for depth in sorted(set(config.depths))
+                depth: needle_prompts(loaded, hay, options, length=length, depth=depth, template=template, seed=seed)
+                for depth in sorted(set(options.depths))
             }
             rows.extend((name, length, *cell) for cell in _score_cells(loaded, cells, say))
         except NeedleDoesNotFitError as error:
             skipped.append(Reject(sample_id=f"{name}, length={length}", reason=str(error)))
     if not rows:
         raise GateauError(f"evaluation/needle: no length can be measured: {skipped[0].reason}")
-    return NeedleResult(table=pl.DataFrame(rows, schema=tables.schema(tables.NEEDLE), orient="row"), skipped=skipped)
+    return Outcome(table=pl.DataFrame(rows, schema=tables.schema(NEEDLE), orient="row"), rejected=skipped)
 
 
 def _report(progress: Progress, place: int, lengths: int, note: str, share: float) -> None:
@@ -160,7 +151,7 @@ class NeedleDoesNotFitError(ValueError):
 def needle_prompts(
     loaded: LoadedModel,
     hay: Haystack,
-    config: NeedleConfig,
+    options: NeedleOptions,
     *,
     length: int,
     depth: float,
@@ -171,13 +162,13 @@ def needle_prompts(
 
     Raises NeedleDoesNotFitError when question, fact and answer alone are longer.
     """
-    pairs = config.pairs or default_pairs()
+    pairs = options.pairs or default_pairs()
     prompts = []
-    for repeat in range(config.repeats):
+    for repeat in range(options.repeats):
         rng = random.Random(f"{seed}:{length}:{depth}:{repeat}")
         pair = rng.choice(pairs)
         value = rng.choice(pair.values)
-        bare = _bare_prompt(loaded, config, key=pair.key, value=value, template=template)
+        bare = _bare_prompt(loaded, options, key=pair.key, value=value, template=template)
         room = length - bare.length
         if room < 0:
             raise NeedleDoesNotFitError(
@@ -190,10 +181,13 @@ def needle_prompts(
     return prompts
 
 
-def _bare_prompt(loaded: LoadedModel, config: NeedleConfig, *, key: str, value: str, template: Template) -> Prompt:
+def _bare_prompt(loaded: LoadedModel, options: NeedleOptions, *, key: str, value: str, template: Template) -> Prompt:
     """The prompt whose whole context is the fact."""
+    from gateau_dagster.models.prompt import build_prompt
+
     fact, question, answer = (
-        text.replace("{key}", key).replace("{value}", value) for text in (config.fact, config.question, config.answer)
+        text.replace("{key}", key).replace("{value}", value)
+        for text in (options.fact, options.question, options.answer)
     )
     sample = Sample(sample_id="needle", source="needle", context=fact, instruction=question, response=answer)
     try:
@@ -202,13 +196,17 @@ def _bare_prompt(loaded: LoadedModel, config: NeedleConfig, *, key: str, value: 
         raise GateauError(f"evaluation.needle: with key {key!r} and value {value!r}, {error}") from error
 
 
-@torch.no_grad()
 def score_answer(loaded: LoadedModel, prompt: Prompt) -> tuple[bool, float]:
     """Whether every answer token is the most likely one, and their mean NLL in nats.
 
     Raises NeedleDoesNotFitError when the prompt does not fit into memory.
     """
+    import torch
 
+    from gateau_dagster.models.forward import head, response_states, token_nll
+    from gateau_dagster.models.memory import out_of_memory_reason, unless_out_of_memory
+
+    @torch.no_grad()
     def score() -> tuple[bool, float]:
         states = response_states(loaded, [prompt])
         found = head(loaded, states).argmax(-1).tolist() == list(prompt.response)
@@ -219,3 +217,60 @@ def score_answer(loaded: LoadedModel, prompt: Prompt) -> tuple[bool, float]:
         advice = "lower evaluation.needle.lengths, or use a device with more memory"
         raise NeedleDoesNotFitError(out_of_memory_reason(prompt.length, advice))
     return scored
+
+
+def _reads(config: Config, options: NeedleOptions, made: Collection[str]) -> dict[str, By]:
+    del config, options, made
+    return {"raw_long_sft": "fingerprint"}
+
+
+def _settings(config: Config, options: NeedleOptions) -> dict[str, Any]:
+    del options
+    return {"training.seed": config.training.seed}
+
+
+def _run(materials: Materials, options: NeedleOptions) -> Outcome:
+    config, texts = materials.config, _documents(materials)
+    results = [
+        needle_grid(
+            materials.model(name),
+            name,
+            texts,
+            options,
+            max_length=config.scoring.max_length,
+            template=config.scoring.template,
+            seed=config.training.seed,
+            progress=materials.progress,
+        )
+        for name in MODELS
+    ]
+    return Outcome(
+        table=pl.concat([result.table for result in results]),
+        rejected=[reject for result in results for reject in result.rejected],
+    )
+
+
+def _documents(materials: Materials) -> list[str]:
+    """The first documents; shards are read only until there are enough."""
+    texts: list[str] = []
+    for shard in materials.shards("raw_long_sft", ["context"]):
+        texts += shard["context"].to_list()
+        if len(texts) >= _DOCUMENTS:
+            break
+    return texts[:_DOCUMENTS]
+
+
+BENCHMARK = Benchmark(
+    name="needle",
+    title="Needle in a haystack",
+    description="A fact hidden at a depth of a haystack of a length, and asked for at its end: base against "
+    "checkpoint.",
+    options=NeedleOptions,
+    columns=NEEDLE,
+    finite=("accuracy", "answer_nll"),
+    reads=_reads,
+    settings=_settings,
+    run=_run,
+    section=needle_section,
+    default=True,
+)

@@ -4,7 +4,6 @@ import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
-from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from gateau_dagster.config import Config
@@ -16,7 +15,7 @@ from gateau_dagster.execution.shard_work import (
     compute_shard,
 )
 from gateau_dagster.methods.registry import all_sample_tables
-from gateau_dagster.models.visible_window import visible_tokens
+from gateau_dagster.models.known_model import visible_tokens
 from gateau_dagster.scoring.sample_table import Asked, Outcomes, Running, SampleTable
 from gateau_dagster.storage import Store
 
@@ -49,7 +48,7 @@ class ScoringRun:
                 max_length=length,
                 scoring=scoring,
                 work=Work(),
-                sight=visible_tokens(config) if known[asset].needs_visible_window else None,
+                visible_tokens=visible_tokens(config) if known[asset].needs_visible_window else None,
             )
             for asset in assets
         }
@@ -62,9 +61,9 @@ class ScoringRun:
 
     def outcomes(self, asked: Iterable[Asked]) -> Generator[Outcomes]:
         """In order, for each sample a row or a reject for each asset that asks for it."""
-        from gateau_dagster.models.cpu_allocator import reused_memory
+        from gateau_dagster.models.cpu_allocator import retained_memory
 
-        with reused_memory(self.loaded.device), closing(self._scored(asked)) as found:  # pyright: ignore[reportArgumentType]
+        with retained_memory(self.loaded.device), closing(self._scored(asked)) as found:  # pyright: ignore[reportArgumentType]
             yield from found
 
     def _scored(self, asked: Iterable[Asked]) -> Iterator[Outcomes]:
@@ -153,6 +152,8 @@ class _Measured:
 
     def effort(self) -> dict[str, dict[str, Any]]:
         """By asset, `Stamp.effort`; the seconds of a common pass are split as the FLOPs are."""
+        from gateau_dagster.models.devices import matrix_product_speed
+
         peak = self.memory.read()
         works = self.run.works
         total = sum(works[asset].flops for asset in self.samples)
@@ -160,7 +161,7 @@ class _Measured:
             "peak_memory": peak,
             "peak_memory_since_start": self.memory.since_start,
             "device": str(self.loaded.device),
-            "matrix_product_speed": _speed(str(self.loaded.device), self.config.scoring.dtype),
+            "matrix_product_speed": matrix_product_speed(str(self.loaded.device), self.config.scoring.dtype),
         }
         found: dict[str, dict[str, Any]] = {}
         for asset, samples in self.samples.items():
@@ -175,17 +176,3 @@ class _Measured:
                 **common,
             }
         return found
-
-
-@cache
-def _speed(device: str, dtype: str) -> float | None:
-    """FLOP/s of a matrix product, measured once a process; None where the model leaves no room for one."""
-    from gateau_dagster.models.devices import matrix_product_speed
-    from gateau_dagster.models.memory import is_out_of_memory
-
-    try:
-        return matrix_product_speed(device, dtype)
-    except RuntimeError as error:
-        if not is_out_of_memory(error):
-            raise
-        return None

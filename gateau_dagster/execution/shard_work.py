@@ -12,7 +12,7 @@ from gateau_dagster.data.sample import Reject, Sample
 from gateau_dagster.execution.row_checkpoints import RowCheckpoints, rows_frame
 from gateau_dagster.scoring.sample_table import Asked, Outcomes, Row
 from gateau_dagster.storage import Stamp, Store
-from gateau_dagster.storage.fingerprint import fingerprint
+from gateau_dagster.storage.stamp import fingerprint
 
 Effort = Mapping[str, Mapping[str, Any]]
 

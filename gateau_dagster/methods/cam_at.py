@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from gateau_dagster import tables
 from gateau_dagster.data.sample import Reject
+from gateau_dagster.scoring.pair_effort import cam_effort
 from gateau_dagster.scoring.pair_tables import CAM_CODE_VERSION
 from gateau_dagster.scoring.sample_table import Row, Running, SampleTable
 
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
     from gateau_dagster.config import Config
     from gateau_dagster.data.sample import Sample
     from gateau_dagster.models.loading import LoadedModel
-    from gateau_dagster.scoring.planned_work import PlannedWork, SampleTokens
 
 FAMILY = "cam_at"
 _FIGURES = ("sample_id", "digest", "segments", "far_gain")
@@ -70,18 +70,6 @@ def _table(config: Config, length: int) -> SampleTable:
     )
 
 
-def cam_effort(tokens: SampleTokens, *, length: int, attention: bool) -> PlannedWork:
-    """Each segment alone and no context; with `attention`, the whole prompt besides, where there is a context."""
-    from gateau_dagster.scoring.planned_work import PlannedWork, observed_rows, segment_passes, whole_prompts
-
-    parts = tokens.prompts(opening=True)
-    passes = segment_passes(parts, segment_length=length, alone=(parts.tail > 0).astype(float))
-    if not attention:
-        return PlannedWork(passes=passes)
-    whole = whole_prompts(parts, count=(parts.context > 0).astype(float), head=False)
-    return PlannedWork(passes=[whole, *passes], rows=[observed_rows(parts)])
-
-
 def _measure(
     loaded: LoadedModel, samples: Iterable[Sample], running: Running, *, length: int, columns: Sequence[str]
 ) -> Iterator[Row | Reject]:
@@ -97,7 +85,7 @@ def _measure(
         max_length=running.max_length,
         scoring=scoring,
         meter=Meter(cam=running.work),
-        sight=running.sight,
+        visible_tokens=running.visible_tokens,
     )
     with closing(outcomes):  # pyright: ignore[reportArgumentType]
         for found in outcomes:

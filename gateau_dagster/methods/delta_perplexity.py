@@ -157,9 +157,7 @@ def pairs_effort(tokens: SampleTokens, *, segment_length: int, pairs: int) -> Pl
     one = np.full_like(segments, segment_length)
     counts = ((segments, one), (np.minimum(segments * (segments - 1) / 2, pairs), 2 * one))
     return PlannedWork(
-        passes=[
-            PlannedPasses(count=count, length=length, read=one - 1, head=True, packed=True) for count, length in counts
-        ]
+        passes=[PlannedPasses(count=count, length=length, read=one - 1, head=True) for count, length in counts]
     )
 
 
@@ -181,7 +179,7 @@ def _check(config: Config, options: DeltaPerplexityOptions) -> None:
 
 
 def _check_known_models(config: Config, options: DeltaPerplexityOptions) -> None:
-    from gateau_dagster.models.visible_window import shown_window
+    from gateau_dagster.models.known_model import shown_window
 
     _check_length(config, options, shown_window(config, options.model))
 

@@ -1,14 +1,15 @@
 """Far gain: how much likelier each response token is from far context than from near text, as a probability.
 
 Of the tables' per-token columns: p_A and p_B (`token_probability` of theta_A and theta_B given the whole prompt),
-near_t and the largest far p_t (of `cam`), of which FG is made as scoring.far_gain says:
+near_t and the largest far p_t (of `cam`), of which FG is made as scoring.segments.far_gain says:
 
     HMPp = mean_t [p_B(y_t|c,x) - p_A(y_t|c within W,x)],  score = alpha·HMPp + (1 - alpha)·FG
 
 Both are probabilities, so that nothing is normalised and a sample's score depends on that sample alone. What is near:
-scoring.near_and_far. FG is 0 where nothing is far: without context, and where the only segment is near. A lone segment
-of which theta_A sees no token is far, and counts. With the default `top`, preset `robust` of `gateau` ranks alike for
-an equal alpha, but gives samples below two segments no FG, the lone far one's neither, and puts them after all others.
+scoring.segments.near_and_far. FG is 0 where nothing is far: without context, and where the only segment is near. A lone
+segment of which theta_A sees no token is far, and counts. With the default `top`, preset `robust` of `gateau` ranks
+alike for an equal alpha, but gives samples below two segments no FG, the lone far one's neither, and puts them after
+all others.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from pydantic import Field
 from gateau_dagster.config.base import Section
 from gateau_dagster.errors import GateauError
 from gateau_dagster.methods.method import Method, Reads, Tables
-from gateau_dagster.scoring.far_gain import TOP, counted_tokens
+from gateau_dagster.scoring.segments import TOP_SHARE, counted_tokens
 
 if TYPE_CHECKING:
     from gateau_dagster.config import Config
@@ -35,7 +36,7 @@ _ROWS = 2**15  # at a time: their tokens are copied as float64
 class FarGainOptions(Section):
     """How many tokens count."""
 
-    top: float = Field(default=TOP, gt=0, le=1, description="Share of the response tokens whose gain counts.")
+    top: float = Field(default=TOP_SHARE, gt=0, le=1, description="Share of the response tokens whose gain counts.")
 
 
 class BothOptions(FarGainOptions):

@@ -11,8 +11,8 @@ from pydantic import Field
 from gateau_dagster.config.base import Section
 from gateau_dagster.config.selection import Preset
 from gateau_dagster.methods.method import Method, Reads, Tables, no_check
-from gateau_dagster.selection.normalise import softmax
 from gateau_dagster.selection.presets import PresetScores, where_known
+from gateau_dagster.selection.statistics import softmax
 
 if TYPE_CHECKING:
     from gateau_dagster.config import Config

@@ -14,8 +14,8 @@ from pydantic import Field
 
 from gateau_dagster.methods.gateau import SCORES, GateauOptions, preset_of
 from gateau_dagster.methods.method import Method, Reads, Tables
-from gateau_dagster.selection.normalise import Vector
 from gateau_dagster.selection.presets import PRESET_FUNCTIONS, Measures, PresetScores
+from gateau_dagster.selection.statistics import Vector
 
 if TYPE_CHECKING:
     from gateau_dagster.config import Config

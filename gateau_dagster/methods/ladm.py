@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -150,27 +149,22 @@ def spans_effort(tokens: SampleTokens, *, plan: FocusPlan) -> PlannedWork:
 
     length = tokens.prompts(opening=False).prompt
     count = (length // plan.span_length > plan.first_scored).astype(float)
-    whole = PlannedPasses(count=count, length=length, read=None, head=False, packed=False)
-    return PlannedWork(passes=[whole], rows=[SpanRows(length=length, plan=plan)])
+    whole = PlannedPasses(count=count, length=length)
+    return PlannedWork(passes=[whole], rows=partial(_span_rows, length=length, plan=plan))
 
 
-@dataclass(frozen=True, kw_only=True)
-class SpanRows:
-    """The attention of the scored spans of prompts of `length` tokens, float64 [samples]; see ObservedRows."""
+def _span_rows(shape: ModelShape, *, length: Numbers, plan: FocusPlan) -> Numbers:
+    """FLOPs of the attention of the scored spans of prompts of `length` tokens, float64 [samples].
 
-    length: Numbers
-    plan: FocusPlan
-
-    def flops(self, shape: ModelShape) -> Numbers:
-        """Scored span by scored span, over all samples at once; as scoring.span_attention counts them."""
-        plan, spans = self.plan, self.length // self.plan.span_length
-        total = np.zeros_like(self.length)
-        for number in range(0, int(max(spans.max(initial=0) - plan.first_scored, 0)), plan.later_stride):
-            j = spans - 1 - number if plan.variant == "program" else np.full_like(spans, plan.first_scored + number)
-            scored = (j >= plan.first_scored) & (j < spans)
-            keys = scored * (self.length % plan.span_length + (j + 1) * plan.span_length)
-            total += plan.span_length * shape.attention_row_flops_each(keys)
-        return total
+    Scored span by scored span, over all samples at once; as scoring.span_attention counts them.
+    """
+    total, spans = np.zeros_like(length), length // plan.span_length
+    for number in range(0, int(max(spans.max(initial=0) - plan.first_scored, 0)), plan.later_stride):
+        j = spans - 1 - number if plan.variant == "program" else np.full_like(spans, plan.first_scored + number)
+        scored = (j >= plan.first_scored) & (j < spans)
+        keys = scored * (length % plan.span_length + (j + 1) * plan.span_length)
+        total += plan.span_length * shape.attention_row_flops_each(keys)
+    return total
 
 
 def _reads(config: Config, options: LadmOptions) -> Reads:
@@ -191,7 +185,7 @@ def _check(config: Config, options: LadmOptions) -> None:
 
 
 def _check_known_models(config: Config, options: LadmOptions) -> None:
-    from gateau_dagster.models.visible_window import shown_window
+    from gateau_dagster.models.known_model import shown_window
 
     _check_length(config, options, shown_window(config, options.model))
 

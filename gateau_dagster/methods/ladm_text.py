@@ -91,7 +91,7 @@ def main(inputs: tuple[str, ...], out: str, chosen: str | None, **options: Any) 
 def _run(inputs: tuple[str, ...], out: str, chosen: str | None, options: dict[str, Any]) -> None:
     from gateau_dagster.data.sources import resolve_files
     from gateau_dagster.data.text_corpus import records_of
-    from gateau_dagster.methods.text_scoring import choose_by_domain
+    from gateau_dagster.selection.token_budget import choose_by_domain
 
     _check(out, chosen, options)
     files = resolve_files(list(inputs), Path())
@@ -130,7 +130,7 @@ def _scored(
 ) -> tuple[list[ScoredText], list[Reject]]:
     from gateau_dagster.config import ModelConfig, ScoringConfig
     from gateau_dagster.data.text_corpus import TextFields
-    from gateau_dagster.methods.text_scoring import TextScoring
+    from gateau_dagster.scoring.text_scoring import TextScoring
 
     scoring = TextScoring(
         files=files,

@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 
 from gateau_dagster import tables
-from gateau_dagster.config.model_stages import PreExperienceOptions
+from gateau_dagster.config.models import PreExperienceOptions
 from gateau_dagster.methods.random_order import uniform
 from gateau_dagster.scoring.sample_table import Row, Running, SampleTable
 from gateau_dagster.selection.clusters import cluster_count, k_means, matrix

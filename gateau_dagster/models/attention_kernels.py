@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn.functional import pad, scaled_dot_product_attention
 
 from gateau_dagster.models.attention_rows import AttentionSpec, attention_rows, row_blocks
-from gateau_dagster.models.last_layer import Span
+from gateau_dagster.models.last_layers import Span
 
 _HALF = (torch.float16, torch.bfloat16)
 _SPAN_ROWS = 128  # of a block of wanted rows: its mask is this by the document's length

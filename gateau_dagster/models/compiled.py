@@ -7,9 +7,8 @@ import torch
 from torch._dynamo.exc import TorchDynamoException
 
 from gateau_dagster.errors import GateauError
-from gateau_dagster.models.last_layer import decoder_layers
+from gateau_dagster.models.last_layers import backbone, decoder_layers
 from gateau_dagster.models.loading import LoadedModel
-from gateau_dagster.models.output_layer import backbone
 from gateau_dagster.models.packing import narrows_last_layer, packs_documents
 
 

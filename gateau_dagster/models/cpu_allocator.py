@@ -1,6 +1,6 @@
-"""Memory that a pass on the CPU has used is used again by the next, instead of going back to the system in between.
+"""The CPU's allocator: memory that a pass has used is retained for the next, instead of going back to the system.
 
-glibc gives blocks of 32 MB and more back as soon as they are free. The next pass asks for them anew, and the system
+glibc returns blocks of 32 MB and more as soon as they are free. The next pass asks for them again, and the system
 fills every page with zeros before it hands it out: a fifth of the time of scoring on two cores.
 """
 
@@ -14,7 +14,7 @@ import torch
 # Options of mallopt, from <malloc.h>.
 _TRIM_THRESHOLD, _MMAP_THRESHOLD, _MMAP_MAX = -1, -3, -4
 # No padding of what is asked of the system: near a limit it would fail the smallest request.
-_KEEP = {_MMAP_MAX: 0, _TRIM_THRESHOLD: 2**31 - 1}
+_RETAIN = {_MMAP_MAX: 0, _TRIM_THRESHOLD: 2**31 - 1}
 # Once set, glibc no longer adapts the thresholds: these are what it arrives at by itself where blocks are large.
 _AFTERWARDS = {_MMAP_MAX: 65536, _MMAP_THRESHOLD: 2**25, _TRIM_THRESHOLD: 2**26}
 
@@ -23,8 +23,8 @@ _users = 0
 
 
 @contextmanager
-def reused_memory(device: torch.device) -> Iterator[None]:
-    """Keep what is freed inside for what comes inside; afterwards it goes back to the system.
+def retained_memory(device: torch.device) -> Iterator[None]:
+    """The process retains what is freed inside for later allocations inside; afterwards the system gets it back.
 
     Does nothing for a model on another device than the CPU, nor where the C library is not glibc.
     """
@@ -44,7 +44,7 @@ def _enter(libc: ctypes.CDLL) -> None:
     with _lock:
         _users += 1
         if _users == 1:
-            _set(libc, _KEEP)
+            _set(libc, _RETAIN)
 
 
 def _leave(libc: ctypes.CDLL) -> None:

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from functools import cache
 
 import torch
 
@@ -10,7 +11,7 @@ from gateau_dagster.errors import GateauError
 from gateau_dagster.models.loading import resolve_device
 
 AUTO = "auto"
-_PRODUCTS = 5  # the fastest counts
+_FEWEST, _MOST, _SECONDS = 5, 50, 1.0  # of matrix products
 
 
 def worker_devices(scoring: ScoringConfig, device: str) -> list[str]:
@@ -46,15 +47,33 @@ def check_device_map(device: str) -> None:
         )
 
 
-def matrix_product_speed(device: str, dtype: str) -> float:
-    """FLOP/s of a matrix product of this type on this device, measured for a fraction of a second."""
-    place = resolve_device(device)
-    size = 8192 if place.type == "cuda" else 512
-    a = torch.randn(size, size, device=place).to(getattr(torch, dtype))
-    return 2.0 * size**3 / min(timed(place, lambda: a @ a) for _ in range(_PRODUCTS))
+@cache
+def matrix_product_speed(device: str, dtype: str) -> float | None:
+    """FLOP/s of a matrix product of this type on this device, measured once a process; None without memory for it.
+
+    The fastest of some products counts. On the CPU it is that of one core times torch's threads: a core of a busy
+    machine is free for a moment, all of them together are not.
+    """
+    from gateau_dagster.models.memory import is_out_of_memory
+
+    place, threads = resolve_device(device), torch.get_num_threads()
+    on_cpu = place.type == "cpu"
+    size, end, seconds = 512 if on_cpu else 8192, time.monotonic() + _SECONDS, list[float]()
+    torch.set_num_threads(1)
+    try:
+        a = torch.randn(size, size, device=place).to(getattr(torch, dtype))
+        while len(seconds) < _FEWEST or (len(seconds) < _MOST and time.monotonic() < end):
+            seconds.append(_timed(place, lambda: a @ a))
+    except RuntimeError as error:
+        if not is_out_of_memory(error):
+            raise
+        return None
+    finally:
+        torch.set_num_threads(threads)
+    return 2.0 * size**3 / min(seconds) * (threads if on_cpu else 1)
 
 
-def timed(device: torch.device, run: Callable[[], object]) -> float:
+def _timed(device: torch.device, run: Callable[[], object]) -> float:
     """Seconds that `run` takes, with all that it starts on the device."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)

@@ -1,8 +1,7 @@
 """Models that read a text as a whole: encoders and reward models; and loading any configured model by its task."""
 
-from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 from torch import nn
 from transformers import AutoModel, AutoModelForSequenceClassification, PreTrainedModel
@@ -13,42 +12,8 @@ from gateau_dagster.config.models import Dtype
 from gateau_dagster.errors import GateauError
 from gateau_dagster.models import loading
 from gateau_dagster.models.loading import DeviceMap, LoadedModel, override_rope_theta, resolve_device
+from gateau_dagster.models.reward_head import check_architecture
 from gateau_dagster.models.weights import moved, read_config, read_tokenizer, read_weights, resolve_source
-
-Label: TypeAlias = str | int
-
-_HEAD = "ForSequenceClassification"
-
-
-def check_architecture(architectures: Sequence[str], *, name: str) -> None:
-    """Raises GateauError unless one of a model's `architectures` has a sequence classification head."""
-    if not any(_HEAD in one for one in architectures):
-        raise GateauError(
-            f"{name} is a {', '.join(architectures) or 'model of unknown architecture'}, which has no head that rates "
-            "a text: a model with task reward is saved as ...ForSequenceClassification, with one output"
-        )
-
-
-def label_index(labels: Mapping[Any, str], label: Label | None, *, name: str) -> int:
-    """Which of a model's outputs is the quality: the only one, or the one that `label` names, by name or number.
-
-    `labels`: id2label of its configuration. Raises GateauError when it has several outputs and `label` is None, or when
-    `label` names none of them, or more than one.
-    """
-    by_index = {int(index): str(text) for index, text in labels.items()}
-    named = ", ".join(f"{index} ({text})" for index, text in sorted(by_index.items()))
-    if label is None:
-        if len(by_index) == 1:
-            return min(by_index)
-        raise GateauError(
-            f"{name} has {len(by_index)} outputs, {named}, where a reward model has one: say which of them is the "
-            "quality with selection.options.car.label, or use a model with one output"
-        )
-    found = [index for index, text in by_index.items() if label in {index, text}]
-    if len(found) != 1:
-        raise GateauError(f"{name} has no output {label!r} for selection.options.car.label; it has {named}")
-    return found[0]
-
 
 EncoderTask: TypeAlias = Literal["reward", "embedding"]
 
@@ -109,6 +74,4 @@ def load_for_task(
     """
     if config.task == "causal":
         return loading.load_model(config, dtype=dtype, device=device, folder=folder, device_map=device_map)
-    from gateau_dagster.models.encoders import load_encoder
-
     return load_encoder(config, task=config.task, dtype=dtype, device=device, folder=folder)

@@ -73,24 +73,6 @@ class ModelShape:
             pairs += layers * _pairs(lengths, span)
         return 4.0 * self.heads * self.head_dim * pairs
 
-    def linear_pass_flops(self, lengths: Lengths, rows: Lengths | None = None) -> Lengths:
-        """What `pass_flops` counts of the matrices: its first part."""
-        whole = self.token_flops * lengths
-        if rows is None:
-            return whole
-        queries_and_output = 2 * self.hidden * self.head_dim * self.heads
-        spared = 2.0 * (queries_and_output + self._token_wise(dense=self.ends_dense))
-        return whole - spared * (lengths - rows)
-
-    def attention_pass_flops(self, lengths: Lengths, rows: Lengths | None = None) -> Lengths:
-        """What `pass_flops` counts of the attention: its second part."""
-        whole = self.attention_flops(lengths)
-        if rows is None:
-            return whole
-        span, last = self.spans[-1] if self.spans else None, lengths - 1  # the last token predicts nothing
-        computed = _pairs(last, span) - _pairs(np.maximum(last - rows, 0), span)
-        return whole - 4.0 * self.heads * self.head_dim * (_pairs(lengths, span) - computed)
-
     def pass_flops(self, lengths: Lengths, rows: Lengths | None = None) -> Lengths:
         """FLOPs of all layers over one document of each length, which attends causally to itself.
 
@@ -100,7 +82,14 @@ class ModelShape:
         the last layer's attention is computed whole, and with it the queries where one matrix makes them with keys and
         values; it is counted as if it were not. A share of peak is understated by that, by 1/layers of the attention.
         """
-        return self.linear_pass_flops(lengths, rows) + self.attention_pass_flops(lengths, rows)
+        whole = self.token_flops * lengths + self.attention_flops(lengths)
+        if rows is None:
+            return whole
+        queries_and_output = 2 * self.hidden * self.head_dim * self.heads
+        spared = 2.0 * (queries_and_output + self._token_wise(dense=self.ends_dense)) * (lengths - rows)
+        span, last = self.spans[-1] if self.spans else None, lengths - 1  # the last token predicts nothing
+        computed = _pairs(last, span) - _pairs(np.maximum(last - rows, 0), span)
+        return whole - spared - 4.0 * self.heads * self.head_dim * (_pairs(lengths, span) - computed)
 
     def head_flops(self, rows: float) -> float:
         """FLOPs of the output layer for `rows` tokens."""

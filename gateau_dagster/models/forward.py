@@ -1,6 +1,14 @@
-"""The passes of a causal language model that scoring is made of, up to the NLL of the response tokens."""
+"""The passes that scoring is made of: prompts in batches through a causal model, up to the NLL of the response tokens.
 
+Many prompts are one packed row, whoever they belong to. Nothing waits for the device until a result is read.
+"""
+
+from __future__ import annotations
+
+from collections import deque
 from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TypeAlias
 
 import numpy as np
@@ -8,18 +16,150 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from gateau_dagster.models.context_attention import context_attention
+from gateau_dagster.models.flops import ModelShape, Work
+from gateau_dagster.models.last_layers import head
 from gateau_dagster.models.loading import LoadedModel
-from gateau_dagster.models.output_layer import head
+from gateau_dagster.models.memory import TokenBudget, unless_out_of_memory
 from gateau_dagster.models.packing import lone_states, narrows_last_layer, packed_states, packs_documents, vocabulary
 from gateau_dagster.models.prompt import Prompt
-
-__all__ = ["Float64", "head", "response_nll_tensor", "response_states", "token_nll"]
 
 Float64: TypeAlias = npt.NDArray[np.float64]
 
 # Elements of a chunk of logits: 2^24 are 64 MB in float32, and 512 rows of a vocabulary of 32k. Fewer rows read the
 # output layer's weights too often.
 _LOGITS_PER_CHUNK = {"cpu": 2**24, "cuda": 2**27}
+
+
+@dataclass(kw_only=True, eq=False)
+class NllJob:
+    """A prompt whose response's NLL is wanted; `work` is charged for it."""
+
+    prompt: Prompt
+    work: Work
+    too_large: bool = False  # the prompt does not fit into memory, not even alone
+    copy: HostCopy | None = None  # of the NLLs of a whole batch, of which this prompt's begin at `first`
+    first: int = 0
+
+    @property
+    def ready(self) -> bool:
+        """Whether the result is known and here."""
+        return self.too_large or (self.copy is not None and self.copy.ready)
+
+    @property
+    def nll(self) -> Float64:
+        """-log P in nats of each response token [|y|]; waits for the device."""
+        assert self.copy is not None
+        return self.copy.array[self.first : self.first + len(self.prompt.response)]
+
+
+@dataclass(kw_only=True)
+class Passes:
+    """Runs prompts through one model: those in the queue as batches of bounded size, others one at a time.
+
+    A batch too large for the memory is halved, and so are the batches after it. Charges each prompt's tokens and
+    FLOPs to its table, once it is through.
+    """
+
+    loaded: LoadedModel
+    budget: TokenBudget
+    queue: deque[NllJob] = field(default_factory=deque)
+    queued_tokens: int = 0  # of the prompts in the queue
+    shape: ModelShape | None = field(init=False)
+
+    def __post_init__(self) -> None:
+        try:
+            self.shape = ModelShape.of(self.loaded.model.config)
+        except AttributeError:  # no heads: a state-space model, whose FLOPs nothing here can tell
+            self.shape = None
+
+    def enqueue(self, job: NllJob) -> None:
+        """Add a prompt to the queue."""
+        self.queue.append(job)
+        self.queued_tokens += job.prompt.length
+
+    def run(self, *, flush: bool) -> None:
+        """Run the queued prompts, first come first served, as full batches; `flush`: a last small one, too."""
+        while self.queue and (flush or self.queued_tokens >= self.budget.tokens):
+            self._run_batch(self._next_batch())
+
+    def attention(self, prompt: Prompt, *, cam: Work, perplexity: NllJob | None) -> HostCopy | None:
+        """a_t of the prompt's context tokens [C]; the same pass does the job for `perplexity` where that is wanted.
+
+        None when the prompt does not fit into memory, and then the job is not done either.
+        """
+
+        def run() -> tuple[Tensor, Tensor | None]:
+            found = context_attention(self.loaded, prompt)
+            nll = None if perplexity is None else token_nll(self.loaded, found.states, prompt.response)
+            return found.attention, nll
+
+        made = unless_out_of_memory(run)
+        if made is None:
+            return None
+        attention, nll = made
+        if self.shape is not None:
+            cam.add(0, self.shape.attention_row_flops(len(prompt.response), prompt.length))
+        if perplexity is None:
+            self._charge(cam, prompt, with_head=False)
+        else:
+            assert nll is not None
+            self._deliver([perplexity], nll)
+        return HostCopy(attention)
+
+    def _next_batch(self) -> list[NllJob]:
+        """As many prompts as the budget allows, at least one."""
+        batch: list[NllJob] = []
+        tokens = 0
+        while self.queue and (not batch or tokens + self.queue[0].prompt.length <= self.budget.tokens):
+            batch.append(self.queue.popleft())
+            tokens += batch[-1].prompt.length
+        self.queued_tokens -= tokens
+        return batch
+
+    def _run_batch(self, batch: list[NllJob]) -> None:
+        """One pass; where it does not fit into memory, the prompts go back to the head of the queue."""
+        prompts = [job.prompt for job in batch]
+        nll = unless_out_of_memory(lambda: response_nll(self.loaded, prompts))
+        if nll is not None:
+            self._deliver(batch, nll)
+        elif len(batch) == 1:
+            batch[0].too_large = True
+        else:
+            tokens = sum(prompt.length for prompt in prompts)
+            self.budget.halve(tokens)
+            self.queue.extendleft(reversed(batch))
+            self.queued_tokens += tokens
+
+    def _deliver(self, batch: list[NllJob], nll: Tensor) -> None:
+        copy = HostCopy(nll)
+        first = 0
+        for job in batch:
+            job.copy, job.first = copy, first
+            first += len(job.prompt.response)
+            self._charge(job.work, job.prompt, with_head=True)
+        assert first == len(nll)
+
+    def _charge(self, work: Work, prompt: Prompt, *, with_head: bool) -> None:
+        """The layers over the whole prompt, the last one as far as it is computed, and the output layer if it ran."""
+        flops = 0.0
+        if self.shape is not None:
+            rows = len(prompt.response)
+            narrow = packs_documents(self.loaded) and narrows_last_layer(self.loaded)
+            length = np.array([float(prompt.length)])
+            flops = float(self.shape.pass_flops(length, np.array([float(rows)]) if narrow else None)[0])
+            flops += self.shape.head_flops(rows) if with_head else 0.0
+        work.add(prompt.length, flops)
+
+
+def response_nll(loaded: LoadedModel, prompts: Sequence[Prompt]) -> Tensor:
+    """-log P(y_i | c, x, y_<i) in nats, prompt after prompt: float64 [Σ|y|] on the device, without waiting for it.
+
+    The prompts are one packed row. Memory does not depend on the vocabulary times the prompts' length: only response
+    rows meet the output layer, and those in chunks.
+    """
+    targets = [token for prompt in prompts for token in prompt.response]
+    return token_nll(loaded, response_states(loaded, prompts), targets)
 
 
 @torch.no_grad()
@@ -74,7 +214,27 @@ def _chunk_nll(loaded: LoadedModel, states: Tensor, wanted: Tensor) -> Tensor:
     return -logs.gather(1, wanted[:, None].to(logs.device))[:, 0].double()
 
 
-def response_nll_tensor(loaded: LoadedModel, prompts: Sequence[Prompt]) -> Tensor:
-    """-log P(y_i | c, x, y_<i) in nats, prompt after prompt: float64 [Σ|y|] on the device, without waiting for it."""
-    targets = [token for prompt in prompts for token in prompt.response]
-    return token_nll(loaded, response_states(loaded, prompts), targets)
+class HostCopy:
+    """A copy of a float64 tensor [n], begun now and waited for when it is read.
+
+    From a GPU the copy goes to pinned memory behind the work already queued; Python does not wait for either.
+    """
+
+    def __init__(self, tensor: Tensor) -> None:
+        queued = tensor.device.type == "cuda"
+        self._host = tensor.to("cpu", non_blocking=queued)  # non_blocking makes the target pinned
+        self._event = torch.cuda.Event() if queued else None
+        if self._event is not None:
+            self._event.record(torch.cuda.current_stream(tensor.device))
+
+    @property
+    def ready(self) -> bool:
+        """Whether reading it takes no waiting."""
+        return self._event is None or self._event.query()
+
+    @cached_property
+    def array(self) -> Float64:
+        """The values [n], once the copy is there."""
+        if self._event is not None:
+            self._event.synchronize()
+        return np.asarray(self._host.numpy(), dtype=np.float64)

@@ -1,4 +1,4 @@
-"""What can be known of a model before it is loaded: configuration, tokenizer, number of parameters.
+"""What can be known of a model before it is loaded: configuration, tokenizer, parameters, the window that it is shown.
 
 A model that the pipeline makes has those of the model that it is made from.
 """
@@ -6,12 +6,16 @@ A model that the pipeline makes has those of the model that it is made from.
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from safetensors import SafetensorError, safe_open
 
 from gateau_dagster.config import Config
-from gateau_dagster.config.demo import DEMO_SCHEME, demo_shape
+from gateau_dagster.config.inputs import DEMO_SCHEME, demo_shape
 from gateau_dagster.errors import GateauError
 
 if TYPE_CHECKING:
@@ -35,7 +39,9 @@ def known_model(config: Config, name: str) -> KnownModel:
     folder, path = _folder(config, name), config.models[name].path
     if folder is None:
         return KnownModel(config=None, missing=f"{path} is not on this machine yet")
-    found = _config(config, name, folder)
+    from transformers import AutoConfig
+
+    found = _read(AutoConfig, config, name, folder)
     missing = "" if found is not None else f"the config.json of {path} is not one that transformers can read"
     return KnownModel(config=found, missing=missing)
 
@@ -44,7 +50,12 @@ def known_tokenizer(config: Config, name: str) -> PreTrainedTokenizerBase | None
     """The model's tokenizer, if it is here; nothing is downloaded."""
     name = config.origin(name)
     folder = _folder(config, name, local_only=True)
-    return None if folder is None else _tokenizer(config, name, folder)
+    # Without a file of its own transformers builds an empty tokenizer instead of failing.
+    if folder is None or not [*folder.glob("tokenizer*"), *folder.glob("vocab*")]:
+        return None
+    from transformers import AutoTokenizer
+
+    return _read(AutoTokenizer, config, name, folder)
 
 
 def own_window(config: Config, name: str) -> int | None:
@@ -57,13 +68,10 @@ def own_window(config: Config, name: str) -> int | None:
         target = homologous.extension.target_length
         assert target is not None
         return max(target, own_window(config, config.origin(name)) or 0)
-    name = config.origin(name)
-    folder = _folder(config, name, local_only=True)
-    if folder is None or not (folder / "config.json").is_file():
-        return None
+    folder = _folder(config, config.origin(name), local_only=True)
     try:
-        content = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    except ValueError:
+        content = json.loads((folder / "config.json").read_text(encoding="utf-8")) if folder else {}
+    except (OSError, ValueError):
         return None
     return content.get("max_position_embeddings") or content.get("text_config", {}).get("max_position_embeddings")
 
@@ -75,31 +83,17 @@ def parameter_count(config: Config, name: str) -> int | None:
         GateauError: a file is damaged, or only a pointer to its content.
     """
     folder = config.folder / Path(config.located_model(config.origin(name)).path).expanduser()
-    files = sorted(folder.glob("*.safetensors"))
-    if not files:
-        return None
-    try:
-        return sum(_parameters_in(file) for file in files)
-    except ValueError as error:
-        raise GateauError(
-            f"models.{name}.path: {error}. Copy or download the model again (where git-lfs keeps it: git lfs pull)."
-        ) from error
-
-
-def _parameters_in(file: Path) -> int:
-    with file.open("rb") as stream:
-        size = int.from_bytes(stream.read(8), "little")
-        if not 0 < size <= file.stat().st_size - 8:
-            raise ValueError(f"{file} is no safetensors file")
-        header = json.loads(stream.read(size))
     total = 0
-    for tensor, entry in header.items():
-        if tensor != "__metadata__":
-            count = 1
-            for length in entry["shape"]:
-                count *= length
-            total += count
-    return total
+    for file in sorted(folder.glob("*.safetensors")):
+        try:
+            with safe_open(file, framework="numpy") as weights:
+                total += sum(math.prod(weights.get_slice(name).get_shape()) for name in weights.keys())  # noqa: SIM118
+        except SafetensorError as error:
+            raise GateauError(
+                f"models.{name}.path: {file} is no safetensors file. Copy or download the model again (where git-lfs "
+                "keeps it: git lfs pull)."
+            ) from error
+    return total or None
 
 
 def _folder(config: Config, name: str, *, local_only: bool = False) -> Path | None:
@@ -119,14 +113,8 @@ def _folder(config: Config, name: str, *, local_only: bool = False) -> Path | No
 
     for local in (True,) if local_only else (True, False):
         try:
-            file = hf_hub_download(
-                model.path,
-                "config.json",
-                revision=model.revision,
-                local_files_only=local,
-                etag_timeout=_SECONDS_FOR_A_FILE,
-            )
-            return Path(file).parent
+            ask = partial(hf_hub_download, local_files_only=local, etag_timeout=_SECONDS_FOR_A_FILE)
+            return Path(ask(model.path, "config.json", revision=model.revision)).parent
         except HFValidationError:
             return None
         except (LocalEntryNotFoundError, HfHubHTTPError, HTTPError, OSError):
@@ -134,24 +122,45 @@ def _folder(config: Config, name: str, *, local_only: bool = False) -> Path | No
     return None
 
 
-def _config(config: Config, name: str, folder: Path) -> PreTrainedConfig | None:
-    from transformers import AutoConfig
-
-    model = config.models[name]
+def _read(kind: Any, config: Config, name: str, folder: Path) -> Any:
+    """A configuration or tokenizer; None for one that transformers cannot read."""
+    code = config.models[name].trust_remote_code
     try:
-        return AutoConfig.from_pretrained(folder, trust_remote_code=model.trust_remote_code, local_files_only=True)
+        return kind.from_pretrained(folder, trust_remote_code=code, local_files_only=True)
     except (OSError, ValueError, KeyError, ImportError):
         return None
 
 
-def _tokenizer(config: Config, name: str, folder: Path) -> PreTrainedTokenizerBase | None:
-    from transformers import AutoTokenizer
-
-    # Without a file of its own transformers builds an empty tokenizer instead of failing.
-    if not [*folder.glob("tokenizer*"), *folder.glob("vocab*")]:
-        return None
+def shown_window(config: Config, name: str) -> int | None:
+    """Tokens of a model's window under `context: window`; None: `context: full`, or the window is not known yet."""
     model = config.models[name]
-    try:
-        return AutoTokenizer.from_pretrained(folder, trust_remote_code=model.trust_remote_code, local_files_only=True)
-    except (OSError, ValueError, KeyError, ImportError):
+    if model.context != "window":
         return None
+    return model.window or own_window(config, name) or _named_window(config, name)
+
+
+def short_window(config: Config) -> int | None:
+    """`shown_window` of theta_A."""
+    return shown_window(config, "short")
+
+
+def visible_tokens(config: Config) -> int | None:
+    """Tokens of a prompt's end that theta_A is shown; None: all (`context: full`).
+
+    Raises GateauError when it is to see its window and nothing tells how long that is.
+    """
+    if config.models["short"].context != "window":
+        return None
+    window = short_window(config)
+    if window is None:
+        raise GateauError(
+            f"models.short: context is 'window', but the window of {config.models['short'].path} is not known here: "
+            "give models.short.window in tokens"
+        )
+    return min(config.scoring.max_length, window)
+
+
+def _named_window(config: Config, name: str) -> int | None:
+    """Of a model that lies in no folder here: its config.json may still have to be fetched."""
+    known = known_model(config, name).config
+    return None if known is None else getattr(known.get_text_config(decoder=True), "max_position_embeddings", None)

@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 from gateau_dagster.config import Config
-from gateau_dagster.config.demo import RECIPE_VERSION
+from gateau_dagster.config.inputs import RECIPE_VERSION
 from gateau_dagster.errors import GateauError, TransientError
 
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")

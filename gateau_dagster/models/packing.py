@@ -8,15 +8,13 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from gateau_dagster.errors import GateauError
-from gateau_dagster.models.last_layer import Span, narrowable_layer, read_rows
+from gateau_dagster.models.last_layers import Span, backbone, narrowable_layer, read_rows
 from gateau_dagster.models.loading import LoadedModel
 from gateau_dagster.models.mask_pattern import UnknownAttentionError
 from gateau_dagster.models.memory import is_out_of_memory
-from gateau_dagster.models.output_layer import backbone
-from gateau_dagster.models.packed_attention import Observer, document_attention
+from gateau_dagster.models.probe import ROUNDING
+from gateau_dagster.models.scoring_attention import Observer, document_attention
 
-# Largest relative difference, of vectors of a probe's length, that rounding explains: by the model's precision.
-_ROUNDING = {torch.float64: 1e-6, torch.float32: 1e-3, torch.float16: 2e-2, torch.bfloat16: 0.1}
 _PROBE = 6  # tokens of each of a probe's documents
 
 _packable: WeakKeyDictionary[PreTrainedModel, bool] = WeakKeyDictionary()
@@ -98,7 +96,7 @@ def _probe_narrow(loaded: LoadedModel) -> bool:
         if is_out_of_memory(error):
             raise  # says nothing of the model
         return False  # its parts want something else than [1, n, d]
-    rounding = _ROUNDING[whole.dtype]
+    rounding = ROUNDING[whole.dtype]
     expected, got = (
         torch.cat([states[begin + start : begin + stop] for begin, (start, stop) in zip(begins, spans, strict=True)])
         for states, begins in ((whole, starts), (some, places))
@@ -116,7 +114,7 @@ def _probe(loaded: LoadedModel) -> bool:
         return False
     alone = lone_states(loaded, document)
     scale = alone.norm(dim=-1)
-    rounding = _ROUNDING[alone.dtype]
+    rounding = ROUNDING[alone.dtype]
     leaked, differs = ((state - behind[0]).norm(dim=-1) for state in (behind[1], alone))
     # Rows that do not see one another differ by nothing: the same products of the same shapes.
     return bool((leaked <= rounding / 10 * scale).all() and (differs <= rounding * scale).all())

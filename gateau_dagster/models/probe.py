@@ -9,9 +9,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 ROUNDING = {torch.float64: 1e-6, torch.float32: 1e-3, torch.float16: 2e-2, torch.bfloat16: 0.1}
-"""Largest relative difference, of vectors of a probe's length, that rounding explains: by the model's precision."""
-
-_POSITIONS = (0, 1, 2, 7, 8, 9)  # of a probe's document: SkipAlign's jumps are no borders
+"""Largest relative difference, of vectors of a probe's length, that rounding explains, by the model's precision."""
 
 
 @contextmanager
@@ -66,39 +64,3 @@ def probe_ids(model: PreTrainedModel, count: int) -> Tensor:
     """`count` token ids that differ as far as the vocabulary goes: int64 [count] on the model's device."""
     known = model.config.get_text_config(decoder=True).vocab_size
     return (torch.arange(count) % known).to(model.device)
-
-
-def lone_states(model: PreTrainedModel) -> Tensor:
-    """Last hidden states [6, hidden] of the probe's last document, alone, whose positions skip."""
-    size = len(_POSITIONS)
-    ids = probe_ids(model, 3 * size)[None, 2 * size :]
-    positions = torch.tensor([_POSITIONS], device=ids.device)
-    return _states(model, input_ids=ids, position_ids=positions, attention_mask=torch.ones_like(ids))
-
-
-def packed_states(model: PreTrainedModel, behind: int) -> Tensor:
-    """As `lone_states`, in one row behind one of two other documents."""
-    size = len(_POSITIONS)
-    first, other, document = probe_ids(model, 3 * size).split(size)
-    ids = torch.cat([(first, other)[behind], document])[None]
-    borders = torch.tensor([0, size, 2 * size], dtype=torch.int32, device=ids.device)
-    states = _states(
-        model,
-        input_ids=ids,
-        position_ids=torch.tensor([_POSITIONS * 2], device=ids.device),
-        cu_seq_lens_q=borders,
-        cu_seq_lens_k=borders,
-        max_length_q=size,
-        max_length_k=size,
-    )
-    return states[size:]
-
-
-def _states(model: PreTrainedModel, **inputs: Any) -> Tensor:
-    with probing(model):
-        return model.base_model(**inputs, use_cache=False, return_dict=True).last_hidden_state[0]
-
-
-def difference(states: Tensor, expected: Tensor) -> float:
-    """Largest difference of two vectors [n, hidden], as a part of the expected one's length."""
-    return float(((states - expected).norm(dim=-1) / expected.norm(dim=-1)).max())

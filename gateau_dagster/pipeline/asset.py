@@ -7,8 +7,7 @@ from typing import Any, Literal, TypeAlias
 from gateau_dagster import tables
 from gateau_dagster.pipeline.node import Node
 from gateau_dagster.scoring.sample_table import SampleTable
-from gateau_dagster.storage.fingerprint import fingerprint
-from gateau_dagster.storage.stamp import By
+from gateau_dagster.storage.stamp import By, fingerprint
 
 # Names of partition sets. An asset without one is a single output over the whole data set.
 SHARD = "shard"
@@ -54,7 +53,8 @@ class Rows:
 class Asset:
     """One asset, declared once.
 
-    key: its name, parts separated by `/`; its table's path in the store.
+    key: its name, parts separated by `/`; its table's path in the store. of: what the part behind the slash names, such
+        as a model, where a family of assets has one for each.
     maker: the function in `assets/` that makes it; several assets may share one.
     partitions: name of its partition set, or empty.
     reads: its upstreams, and how each counts.
@@ -72,6 +72,7 @@ class Asset:
     """
 
     key: str
+    of: str = ""
     maker: str
     group: str
     kinds: tuple[str, ...]
@@ -95,6 +96,11 @@ class Asset:
     def family(self) -> str:
         """The first part of its key."""
         return self.key.split("/", maxsplit=1)[0]
+
+    @property
+    def pattern(self) -> str:
+        """Its key, or that of its family: `perplexity/<model>`."""
+        return f"{self.family}/<{self.of}>" if self.of else self.key
 
     @property
     def step(self) -> str:

@@ -5,13 +5,14 @@ added by one of them, and by the function in `assets/` that its `maker` names.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from gateau_dagster import tables
 from gateau_dagster.comparison.compare import CODE_VERSION as COMPARISON_CODE_VERSION
 from gateau_dagster.config import Config
-from gateau_dagster.data.index_file import CODE_VERSION as INPUT_CODE_VERSION
+from gateau_dagster.data.index import CODE_VERSION as INPUT_CODE_VERSION
 from gateau_dagster.data.short_chat import CODE_VERSION as SHORT_CHAT_CODE_VERSION
+from gateau_dagster.evaluation.registry import chosen_benchmarks
 from gateau_dagster.methods.registry import all_sample_tables
 from gateau_dagster.pipeline.asset import (
     FINITE_VALUES,
@@ -20,11 +21,9 @@ from gateau_dagster.pipeline.asset import (
     SHARD,
     UNIQUE_IDS,
     Asset,
-    Observed,
-    Rows,
 )
 from gateau_dagster.pipeline.made_models import embedding_asset, made_models, made_upstream
-from gateau_dagster.pipeline.row_settings import memory_settings, row_settings
+from gateau_dagster.pipeline.sample_table_asset import sample_table_asset
 from gateau_dagster.pipeline.selection_reads import (
     CHOSEN,
     PRESETS_TABLE,
@@ -34,22 +33,17 @@ from gateau_dagster.pipeline.selection_reads import (
     selection_reads,
     tables_read,
 )
-from gateau_dagster.pipeline.training_settings import shown_configuration, training_settings
-from gateau_dagster.scoring.pair_tables import CAM, perplexity_asset
-from gateau_dagster.scoring.sample_table import SampleTable
+from gateau_dagster.pipeline.training_settings import mix_settings, shown_configuration, training_settings
 from gateau_dagster.selection.combine import CODE_VERSION as SCORES_CODE_VERSION
 from gateau_dagster.selection.joining import COLUMNS
 from gateau_dagster.selection.rules import CODE_VERSION as SELECTION_CODE_VERSION
 from gateau_dagster.storage.stamp import By
-from gateau_dagster.training.mix import CODE_VERSION as MIX_CODE_VERSION
 from gateau_dagster.training.spec import CODE_VERSION as TRAINING_CODE_VERSION
+from gateau_dagster.training.training_mix import CODE_VERSION as MIX_CODE_VERSION
 
 REPORT_FILE, COMPARISON_FILE, CHECKPOINT_FOLDER = "report.html", "comparison.json", "checkpoint"
 # The page's own: raise it when the same tables come to another page.
 REPORT_CODE_VERSION = "4"
-# Of the benchmarks; they stand here since their modules load torch, which planning does without.
-HELDOUT_CODE_VERSION = "1"
-NEEDLE_CODE_VERSION = "1"
 
 
 def raw_long_sft(config: Config) -> Iterator[Asset]:
@@ -96,7 +90,7 @@ def instruction_embeddings(config: Config) -> Iterator[Asset]:
     """The tables that models which are made first take their samples by."""
     found = all_sample_tables(config)
     for key in dict.fromkeys(embedding_asset(config, name) for name in config.pre_experienced_models):
-        yield _sample_table(config, found[key])
+        yield sample_table_asset(config, found[key])
 
 
 def sample_tables(config: Config) -> Iterator[Asset]:
@@ -104,36 +98,7 @@ def sample_tables(config: Config) -> Iterator[Asset]:
     first = {embedding_asset(config, name) for name in config.pre_experienced_models}
     for key, table in all_sample_tables(config).items():
         if key not in first:
-            yield _sample_table(config, table)
-
-
-def _sample_table(config: Config, table: SampleTable) -> Asset:
-    model = config.models[table.model]
-    made: dict[str, By] = made_upstream(config, table.model)
-    return Asset(
-        key=table.asset,
-        maker="sample_table",
-        partitions=SHARD,
-        group="scoring",
-        kinds=("pytorch", "huggingface"),
-        summary=_SUMMARIES.get(table.asset.split("/")[0], "what a method's model computes"),
-        description=f"{table.description} Computed with `{table.model}`: {model.path}.",
-        reads={"raw_long_sft": "fingerprint", **made},
-        settings=lambda observed: row_settings(config, table, observed),
-        code_version=table.code_version,
-        columns=table.columns,
-        finite=table.finite,
-        checks=(UNIQUE_IDS, *((FINITE_VALUES,) if table.finite else ()), FULL_COVERAGE),
-        pool="gpu",
-        rows=Rows(table=table, model=next(iter(made), ""), memory=memory_settings(config)),
-    )
-
-
-_SUMMARIES = {
-    perplexity_asset("").strip("/"): "perplexity of each response; one for each configured model",
-    CAM: "segment perplexities, segment attention, Contextual Awareness Score",
-    "cam_at": "what the ranking reads of `cam`, with segments of another length",
-}
+            yield sample_table_asset(config, table)
 
 
 def combined_scores(config: Config) -> Iterator[Asset]:
@@ -168,6 +133,7 @@ def method_scores(config: Config) -> Iterator[Asset]:
         whole = "" if chosen.method.per_sample else " Over the whole data set: waits for all shards."
         yield Asset(
             key=chosen.asset,
+            of="method",
             maker="method_scores_by_shard" if chosen.method.per_sample else "method_scores",
             partitions=SHARD if chosen.method.per_sample else "",
             group="selection",
@@ -239,17 +205,6 @@ def training_mix(config: Config) -> Iterator[Asset]:
     # An equal selection is an equal mix, unless the mix goes by the samples' ranks or sources.
     chosen: By = "fingerprint" if training.mix.long_fraction < 1 or training.mix.weights else "content"
     chat: dict[str, By] = {"short_chat_mix": "content"} if config.short_chat else {}
-
-    def settings(observed: Observed) -> dict[str, Any]:
-        return {
-            f"models.{training.model} weights": observed.model_digests[training.model],
-            "scoring.template": config.scoring.template,
-            "training.max_length": training.max_length,
-            "training.truncation": training.truncation,
-            "training.seed": training.seed,
-            **{f"training.mix.{name}": value for name, value in training.mix.model_dump(mode="json").items()},
-        }
-
     yield Asset(
         key="training_mix",
         maker="training_mix",
@@ -259,7 +214,7 @@ def training_mix(config: Config) -> Iterator[Asset]:
         description="Selected long samples and short conversations, tokenised, shuffled, with labels on the responses "
         "only.",
         reads={CHOSEN: chosen, **chat},
-        settings=settings,
+        settings=lambda observed: mix_settings(config, observed),
         code_version=MIX_CODE_VERSION,
         columns=tables.TRAINING_MIX,
         goal=True,
@@ -290,54 +245,22 @@ def checkpoint(config: Config) -> Iterator[Asset]:
 
 def evaluations(config: Config) -> Iterator[Asset]:
     """The checkpoint beside its base model, under every benchmark that is asked for."""
-    evaluation, scoring = config.evaluation, config.scoring
-    if not (config.training.enabled and evaluation.enabled):
-        return
-    common = {
-        "scoring.max_length": scoring.max_length,
-        "scoring.template": scoring.template,
-        "scoring.dtype": scoring.dtype,
-    }
-    counted: dict[str, By] = {"perplexity/long": "fingerprint"} if "perplexity/long" in tables_read(config) else {}
-    if "heldout" in evaluation.benchmarks:
+    for chosen in chosen_benchmarks(config).values():
+        benchmark = chosen.benchmark
         yield Asset(
-            key="evaluation/heldout",
-            maker="heldout",
+            key=chosen.asset,
+            of="benchmark",
+            maker="evaluation",
             group="evaluation",
             kinds=("pytorch",),
-            summary="response perplexity by context length",
-            description="Perplexity of responses that were not trained on, by context length: base against checkpoint.",
-            reads={"raw_long_sft": "fingerprint", **counted, CHOSEN: "content", "checkpoint": "content"},
-            settings={
-                **common,
-                "evaluation.heldout": evaluation.heldout.model_dump(mode="json"),
-            },
-            code_version=HELDOUT_CODE_VERSION,
-            columns=tables.HELDOUT,
-            finite=("mean_nll", "perplexity"),
-            checks=(FINITE_VALUES,),
-            goal=True,
-            pool="gpu",
-        )
-    if "needle" in evaluation.benchmarks:
-        yield Asset(
-            key="evaluation/needle",
-            maker="needle",
-            group="evaluation",
-            kinds=("pytorch",),
-            summary="needle in a haystack",
-            description="A fact hidden at a depth of a haystack of a length, and asked for at its end: base against "
-            "checkpoint.",
-            reads={"raw_long_sft": "fingerprint", "checkpoint": "content"},
-            settings={
-                **common,
-                "evaluation.needle": evaluation.needle.model_dump(mode="json"),
-                "training.seed": config.training.seed,
-            },
-            code_version=NEEDLE_CODE_VERSION,
-            columns=tables.NEEDLE,
-            finite=("accuracy", "answer_nll"),
-            checks=(FINITE_VALUES,),
+            summary="what a benchmark measures of the checkpoint and of its base model",
+            description=benchmark.description,
+            reads=chosen.reads(config, tables_read(config)),
+            settings=chosen.settings(config),
+            code_version=benchmark.code_version,
+            columns=benchmark.columns,
+            finite=benchmark.finite,
+            checks=(FINITE_VALUES,) if benchmark.finite else (),
             goal=True,
             pool="gpu",
         )

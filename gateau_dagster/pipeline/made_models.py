@@ -13,9 +13,9 @@ from gateau_dagster.pipeline.asset import Asset, Observed
 from gateau_dagster.selection.clusters import cluster_count
 from gateau_dagster.storage.stamp import By
 from gateau_dagster.training.deepspeed_agreement import agreed_deepspeed_config
-from gateau_dagster.training.mix import CODE_VERSION as MIX_CODE_VERSION
 from gateau_dagster.training.spec import CODE_VERSION as TRAINING_CODE_VERSION
 from gateau_dagster.training.text_mix import CODE_VERSION as TEXT_MIX_CODE_VERSION
+from gateau_dagster.training.training_mix import CODE_VERSION as MIX_CODE_VERSION
 
 # Of the stage's options, those that decide what is trained on; the others decide how.
 _OF_THE_MIX = {"clusters", "per_cluster", "pick", "seed"}
@@ -68,6 +68,7 @@ def _pre_experience_mix(config: Config, name: str) -> Asset:
 
     return Asset(
         key=mix_asset(config, name),
+        of="model",
         maker="pre_experience_mix",
         group="scoring",
         kinds=("scikit-learn", "huggingface"),
@@ -94,6 +95,7 @@ def _homologous_mix(config: Config, name: str) -> Asset:
 
     return Asset(
         key=mix_asset(config, name),
+        of="model",
         maker="homologous_mix",
         group="scoring",
         kinds=("parquet", "huggingface"),
@@ -119,6 +121,7 @@ def _pre_experienced(config: Config, name: str) -> Asset:
 
     return Asset(
         key=made_asset(config, name),
+        of="model",
         maker="trained_model",
         group="scoring",
         kinds=("pytorch", "huggingface", "deepspeed"),
@@ -143,6 +146,7 @@ def _homologous_model(config: Config, name: str) -> Asset:
 
     return Asset(
         key=made_asset(config, name),
+        of="model",
         maker="trained_model",
         group="scoring",
         kinds=("pytorch", "huggingface", "deepspeed"),

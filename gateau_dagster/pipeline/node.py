@@ -4,8 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from gateau_dagster.storage.fingerprint import fingerprint
-from gateau_dagster.storage.stamp import By, Stamp
+from gateau_dagster.storage.stamp import By, Stamp, fingerprint
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,8 +5,7 @@ from dataclasses import dataclass, field
 
 from gateau_dagster.pipeline.node import Node
 from gateau_dagster.pipeline.staleness import CHANGED, MISSING, changes_of, staleness_of
-from gateau_dagster.storage.fingerprint import joint
-from gateau_dagster.storage.stamp import Stamp
+from gateau_dagster.storage.stamp import Stamp, joint
 
 Key = tuple[str, str | None]
 INPUT = "input"

@@ -1,16 +1,20 @@
 """A project: the configuration of a file, or the embedded demo, which has all that its methods need."""
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 from gateau_dagster.config import Config
-from gateau_dagster.config.load import ENVIRONMENT_VARIABLE, parse_config, read_config
+from gateau_dagster.config.load import ENVIRONMENT_VARIABLE, Check, parse_config, read_config
 from gateau_dagster.demo.configuration import embedded_demo
+from gateau_dagster.evaluation.registry import check_benchmarks
 from gateau_dagster.pipeline.needed_models import check_models
 
 
-def load_project(path: str | Path | None = None, folder: Path | None = None) -> Config:
+def load_project(path: str | Path | None = None, folder: Path | None = None, checks: Sequence[Check] = ()) -> Config:
     """The configuration in `path`, else in the file that GATEAU_CONFIG names, else the embedded demo in `folder`.
+
+    `checks`: further ones for what is in a file, as for `parse_config`; those that need Dagster come from above it.
 
     Raises:
         GateauError: the file cannot be read, or is wrong; the message names each place in it.
@@ -18,7 +22,7 @@ def load_project(path: str | Path | None = None, folder: Path | None = None) -> 
     chosen = path or os.environ.get(ENVIRONMENT_VARIABLE)
     if not chosen:
         return embedded_demo((folder or Path()).absolute())
-    return read_config(Path(chosen).expanduser().absolute(), [check_project])
+    return read_config(Path(chosen).expanduser().absolute(), [check_project, *checks])
 
 
 def parse_project(text: str, *, folder: Path, name: str = "gateau.yaml") -> Config:
@@ -27,10 +31,11 @@ def parse_project(text: str, *, folder: Path, name: str = "gateau.yaml") -> Conf
 
 
 def check_project(config: Config) -> None:
-    """Raises ValueError, with the place in the file, for the first thing that methods or training need and lack."""
+    """Raises ValueError, with the place in the file, for the first thing that a method, training or benchmark lacks."""
     # What methods lack comes first: it is the better news for who forgot a model.
     check_models(config)
     _check_training(config)
+    check_benchmarks(config)
 
 
 def _check_training(config: Config) -> None:

@@ -3,9 +3,10 @@
 from typing import Any
 
 from gateau_dagster.config import Config
+from gateau_dagster.evaluation.registry import with_benchmarks
 from gateau_dagster.pipeline.asset import Observed
-from gateau_dagster.pipeline.row_settings import OPERATIONAL_SCORING
-from gateau_dagster.storage.fingerprint import fingerprint
+from gateau_dagster.pipeline.sample_table_asset import OPERATIONAL_SCORING
+from gateau_dagster.storage.stamp import fingerprint
 from gateau_dagster.training.deepspeed_agreement import agreed_deepspeed_config
 
 # How training runs, not what comes out.
@@ -15,6 +16,19 @@ _OPERATIONAL_TRAINING = {
 }
 # They decide what is in the mix, whose content the checkpoint is made from.
 _OF_THE_MIX = {"mix", "truncation"}
+
+
+def mix_settings(config: Config, observed: Observed) -> dict[str, Any]:
+    """Of the training mix."""
+    training = config.training
+    return {
+        f"models.{training.model} weights": observed.model_digests[training.model],
+        "scoring.template": config.scoring.template,
+        "training.max_length": training.max_length,
+        "training.truncation": training.truncation,
+        "training.seed": training.seed,
+        **{f"training.mix.{name}": value for name, value in training.mix.model_dump(mode="json").items()},
+    }
 
 
 def training_settings(config: Config, observed: Observed) -> dict[str, Any]:
@@ -39,7 +53,7 @@ def training_settings(config: Config, observed: Observed) -> dict[str, Any]:
 
 def shown_configuration(config: Config) -> str:
     """Digest of the configuration that the report prints: what only says how the pipeline runs is left out."""
-    shown = config.model_dump(
+    shown = with_benchmarks(config).model_dump(
         mode="json",
         exclude={
             "storage": True,

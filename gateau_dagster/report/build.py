@@ -1,21 +1,23 @@
 """The page itself: inputs in, one self-contained HTML document out."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import polars as pl
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from gateau_dagster.report.comparison import compare
-from gateau_dagster.report.drawings import pictures
+from gateau_dagster.readable import fixed, number, percent, plural
+from gateau_dagster.report.comparison import Comparison
+from gateau_dagster.report.drawings import Drawing, pictures
 from gateau_dagster.report.effort import duration, effort_sentence, memory, quantity, table_efforts
 from gateau_dagster.report.inputs import ReportInputs
 from gateau_dagster.report.methods import methods_section, source_swatches
-from gateau_dagster.report.outcome import heldout_sentence, needle_sentence, training_facts
-from gateau_dagster.report.plots.methods import bucket_name, share_text
+from gateau_dagster.report.outcome import benchmark_outcomes, training_facts
+from gateau_dagster.report.plots.agreement_plots import bucket_name, share_text
 from gateau_dagster.report.provenance import chosen_by, provenance, ranked_by, scored_by
 from gateau_dagster.report.rejects import reject_groups
 from gateau_dagster.report.samples import sample_cards
-from gateau_dagster.report.text import breakable, fixed, number, percent, plural, printable
+from gateau_dagster.report.text import breakable, printable
 from gateau_dagster.report.truth import truth
 
 SOURCES = 20
@@ -36,12 +38,15 @@ class Counts:
     selected: int
 
 
-def build_report(inputs: ReportInputs) -> str:
+def build_report(inputs: ReportInputs, comparison: Comparison | None, drawn: Mapping[str, Drawing]) -> str:
     """The whole report as HTML: no script, and nothing is loaded from outside.
 
     Every text from the data is escaped: samples are untrusted.
+
+    Args:
+        comparison: of the presets; see report.comparison.compare.
+        drawn: see drawings; a figure that is not among them is left out.
     """
-    comparison = compare(inputs)
     top, bottom = sample_cards(inputs)
     return _environment().get_template("report.html.j2").render(
         inputs=inputs,
@@ -52,7 +57,7 @@ def build_report(inputs: ReportInputs) -> str:
         by_gateau=inputs.by_gateau,
         counts=counts(inputs),
         comparison=comparison,
-        pictures=pictures(inputs, comparison),
+        pictures=pictures(drawn),
         top=top,
         bottom=bottom,
         sources=source_table(inputs.ranked),
@@ -60,8 +65,7 @@ def build_report(inputs: ReportInputs) -> str:
         length_unit=inputs.length_unit,
         rejects=reject_groups(inputs.rejected),
         training=training_facts(inputs.training_log) if inputs.training_log else None,
-        heldout=_heldout(inputs),
-        needle=_needle(inputs),
+        benchmarks=benchmark_outcomes(inputs),
         effort=_effort(inputs),
         far=inputs.far_ranked is not None,
         truth=truth(inputs, comparison),
@@ -117,18 +121,6 @@ def _length_sentence(scores: pl.DataFrame, unit: str) -> str:
     if not isinstance(everything, float) or not isinstance(chosen, float):
         return "Nothing was selected."
     return f"Half of the selected contexts have {chosen:,.0f} {unit} or more; of all scored ones, {everything:,.0f}."
-
-
-def _heldout(inputs: ReportInputs) -> dict | None:
-    if inputs.heldout is None or inputs.heldout.is_empty():
-        return None
-    return {"sentence": heldout_sentence(inputs.heldout), "rows": list(inputs.heldout.iter_rows(named=True))}
-
-
-def _needle(inputs: ReportInputs) -> dict | None:
-    if inputs.needle is None or inputs.needle.is_empty():
-        return None
-    return {"sentence": needle_sentence(inputs.needle), "rows": list(inputs.needle.iter_rows(named=True))}
 
 
 def _effort(inputs: ReportInputs) -> dict | None:

@@ -7,10 +7,10 @@ import polars as pl
 from numpy.typing import NDArray
 
 from gateau_dagster.config import PRESETS
+from gateau_dagster.readable import percent
 from gateau_dagster.report.inputs import ReportInputs
-from gateau_dagster.report.text import percent
-from gateau_dagster.selection.agreement import auroc_by_source, precision_at, spearman
 from gateau_dagster.selection.degeneration import Degeneration, check_all
+from gateau_dagster.selection.statistics import auroc_by_source, precision_at, spearman
 
 Matrix = NDArray[np.float64]
 

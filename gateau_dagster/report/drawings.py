@@ -1,16 +1,18 @@
 """Every figure of the report, drawn once, with its alternative text."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from matplotlib.figure import Figure
 
 from gateau_dagster.comparison.result import MethodComparison
+from gateau_dagster.readable import plural
 from gateau_dagster.report import plots
 from gateau_dagster.report.comparison import Comparison
 from gateau_dagster.report.effort import table_efforts
 from gateau_dagster.report.inputs import ReportInputs
 from gateau_dagster.report.methods import reference_of
-from gateau_dagster.report.text import plural
+from gateau_dagster.report.outcome import benchmark_outcomes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,11 +73,11 @@ class Picture:
     alt: str
 
 
-def pictures(inputs: ReportInputs, comparison: Comparison | None) -> dict[str, Picture]:
+def pictures(drawn: Mapping[str, Drawing]) -> dict[str, Picture]:
     """The drawings as they stand in the page."""
     return {
         name: Picture(uri=plots.as_data_uri(plots.to_svg(drawing.figure)), alt=drawing.alt)
-        for name, drawing in drawings(inputs, comparison).items()
+        for name, drawing in drawn.items()
     }
 
 
@@ -126,14 +128,9 @@ def _downstream(inputs: ReportInputs) -> dict[str, Drawing]:
         drawn["training"] = Drawing(
             figure=plots.training_curve(inputs.training_log), alt="Loss and learning rate by step"
         )
-    if inputs.heldout is not None and not inputs.heldout.is_empty():
-        drawn["heldout"] = Drawing(
-            figure=plots.heldout_bars(inputs.heldout), alt="Held-out perplexity by context length"
-        )
-    if inputs.needle is not None and not inputs.needle.is_empty():
-        drawn["needle"] = Drawing(
-            figure=plots.needle_heatmaps(inputs.needle), alt="Share of facts found by length and depth"
-        )
+    for outcome in benchmark_outcomes(inputs):
+        for name, figure in outcome.figures.items():
+            drawn[name] = Drawing(figure=figure.draw(), alt=figure.alt)
     if inputs.methods is not None:
         drawn |= method_drawings(inputs.methods)
     measured = [table for table in table_efforts(inputs.efforts) if table.compared]

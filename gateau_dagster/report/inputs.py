@@ -38,10 +38,8 @@ class ReportInputs:
     """REJECTED tables by asset key."""
     training_log: Sequence[Mapping[str, Any]] | None = None
     """Entries with `step` and some of `loss`, `learning_rate`, `grad_norm`, `tokens_per_second`."""
-    heldout: pl.DataFrame | None = None
-    """HELDOUT."""
-    needle: pl.DataFrame | None = None
-    """NEEDLE."""
+    evaluations: Mapping[str, pl.DataFrame] = field(default_factory=dict)
+    """The tables of the benchmarks by name."""
     methods: MethodComparison | None = None
     """The methods side by side; see comparison.compare."""
     efforts: Mapping[str, Sequence[Mapping[str, Any]]] = field(default_factory=dict)

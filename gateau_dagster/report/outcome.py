@@ -1,4 +1,4 @@
-"""What the fine-tuning run and the evaluation came to, as figures and plain sentences."""
+"""What the fine-tuning run and the evaluation came to."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-import polars as pl
-
-from gateau_dagster.report.plots.training import curve
-from gateau_dagster.report.text import number, percent, plural
+from gateau_dagster.evaluation.page import PageFigure, PageSection
+from gateau_dagster.evaluation.registry import asset_of, configured_benchmarks
+from gateau_dagster.report.inputs import ReportInputs
+from gateau_dagster.report.plots.training_plots import curve
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,33 +40,27 @@ def training_facts(log: Sequence[Mapping[str, Any]]) -> TrainingFacts:
     )
 
 
-def heldout_sentence(heldout: pl.DataFrame) -> str:
-    """The 'all' row of HELDOUT in words."""
-    rows = {row["model"]: row for row in heldout.filter(pl.col("bucket") == "all").iter_rows(named=True)}
-    if set(rows) != {"base", "checkpoint"}:
-        return "The two models cannot be compared: one of them has no held-out score."
-    base, tuned = rows["base"]["perplexity"], rows["checkpoint"]["perplexity"]
-    change = tuned / base - 1
-    word = "lower than" if change < 0 else "higher than" if change > 0 else "equal to"
-    size = "" if change == 0 else f"{percent(abs(change))} "
-    return (
-        f"Over {plural(rows['base']['samples'], 'sample')} that were not trained on, the checkpoint's perplexity of "
-        f"the response, {number(tuned)}, is {size}{word} its base model's, {number(base)}."
-    )
+@dataclass(frozen=True, kw_only=True)
+class BenchmarkOutcome:
+    """A benchmark as the page shows it. `section`: None where it was not run; `asked`: whether it is to run."""
+
+    name: str
+    title: str
+    asked: bool
+    section: PageSection | None
+
+    @property
+    def figures(self) -> dict[str, PageFigure]:
+        """The section's figures by a name that no other figure of the page has."""
+        figures = self.section.figures if self.section else ()
+        return {f"{asset_of(self.name)}: {figure.name}": figure for figure in figures}
 
 
-def needle_sentence(needle: pl.DataFrame) -> str:
-    """Mean accuracy over the grid and NLL of the answer, model by model, in words.
-
-    The NLL tells models apart that find nothing, or everything.
-    """
-    columns = pl.col("accuracy").mean(), pl.col("answer_nll").mean()
-    means = {name: rest for name, *rest in needle.group_by("model").agg(*columns).iter_rows()}
-    shown = [name for name in ("base", "checkpoint") if name in means]
-    cells = needle.select("length", "depth").n_unique()
-    found = ", ".join(f"{name} {percent(means[name][0])}" for name in shown)
-    nll = ", ".join(f"{name} {means[name][1]:.2f}" for name in shown)
-    return (
-        f"Share of the hidden facts found, mean over {plural(cells, 'cell')} of the grid: {found}. "
-        f"Mean NLL of the answer, in nats per token: {nll}; lower is better."
-    )
+def benchmark_outcomes(inputs: ReportInputs) -> list[BenchmarkOutcome]:
+    """Every benchmark that runs by default or that the configuration names, in order."""
+    found = []
+    for name, each in configured_benchmarks(inputs.config).items():
+        table = inputs.evaluations.get(name)
+        section = None if table is None or table.is_empty() else each.section(table)
+        found.append(BenchmarkOutcome(name=name, title=each.benchmark.title, asked=each.asked, section=section))
+    return found

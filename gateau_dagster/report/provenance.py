@@ -11,10 +11,11 @@ from typing import Any
 import yaml
 
 from gateau_dagster.config import Config, SelectionConfig
-from gateau_dagster.config.rules import DEFAULT_FRACTION
+from gateau_dagster.config.selection import DEFAULT_FRACTION
+from gateau_dagster.evaluation.registry import with_benchmarks
 from gateau_dagster.methods.registry import sample_tables
 from gateau_dagster.pipeline.selection_reads import tables_read
-from gateau_dagster.report.text import number
+from gateau_dagster.readable import number
 
 
 def ranked_by(selection: SelectionConfig) -> str:
@@ -34,7 +35,7 @@ def scored_by(config: Config) -> list[tuple[str, str]]:
 
 
 def chosen_by(selection: SelectionConfig) -> str:
-    """The rule and how much it takes (config.rules.RuleConfig)."""
+    """The rule and how much it takes (`config.selection.RuleConfig`)."""
     tokens = f"{number(selection.budget or 0)} tokens"
     phrases = {
         "top": _amount(selection),
@@ -99,7 +100,8 @@ def configuration_text(config: Config) -> str:
 
     No key of it holds a secret; a `user:password@` that someone put into an address is left out all the same.
     """
-    text = yaml.dump(config.model_dump(mode="json"), Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=100)
+    filled = with_benchmarks(config).model_dump(mode="json")
+    text = yaml.dump(filled, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=100)
     return _CREDENTIALS.sub(r"\1", text)
 
 

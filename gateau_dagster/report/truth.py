@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from gateau_dagster.report.comparison import Comparison, auroc_sentence, share
 from gateau_dagster.report.inputs import ReportInputs
-from gateau_dagster.selection.agreement import auroc_by_source
+from gateau_dagster.selection.statistics import auroc_by_source
 
 
 @dataclass(frozen=True, kw_only=True)

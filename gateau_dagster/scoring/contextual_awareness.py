@@ -1,33 +1,31 @@
-"""Contextual Awareness Measurement of one sample: importance, attention, their similarity (Eq. 3-5), and its row."""
+"""Contextual Awareness Measurement of one sample: importance, attention, their similarity (Eq. 3-5), and its row.
+
+NumPy only.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from gateau_dagster.data.sample import Sample
 from gateau_dagster.errors import UnscorableSampleError
-from gateau_dagster.models.forward import Float64
-from gateau_dagster.scoring.far_gain import far_gain
-from gateau_dagster.scoring.perplexity import mean_nll_and_perplexity
-from gateau_dagster.scoring.segments import near_and_far, segment_means
-
-_Vector = npt.NDArray[np.float64]
+from gateau_dagster.scoring.response_perplexity import Float64, mean_nll_and_perplexity
+from gateau_dagster.scoring.segments import far_gain, near_and_far, segment_means
 
 
-def importance_score(segment_perplexity: Sequence[float] | _Vector) -> _Vector:
+def importance_score(segment_perplexity: Sequence[float] | Float64) -> Float64:
     """IS(s_i) of Eq. 3: softmax over the segments of PPL(y | s_i, x), float64 [N]. High means unimportant."""
     return _softmax(segment_perplexity)
 
 
-def segment_attention_score(segment_attention: Sequence[float] | _Vector) -> _Vector:
+def segment_attention_score(segment_attention: Sequence[float] | Float64) -> Float64:
     """Attn(s_i) of Eq. 4: softmax over the segments of the mean attention to their tokens, float64 [N]."""
     return _softmax(segment_attention)
 
 
 def contextual_awareness_score(
-    segment_perplexity: Sequence[float] | _Vector, segment_attention: Sequence[float] | _Vector
+    segment_perplexity: Sequence[float] | Float64, segment_attention: Sequence[float] | Float64
 ) -> float | None:
     """CAS of Eq. 5: cosine of the two scores, from the raw values of N segments each; in (0, 1].
 
@@ -44,7 +42,7 @@ def contextual_awareness_score(
     return min(1.0, float(cosine))
 
 
-def _softmax(values: Sequence[float] | _Vector) -> _Vector:
+def _softmax(values: Sequence[float] | Float64) -> Float64:
     vector = np.asarray(values, dtype=np.float64)
     if not np.isfinite(vector).all():
         raise ValueError("softmax of a value that is not finite")

@@ -14,6 +14,7 @@ from gateau_dagster.models.loading import LoadedModel
 from gateau_dagster.models.memory import TokenBudget, out_of_memory_reason, unless_out_of_memory
 from gateau_dagster.models.packing import lone_states, packed_states, packs_documents
 from gateau_dagster.models.prompt import encode
+from gateau_dagster.scoring.sample_stream import rejected
 
 if TYPE_CHECKING:
     from gateau_dagster.scoring.sample_table import Row, Running
@@ -62,9 +63,10 @@ def _outcomes(
     vectors = iter(_embeddings(loaded, budget, work, documents))
     for sample, ids in group:
         found = next(vectors) if isinstance(ids, tuple) else ids
-        if isinstance(ids, UnscorableSampleError) or isinstance(found, UnscorableSampleError):
-            short = isinstance(found, ShortOfMemoryError)
-            yield Reject(sample_id=sample.sample_id, reason=str(found), short_of_memory=short)
+        if isinstance(ids, UnscorableSampleError):
+            yield rejected(sample.sample_id, ids)
+        elif isinstance(found, UnscorableSampleError):
+            yield rejected(sample.sample_id, found)
         elif not np.isfinite(found).all():
             yield Reject(sample_id=sample.sample_id, reason="the hidden states are not finite: try dtype float32")
         else:

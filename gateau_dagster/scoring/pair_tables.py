@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from gateau_dagster import tables
 from gateau_dagster.data.sample import Reject, Sample
+from gateau_dagster.scoring.pair_effort import cam_effort, perplexity_effort
 from gateau_dagster.scoring.sample_table import Asked, Outcomes, Row, Running, SampleTable, SharedPass
 
 if TYPE_CHECKING:
@@ -48,6 +49,7 @@ def perplexity_table(model: str, *, shared: bool) -> SampleTable:
         score=_perplexity_rows,
         code_version=PERPLEXITY_CODE_VERSION,
         shared=_shared_pass() if shared else None,
+        effort=perplexity_effort,
     )
 
 
@@ -65,6 +67,7 @@ def cam_table(config: Config) -> SampleTable:
         code_version=CAM_CODE_VERSION,
         shared=_shared_pass(),
         needs_visible_window=True,
+        effort=partial(cam_effort, length=config.scoring.segment_length),
     )
 
 
@@ -106,7 +109,7 @@ def _both(
         max_length=any_one.max_length,
         scoring=any_one.scoring,
         meter=Meter(perplexity=works[perplexity], cam=works[CAM]),
-        sight=running[CAM].sight if CAM in running else None,
+        visible_tokens=running[CAM].visible_tokens if CAM in running else None,
     )
     with closing(outcomes):  # pyright: ignore[reportArgumentType]
         for found in outcomes:

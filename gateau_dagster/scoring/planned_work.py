@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -40,6 +39,7 @@ class SampleTokens:
     alone: of the prompt around a response without context and instruction. bos: 1 where the tokenizer has one.
     special: of what a model that reads instruction and response as a whole is shown besides.
     limit: tokens that the model is shown.
+    shared: bool [samples] or one for all, whether another table of the same step takes the pass over the whole prompt.
     """
 
     context: Numbers
@@ -51,6 +51,7 @@ class SampleTokens:
     bos: int
     special: int
     limit: int
+    shared: npt.NDArray[np.bool_] | bool = False
 
     def prompts(self, *, opening: bool) -> PromptParts:
         """The scoring prompts, with or without what stands before them by configuration."""
@@ -71,56 +72,30 @@ class PlannedPasses:
     read: tokens of a document's end that are predicted; the last layer computes only the rows that predict them. None:
         all its rows.
     head: whether the output layer runs for `read`.
-    packed: whether many stand in one row, as segment prompts do, which a device takes at a speed of its own.
     """
 
     count: Numbers
     length: Numbers
-    read: Numbers | None
-    head: bool
-    packed: bool
-
-    def linear(self, shape: ModelShape) -> Numbers:
-        """FLOPs of the matrices, without the output layer [samples]."""
-        return self.count * shape.linear_pass_flops(self.length, self.read)
-
-    def attention(self, shape: ModelShape) -> Numbers:
-        """FLOPs of the attention [samples]."""
-        return self.count * shape.attention_pass_flops(self.length, self.read)
-
-    def output(self, shape: ModelShape) -> Numbers:
-        """FLOPs of the output layer [samples]."""
-        if not self.head or self.read is None:
-            return np.zeros_like(self.count)
-        return self.count * shape.head_flops(1.0) * self.read
-
-
-class ObservedRows(Protocol):
-    """Attention weights that are computed once more to be looked at."""
+    read: Numbers | None = None
+    head: bool = False
 
     def flops(self, shape: ModelShape) -> Numbers:
-        """In all layers [samples]."""
-        ...
-
-
-@dataclass(frozen=True, kw_only=True)
-class PlannedRows:
-    """Attention weights that are computed once more to be looked at: `queries` over `keys`; float64 [samples]."""
-
-    queries: Numbers
-    keys: Numbers
-
-    def flops(self, shape: ModelShape) -> Numbers:
-        """In all layers [samples]."""
-        return self.queries * shape.attention_row_flops_each(self.keys)
+        """Of all of them [samples]."""
+        each = shape.pass_flops(self.length, self.read)
+        if self.head and self.read is not None:
+            each = each + shape.head_flops(1.0) * self.read
+        return self.count * each
 
 
 @dataclass(frozen=True, kw_only=True)
 class PlannedWork:
-    """All that a table takes of some samples. `reads_context`: whether their contexts have to be tokenised."""
+    """All that a table takes of some samples. `reads_context`: whether their contexts have to be tokenised.
+
+    rows: FLOPs [samples], for a model's shape, of attention weights that are computed once more to be looked at.
+    """
 
     passes: Sequence[PlannedPasses]
-    rows: Sequence[ObservedRows] = ()
+    rows: Callable[[ModelShape], Numbers] | None = None
     reads_context: bool = True
 
     @property
@@ -130,36 +105,10 @@ class PlannedWork:
 
     def flops(self, shape: ModelShape) -> Numbers:
         """For a decoder that computes its last layer where it is read only, as most do [samples]."""
-        parts = [one.linear(shape) + one.attention(shape) + one.output(shape) for one in self.passes]
-        return np.sum([*parts, *(one.flops(shape) for one in self.rows)], axis=0)
-
-
-def segment_passes(parts: PromptParts, *, segment_length: int, alone: Numbers) -> list[PlannedPasses]:
-    """The prompts with each segment alone (Eq. 3), and those without context of the samples where `alone` is 1."""
-    segments = np.ceil(parts.context / segment_length)
-    whole, last = np.maximum(segments - 1, 0), np.minimum(segments, 1)
-    lengths = (
-        (whole, np.minimum(parts.context, segment_length) + parts.tail),
-        (last, last * (parts.context - whole * segment_length + parts.tail)),
-        (alone, parts.tail),
-    )
-    return [
-        PlannedPasses(count=count, length=length, read=parts.response, head=True, packed=True)
-        for count, length in lengths
-    ]
-
-
-def whole_prompts(parts: PromptParts, *, count: Numbers, head: bool) -> PlannedPasses:
-    """Passes over whole prompts, each a row of its own."""
-    return PlannedPasses(count=count, length=parts.prompt, read=parts.response, head=head, packed=False)
-
-
-def observed_rows(parts: PromptParts) -> PlannedRows:
-    """The attention of the response to the context (Eq. 4), of prompts that have one."""
-    return PlannedRows(queries=parts.response * (parts.context > 0), keys=parts.prompt)
+        rows = [] if self.rows is None else [self.rows(shape)]
+        return np.sum([*(one.flops(shape) for one in self.passes), *rows], axis=0)
 
 
 def packed_documents(length: Numbers, *, read: Numbers | None) -> PlannedPasses:
     """One short document a sample, none where the length is 0; `read`: see PlannedPasses, None without output layer."""
-    count = (length > 0).astype(np.float64)
-    return PlannedPasses(count=count, length=length, read=read, head=read is not None, packed=True)
+    return PlannedPasses(count=(length > 0).astype(np.float64), length=length, read=read, head=read is not None)

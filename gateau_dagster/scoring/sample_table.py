@@ -24,13 +24,13 @@ class Running:
     """What a table's function is told beside the samples.
 
     max_length: tokens of a prompt, see models.loading.effective_max_length. work: grows as passes are done.
-    sight: of a table with `needs_visible_window`, tokens of a prompt's end that theta_A is shown; None: all.
+    visible_tokens: of a table with `needs_visible_window`, tokens of a prompt's end that theta_A is shown; None: all.
     """
 
     max_length: int
     scoring: ScoringConfig
     work: Work
-    sight: int | None = None
+    visible_tokens: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,25 +1,59 @@
 """Scores samples for `perplexity/<model>` and `cam`: one pass over the full prompt serves both tables."""
 
-from collections import deque
-from collections.abc import Generator, Iterable, Iterator
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import closing
+from dataclasses import dataclass, field
+from typing import TypeVar
 
 from gateau_dagster.config import ScoringConfig
-from gateau_dagster.errors import UnscorableSampleError
-from gateau_dagster.models.attention import require_attention_interface
+from gateau_dagster.data.sample import Reject, Sample
+from gateau_dagster.errors import ShortOfMemoryError, UnscorableSampleError
 from gateau_dagster.models.compiled import compile_layers
-from gateau_dagster.models.cpu_allocator import reused_memory
+from gateau_dagster.models.context_attention import require_attention_interface
+from gateau_dagster.models.cpu_allocator import retained_memory
 from gateau_dagster.models.flops import Meter
+from gateau_dagster.models.forward import HostCopy, NllJob, Passes
 from gateau_dagster.models.loading import LoadedModel
-from gateau_dagster.models.memory import TokenBudget
-from gateau_dagster.models.prompt import build_prompt
-from gateau_dagster.scoring.batched_passes import Passes
-from gateau_dagster.scoring.read_ahead import read_ahead
-from gateau_dagster.scoring.sample_passes import Outcome, Prepared, Request, SamplePasses
-
-__all__ = ["Outcome", "Request", "score_samples"]
+from gateau_dagster.models.memory import TokenBudget, out_of_memory_reason
+from gateau_dagster.models.prompt import Prompt, build_prompt
+from gateau_dagster.scoring.contextual_awareness import CamFigures, CamRow, cam_row
+from gateau_dagster.scoring.response_perplexity import PerplexityRow, perplexity_row
+from gateau_dagster.scoring.sample_stream import in_order, read_ahead, rejected
+from gateau_dagster.scoring.segments import near_segments, segment_prompts
 
 _BATCHES_AHEAD = 2  # of tokens that wait, tokenised, for the device
+_ADVICE = "lower scoring.max_length, use dtype bfloat16, or a device with more memory"
+
+_Row = TypeVar("_Row", PerplexityRow, CamRow)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """What is wanted of a sample: its row of `perplexity/<model>`, its row of `cam`, or both.
+
+    attention: whether the row of `cam` has the attention to each segment, and with it CAS.
+    """
+
+    sample: Sample
+    perplexity: bool
+    cam: bool
+    attention: bool = True
+
+    @property
+    def observed(self) -> bool:
+        """Whether the attention to the context is wanted."""
+        return self.cam and self.attention
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """A row or a reject for each table that was asked for; None for one that was not."""
+
+    sample_id: str
+    perplexity: PerplexityRow | Reject | None
+    cam: CamRow | Reject | None
 
 
 def score_samples(
@@ -29,10 +63,10 @@ def score_samples(
     max_length: int,
     scoring: ScoringConfig,
     meter: Meter,
-    sight: int | None = None,
+    visible_tokens: int | None = None,
 ) -> Iterator[Outcome]:
     """One outcome a request, in order. `max_length`: see effective_max_length. `meter` grows as passes are done.
-    `sight`: tokens of a prompt's end that theta_A is shown, which decide what `cam` calls far; None: all.
+    `visible_tokens`: of a prompt's end that theta_A is shown, which decide what `cam` calls far; None: all.
 
     Prompts share batches of `scoring.batch_tokens` tokens with those of the samples around them; an outcome comes once
     the sample's last prompt is through, which may be the last of a batch that the next samples fill. `requests` are
@@ -44,25 +78,23 @@ def score_samples(
     if scoring.compile:
         compile_layers(loaded)
     passes = Passes(loaded=loaded, budget=TokenBudget(loaded.model, scoring.batch_tokens))
-    waiting: deque[SamplePasses] = deque()
-    with reused_memory(loaded.device), closing(_prepared(loaded, requests, max_length, scoring)) as prepared:
+
+    def started(prepared: Iterable[_Prepared]) -> Iterator[_SamplePasses]:
         for one in prepared:
-            waiting.append(SamplePasses(prepared=one, segment_length=scoring.segment_length, sight=sight))
-            waiting[-1].start(passes, meter)
-            passes.run(all_of_them=False)
-            while waiting and waiting[0].ready:
-                yield waiting.popleft().outcome()
-        passes.run(all_of_them=True)
-    for last in waiting:
-        yield last.outcome()
+            sample = _SamplePasses(prepared=one, segment_length=scoring.segment_length, visible_tokens=visible_tokens)
+            sample.start(passes, meter)
+            yield sample
+
+    with retained_memory(loaded.device), closing(_prepared(loaded, requests, max_length, scoring)) as prepared:
+        yield from in_order(passes, started(prepared))
 
 
 def _prepared(
     loaded: LoadedModel, requests: Iterable[Request], max_length: int, scoring: ScoringConfig
-) -> Generator[Prepared]:
+) -> Generator[_Prepared]:
     """The requests with their prompts, made ahead of their use."""
 
-    def prepare(request: Request) -> Prepared:
+    def prepare(request: Request) -> _Prepared:
         if request.observed:
             require_attention_interface(loaded)
         try:
@@ -75,9 +107,101 @@ def _prepared(
             )
         except UnscorableSampleError as error:
             prompt = error
-        return Prepared(request=request, prompt=prompt)
+        return _Prepared(request=request, prompt=prompt)
 
-    def weight(prepared: Prepared) -> int:
+    def weight(prepared: _Prepared) -> int:
         return 1 if isinstance(prepared.prompt, UnscorableSampleError) else prepared.prompt.length
 
     return read_ahead(map(prepare, requests), weight=weight, limit=_BATCHES_AHEAD * scoring.batch_tokens)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Prepared:
+    """A request with its prompt, or with the reason why there is none."""
+
+    request: Request
+    prompt: Prompt | UnscorableSampleError
+
+
+@dataclass(kw_only=True)
+class _SamplePasses:
+    """The passes of one sample: `full` over the whole prompt, `attention`, `segments` with each segment alone, and
+    `alone` without context, which is the full one where there is none. `visible_tokens`: see near_segments.
+    """
+
+    prepared: _Prepared
+    segment_length: int
+    visible_tokens: int | None
+    full: NllJob | None = None
+    attention: HostCopy | None = None
+    alone: NllJob | None = None
+    segments: list[NllJob] = field(default_factory=list)
+
+    def start(self, passes: Passes, meter: Meter) -> None:
+        """Run the pass for the attention, queue the others."""
+        prompt, request = self.prepared.prompt, self.prepared.request
+        if isinstance(prompt, UnscorableSampleError):
+            return
+        if request.perplexity:
+            self.full = NllJob(prompt=prompt, work=meter.perplexity)
+        if request.observed and prompt.context:
+            self.attention = passes.attention(prompt, cam=meter.cam, perplexity=self.full)
+        if self.full is not None and self.full.copy is None:  # no attention wanted, or no memory for it
+            passes.enqueue(self.full)
+        if request.cam and not prompt.context and self.full is not None:
+            self.alone = self.full
+        elif request.cam and (self.attention is not None or not prompt.context or not request.attention):
+            made = segment_prompts(prompt, self.segment_length)
+            self.segments = [NllJob(prompt=one, work=meter.cam) for one in made]
+            self.alone = NllJob(prompt=prompt.with_context(()), work=meter.cam)
+            for job in (*self.segments, self.alone):
+                passes.enqueue(job)
+
+    @property
+    def ready(self) -> bool:
+        """Whether the outcome is known and takes no waiting."""
+        jobs = [job for job in (self.full, self.alone) if job is not None]
+        return (self.attention is None or self.attention.ready) and all(job.ready for job in jobs + self.segments)
+
+    def outcome(self) -> Outcome:
+        """Rows and rejects; waits for the device where it is not `ready`."""
+        request = self.prepared.request
+        return Outcome(
+            sample_id=request.sample.sample_id,
+            perplexity=self._row_or_reject(self._perplexity_row) if request.perplexity else None,
+            cam=self._row_or_reject(self._cam_row) if request.cam else None,
+        )
+
+    def _row_or_reject(self, make: Callable[[Sample, Prompt], _Row]) -> _Row | Reject:
+        sample, prompt = self.prepared.request.sample, self.prepared.prompt
+        try:
+            if isinstance(prompt, UnscorableSampleError):
+                raise prompt
+            return make(sample, prompt)
+        except UnscorableSampleError as error:
+            return rejected(sample.sample_id, error)
+
+    def _perplexity_row(self, sample: Sample, prompt: Prompt) -> PerplexityRow:
+        assert self.full is not None
+        if self.full.too_large:
+            raise _short_of_memory(prompt)
+        return perplexity_row(sample, prompt, self.full.nll)
+
+    def _cam_row(self, sample: Sample, prompt: Prompt) -> CamRow:
+        if self.attention is None and prompt.context and self.prepared.request.attention:
+            raise _short_of_memory(prompt)
+        assert self.alone is not None
+        for job in (self.alone, *self.segments):
+            if job.too_large:
+                raise _short_of_memory(job.prompt)
+        figures = CamFigures(
+            without_context=self.alone.nll,
+            segments=[job.nll for job in self.segments],
+            attention=None if self.attention is None else self.attention.array,
+            near=near_segments(prompt, segment_length=self.segment_length, visible_tokens=self.visible_tokens),
+        )
+        return cam_row(sample, figures, segment_length=self.segment_length)
+
+
+def _short_of_memory(prompt: Prompt) -> ShortOfMemoryError:
+    return ShortOfMemoryError(out_of_memory_reason(prompt.length, _ADVICE))

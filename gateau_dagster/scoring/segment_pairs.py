@@ -1,6 +1,5 @@
 """Perplexities of a sample's segments, alone and in pairs, in packed rows that samples share."""
 
-from collections import deque
 from collections.abc import Generator, Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -11,13 +10,13 @@ from gateau_dagster.config import ScoringConfig
 from gateau_dagster.data.sample import Reject, Sample
 from gateau_dagster.errors import ShortOfMemoryError, UnscorableSampleError
 from gateau_dagster.models.flops import Work
+from gateau_dagster.models.forward import NllJob, Passes
 from gateau_dagster.models.loading import LoadedModel
 from gateau_dagster.models.memory import TokenBudget, out_of_memory_reason
 from gateau_dagster.models.prompt import Prompt, build_prompt
-from gateau_dagster.scoring.batched_passes import NllJob, Passes
 from gateau_dagster.scoring.dependency_scores import SegmentPairs, choose_pairs
-from gateau_dagster.scoring.perplexity import mean_nll_and_perplexity
-from gateau_dagster.scoring.read_ahead import read_ahead
+from gateau_dagster.scoring.response_perplexity import mean_nll_and_perplexity
+from gateau_dagster.scoring.sample_stream import in_order, read_ahead, rejected
 
 _BATCHES_AHEAD = 2  # of tokens of samples that wait, tokenised, for the device
 _ADVICE = "use a shorter segment_length, dtype bfloat16, or a device with more memory"
@@ -60,23 +59,16 @@ def measure_segment_pairs(
     batches of `scoring.batch_tokens` tokens. `samples` are read in another thread, some ahead.
     """
     passes = Passes(loaded=loaded, budget=TokenBudget(loaded.model, scoring.batch_tokens))
-    waiting: deque[_Sample] = deque()
+    prepared = (_prepare(loaded, sample, max_length, scoring) for sample in samples)
 
-    def prepared() -> Iterator[_Sample]:
-        for sample in samples:
-            yield _prepare(loaded, sample, max_length, scoring)
-
-    limit = _BATCHES_AHEAD * scoring.batch_tokens
-    with closing(read_ahead(prepared(), weight=lambda one: 1 + len(one.ids), limit=limit)) as ready:
+    def started(ready: Iterable[_Sample]) -> Iterator[_Sample]:
         for one in ready:
             one.start(passes, plan, work)
-            waiting.append(one)
-            passes.run(all_of_them=False)
-            while waiting and waiting[0].ready:
-                yield waiting.popleft().outcome()
-        passes.run(all_of_them=True)
-    while waiting:
-        yield waiting.popleft().outcome()
+            yield one
+
+    limit = _BATCHES_AHEAD * scoring.batch_tokens
+    with closing(read_ahead(prepared, weight=lambda one: 1 + len(one.ids), limit=limit)) as ready:
+        yield from in_order(passes, started(ready))
 
 
 @dataclass(kw_only=True)
@@ -91,7 +83,7 @@ class _Sample:
     behind: list[NllJob] = field(default_factory=list)
 
     def start(self, passes: Passes, plan: PairPlan, work: Work) -> None:
-        """Put the passes in line: the segments alone, then the pairs; none where there is no pair."""
+        """Queue the passes: the segments alone, then the pairs; none where there is no pair."""
         length = plan.segment_length
         segments = [self.ids[begin : begin + length] for begin in range(0, len(self.ids) - length + 1, length)]
         self.chosen = choose_pairs(len(segments), plan.pairs, self.sample.digest)
@@ -123,8 +115,7 @@ class _Sample:
                 ),
             )
         except UnscorableSampleError as error:
-            short = isinstance(error, ShortOfMemoryError)
-            return Reject(sample_id=self.sample.sample_id, reason=str(error), short_of_memory=short)
+            return rejected(self.sample.sample_id, error)
         return MeasuredPairs(sample=self.sample, tokens=len(self.ids), pairs=pairs)
 
 

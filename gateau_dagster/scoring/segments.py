@@ -1,12 +1,23 @@
-"""The segments of a prompt's context: each alone as a prompt, and which of them are near."""
+"""The segments of a prompt's context: each alone as a prompt, which of them are near, what far ones add. NumPy only."""
+
+from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from gateau_dagster.models.forward import Float64
-from gateau_dagster.models.prompt import Prompt
+from gateau_dagster.scoring.response_perplexity import Float32, Float64, probability
+
+if TYPE_CHECKING:
+    from gateau_dagster.models.prompt import Prompt
+
+TOP_SHARE = 0.1  # of the response tokens, whose gain counts
+_FEWEST = 2  # tokens that the mean of the largest gains takes
+_ROUNDING = 1e-9  # 0.07·100 is 7.000000000000001 as floats, and its ceiling 8
+
+_Probabilities = Sequence[float] | npt.NDArray[np.floating[Any]]
 
 
 def cut_segments(tokens: int, segment_length: int) -> list[tuple[int, int]]:
@@ -24,23 +35,20 @@ def segment_means(attention: Float64, segment_length: int) -> list[float]:
     return [float(np.mean(attention[a:b])) for a, b in cut_segments(len(attention), segment_length)]
 
 
-Float32 = npt.NDArray[np.float32]
-
-
-def near_segments(prompt: Prompt, *, segment_length: int, sight: int | None) -> int:
+def near_segments(prompt: Prompt, *, segment_length: int, visible_tokens: int | None) -> int:
     """How many segments at the end of the prompt's context are near.
 
     Args:
         prompt: theta_B's.
         segment_length: L, in tokens.
-        sight: tokens of a prompt's end that theta_A is shown; None: all, and then the last segment alone is near.
+        visible_tokens: of a prompt's end, that theta_A is shown; None: all, and then the last segment alone is near.
     """
     context = len(prompt.context)
     segments = -(-context // segment_length)
-    if sight is None:
+    if visible_tokens is None:
         return min(segments, 1)
     around = prompt.length - context
-    hidden = context - min(max(sight - around, 0), context)
+    hidden = context - min(max(visible_tokens - around, 0), context)
     return 0 if hidden == context else segments - hidden // segment_length
 
 
@@ -61,6 +69,25 @@ def near_and_far(without_context: Float64, segments: Sequence[Float64], near: in
     return probability(nearest), probability(farthest)
 
 
-def probability(nll: Float64) -> Float32:
-    """p = exp(-NLL), as tables store it."""
-    return np.exp(-nll).astype(np.float32)
+def counted_tokens(tokens: npt.ArrayLike, *, top: float) -> npt.NDArray[np.int64]:
+    """k of responses of so many tokens, int64 of their shape."""
+    share = np.ceil(top * np.asarray(tokens, dtype=np.float64) - _ROUNDING)
+    return np.maximum(_FEWEST, share.astype(np.int64))
+
+
+def far_gain(near: _Probabilities, far: _Probabilities, *, segments: int, top: float = TOP_SHARE) -> float | None:
+    """FG of one sample: how much likelier a far segment alone makes the best tokens of a response than near text does.
+
+    Of each response token, near_t and the largest far p_t (`near_and_far`), [|y|] each:
+
+        f_t = max(0, far p_t - near_t),  FG = mean of the k largest f_t,  k = max(2, ceil(top·|y|))
+
+    In [0, 1]; a response shorter than k counts as a whole. A few tokens of a response may hold all that it takes from
+    far away: a mean over all would lose them among the others. None with fewer than two segments, where nothing can be
+    far and near (as CAS of Eq. 5). methods.far_gain computes the same of whole tables.
+    """
+    if segments < 2:
+        return None
+    gains = np.asarray(far, dtype=np.float64) - np.asarray(near, dtype=np.float64)
+    largest = np.sort(gains)[::-1][: int(counted_tokens(gains.size, top=top))]
+    return float(np.maximum(largest, 0.0).mean())

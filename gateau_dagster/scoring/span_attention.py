@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from gateau_dagster.errors import GateauError
-from gateau_dagster.models.attention import attention_layers, require_attention_interface
 from gateau_dagster.models.attention_rows import AttentionSpec, attention_rows, row_blocks
+from gateau_dagster.models.context_attention import attention_layers, require_attention_interface
 from gateau_dagster.models.flops import ModelShape, Work
 from gateau_dagster.models.loading import LoadedModel
 from gateau_dagster.models.mask_pattern import MaskPattern, UnknownAttentionError

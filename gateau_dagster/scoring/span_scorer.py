@@ -12,7 +12,7 @@ from gateau_dagster.config.models import Template
 from gateau_dagster.data.sample import Reject, Sample
 from gateau_dagster.errors import UnscorableSampleError
 from gateau_dagster.models.flops import Work
-from gateau_dagster.models.host_copy import HostCopy
+from gateau_dagster.models.forward import HostCopy
 from gateau_dagster.models.loading import LoadedModel
 from gateau_dagster.models.memory import out_of_memory_reason, unless_out_of_memory
 from gateau_dagster.models.prompt import build_prompt, encode
@@ -21,7 +21,7 @@ from gateau_dagster.scoring.focus_scores import (
     FocusSums,
     focus_sums,
 )
-from gateau_dagster.scoring.read_ahead import read_ahead
+from gateau_dagster.scoring.sample_stream import read_ahead
 from gateau_dagster.scoring.span_attention import pairwise_focus_scores, require_span_attention
 
 _AHEAD_TOKENS = 2**17  # of documents that wait, tokenised, for the device

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 from gateau_dagster.data.sample import Reject, Sample
-from gateau_dagster.models.encoders import Label, label_index
 from gateau_dagster.models.loading import LoadedModel
+from gateau_dagster.models.reward_head import Label, label_index
 from gateau_dagster.scoring.whole_text import Batch, read_texts
 
 if TYPE_CHECKING:

@@ -17,6 +17,7 @@ from gateau_dagster.models.flops import whole_text_flops
 from gateau_dagster.models.loading import LoadedModel
 from gateau_dagster.models.memory import TokenBudget, out_of_memory_reason, unless_out_of_memory
 from gateau_dagster.models.packing import vocabulary
+from gateau_dagster.scoring.sample_stream import rejected
 
 if TYPE_CHECKING:
     from gateau_dagster.scoring.sample_table import Running
@@ -186,8 +187,7 @@ def _outcome(
 ) -> ReadText | Reject:
     failure = next((each for each in (text, found) if isinstance(each, UnscorableSampleError)), None)
     if failure is not None:
-        short = isinstance(failure, ShortOfMemoryError)
-        return Reject(sample_id=sample.sample_id, reason=str(failure), short_of_memory=short)
+        return rejected(sample.sample_id, failure)
     assert isinstance(text, Text) and isinstance(found, np.ndarray)
     if not np.isfinite(found).all():
         return Reject(sample_id=sample.sample_id, reason="the model's output is not finite: try dtype float32")

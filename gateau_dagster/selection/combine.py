@@ -11,8 +11,8 @@ from gateau_dagster import tables
 from gateau_dagster.config.selection import PRESETS, Preset, alpha_of
 from gateau_dagster.errors import GateauError
 from gateau_dagster.selection.joining import join_all, join_shard
-from gateau_dagster.selection.normalise import Vector
 from gateau_dagster.selection.presets import PRESET_FUNCTIONS, Measures, PresetScores
+from gateau_dagster.selection.statistics import Vector
 
 # Raise it when the same tables come to other scores.
 CODE_VERSION = "2"

@@ -6,8 +6,7 @@ import numpy as np
 import polars as pl
 
 from gateau_dagster.config.selection import PRESETS, Preset, alpha_of
-from gateau_dagster.selection.agreement import spearman
-from gateau_dagster.selection.normalise import Vector, softmax
+from gateau_dagster.selection.statistics import Vector, softmax, spearman
 
 RESOLUTION = 1e-6  # of the range: closer values count as one
 LEAST_DISTINCT = 0.5  # of the samples

@@ -5,7 +5,7 @@ from fractions import Fraction
 
 import polars as pl
 
-from gateau_dagster.config.rules import RuleConfig
+from gateau_dagster.config.selection import RuleConfig
 from gateau_dagster.errors import GateauError
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from gateau_dagster.config.selection import Preset
-from gateau_dagster.selection.normalise import Vector, finite, min_max, softmax
+from gateau_dagster.selection.statistics import Vector, finite, min_max, softmax
 
 
 @dataclass(frozen=True, kw_only=True)

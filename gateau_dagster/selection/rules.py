@@ -4,10 +4,9 @@ from collections.abc import Callable, Mapping
 
 import polars as pl
 
-from gateau_dagster.config.rules import Rule, RuleConfig
+from gateau_dagster.config.selection import Rule, RuleConfig
 from gateau_dagster.errors import GateauError
-from gateau_dagster.selection.clusters import cluster_count
-from gateau_dagster.selection.diverse import diverse
+from gateau_dagster.selection.clusters import cluster_count, diverse
 from gateau_dagster.selection.per_source import check_sources, per_source
 from gateau_dagster.selection.token_budget import per_source_tokens, token_budget
 

@@ -1,9 +1,14 @@
 """As many samples as a number of tokens allows, best first."""
 
+from collections.abc import Iterable
+
 import polars as pl
 
-from gateau_dagster.config.rules import RuleConfig
+from gateau_dagster.config.selection import RuleConfig
+from gateau_dagster.data.text_corpus import ScoredText
 from gateau_dagster.errors import GateauError
+
+_RANKED = pl.Schema({"sample_id": pl.String, "source": pl.String, "score": pl.Float64, "tokens": pl.Int64})
 
 
 def token_budget(ranked: pl.DataFrame, rule: RuleConfig) -> pl.DataFrame:
@@ -81,3 +86,18 @@ def _refuse_used_up(ranked: pl.DataFrame, source: str) -> None:
         f"of {mine.height}, fewer than its percentage: the budget is not met when they are all taken. Lower "
         f"selection.budget, find out why samples were rejected, or set selection.short_source: share"
     )
+
+
+def choose_by_domain(texts: Iterable[ScoredText], token_budget: int) -> set[str]:
+    """Names of the texts chosen from every domain's best ones, as large a share of each domain as the budget allows.
+
+    LADM's selection (section 4.3), by the steps of selection.token_budget.per_source_tokens: the share taken grows in
+    all domains together, so that domains keep their proportions, until the next text's tokens would exceed
+    `token_budget`. The proportions are those of the scored texts: the paper's data set holds long texts only, and what
+    has no score is too short to be one of them. Equal shares go by score, equal scores by name. Empty when the first
+    text alone exceeds the budget.
+    """
+    rows = [(text.name, text.domain, text.score, text.tokens) for text in texts if text.score is not None]
+    frame = pl.DataFrame(rows, schema=_RANKED, orient="row").sort("score", "sample_id", descending=[True, False])
+    ranked = frame.with_row_index("rank", offset=1)
+    return {*affordable(by_percentage(ranked), token_budget)["sample_id"]}

@@ -1,10 +1,12 @@
 """Turns failures of disks and servers into messages that name the cause and the cure."""
 
 import errno
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 from gateau_dagster.errors import GateauError, TransientError
+from gateau_dagster.storage.remote import HUB, S3
 
 _OS_CURES = {
     errno.ENOSPC: "the disk is full. Free some space and run again; what was already computed is kept.",
@@ -14,46 +16,87 @@ _OS_CURES = {
     errno.EROFS: "the file system is read-only. Choose another folder.",
     errno.ENOTDIR: "a part of the path is a file, not a folder.",
 }
-
 _FULL_DISK = ("No space left on device", "database or disk is full")
 
-# Class names, words of the message, kind of error, cause and cure.
-_SERVER_CAUSES: tuple[tuple[set[str], tuple[str, ...], type[GateauError], str], ...] = (
-    (
-        {
-            *("EndpointConnectionError", "ConnectionClosedError", "ConnectTimeoutError", "ReadTimeoutError"),
-            *("ClientConnectorError", "ServerDisconnectedError", "ClientOSError", "HTTPClientError"),
-        },
-        (),
-        TransientError,
-        "the storage server does not answer ({text}). Check that it is running, the network, and AWS_ENDPOINT_URL; "
-        "then run again: what was already computed is kept.",
+
+@dataclass(frozen=True, kw_only=True)
+class _Cause:
+    """A failure of a server, told by the names of the error's classes or by words of its message.
+
+    By name, so that no client of a server needs to be imported for work on a local disk.
+    """
+
+    classes: frozenset[str] = frozenset()
+    words: tuple[str, ...] = ()
+    kind: type[GateauError] = GateauError
+    cure: str
+
+    def of(self, error: BaseException) -> bool:
+        """Whether the error has this cause."""
+        names = {each.__name__ for each in type(error).__mro__}
+        text = "" if getattr(error, "filename", None) else str(error)  # a file may be called anything
+        return not names.isdisjoint(self.classes) or any(word in text for word in self.words)
+
+
+_NO_BUCKET = _Cause(
+    words=("NoSuchBucket", "bucket does not exist"),
+    cure="the bucket does not exist. Create it, or correct the address and AWS_ENDPOINT_URL.",
+)
+_GATED = _Cause(
+    classes=frozenset({"GatedRepoError"}), cure="the data set is gated. Accept its terms on the hub and set HF_TOKEN."
+)
+_SERVER_CAUSES = (
+    _Cause(
+        classes=frozenset(
+            {
+                *("EndpointConnectionError", "ConnectTimeoutError", "HTTPClientError"),
+                *("ClientConnectorError", "ServerDisconnectedError", "ClientOSError"),
+            }
+        ),
+        kind=TransientError,
+        cure="the storage server does not answer ({text}). Check that it is running, the network, and "
+        "AWS_ENDPOINT_URL; then run again: what was already computed is kept.",
     ),
-    (
-        {"NoCredentialsError", "PartialCredentialsError"},
-        (),
-        GateauError,
-        "no S3 credentials. Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE.",
+    _Cause(
+        classes=frozenset({"NoCredentialsError", "PartialCredentialsError"}),
+        cure="no S3 credentials. Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE.",
     ),
-    (
-        set(),
-        ("NoSuchBucket", "bucket does not exist"),
-        GateauError,
-        "the bucket does not exist. Create it, or correct storage.root.",
+    _GATED,
+    _Cause(
+        classes=frozenset({"OfflineModeIsEnabled"}),
+        cure="HF_HUB_OFFLINE is set. Unset it, or download the file and give its path.",
     ),
-    (
-        set(),
-        ("InvalidAccessKeyId", "SignatureDoesNotMatch", "AccessDenied", "Forbidden"),
-        GateauError,
-        "access denied ({text}). Check the credentials and the bucket policy.",
+    _Cause(
+        classes=frozenset({"HTTPError"}),  # the base of huggingface_hub's errors and of those of the client below it
+        kind=TransientError,
+        cure="the Hugging Face hub cannot be used ({text}). Check the network, HF_ENDPOINT and HF_TOKEN, then run "
+        "again.",
     ),
-    (
-        set(),
-        ("SlowDown", "InternalError", "ServiceUnavailable", "RequestTimeout"),
-        TransientError,
-        "the storage server is overloaded ({text}). Run again later.",
+    _NO_BUCKET,
+    _Cause(
+        classes=frozenset({"PermissionError"}),  # without a number: one of the system's own was told before
+        words=("InvalidAccessKeyId", "SignatureDoesNotMatch", "AccessDenied", "Forbidden"),
+        cure="access denied ({text}). Check the credentials and the bucket policy.",
+    ),
+    _Cause(
+        words=("SlowDown", "InternalError", "ServiceUnavailable", "RequestTimeout"),
+        kind=TransientError,
+        cure="the storage server is overloaded ({text}). Run again later.",
     ),
 )
+_ANY_OF_A_SERVER = _Cause(
+    classes=frozenset({"BotoCoreError", "ClientError"}),
+    kind=TransientError,
+    cure="the storage server cannot be used ({text}). Check the address, AWS_ENDPOINT_URL and the credentials, then "
+    "run again.",
+)
+# What has to be there and is not, by the beginning of its address.
+_MISSING = {
+    S3: "there is no such file. Check the address and AWS_ENDPOINT_URL.",
+    HUB: "the Hugging Face hub has no such data set, revision or file. Check the name, and set HF_TOKEN if it is "
+    "private.",
+    "": "it does not exist (any more). Check the path.",
+}
 
 
 @contextmanager
@@ -63,49 +106,83 @@ def readable_failures(action: str) -> Iterator[None]:
     Raises:
         TransientError: the server could not be reached or is overloaded; trying again may help.
         GateauError: it will fail again: disk full, no rights, no bucket, wrong credentials.
+        FileNotFoundError: as it was; that a file is not there can be an answer.
     """
     try:
         yield
     except GateauError:
         raise
     except FileNotFoundError as error:
-        if "bucket does not exist" in str(error):
-            raise explained(error, action) from error
-        raise
+        causes = (_NO_BUCKET, _GATED)
+        made = _first(causes, error, action) or _first(causes, error.__cause__, action)
+        if made is None:
+            raise
+        raise made from error
     except Exception as error:
-        raise explained(error, action) from error
+        made = explained(error, action)
+        if made is error:
+            raise
+        raise made from error
+
+
+@contextmanager
+def readable_input(address: str) -> Iterator[None]:
+    """As `readable_failures`, for reading what has to be there.
+
+    Raises:
+        TransientError: trying again may help.
+        GateauError: it will not. No OSError is left, so that damaged content can be told from a lost disk or server.
+    """
+    place = next(beginning for beginning in _MISSING if address.startswith(beginning))
+    try:
+        with readable_failures(f"read {address}"):
+            yield
+    except GateauError:
+        raise
+    except FileNotFoundError as error:
+        raise GateauError(f"Cannot read {address}: {_MISSING[place]}") from error
+    except OSError as error:
+        if place:
+            raise TransientError(f"Cannot read {address}: the server failed ({error}). Run again later.") from error
+        raise GateauError(f"Cannot read {address}: {error}. Check the disk, then run again.") from error
+    except (NotImplementedError, ValueError) as error:
+        if place != HUB:
+            raise
+        raise GateauError(f"Cannot read {address}: {error}. Write hf://datasets/owner/name/file.") from error
 
 
 def explained(error: Exception, action: str) -> Exception:
     """The failure as a GateauError or TransientError where its cause is known, else unchanged."""
     for link in _chain(error):
-        made = _of_server(link, action) or _of_system(link, action)
+        made = _of_disk(link, action) or _first(_SERVER_CAUSES, link, action) or _of_connection(link, action)
         if made is not None:
             return made
-    return error
-
-
-def _of_server(link: BaseException, action: str) -> GateauError | None:
-    """What S3 clients raise; told by name, so that importing them is not needed on a local store."""
-    name, text = type(link).__name__, str(link)
-    for names, words, kind, cure in _SERVER_CAUSES:
-        if name in names or any(word in text for word in words):
-            return kind(f"Cannot {action}: {cure.format(text=text)}")
-    return None
+    own = (_first((_ANY_OF_A_SERVER,), link, action) for link in (error, error.__cause__))
+    return next((made for made in own if made is not None), error)
 
 
 def explained_by_system(error: Exception, action: str) -> Exception:
     """As `explained`, for work that is not an access to storage: only what the operating system said counts."""
-    made = (_of_system(link, action) for link in _chain(error))
+    made = (_of_disk(link, action) or _of_connection(link, action) for link in _chain(error))
     return next((found for found in made if found is not None), error)
 
 
-def _of_system(link: BaseException, action: str) -> GateauError | None:
+def _first(causes: Sequence[_Cause], error: BaseException | None, action: str) -> GateauError | None:
+    """What the first of the causes that fits makes of an error of a server's client."""
+    found = None if error is None else next((cause for cause in causes if cause.of(error)), None)
+    return None if found is None else found.kind(f"Cannot {action}: {found.cure.format(text=error)}")
+
+
+def _of_disk(link: BaseException, action: str) -> GateauError | None:
     if isinstance(link, OSError) and link.errno in _OS_CURES:
         return GateauError(f"Cannot {action}: {_OS_CURES[link.errno]}")
     # Polars and SQLite (Dagster's records) have errors of their own for it.
     if any(words in str(link) for words in _FULL_DISK):
         return GateauError(f"Cannot {action}: {_OS_CURES[errno.ENOSPC]}")
+    return None
+
+
+def _of_connection(link: BaseException, action: str) -> GateauError | None:
     if isinstance(link, ConnectionError | TimeoutError):
         return TransientError(f"Cannot {action}: the connection broke ({link}). Check the server, then run again.")
     return None

@@ -8,22 +8,13 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
-import fsspec
 from fsspec import AbstractFileSystem
 
 from gateau_dagster.errors import GateauError
 from gateau_dagster.storage.failures import readable_failures
+from gateau_dagster.storage.remote import filesystem
 
 _CHUNK_BYTES = 32 * 2**20
-# The S3 client's own settings would report a server that hangs after six minutes: five tries, of five tries each.
-_S3_TRIES = 2
-_S3_OPTIONS: dict[str, Any] = {
-    "config_kwargs": {
-        "connect_timeout": 5,
-        "read_timeout": 10,
-        "retries": {"mode": "standard", "total_max_attempts": _S3_TRIES},
-    },
-}
 
 
 class Files:
@@ -35,21 +26,14 @@ class Files:
 
     @cached_property
     def filesystem(self) -> AbstractFileSystem:
-        """The fsspec file system; its listings are not cached, since other processes write here too."""
-        protocol = "file" if self.is_local else self.root.split("://", 1)[0]
-        options: dict[str, Any] = {} if self.is_local else {"use_listings_cache": False}
-        is_s3 = protocol in {"s3", "s3a"}
-        options |= _S3_OPTIONS if is_s3 else {}
+        """The fsspec file system; see `remote.filesystem`."""
         with readable_failures(f"open {self.root}"):
             try:
-                filesystem = fsspec.filesystem(protocol, **options)
+                return filesystem(self.root)
             except (ImportError, ValueError) as error:
                 raise GateauError(
                     f"storage.root: {self.root} cannot be used ({error}). Give a local folder or s3://bucket/prefix."
                 ) from error
-        if is_s3:
-            filesystem.retries = _S3_TRIES
-        return filesystem
 
     def address(self, name: str) -> str:
         """Full path or address of a file."""

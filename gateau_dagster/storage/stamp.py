@@ -1,8 +1,22 @@
-"""What an output says about itself: the record that decides whether work is needed."""
+"""What an output says about itself, and the digests that decide whether work is needed."""
 
+import hashlib
 import json
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, TypeAlias
+
+
+def fingerprint(parts: Mapping[str, Any]) -> str:
+    """32 hex digits of SHA-256 over the canonical JSON of `parts`; equal parts give equal digests in any process."""
+    text = json.dumps(parts, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+def joint(versions: Mapping[str, str]) -> str:
+    """One digest for many versions by name (the shards of a table)."""
+    return fingerprint(dict(versions))
+
 
 # How an upstream counts: by its origin (fingerprint), or by what is in it (content). By content, an upstream that was
 # rebuilt but came out the same costs nothing: a GPU week of training is not repeated for an equal selection.

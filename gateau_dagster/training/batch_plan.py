@@ -1,8 +1,7 @@
 """All batches of all epochs, computed ahead: a function of the documents' lengths, the settings and the seed.
 
 A row is read by its place in the plan, so that going on after a kill is a plain skip. (A sampler that reshuffles at
-every epoch resumes wrongly inside a later one.)
-"""
+every epoch resumes wrongly inside a later one.)"""
 
 import json
 from collections.abc import Sequence
@@ -16,7 +15,6 @@ import polars as pl
 from gateau_dagster.errors import GateauError
 from gateau_dagster.storage import parquet
 from gateau_dagster.storage.files import Files
-from gateau_dagster.training.balance import balanced_order, row_costs
 from gateau_dagster.training.batching import Batching, Document, Row, planned_rows
 
 PLAN_COLUMNS = ("step", "accumulation", "rank", "row", "place", "mix_row", "epoch")
@@ -83,7 +81,7 @@ def plan_batches(
     Args:
         lengths: tokens of each document, in the order of the mix.
         epochs: passes over the mix, possibly a fraction; ignored with `max_steps`, optimiser steps.
-        balanced: micro batches of similar cost in the same pass, see balance.py.
+        balanced: micro batches of similar cost in the same pass, see `balanced_order`.
         seed: of the epochs' order.
 
     Raises:
@@ -106,6 +104,42 @@ def _balanced(plan: BatchPlan, lengths: Sequence[int]) -> BatchPlan:
     batches = plan.accumulation * plan.processes
     order = balanced_order(plan.costs(lengths), rows_per_batch=plan.rows_per_batch, batches_per_step=batches)
     return replace(plan, rows=tuple(plan.rows[index] for index in order))
+
+
+def balanced_order(costs: np.ndarray, *, rows_per_batch: int, batches_per_step: int) -> np.ndarray:
+    """The rows, with the micro batches of each step by falling cost; equal ones in the order they have.
+
+    So ranks that work at the same time get micro batches of similar cost (ProLong, appendix B.3: smart batching). The
+    cost of attention grows with the squared length of each document. The micro batches of a step are dealt out pass by
+    pass: of all orders, this one makes the sum of the passes' longest waits least. A micro batch stays what it was, and
+    so does the set of documents of every step: the loss is a mean over the whole step, and the update is the same. Over
+    a whole step, no rank has more than one micro batch's cost above another: so it helps trainings whose ranks wait for
+    each other once a step, too.
+
+    The dearest come first: what does not fit into memory fails at once, and batches without documents come last.
+
+    Args:
+        costs: int64 [steps * batches_per_step * rows_per_batch], see `row_costs`.
+        rows_per_batch: rows of a micro batch.
+        batches_per_step: micro batches over all ranks and accumulation steps.
+
+    Returns:
+        Indices into `costs`, as many.
+    """
+    steps = costs.reshape(-1, batches_per_step, rows_per_batch).sum(axis=2)
+    within = np.argsort(-steps, axis=1, kind="stable")
+    batches = (within + np.arange(len(steps))[:, None] * batches_per_step).reshape(-1, 1)
+    return (batches * rows_per_batch + np.arange(rows_per_batch)).reshape(-1)
+
+
+def row_costs(rows: Sequence[Sequence[int]], lengths: Sequence[int], *, concatenated: bool = False) -> np.ndarray:
+    """Sum of the squared lengths of each row's documents (indices of `lengths`), int64 [rows].
+
+    concatenated: a row is one sequence, and costs the square of the sum.
+    """
+    sizes = [[lengths[document] for document in row] for row in rows]
+    costs = [sum(row) ** 2 if concatenated else sum(length**2 for length in row) for row in sizes]
+    return np.array(costs, dtype=np.int64)
 
 
 def write_plan(plan: BatchPlan, path: Path) -> None:

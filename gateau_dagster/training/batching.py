@@ -10,77 +10,8 @@ from typing import Literal
 
 from gateau_dagster.errors import GateauError
 
-
-def _place(*key: object) -> bytes:
-    return hashlib.sha256("/".join(str(part) for part in key).encode("utf-8", errors="surrogatepass")).digest()
-
-
-def mix_order(keys: Sequence[tuple[str, str]], seed: int) -> list[int]:
-    """Indices of `keys` (origin, sample_id) shuffled by hash: two of them keep their order whatever else is there."""
-    return sorted(range(len(keys)), key=lambda index: _place("mix", seed, *keys[index]))
-
-
-def epoch_order(count: int, *, epoch: int, seed: int) -> list[int]:
-    """Rows 0..count-1 in the order of `epoch`: the mix's own order at first, reshuffled in every later one."""
-    if epoch == 0:
-        return list(range(count))
-    return sorted(range(count), key=lambda row: _place("epoch", seed, epoch, row))
-
-
 OPEN_ROWS = 64
 """Rows that documents may still join. More fill the rows little better, and move documents farther."""
-
-
-def pack(lengths: Sequence[int], order: Iterable[int], *, pack_length: int) -> list[list[int]]:
-    """Rows of documents, whole ones, each once.
-
-    Args:
-        lengths: tokens of each document, all between 1 and `pack_length`.
-        order: the documents (indices of `lengths`) as they come.
-        pack_length: tokens of a row, at most.
-
-    Returns:
-        The documents of each row, those that came first in front.
-    """
-    rows: list[list[int]] = []
-    room: list[int] = []  # of each row, open or closed
-    open_rows: deque[int] = deque()  # the oldest first
-    by_room: list[tuple[int, int]] = []  # (room, row) of the open rows, sorted
-    for document in order:
-        length = lengths[document]
-        assert 0 < length <= pack_length, (document, length)
-        place = bisect_left(by_room, (length, -1))
-        if place < len(by_room):
-            _, row = by_room.pop(place)
-        else:
-            row = len(rows)
-            rows.append([])
-            room.append(pack_length)
-            open_rows.append(row)
-        rows[row].append(document)
-        room[row] -= length
-        insort(by_room, (room[row], row))
-        if len(open_rows) > OPEN_ROWS:
-            oldest = open_rows.popleft()
-            del by_room[bisect_left(by_room, (room[oldest], oldest))]
-    return rows
-
-
-def check_lengths(lengths: Sequence[int], *, pack_length: int) -> None:
-    """Whether every document fits into a row.
-
-    Raises:
-        GateauError: one does not; documents are never cut to be packed.
-    """
-    longest = max(lengths)
-    if longest > pack_length:
-        count = sum(length > pack_length for length in lengths)
-        raise GateauError(
-            f"{count} of {len(lengths)} sequences do not fit into rows of training.pack_length = {pack_length} tokens: "
-            f"the longest has {longest}. Raise training.pack_length, or lower training.max_length."
-        )
-
-
 Batching = Literal["padded", "sorted", "packed", "concatenated"]
 """Rows of one document, those in similar lengths together, rows of several documents that do not see one another, and
 rows of several documents that are one sequence (PackedSFT-k in SkipAlign, 3.1)."""
@@ -96,22 +27,6 @@ class Document:
 
 Row = tuple[Document, ...]
 """Documents side by side in one row of tokens; () has no token to learn and fills up a pass."""
-
-
-def epoch_orders(count: int, *, epochs: float | None, seed: int) -> Iterator[tuple[int, list[int]]]:
-    """(epoch, its documents in order): the mix's own order at first, reshuffled in every later epoch.
-
-    Args:
-        count: documents.
-        epochs: possibly a fraction: documents are rounded, at least one; None for epochs without end.
-        seed: of the order.
-    """
-    wanted = math.inf if epochs is None else max(1, round(count * epochs))
-    epoch = 0
-    while wanted > epoch * count:
-        order = epoch_order(count, epoch=epoch, seed=seed)
-        yield epoch, order[: int(min(count, wanted - epoch * count))]
-        epoch += 1
 
 
 def planned_rows(
@@ -167,6 +82,88 @@ def sorted_rows(order: Sequence[int], epoch: int, *, lengths: Sequence[int], per
 
 
 def packed_rows(order: Sequence[int], epoch: int, *, lengths: Sequence[int], pack_length: int) -> Iterator[Row]:
-    """Rows of whole documents, see packing.py; every epoch is packed anew."""
+    """Rows of whole documents, see `pack`; every epoch is packed by itself."""
     for row in pack(lengths, order, pack_length=pack_length):
         yield tuple(Document(row=each, epoch=epoch) for each in row)
+
+
+def pack(lengths: Sequence[int], order: Iterable[int], *, pack_length: int) -> list[list[int]]:
+    """Rows of documents, whole ones, each once.
+
+    Args:
+        lengths: tokens of each document, all between 1 and `pack_length`.
+        order: the documents (indices of `lengths`) as they come.
+        pack_length: tokens of a row, at most.
+
+    Returns:
+        The documents of each row, those that came first in front.
+    """
+    rows: list[list[int]] = []
+    room: list[int] = []  # of each row, open or closed
+    open_rows: deque[int] = deque()  # the oldest first
+    by_room: list[tuple[int, int]] = []  # (room, row) of the open rows, sorted
+    for document in order:
+        length = lengths[document]
+        assert 0 < length <= pack_length, (document, length)
+        place = bisect_left(by_room, (length, -1))
+        if place < len(by_room):
+            _, row = by_room.pop(place)
+        else:
+            row = len(rows)
+            rows.append([])
+            room.append(pack_length)
+            open_rows.append(row)
+        rows[row].append(document)
+        room[row] -= length
+        insort(by_room, (room[row], row))
+        if len(open_rows) > OPEN_ROWS:
+            oldest = open_rows.popleft()
+            del by_room[bisect_left(by_room, (room[oldest], oldest))]
+    return rows
+
+
+def check_lengths(lengths: Sequence[int], *, pack_length: int) -> None:
+    """Whether every document fits into a row.
+
+    Raises:
+        GateauError: one does not; documents are never cut to be packed.
+    """
+    longest = max(lengths)
+    if longest > pack_length:
+        count = sum(length > pack_length for length in lengths)
+        raise GateauError(
+            f"{count} of {len(lengths)} sequences do not fit into rows of training.pack_length = {pack_length} tokens: "
+            f"the longest has {longest}. Raise training.pack_length, or lower training.max_length."
+        )
+
+
+def epoch_orders(count: int, *, epochs: float | None, seed: int) -> Iterator[tuple[int, list[int]]]:
+    """(epoch, its documents in order): the mix's own order at first, reshuffled in every later epoch.
+
+    Args:
+        count: documents.
+        epochs: possibly a fraction: documents are rounded, at least one; None for epochs without end.
+        seed: of the order.
+    """
+    wanted = math.inf if epochs is None else max(1, round(count * epochs))
+    epoch = 0
+    while wanted > epoch * count:
+        order = epoch_order(count, epoch=epoch, seed=seed)
+        yield epoch, order[: int(min(count, wanted - epoch * count))]
+        epoch += 1
+
+
+def epoch_order(count: int, *, epoch: int, seed: int) -> list[int]:
+    """Rows 0..count-1 in the order of `epoch`: the mix's own order at first, reshuffled in every later one."""
+    if epoch == 0:
+        return list(range(count))
+    return sorted(range(count), key=lambda row: _place("epoch", seed, epoch, row))
+
+
+def mix_order(keys: Sequence[tuple[str, str]], seed: int) -> list[int]:
+    """Indices of `keys` (origin, sample_id) shuffled by hash: two of them keep their order whatever else is there."""
+    return sorted(range(len(keys)), key=lambda index: _place("mix", seed, *keys[index]))
+
+
+def _place(*key: object) -> bytes:
+    return hashlib.sha256("/".join(str(part) for part in key).encode("utf-8", errors="surrogatepass")).digest()

@@ -16,6 +16,10 @@ from gateau_dagster.storage.files import replace_text
 _TORCH_WRITER = ("inline_container.cc", "iostream error", "write(): fd")
 # Not the disk: another rank, whose write failed, has removed the torn checkpoint, and gives the reason.
 _REMOVED = "No such file or directory"
+_NAME = re.compile(r"^checkpoint-(\d+)$")
+_KEY_FILE = "resume_key"
+MARKER = "COMPLETE"
+KEPT = 2
 
 
 def write_failed(error: BaseException) -> bool:
@@ -54,12 +58,6 @@ def _reason(error: BaseException) -> str:
     """In one line; torch's writer says only at which byte it stopped."""
     text = str(error).splitlines()[0] if str(error) else type(error).__name__
     return f"torch could not write on ({text})" if isinstance(error, RuntimeError) else text
-
-
-MARKER = "COMPLETE"
-KEPT = 2
-_NAME = re.compile(r"^checkpoint-(\d+)$")
-_KEY_FILE = "resume_key"
 
 
 def step_of(checkpoint: Path) -> int:

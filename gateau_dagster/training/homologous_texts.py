@@ -4,9 +4,8 @@ from pathlib import Path
 
 from gateau_dagster.config import Config
 from gateau_dagster.config.made_models import homologous_options
-from gateau_dagster.data.content import content_signature
 from gateau_dagster.data.sample import text_digest
-from gateau_dagster.data.sources import SourceFile, resolve_files
+from gateau_dagster.data.sources import SourceFile, content_signature, resolve_files
 from gateau_dagster.errors import GateauError, TransientError
 from gateau_dagster.models.known_model import known_model, own_window
 

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from gateau_dagster.storage.files import replace_text
-from gateau_dagster.training.rows import MixRows
+from gateau_dagster.training.dataset import MixRows
 
 Metrics = dict[str, Any]
 Report = Callable[[Metrics], None]

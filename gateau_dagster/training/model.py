@@ -15,12 +15,12 @@ from gateau_dagster.models.loading import load_model
 from gateau_dagster.training.adapters import adapted_base, merged_state
 from gateau_dagster.training.batch_plan import BatchPlan, write_plan
 from gateau_dagster.training.checkpoints import saving
+from gateau_dagster.training.dataset import MixRows
 from gateau_dagster.training.launch import LOG_NAME
 from gateau_dagster.training.metrics import read_log
 from gateau_dagster.training.model_card import CARD_NAME, model_card
 from gateau_dagster.training.plan_statistics import PlanStatistics, plan_statistics
 from gateau_dagster.training.position_extension import extend_positions
-from gateau_dagster.training.rows import MixRows
 from gateau_dagster.training.spec import TrainingSpec
 from gateau_dagster.training.trainer import ResponseTrainer, barrier
 from gateau_dagster.training.used_settings import SETTINGS_NAME

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gateau_dagster.training.balance import imbalance
 from gateau_dagster.training.batch_plan import BatchPlan
 
 
@@ -16,7 +15,7 @@ class PlanStatistics:
     rows: those that hold a document. empty_rows: those that only fill up a pass. documents, tokens: over all epochs.
     fill_rate: tokens / room of `rows`, for rows of pack_length tokens. padding_share: of the tokens of a batch that is
     padded to its longest row, over all batches; empty rows count as padding. imbalance: time of all passes / what it
-    would be if all ranks had the same cost, see `balance.imbalance`. documents_per_step: least, mean and most.
+    would be if all ranks had the same cost, see `imbalance`. documents_per_step: least, mean and most.
     """
 
     steps: int
@@ -56,3 +55,15 @@ def plan_statistics(plan: BatchPlan, lengths: Sequence[int], *, pack_length: int
         imbalance=imbalance(plan.costs(lengths), processes=plan.processes, rows_per_batch=plan.rows_per_batch),
         documents_per_step=(int(each_step.min()), float(each_step.mean()), int(each_step.max())),
     )
+
+
+def imbalance(costs: np.ndarray, *, processes: int, rows_per_batch: int) -> float:
+    """How much longer the passes take than if all ranks had the same cost: sum of maxima / sum of means, 1 at best.
+
+    Args:
+        costs: int64 [passes * processes * rows_per_batch], of the rows in the plan's order.
+        processes: ranks.
+        rows_per_batch: rows of a micro batch.
+    """
+    ranks = costs.reshape(-1, processes, rows_per_batch).sum(axis=2, dtype=np.float64)
+    return float(ranks.max(axis=1).sum() / ranks.mean(axis=1).sum())

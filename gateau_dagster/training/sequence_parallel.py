@@ -17,9 +17,8 @@ from transformers import PreTrainedModel, TrainingArguments
 from transformers.modeling_outputs import CausalLMOutputWithPast
 
 from gateau_dagster.errors import GateauError
-from gateau_dagster.training.collate import Batch, PadRight, Rows
+from gateau_dagster.training.dataset import Batch, MixRows, PadRight, Rows, TrainingDocument
 from gateau_dagster.training.encode import IGNORED
-from gateau_dagster.training.rows import MixRows, TrainingDocument
 
 ATTENTION = "sdpa"
 

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import polars as pl
 
-from gateau_dagster.config.model_stages import HomologousOptions
+from gateau_dagster.config.models import HomologousOptions
 from gateau_dagster.errors import GateauError
 from gateau_dagster.tables import TRAINING_MIX, schema
 from gateau_dagster.training.batching import mix_order
 from gateau_dagster.training.encode import IGNORED
-from gateau_dagster.training.mix import rejected_table
 from gateau_dagster.training.text_pieces import Piece, TextSource
+from gateau_dagster.training.training_mix import rejected_table
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase

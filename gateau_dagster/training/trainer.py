@@ -13,9 +13,9 @@ from gateau_dagster.errors import GateauError
 from gateau_dagster.training import checkpoints
 from gateau_dagster.training.batch_plan import BatchPlan
 from gateau_dagster.training.checkpoints import saving
+from gateau_dagster.training.dataset import MixRows
 from gateau_dagster.training.encode import IGNORED
 from gateau_dagster.training.metrics import StepLog
-from gateau_dagster.training.rows import MixRows
 from gateau_dagster.training.sequence_parallel import SharedRows, trained_items
 from gateau_dagster.training.spec import TrainingSpec
 from gateau_dagster.training.used_settings import SETTINGS_NAME, used_settings, write_settings

@@ -10,8 +10,8 @@ from transformers import Trainer
 
 from gateau_dagster.storage.files import replace_text
 from gateau_dagster.training.batch_plan import BatchPlan
+from gateau_dagster.training.dataset import MixRows
 from gateau_dagster.training.encode import IGNORED
-from gateau_dagster.training.rows import MixRows
 
 Settings = dict[str, Any]
 SETTINGS_NAME = "settings.json"  # in the training's work folder

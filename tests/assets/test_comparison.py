@@ -7,10 +7,10 @@ from typing import Any
 import polars as pl
 import pytest
 
-from assets.comparison import make_comparison
+from assets.comparison import compared as compared_now
 from gateau_dagster.comparison.result import MethodComparison
 from gateau_dagster.config import Config
-from gateau_dagster.pipeline.selection_nodes import comparison_reads
+from gateau_dagster.pipeline.selection_reads import comparison_reads
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.progress import silent
 from gateau_dagster.storage import Stamp
@@ -43,8 +43,7 @@ def state_of(folder: Path, method: str, **selection: Any) -> State:
 
 
 def found_in(state: State) -> MethodComparison:
-    make_comparison(state, Stamp(fingerprint="f"), silent)
-    return MethodComparison.from_json(state.store.files.read("comparison.json"))
+    return MethodComparison.from_json(compared_now(state, silent).to_json())
 
 
 def test_attention_is_studied_where_both_of_its_tables_are_wanted(tmp_path: Path) -> None:

@@ -130,9 +130,9 @@ def test_the_assets_and_what_cannot_be_met_are_known_before_a_run(tmp_path: Path
         checks = {(each.asset_key.to_user_string(), each.name) for each in graph.asset_check_keys}
         assert {name for asset, name in checks if "homologous" in asset} == {"up_to_date"}
         state = pipeline.state()
-        for node in state.pipeline.nodes:
-            if node.asset in parents and node.asset != "report":
-                assert parents[node.asset] == {*node.upstream}, node.asset
+        for asset in state.pipeline.assets:
+            if asset.key in parents and asset.key != "report":
+                assert parents[asset.key] == {*asset.reads}, asset.key
         planned = [work.asset for work in state.plan().work]
         assert planned.index("homologous_model/long") < planned.index("cam")
         (tmp_path / "short.jsonl").unlink()

@@ -12,7 +12,7 @@ from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from gateau_dagster.errors import GateauError
-from gateau_dagster.estimate.estimator import estimate
+from gateau_dagster.estimate.estimator import Estimator
 from gateau_dagster.execution.shard_work import samples_of
 from gateau_dagster.models.prompt import build_prompt
 from tests.assets.harness import Pipeline, key_of, pipeline_on, value_of
@@ -130,7 +130,8 @@ def test_one_that_it_was_trained_on_trains_it_again_and_scores_all_again(project
     write(project, context=untouched(project), response=chosen(project)[0])
     change_config(project.file, scoring={"workers": 2})
     state = project.state()
-    assert estimate(state, state.plan())["perplexity/cherry"].samples == SAMPLES, "as many as it may take"
+    found = Estimator(state).shards({"perplexity/cherry": state.shards}).values()
+    assert sum(each.samples for each in found) == SAMPLES, "as many as it may take"
     events = refreshed(project)
     assert content(project) != before
     assert computed(events, "instruction_embedding/long") == 1

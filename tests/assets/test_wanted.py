@@ -9,14 +9,17 @@ import dagster as dg
 import pytest
 
 from assets.runs.checks import up_to_date
+from assets.steps.definition import asset_definitions
+from assets.steps.partitions import asset_key
 from gateau_dagster.cli.plan import plan_record
 from gateau_dagster.config import Config
-from gateau_dagster.definitions import asset_definitions
+from gateau_dagster.pipeline.pipeline import pipeline_of
 from gateau_dagster.pipeline.project import load_project
 from gateau_dagster.pipeline.state import State
 from resources import models
 from tests.assets.harness import Pipeline, key_of, pipeline_on
-from tests.pipeline.test_required_assets import OF_THE_PAIR, configured, pipeline
+from tests.pipeline.by_method import by_method
+from tests.pipeline.test_pipeline import OF_THE_PAIR
 from tests.project import change_config, make_project, sample, write_samples
 
 NEEDED = ["raw_long_sft", "method_scores/length", "selected_subset", "report"]
@@ -61,7 +64,7 @@ def test_what_is_left_out_is_said_and_can_be_asked_for(by_length: Pipeline) -> N
     assert record["up_to_date"] and set(json.loads(json.dumps(record))["left_out"]) == OF_THE_PAIR
     assert set(names(state, "combined_scores")) == OF_THE_PAIR
     assert names(state, "report") == []
-    check = up_to_date(state, state.node("combined_scores"))
+    check = up_to_date(state, state.asset("combined_scores"))
     assert check.passed and check.metadata["summary"].value == "not up to date, and nothing that is configured reads it"
     assert {dg.AssetKey(asset.split("/")) for asset in OF_THE_PAIR} <= set(
         by_length.definitions().resolve_asset_graph().get_all_asset_keys()
@@ -84,13 +87,14 @@ def test_dagster_sees_what_the_planner_sees(method: str, compare: list[str]) -> 
     for models_of, training in ((None, True), ({}, False)):
         if models_of is not None and (method, compare) != ("length", []):
             continue
-        config: Config = configured(method, *compare, models=models_of, training=training)
-        found = asset_definitions(config)
-        nodes = pipeline(config).nodes
-        assert list(found) == [node.asset for node in nodes]
-        for node in nodes:
-            key = dg.AssetKey(node.asset.split("/"))
-            assert {"/".join(dep.path) for dep in found[node.asset].asset_deps[key]} == set(node.upstream), node.asset
+        config: Config = by_method(method, *compare, models=models_of, training=training)
+        found = {key.to_user_string(): made for made in asset_definitions(config) for key in made.keys}
+        declared = pipeline_of(config).by_key
+        assert found.keys() == declared.keys()
+        for name, asset in declared.items():
+            key = asset_key(name)
+            assert {"/".join(dep.path) for dep in found[name].asset_deps[key]} == set(asset.reads), name
+            assert found[name].code_versions_by_key[key] == asset.code_version
 
 
 def smallest(folder: Path) -> Path:
@@ -105,7 +109,7 @@ def test_the_smallest_configuration_needs_no_model(tmp_path: Path) -> None:
     state = State(config=load_project(smallest(tmp_path)))
     scores = ["method_scores/length", "method_scores/random"]
     assert names(state) == ["raw_long_sft", *scores, "selected_subset", "comparison", "report"]
-    assert state.pipeline.unwanted == []
+    assert state.pipeline.left_out == []
 
 
 @pytest.mark.long

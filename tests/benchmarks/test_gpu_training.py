@@ -14,8 +14,8 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 from transformers import TrainerCallback
 
-from gateau_dagster.models.document_attention import NAME
 from gateau_dagster.models.flops import ModelShape
+from gateau_dagster.models.training_attention import NAME
 from gateau_dagster.training.encode import IGNORED
 from gateau_dagster.training.readiness import check_packages
 

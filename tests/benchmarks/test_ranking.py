@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gateau_dagster.selection.agreement import auroc, precision_at
+from gateau_dagster.selection.statistics import auroc, precision_at
 
 SCORES = np.array([0.9, 0.5, 0.5, 0.5, 0.2, 0.2, 0.1, -np.inf, 0.7, 0.5])
 LABELS = np.array([1, 0, 1, 1, 0, 1, 0, 0, 0, 1], dtype=bool)

@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 from common_harder import needs_far_context
 
-from gateau_dagster.selection.agreement import auroc
+from gateau_dagster.selection.statistics import auroc
 from tests.pipeline.code_versions import raise_version
 
 KINDS = "far_count_1 near_count_1 two_hop"

@@ -78,6 +78,15 @@ def test_a_wrong_key_is_named_with_its_line(command: Command, tmp_path: Path, na
     assert err == "Error: The configuration is wrong:\n  g.yaml:3: scorring: unknown key; did you mean scoring?\n"
 
 
+@pytest.mark.parametrize("name", ["validate", "plan", "run", "dev"])
+def test_a_schedule_that_never_comes_is_named_with_its_line(command: Command, project: Path, name: str) -> None:
+    text = project.read_text() + "execution:\n  schedule: 0 0 31 4 *\n"
+    project.write_text(text)
+    status, _, err = command(name, "--config", str(project))
+    assert status == 1
+    assert f"  gateau.yaml:{len(text.splitlines())}: execution.schedule: '0 0 31 4 *' never comes" in err
+
+
 def test_a_missing_file_a_missing_model_and_missing_data_are_named(command: Command, project: Path) -> None:
     status, _, err = command("plan", "--config", "none.yaml")
     assert status == 1 and "none.yaml: No such file" in err
@@ -136,7 +145,7 @@ def test_a_defect_is_one_message_and_a_file(command: Command, monkeypatch: pytes
     def broken(path: object) -> None:
         raise KeyError("a defect of ours")
 
-    monkeypatch.setattr("gateau_dagster.pipeline.project.load_project", broken)
+    monkeypatch.setattr("resources.project.checked_project", broken)
     status, _, err = command("plan")
     assert status == 1
     assert err.startswith("Error: unexpected KeyError: 'a defect of ours'\n") and "Traceback" not in err
@@ -153,7 +162,7 @@ def test_a_defect_where_nothing_can_be_written_shows_its_traceback(
     def broken(path: object) -> None:
         raise RuntimeError
 
-    monkeypatch.setattr("gateau_dagster.pipeline.project.load_project", broken)
+    monkeypatch.setattr("resources.project.checked_project", broken)
     status, _, err = command("plan")
     assert status == 1 and "unexpected RuntimeError: no message" in err and "Traceback" in err
 
@@ -162,7 +171,7 @@ def test_an_interrupt_ends_with_130(command: Command, monkeypatch: pytest.Monkey
     def interrupted(path: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("gateau_dagster.pipeline.project.load_project", interrupted)
+    monkeypatch.setattr("resources.project.checked_project", interrupted)
     status, _, err = command("plan")
     assert status == 130 and "run again to go on" in err
 

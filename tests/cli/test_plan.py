@@ -1,42 +1,42 @@
 import io
 import json
-from dataclasses import replace
+import re
 from pathlib import Path
 
 import pytest
 from rich.console import Console
 
 from gateau_dagster.cli import plan as module
-from gateau_dagster.cli.plan import _duration, _flops, _shards, grounds, plan_record, print_plan, show_estimates
-from gateau_dagster.estimate.estimator import Estimate, Estimator, scored_work
+from gateau_dagster.cli.plan import _shards, grounds, plan_record, print_plan, show_estimates
+from gateau_dagster.estimate.estimator import Estimate, Estimator
 from gateau_dagster.pipeline.plan import Work
 from gateau_dagster.pipeline.project import load_project
 from gateau_dagster.pipeline.state import State
 from tests.project import change_config, make_project
 
 
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [(None, "unknown"), (0.2, "< 1 s"), (12.4, "12 s"), (90, "2 min"), (7200, "2.0 h"), (864_000, "10.0 days")],
-)
-def test_durations(seconds: float | None, text: str) -> None:
-    assert _duration(seconds) == text
+def shown(estimates: dict[str, Estimate]) -> dict[str, list[str]]:
+    """The figures that are printed, by the row's name."""
+    text = io.StringIO()
+    show_estimates(Console(file=text, width=100), estimates)
+    rows = [re.split(r"  +", line.strip()) for line in text.getvalue().splitlines()[2:]]
+    return {name: cells for name, *cells in rows}
 
 
 @pytest.mark.parametrize(
-    ("count", "text"),
+    ("low", "high", "text"),
     [
-        (None, "unknown"),
-        (0.0, "0"),
-        (999.0, "999"),
-        (1500.0, "1.5 k"),
-        (5.2e7, "52 M"),
-        (1.3e15, "1.3 P"),
-        (1e30, "1000000 Y"),
+        (None, None, "unknown"),
+        (0.2, 0.4, "< 1 s"),
+        (12.4, 12.4, "12 s"),
+        (90.0, 500.0, "2 to 8 min"),
+        (50.0, 300.0, "50 s to 5 min"),
+        (7200.0, 864_000.0, "2.0 h to 10.0 days"),
     ],
 )
-def test_flops(count: float | None, text: str) -> None:
-    assert _flops(count) == text
+def test_a_time_is_a_range_where_it_is_not_known_well(low: float | None, high: float | None, text: str) -> None:
+    found = Estimate(samples=1234, tokens=5_678, flops=5.2e7, seconds=None, seconds_low=low, seconds_high=high)
+    assert shown({"cam": found}) == {"cam": ["1,234", "5,678", "52 M", text]}, "one asset needs no sum"
 
 
 def test_shards() -> None:
@@ -60,8 +60,9 @@ def test_the_record_is_the_plan_for_programs(state: State) -> None:
     assert record["work"][0] == {"asset": "raw_long_sft", "shards": ["0", "1"], "why": "missing", "conditional": False}
     assert set(record["estimates"]) == {"perplexity/short", "perplexity/long", "cam"}
     assert all(each["samples"] == 6 and each["seconds"] > 0 for each in record["estimates"].values())
-    assert any(line.startswith("Time: scoring itself timed") for line in record["grounds"])
-    until = plan_record(state, state.plan().until("raw_long_sft", state.pipeline.nodes))
+    assert all(each["seconds_low"] < each["seconds"] < each["seconds_high"] for each in record["estimates"].values())
+    assert any("a matrix product of" in line and "perplexity/short" in line for line in record["grounds"])
+    until = plan_record(state, state.plan_until("raw_long_sft"))
     assert (until["estimates"], until["grounds"]) == ({}, [])
 
 
@@ -79,37 +80,24 @@ def test_what_is_not_known_is_said_with_its_reason(state: State, tmp_path: Path)
     estimator = Estimator(State(config=state.config))
     estimates = estimator.assets({"perplexity/short": ["0", "1"], "perplexity/long": ["0", "1"]})
     lines = list(grounds(estimator))
-    assert any("models.short: FLOPs and time are not known: the config.json of short" in line for line in lines)
+    assert any("models.short: FLOPs are not known: the config.json of short" in line for line in lines)
     assert any("4 characters each, for models.short has no tokenizer here" in line for line in lines)
-    text = io.StringIO()
-    show_estimates(Console(file=text, width=100), estimates)
-    short, long, together = text.getvalue().splitlines()[-3:]
-    assert short.split()[-2:] == ["unknown", "unknown"]
-    assert "unknown" not in long
-    assert together.startswith("together (known part)")
-
-
-def test_one_asset_needs_no_sum() -> None:
-    text = io.StringIO()
-    show_estimates(Console(file=text), {"cam": Estimate(samples=1, tokens=2, flops=3.0, seconds=4.0)})
-    assert "together" not in text.getvalue()
+    rows = shown(estimates)
+    assert rows["perplexity/short"][-2:] == ["unknown", "unknown"]
+    assert "unknown" not in rows["perplexity/long"] + rows["together (known part)"]
 
 
 def test_a_table_whose_method_does_not_say_what_it_takes_is_named(tmp_path: Path) -> None:
     selection = {"compare": ["ifd"], "segment_lengths": [32]}
     state = State(config=load_project(make_project(tmp_path, samples=6, shards=2, selection=selection)))
     estimator = Estimator(state)
-    estimator.tables["response_alone/long"] = replace(estimator.tables["response_alone/long"], effort=None)
-    estimates = estimator.assets(scored_work(state, state.plan()))
-    own = {"cam_at/32", "response_alone/long"}
-    assert {*estimates} == {"perplexity/short", "perplexity/long", "cam", *own}
+    estimator.tables["response_alone/long"] = ("long", None)
+    estimates = estimator.assets(estimator.scored(state.plan()))
+    assert {*estimates} == {"perplexity/short", "perplexity/long", "cam", "cam_at/32", "response_alone/long"}
     assert estimates["cam_at/32"].seconds
-    assert estimates["response_alone/long"] == Estimate(samples=6, tokens=None, flops=None, seconds=None)
-    text = io.StringIO()
-    show_estimates(Console(file=text, width=100), estimates)
-    lines = text.getvalue().splitlines()
-    assert next(line for line in lines if "response_alone" in line).split()[1:] == ["6", *["unknown"] * 3]
-    assert lines[-1].startswith("together (known part)")
+    rows = shown(estimates)
+    assert rows["response_alone/long"] == ["6", *["unknown"] * 3]
+    assert [*rows][-1] == "together (known part)"
     (said,) = [line for line in grounds(estimator) if line.startswith("response_alone/long: ")]
     assert "not estimated, since the method that brings this table does not say" in said
 

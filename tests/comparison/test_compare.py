@@ -1,25 +1,38 @@
-"""The whole comparison."""
+"""The whole comparison: agreement, profiles, disputed samples, and the record that is kept."""
 
 import itertools
 import json
+import statistics
 
+import numpy as np
 import polars as pl
 import pytest
 
-from gateau_dagster.comparison.compare import compare_methods
-from gateau_dagster.comparison.result import MethodComparison, spearman_matrix
-from gateau_dagster.comparison.sweep_results import (
+from gateau_dagster.comparison.compare import (
+    OTHERS,
+    SOURCES,
+    UNKNOWN,
+    compare_methods,
+    most_disputed,
+    profile,
+    rank_spread,
+    read_traits,
+    spread,
+)
+from gateau_dagster.comparison.orders import orders_of, read_orders
+from gateau_dagster.comparison.result import (
     AlphaCurve,
     AlphaSweep,
     AttentionPoint,
     AttentionSweep,
+    MethodComparison,
     Point,
     SegmentLengthSweep,
+    spearman_matrix,
 )
 from gateau_dagster.errors import GateauError
-
-from . import slow
-from .frames import NAMES, described, frame
+from tests.comparison import slow
+from tests.comparison.frames import NAMES, described, frame
 
 
 def compared(given: pl.DataFrame | None = None, *names: str, **options: object) -> MethodComparison:
@@ -148,3 +161,68 @@ def test_the_matrix_is_symmetric_with_ones_and_gaps() -> None:
         for column, two in enumerate(NAMES):
             value = by_names.get((one, two), by_names.get((two, one))) if one != two else 1.0
             assert (value is None and matrix[row, column] != matrix[row, column]) or matrix[row, column] == value
+
+
+def test_a_profile_is_that_of_plain_statistics() -> None:
+    given = frame()
+    rows = np.arange(60) % 3 == 0
+    some = given.filter(pl.Series(rows))
+    traits = read_traits(given)
+    found = profile(traits, rows)
+    assert found.samples == 20
+    known = [value for value in some["perplexity"] if value is not None]
+    assert 0 < len(known) < 20
+    for values, got in ((some["context_tokens"].to_list(), found.context_tokens), (known, found.perplexity)):
+        assert got is not None
+        assert (got.known, got.mean) == (len(values), pytest.approx(statistics.fmean(values)))
+        quartiles = statistics.quantiles(values, n=4, method="inclusive")
+        assert [got.low, got.median, got.high] == pytest.approx(quartiles)
+    names = [source or UNKNOWN for source in some["source"]]
+    assert dict(zip(traits.sources, found.sources, strict=True)) == pytest.approx(
+        {source: names.count(source) / 20 for source in traits.sources}
+    )
+    assert set(traits.sources) == {"book", "code", "paper", UNKNOWN}
+
+
+def test_small_sources_are_counted_together() -> None:
+    names = [f"source {number:02d}" for number in range(SOURCES + 5)] + ["source 03"]
+    traits = read_traits(frame(len(names)).with_columns(source=pl.Series(names)))
+    assert traits.sources[0] == "source 03"
+    assert traits.sources[-1] == OTHERS
+    assert len(traits.sources) == SOURCES + 1
+    shares = profile(traits, np.ones(len(names), dtype=np.bool_)).sources
+    assert shares[-1] == pytest.approx(5 / len(names))
+    assert sum(shares) == pytest.approx(1)
+
+
+def test_nothing_known_is_none() -> None:
+    assert spread(np.array([np.nan, np.inf])) is None
+    empty = profile(read_traits(frame()), np.zeros(60, dtype=np.bool_))
+    assert (empty.samples, empty.context_tokens, sum(empty.sources)) == (0, None, 0)
+
+
+def test_the_spread_is_that_of_plain_loops() -> None:
+    given = frame().sort("sample_id")
+    ids = given["sample_id"].to_list()
+    scores = [slow.scores_of(given, name) for name in NAMES]
+    expected = {key: slow.rank_spread(scores, key) for key in ids}
+    orders = read_orders(given, NAMES)
+    assert rank_spread(orders) == pytest.approx([expected[key] for key in ids], abs=1e-12)
+    found = most_disputed(orders, ids, most=5)
+    assert [one.sample_id for one in found] == sorted(ids, key=lambda key: (-round(expected[key], 12), key))[:5]
+    for one in found:
+        for name, rank in zip(NAMES, one.ranks, strict=True):
+            place = slow.order(scores[NAMES.index(name)])
+            assert rank == (place.index(one.sample_id) + 1 if one.sample_id in place else None)
+
+
+def test_agreement_and_single_methods_leave_nothing_disputed() -> None:
+    alike = np.array([[3.0, 2.0, 1.0], [30.0, 20.0, 10.0]])
+    assert most_disputed(orders_of(("a", "b"), alike), "xyz", most=9) == []
+    assert most_disputed(orders_of(("a",), alike[:1]), "xyz", most=9) == []
+
+
+def test_opposite_orders_dispute_the_ends() -> None:
+    found = most_disputed(orders_of(("a", "b"), np.array([[3.0, 2.0, 1.0], [1.0, 2.0, 3.0]])), "xyz", most=9)
+    assert [(one.sample_id, one.ranks) for one in found] == [("x", (1, 3)), ("z", (3, 1))]
+    assert found[0].spread == pytest.approx(1 / 3)  # places 1/6 and 5/6

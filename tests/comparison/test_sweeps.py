@@ -4,15 +4,13 @@ import numpy as np
 import polars as pl
 import pytest
 
-from gateau_dagster.comparison.segment_length import attention_peaks, attention_sweep, segment_length_sweep
-from gateau_dagster.comparison.sweeps import alpha_sweep
+from gateau_dagster.comparison.sweeps import alpha_sweep, attention_peaks, attention_sweep, segment_length_sweep
 from gateau_dagster.config import PRESETS
 from gateau_dagster.errors import GateauError
 from gateau_dagster.scoring.segments import segment_means
-from gateau_dagster.selection.agreement import auroc
 from gateau_dagster.selection.combine import combine
-
-from . import slow
+from gateau_dagster.selection.statistics import auroc
+from tests.comparison import slow
 
 COUNT, LENGTH = 40, 128
 IDS = [f"s{number:02d}" for number in range(COUNT)]

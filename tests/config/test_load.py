@@ -1,12 +1,58 @@
+"""Mistakes name their file, line and cure; paths and files are found."""
+
 import os
 import textwrap
 from pathlib import Path
 
 import pytest
+import yaml
 
 from gateau_dagster.config import Config
+from gateau_dagster.config.load import line_of, repeated_keys
 from gateau_dagster.errors import GateauError
 from gateau_dagster.pipeline.project import load_project, parse_project
+
+TEXT = """\
+models:
+  short:
+    path: s
+  long: {path: l}
+
+list:
+- a
+- key: 1
+"""
+
+
+def node(text: str) -> yaml.Node | None:
+    return yaml.compose(text, Loader=yaml.SafeLoader)
+
+
+def test_the_line_of_a_key_and_of_the_nearest_one_above_it() -> None:
+    tree = node(TEXT)
+    assert line_of(tree, ["models"]) == 1
+    assert line_of(tree, ["models", "short", "path"]) == 3
+    assert line_of(tree, ["models", "long", "path"]) == 4
+    assert line_of(tree, ["models", "long", "missing"]) == 4
+    assert line_of(tree, ["missing", "too"]) == 1
+    assert line_of(tree, ["list", 1, "key"]) == 8
+    assert line_of(tree, ["list", 9]) == 6
+    assert line_of(None, ["models"]) == 1
+
+
+def test_keys_that_stand_twice_are_found_at_any_depth() -> None:
+    assert list(repeated_keys(node(TEXT), "g")) == []
+    found = list(repeated_keys(node("a:\n  b: 1\n  c: 2\n  b: 3\na: 1\na: 2\n"), "g"))
+    assert found == [
+        "  g:4: a.b: stands twice, first in line 2",
+        "  g:5: a: stands twice, first in line 1",
+        "  g:6: a: stands twice, first in line 1",
+    ]
+
+
+def test_a_document_that_holds_itself_ends() -> None:
+    assert list(repeated_keys(node("&a {x: *a}"), "g")) == []
+
 
 GOOD = """\
 long_sft: {path: long.jsonl}
@@ -61,14 +107,19 @@ def lines_of(text: str) -> list[str]:
         ("training:\n  enabled: true\n  model: longg", "7: training.model: 'longg' is none of models (short, long)"),
         ("training: {adam_betas: [0.9]}", "5: training.adam_betas.1: is required"),
         ("storage: {root: ''}", "5: storage.root: should have at least 1 character (found '')"),
-        ("execution: {schedule: every day}", "5: execution.schedule: 'every day' is no cron line"),
-        ("execution: {schedule: '61 3 * * *'}", "5: execution.schedule: '61 3 * * *' is no cron line"),
         ("evaluation: {benchmarks: [heldout, x]}", "5: evaluation.benchmarks.1: should be 'heldout' or 'needle'"),
         (
             "evaluation: {heldout: {buckets: []}}",
             "5: evaluation.heldout.buckets: should have at least 1 item (found [])",
         ),
         ("evaluation: {heldout: {buckets: [-1]}}", "5: evaluation.heldout.buckets.0: should be greater than or equal"),
+        ("evaluation:\n  needel: {}", "6: evaluation.needel: unknown key; did you mean needle?"),
+        ("evaluation: {needle: 3}", "5: evaluation.needle: should be a section of `key: value` lines (found 3)"),
+        ("evaluation: {needle: {}, enabled: 3}", "5: evaluation.enabled: should be true or false"),
+        (
+            "selection:\n  fraction: 1",
+            "6: selection.fraction: 1 leaves no sample to hold out: lower it, or take heldout",
+        ),
         ("evaluation:\n  needle:\n    fact: hello", "6: evaluation.needle: fact lacks {key} and {value}"),
         ("evaluation:\n  needle:\n    depths: [2]", "6: evaluation.needle: depths lie between 0"),
         (

@@ -1,4 +1,5 @@
-"""Models that the pipeline makes: what is wrong with their sections is said before any model runs."""
+"""Models that the pipeline makes: what is wrong with their sections is said before any model runs, and how they are
+trained."""
 
 from pathlib import Path
 from typing import Any
@@ -7,10 +8,15 @@ import pytest
 from pydantic import ValidationError
 
 from gateau_dagster.config import Config, TrainingConfig
-from gateau_dagster.config.made_models import _OF_THE_MACHINE, machine_settings, stage_training
-from gateau_dagster.config.model_stages import PreExperienceOptions, base_of
+from gateau_dagster.config.made_models import machine_settings, place_of, stage_training
+from gateau_dagster.config.models import HomologousOptions, PreExperienceOptions, base_of, homologous_base_of
+from gateau_dagster.config.training_sections import PositionExtension
 
 CHERRY = {"path": "pre_experienced:long"}
+PROLONG: dict[str, Any] = {
+    "path": "homologous:short",
+    "homologous": {"texts": "books", "length": 1024, "tokens_per_step": 8192},
+}
 
 
 def configured(models: dict[str, Any], **sections: Any) -> Config:
@@ -20,16 +26,27 @@ def configured(models: dict[str, Any], **sections: Any) -> Config:
     )
 
 
+def cherry(**options: Any) -> dict[str, Any]:
+    return {**CHERRY, "pre_experience": options}
+
+
+def prolong(**options: Any) -> dict[str, Any]:
+    return {**PROLONG, "homologous": {**PROLONG["homologous"], **options}}
+
+
 def test_a_path_names_the_model_that_it_is_made_from() -> None:
-    assert base_of("pre_experienced:long") == "long"
-    assert base_of("long") is None and base_of("s3://x") is None
+    assert base_of("pre_experienced:long") == "long" and homologous_base_of("homologous:short") == "short"
+    assert base_of("long") is homologous_base_of("short") is base_of("s3://x") is None
 
 
-def test_the_stage_has_its_defaults_without_a_section() -> None:
-    config = configured({"cherry": CHERRY})
-    assert config.models["cherry"].pre_experience == PreExperienceOptions()
+def test_what_is_made_and_from_what() -> None:
+    models = {"cherry": {"path": "pre_experienced:short"}, "long": PROLONG, "lac": PROLONG}
+    config = configured(models, training={"model": "lac"})
+    assert config.made_models == ["long", "cherry", "lac"]
+    assert (config.pre_experienced_models, config.homologous_models) == (["cherry"], ["long", "lac"])
+    assert [config.origin(name) for name in ("long", "cherry", "short")] == ["short", "short", "short"]
+    assert config.models["cherry"].pre_experience == PreExperienceOptions(), "its defaults, without a section"
     assert config.models["long"].pre_experience is None
-    assert (config.made_models, config.origin("cherry"), config.origin("short")) == (["cherry"], "long", "short")
     again = Config.model_validate({**config.model_dump(mode="json"), "folder": Path()})
     assert again == config, "the configuration that the report prints gives the same one"
 
@@ -37,37 +54,47 @@ def test_the_stage_has_its_defaults_without_a_section() -> None:
 @pytest.mark.parametrize(
     ("models", "sections", "mistake"),
     [
+        ({"c": {"path": "pre_experienced:lang"}}, {}, r"models\.c\.path: .*lang has to name.*\(short, long\)"),
+        ({"c": {"path": "pre_experienced:c"}}, {}, r"models\.c\.path: .* has to name another"),
+        ({"c": CHERRY, "two": {"path": "pre_experienced:c"}}, {}, r"models\.two\.path: models\.c is made"),
         (
-            {"cherry": {"path": "pre_experienced:lang"}},
+            {"enc": {"path": "e", "task": "embedding"}, "c": {"path": "pre_experienced:enc"}},
             {},
-            r"models\.cherry\.path: .*lang has to name.*\(short, long\)",
+            r"models\.c\.path: models\.enc has task embedding",
         ),
-        ({"cherry": {"path": "pre_experienced:cherry"}}, {}, r"models\.cherry\.path: .* has to name another"),
-        (
-            {"cherry": CHERRY, "two": {"path": "pre_experienced:cherry"}},
-            {},
-            r"models\.two\.path: models\.cherry is made",
-        ),
-        (
-            {"enc": {"path": "e", "task": "embedding"}, "cherry": {"path": "pre_experienced:enc"}},
-            {},
-            r"models\.cherry\.path: models\.enc has task embedding",
-        ),
-        ({"cherry": {**CHERRY, "task": "reward"}}, {}, r"models\.cherry\.task: reward"),
-        ({"cherry": {**CHERRY, "revision": "v2"}}, {}, r"models\.cherry\.revision: .*models\.long the revision"),
+        ({"c": {**CHERRY, "task": "reward"}}, {}, r"models\.c\.task: reward"),
+        ({"c": {**CHERRY, "revision": "v2"}}, {}, r"models\.c\.revision: .*models\.long the revision"),
         ({"long": {"path": "pre_experienced:short"}}, {}, r"models\.long\.path: .*another name"),
-        ({"cherry": CHERRY}, {"training": {"model": "cherry"}}, r"training\.model: .*train long"),
+        ({"c": CHERRY}, {"training": {"model": "c"}}, r"training\.model: .*train long"),
+        ({"c": {"path": "c", "pre_experience": {}}}, {}, r"models\.c\.pre_experience: only a model with path"),
         (
-            {"cherry": {"path": "c", "pre_experience": {}}},
-            {},
-            r"models\.cherry\.pre_experience: only a model with path",
-        ),
-        (
-            {"cherry": {**CHERRY, "pre_experience": {"batch": 10}}},
+            {"c": cherry(batch=10)},
             {"training": {"batch_size": 2, "processes": 2}},
-            r"models\.cherry\.pre_experience\.batch: 10 is no multiple of the 4",
+            r"models\.c\.pre_experience\.batch: 10 is no multiple of the 4",
         ),
-        ({"cherry": {**CHERRY, "pre_experience": {"cluster": 3}}}, {}, r"pre_experience\.cluster\n.*not permitted"),
+        ({"c": cherry(cluster=3)}, {}, r"pre_experience\.cluster\n.*not permitted"),
+        ({"long": {"path": "homologous:short"}}, {}, r"models\.long\.homologous\.texts\n.*required"),
+        ({"long": {**PROLONG, "path": "homologous:sort"}}, {}, r"models\.long\.path: .*sort has to name.*\(short\)"),
+        ({"long": {**PROLONG, "path": "homologous:"}}, {}, r"models\.long\.path: homologous: has to name"),
+        ({"long": PROLONG, "two": {**PROLONG, "path": "homologous:long"}}, {}, r"models\.two\.path: models\.long is"),
+        ({"short": {**PROLONG, "path": "homologous:long"}}, {}, r"models\.short\.path: theta_A"),
+        ({"lac": {**PROLONG, "task": "reward"}}, {}, r"models\.lac\.task: reward"),
+        ({"long": {**PROLONG, "rope_theta": 1e6}}, {}, r"models\.long\.rope_theta: .*homologous\.positions"),
+        ({"long": {**PROLONG, "path": "l"}}, {}, r"models\.long\.homologous: only a model with path homologous:"),
+        ({"long": {**PROLONG, "pre_experience": {}}}, {}, r"models\.long\.pre_experience: only"),
+        ({"long": prolong(length=128)}, {}, r"models\.long\.homologous\.length: 128 tokens hold no segment of .*128"),
+        (
+            {"long": prolong(tokens_per_step=3000)},
+            {},
+            r"models\.long\.homologous\.tokens_per_step: 3000 is no multiple of the 1024",
+        ),
+        (
+            {"long": PROLONG},
+            {"training": {"batch_size": 3, "processes": 2}},
+            r"models\.long\.homologous\.tokens_per_step: 8192 is no multiple of the 6144",
+        ),
+        ({"long": prolong(long_share=0)}, {}, r"long_share\n.*greater than 0"),
+        ({"long": prolong(text="t")}, {}, r"homologous\.text\n.*not permitted"),
     ],
 )
 def test_what_is_wrong_is_named(models: dict[str, Any], sections: dict[str, Any], mistake: str) -> None:
@@ -75,29 +102,74 @@ def test_what_is_wrong_is_named(models: dict[str, Any], sections: dict[str, Any]
         configured(models, **sections)
 
 
-def test_the_recipe_is_the_stages_and_the_machine_is_that_of_training() -> None:
+def test_a_pre_experienced_model_s_recipe_is_its_own_and_the_machine_that_of_training() -> None:
     stage = {"epochs": 2, "learning_rate": 1e-3, "scheduler": "constant", "warmup_ratio": 0.5, "seed": 7, "batch": 12}
     given = {"batch_size": 3, "processes": 2, "max_length": 99, "dtype": "float32", "save_steps": 5}
+    curves = {"report_to": ["tensorboard", "mlflow"], "liger": True}
     recipe = {"epochs": 9, "learning_rate": 1.0, "max_steps": 4, "weight_decay": 0.5, "seed": 1, "enabled": False}
-    config = configured({"cherry": {**CHERRY, "pre_experience": stage}}, training={**given, **recipe})
+    config = configured({"cherry": cherry(**stage)}, training={**given, **curves, **recipe})
     found = stage_training(config.models["cherry"], config.training)
     wanted = {name: value for name, value in stage.items() if name != "batch"}
-    assert found == TrainingConfig.model_validate({**given, **wanted, "gradient_accumulation": 2, "model": "long"})
+    assert found == TrainingConfig.model_validate(
+        {**given, **curves, **wanted, "gradient_accumulation": 2, "model": "long"}
+    )
+
+
+def test_a_homologous_model_s_recipe_is_its_own_and_the_machine_that_of_training() -> None:
+    recipe = {"learning_rate": 1e-3, "weight_decay": 0.5, "seed": 7, "adam_betas": (0.8, 0.9), "max_grad_norm": 2.0}
+    machine = {"batch_size": 2, "processes": 2, "dtype": "float32", "save_steps": 5, "gradient_checkpointing": True}
+    curves = {"report_to": ["wandb"], "liger": True}
+    other = {"max_length": 99, "learning_rate": 1.0, "max_steps": 4, "seed": 1, "epochs": 3, "skip": {"length": 9}}
+    config = configured({"long": prolong(**recipe)}, training={**machine, **curves, **other})
+    found = stage_training(config.models["long"], config.training)
+    assert found == TrainingConfig.model_validate(
+        {
+            **machine,
+            **curves,
+            **recipe,
+            "model": "short",
+            "epochs": 1,
+            "batching": "packed",
+            "max_length": 1024,
+            "pack_length": 1024,
+            "tokens_per_step": 8192,
+            "scheduler": "cosine",
+            "min_learning_rate_ratio": 0.1,
+            "warmup_ratio": 0.1,
+            "positions": {"method": "ntk", "target_length": 1024},
+        }
+    )
+    assert found.passes_per_step == 2
+    linear = configured({"long": prolong(scheduler="linear")}).models["long"]
+    assert stage_training(linear, TrainingConfig()).min_learning_rate_ratio == 0
 
 
 def test_processes_share_its_sequences_as_those_of_the_training() -> None:
     given = {"processes": 8, "sequence_parallel": 4, "deepspeed": "zero3", "batch_size": 2}
-    config = configured({"cherry": {**CHERRY, "pre_experience": {"batch": 12}}}, training=given)
+    config = configured({"cherry": cherry(batch=12)}, training=given)
     found = stage_training(config.models["cherry"], config.training)
     assert (found.sequence_parallel, found.data_processes, found.passes_per_step) == (4, 2, 3)
     with pytest.raises(ValidationError, match=r"pre_experience\.batch: 10 is no multiple of the 4 sequences"):
-        configured({"cherry": {**CHERRY, "pre_experience": {"batch": 10}}}, training=given)
+        configured({"cherry": cherry(batch=10)}, training=given)
 
 
-def test_curves_and_kernels_are_those_of_the_training() -> None:
-    config = configured({"cherry": CHERRY}, training={"report_to": ["tensorboard", "mlflow"], "liger": True})
-    found = stage_training(config.models["cherry"], config.training)
-    assert (found.report_to, found.liger) == (["tensorboard", "mlflow"], True)
+def test_packed_rows_are_not_shared_by_processes() -> None:
+    given = {"processes": 4, "sequence_parallel": 2, "deepspeed": "zero3"}
+    config = configured({"long": PROLONG}, training=given)
+    found = stage_training(config.models["long"], config.training)
+    assert (found.batching, found.sequence_parallel, found.data_processes) == ("packed", 1, 4)
+    assert (found.passes_per_step, config.training.data_processes) == (2, 2)
+
+
+def test_the_window_that_is_declared_is_the_length_unless_more_is_asked_for() -> None:
+    def extension(**options: Any) -> PositionExtension:
+        return HomologousOptions(texts="t", length=512, **options).extension
+
+    assert extension() == PositionExtension(method="ntk", target_length=512)
+    theta = PositionExtension(method="theta", theta=8e6)
+    assert extension(positions=theta) == PositionExtension(method="theta", theta=8e6, target_length=512)
+    farther = PositionExtension(method="yarn", target_length=4096)
+    assert extension(positions=farther) == farther
 
 
 def test_every_setting_of_training_is_the_machines_or_of_the_recipe() -> None:
@@ -108,8 +180,10 @@ def test_every_setting_of_training_is_the_machines_or_of_the_recipe() -> None:
         *{"tokens_per_step", "pack_length", "positions", "seed"},
     }
     only_of_the_checkpoint = {"enabled", "preset", "mix", "max_steps", "balanced", "loss", "skip", "lora"}
-    assert {*_OF_THE_MACHINE}.isdisjoint(recipe | only_of_the_checkpoint)
-    assert {*_OF_THE_MACHINE} | recipe | only_of_the_checkpoint == {*TrainingConfig.model_fields}
+    model = configured({"cherry": CHERRY}).models["cherry"]
+    machine = {name for name in TrainingConfig.model_fields if place_of("cherry", model, name) == f"training.{name}"}
+    assert machine.isdisjoint(recipe | only_of_the_checkpoint)
+    assert machine | recipe | only_of_the_checkpoint == {*TrainingConfig.model_fields}
 
 
 def test_settings_of_the_machine_that_change_no_result_are_left_out() -> None:

@@ -1,4 +1,4 @@
-"""Any valid configuration survives being written and read; the cron line's check against a slow twin."""
+"""Any valid configuration survives being written and read."""
 
 from pathlib import Path
 from typing import Any
@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from gateau_dagster.config import Config, ExecutionConfig
+from gateau_dagster.config import Config
 from gateau_dagster.pipeline.project import parse_project
 
 TEXT = st.text(st.characters(codec="utf-8", exclude_categories=["Cs", "Cc"]), min_size=1, max_size=12).map(
@@ -104,28 +104,3 @@ def _field_names(section: Any) -> set[str]:
             if hasattr(part, "model_fields"):
                 names |= _field_names(part)
     return names
-
-
-@pytest.mark.parametrize("line", ["0 3 * * *", "*/15 * * * *", "0 0-6/2 1,15 * 1-5", "59 23 31 12 7", "0  3 * * *"])
-def test_cron_lines_that_dagster_takes_are_taken(line: str) -> None:
-    from dagster._utils.schedules import is_valid_cron_string
-
-    assert is_valid_cron_string(" ".join(line.split()))
-    assert ExecutionConfig(schedule=line).schedule == line
-
-
-@given(
-    parts=st.lists(
-        st.sampled_from(["*", "0", "5", "31", "60", "*/2", "1-3", "9-1", "a", "1,2", "1,", "-1"]),
-        min_size=4,
-        max_size=6,
-    )
-)
-def test_what_dagster_refuses_is_refused_when_the_file_is_read(parts: list[str]) -> None:
-    from dagster._utils.schedules import is_valid_cron_string
-
-    try:
-        ExecutionConfig(schedule=" ".join(parts))
-    except ValidationError:
-        return
-    assert is_valid_cron_string(" ".join(parts))

@@ -1,9 +1,65 @@
+"""The ranking and the rules: what is chosen, and what does not fit together."""
+
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from gateau_dagster.config import SelectionConfig
+from gateau_dagster.config.selection import RuleConfig
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"fraction": 0.1, "count": 3}, "give fraction or count, not both"),
+        ({"rule": "token_budget"}, "rule token_budget needs budget: a number of tokens"),
+        ({"rule": "per_source_tokens", "count": 3}, "rule per_source_tokens needs budget"),
+        ({"rule": "diverse"}, "rule diverse needs encoder: a model whose task is embedding"),
+        ({"budget": 100}, "budget is not read by rule top, but by token_budget, per_source_tokens"),
+        ({"rule": "token_budget", "budget": 100, "count": 3}, "count is not read by rule token_budget, but by top"),
+        ({"shares": {"law": 1}}, "shares is not read by rule top, but by per_source"),
+        ({"rule": "per_source", "shares": {}}, "shares: names no source"),
+        ({"rule": "per_source", "shares": {"law": 0}}, "greater than 0"),
+        ({"rule": "diverse", "encoder": "mini", "clusters": 0}, "greater than or equal to 1"),
+        ({"rule": "diverse", "encoder": "mini", "short_source": "share"}, "short_source is not read by rule diverse"),
+        ({"rule": "best"}, "'top', 'token_budget'"),
+        ({"clusterz": 3}, "Extra inputs are not permitted"),
+    ],
+)
+def test_what_does_not_fit_together_is_said(given: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValidationError, match=message):
+        RuleConfig.model_validate(given)
+
+
+def test_fraction_and_count_alone_are_enough() -> None:
+    assert RuleConfig().chosen(200) == 20
+    assert RuleConfig().chosen(3) == 1
+    assert RuleConfig().chosen(0) == 0
+    assert RuleConfig(fraction=0.25).chosen(10) == 2
+    assert RuleConfig(count=7).chosen(5) == 5
+
+
+def test_parameters_are_what_decides_the_choice() -> None:
+    assert RuleConfig().parameters == {"rule": "top", "fraction": 0.1}
+    assert RuleConfig(count=3).parameters == {"rule": "top", "count": 3}
+    assert RuleConfig(rule="token_budget", budget=9).parameters == {"rule": "token_budget", "budget": 9}
+    assert RuleConfig(rule="diverse", encoder="mini", count=3).parameters == {
+        "rule": "diverse",
+        "count": 3,
+        "encoder": "mini",
+        "per_cluster": 1,
+        "cluster_from": "all",
+        "variance": 0.95,
+        "seed": 0,
+    }
+
+
+def test_a_configuration_survives_its_own_dump() -> None:
+    rule = RuleConfig(rule="per_source", fraction=0.5, shares={"law": 2.0, "web": 1.0})
+    assert RuleConfig.model_validate(rule.model_dump()) == rule
 
 
 @given(fraction=st.floats(0.001, 1), scored=st.integers(1, 10_000))
@@ -16,12 +72,6 @@ def test_a_fraction_chooses_its_share_and_at_least_one(fraction: float, scored: 
 @given(count=st.integers(1, 500), scored=st.integers(0, 500))
 def test_a_count_chooses_that_many_or_all(count: int, scored: int) -> None:
     assert SelectionConfig(count=count).chosen(scored) == min(count, scored)
-
-
-def test_the_default_is_the_paper_s_tenth() -> None:
-    assert SelectionConfig().chosen(200) == 20
-    assert SelectionConfig().chosen(3) == 1
-    assert SelectionConfig().chosen(0) == 0
 
 
 @given(lengths=st.lists(st.integers(-3, 400), max_size=6))

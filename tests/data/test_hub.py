@@ -5,9 +5,9 @@ import huggingface_hub.constants
 import pytest
 
 from gateau_dagster.config import LongSftConfig
+from gateau_dagster.data.hub import card_patterns
 from gateau_dagster.data.index import build_index
 from gateau_dagster.data.ingest import read_shards
-from gateau_dagster.data.remote import card_patterns
 from gateau_dagster.data.sources import SourceFile, input_signature, resolve_files
 from gateau_dagster.errors import GateauError, TransientError
 
@@ -103,7 +103,7 @@ def test_a_changed_file_changes_the_signature(hub: Datasets, tmp_path: Path) -> 
         ("hf://datasets/lab/plain@nobranch/long.jsonl", "no such data set, revision or file"),
         ("hf://datasets/lab/plain/nothere.jsonl", "no such data set, revision or file"),
         ("hf://datasets/lab/plain/*.parquet", "matches no data file"),
-        ("hf://datasets/lab", "write hf://datasets/owner/name/file"),
+        ("hf://datasets/lab", "Write hf://datasets/owner/name/file"),
         ("lab/csv", "has no jsonl, json or parquet file"),
     ],
 )
@@ -118,7 +118,7 @@ def test_a_hub_that_fails_may_be_tried_again(hub: Datasets, tmp_path: Path, monk
         with pytest.raises(TransientError, match="cannot be used"):
             resolve_files(path, tmp_path)
     monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", "http://127.0.0.1:9")
-    with pytest.raises(TransientError, match="check the network, HF_ENDPOINT and HF_TOKEN"):
+    with pytest.raises(TransientError, match="Check the network, HF_ENDPOINT and HF_TOKEN"):
         resolve_files("lab/plain", tmp_path)
 
 

@@ -1,11 +1,14 @@
+"""Samples, their digests and their shards."""
+
 import dataclasses
 import hashlib
+from collections import Counter
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateau_dagster.data.sample import Sample, text_digest
+from gateau_dagster.data.sample import Sample, shard_keys, shard_of, text_digest
 
 SAMPLE = Sample(sample_id="a", source="s", context="c", instruction="i", response="r")
 
@@ -35,3 +38,28 @@ def test_digest_ignores_id_and_source() -> None:
 
 def test_lone_surrogates_have_a_digest() -> None:
     assert text_digest(["\ud800"]) != text_digest(["\ud801"])
+
+
+@given(st.text(), st.integers(1, 10_000))
+def test_shard_is_one_of_them(sample_id: str, shards: int) -> None:
+    assert 0 <= shard_of(sample_id, shards) < shards
+
+
+def test_shard_never_changes() -> None:
+    # The first eight bytes of SHA-256("abc") are ba7816bf8f01cfea: partitions of existing stores depend on this.
+    assert shard_of("abc", 16) == 0xBA7816BF8F01CFEA % 16 == 10
+    assert shard_of("abc", 1000) == 0xBA7816BF8F01CFEA % 1000
+
+
+def test_shards_are_about_equally_full() -> None:
+    counts = Counter(shard_of(f"sample-{i}", 16) for i in range(16_000))
+    assert len(counts) == 16
+    assert all(800 < count < 1200 for count in counts.values())
+
+
+def test_keys_sort_as_numbers() -> None:
+    assert shard_keys(1) == ["0"]
+    assert shard_keys(16)[:2] == ["00", "01"]
+    for shards in (1, 10, 11, 100, 101):
+        assert shard_keys(shards) == sorted(shard_keys(shards))
+        assert len(set(shard_keys(shards))) == shards

@@ -1,13 +1,92 @@
+"""Short conversations from records of every form, and the table of them."""
+
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from gateau_dagster import tables
 from gateau_dagster.config import ShortChatConfig
 from gateau_dagster.data import short_chat as module
-from gateau_dagster.data.short_chat import short_chat_mix, short_chat_signature
+from gateau_dagster.data.sample import Conversation, Reject, text_digest
+from gateau_dagster.data.short_chat import short_chat_mix, short_chat_signature, to_conversation
 from gateau_dagster.errors import GateauError
+
+
+def convert(record: Any) -> Conversation | Reject:
+    return to_conversation(record, location="x.json:3", stem="x")
+
+
+def chat(*turns: tuple[str, str]) -> dict[str, Any]:
+    return {"conversations": [{"from": role, "value": value} for role, value in turns]}
+
+
+def roles_and_texts(record: Any) -> list[tuple[str, str]]:
+    made = convert(record)
+    assert isinstance(made, Conversation), made
+    return [(turn.role, turn.content) for turn in made.turns]
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        chat(("human", "q"), ("gpt", "a")),
+        {"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}]},
+        {"data": ["q", "a"]},
+        chat(("gpt", "end of a longer one"), ("human", "q"), ("gpt", "a"), ("human", "thanks")),
+        chat(("system", " "), ("human", "q"), ("gpt", "a")),
+    ],
+)
+def test_forms_and_usual_repairs(record: dict[str, Any]) -> None:
+    assert roles_and_texts(record) == [("user", "q"), ("assistant", "a")]
+
+
+def test_leading_system_turn_stays() -> None:
+    assert roles_and_texts(chat(("system", "s"), ("gpt", "x"), ("human", "q"), ("gpt", "a"))) == [
+        ("system", "s"),
+        ("user", "q"),
+        ("assistant", "a"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("record", "reason"),
+    [
+        (chat(("human", "q"), ("gpt", "")), "empty response: an assistant turn has no text"),
+        (
+            chat(("human", "q"), ("gpt", "a"), ("human", "q"), ("gpt", " \n")),
+            "empty response: an assistant turn has no text",
+        ),
+        (chat(("human", ""), ("gpt", "a")), "empty prompt: a user turn has no text"),
+        (chat(("human", "q")), "missing response: no user turn is answered"),
+        (chat(("gpt", "a")), "missing response: no user turn is answered"),
+        (chat(("human", "q"), ("bing", "a")), "unknown role: 'bing' in turn 2"),
+        (
+            chat(("human", "q"), ("human", "q"), ("gpt", "a")),
+            "wrong order of turns: user and assistant must alternate, but found user, user, assistant",
+        ),
+        (
+            chat(("human", "q"), ("system", "s"), ("gpt", "a")),
+            "wrong order of turns: user and assistant must alternate, but found user, system, assistant",
+        ),
+        ({"conversations": []}, "no turns: conversations is empty"),
+        ({"text": "x"}, "unknown form: conversations, messages or data with a list of turns wanted"),
+        (3, "wrong type: the record is a number, not an object"),
+    ],
+)
+def test_rejects(record: Any, reason: str) -> None:
+    assert convert(record) == Reject(sample_id="x.json:3", reason=reason)
+
+
+def test_ids_and_digest() -> None:
+    record = chat(("human", "q"), ("gpt", "a"))
+    made, named = convert(record), convert({"id": 5, **record})
+    assert isinstance(made, Conversation)
+    assert isinstance(named, Conversation)
+    assert made.digest == named.digest == text_digest(["user", "q", "assistant", "a"])
+    assert (made.sample_id, named.sample_id) == (made.digest[:32], "5")
+    assert convert({"id": "z", "conversations": []}).sample_id == "z"
 
 
 def share(name: str | None, answer: str = "a") -> dict:

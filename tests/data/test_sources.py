@@ -1,15 +1,19 @@
+"""Input files, local and on S3: which are meant, and when they have changed."""
+
 import os
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import s3fs
 
 from gateau_dagster.config import LongSftConfig
 from gateau_dagster.data.index import build_index
-from gateau_dagster.data.sources import SourceFile, input_signature, resolve_files
-from gateau_dagster.errors import GateauError
+from gateau_dagster.data.readers import read_records
+from gateau_dagster.data.sources import SourceFile, content_signature, input_signature, resolve_files
+from gateau_dagster.errors import GateauError, TransientError
 
-from .inputs import explicit, jsonl, packed
+from .inputs import explicit, jsonl, packed, put
 
 Put = Callable[[str, bytes], None]
 
@@ -122,9 +126,96 @@ def test_s3_signature_follows_the_content(s3_put: Put, tmp_path: Path) -> None:
 
 
 def test_s3_through_the_other_variable(
-    s3_put: Put, s3_endpoint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    s3_put: Put, s3_environment: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     s3_put("v/a.jsonl", b"{}")
     monkeypatch.delenv("AWS_ENDPOINT_URL")
-    monkeypatch.setenv("AWS_ENDPOINT_URL_S3", s3_endpoint)
+    monkeypatch.setenv("AWS_ENDPOINT_URL_S3", s3_environment)
     assert len(resolve_files("s3://data-bucket/v/a.jsonl", tmp_path)) == 1
+
+
+@pytest.mark.parametrize(
+    ("address", "reason"),
+    [
+        ("s3://no-such-bucket/x.jsonl", "s3://no-such-bucket/x.jsonl: the bucket does not exist"),
+        ("s3://no-such-bucket/*.jsonl", "matches no data file: .* that the bucket exists"),
+        ("s3://data-bucket/nothing.jsonl", "there is no such file. Check the address"),
+        ("s3://data-bucket/nothing*.jsonl", "matches no data file"),
+    ],
+)
+def test_s3_without_the_thing(s3_put: Put, tmp_path: Path, address: str, reason: str) -> None:
+    with pytest.raises(GateauError, match=reason) as caught:
+        resolve_files(address, tmp_path)
+    assert not isinstance(caught.value, TransientError)
+
+
+def test_s3_without_a_server_may_be_tried_again(s3_put: Put, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
+    with pytest.raises(TransientError, match=r"does not answer \(Could not connect .*AWS_ENDPOINT_URL"):
+        resolve_files("s3://data-bucket/x.jsonl", tmp_path)
+
+
+def test_s3_without_credentials(s3_put: Put, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("AWS_ACCESS_KEY_ID")
+    monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "none"))
+    with pytest.raises(GateauError, match="Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"):
+        resolve_files("s3://data-bucket/x.jsonl", tmp_path)
+
+
+def test_a_lost_server_is_no_damaged_file(s3_put: Put, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    s3_put("lost/x.jsonl.zst", b"anything")
+    file = resolve_files("s3://data-bucket/lost/x.jsonl.zst", tmp_path)[0]
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
+    s3fs.S3FileSystem.clear_instance_cache()
+    with pytest.raises(TransientError):
+        list(read_records(file))
+
+
+def test_a_local_file_that_vanished(tmp_path: Path) -> None:
+    file = put(tmp_path / "x.jsonl", jsonl(explicit("a")))
+    (tmp_path / "x.jsonl").unlink()
+    with pytest.raises(GateauError, match=r"x\.jsonl: it does not exist"):
+        list(read_records(file))
+
+
+def signature(folder: Path, cache: Path) -> str:
+    return content_signature(resolve_files("*.jsonl", folder), cache)
+
+
+def test_content_and_names_count_but_not_times(tmp_path: Path) -> None:
+    cache = tmp_path / "cache" / "digests.json"
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(b"one")
+    first = signature(tmp_path, cache)
+    os.utime(path, ns=(5, 5))
+    assert signature(tmp_path, cache) == first
+    path.write_bytes(b"two")
+    changed = signature(tmp_path, cache)
+    assert changed != first
+    path.rename(tmp_path / "b.jsonl")
+    assert signature(tmp_path, cache) not in {first, changed}
+
+
+def test_an_unchanged_file_is_not_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cache, path = tmp_path / "digests.json", tmp_path / "a.jsonl"
+    path.write_bytes(b"one")
+    os.utime(path, ns=(5, 5))
+    first = signature(tmp_path, cache)
+    written = cache.stat().st_mtime_ns
+    path.write_bytes(b"two")
+    os.utime(path, ns=(5, 5))  # same size and time: nothing tells that it was written
+    assert signature(tmp_path, cache) == first
+    assert cache.stat().st_mtime_ns == written
+    cache.write_text("{damaged", encoding="utf-8")
+    assert signature(tmp_path, cache) != first
+
+
+def test_remote_files_are_known_by_their_stamp(s3_put: Callable[[str, bytes], None], tmp_path: Path) -> None:
+    seen = []
+    for body in (b"one", b"one", b"two"):
+        s3_put("content/a.jsonl", body)
+        seen.append(content_signature(resolve_files("s3://data-bucket/content/*", tmp_path), tmp_path / "c.json"))
+    assert seen[0] == seen[1] != seen[2]
+    assert not (tmp_path / "c.json").exists()

@@ -17,7 +17,7 @@ from gateau_dagster.data.text_corpus import (
     read_texts,
     records_of,
 )
-from gateau_dagster.methods.text_scoring import choose_by_domain
+from gateau_dagster.selection.token_budget import choose_by_domain
 
 
 def scored(name: str, domain: str, score: float | None, tokens: int = 10) -> ScoredText:

@@ -10,7 +10,7 @@ from transformers import AutoModelForCausalLM
 
 from gateau_dagster import tables
 from gateau_dagster.config import Config
-from gateau_dagster.config.demo import PAIR_FOLDER, demo_folder
+from gateau_dagster.config.inputs import PAIR_FOLDER, demo_folder
 from gateau_dagster.data.sample import Reject, Sample
 from gateau_dagster.demo.configuration import embedded_demo
 from gateau_dagster.demo.recall import recall_at
@@ -18,8 +18,8 @@ from gateau_dagster.demo.samples import FAR_KINDS, demo_samples
 from gateau_dagster.models.flops import Meter
 from gateau_dagster.models.loading import effective_max_length, load_model
 from gateau_dagster.scoring.scorer import Request, score_samples
-from gateau_dagster.selection.agreement import auroc
 from gateau_dagster.selection.combine import combine
+from gateau_dagster.selection.statistics import auroc
 from tests.project import gateau
 
 pytestmark = pytest.mark.slow
@@ -34,13 +34,13 @@ def table(rows: list[Any], columns: tuple[tables.Column, ...]) -> pl.DataFrame:
 def scores(config: Config, pair: Path, samples: list[Sample]) -> pl.DataFrame:
     """`combined_scores` by the demo's own configuration."""
     frames: dict[str, pl.DataFrame] = {}
-    sights: dict[str, int] = {}  # tokens of a prompt that each model may see
+    visible: dict[str, int] = {}  # tokens of a prompt that each model may see
     for name in ("short", "long"):
         section = config.models[name].model_copy(update={"path": str(pair / name)})
         loaded = load_model(section, dtype=config.scoring.dtype, device="cpu", folder=Path())
-        length = sights[name] = effective_max_length(loaded, section, config.scoring)
+        length = visible[name] = effective_max_length(loaded, section, config.scoring)
         requests = [Request(sample=sample, perplexity=True, cam=name == "long") for sample in samples]
-        given = {"max_length": length, "scoring": config.scoring, "sight": sights["short"]}
+        given = {"max_length": length, "scoring": config.scoring, "visible_tokens": visible["short"]}
         outcomes = list(score_samples(loaded, requests, **given, meter=Meter()))
         frames[name] = table([outcome.perplexity for outcome in outcomes], tables.PERPLEXITY)
         if name == "long":

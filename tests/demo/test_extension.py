@@ -11,7 +11,7 @@ from transformers import AutoConfig, LlamaForCausalLM
 from gateau_dagster.demo.extension import TOKENS_PER_STEP, extend
 from gateau_dagster.demo.pair import pair_config
 from gateau_dagster.demo.tokenizer import build_tokenizer
-from gateau_dagster.training import run
+from gateau_dagster.training import train as run
 from gateau_dagster.training.metrics import Report
 from gateau_dagster.training.spec import TrainingSpec
 

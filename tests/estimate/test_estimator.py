@@ -1,163 +1,189 @@
-"""Tokens and FLOPs against counting prompt by prompt; time against its parts."""
+"""Tokens and FLOPs beside what a run charges; time by what was recorded, else by the device's speed."""
 
 import json
-import math
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import polars as pl
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 from safetensors.torch import save_file
 
 from gateau_dagster import tables
 from gateau_dagster.config import Config
 from gateau_dagster.errors import GateauError
-from gateau_dagster.estimate import scored_model
-from gateau_dagster.estimate.calibration import Speed
-from gateau_dagster.estimate.estimator import Estimate, Estimator, estimate_shards, processes
-from gateau_dagster.estimate.outstanding_samples import PromptTokens
-from gateau_dagster.estimate.token_rates import TokenRates
+from gateau_dagster.estimate.estimator import SPREAD, SPREAD_OF_OTHERS, Estimate, Estimator
 from gateau_dagster.execution.row_checkpoints import RowCheckpoints
-from gateau_dagster.models.flops import ModelShape
+from gateau_dagster.execution.shard_scorer import ScoringRun
+from gateau_dagster.execution.shard_work import samples_of
+from gateau_dagster.models import devices
+from gateau_dagster.models.encoders import load_for_task
+from gateau_dagster.models.flops import Work
 from gateau_dagster.models.known_model import parameter_count
 from gateau_dagster.pipeline.project import load_project
 from gateau_dagster.pipeline.state import State
+from gateau_dagster.scoring.sample_table import Asked
+from gateau_dagster.storage import Stamp
 from tests.project import make_project, sample
+from tests.tiny_models import save_encoder
 
-_RATES = TokenRates(context=1.0, tail=1.0, response=0.25, frame=7, seconds=1e-6, samples=1)
-_SPEED = Speed(overhead=0.5, linear=1e-9, attention=2e-9, head=3e-9, segments=4e-9, rows=5e-9, longest=64, layers=1)
+SAMPLES = 12
+PAIR = ("perplexity/long", "cam")
+SELECTION = {
+    "compare": ["ladm", "delta_perplexity", "ifd"],
+    "options": {
+        "ladm": {"span_length": 8, "first_scored": 6},
+        "delta_perplexity": {"segment_length": 8, "window": 64, "pairs": 12},
+    },
+    "segment_lengths": [24],
+    "preset": "paper",
+    "rule": "diverse",
+    "encoder": "enc",
+}
 
 
-@given(context=st.integers(0, 900), tail=st.integers(1, 300), length=st.integers(1, 64), limit=st.integers(50, 700))
-def test_tokens_against_building_the_prompts(context: int, tail: int, length: int, limit: int) -> None:
-    row = pl.DataFrame({"characters": [context + tail], "tail_characters": [tail]})
-    tokens = PromptTokens(row, _RATES, limit=limit, segment_length=length)
-    outside = tail + _RATES.frame
-    if outside > limit:  # rejected
-        assert tokens.prompt[0] == tokens.segment_tokens[0] == tokens.response[0] == 0
-        return
-    kept = list(range(min(context, limit - outside)))
-    prompts = [len(kept[start : start + length]) + outside for start in range(0, len(kept), length)]
-    assert tokens.prompt[0] == len(kept) + outside
-    assert (tokens.segments[0], tokens.segment_tokens[0]) == (len(prompts), sum(prompts))
-    assert not prompts or (tokens.segment_prompt[0], tokens.last_segment[0]) == (prompts[0], prompts[-1])
-    assert 1 <= tokens.response[0] <= outside
+def state_on(folder: Path, **sections: Any) -> State:
+    return State(config=load_project(make_project(folder, samples=SAMPLES, shards=2, **sections)))
 
 
 @pytest.fixture
-def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> State:
-    """Rates and speed are given, so that figures can be counted."""
-    monkeypatch.setattr(scored_model, "token_rates", lambda *_: _RATES)
-    monkeypatch.setattr(scored_model.ScoredModel, "speed", _SPEED)
-    return State(config=load_project(make_project(tmp_path, samples=9, shards=2)))
+def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> State:
+    monkeypatch.setattr(devices, "matrix_product_speed", lambda *_: 1e9)
+    return state_on(tmp_path)
 
 
-def counted(state: State, *, shared: bool) -> dict[str, tuple[int, float, float]]:
-    """Tokens, FLOPs and seconds of `perplexity/long` and `cam`, prompt by prompt from the texts themselves."""
-    shape = scored_model.ScoredModel(state, "long").shape
-    assert shape is not None
-    tokens: dict[str, int] = {"long": 0, "cam": 0}
-    flops: dict[str, float] = {"long": 0.0, "cam": 0.0}
-    seconds = 0.0
-    for number in range(9):
-        record = sample(number)
-        tail = len(record["instruction"] + record["response"])
-        response, outside = max(round(0.25 * tail), 1), tail + _RATES.frame
-        context = min(len(record["context"]), 512 - outside)
-        full = context + outside
-        for name, head in (("long", response), ("cam", 0)):
-            if name == "long" or not shared:
-                sizes = np.array([float(full)]), np.array([float(response)])
-                body = shape.linear_pass_flops(*sizes)[0], shape.attention_pass_flops(*sizes)[0]
-                tokens[name] += full
-                flops[name] += sum(body) + shape.head_flops(head)
-                seconds += 0.5 + body[0] * 1e-9 + body[1] * 2e-9 + shape.head_flops(head) * 3e-9
-                seconds += (len(record["context"]) + tail) * 1e-6 / torch.get_num_threads()
-        for start in range(0, context, 16):
-            prompt = min(16, context - start) + outside
-            tokens["cam"] += prompt
-            layers = shape.pass_flops(np.array([float(prompt)]), np.array([float(response)]))[0]
-            flops["cam"] += layers + shape.head_flops(response)
-            seconds += layers * 4e-9 + shape.head_flops(response) * 3e-9
-        layers = shape.pass_flops(np.array([float(outside)]), np.array([float(response)]))[0]
-        tokens["cam"] += outside
-        flops["cam"] += layers + shape.head_flops(response)
-        seconds += layers * 4e-9 + shape.head_flops(response) * 3e-9
-        rows = shape.attention_row_flops(response, full)
-        flops["cam"] += rows
-        seconds += rows * 5e-9
-    return {name: (tokens[name], flops[name], seconds) for name in tokens}
+def charged(state: State, *assets: str) -> Mapping[str, Work]:
+    """What a run charges for all samples of the project."""
+    config, model = state.config, Estimator(state).tables[assets[0]][0]
+    texts = pl.DataFrame([{"sample_id": one.pop("id"), **one} for one in map(sample, range(SAMPLES))])
+    loaded = load_for_task(config.models[model], dtype="float32", device="cpu", folder=config.folder)
+    run = ScoringRun.start(config, model, loaded, assets)
+    asked = (Asked(sample=each, assets=frozenset(assets)) for each in samples_of(texts))
+    assert sum(len(outcomes) for outcomes in run.outcomes(asked)) == SAMPLES * len(assets)
+    return run.works
 
 
-@pytest.mark.parametrize("shared", [True, False])
-def test_against_counting_prompt_by_prompt(project: State, shared: bool) -> None:
-    wanted = {"perplexity/long": project.shards, "cam": project.shards}
-    if shared:
-        found = Estimator(project).assets(wanted)
-    else:
-        found = {asset: Estimator(project).assets({asset: shards})[asset] for asset, shards in wanted.items()}
-    right = counted(project, shared=shared)
-    for asset, name in (("perplexity/long", "long"), ("cam", "cam")):
-        assert (found[asset].samples, found[asset].tokens) == (9, right[name][0])
-        assert found[asset].flops == pytest.approx(right[name][1], rel=1e-12)
-    total = sum(each.seconds or 0.0 for each in found.values())
-    assert total == pytest.approx(right["cam"][2], rel=1e-9)
+def test_the_plan_is_near_what_a_run_takes(tmp_path: Path) -> None:
+    """From the lengths of texts alone: within a tenth, though a sample's response is taken for an average one."""
+    save_encoder(tmp_path / "enc", "bert", "embedding")
+    state = state_on(tmp_path, models={"enc": {"path": "enc", "task": "embedding"}}, selection=SELECTION)
+    own = ["span_attention/long", "segment_pairs/long", "response_alone/long", "cam_at/24", "embedding/enc"]
+    for step in [("perplexity/short",), ("cam",), PAIR, *((asset,) for asset in own)]:
+        found, works = Estimator(state).assets(dict.fromkeys(step, state.shards)), charged(state, *step)
+        for asset in step:
+            assert found[asset].samples == SAMPLES
+            assert found[asset].tokens == pytest.approx(works[asset].tokens, rel=0.1), asset
+            assert found[asset].flops == pytest.approx(works[asset].flops, rel=0.1), asset
+    assert found["embedding/enc"].seconds is None, "a model that reads texts as a whole has to run first"
+    for file in (tmp_path / "enc").glob("*.safetensors"):
+        file.unlink()
+    estimator = Estimator(State(config=state.config))
+    without = estimator.assets({"embedding/enc": state.shards})["embedding/enc"]
+    assert (without.tokens, without.flops) == (found["embedding/enc"].tokens, None)
+    assert "weights are not on this machine" in estimator.model("enc").unknown
 
 
-def test_shards_add_up_and_a_common_pass_is_divided_by_flops(project: State) -> None:
-    wanted = {"perplexity/long": project.shards, "cam": project.shards}
-    shards, whole = estimate_shards(project, wanted), Estimator(project).assets(wanted)
-    for asset in wanted:
-        parts = [shards[asset, shard] for shard in project.shards]
-        assert sum(part.tokens or 0 for part in parts) == whole[asset].tokens
-        assert sum(part.seconds or 0.0 for part in parts) == pytest.approx(whole[asset].seconds)
-    for shard in project.shards:
-        long, cam = shards["perplexity/long", shard], shards["cam", shard]
-        assert long.seconds and cam.seconds and long.flops and cam.flops
-        assert long.seconds / cam.seconds == pytest.approx(long.flops / cam.flops)
+def test_before_any_run_the_time_is_a_range(state: State, monkeypatch: pytest.MonkeyPatch) -> None:
+    wanted = dict.fromkeys(PAIR, state.shards)
+    whole, shards = Estimator(state).assets(wanted), Estimator(state).shards(wanted)
+    for asset, found in whole.items():
+        assert found.seconds and found.flops and found.tokens
+        assert found.seconds > found.flops / 1e9, "no pass is as fast as a matrix product"
+        assert (found.seconds_low, found.seconds_high) == (found.seconds / SPREAD, found.seconds * SPREAD)
+        parts = [shards[asset, shard] for shard in state.shards]
+        for name in Estimate.__dataclass_fields__:
+            assert sum(getattr(part, name) for part in parts) == pytest.approx(getattr(found, name))
+    alone = {asset: Estimator(state).assets({asset: state.shards})[asset] for asset in PAIR}
+    assert alone["perplexity/long"].flops == whole["perplexity/long"].flops
+    assert (alone["cam"].flops or 0) > (whole["cam"].flops or 0), "the pass that perplexity takes for both"
+    monkeypatch.setattr(devices, "matrix_product_speed", lambda *_: None)
+    assert Estimator(state).assets(wanted)["cam"].seconds is None, "no memory for a product"
+    assert Estimator(state).assets({"cam": []})["cam"].samples == 0
 
 
-def test_processes_on_the_same_cores_are_no_faster_together(project: State, monkeypatch: pytest.MonkeyPatch) -> None:
-    alone = Estimator(project).assets({"cam": project.shards})["cam"].seconds
-    scoring = project.config.scoring.model_copy(update={"workers": 2})
-    config = project.config.model_copy(update={"scoring": scoring})
-    monkeypatch.setattr("os.cpu_count", torch.get_num_threads)
-    assert processes(scoring) == (2, 1)
-    state = State(config=config)
-    assert Estimator(state).assets({"cam": state.shards})["cam"].seconds == pytest.approx(alone)
-    each = estimate_shards(state, {"cam": state.shards})
-    assert sum(part.seconds or 0.0 for part in each.values()) == pytest.approx(2 * (alone or 0.0))
-    monkeypatch.setattr("os.cpu_count", lambda: 2 * torch.get_num_threads())
-    assert Estimator(state).assets({"cam": state.shards})["cam"].seconds == pytest.approx((alone or 0.0) / 2)
+def test_processes_on_one_device_are_no_faster_together(state: State) -> None:
+    scoring = state.config.scoring.model_copy(update={"workers": 2})
+    both = State(config=state.config.model_copy(update={"scoring": scoring}))
+    alone, wanted = Estimator(state).assets({"cam": state.shards})["cam"].seconds, {"cam": state.shards}
+    assert Estimator(both).assets(wanted)["cam"].seconds == pytest.approx(alone)
+    each = Estimator(both).shards(wanted).values()
+    assert sum(part.seconds or 0.0 for part in each) == pytest.approx(2 * (alone or 0.0))
 
 
-def test_a_model_that_is_not_here_has_tokens_but_no_time(tmp_path: Path) -> None:
-    file = make_project(tmp_path, samples=3, shards=1)
-    (tmp_path / "short" / "config.json").write_text("{}")
-    state = State(config=load_project(file))
+def record(state: State, asset: str, *, slower: float, **changes: Any) -> None:
+    """Writes shards of another scorer that took `slower` times the seconds that are expected."""
+    settings = {"settings": {"scoring.dtype": changes.pop("dtype", "float32")}}
+    for (_, shard), found in Estimator(state).shards({asset: state.shards}).items():
+        effort = {"samples": found.samples, "tokens": found.tokens, "flops": found.flops, "device": "cpu", **changes}
+        effort |= {"seconds": slower * (found.seconds or 1e-3 * (found.tokens or 0))}
+        stamp = Stamp(fingerprint="f", scorer="other", inputs=settings, effort=effort)
+        state.store.write(pl.DataFrame(schema=tables.schema(tables.CAM)), asset, shard, stamp)
+
+
+def test_what_was_recorded_on_this_device_comes_first(state: State) -> None:
+    wanted = dict.fromkeys((*PAIR, "perplexity/short"), state.shards)
+    expected = Estimator(state).assets(wanted)
+    record(state, "cam", slower=5.0, device="cuda:0")
+    record(state, "perplexity/long", slower=5.0, dtype="bfloat16")
+    assert Estimator(state).assets(wanted) == expected, "another device, another precision"
+    record(state, "cam", slower=3.0)
     estimator = Estimator(state)
-    found = estimator.assets({"perplexity/short": ["0"]})["perplexity/short"]
+    found = estimator.assets(wanted)
+    factor = {asset: (found[asset].seconds or 0.0) / (expected[asset].seconds or 0.0) for asset in wanted}
+    assert factor == pytest.approx(dict.fromkeys(wanted, 3.0), rel=0.1)
+    assert found["cam"].seconds_low == found["cam"].seconds == found["cam"].seconds_high
+    short = found["perplexity/short"]
+    assert short.seconds and short.seconds_high == pytest.approx(short.seconds * SPREAD_OF_OTHERS)
+    pace = estimator.paces["cam"]
+    assert pace is not None and pace.grounds.startswith("2 recorded shards on this device")
+
+
+def test_of_a_model_that_is_not_here_only_the_time_it_took_is_known(tmp_path: Path, state: State) -> None:
+    (tmp_path / "short" / "config.json").write_text("{}")
+    state, wanted = State(config=state.config), {"perplexity/short": state.shards}
+    estimator = Estimator(state)
+    found = estimator.assets(wanted)["perplexity/short"]
     assert found.tokens
     assert (found.flops, found.seconds) == (None, None)
-    assert "config.json of short" in estimator.model("perplexity/short").unknown
+    assert "config.json of short" in estimator.model("short").unknown
+    record(state, "perplexity/short", slower=2.0, flops=0.0)
+    assert Estimator(state).assets(wanted)["perplexity/short"].seconds == pytest.approx(2e-3 * found.tokens)
 
 
-def test_nothing_to_score_takes_no_time(project: State) -> None:
-    assert Estimator(project).assets({"cam": []})["cam"] == Estimate(samples=0, tokens=0, flops=0, seconds=0)
-
-
-def test_rows_of_an_interrupted_run_are_not_counted(project: State) -> None:
-    first = project.index.accepted.filter(pl.col("shard") == 0).row(0, named=True)
-    rows = RowCheckpoints(project.store, "cam", "0", project.node("cam").scorer, tables.schema(tables.CAM))
+def test_rows_of_an_interrupted_run_are_not_counted(state: State) -> None:
+    first = state.index.accepted.filter(pl.col("shard") == 0).row(0, named=True)
+    rows = RowCheckpoints(state.store, "cam", "0", state.node("cam").scorer, tables.schema(tables.CAM))
     row = {"segments": 0, "segment_perplexity": [], "segment_attention": [], "cas": None}
     rows.add({"sample_id": first["sample_id"], "digest": first["digest"], **row})
     rows.save()
-    assert Estimator(project).assets({"cam": project.shards})["cam"].samples == 8
-    assert Estimator(project).assets({"perplexity/long": project.shards})["perplexity/long"].samples == 9
+    found = Estimator(state).assets(dict.fromkeys(PAIR, state.shards))
+    assert (found["cam"].samples, found["perplexity/long"].samples) == (SAMPLES - 1, SAMPLES)
+
+
+CHARACTERS = 4000  # a thousand tokens, as estimates count without a tokenizer
+
+
+@pytest.mark.parametrize(
+    ("model", "content", "tokens"),
+    [
+        ({}, {"max_position_embeddings": 128}, 800),
+        ({"context": "window"}, {"max_position_embeddings": 128}, 128),
+        ({"context": "window", "window": 64}, {"max_position_embeddings": 128}, 64),
+        ({"context": "window"}, {"text_config": {"max_position_embeddings": 96}}, 96),
+        ({"context": "window"}, {"max_position_embeddings": 4096}, 800),
+        ({"context": "window"}, {}, 800),
+    ],
+)
+def test_a_window_limits_the_tokens(tmp_path: Path, model: dict[str, Any], content: dict[str, Any], tokens: int):
+    state = state_on(tmp_path, scoring={"max_length": 800}, models={"short": {"path": "short", **model}})
+    text = {"id": "a", "context": "c" * (CHARACTERS - 40), "instruction": "i" * 39, "response": "r"}
+    (tmp_path / "long.jsonl").write_text(json.dumps(text))
+    for file in (tmp_path / "short").glob("tokenizer*"):
+        file.unlink()
+    (tmp_path / "short" / "config.json").write_text(json.dumps(content))
+    state = State(config=state.config)
+    assert Estimator(state).assets({"perplexity/short": state.shards})["perplexity/short"].tokens == tokens
 
 
 def configured(folder: Path) -> Config:
@@ -167,7 +193,7 @@ def configured(folder: Path) -> Config:
 
 def test_parameters_are_counted_from_the_file_s_header(tmp_path: Path) -> None:
     (tmp_path / "short").mkdir()
-    save_file({"a": torch.zeros(3, 4), "b": torch.zeros(5)}, tmp_path / "short" / "one.safetensors")
+    save_file({"a": torch.zeros(3, 4), "b": torch.zeros(5).bfloat16()}, tmp_path / "short" / "one.safetensors")
     save_file({"c": torch.zeros(2, 2, 2), "scalar": torch.zeros(())}, tmp_path / "short" / "two.safetensors")
     assert parameter_count(configured(tmp_path), "short") == 12 + 5 + 8 + 1
     assert parameter_count(configured(tmp_path), "long") is None
@@ -179,12 +205,3 @@ def test_a_file_that_holds_no_weights_is_named(tmp_path: Path, content: bytes) -
     (tmp_path / "short" / "model.safetensors").write_bytes(content)
     with pytest.raises(GateauError, match=r"models\.short\.path: .*model\.safetensors is no safetensors file"):
         parameter_count(configured(tmp_path), "short")
-
-
-def test_the_shape_is_that_of_the_configuration(tmp_path: Path) -> None:
-    state = State(config=load_project(make_project(tmp_path, samples=1, shards=1)))
-    content: dict[str, Any] = json.loads((tmp_path / "long" / "config.json").read_text())
-    shape = scored_model.ScoredModel(state, "long").shape
-    assert isinstance(shape, ModelShape)
-    assert (shape.layers, shape.hidden, shape.vocabulary) == (1, 16, content["vocab_size"])
-    assert math.isclose(shape.token_flops, 2 * (16 * 8 * 2 * (2 + 1) + 3 * 16 * 32))

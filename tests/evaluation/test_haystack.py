@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateau_dagster.errors import GateauError
-from gateau_dagster.evaluation.needle import Haystack, build_haystack, insert_needle
+from gateau_dagster.evaluation.haystack import Haystack, build_haystack, insert_needle
 
 from .builders import loaded, vocabulary
 

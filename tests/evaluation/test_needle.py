@@ -1,6 +1,7 @@
 """The needle grid against a slow twin: own prompts and full logits."""
 
 import math
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import polars as pl
@@ -8,17 +9,30 @@ import pytest
 import torch
 
 from gateau_dagster import tables
-from gateau_dagster.config import NeedleConfig, NeedlePair
 from gateau_dagster.errors import GateauError
-from gateau_dagster.evaluation import needle
-from gateau_dagster.evaluation.needle import build_haystack, default_pairs, needle_grid, needle_prompts, score_answer
+from gateau_dagster.evaluation.benchmark import Materials, Outcome
+from gateau_dagster.evaluation.haystack import build_haystack
+from gateau_dagster.evaluation.needle import (
+    BENCHMARK,
+    NEEDLE,
+    NeedleOptions,
+    NeedlePair,
+    default_pairs,
+    needle_grid,
+    needle_prompts,
+    score_answer,
+)
+from gateau_dagster.evaluation.registry import chosen_benchmarks
+from gateau_dagster.models import forward
+from gateau_dagster.models.loading import LoadedModel
 from gateau_dagster.models.prompt import Prompt
+from gateau_dagster.progress import Progress, silent
 
-from .builders import loaded, sample, vocabulary
+from .builders import configured, loaded, sample, vocabulary
 
 KEYS, VALUES = vocabulary()[100:103], vocabulary()[110:114]
 TEXTS = [sample(i, context=300).context.replace(" ", " . ", 40) for i in range(3)]
-CONFIG = NeedleConfig(
+OPTIONS = NeedleOptions(
     lengths=[96, 48],
     depths=[0.0, 0.5, 1.0],
     repeats=2,
@@ -29,9 +43,15 @@ CONFIG = NeedleConfig(
 )
 
 
-def _prompts(config: NeedleConfig = CONFIG, *, length: int = 96, depth: float = 0.5, seed: int = 1) -> list[Prompt]:
+def _prompts(options: NeedleOptions = OPTIONS, *, length: int = 96, depth: float = 0.5, seed: int = 1) -> list[Prompt]:
     hay = build_haystack(loaded().tokenizer, TEXTS, tokens=4 * 96)
-    return needle_prompts(loaded(), hay, config, length=length, depth=depth, template="gateau", seed=seed)
+    return needle_prompts(loaded(), hay, options, length=length, depth=depth, template="gateau", seed=seed)
+
+
+def _grid(options: NeedleOptions = OPTIONS, *, max_length: int = 96, progress: Progress = silent) -> Outcome:
+    return needle_grid(
+        loaded(), "base", TEXTS, options, max_length=max_length, template="gateau", seed=1, progress=progress
+    )
 
 
 def _slow(ids: list[int], answer: int) -> tuple[bool, float]:
@@ -64,18 +84,18 @@ def test_a_prompt_has_its_length_one_fact_at_its_depth_and_no_other_word_of_the_
 
 
 def test_grid_against_the_slow_twin() -> None:
-    result = needle_grid(loaded(), "base", TEXTS, config=CONFIG, max_length=96, template="gateau", seed=1)
+    result = _grid()
     lines = []
     for length in (48, 96):
-        for depth in CONFIG.depths:
+        for depth in OPTIONS.depths:
             scores = [_slow(list(p.ids), len(p.response)) for p in _prompts(length=length, depth=depth)]
             right, nll = zip(*scores, strict=True)
             lines.append(("base", length, depth, 2, sum(right) / 2, sum(nll) / 2))
-    want = pl.DataFrame(lines, schema=tables.schema(tables.NEEDLE), orient="row")
+    want = pl.DataFrame(lines, schema=tables.schema(NEEDLE), orient="row")
     assert result.table.schema == want.schema
     assert result.table.drop("answer_nll").equals(want.drop("answer_nll"))
     assert result.table["answer_nll"].to_list() == pytest.approx(want["answer_nll"].to_list(), rel=1e-5)
-    assert result.skipped == []
+    assert result.rejected == []
 
 
 def test_an_answer_is_found_only_when_every_token_is_the_likeliest() -> None:
@@ -97,54 +117,53 @@ def test_needles_depend_on_the_seed_alone_and_repeats_differ() -> None:
     assert _prompts() != _prompts(seed=2)
     first, second = _prompts()
     assert first.context != second.context
-    more = _prompts(CONFIG.model_copy(update={"repeats": 5, "lengths": [7]}))
+    more = _prompts(OPTIONS.model_copy(update={"repeats": 5, "lengths": [7]}))
     assert more[:2] == _prompts()
 
 
 def test_lengths_that_cannot_be_made_are_skipped_with_their_reason() -> None:
-    config = CONFIG.model_copy(update={"lengths": [4, 64, 500]})
+    options = OPTIONS.model_copy(update={"lengths": [4, 64, 500]})
     seen = []
-    result = needle_grid(
-        loaded(), "base", TEXTS, config=config, max_length=100, template="gateau", seed=1,
-        progress=lambda done, total, unit, note="": seen.append((done, total, unit)),
-    )  # fmt: skip
+    result = _grid(
+        options, max_length=100, progress=lambda done, total, unit, note="": seen.append((done, total, unit))
+    )
     assert result.table["length"].unique().to_list() == [64]
-    assert [reject.sample_id for reject in result.skipped] == ["base, length=4", "base, length=500"]
-    assert "more than 4: raise" in result.skipped[0].reason
-    assert "more than the 100 the model is shown" in result.skipped[1].reason
+    assert [reject.sample_id for reject in result.rejected] == ["base, length=4", "base, length=500"]
+    assert "more than 4: raise" in result.rejected[0].reason
+    assert "more than the 100 the model is shown" in result.rejected[1].reason
     assert seen[-1] == (2, 3, "lengths")
 
 
 def test_no_length_at_all_is_an_error() -> None:
     with pytest.raises(GateauError, match="no length can be measured: 48 tokens are more than the 20"):
-        needle_grid(loaded(), "base", TEXTS, config=CONFIG, max_length=20, template="gateau", seed=1)
+        _grid(max_length=20)
 
 
 def test_out_of_memory_skips_the_length_and_other_faults_do_not(monkeypatch: pytest.MonkeyPatch) -> None:
-    honest = needle.response_states
+    honest = forward.response_states
 
     def small(model: object, prompts: list[Prompt]) -> torch.Tensor:
         if prompts[0].length > 50:
             raise torch.OutOfMemoryError("CUDA out of memory")
         return honest(loaded(), prompts)
 
-    monkeypatch.setattr(needle, "response_states", small)
-    result = needle_grid(loaded(), "base", TEXTS, config=CONFIG, max_length=96, template="gateau", seed=1)
+    monkeypatch.setattr(forward, "response_states", small)
+    result = _grid()
     assert result.table["length"].unique().to_list() == [48]
-    assert result.skipped[0].reason.startswith("out of memory on a prompt of 96 tokens")
+    assert result.rejected[0].reason.startswith("out of memory on a prompt of 96 tokens")
 
     def broken(model: object, prompts: list[Prompt]) -> torch.Tensor:
         raise RuntimeError("mat1 and mat2 shapes cannot be multiplied")
 
-    monkeypatch.setattr(needle, "response_states", broken)
+    monkeypatch.setattr(forward, "response_states", broken)
     with pytest.raises(RuntimeError, match="mat1"):
-        needle_grid(loaded(), "base", TEXTS, config=CONFIG, max_length=96, template="gateau", seed=1)
+        _grid()
 
 
 def test_other_braces_in_a_template_are_left_alone_and_an_empty_answer_is_an_error() -> None:
-    config = CONFIG.model_copy(update={"question": "recall {key} {}"})
-    assert _prompts(config)
-    empty = CONFIG.model_copy(update={"answer": "{value}", "pairs": [NeedlePair(key=KEYS[0], values=["", ""])]})
+    options = OPTIONS.model_copy(update={"question": "recall {key} {}"})
+    assert _prompts(options)
+    empty = OPTIONS.model_copy(update={"answer": "{value}", "pairs": [NeedlePair(key=KEYS[0], values=["", ""])]})
     with pytest.raises(GateauError, match="the response has no tokens"):
         _prompts(empty)
 
@@ -154,3 +173,29 @@ def test_default_pairs_are_cities_with_seven_digit_numbers() -> None:
     assert pairs == default_pairs()
     assert len({value for pair in pairs for value in pair.values}) == 80
     assert all(len(value) == 7 and value.isdigit() for pair in pairs for value in pair.values)
+
+
+def test_what_its_table_is_made_from() -> None:
+    chosen = chosen_benchmarks(configured())["needle"]
+    assert chosen.reads(configured(), {"perplexity/long"}) == {"raw_long_sft": "fingerprint", "checkpoint": "content"}
+    assert chosen.settings(configured(training={"seed": 7}))["training.seed"] == 7
+
+
+def test_the_first_documents_are_the_haystack_and_each_model_is_asked_for_once() -> None:
+    read, asked = [], []
+
+    def shards(asset: str, columns: Sequence[str]) -> Iterator[pl.DataFrame]:
+        for shard in range(9):
+            read.append((asset, *columns, shard))
+            yield pl.DataFrame({"context": TEXTS * 50})
+
+    def model(name: str) -> LoadedModel:
+        asked.append(name)
+        return loaded(asked.index(name))
+
+    config = configured(scoring={"max_length": 96}, training={"seed": 1})
+    materials = Materials(config=config, reads={"raw_long_sft"}, shards=shards, samples=lambda _: (), model=model)
+    table = BENCHMARK.run(materials, OPTIONS).table
+    assert read == [("raw_long_sft", "context", 0), ("raw_long_sft", "context", 1)]
+    assert asked == ["base", "checkpoint"] == table["model"].unique(maintain_order=True).to_list()
+    assert table.filter(model="base").equals(_grid().table)

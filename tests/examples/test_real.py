@@ -139,8 +139,8 @@ def test_the_settings_are_valid_and_fit_the_pair(example: Any, tmp_path: Path):
     config = Config.model_validate({**content, "folder": tmp_path})
     assert config.short_chat is None
     assert config.models["short"].context == "window"
-    windows = example("build_pair").LONG_WINDOW
-    assert config.scoring.max_length == config.training.max_length == max(config.evaluation.needle.lengths) == windows
+    windows, needle = example("build_pair").LONG_WINDOW, config.evaluation.sections["needle"]
+    assert config.scoring.max_length == config.training.max_length == max(needle["lengths"]) == windows
 
 
 def test_addresses_hold_from_another_folder(example: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

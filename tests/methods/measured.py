@@ -9,8 +9,8 @@ from gateau_dagster.methods.method import Method
 from gateau_dagster.models.flops import Work
 from gateau_dagster.scoring.sample_table import Running
 from tests.methods.configured import configured
-from tests.scoring.builders import loaded_model
 from tests.scoring.scored import scoring
+from tests.tiny_models import loaded_model
 
 LICENCE = (Path(__file__).parents[2] / "LICENSE").read_text()
 

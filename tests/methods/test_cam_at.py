@@ -6,13 +6,13 @@ from gateau_dagster.data.sample import Reject, Sample
 from gateau_dagster.errors import GateauError
 from gateau_dagster.methods.cam_at import cam_at_tables, further_lengths
 from gateau_dagster.methods.registry import sample_tables
-from gateau_dagster.models.attention import require_attention_interface
+from gateau_dagster.models.context_attention import require_attention_interface
 from gateau_dagster.models.flops import Meter, Work
 from gateau_dagster.scoring.sample_table import Running
 from gateau_dagster.scoring.scorer import Request, score_samples
 from tests.methods.configured import configured
-from tests.scoring.builders import loaded_model, samples
 from tests.scoring.scored import scoring
+from tests.tiny_models import loaded_model, samples
 
 LENGTH = 20
 EMPTY = Sample(sample_id="empty", source="test", context="some context", instruction="say", response="")
@@ -22,10 +22,10 @@ EMPTY = Sample(sample_id="empty", source="test", context="some context", instruc
 def test_a_further_length_has_the_figures_of_cam_with_that_length(preset: str, columns: list[str]) -> None:
     loaded, chosen = loaded_model("llama"), [*samples(), EMPTY]
     (table,) = cam_at_tables(configured(segment_lengths=[LENGTH], preset=preset))
-    running = Running(max_length=300, scoring=scoring(segment_length=64), work=Work(), sight=120)
+    running = Running(max_length=300, scoring=scoring(segment_length=64), work=Work(), visible_tokens=120)
     requests = [Request(sample=one, perplexity=True, cam=True) for one in chosen]
     configured_so = scoring(segment_length=LENGTH)
-    wanted = score_samples(loaded, requests, max_length=300, scoring=configured_so, meter=Meter(), sight=120)
+    wanted = score_samples(loaded, requests, max_length=300, scoring=configured_so, meter=Meter(), visible_tokens=120)
     for row, outcome in zip(table.score(loaded, chosen, running), wanted, strict=True):
         if isinstance(row, Reject):
             assert row == outcome.cam

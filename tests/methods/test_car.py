@@ -16,8 +16,8 @@ from gateau_dagster.methods.registry import chosen_methods, sample_tables
 from gateau_dagster.scoring.text_models import embedding_rows, quality_rows
 from gateau_dagster.tables import schema
 from tests.methods.configured import configured
-from tests.scoring.builders import samples
-from tests.scoring.encoder_builders import encoder, running, save_encoder
+from tests.scoring.scored import running
+from tests.tiny_models import encoder, samples, save_encoder
 
 
 def with_reward(path: str = "a/reward", task: str = "reward", *, remote_code: bool = False, **options: Any) -> Config:

@@ -1,6 +1,5 @@
 """The method that CONTRIBUTING.md shows is one: found by the registry, and right."""
 
-import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,9 +8,9 @@ import pytest
 
 from gateau_dagster import methods
 from gateau_dagster.methods.registry import ChosenMethod, all_methods, chosen_methods
+from tests.contributing import block
 from tests.methods.configured import configured
 
-TEXT = Path(__file__).parents[2] / "CONTRIBUTING.md"
 RAW = pl.DataFrame(
     {
         "sample_id": ["a", "b", "c"],
@@ -24,9 +23,7 @@ RAW = pl.DataFrame(
 @pytest.fixture
 def copying(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ChosenMethod]:
     """The example as a file among the methods."""
-    blocks = re.findall(r"```python\n(.*?)```", TEXT.read_text(), re.DOTALL)
-    assert len(blocks) == 1
-    (tmp_path / "copying.py").write_text(blocks[0])
+    (tmp_path / "copying.py").write_text(block("Adding a method"))
     monkeypatch.setattr(methods, "__path__", [*methods.__path__, str(tmp_path)])
     all_methods.cache_clear()
     yield chosen_methods(configured(method="copying", options={"copying": {"longest": 5}}))["copying"]

@@ -18,9 +18,9 @@ from gateau_dagster.scoring.dependency_scores import choose_pairs
 from tests.methods import measured
 from tests.methods.configured import configured, scores_of
 from tests.methods.measured import prose
-from tests.scoring.builders import loaded_model, tokenizer
 from tests.scoring.reference import reference_model, reference_parts
 from tests.scoring.slow_pairs import slow_lds, slow_perplexities
+from tests.tiny_models import loaded_model, tokenizer
 
 OPTIONS = {"segment_length": 64, "pairs": 9, "threshold": -0.04}
 TOLERANCE = 5e-6  # relative, of a perplexity: float32 through two layers against float64

@@ -18,9 +18,8 @@ from gateau_dagster.scoring.planned_work import SampleTokens
 from gateau_dagster.scoring.response_alone import alone_prompt
 from gateau_dagster.scoring.sample_table import Running, SampleTable
 from tests.methods.configured import configured
-from tests.scoring.builders import loaded_model, samples
-from tests.scoring.encoder_builders import encoder, save_encoder
 from tests.scoring.scored import scoring
+from tests.tiny_models import encoder, loaded_model, samples, save_encoder
 
 LIMIT = 250
 SPANS = {"span_length": 8, "first_scored": 6}
@@ -49,7 +48,7 @@ def exact(loaded: LoadedModel, chosen: list[Sample], *, plain_instruction: bool 
 
 
 def charged(table: SampleTable, loaded: LoadedModel, chosen: list[Sample]) -> Work:
-    running = Running(max_length=LIMIT, scoring=scoring(), work=Work(), sight=100)
+    running = Running(max_length=LIMIT, scoring=scoring(), work=Work(), visible_tokens=100)
     rows = list(table.score(loaded, chosen, running))
     assert len(rows) == len(chosen) and not any(isinstance(row, Reject) for row in rows)
     return running.work

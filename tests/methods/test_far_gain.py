@@ -16,9 +16,8 @@ from gateau_dagster.methods import far_gain
 from gateau_dagster.methods.registry import chosen_methods
 from gateau_dagster.models.prompt import Prompt
 from gateau_dagster.scoring.contextual_awareness import CamFigures, cam_row
-from gateau_dagster.scoring.far_gain import TOP
-from gateau_dagster.scoring.perplexity import perplexity_row
-from gateau_dagster.scoring.segments import near_segments
+from gateau_dagster.scoring.response_perplexity import perplexity_row
+from gateau_dagster.scoring.segments import TOP_SHARE, near_segments
 from gateau_dagster.selection.combine import combine
 from tests.methods.configured import configured, scores_of
 
@@ -94,7 +93,7 @@ def test_no_far_segment_is_no_gain() -> None:
 def test_a_lone_segment_counts_where_it_is_far(near: int, gains: bool) -> None:
     """theta_A sees no token of a far one; the robust preset has no CAS for either."""
     prompt = Prompt(prefix=(1,), context=(2,) * 8, suffix=(3,), response=(4, 4))
-    assert near_segments(prompt, segment_length=8, sight=3 if near == 0 else 12) == near
+    assert near_segments(prompt, segment_length=8, visible_tokens=3 if near == 0 else 12) == near
     sample = Sample(sample_id="s", source="x", context="c", instruction="i", response="r r")
     alone, segment = np.array([4.0, 5.0]), np.array([0.1, 0.2])
     figures = CamFigures(without_context=alone, segments=[segment], attention=np.ones(8), near=near)
@@ -178,4 +177,4 @@ def test_the_robust_preset_scores_and_ranks_alike(alpha: float) -> None:
 
 def test_the_defaults_of_the_preset_are_the_method_s() -> None:
     options = chosen_methods(configured(method="far_gain"))["far_gain"].options
-    assert (options.alpha, options.top) == (ALPHA["robust"], TOP)  # pyright: ignore[reportAttributeAccessIssue]
+    assert (options.alpha, options.top) == (ALPHA["robust"], TOP_SHARE)  # pyright: ignore[reportAttributeAccessIssue]

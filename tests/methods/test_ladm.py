@@ -16,9 +16,9 @@ from gateau_dagster.models.flops import Work
 from tests.methods import measured
 from tests.methods.configured import configured, scores_of
 from tests.methods.measured import prose
-from tests.scoring.builders import loaded_model, tokenizer
 from tests.scoring.reference import reference_parts
 from tests.scoring.slow_ladm import eager_matrices, slow_cds
+from tests.tiny_models import loaded_model, tokenizer
 
 OPTIONS = {"span_length": 16, "local_spans": 2, "earlier_stride": 2, "later_stride": 3, "first_scored": 5}
 SLOW: Any = {"length": 16, "m": 1, "n": 2, "d": 2, "d_later": 3, "n0": 5}

@@ -15,8 +15,8 @@ from gateau_dagster.models.loading import LoadedModel
 from gateau_dagster.scoring.focus_scores import FocusPlan, FocusWeights
 from gateau_dagster.scoring.span_scorer import text_ids
 from tests.project import ROOT, command_environment
-from tests.scoring.builders import loaded_model
 from tests.scoring.scored import text_score
+from tests.tiny_models import loaded_model
 
 LICENCE = (ROOT / "LICENSE").read_text()
 PLAN = FocusPlan(span_length=16, local_spans=2, first_scored=5)

@@ -16,9 +16,9 @@ from gateau_dagster.methods.pre_experience import (
 )
 from gateau_dagster.methods.random_order import uniform
 from gateau_dagster.tables import schema
-from tests.scoring.builders import loaded_model, samples
-from tests.scoring.encoder_builders import running
+from tests.scoring.scored import running
 from tests.selection.test_clusters import blobs
+from tests.tiny_models import loaded_model, samples
 
 
 def embeddings() -> tuple[pl.DataFrame, dict[str, int], dict[str, list[float]]]:

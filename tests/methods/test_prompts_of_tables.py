@@ -14,9 +14,8 @@ from gateau_dagster.models.flops import Work
 from gateau_dagster.models.loading import LoadedModel
 from gateau_dagster.scoring.sample_table import Running, SampleTable
 from tests.methods.configured import configured
-from tests.scoring.builders import loaded_model, samples
-from tests.scoring.encoder_builders import encoder, save_encoder
 from tests.scoring.scored import scoring
+from tests.tiny_models import encoder, loaded_model, samples, save_encoder
 
 OPENING = "Be helpful.\n\n"
 
@@ -53,7 +52,7 @@ def test_all_tables_are_here() -> None:
 
 def rows(table: SampleTable, loaded: LoadedModel, template: str = "gateau") -> list[Any]:
     settings = scoring().model_copy(update={"template": template})
-    running = Running(max_length=250, scoring=settings, work=Work(), sight=100)
+    running = Running(max_length=250, scoring=settings, work=Work(), visible_tokens=100)
     return list(table.score(loaded, samples()[:2], running))
 
 

@@ -8,10 +8,9 @@ import torch
 
 from gateau_dagster.errors import GateauError
 from gateau_dagster.models.compiled import compile_layers
-from gateau_dagster.scoring.perplexity import PerplexityRow
-from tests.scoring.agreement import check, references
-from tests.scoring.builders import loaded_model, samples
-from tests.scoring.scored import outcomes, scoring
+from gateau_dagster.scoring.response_perplexity import PerplexityRow
+from tests.scoring.scored import check, outcomes, references, scoring
+from tests.tiny_models import loaded_model, samples
 
 
 def _replace_compiler(monkeypatch: pytest.MonkeyPatch, backend: Any) -> None:

@@ -2,6 +2,7 @@
 
 import ctypes
 import json
+import platform
 import subprocess
 import sys
 import textwrap
@@ -11,44 +12,53 @@ from pathlib import Path
 import pytest
 import torch
 
-from gateau_dagster.models import cpu_allocator as module
-from gateau_dagster.models.cpu_allocator import reused_memory
+from gateau_dagster.models.cpu_allocator import retained_memory
 from gateau_dagster.models.flops import Meter
 from gateau_dagster.scoring.scorer import Request, score_samples
-from tests.scoring.builders import loaded_model, samples
 from tests.scoring.scored import scoring
+from tests.tiny_models import loaded_model, samples
 
 CPU = torch.device("cpu")
+M_MMAP_MAX = -4  # <malloc.h>
+
+
+class Library:
+    """A C library that only writes down what is asked of it."""
+
+    def __init__(self) -> None:
+        self.calls: list[str] = []
+
+    def gnu_get_libc_version(self) -> bytes:
+        return b"2.99"
+
+    def mallopt(self, option: int, value: int) -> None:
+        if option == M_MMAP_MAX:
+            self.calls.append("keep" if value == 0 else "as before")
+
+    def malloc_trim(self, _: ctypes.c_size_t) -> None:
+        self.calls.append("give back")
 
 
 @pytest.fixture
 def calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What is asked of a C library that does nothing."""
-    said: list[str] = []
-
-    class Library:
-        def malloc_trim(self, _: ctypes.c_size_t) -> None:
-            said.append("give back")
-
-    names = {id(module._KEEP): "keep", id(module._AFTERWARDS): "as before"}
-    monkeypatch.setattr(module, "_glibc", Library)
-    monkeypatch.setattr(module, "_set", lambda _, options: said.append(names[id(options)]))
-    return said
+    """What is asked of the C library, which does nothing."""
+    library = Library()
+    monkeypatch.setattr(ctypes, "CDLL", lambda _: library)
+    return library.calls
 
 
 def test_the_last_of_several_users_gives_back(calls: list[str]) -> None:
-    with reused_memory(CPU):
-        with reused_memory(CPU):
+    with retained_memory(CPU):
+        with retained_memory(CPU):
             assert calls == ["keep"]
         assert calls == ["keep"]
     assert calls == ["keep", "as before", "give back"]
-    assert module._users == 0
 
 
 def test_an_error_gives_back(calls: list[str]) -> None:
-    with pytest.raises(OSError, match="gone"), reused_memory(CPU):
+    with pytest.raises(OSError, match="gone"), retained_memory(CPU):
         raise OSError("gone")
-    assert calls == ["keep", "as before", "give back"] and module._users == 0
+    assert calls == ["keep", "as before", "give back"]
 
 
 def test_scoring_that_is_closed_early_gives_back(calls: list[str]) -> None:
@@ -62,14 +72,14 @@ def test_scoring_that_is_closed_early_gives_back(calls: list[str]) -> None:
     next(made)
     assert calls == ["keep"]
     made.close()  # pyright: ignore[reportAttributeAccessIssue]
-    assert calls == ["keep", "as before", "give back"] and module._users == 0
+    assert calls == ["keep", "as before", "give back"]
 
 
 def test_another_device_or_library_is_left_alone(calls: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    with reused_memory(torch.device("cuda")):
+    with retained_memory(torch.device("cuda")):
         pass
-    monkeypatch.setattr(module, "_glibc", lambda: None)
-    with reused_memory(CPU):
+    monkeypatch.setattr(ctypes, "CDLL", lambda _: object())
+    with retained_memory(CPU):
         pass
     assert calls == []
 
@@ -78,7 +88,7 @@ def test_another_device_or_library_is_left_alone(calls: list[str], monkeypatch: 
 _SCRIPT = """
     import json
     import torch
-    from gateau_dagster.models.cpu_allocator import reused_memory
+    from gateau_dagster.models.cpu_allocator import retained_memory
 
     def resident():
         with open("/proc/self/status") as status:
@@ -91,7 +101,7 @@ _SCRIPT = """
     use()
     seen = [resident()]
     for _ in range(2):
-        with reused_memory(torch.device("cpu")):
+        with retained_memory(torch.device("cpu")):
             use()
             seen.append(resident())
         seen.append(resident())
@@ -99,7 +109,9 @@ _SCRIPT = """
 """
 
 
-@pytest.mark.skipif(module._glibc() is None or not Path("/proc/self/status").exists(), reason="needs glibc on Linux")
+@pytest.mark.skipif(
+    platform.libc_ver()[0] != "glibc" or not Path("/proc/self/status").exists(), reason="needs glibc on Linux"
+)
 def test_the_system_gets_the_memory_back() -> None:
     done = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(_SCRIPT)], capture_output=True, text=True, check=True, timeout=120

@@ -10,8 +10,7 @@ from safetensors.torch import load_file, save_file
 from transformers import T5Config, T5Model
 
 from gateau_dagster.errors import GateauError
-from tests.scoring.builders import loaded_model, tokenizer
-from tests.scoring.encoder_builders import encoder, save_encoder
+from tests.tiny_models import encoder, loaded_model, save_encoder, tokenizer
 
 
 @pytest.fixture(scope="module")

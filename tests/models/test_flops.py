@@ -9,7 +9,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from transformers import AutoModelForCausalLM
 
 from gateau_dagster.models.flops import ModelShape, Work
-from tests.scoring.builders import model_config
+from tests.tiny_models import model_config
 
 _LENGTH = 37
 _EXPERTS: dict[str, dict[str, Any]] = {

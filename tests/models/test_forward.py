@@ -10,11 +10,11 @@ from transformers import PreTrainedTokenizerFast
 
 from gateau_dagster.errors import GateauError
 from gateau_dagster.models import forward
-from gateau_dagster.models.forward import response_nll_tensor, response_states, token_nll
+from gateau_dagster.models.forward import HostCopy, response_nll, response_states, token_nll
 from gateau_dagster.models.prompt import Prompt, build_prompt
 from gateau_dagster.scoring.segments import segment_prompts
-from tests.scoring.builders import loaded_model, samples, tokenizer
 from tests.scoring.reference import reference_model
+from tests.tiny_models import loaded_model, samples, tokenizer
 
 _PACKED = ["llama", "qwen3", "mistral", "gemma2", "gpt_oss"]  # windows of 150, 48 and 48 tokens, soft caps, sinks
 
@@ -38,7 +38,7 @@ def test_packed_prompts_agree_with_the_slow_reference(kind: str) -> None:
     # bloom and mamba cannot be packed.
     loaded, prompts = loaded_model(kind), _prompts()
     want = list(itertools.chain.from_iterable(_slow_nll(loaded, prompt) for prompt in prompts))
-    got = response_nll_tensor(loaded, prompts)
+    got = response_nll(loaded, prompts)
     assert got.dtype == torch.float64
     np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)
 
@@ -46,7 +46,7 @@ def test_packed_prompts_agree_with_the_slow_reference(kind: str) -> None:
 @pytest.mark.parametrize("kind", ["llama", "qwen3", "mistral", "gemma2"])
 def test_packed_prompts_agree_in_bfloat16(kind: str) -> None:
     loaded, prompts = loaded_model(kind, dtype=torch.bfloat16), _prompts()
-    for prompt, got in zip(prompts, _split(response_nll_tensor(loaded, prompts), prompts), strict=True):
+    for prompt, got in zip(prompts, _split(response_nll(loaded, prompts), prompts), strict=True):
         want = np.mean(_slow_nll(loaded, prompt))
         assert abs(got.mean().item() - want) < 1e-2 * want
 
@@ -55,13 +55,13 @@ def test_packed_prompts_agree_in_bfloat16(kind: str) -> None:
 @pytest.mark.parametrize("kind", _PACKED)
 def test_any_order_and_any_batch_give_the_same(kind: str, dtype: torch.dtype) -> None:
     loaded, prompts = loaded_model(kind, dtype=dtype), _prompts()
-    alone = [response_nll_tensor(loaded, [prompt]) for prompt in prompts]
+    alone = [response_nll(loaded, [prompt]) for prompt in prompts]
     order = [4, 0, 6, 2, 5, 1, 3][: len(prompts)] + list(range(7, len(prompts)))
     tolerance = 2e-5 if dtype == torch.float32 else 3e-2  # of one token's NLL
     for size in (2, 3, len(prompts)):
         for begin in range(0, len(prompts), size):
             chosen = [prompts[index] for index in order[begin : begin + size]]
-            got = _split(response_nll_tensor(loaded, chosen), chosen)
+            got = _split(response_nll(loaded, chosen), chosen)
             for index, nll in zip(order[begin : begin + size], got, strict=True):
                 assert (nll - alone[index]).norm() <= tolerance * alone[index].norm()
 
@@ -96,3 +96,19 @@ def test_foreign_tokenizer_is_named_before_the_embedding_fails() -> None:
     sample = dataclasses.replace(samples()[0], response="lighthouse")
     with pytest.raises(GateauError, match="gave token 400, but the model knows 400"):
         response_states(loaded, [build_prompt(foreign, sample, max_length=4096)])
+
+
+def test_on_the_cpu_it_is_there_at_once() -> None:
+    copy = HostCopy(torch.tensor([1.0, 2.5], dtype=torch.float64))
+    assert copy.ready
+    assert copy.array.dtype == np.float64 and copy.array.tolist() == [1.0, 2.5]
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
+def test_on_a_gpu_it_waits_only_when_it_is_read() -> None:
+    values = torch.arange(2**20, dtype=torch.float64, device="cuda")
+    torch.cuda._sleep(200_000_000)
+    copy = HostCopy(values)
+    assert not copy.ready
+    assert copy.array.tolist() == list(range(2**20))
+    assert copy.ready

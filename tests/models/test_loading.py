@@ -1,4 +1,4 @@
-"""Loading from a folder, and one readable message for every way in which it fails."""
+"""Loading from a folder, its rotary base replaced if asked for; one readable message for each way in which it fails."""
 
 import json
 import shutil
@@ -14,8 +14,14 @@ from transformers import BertConfig, BertForMaskedLM
 from gateau_dagster.config import ModelConfig, ScoringConfig
 from gateau_dagster.errors import GateauError
 from gateau_dagster.models import loading
-from gateau_dagster.models.loading import LoadedModel, effective_max_length, load_model, resolve_device
-from tests.scoring.builders import loaded_model, tokenizer
+from gateau_dagster.models.loading import (
+    LoadedModel,
+    effective_max_length,
+    load_model,
+    override_rope_theta,
+    resolve_device,
+)
+from tests.tiny_models import loaded_model, model_config, tokenizer
 
 
 @pytest.fixture(scope="module")
@@ -182,3 +188,39 @@ def test_window_must_be_known_when_it_is_used(tmp_path: Path) -> None:
     with pytest.raises(GateauError, match="names no window: give `window`"):
         _load(tmp_path, context="window")
     assert _load(tmp_path, context="window", window=99).window == 99
+
+
+@pytest.mark.parametrize("kind", ["llama", "qwen2", "qwen3", "mistral"])
+def test_override_changes_the_frequencies_and_the_logits(kind: str, tmp_path: Path) -> None:
+    loaded_model(kind).model.save_pretrained(tmp_path)
+    tokenizer().save_pretrained(tmp_path)
+    plain, changed = _load(tmp_path), _load(tmp_path, rope_theta=2_000_000)
+    frequencies = changed.model.get_buffer("model.rotary_emb.inv_freq")
+    torch.testing.assert_close(frequencies, 2_000_000 ** -(torch.arange(0, 16, 2) / 16))  # θ^(-2i/d)
+    assert not torch.equal(frequencies, plain.model.get_buffer("model.rotary_emb.inv_freq"))
+    ids = torch.randint(0, 400, (1, 200), generator=torch.Generator().manual_seed(0))
+    far = (plain.model(ids).logits - changed.model(ids).logits).abs().amax(dim=-1)[0]
+    assert far[0] < 1e-4 and far[150:].min() > 1e-2  # position 0 is not rotated
+    assert plain.window == changed.window == 2048
+
+
+def test_override_keeps_a_scaling_rule(tmp_path: Path) -> None:
+    rule = {"rope_type": "linear", "factor": 4.0, "rope_theta": 10_000.0}
+    loaded_model("llama", rope_parameters=rule).model.save_pretrained(tmp_path)
+    tokenizer().save_pretrained(tmp_path)
+    changed = _load(tmp_path, rope_theta=500_000)
+    want = 500_000 ** -(torch.arange(0, 16, 2) / 16) / 4
+    torch.testing.assert_close(changed.model.get_buffer("model.rotary_emb.inv_freq"), want)
+
+
+def test_one_base_per_kind_of_layer_changes_the_full_ones_only() -> None:
+    config = model_config("gemma3_text")
+    local = config.rope_parameters["sliding_attention"]["rope_theta"]
+    override_rope_theta(config, 5e6, name="x")
+    assert config.rope_parameters["full_attention"]["rope_theta"] == 5e6
+    assert config.rope_parameters["sliding_attention"]["rope_theta"] == local
+
+
+def test_model_without_rotary_embedding_is_refused() -> None:
+    with pytest.raises(GateauError, match="rope_theta is set, but gpt2 has no rotary embedding: remove the key"):
+        override_rope_theta(model_config("gpt2"), 1e6, name="x")

@@ -1,9 +1,21 @@
-"""Telling out of memory from other errors, the CPU's own one included."""
+"""Device memory: what is out of memory, how large a batch may be, what the peak was."""
 
+import gc
+import weakref
+
+import numpy as np
 import pytest
 import torch
 
-from gateau_dagster.models.memory import is_out_of_memory, out_of_memory_reason, unless_out_of_memory
+from gateau_dagster.models import memory
+from gateau_dagster.models.memory import (
+    PeakMemory,
+    TokenBudget,
+    is_out_of_memory,
+    out_of_memory_reason,
+    unless_out_of_memory,
+)
+from tests.tiny_models import loaded_model
 
 
 def test_the_cpu_allocators_error_is_recognised() -> None:
@@ -34,3 +46,55 @@ def test_what_fits_is_returned_and_other_errors_are_raised() -> None:
 
 def test_reason_names_tokens_and_advice() -> None:
     assert out_of_memory_reason(7, "do this") == "out of memory on a prompt of 7 tokens: do this"
+
+
+def test_it_halves_what_failed_and_never_grows() -> None:
+    loaded = loaded_model("llama")
+    budget = TokenBudget(loaded.model, 1000)
+    assert budget.tokens == 1000
+    budget.halve(900)
+    assert budget.tokens == 450
+    budget.halve(900)  # a failure of an older, larger batch is no reason to grow
+    assert budget.tokens == 225
+    for _ in range(20):
+        budget.halve(budget.tokens)
+    assert budget.tokens == 1
+
+
+def test_it_is_remembered_with_the_model_and_forgotten_with_it() -> None:
+    loaded = loaded_model("llama")
+    TokenBudget(loaded.model, 1000).halve(1000)
+    assert TokenBudget(loaded.model, 1000).tokens == 500
+    assert TokenBudget(loaded.model, 300).tokens == 300
+    assert TokenBudget(loaded_model("llama").model, 1000).tokens == 1000
+    model = weakref.ref(loaded.model)
+    del loaded
+    gc.collect()
+    assert model() is None
+
+
+_BYTES = 200 * 2**20
+_CPU = torch.device("cpu")
+
+
+def test_the_peak_of_the_resident_set_sees_what_is_held_and_let_go() -> None:
+    before = PeakMemory(_CPU)
+    held = np.ones(_BYTES, dtype=np.uint8)
+    held.sum()
+    del held
+    peak = before.read()
+    after = PeakMemory(_CPU)
+    if after.since_start:
+        assert after.read() >= peak
+    else:
+        assert peak - after.read() > 0.8 * _BYTES
+
+
+def test_a_system_that_does_not_reset_it_is_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse() -> bool:
+        return False
+
+    monkeypatch.setattr(memory, "_reset_resident_peak", refuse)
+    monkeypatch.setattr(memory, "_resident_peak", lambda: None)
+    found = PeakMemory(_CPU)
+    assert found.since_start and found.read() > 50 * 2**20

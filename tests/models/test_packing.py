@@ -8,7 +8,7 @@ import torch
 from gateau_dagster.models import packing
 from gateau_dagster.models.loading import LoadedModel
 from gateau_dagster.models.packing import lone_states, packed_states, packs_documents
-from tests.scoring.builders import loaded_model
+from tests.tiny_models import loaded_model
 
 
 def _documents(*lengths: int) -> list[tuple[int, ...]]:

@@ -9,8 +9,8 @@ from gateau_dagster.config.models import Template
 from gateau_dagster.data.sample import Sample
 from gateau_dagster.errors import GateauError, UnscorableSampleError
 from gateau_dagster.models.prompt import Prompt, build_prompt, encode
-from tests.scoring.builders import samples, tokenizer
 from tests.scoring.reference import reference_parts
+from tests.tiny_models import samples, tokenizer
 
 
 @pytest.mark.parametrize("template", ["gateau", "chat"])

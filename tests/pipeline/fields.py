@@ -2,17 +2,18 @@
 
 from typing import Any
 
+from gateau_dagster.evaluation.registry import all_benchmarks, asset_of
 from tests.pipeline.configured import BASE
 
 REPORT = {"report"}
-TRAINED = {"checkpoint", "evaluation/heldout", "evaluation/needle", *REPORT}
+EVALUATED = {*(asset_of(name) for name, each in all_benchmarks().items() if each.default), *REPORT}
+TRAINED = {"checkpoint", *EVALUATED}
 MIXED = {"training_mix", *TRAINED}
 CHOSEN = {"selected_subset", *MIXED}
 SCORED = {"combined_scores", *CHOSEN}
 SHORT = {"perplexity/short", *SCORED}
 LONG = {"perplexity/long", "cam", *SCORED}
 EVERY_SCORE = {*SHORT, *LONG}
-EVALUATED = {"evaluation/heldout", "evaluation/needle", *REPORT}
 NOTHING: set[str] = set()
 NO_TRAINING = {*REPORT}
 PAIR_ONLY = {"models.short.task", "models.long.task"}  # the pair has to be causal
@@ -192,6 +193,7 @@ FIELDS: dict[str, tuple[Any, set[str]]] = {
     "execution.executor": ("multiprocess", NOTHING),
     "execution.max_concurrent": (3, NOTHING),
     "execution.shards_per_run": (3, NOTHING),
+    "execution.pool": ("cluster", NOTHING),
     "execution.retries": (0, NOTHING),
     "execution.schedule": ("0 4 * * *", NOTHING),
     # They change the data that the demo builds: `located` leads to another file, and its content counts.

@@ -11,6 +11,7 @@ import pytest
 from gateau_dagster.data import index, ingest
 from gateau_dagster.data.ingest import read_shards
 from gateau_dagster.data.sample import Reject, Sample
+from gateau_dagster.evaluation.registry import all_benchmarks, chosen_benchmarks
 from gateau_dagster.methods.registry import all_methods, all_sample_tables
 from gateau_dagster.pipeline import declarations
 from gateau_dagster.pipeline.node import Node
@@ -26,10 +27,10 @@ from tests.project import make_project
 
 # What each constant is the version of: assets, or the first part of their names.
 CONSTANTS: dict[str, set[str]] = {
-    "data.index_file.CODE_VERSION": {"raw_long_sft"},
+    "data.index.CODE_VERSION": {"raw_long_sft"},
     "data.short_chat.CODE_VERSION": {"short_chat_mix"},
     "training.text_mix.CODE_VERSION": {"homologous_mix"},
-    "training.mix.CODE_VERSION": {"training_mix", "pre_experience_mix"},
+    "training.training_mix.CODE_VERSION": {"training_mix", "pre_experience_mix"},
     "training.spec.CODE_VERSION": {"checkpoint", "pre_experienced", "homologous_model"},
     "scoring.pair_tables.PERPLEXITY_CODE_VERSION": {"perplexity"},
     "scoring.pair_tables.CAM_CODE_VERSION": {"cam", "cam_at"},
@@ -37,12 +38,8 @@ CONSTANTS: dict[str, set[str]] = {
     "methods.registry.CODE_VERSION": {"method_scores"},
     "selection.rules.CODE_VERSION": {"selected_subset"},
     "comparison.compare.CODE_VERSION": {"comparison"},
-    "pipeline.declarations.HELDOUT_CODE_VERSION": {"evaluation/heldout"},
-    "pipeline.declarations.NEEDLE_CODE_VERSION": {"evaluation/needle"},
     "pipeline.declarations.REPORT_CODE_VERSION": {"report"},
 }
-# Of a measurement that no asset is made from.
-OF_NO_ASSET = {"gateau_dagster.estimate.calibration.CODE_VERSION"}
 # Tables of methods and rules say their version where they are declared.
 OF_TABLES = ("quality/reward", "segment_pairs/long", "response_alone/cherry", "span_attention/long", "embedding/enc",
              "instruction_embedding/long")  # fmt: skip
@@ -53,9 +50,10 @@ def assets_of(names: set[str]) -> set[str]:
 
 
 def test_every_asset_and_every_constant_has_a_line_here() -> None:
-    assert constants() - OF_NO_ASSET == {f"gateau_dagster.{constant}" for constant in CONSTANTS}
+    assert constants() == {f"gateau_dagster.{constant}" for constant in CONSTANTS}
     by_constant = [assets_of(names) for names in CONSTANTS.values()]
-    assert set(OF_TABLES).union(*by_constant) == {asset.key for asset in pipeline_of(maximal()).assets}
+    benchmarks = {chosen.asset for chosen in chosen_benchmarks(maximal()).values()}
+    assert benchmarks.union(OF_TABLES, *by_constant) == {asset.key for asset in pipeline_of(maximal()).assets}
 
 
 @pytest.mark.parametrize("constant", CONSTANTS)
@@ -80,6 +78,14 @@ def test_a_method(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     methods: Any = all_methods()
     monkeypatch.setitem(methods, name, replace(methods[name], code_version=RAISED))
     check_made_again_once(before, {f"method_scores/{name}"})
+
+
+@pytest.mark.parametrize("name", all_benchmarks())
+def test_a_benchmark(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = nodes_of(maximal())
+    benchmarks: Any = all_benchmarks()
+    monkeypatch.setitem(benchmarks, name, replace(benchmarks[name], code_version=RAISED))
+    check_made_again_once(before, {f"evaluation/{name}"})
 
 
 def check_made_again_once(before: Mapping[str, Node], raised: set[str]) -> None:
@@ -124,7 +130,7 @@ def test_the_input_is_read_anew_as_the_new_code_reads_it(tmp_path: Path, monkeyp
     to_sample = ingest.to_sample
     for module in (index, ingest):
         monkeypatch.setattr(module, "to_sample", shorter)
-    raise_version(monkeypatch, "gateau_dagster.data.index_file.CODE_VERSION")
+    raise_version(monkeypatch, "gateau_dagster.data.index.CODE_VERSION")
     assert planned(project) == dict.fromkeys("012", "changed: code version; input")
     second = read_and_write(project)
     expected = first.with_columns(pl.col("response").str.strip_suffix(" ."))

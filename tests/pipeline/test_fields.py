@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from gateau_dagster.config import Config
+from gateau_dagster.evaluation.registry import all_benchmarks
 from tests.pipeline.configured import BASE, all_fields, configured, stale, versions
 from tests.pipeline.fields import (
     FIELDS,
@@ -27,7 +28,10 @@ def test_every_field_of_the_configuration_has_a_line_here() -> None:
     # See test_made_models and test_homologous.
     of_made_models = {field for field in all_fields(Config) if {"pre_experience", "homologous"} & {*field.split(".")}}
     of_training = {f"training.{name}" for name in OF_TRAINING}
-    assert {*FIELDS, *PAIR_ONLY, *of_rules, *of_training, *of_made_models} == set(all_fields(Config))
+    known = set(all_fields(Config)).union(
+        *(all_fields(each.options, f"evaluation.{name}.") for name, each in all_benchmarks().items())
+    )
+    assert {*FIELDS, *PAIR_ONLY, *of_rules, *of_training, *of_made_models} == known
 
 
 @pytest.mark.parametrize("field", OF_TRAINING)

@@ -7,17 +7,17 @@ from typing import Any
 import pytest
 
 from gateau_dagster.config import Config
-from gateau_dagster.config.model_stages import HomologousOptions
+from gateau_dagster.config.models import HomologousOptions
 from gateau_dagster.errors import GateauError
 from gateau_dagster.models.known_model import own_window
 from gateau_dagster.models.model_digest import model_digest
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.training.homologous_texts import check_homologous, text_files, text_signatures
+from tests.pipeline import fields
 from tests.pipeline.configured import configured, nodes_of, stale, versions
 
 LONG = {"path": "homologous:short", "homologous": {"texts": "books", "length": 512, "tokens_per_step": 65_536}}
-EVALUATED = {"checkpoint", "evaluation/heldout", "evaluation/needle", "report"}
-SELECTED = {"combined_scores", "selected_subset", "training_mix", *EVALUATED}
+SELECTED = {"combined_scores", "selected_subset", "training_mix", *fields.TRAINED}
 OF_THETA_B = {"perplexity/long", "cam", *SELECTED}
 TRAINED = {"homologous_model/long", *OF_THETA_B}
 MIXED = {"homologous_mix/long", *TRAINED}
@@ -48,8 +48,8 @@ FIELDS: dict[str, tuple[Any, set[str]]] = {
     "models.long.preamble": ("Be helpful.", OF_THETA_B),
     "training.dtype": ("float32", TRAINED),
     "training.deepspeed": ("zero2", TRAINED),
-    "training.learning_rate": (1.0, EVALUATED),
-    "training.max_length": (64, {"training_mix", *EVALUATED}),
+    "training.learning_rate": (1.0, fields.TRAINED),
+    "training.max_length": (64, {"training_mix", *fields.TRAINED}),
     "training.save_steps": (7, set()),
     "training.liger": (True, TRAINED),
     "training.report_to": (["wandb"], set()),
@@ -83,7 +83,7 @@ def test_a_field_reaches_exactly_what_it_changes(field: str, tmp_path: Path) -> 
 def test_processes_that_share_sequences_do_not_share_its_rows(tmp_path: Path) -> None:
     shared = {"training.processes": 2, "training.deepspeed": "zero3"}
     base, changed = made(tmp_path, **shared), made(tmp_path, **shared, **{"training.sequence_parallel": 2})
-    assert stale(versions(base), versions(changed)) - {"report"} == EVALUATED - {"report"}
+    assert stale(versions(base), versions(changed)) - {"report"} == fields.TRAINED - {"report"}
 
 
 def test_other_texts_train_again_and_all_that_the_model_scored_follows(tmp_path: Path) -> None:

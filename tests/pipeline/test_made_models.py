@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from gateau_dagster.config import Config
-from gateau_dagster.config.model_stages import PreExperienceOptions
+from gateau_dagster.config.models import PreExperienceOptions
 from gateau_dagster.errors import GateauError
 from gateau_dagster.models.known_model import own_window
 from gateau_dagster.models.model_digest import model_digest

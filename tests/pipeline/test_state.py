@@ -7,8 +7,8 @@ import polars as pl
 import pytest
 
 from gateau_dagster.errors import GateauError, MissingUpstreamError
-from gateau_dagster.estimate.estimator import estimate
-from gateau_dagster.pipeline.plan import INPUT
+from gateau_dagster.estimate.estimator import Estimate, Estimator
+from gateau_dagster.pipeline.plan import INPUT, Plan
 from gateau_dagster.pipeline.project import load_project
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.storage.documents import write_document
@@ -22,6 +22,11 @@ def project(tmp_path: Path) -> Path:
 
 def state_of(project: Path) -> State:
     return State(config=load_project(project))
+
+
+def estimated(state: State, plan: Plan) -> dict[str, Estimate]:
+    estimator = Estimator(state)
+    return estimator.assets(estimator.scored(plan))
 
 
 def fill(state: State) -> None:
@@ -42,7 +47,7 @@ def test_an_empty_store_misses_everything(project: Path) -> None:
     assert set(state.recorded().values()) == {None}
     plan = state.plan()
     assert [work.asset for work in plan.work] == [asset.key for asset in state.pipeline.assets]
-    found = estimate(state, plan)
+    found = estimated(state, plan)
     assert set(found) == {"perplexity/short", "perplexity/long", "cam"}
     assert all(each.samples == 12 and each.tokens for each in found.values())
     assert (found["cam"].tokens or 0) > (found["perplexity/long"].tokens or 0)
@@ -60,7 +65,7 @@ def test_a_full_store_is_up_to_date_until_something_changes(project: Path, tmp_p
     plan = state.plan()
     raw = plan.of("raw_long_sft")
     assert raw is not None and len(raw.partitions) == 1 and raw.reasons[raw.partitions[0]] == "changed: input"
-    found = estimate(state, plan)
+    found = estimated(state, plan)
     assert {asset: each.samples for asset, each in found.items()} == dict.fromkeys(found, 1), "the others are kept"
 
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from gateau_dagster.pipeline.node import Node
 from gateau_dagster.pipeline.plan import Key, Plan, make_plan
 from gateau_dagster.storage import Stamp
-from gateau_dagster.storage.fingerprint import joint
+from gateau_dagster.storage.stamp import joint
 
 
 class World:

@@ -7,13 +7,19 @@ from typing import Any
 
 import numpy as np
 import polars as pl
+from matplotlib.figure import Figure
 
 from gateau_dagster import tables
 from gateau_dagster.comparison.compare import compare_methods
 from gateau_dagster.comparison.result import MethodComparison
 from gateau_dagster.config import Config
+from gateau_dagster.report.build import build_report
+from gateau_dagster.report.comparison import compare
+from gateau_dagster.report.drawings import Drawing, drawings
 from gateau_dagster.report.inputs import ReportInputs
 from gateau_dagster.selection.combine import combine
+from tests.evaluation.builders import heldout_table, needle_table
+from tests.report.page import Page
 
 KINDS = ("no_context", "near", "far")
 
@@ -79,25 +85,6 @@ def training_log(steps: int = 8) -> list[dict[str, float]]:
     ]
 
 
-def heldout() -> pl.DataFrame:
-    rows = [
-        (bucket, model, 3, float(np.log(ppl)), ppl)
-        for bucket, base in (("0–512", 4.0), ("all", 5.0))
-        for model, ppl in (("base", base), ("checkpoint", base - 1))
-    ]
-    return pl.DataFrame(rows, schema=tables.schema(tables.HELDOUT), orient="row")
-
-
-def needle() -> pl.DataFrame:
-    rows = [
-        (model, length, depth, 2, accuracy, 0.7)
-        for model, accuracy in (("base", 0.25), ("checkpoint", 0.75))
-        for length in (512, 1024)
-        for depth in (0.0, 1.0)
-    ]
-    return pl.DataFrame(rows, schema=tables.schema(tables.NEEDLE), orient="row")
-
-
 def effort(seconds: float = 2.0, planned: float | None = 1.6, **changes: Any) -> dict[str, Any]:
     """`Stamp.effort` of one shard; without `planned` there was no plan."""
     found = {"samples": 10, "tokens": 20_000, "flops": 4e11, "seconds": seconds, "peak_memory": 3 * 2**29}
@@ -116,13 +103,23 @@ def inputs(count: int = 30, **changes: Any) -> ReportInputs:
         "selected_subset": chosen,
         "rejected": {"raw_long_sft": pl.DataFrame({"sample_id": ["bad"], "reason": ["the response is empty"]})},
         "training_log": training_log(),
-        "heldout": heldout(),
-        "needle": needle(),
+        "evaluations": {"heldout": heldout_table(), "needle": needle_table()},
         "efforts": {"perplexity/long": [effort(), effort()], "cam": [effort(4.0)]},
         "fingerprints": {"cam": "f" * 64},
         "generated_at": datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC),
     }
     return ReportInputs(**(fields | changes))
+
+
+def html_of(given: ReportInputs) -> str:
+    """The page with its figures."""
+    comparison = compare(given)
+    return build_report(given, comparison, drawings(given, comparison))
+
+
+def page_of(given: ReportInputs, *names: str) -> Page:
+    """The page with an empty figure under each of `names`, and no other: drawing takes most of the time."""
+    return Page(build_report(given, compare(given), dict.fromkeys(names, Drawing(figure=Figure(), alt=""))))
 
 
 @dataclass(frozen=True, kw_only=True)

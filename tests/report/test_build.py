@@ -7,13 +7,11 @@ from typing import Any
 import polars as pl
 import pytest
 
-from gateau_dagster.report import build
-from gateau_dagster.report.build import SOURCES, build_report, counts, source_table
+from gateau_dagster.report.build import SOURCES, counts, source_table
 from gateau_dagster.report.comparison import compare
-from gateau_dagster.report.drawings import Picture
-from gateau_dagster.report.plots.scores import MARKS
+from gateau_dagster.report.plots.score_plots import MARKS
 
-from .builders import config, inputs, methods, raw, scores
+from .builders import config, html_of, inputs, methods, page_of, raw, scores
 from .page import Page
 
 SECTIONS = (
@@ -23,20 +21,8 @@ SECTIONS = (
 _NOT_A_NUMBER = re.compile(r"(?<![a-z])(nan|inf|none|null)(?![a-z])", re.IGNORECASE)
 
 
-@pytest.fixture(autouse=True)
-def _blank_pictures(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Drawing takes most of the time; only tests that ask for `drawn` pay for it."""
-    if "drawn" not in request.fixturenames:
-        monkeypatch.setattr(build, "pictures", lambda *_: {"scores": Picture(uri="data:image/svg+xml;base64,", alt="")})
-
-
-@pytest.fixture
-def drawn() -> None:
-    """The pictures are real."""
-
-
 def _page(count: int = 30, **changes: Any) -> Page:
-    return Page(build_report(inputs(count, **changes)))
+    return page_of(inputs(count, **changes))
 
 
 def test_every_section_is_there_and_the_navigation_leads_to_it() -> None:
@@ -46,8 +32,8 @@ def test_every_section_is_there_and_the_navigation_leads_to_it() -> None:
     assert all(page.text(name) for name in SECTIONS)
 
 
-def test_nothing_is_loaded_from_outside_and_nothing_runs(drawn: None) -> None:
-    page = _page(methods=methods(names=("gateau", "ladm", "length")))
+def test_nothing_is_loaded_from_outside_and_nothing_runs() -> None:
+    page = Page(html_of(inputs(methods=methods(names=("gateau", "ladm", "length")))))
     for tag, attributes in page.tags:
         assert tag not in {"script", "link", "iframe", "object", "embed", "base", "form"}
         for name in ("src", "href", "srcset", "data", "action", "poster"):
@@ -117,7 +103,7 @@ def test_a_degenerate_preset_is_named_and_the_chosen_one_in_the_summary_too() ->
 
 
 def test_missing_parts_are_said_in_a_sentence() -> None:
-    absent = {"training_log": None, "heldout": None, "needle": None, "rejected": {}, "fingerprints": {}}
+    absent = {"training_log": None, "evaluations": {}, "rejected": {}, "fingerprints": {}}
     page = _page(**absent)
     assert "There is no training log for this run" in page.text("training")
     assert "The benchmark heldout was not run." in page.text("evaluation")
@@ -136,7 +122,7 @@ def test_missing_parts_are_said_in_a_sentence() -> None:
     ],
 )
 def test_what_is_switched_off_is_said(sections: dict[str, Any], section: str, sentence: str) -> None:
-    page = _page(config=config(**sections), training_log=None, needle=None)
+    page = _page(config=config(**sections), training_log=None, evaluations={})
     assert sentence in page.text(section)
 
 
@@ -165,14 +151,14 @@ def test_equal_scores_and_null_terms_leave_no_broken_number(kind: dict[str, Any]
         assert not _NOT_A_NUMBER.search(visible), section
 
 
-def test_equal_inputs_give_the_same_page(drawn: None) -> None:
-    assert build_report(inputs()) == build_report(inputs())
+def test_equal_inputs_give_the_same_page() -> None:
+    assert html_of(inputs()) == html_of(inputs())
 
 
-def test_a_large_run_stays_a_small_page(drawn: None) -> None:
+def test_a_large_run_stays_a_small_page() -> None:
     count = MARKS * 2
     short = raw(count).with_columns(context=pl.col("context").str.slice(0, 50))
-    html = build_report(inputs(count, raw=short.lazy()))
+    html = html_of(inputs(count, raw=short.lazy()))
     assert len(html.encode()) < 2_000_000
 
 

@@ -4,8 +4,6 @@ from typing import Any
 
 import pytest
 
-from gateau_dagster.report import build
-from gateau_dagster.report.build import build_report
 from gateau_dagster.report.effort import (
     duration,
     effort_sentence,
@@ -16,8 +14,7 @@ from gateau_dagster.report.effort import (
 )
 from gateau_dagster.storage import Stamp
 
-from .builders import effort, inputs
-from .page import Page
+from .builders import effort, inputs, page_of
 
 
 def test_sums_and_ratios() -> None:
@@ -63,16 +60,15 @@ def test_only_scored_tables_that_exist() -> None:
     assert found == {"cam": 1, "perplexity/x": 1, "cam_at/64": 2}
 
 
-def test_the_page_says_what_was_not_measured(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(build, "pictures", lambda *_: {})  # drawing takes most of the time
+def test_the_page_says_what_was_not_measured() -> None:
     shards = {"cam": [effort(2.0, 1.0), effort(3.0, None), {}], "perplexity/long": [{}]}
-    page = Page(build_report(inputs(9, efforts=shards)))
+    page = page_of(inputs(9, efforts=shards))
     text = page.text("effort")
     assert "2.00 times the plan" in text
     assert "cam: 1 shard of 3 without a measurement" in text
     assert "cam: 1 shard of 2 without a planned time" in text
     assert "not measured" in text
-    assert "No shard of this run" in Page(build_report(inputs(9, efforts={}))).text("effort")
+    assert "No shard of this run" in page_of(inputs(9, efforts={})).text("effort")
 
 
 @pytest.mark.parametrize(

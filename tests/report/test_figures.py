@@ -7,7 +7,8 @@ from xml.etree import ElementTree
 import pytest
 
 from gateau_dagster.report.comparison import compare
-from gateau_dagster.report.drawings import Picture, pictures
+from gateau_dagster.report.drawings import Picture, drawings, pictures
+from tests.evaluation.builders import heldout_table
 
 from .builders import config, inputs, scores
 
@@ -16,12 +17,13 @@ ALWAYS = {"scores", "terms", "agreement", "lengths"}
 
 def _drawn(count: int = 30, **changes: Any) -> dict[str, Picture]:
     given = inputs(count, **changes)
-    return pictures(given, compare(given))
+    return pictures(drawings(given, compare(given)))
 
 
 def test_all_pictures_are_svg_documents_without_links() -> None:
     drawn = _drawn()
-    assert set(drawn) == ALWAYS | {"auroc", "training", "heldout", "needle", "effort"}
+    evaluated = {"evaluation/heldout: held-out perplexity", "evaluation/needle: needle in a haystack"}
+    assert set(drawn) == ALWAYS | {"auroc", "training", "effort"} | evaluated
     for picture in drawn.values():
         head, data = picture.uri.split(",")
         assert head == "data:image/svg+xml;base64"
@@ -33,7 +35,8 @@ def test_all_pictures_are_svg_documents_without_links() -> None:
 
 
 def test_parts_that_were_not_made_have_no_picture() -> None:
-    absent = {"training_log": [], "heldout": inputs().heldout.clear(), "needle": None, "efforts": {"cam": [{}]}}  # type: ignore[union-attr]
+    nothing = {"heldout": heldout_table().clear()}
+    absent = {"training_log": [], "evaluations": nothing, "efforts": {"cam": [{}]}}
     assert set(_drawn(config=config(), **absent)) == ALWAYS
 
 

@@ -7,31 +7,21 @@ from typing import Any
 import polars as pl
 import pytest
 
-from gateau_dagster.comparison.result import MethodComparison
-from gateau_dagster.comparison.sweep_results import AttentionPoint, AttentionSweep, Point, SegmentLengthSweep
+from gateau_dagster.comparison.result import AttentionPoint, AttentionSweep, MethodComparison, Point, SegmentLengthSweep
 from gateau_dagster.comparison.sweeps import alpha_sweep
-from gateau_dagster.report import build
-from gateau_dagster.report.build import build_report
-from gateau_dagster.report.drawings import Picture, method_drawings
+from gateau_dagster.report.drawings import method_drawings
 from gateau_dagster.report.inputs import ReportInputs
 from gateau_dagster.report.methods import findings, levels_of, methods_section, source_swatches
 
-from .builders import inputs, methods, raw, scores
+from .builders import inputs, methods, page_of, raw, scores
 from .page import Page
 
 ALL = ("method_profiles", "method_correlations", "method_lengths", "disputed", "alpha", "segment_length")
 _NOT_A_NUMBER = re.compile(r"(?<![a-z])(nan|inf|none|null)(?![a-z])", re.IGNORECASE)
 
 
-@pytest.fixture(autouse=True)
-def _blank_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Drawing takes most of the time."""
-    blank = Picture(uri="data:image/svg+xml;base64,", alt="")
-    monkeypatch.setattr(build, "pictures", lambda *_: dict.fromkeys(ALL, blank))
-
-
 def _page(comparison: MethodComparison | None, count: int = 30, **changes: Any) -> Page:
-    return Page(build_report(inputs(count, methods=comparison, **changes)))
+    return page_of(inputs(count, methods=comparison, **changes), *ALL)
 
 
 def _given(comparison: MethodComparison, **changes: Any) -> ReportInputs:

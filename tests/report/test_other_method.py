@@ -7,16 +7,14 @@ import numpy as np
 import polars as pl
 import pytest
 
-from gateau_dagster.report import build
-from gateau_dagster.report.build import build_report, counts, source_table
+from gateau_dagster.report.build import counts, source_table
 from gateau_dagster.report.comparison import compare
-from gateau_dagster.report.drawings import Picture, drawings
+from gateau_dagster.report.drawings import drawings
 from gateau_dagster.report.inputs import ReportInputs
 from gateau_dagster.report.samples import sample_cards
 from gateau_dagster.report.truth import truth
 
-from .builders import config, inputs, methods, raw, scores
-from .page import Page
+from .builders import config, inputs, methods, page_of, raw, scores
 
 WITHOUT = 4  # samples that the method cannot score
 
@@ -44,13 +42,8 @@ def by(method: str = "length", count: int = 30, *, lengths: bool = False, **chan
     return replace(inputs(count), **(given | changes))
 
 
-@pytest.fixture(autouse=True)
-def _blank_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(build, "pictures", lambda *_: {"scores": Picture(uri="data:image/svg+xml;base64,", alt="")})
-
-
 def test_the_page_is_whole_without_the_presets() -> None:
-    page = Page(build_report(by()))
+    page = page_of(by())
     sections = ("summary", "scores", "methods", "samples", "selected", "rejected", "training", "evaluation", "effort",
                 "equations", "provenance")  # fmt: skip
     assert [attributes["href"] for attributes in page.attributes("a")] == [f"#{name}" for name in sections]
@@ -70,9 +63,7 @@ def test_samples_without_a_score_are_counted_and_never_shown() -> None:
     assert (found.given, found.invalid, found.unscorable, found.scored, found.selected) == (31, 1, WITHOUT, 26, 3)
     shown = {card.sample_id for part in sample_cards(given) for card in part}
     assert not shown & {*raw(30)["sample_id"][-WITHOUT:]}
-    assert "rejected, or without a score 5 (1 by validation, 4 by the method)" in Page(build_report(given)).text(
-        "summary"
-    )
+    assert "rejected, or without a score 5 (1 by validation, 4 by the method)" in page_of(given).text("summary")
     assert sum(line["scored"] for line in source_table(given.ranked)) == 26
 
 
@@ -93,10 +84,10 @@ def test_cards_have_the_method_s_own_score_and_rank() -> None:
 
 def test_lengths_are_tokens_where_theta_b_has_counted_them() -> None:
     given = by("perplexity", lengths=True)
-    page = Page(build_report(given))
+    page = page_of(given)
     assert "Scored with models.long" in page.text("summary") and "tokens or more" in page.text("selected")
     assert [name for name, _ in sample_cards(given)[0][0].facts] == ["PPL θ_B", "context tokens", "response tokens"]
-    assert "bytes or more" in Page(build_report(by())).text("selected")
+    assert "bytes or more" in page_of(by()).text("selected")
 
 
 def test_how_often_the_method_is_right_by_counting_pairs() -> None:
@@ -109,25 +100,25 @@ def test_how_often_the_method_is_right_by_counting_pairs() -> None:
     measured = truth(given, None)
     assert measured is not None and measured.auroc == pytest.approx(wanted, abs=1e-12)
     assert "method length puts the right one first in" in measured.sentence
-    assert f"{wanted:.3f}" in Page(build_report(given)).text("summary")
+    assert f"{wanted:.3f}" in page_of(given).text("summary")
 
 
 def test_without_a_ground_truth_the_page_says_so() -> None:
     given = by(config=config(selection={"method": "length"}))
     assert truth(given, None) is None
-    assert "No ground truth is configured" in Page(build_report(given)).text("summary")
+    assert "No ground truth is configured" in page_of(given).text("summary")
 
 
 def test_a_compared_gateau_brings_its_presets_back_and_not_its_ranking() -> None:
     chosen = config(selection={"ground_truth": ["far"], "method": "length", "compare": ["gateau"]})
     given = by(config=chosen, combined_scores=scores(30), methods=methods(names=("length", "gateau")))
-    page = Page(build_report(given))
+    page = page_of(given)
     assert page.text("presets") and "Eq. 6" in page.text("equations")
     assert "Ranked by method length." in page.text("samples") and "3 of 26" in page.text("summary")
 
 
 def test_the_pictures_are_those_of_the_method() -> None:
-    given = by(training_log=None, heldout=None, needle=None)
+    given = by(training_log=None, evaluations={})
     assert set(drawings(given, compare(given))) == {"score", "lengths"}
     axes = drawings(given, None)["lengths"].figure.axes[0]
     assert axes.get_xlabel() == "context (bytes, logarithmic)"
@@ -138,7 +129,7 @@ def test_the_pictures_are_those_of_the_method() -> None:
 def test_a_comparison_without_lengths_says_what_is_missing() -> None:
     found = methods(names=("length", "random"))
     unknown = replace(found.everything, context_tokens=None, response_tokens=None, perplexity=None)
-    text = Page(build_report(by(methods=replace(found, everything=unknown)))).text("methods")
+    text = page_of(by(methods=replace(found, everything=unknown))).text("methods")
     assert "Lengths in tokens and perplexities stand in perplexity/long" in text
     assert "Does the length of the context" not in text
-    assert "Does the length of the context" in Page(build_report(by(methods=found))).text("methods")
+    assert "Does the length of the context" in page_of(by(methods=found)).text("methods")

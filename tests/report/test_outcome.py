@@ -1,13 +1,10 @@
-"""Training and evaluation in figures and sentences."""
+"""Training in figures, and which benchmarks the page shows."""
 
 import math
 
-import polars as pl
-import pytest
+from gateau_dagster.report.outcome import benchmark_outcomes, training_facts
 
-from gateau_dagster.report.outcome import heldout_sentence, needle_sentence, training_facts
-
-from .builders import heldout, needle, training_log
+from .builders import config, inputs, training_log
 
 
 def test_training_facts() -> None:
@@ -21,25 +18,16 @@ def test_training_facts_of_a_meagre_log() -> None:
     assert (facts.steps, facts.first_loss, facts.tokens_per_second, facts.not_finite) == (4, None, None, 1)
 
 
-@pytest.mark.parametrize(
-    ("tuned", "words"), [(4.0, "20.0\u00a0% lower than"), (6.0, "20.0\u00a0% higher than"), (5.0, "is equal to")]
-)
-def test_heldout_sentence(tuned: float, words: str) -> None:
-    all_of_checkpoint = (pl.col("bucket") == "all") & (pl.col("model") == "checkpoint")
-    table = heldout().with_columns(perplexity=pl.when(all_of_checkpoint).then(tuned).otherwise("perplexity"))
-    assert words in heldout_sentence(table)
-    assert "Over 3 samples" in heldout_sentence(table)
+def test_benchmarks_that_were_not_run_or_measured_nothing_have_no_section() -> None:
+    tables = inputs().evaluations
+    shown = {each.name: each.section for each in benchmark_outcomes(inputs())}
+    assert list(shown) == list(tables) and all(shown.values())
+    for given in ({}, {name: table.clear() for name, table in tables.items()}):
+        assert not any(each.section for each in benchmark_outcomes(inputs(evaluations=given)))
 
 
-def test_heldout_sentence_without_one_model() -> None:
-    assert "cannot be compared" in heldout_sentence(heldout().filter(model="base"))
-
-
-def test_needle_sentence() -> None:
-    nll = pl.when(pl.col("model") == "base").then(2.5).otherwise(1.25)
-    table = needle().with_columns(answer_nll=nll)
-    sentence = needle_sentence(table)
-    assert "4 cells of the grid: base 25.0\u00a0%, checkpoint 75.0\u00a0%. " in sentence
-    assert "in nats per token: base 2.50, checkpoint 1.25;" in sentence
-    alone = needle_sentence(table.filter(model="base"))
-    assert "base 25.0\u00a0%. " in alone and "base 2.50;" in alone and "checkpoint" not in alone
+def test_a_benchmark_that_the_configuration_leaves_out_is_still_spoken_of() -> None:
+    first, *others = inputs().evaluations
+    given = inputs(config=config(evaluation={"benchmarks": [first]}))
+    asked = {each.name: each.asked for each in benchmark_outcomes(given)}
+    assert asked == {first: True, **dict.fromkeys(others, False)}

@@ -7,6 +7,7 @@ import pytest
 import yaml
 
 from gateau_dagster.config import Config
+from gateau_dagster.evaluation.registry import with_benchmarks
 from gateau_dagster.report import provenance as module
 from gateau_dagster.report.provenance import configuration_text, package_versions, provenance
 
@@ -15,8 +16,10 @@ from .builders import config
 
 def test_the_configuration_comes_back_from_its_text() -> None:
     given = config(training={"deepspeed": {"zero_optimization": {"stage": 2}}}, selection={"ground_truth": ["über"]})
-    assert Config.model_validate(yaml.safe_load(configuration_text(given))) == given
-    assert "über" in configuration_text(given)
+    text = configuration_text(given)
+    back = Config.model_validate(yaml.safe_load(text))
+    assert configuration_text(back) == text and back == with_benchmarks(given)
+    assert "über" in text
 
 
 def test_a_list_of_plain_values_takes_one_line() -> None:

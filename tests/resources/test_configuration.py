@@ -33,3 +33,9 @@ def test_without_a_file_it_is_the_demo_in_its_folder(tmp_path: Path, monkeypatch
 def test_a_wrong_file_is_a_readable_error(tmp_path: Path) -> None:
     with pytest.raises(GateauError, match="Cannot read the configuration"):
         _ = ConfigurationResource(config_file=str(tmp_path / "none.yaml")).config
+
+
+def test_a_pool_that_does_not_exist_is_refused_with_those_that_do(tmp_path: Path) -> None:
+    file = make_project(tmp_path, samples=2, shards=1, execution={"pool": "cloud"})
+    with pytest.raises(GateauError, match="no worker pool 'cloud'; there are processes"):
+        _ = ConfigurationResource(config_file=str(file)).config

@@ -46,7 +46,7 @@ def spec(tmp_path: Path) -> TrainingSpec:
 
 
 def replace_train(monkeypatch: pytest.MonkeyPatch, train: Any) -> None:
-    monkeypatch.setattr("gateau_dagster.training.run.train", train)
+    monkeypatch.setattr("gateau_dagster.training.train.train", train)
     monkeypatch.setattr(training_process, "signal", type("Signals", (), {"signal": lambda *_: None, "SIGTERM": 15}))
 
 

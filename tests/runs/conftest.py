@@ -5,10 +5,10 @@ import threading
 from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
+from urllib.parse import urlsplit
 
 import boto3
 import pytest
-from moto.server import ThreadedMotoServer
 
 
 class Connection:
@@ -65,12 +65,10 @@ def _pump(source: socket.socket, target: socket.socket) -> None:
 
 
 @pytest.fixture(scope="module")
-def s3() -> Iterator[Connection]:
+def s3(s3_server: str) -> Iterator[Connection]:
     """The connection; `s3://store-bucket` is empty, and the environment points to it."""
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    connection = Connection(host, port)
+    server = urlsplit(s3_server)
+    connection = Connection(str(server.hostname), int(server.port or 0))
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{connection.port}")
         for name, value in (("ACCESS_KEY_ID", "key"), ("SECRET_ACCESS_KEY", "secret"), ("DEFAULT_REGION", "us-east-1")):
@@ -79,4 +77,3 @@ def s3() -> Iterator[Connection]:
         client.create_bucket(Bucket="store-bucket")
         yield connection
     connection.cut()
-    server.stop()

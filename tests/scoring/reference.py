@@ -60,9 +60,9 @@ def reference(
     max_length: int,
     segment_length: int,
     template: str = "gateau",
-    sight: int | None = None,
+    visible_tokens: int | None = None,
 ) -> Reference:
-    """`model`: from reference_model. `sight`: tokens of the prompt's end that theta_A sees."""
+    """`model`: from reference_model. `visible_tokens`: of the prompt's end that theta_A sees."""
     prefix, context, suffix, response = reference_parts(tokenizer, sample, template)
     truncated = 0
     while len(prefix + context + suffix + response) > max_length:
@@ -75,11 +75,11 @@ def reference(
     near, far = [_run(model, prefix + suffix, response)[2]], [[0.0] * len(response)]
     for index in reversed(range(len(segments))):
         end = sum(map(len, segments[index:]))
-        if sight is None:
+        if visible_tokens is None:
             is_near = index == len(segments) - 1
         else:
             last_token = len(suffix + response) + end - len(segments[index]) + 1  # from the prompt's end
-            is_near = last_token + len(prefix) <= sight
+            is_near = last_token + len(prefix) <= visible_tokens
         (near if is_near else far).append(alone[index][2])
     closest, farthest = ([max(token) for token in zip(*some, strict=True)] for some in (near, far))
     weights = _token_attention(attentions, len(prefix), len(context), len(response))

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import torch
 
-from .reference import reference_model
+from tests.scoring.reference import reference_model
 
 
 def eager_matrices(model: object, ids: Sequence[int]) -> list[torch.Tensor]:

@@ -15,8 +15,7 @@ from gateau_dagster.scoring.dependency_scores import (
     dependency_strength,
     long_dependency_score,
 )
-
-from .slow_pairs import slow_lds
+from tests.scoring.slow_pairs import slow_lds
 
 # Three segments: P(1) = 10, P(2) = 20; P(1|0) = 5, P(2|0) = 20 - ln 3, P(2|1) = 20.
 ALONE = [99.0, 10.0, 20.0]

@@ -14,8 +14,7 @@ from gateau_dagster.models import loading
 from gateau_dagster.models.flops import Meter
 from gateau_dagster.models.loading import LoadedModel, load_model
 from gateau_dagster.scoring.scorer import Outcome, Request, score_samples
-
-from .builders import loaded_model, samples, tokenizer
+from tests.tiny_models import loaded_model, samples, tokenizer
 
 
 def outcomes(loaded: LoadedModel) -> list[Outcome]:

@@ -1,14 +1,15 @@
 """Every figure of a sample against the slow obvious reference, for kinds of model, truncation, templates, precision."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
 
+from gateau_dagster.data.sample import Sample
 from gateau_dagster.scoring.contextual_awareness import CamRow
-
-from .agreement import compare, references
-from .builders import loaded_model, samples, text, tokenizer
-from .scored import cam_figures, scoring
+from tests.scoring.scored import cam_figures, compare, references, scoring
+from tests.tiny_models import loaded_model, samples, text, tokenizer
 
 
 @pytest.mark.parametrize("max_length", [4096, 230])
@@ -29,9 +30,9 @@ def test_agrees_with_the_reference_in_the_chat_template(max_length: int) -> None
     compare(loaded_model("llama"), scoring(template="chat", segment_length=50), max_length, samples())
 
 
-@pytest.mark.parametrize("sight", [40, 110, 4096])
-def test_what_theta_a_is_shown_is_near(sight: int) -> None:
-    compare(loaded_model("llama"), scoring(segment_length=20), 300, samples()[:3], sight)
+@pytest.mark.parametrize("visible_tokens", [40, 110, 4096])
+def test_what_theta_a_is_shown_is_near(visible_tokens: int) -> None:
+    compare(loaded_model("llama"), scoring(segment_length=20), 300, samples()[:3], visible_tokens)
 
 
 @pytest.mark.parametrize("bos", [True, False])
@@ -61,3 +62,32 @@ def test_text_builder_is_ragged_and_repeatable() -> None:
     assert text(1, 40) == text(1, 40) != text(2, 40)
     lengths = {len(tokenizer().encode(sample.context)) for sample in samples()}
     assert len(lengths) == 5
+
+
+LICENCE = (Path(__file__).parents[2] / "LICENSE").read_text()
+
+
+def passages() -> list[Sample]:
+    """Ragged pieces of the licence, each with a question about it and a passage of it as the answer."""
+    pieces = [(0, 3000, 180), (3000, 4100, 95), (5000, 5060, 40), (7000, 9350, 330)]
+    return [
+        Sample(
+            sample_id=f"licence-{start}",
+            source="licence",
+            context=LICENCE[start:end],
+            instruction="What does this part of the licence say?",
+            response=LICENCE[end : end + length].strip(),
+        )
+        for start, end, length in pieces
+    ]
+
+
+@pytest.mark.parametrize(("max_length", "truncated"), [(4096, 0), (600, 3)])
+@pytest.mark.parametrize("kind", ["llama", "qwen3", "mistral"])
+def test_agrees_with_the_reference_on_real_prose(kind: str, max_length: int, truncated: int) -> None:
+    assert compare(loaded_model(kind), scoring(), max_length, passages()) == truncated
+
+
+@pytest.mark.parametrize("batch_tokens", [1, 700])
+def test_agrees_with_the_reference_on_real_prose_in_any_batch(batch_tokens: int) -> None:
+    compare(loaded_model("llama"), scoring(batch_tokens=batch_tokens, segment_length=100), 4096, passages())

@@ -17,8 +17,7 @@ from gateau_dagster.scoring.focus_scores import (
     focus_sums,
 )
 from gateau_dagster.scoring.span_attention import _SpanCollector
-
-from .slow_ladm import slow_pairs
+from tests.scoring.slow_ladm import slow_pairs
 
 # Five spans of two tokens; m = 1, n = 1, both d = 1, n_0 = 3: j = 3 looks at i = 1, and j = 4 at i = 1, 2.
 # Every query is 1 and the key of a token is the logarithm of its weight w, so that a row gives each token before it

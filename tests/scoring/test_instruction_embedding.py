@@ -14,9 +14,8 @@ from gateau_dagster.models.loading import LoadedModel
 from gateau_dagster.models.memory import TokenBudget
 from gateau_dagster.scoring import instruction_embedding
 from gateau_dagster.scoring.instruction_embedding import instruction_embedding_rows
-
-from .builders import loaded_model, samples
-from .encoder_builders import running
+from tests.scoring.scored import running
+from tests.tiny_models import loaded_model, samples
 
 
 def slow_embedding(loaded: LoadedModel, instruction: str) -> list[float]:

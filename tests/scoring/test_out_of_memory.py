@@ -13,15 +13,14 @@ import pytest
 import torch
 
 from gateau_dagster.data.sample import Reject
+from gateau_dagster.models import forward
 from gateau_dagster.models.flops import Meter
 from gateau_dagster.models.memory import TokenBudget, unless_out_of_memory
 from gateau_dagster.models.prompt import build_prompt
-from gateau_dagster.scoring import batched_passes as passes
 from gateau_dagster.scoring.contextual_awareness import CamRow
-from gateau_dagster.scoring.perplexity import PerplexityRow
-
-from .builders import loaded_model, samples, tokenizer
-from .scored import outcomes
+from gateau_dagster.scoring.response_perplexity import PerplexityRow
+from tests.scoring.scored import outcomes
+from tests.tiny_models import loaded_model, samples, tokenizer
 
 CURE = "lower scoring.max_length, use dtype bfloat16, or a device with more memory"
 
@@ -40,13 +39,13 @@ class Memory:
 
     def bound(self, monkeypatch: pytest.MonkeyPatch) -> "Memory":
         """Let packed passes take from it."""
-        own = passes.response_nll_tensor
+        own = forward.response_nll
 
         def tight(loaded: Any, prompts: Any) -> Any:
             self.take(sum(prompt.length for prompt in prompts))
             return own(loaded, prompts)
 
-        monkeypatch.setattr(passes, "response_nll_tensor", tight)
+        monkeypatch.setattr(forward, "response_nll", tight)
         return self
 
 
@@ -89,13 +88,13 @@ def test_only_the_prompt_that_does_not_fit_alone_is_rejected(monkeypatch: pytest
 def test_without_memory_for_the_attention_the_perplexity_stands(monkeypatch: pytest.MonkeyPatch) -> None:
     loaded, meter = loaded_model("llama"), Meter()
     want = outcomes(loaded, samples()[:2], cam=False)
-    memory, own = Memory(tokens=200), passes.context_attention
+    memory, own = Memory(tokens=200), forward.context_attention
 
     def tight(loaded: Any, prompt: Any) -> Any:
         memory.take(prompt.length)
         return own(loaded, prompt)
 
-    monkeypatch.setattr(passes, "context_attention", tight)
+    monkeypatch.setattr(forward, "context_attention", tight)
     got = outcomes(loaded, samples()[:2], meter=meter)
     for mine, theirs in zip(got, want, strict=True):
         assert mine.perplexity == theirs.perplexity
@@ -113,12 +112,12 @@ def test_a_segment_that_does_not_fit_rejects_cam_alone(monkeypatch: pytest.Monke
     assert isinstance(made.cam, Reject) and made.cam.short_of_memory
 
 
-@pytest.mark.parametrize("name", ["response_nll_tensor", "context_attention", "token_nll"])
+@pytest.mark.parametrize("name", ["response_nll", "context_attention", "token_nll"])
 def test_other_errors_are_not_taken_for_the_sample(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_: object) -> None:
         raise RuntimeError("shapes cannot be multiplied")
 
-    monkeypatch.setattr(passes, name, broken)
+    monkeypatch.setattr(forward, name, broken)
     with pytest.raises(RuntimeError, match="shapes"):
         outcomes(loaded_model("llama"), samples()[:1])
 

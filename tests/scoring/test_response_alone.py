@@ -9,13 +9,11 @@ import torch
 
 from gateau_dagster.data.sample import Reject, Sample
 from gateau_dagster.methods.ifd import RESPONSE_ALONE
-from gateau_dagster.models import memory
+from gateau_dagster.models import forward, memory
 from gateau_dagster.models.loading import LoadedModel
-from gateau_dagster.scoring import batched_passes as passes
 from gateau_dagster.scoring.response_alone import alone_prompt, response_alone_rows
-
-from .builders import loaded_model, samples, tokenizer
-from .encoder_builders import running
+from tests.scoring.scored import running
+from tests.tiny_models import loaded_model, samples, tokenizer
 
 
 def slow_loss(loaded: LoadedModel, response: str) -> tuple[float, int]:
@@ -74,7 +72,7 @@ def test_a_response_without_tokens_or_too_long_is_rejected() -> None:
 
 
 def test_what_does_not_fit_into_memory_is_rejected_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    own = passes.response_nll_tensor
+    own = forward.response_nll
     longest = max(alone_prompt(tokenizer(), sample, max_length=10_000).length for sample in samples())
 
     def tight(loaded: Any, prompts: Any) -> Any:
@@ -82,7 +80,7 @@ def test_what_does_not_fit_into_memory_is_rejected_alone(monkeypatch: pytest.Mon
             raise torch.OutOfMemoryError("CUDA out of memory.")
         return own(loaded, prompts)
 
-    monkeypatch.setattr(passes, "response_nll_tensor", tight)
+    monkeypatch.setattr(forward, "response_nll", tight)
     monkeypatch.setattr(memory, "release_memory", lambda: None)  # takes a third of a second
     found = rows(loaded_model("llama"), samples(), batch_tokens=2 * longest)
     rejected = [row for row in found if isinstance(row, Reject)]

@@ -15,28 +15,25 @@ from gateau_dagster.errors import GateauError
 from gateau_dagster.models import forward
 from gateau_dagster.models.flops import Meter, ModelShape
 from gateau_dagster.models.prompt import build_prompt
-from gateau_dagster.scoring import batched_passes as passes
 from gateau_dagster.scoring.contextual_awareness import CamRow
-from gateau_dagster.scoring.perplexity import PerplexityRow
+from gateau_dagster.scoring.response_perplexity import PerplexityRow
 from gateau_dagster.scoring.scorer import Outcome, Request, score_samples
 from gateau_dagster.scoring.segments import segment_prompts
-
-from .agreement import check, references
-from .builders import loaded_model, samples, tokenizer
-from .scored import outcomes, scoring
+from tests.scoring.scored import check, outcomes, references, scoring
+from tests.tiny_models import loaded_model, samples, tokenizer
 
 
 @pytest.fixture
 def batches(monkeypatch: pytest.MonkeyPatch) -> list[list[int]]:
     """The lengths of the prompts of each packed pass."""
     seen: list[list[int]] = []
-    own = passes.response_nll_tensor
+    own = forward.response_nll
 
     def watched(loaded: Any, prompts: Any) -> Any:
         seen.append([prompt.length for prompt in prompts])
         return own(loaded, prompts)
 
-    monkeypatch.setattr(passes, "response_nll_tensor", watched)
+    monkeypatch.setattr(forward, "response_nll", watched)
     return seen
 
 
@@ -130,7 +127,7 @@ def test_rejects_stand_in_their_place_and_leave_their_neighbours_alone() -> None
 
 
 def test_figures_that_are_not_finite_reject_their_own_sample_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    own = passes.token_nll
+    own = forward.token_nll
     marked = build_prompt(tokenizer(), samples()[2], max_length=4096).response[0]
 
     def spoilt(loaded: Any, states: Any, targets: Any) -> Any:
@@ -141,8 +138,7 @@ def test_figures_that_are_not_finite_reject_their_own_sample_only(monkeypatch: p
 
     lone = dataclasses.replace(samples()[1], response="0 1 2")
     assert marked not in build_prompt(tokenizer(), lone, max_length=4096).response
-    for module in (passes, forward):  # of the attention's pass, and of packed ones
-        monkeypatch.setattr(module, "token_nll", spoilt)
+    monkeypatch.setattr(forward, "token_nll", spoilt)
     bad, good = outcomes(loaded_model("llama"), [samples()[2], lone])
     assert bad.perplexity == Reject(
         sample_id="s2", reason="mean NLL of the response is inf: try dtype bfloat16 or float32"

@@ -6,18 +6,16 @@ import numpy as np
 import pytest
 
 from gateau_dagster.data.sample import Reject, Sample
-from gateau_dagster.models import memory
+from gateau_dagster.models import forward, memory
 from gateau_dagster.models.flops import ModelShape, Work
 from gateau_dagster.models.loading import LoadedModel
-from gateau_dagster.scoring import batched_passes as passes
 from gateau_dagster.scoring.dependency_scores import DependencyRule, choose_pairs, long_dependency_score
 from gateau_dagster.scoring.segment_pairs import MeasuredPairs, PairPlan, measure_segment_pairs
-
-from .builders import loaded_model, samples
-from .reference import reference_model, reference_parts
-from .scored import scoring
-from .slow_pairs import slow_lds, slow_perplexities
-from .test_real_text import passages
+from tests.scoring.reference import reference_model, reference_parts
+from tests.scoring.scored import scoring
+from tests.scoring.slow_pairs import slow_lds, slow_perplexities
+from tests.scoring.test_exactness import passages
+from tests.tiny_models import loaded_model, samples
 
 PLAN = PairPlan(segment_length=24, pairs=12)
 TOLERANCE = 5e-6  # relative, of a perplexity: float32 through two layers against float64
@@ -98,7 +96,7 @@ def test_lack_of_memory_rejects_the_sample(monkeypatch: pytest.MonkeyPatch) -> N
     def no_memory(*_: object) -> None:
         raise RuntimeError("DefaultCPUAllocator: can't allocate memory")
 
-    monkeypatch.setattr(passes, "response_nll_tensor", no_memory)
+    monkeypatch.setattr(forward, "response_nll", no_memory)
     monkeypatch.setattr(memory, "release_memory", lambda: None)  # a full collection for each attempt
     (got,) = _measured(loaded_model("llama"), passages()[:1])
     assert isinstance(got, Reject) and got.short_of_memory

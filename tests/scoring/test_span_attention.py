@@ -18,10 +18,8 @@ from gateau_dagster.models.packing import packs_documents
 from gateau_dagster.scoring.focus_scores import FocusPlan, Variant
 from gateau_dagster.scoring.span_attention import _SpanCollector, pairwise_focus_scores, span_attention_flops
 from gateau_dagster.scoring.span_scorer import text_ids
-
-from .builders import loaded_model, tokenizer
-from .largest import Largest
-from .slow_ladm import eager_matrices, slow_pairs, slow_pfs
+from tests.scoring.slow_ladm import eager_matrices, slow_pairs, slow_pfs
+from tests.tiny_models import Largest, loaded_model, tokenizer
 
 LICENCE = (Path(__file__).parents[2] / "LICENSE").read_text()
 

@@ -20,12 +20,11 @@ from gateau_dagster.scoring.span_scorer import (
     sample_documents,
     text_ids,
 )
-
-from .builders import loaded_model, tokenizer
-from .reference import reference_parts
-from .scored import measured_text, text_score
-from .slow_ladm import eager_matrices, slow_cds
-from .test_real_text import passages
+from tests.scoring.reference import reference_parts
+from tests.scoring.scored import measured_text, text_score
+from tests.scoring.slow_ladm import eager_matrices, slow_cds
+from tests.scoring.test_exactness import passages
+from tests.tiny_models import loaded_model, tokenizer
 
 PLAN = FocusPlan(span_length=16, local_spans=2, earlier_stride=2, later_stride=3, first_scored=5)
 PROGRAM = FocusPlan(span_length=16, local_spans=2, earlier_stride=2, later_stride=3, first_scored=5, variant="program")

@@ -13,9 +13,8 @@ from gateau_dagster.models import memory
 from gateau_dagster.models.loading import LoadedModel
 from gateau_dagster.models.memory import TokenBudget
 from gateau_dagster.scoring.whole_text import Batch, ReadText, padded, read_text, read_texts
-
-from .builders import samples, text
-from .encoder_builders import encoder, running, save_encoder
+from tests.scoring.scored import running
+from tests.tiny_models import encoder, samples, save_encoder, text
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,7 @@ from typing import Any
 
 import polars as pl
 
-from gateau_dagster.config.rules import RuleConfig
+from gateau_dagster.config.selection import RuleConfig
 
 Row = dict[str, Any]
 

@@ -4,7 +4,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from gateau_dagster.config.rules import RuleConfig
+from gateau_dagster.config.selection import RuleConfig
 from gateau_dagster.errors import GateauError
 from gateau_dagster.selection.per_source import largest_remainder, source_counts
 from gateau_dagster.selection.rules import chosen_ids

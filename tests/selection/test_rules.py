@@ -6,7 +6,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from gateau_dagster.config.rules import RuleConfig
+from gateau_dagster.config.selection import RuleConfig
 from gateau_dagster.errors import GateauError
 from gateau_dagster.selection.rules import check_data, chosen_ids
 from tests.selection.slow_rules import ranking, slow_order

@@ -2,7 +2,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from gateau_dagster.config.rules import RuleConfig
+from gateau_dagster.config.selection import RuleConfig
 from gateau_dagster.errors import GateauError
 from gateau_dagster.selection.rules import chosen_ids
 from tests.selection.slow_rules import ranking, slow_per_source_tokens, slow_token_budget

@@ -8,11 +8,13 @@ from collections.abc import Iterator
 import polars as pl
 import pytest
 import s3fs
+from botocore.exceptions import BotoCoreError
+from huggingface_hub.errors import OfflineModeIsEnabled
 from moto.server import ThreadedMotoServer
 
 from gateau_dagster.errors import GateauError, TransientError
-from gateau_dagster.storage import Stamp, Store, files
-from gateau_dagster.storage.failures import explained, readable_failures
+from gateau_dagster.storage import Stamp, Store, remote
+from gateau_dagster.storage.failures import explained, readable_failures, readable_input
 
 FRAME = pl.DataFrame({"n": [1]})
 
@@ -78,8 +80,8 @@ def test_a_server_lost_on_the_way_loses_nothing(s3_environment: str, monkeypatch
 def test_a_server_that_never_answers_is_given_up_within_a_minute(
     s3_environment: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    settings = files._S3_OPTIONS["config_kwargs"]
-    tries = files._S3_TRIES * settings["retries"]["total_max_attempts"]
+    settings = remote.S3_CLIENT
+    tries = remote.S3_TRIES * settings["retries"]["total_max_attempts"]
     assert tries * settings["read_timeout"] < 60
     monkeypatch.setitem(settings, "read_timeout", 1)
     with socket.socket() as silent:
@@ -154,3 +156,46 @@ def test_what_is_not_known_stays_what_it_is() -> None:
 def test_a_broken_connection_may_pass() -> None:
     assert isinstance(explained(ConnectionResetError("reset"), "read x"), TransientError)
     assert isinstance(explained(TimeoutError("late"), "read x"), TransientError)
+
+
+@pytest.mark.parametrize(
+    ("address", "error", "words"),
+    [
+        ("/d/x", PermissionError(errno.EACCES, "no"), "permission denied. Give this user"),
+        ("/d/x", FileNotFoundError(errno.ENOENT, "no"), "it does not exist"),
+        ("/d/x", OSError(errno.EIO, "Input/output error"), "Input/output error. Check the disk"),
+        ("/d/AccessDenied", IsADirectoryError(errno.EISDIR, "a folder", "/d/AccessDenied"), "Check the disk"),
+        ("s3://b/x", PermissionError("Token has expired"), "access denied"),
+        ("s3://b/x", FileNotFoundError("The specified bucket does not exist"), "the bucket does not exist"),
+        ("hf://datasets/a/b/x", OfflineModeIsEnabled(), "HF_HUB_OFFLINE is set"),
+        ("hf://datasets/a", NotImplementedError("no repository"), "Write hf://datasets/owner/name/file"),
+    ],
+)
+def test_input_that_cannot_be_read_names_a_cure(address: str, error: Exception, words: str) -> None:
+    with pytest.raises(GateauError) as caught, readable_input(address):
+        raise error
+    assert type(caught.value) is GateauError
+    assert str(caught.value).startswith(f"Cannot read {address}: ") and words in str(caught.value)
+
+
+def test_a_gated_data_set_is_no_missing_one() -> None:
+    class GatedRepoError(Exception):
+        pass
+
+    with pytest.raises(GateauError, match="Accept its terms"), readable_input("hf://datasets/a/b/x"):
+        raise FileNotFoundError("hf://datasets/a/b/x") from GatedRepoError("403")
+
+
+def test_a_server_s_failure_of_no_known_kind_may_pass() -> None:
+    for error in (OSError(errno.EINVAL, "Bad Request"), BotoCoreError()):
+        with pytest.raises(TransientError), readable_input("s3://b/x"):
+            raise error
+    assert isinstance(explained(BotoCoreError(), "write s3://b/x"), TransientError)
+
+
+@pytest.mark.parametrize("address", ["/d/x", "s3://b/x", "hf://datasets/a/b/x"])
+def test_a_defect_passes_through_an_access_to_input(address: str) -> None:
+    with pytest.raises(ZeroDivisionError), readable_input(address):
+        raise ZeroDivisionError
+    with pytest.raises(GateauError, match=r"^as it is$"), readable_input(address):
+        raise GateauError("as it is")

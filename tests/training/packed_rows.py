@@ -7,7 +7,7 @@ import torch
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from gateau_dagster.training.encode import IGNORED
-from tests.scoring.builders import model_config
+from tests.tiny_models import model_config
 
 LENGTHS = (5, 40, 40, 1, 63)
 WINDOW = 16  # of models with sliding windows: less than the longest documents

@@ -6,10 +6,10 @@ from typing import Any
 import torch
 from transformers import AutoModelForCausalLM
 
+from gateau_dagster.training.dataset import MixRows, TrainingDocument
 from gateau_dagster.training.encode import IGNORED
-from gateau_dagster.training.rows import MixRows, TrainingDocument
-from gateau_dagster.training.run import plan_of, read_mix
 from gateau_dagster.training.spec import TrainingSpec
+from gateau_dagster.training.train import plan_of, read_mix
 
 Weights = dict[str, torch.Tensor]
 

@@ -11,9 +11,8 @@ from transformers import AutoModelForCausalLM, GPT2Config, GPT2LMHeadModel, PreT
 from gateau_dagster.config.training_sections import LoraConfig
 from gateau_dagster.errors import GateauError
 from gateau_dagster.training.adapters import adapted_base, merged_state, with_adapters
-from gateau_dagster.training.run import train
-
-from .builders import make_spec, save_model
+from gateau_dagster.training.train import train
+from tests.training.builders import make_spec, save_model
 
 IDS = torch.arange(5, 25)[None]
 

@@ -10,9 +10,8 @@ from torch.nn.attention import varlen
 from transformers import PreTrainedModel
 
 from gateau_dagster.models import attention_kernels
-from gateau_dagster.models.document_attention import attend_within_documents
-
-from .packed_rows import (
+from gateau_dagster.models.training_attention import attend_within_documents
+from tests.training.packed_rows import (
     KINDS,
     LENGTHS,
     Outcome,

@@ -11,16 +11,14 @@ from transformers import AutoModelForCausalLM
 
 from gateau_dagster.config.training import TrainingConfig
 from gateau_dagster.training.batch_plan import plan_batches, read_plan, write_plan
-from gateau_dagster.training.collate import PadRight
+from gateau_dagster.training.dataset import MixRows, PadRight
 from gateau_dagster.training.encode import IGNORED
 from gateau_dagster.training.metrics import read_log
 from gateau_dagster.training.plan_statistics import plan_statistics
-from gateau_dagster.training.rows import MixRows
-from gateau_dagster.training.run import plan_of, read_mix, train
 from gateau_dagster.training.spec import TrainingSpec
-
-from .builders import make_spec
-from .slow_loop import slow_training
+from gateau_dagster.training.train import plan_of, read_mix, train
+from tests.training.builders import make_spec
+from tests.training.slow_loop import slow_training
 
 ROWS: dict[str, Any] = {"pack_length": 90, "balanced": False, "max_steps": 4, "weight_decay": 0.1}
 

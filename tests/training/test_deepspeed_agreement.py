@@ -11,10 +11,9 @@ from gateau_dagster.config.training import TrainingConfig
 from gateau_dagster.errors import GateauError
 from gateau_dagster.training.deepspeed_agreement import agreed_deepspeed_config
 from gateau_dagster.training.deepspeed_config import deepspeed_config
-from gateau_dagster.training.run import train
-
-from .builders import make_spec
-from .processes import finish, log_of, result_of, start, weights_differ
+from gateau_dagster.training.train import train
+from tests.training.builders import make_spec
+from tests.training.processes import finish, log_of, result_of, start, weights_differ
 
 ADAMW = {"type": "AdamW", "params": {"lr": "auto", "betas": "auto", "eps": "auto", "weight_decay": "auto"}}
 # The files of transformers' DeepSpeed guide, without offloading, whose optimiser has to be compiled.

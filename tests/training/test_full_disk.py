@@ -21,9 +21,8 @@ from gateau_dagster.training.metrics import rewind_log
 from gateau_dagster.training.spec import TrainingSpec
 from gateau_dagster.training.trainer import TrainingCallback
 from resources import training_process
-
-from .builders import make_spec
-from .processes import log_of
+from tests.training.builders import make_spec
+from tests.training.processes import log_of
 
 ROOM_FOR_ONE = "size=800k"  # a checkpoint of these trainings has 500 KiB
 

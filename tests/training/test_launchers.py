@@ -15,11 +15,10 @@ from gateau_dagster.config.training import TrainingConfig
 from gateau_dagster.errors import GateauError
 from gateau_dagster.training.deepspeed_config import deepspeed_config
 from gateau_dagster.training.launch import MODULE, failure_message, is_finished, read_hostfile, training_command
-from gateau_dagster.training.run import train
 from gateau_dagster.training.spec import TrainingSpec
-
-from .builders import make_spec
-from .processes import ROOT, finish, log_of, rank_process, start, wait_for_step, weights_differ
+from gateau_dagster.training.train import train
+from tests.training.builders import make_spec
+from tests.training.processes import ROOT, finish, log_of, rank_process, start, wait_for_step, weights_differ
 
 BIN = Path(sys.executable).parent
 TWO = "--nproc-per-node=2"

@@ -5,11 +5,10 @@ from typing import Any
 
 import polars as pl
 
+from gateau_dagster.training.dataset import MixRows
 from gateau_dagster.training.metrics import StepLog, peak_memory_bytes, read_log, rewind_log
-from gateau_dagster.training.rows import MixRows
-
-from .builders import save_mix
-from .test_rows import plan_for
+from tests.training.builders import save_mix
+from tests.training.test_dataset import plan_for
 
 
 def test_a_torn_last_line_is_left_out_and_later_steps_are_forgotten(tmp_path: Path) -> None:

@@ -9,9 +9,8 @@ import yaml
 
 from gateau_dagster.training.batch_plan import read_plan
 from gateau_dagster.training.model_card import model_card
-from gateau_dagster.training.run import plan_of, read_mix, train
-
-from .builders import make_spec
+from gateau_dagster.training.train import plan_of, read_mix, train
+from tests.training.builders import make_spec
 
 
 def test_the_card_of_a_training(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from transformers import AutoModelForCausalLM
 from gateau_dagster.config.training_sections import PositionExtension
 from gateau_dagster.errors import GateauError
 from gateau_dagster.training.position_extension import extend_positions
-from tests.scoring.builders import model_config
+from tests.tiny_models import model_config
 
 WINDOW, TARGET = 2048, 12_000
 KINDS = ("llama", "mistral", "qwen2", "qwen3", "phi3", "gemma3_text", "gemma2", "glm4")

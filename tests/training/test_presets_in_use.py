@@ -20,12 +20,11 @@ from gateau_dagster.progress import silent
 from gateau_dagster.tables import SELECTED_SUBSET, SHORT_CHAT_MIX, schema
 from gateau_dagster.training.deepspeed_agreement import agreed_deepspeed_config
 from gateau_dagster.training.encode import IGNORED
-from gateau_dagster.training.mix import build_training_mix
 from gateau_dagster.training.spec import TrainingSpec
+from gateau_dagster.training.training_mix import build_training_mix
 from gateau_dagster.training.used_settings import SETTINGS_NAME
-
-from .builders import save_model, tokenizer
-from .processes import finish, log_of, start, wait_for_step, wait_until
+from tests.training.builders import save_model, tokenizer
+from tests.training.processes import finish, log_of, start, wait_for_step, wait_until
 
 OVERLONG = Sample(
     sample_id="long",

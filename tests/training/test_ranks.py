@@ -9,12 +9,12 @@ from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
 from gateau_dagster.training.deepspeed_config import deepspeed_config
-from gateau_dagster.training.run import train
+from gateau_dagster.training.launch import failure_message
 from gateau_dagster.training.spec import TrainingSpec
-
-from .builders import make_spec
-from .processes import finish, log_of, rank_process, start, wait_for_step, weights_differ
-from .slow_loop import slow_training
+from gateau_dagster.training.train import train
+from tests.training.builders import make_spec
+from tests.training.processes import finish, log_of, rank_process, start, wait_for_step, weights_differ
+from tests.training.slow_loop import slow_training
 
 PACKED: dict[str, Any] = {
     "processes": 2,
@@ -49,6 +49,25 @@ def compare_with_loop(spec: TrainingSpec) -> None:
     assert trained.keys() == weights.keys()
     differences = {name: float((trained[name] - weights[name]).abs().max()) for name in trained}
     assert max(differences.values()) <= 1e-4, differences
+
+
+@pytest.mark.slow
+def test_zero3_on_packed_rows_with_skips_goes_on_after_the_death_of_a_rank(tmp_path: Path) -> None:
+    settings = PACKED | {"max_steps": 12, "save_steps": 4, "skip": SKIPS}
+    spec = make_spec(tmp_path, deepspeed=whole_parts("zero3", tmp_path), **settings)
+    process = start(spec, tmp_path / "spec.json")
+    wait_for_step(spec, process, 6)
+    rank_process(process, 1).kill()
+    output = process.communicate(timeout=300)[0]
+    assert process.returncode != 0, output
+    assert not spec.output.exists()
+    assert "killed, often by the system for lack of memory" in failure_message(spec, process.returncode)
+    output = finish(start(spec, tmp_path / "spec.json"))
+    assert "step 5/12" in output
+    assert "step 4/12" not in output
+    compare_with_loop(spec)
+    assert AutoModelForCausalLM.from_pretrained(spec.output).dtype == torch.float32
+    assert {path.name for path in spec.output.parent.iterdir()} == {"checkpoint", "work"}
 
 
 @pytest.mark.long

@@ -9,9 +9,8 @@ import pytest
 from gateau_dagster.config.training import TrainingConfig
 from gateau_dagster.errors import GateauError
 from gateau_dagster.training.readiness import check_device, check_packages, check_ranks
-from gateau_dagster.training.run import train, training_arguments
-
-from .builders import make_spec
+from gateau_dagster.training.train import train, training_arguments
+from tests.training.builders import make_spec
 
 
 @pytest.mark.parametrize(

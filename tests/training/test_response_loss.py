@@ -13,8 +13,7 @@ from gateau_dagster.errors import GateauError
 from gateau_dagster.training.chunked_entropy import LogitChange, summed_nll
 from gateau_dagster.training.encode import IGNORED
 from gateau_dagster.training.response_loss import use_chunked_loss
-
-from .packed_rows import gradients, largest_difference, make_model, make_row
+from tests.training.packed_rows import gradients, largest_difference, make_model, make_row
 
 KINDS: list[tuple[str, dict[str, Any]]] = [
     ("llama", {}),

@@ -15,10 +15,9 @@ from gateau_dagster.errors import GateauError
 from gateau_dagster.training import model as model_module
 from gateau_dagster.training.checkpoints import MARKER, last_checkpoint
 from gateau_dagster.training.metrics import read_log
-from gateau_dagster.training.run import train
-
-from .builders import make_spec
-from .processes import log_of, start, wait_for_step, weights_differ
+from gateau_dagster.training.train import train
+from tests.training.builders import make_spec
+from tests.training.processes import log_of, start, wait_for_step, weights_differ
 
 
 def test_stopped_killed_and_torn_in_a_save_in_later_epochs(tmp_path: Path) -> None:

@@ -17,11 +17,10 @@ from gateau_dagster.errors import GateauError
 from gateau_dagster.training.checkpoints import MARKER, last_checkpoint, step_of
 from gateau_dagster.training.deepspeed_config import deepspeed_config
 from gateau_dagster.training.launch import failure_message, is_finished
-from gateau_dagster.training.run import train
 from gateau_dagster.training.spec import TrainingSpec
-
-from .builders import make_spec
-from .processes import finish, log_of, rank_process, start, wait_for_step, wait_until, weights_differ
+from gateau_dagster.training.train import train
+from tests.training.builders import make_spec
+from tests.training.processes import finish, log_of, rank_process, start, wait_for_step, wait_until, weights_differ
 
 PACKED: dict[str, Any] = {
     "batching": "packed",

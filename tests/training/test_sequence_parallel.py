@@ -8,11 +8,9 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from gateau_dagster.errors import GateauError
-from gateau_dagster.training.collate import PadRight
+from gateau_dagster.training.dataset import MixRows, PadRight
 from gateau_dagster.training.encode import IGNORED
 from gateau_dagster.training.response_loss import use_chunked_loss
-from gateau_dagster.training.rows import MixRows
-from gateau_dagster.training.run import plan_of, read_mix
 from gateau_dagster.training.sequence_parallel import (
     PartOfSequence,
     SharedRows,
@@ -20,9 +18,9 @@ from gateau_dagster.training.sequence_parallel import (
     share_sequences,
     trained_items,
 )
-
-from .builders import make_spec
-from .packed_rows import make_model
+from gateau_dagster.training.train import plan_of, read_mix
+from tests.training.builders import make_spec
+from tests.training.packed_rows import make_model
 
 
 def rows_of(folder: Path, **changes: Any) -> MixRows:

@@ -7,8 +7,7 @@ import pytest
 
 from gateau_dagster.errors import GateauError
 from gateau_dagster.training.spec import TrainingSpec
-
-from .builders import make_spec
+from tests.training.builders import make_spec
 
 
 def test_round_trip(tmp_path: Path) -> None:

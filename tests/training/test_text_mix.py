@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 from transformers import PreTrainedTokenizerBase
 
-from gateau_dagster.config.model_stages import HomologousOptions
+from gateau_dagster.config.models import HomologousOptions
 from gateau_dagster.data.sources import resolve_files
 from gateau_dagster.data.streams import unheard
 from gateau_dagster.data.text_corpus import CorpusText
@@ -19,8 +19,7 @@ from gateau_dagster.training.encode import IGNORED
 from gateau_dagster.training.mix_sources import Origin
 from gateau_dagster.training.text_mix import TextMix, build_text_mix
 from gateau_dagster.training.text_pieces import TextSource, pieces_of
-
-from .builders import tokenizer
+from tests.training.builders import tokenizer
 
 BOS, EOS = 0, 1
 

@@ -10,11 +10,10 @@ import torch
 
 from gateau_dagster.training.encode import IGNORED
 from gateau_dagster.training.model import PLAN_NAME
-from gateau_dagster.training.run import train
+from gateau_dagster.training.train import train
 from gateau_dagster.training.used_settings import SETTINGS_NAME, _is_liger
-
-from .builders import make_spec
-from .processes import result_of
+from tests.training.builders import make_spec
+from tests.training.processes import result_of
 
 
 def settings_of(folder: Path, **training: Any) -> dict[str, Any]:

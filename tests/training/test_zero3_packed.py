@@ -14,9 +14,8 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from gateau_dagster.training.encode import IGNORED
 from gateau_dagster.training.launch import training_environment
-
-from .packed_rows import documents, make_row
-from .zero3_training import ACCUMULATION, BETAS, CLIP, DECAY, LEARNING_RATE, RANKS, STEPS
+from tests.training.packed_rows import documents, make_row
+from tests.training.zero3_training import ACCUMULATION, BETAS, CLIP, DECAY, LEARNING_RATE, RANKS, STEPS
 
 ROOT = Path(__file__).parents[2]
 
@@ -82,10 +81,8 @@ def decayed_or_not(model: torch.nn.Module) -> list[dict[str, Any]]:
     return [{"params": others, "weight_decay": DECAY}, {"params": norms, "weight_decay": 0.0}]
 
 
-@pytest.mark.parametrize(
-    ("engine", "tied"),
-    [("zero3", False), *(pytest.param(name, True, marks=pytest.mark.long) for name in ("zero3", "zero2", "ddp"))],
-)
+@pytest.mark.long
+@pytest.mark.parametrize(("engine", "tied"), [("zero3", False), ("zero3", True), ("zero2", True), ("ddp", True)])
 def test_losses_and_weights_are_those_of_one_process_without_packing(tmp_path: Path, engine: str, tied: bool) -> None:
     model, rows = base_model(tied=tied), ragged_rows()
     model.save_pretrained(tmp_path / "model")

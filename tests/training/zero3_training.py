@@ -13,7 +13,7 @@ import torch
 from torch.utils.data import Dataset
 from transformers import AutoModelForCausalLM, Trainer, TrainingArguments
 
-from gateau_dagster.models.document_attention import attend_within_documents
+from gateau_dagster.models.training_attention import attend_within_documents
 from gateau_dagster.training.deepspeed_config import deepspeed_config, join_by_gloo
 from gateau_dagster.training.response_loss import use_chunked_loss
 

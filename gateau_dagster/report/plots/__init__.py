@@ -1,16 +1,18 @@
 """The plots of the report and of Dagster's metadata. Each function gives a Figure; `to_svg` and `to_png` give bytes."""
 
 from gateau_dagster.plotting import PNG_LIMIT, as_data_uri, as_markdown_image, to_png, to_svg
-from gateau_dagster.report.plots.effort import planned_and_actual
-from gateau_dagster.report.plots.evaluation import heldout_bars, needle_heatmaps
-from gateau_dagster.report.plots.methods import agreement_by_length, disputed_ranks, method_correlations
-from gateau_dagster.report.plots.mix import mix_contents
-from gateau_dagster.report.plots.presets import auroc_bars, preset_agreement
-from gateau_dagster.report.plots.profiles import method_profiles
-from gateau_dagster.report.plots.scores import method_scores, score_distributions, terms_scatter
-from gateau_dagster.report.plots.selection import context_lengths
-from gateau_dagster.report.plots.sweeps import alpha_curves, segment_length_curves
-from gateau_dagster.report.plots.training import training_curve
+from gateau_dagster.report.plots.agreement_plots import (
+    agreement_by_length,
+    auroc_bars,
+    disputed_ranks,
+    method_correlations,
+    preset_agreement,
+)
+from gateau_dagster.report.plots.effort_plots import planned_and_actual
+from gateau_dagster.report.plots.profile_plots import method_profiles
+from gateau_dagster.report.plots.score_plots import context_lengths, method_scores, score_distributions, terms_scatter
+from gateau_dagster.report.plots.sweep_plots import alpha_curves, segment_length_curves
+from gateau_dagster.report.plots.training_plots import mix_contents, training_curve
 
 __all__ = [
     "PNG_LIMIT",
@@ -21,12 +23,10 @@ __all__ = [
     "auroc_bars",
     "context_lengths",
     "disputed_ranks",
-    "heldout_bars",
     "method_correlations",
     "method_profiles",
     "method_scores",
     "mix_contents",
-    "needle_heatmaps",
     "planned_and_actual",
     "preset_agreement",
     "score_distributions",

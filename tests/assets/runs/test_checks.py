@@ -35,9 +35,9 @@ def store(small: Pipeline) -> Iterator[Path]:
 def results(pipeline: Pipeline, asset: str) -> dict[str, dg.AssetCheckEvaluation]:
     """Runs the checks of an asset alone, as the button of the UI does."""
     definitions = pipeline.definitions()
-    key = dg.AssetKey(asset.split("/"))
+    key, names = dg.AssetKey(asset.split("/")), checks_of(pipeline.state().asset(asset))
     job = definitions.resolve_implicit_global_asset_job_def().get_subset(
-        asset_selection=set(), asset_check_selection={dg.AssetCheckKey(key, name) for name in checks_of(asset)}
+        asset_selection=set(), asset_check_selection={dg.AssetCheckKey(key, name) for name in names}
     )
     done = job.execute_in_process(instance=pipeline.instance, raise_on_error=False)
     return {found.check_name: found for found in done.get_asset_check_evaluations()}
@@ -52,7 +52,7 @@ def tamper(state: State, asset: str, shard: str | None, change: Tamper) -> None:
 
 def failed(pipeline: Pipeline, asset: str) -> set[str]:
     found = results(pipeline, asset)
-    assert set(found) == set(checks_of(asset))
+    assert set(found) == set(checks_of(pipeline.state().asset(asset)))
     return {name for name, result in found.items() if not result.passed}
 
 
@@ -64,7 +64,7 @@ def test_a_run_checks_every_asset_that_it_made(small: Pipeline) -> None:
         event = record.get_dagster_event().asset_check_evaluation_data
         checked.setdefault(event.asset_key.to_user_string(), set()).add(event.check_name)
         assert event.passed or event.check_name == "normalisation", (event.asset_key, event.check_name, event.metadata)
-    assert checked == {node.asset: set(checks_of(node.asset)) for node in small.state().pipeline.nodes}
+    assert checked == {asset.key: set(checks_of(asset)) for asset in small.state().pipeline.assets}
 
 
 def test_up_to_date_names_the_changed_shards_and_only_them(small: Pipeline, store: Path) -> None:
@@ -175,7 +175,7 @@ def test_full_coverage_counts_rows_and_rejects(small: Pipeline, store: Path) -> 
 
 def test_checks_before_the_first_run_say_that_nothing_is_there(fresh: Pipeline) -> None:
     found = results(fresh, "cam")
-    assert set(found) == set(checks_of("cam"))
+    assert set(found) == set(checks_of(fresh.state().asset("cam")))
     assert not any(result.passed for result in found.values())
     assert value_of(found["unique_ids"], "summary") == (  # type: ignore[arg-type]
         "cam has no shard in the store yet. Materialise it, or run `gateau run`."

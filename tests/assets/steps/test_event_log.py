@@ -19,11 +19,11 @@ def test_another_instance_on_the_same_store_learns_everything(small: Pipeline) -
         assert record_what_the_store_holds(other, state) == 4 * 4 + 3
         assert record_what_the_store_holds(other, small.state()) == 0, "only once"
         stamps = state.recorded()
-        for node in state.pipeline.nodes:
-            shards = state.shards if node.partitioned else []
-            versions = recorded_versions(other, node.asset, shards)
-            for shard in shards or [None]:
-                stamp = stamps[node.asset, shard]
+        for asset in state.pipeline.by_key:
+            partitions = state.pipeline.partitions(asset)
+            versions = recorded_versions(other, asset, [each for each in partitions if each is not None])
+            for shard in partitions:
+                stamp = stamps[asset, shard]
                 assert stamp is not None
                 assert versions[shard] == stamp.fingerprint
 
@@ -44,8 +44,7 @@ def test_what_is_out_of_date_is_not_recorded(small: Pipeline) -> None:
 def test_a_lost_dagster_home_is_filled_again(small: Pipeline) -> None:
     small.refresh()
     with open_instance(small.config) as instance:
-        for node in small.state().pipeline.nodes:
-            instance.wipe_assets([asset_key(node.asset)])
+        instance.wipe_assets([asset_key(asset) for asset in small.state().pipeline.by_key])
     result = small.refresh()
     assert result.run_ids == []
     assert result.recorded == 4 * 4 + 3

@@ -8,7 +8,7 @@ import pytest
 from dagster._core.storage.tags import ASSET_PARTITION_RANGE_END_TAG, ASSET_PARTITION_RANGE_START_TAG
 
 from assets.steps.event_log import recorded_versions
-from assets.steps.partitions import asset_key, shard_partitions
+from assets.steps.partitions import asset_key, partition_definitions
 from tests.assets.harness import Pipeline, key_of, value_of, version_of
 from tests.project import sample, write_samples
 
@@ -41,7 +41,7 @@ def assert_own_versions(pipeline: Pipeline, events: list[dg.AssetMaterialization
 
 
 def test_the_partitions_are_the_shards(small: Pipeline) -> None:
-    assert shard_partitions(small.config).get_partition_keys() == ["0", "1", "2", "3"]
+    assert partition_definitions(small.config)["shard"].get_partition_keys() == ["0", "1", "2", "3"]
 
 
 def test_a_single_partition(fresh: Pipeline) -> None:

@@ -1,0 +1,128 @@
+"""All benchmarks by name: every module of this package that ends with BENCHMARK."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Any, Literal
+
+import polars as pl
+from pydantic import create_model
+
+from gateau_dagster import evaluation
+from gateau_dagster.config.base import Section, validated
+from gateau_dagster.config.evaluation import EvaluationConfig
+from gateau_dagster.evaluation.benchmark import Benchmark, Materials, Outcome
+from gateau_dagster.evaluation.page import PageSection
+from gateau_dagster.registry import registered
+from gateau_dagster.storage.stamp import By
+
+if TYPE_CHECKING:
+    from gateau_dagster.config import Config
+
+FAMILY = "evaluation"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChosenBenchmark:
+    """A benchmark with the options that a configuration gives it; `asked`: whether `evaluation.benchmarks` names it."""
+
+    benchmark: Benchmark
+    options: Section
+    asked: bool
+
+    @property
+    def name(self) -> str:
+        """As in `evaluation.benchmarks`."""
+        return self.benchmark.name
+
+    @property
+    def asset(self) -> str:
+        """The asset that holds its table."""
+        return asset_of(self.name)
+
+    def reads(self, config: Config, made: Collection[str]) -> dict[str, By]:
+        """See Benchmark.reads; with the checkpoint. An equal checkpoint is not measured again."""
+        return {**self.benchmark.reads(config, self.options, made), "checkpoint": "content"}
+
+    def settings(self, config: Config) -> dict[str, Any]:
+        """What of the configuration changes the table."""
+        scoring = {f"scoring.{name}": getattr(config.scoring, name) for name in ("max_length", "template", "dtype")}
+        options = {f"evaluation.{self.name}": self.options.model_dump(mode="json")}
+        return {**scoring, **options, **self.benchmark.settings(config, self.options)}
+
+    def run(self, materials: Materials) -> Outcome:
+        """See Benchmark.run."""
+        return self.benchmark.run(materials, self.options)
+
+    def section(self, table: pl.DataFrame) -> PageSection:
+        """See Benchmark.section."""
+        return self.benchmark.section(table)
+
+
+def asset_of(name: str) -> str:
+    """The asset that holds a benchmark's table."""
+    return f"{FAMILY}/{name}"
+
+
+@cache
+def all_benchmarks() -> Mapping[str, Benchmark]:
+    """Every benchmark of the project by its name, in order of the modules' names."""
+    return {benchmark.name: benchmark for benchmark in registered(evaluation, Benchmark)}
+
+
+def chosen_benchmarks(config: Config) -> dict[str, ChosenBenchmark]:
+    """The benchmarks that run, by name; none without training or with `evaluation.enabled: false`.
+
+    Raises:
+        ValueError: a name or an option that does not exist, or a configuration that lacks what a benchmark needs.
+    """
+    found = {name: each for name, each in configured_benchmarks(config).items() if each.asked}
+    if not (config.training.enabled and config.evaluation.enabled):
+        return {}
+    for each in found.values():
+        each.benchmark.check(config, each.options)
+    return found
+
+
+def configured_benchmarks(config: Config) -> dict[str, ChosenBenchmark]:
+    """The benchmarks that run by default or that `evaluation` names, whether they run or not.
+
+    Raises:
+        SectionError: a name or an option that does not exist.
+    """
+    known, given = all_benchmarks(), config.evaluation.sections
+    asked = _asked(config)
+    wanted = [name for name, each in known.items() if each.default or name in asked or name in given]
+    keys: dict[str, Any] = {
+        "enabled": (bool, ...),
+        "benchmarks": (tuple[Literal[tuple(known)], ...], ...),  # pyright: ignore[reportInvalidTypeForm]
+        **{name: (each.options, ... if name in wanted else None) for name, each in known.items()},
+    }
+    section = create_model("Evaluation", __base__=Section, **keys)
+    own = {"enabled": config.evaluation.enabled, "benchmarks": asked}
+    found = validated(FAMILY, section, {name: {} for name in wanted} | given | own)
+    return {
+        name: ChosenBenchmark(benchmark=known[name], options=getattr(found, name), asked=name in asked)
+        for name in wanted
+    }
+
+
+def check_benchmarks(config: Config) -> None:
+    """Raises ValueError as `chosen_benchmarks` does."""
+    chosen_benchmarks(config)
+
+
+def with_benchmarks(config: Config) -> Config:
+    """The configuration with the benchmarks' names and their options filled in; raises as `configured_benchmarks`."""
+    options = {name: each.options.model_dump(mode="json") for name, each in configured_benchmarks(config).items()}
+    given = {"enabled": config.evaluation.enabled, "benchmarks": _asked(config)}
+    return config.model_copy(update={"evaluation": EvaluationConfig.model_validate(given | options)})
+
+
+def _asked(config: Config) -> tuple[str, ...]:
+    """`evaluation.benchmarks`, or the default."""
+    if config.evaluation.benchmarks is not None:
+        return config.evaluation.benchmarks
+    return tuple(name for name, benchmark in all_benchmarks().items() if benchmark.default)

@@ -1,0 +1,174 @@
+"""The last layer and the output layer of a decoder for the rows that are read only: no other token asks for the rest.
+
+In the last layer, keys and values are those of all tokens. What works on each token by itself (feed-forward layer,
+query and output projections) gets the rows that count, and attention has the same rows of queries.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any, TypeAlias
+
+import torch
+from torch import Tensor
+from transformers.modeling_outputs import MoeModelOutputWithPast
+
+from gateau_dagster.errors import GateauError
+from gateau_dagster.models.loading import LoadedModel
+
+Span: TypeAlias = tuple[int, int]  # [start, stop) of a document's rows
+
+# Children of a decoder's layer that treat every token by itself; what is not found here runs on all rows.
+_FEED_FORWARD = ("mlp", "feed_forward", "ffn", "block_sparse_moe")
+_ATTENTION = ("self_attn", "attention", "attn")
+_PROJECTIONS = ("q_proj", "o_proj", "out_proj", "dense", "c_proj")
+
+
+def backbone(loaded: LoadedModel) -> torch.nn.Module:
+    """The model without its output layer; raises GateauError when it does not keep the two apart."""
+    body = loaded.model.base_model
+    if body is loaded.model:
+        raise _unsplittable(loaded)
+    return body
+
+
+@torch.no_grad()
+def head(loaded: LoadedModel, states: Tensor) -> Tensor:
+    """Logits [n, vocabulary] of hidden states [n, hidden].
+
+    The model's own forward is run around a backbone that returns `states`, so that whatever it does with logits
+    (soft cap in Gemma, scales in Granite and Cohere) is done here too, without a list of architectures.
+    """
+    body = backbone(loaded)
+    calls = 0
+
+    def replay(*args: Any, **kwargs: Any) -> Any:
+        nonlocal calls
+        del args, kwargs
+        calls += 1
+        return _Replayed(last_hidden_state=states[None])  # pyright: ignore[reportArgumentType]
+
+    own = body.__dict__.get("forward")  # accelerate's hooks and compiled bodies live here
+    body.forward = replay
+    try:
+        ids = torch.zeros((1, states.shape[0]), dtype=torch.long, device=states.device)
+        logits = loaded.model(input_ids=ids, use_cache=False, return_dict=True).logits
+    finally:
+        if own is None:
+            del body.forward
+        else:
+            body.forward = own
+    if calls != 1 or logits.shape[:2] != (1, states.shape[0]):
+        raise _unsplittable(loaded)
+    return logits[0]
+
+
+class _Replayed(MoeModelOutputWithPast):
+    """A backbone's output of which only the hidden states are known; every other field reads None."""
+
+    def __getattr__(self, name: str) -> None:
+        if name.startswith("__"):
+            raise AttributeError(name)
+
+
+def _unsplittable(loaded: LoadedModel) -> GateauError:
+    return GateauError(
+        f"{loaded.name} ({loaded.model.config.model_type}) does not keep its output layer apart from its body "
+        "(`base_model`), as transformers' own models do: use an architecture that transformers implements"
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReadRows:
+    """Rows of a packed row [T] that are read afterwards: one span of each document, counted from its begin."""
+
+    lengths: tuple[int, ...]
+    spans: tuple[Span, ...]
+    layer: int  # index of the last layer, as its attention knows it
+    indices: dict[torch.device, Tensor] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        assert len(self.lengths) == len(self.spans)
+        assert all(0 <= start < stop <= length for length, (start, stop) in zip(self.lengths, self.spans, strict=True))
+
+    @property
+    def pays(self) -> bool:
+        """Whether there is a row that need not be computed."""
+        return sum(stop - start for start, stop in self.spans) < sum(self.lengths)
+
+    def index(self, device: torch.device) -> Tensor:
+        """Their positions in the packed row: int64 [n], copied to a device once."""
+        if device not in self.indices:
+            begins = [0, *torch.tensor(self.lengths).cumsum(0).tolist()]
+            parts = [
+                torch.arange(begin + start, begin + stop)
+                for (begin, _), (start, stop) in zip(pairwise(begins), self.spans, strict=True)
+            ]
+            found = torch.cat(parts)
+            # From pinned memory, so that the copy does not wait for what the GPU is doing.
+            pinned = found.pin_memory() if device.type == "cuda" else found
+            self.indices[device] = pinned.to(device, non_blocking=True)
+        return self.indices[device]
+
+
+def decoder_layers(loaded: LoadedModel) -> Sequence[torch.nn.Module]:
+    """The decoder's layers in order; none where it does not keep them in a list."""
+    body = backbone(loaded)
+    count = getattr(loaded.model.config.get_text_config(decoder=True), "num_hidden_layers", None)
+    lists = (part for part in body.modules() if isinstance(part, torch.nn.ModuleList) and len(part) == count)
+    return list(next(lists, ()))
+
+
+def narrowable_layer(loaded: LoadedModel) -> torch.nn.Module | None:
+    """The last layer, if it is found and has the parts that can do with fewer rows; None otherwise."""
+    layers = decoder_layers(loaded)
+    return layers[-1] if layers and _feed_forward(layers[-1]) else None
+
+
+def read_rows(loaded: LoadedModel, lengths: tuple[int, ...], spans: Iterable[Span]) -> ReadRows | None:
+    """The rows as the last layer gets them; None where all are read, or no layer can be narrowed."""
+    if narrowable_layer(loaded) is None:
+        return None
+    rows = ReadRows(lengths=lengths, spans=tuple(spans), layer=len(decoder_layers(loaded)) - 1)
+    return rows if rows.pays else None
+
+
+@contextmanager
+def only_read_rows(loaded: LoadedModel, rows: ReadRows | None) -> Iterator[None]:
+    """While it lasts, the token-wise parts of the last layer give zeros for rows that nobody reads."""
+    with ExitStack() as hooks:
+        layer = None if rows is None else narrowable_layer(loaded)
+        if rows is not None and layer is not None:
+            for part in _feed_forward(layer) + _projections(layer):
+                _narrow(part, rows, hooks)
+        yield
+
+
+def _feed_forward(layer: torch.nn.Module) -> list[torch.nn.Module]:
+    return [part for name in _FEED_FORWARD if isinstance(part := getattr(layer, name, None), torch.nn.Module)]
+
+
+def _projections(layer: torch.nn.Module) -> list[torch.nn.Module]:
+    """To queries and from attention's output. Where one matrix makes queries, keys and values, it runs on all rows."""
+    attentions = [getattr(layer, name, None) for name in _ATTENTION]
+    found = [getattr(attention, name, None) for attention in attentions for name in _PROJECTIONS]
+    return [part for part in found if isinstance(part, torch.nn.Module)]
+
+
+def _narrow(part: torch.nn.Module, rows: ReadRows, hooks: ExitStack) -> None:
+    """Let `part` see the rows [.., n, d] of its input [.., T, d], and put its output back among zeros [.., T, d']."""
+    total = sum(rows.lengths)
+
+    def before(_: torch.nn.Module, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
+        states, *rest = arguments
+        return states.index_select(-2, rows.index(states.device)), *rest
+
+    def after(_: torch.nn.Module, __: tuple[Any, ...], output: Any) -> Any:
+        states, *rest = output if isinstance(output, tuple) else (output,)  # mixtures of experts give logits, too
+        whole = states.new_zeros(*states.shape[:-2], total, states.shape[-1])
+        whole.index_copy_(-2, rows.index(states.device), states)
+        return (whole, *rest) if isinstance(output, tuple) else whole
+
+    for handle in (part.register_forward_pre_hook(before), part.register_forward_hook(after)):
+        hooks.callback(handle.remove)

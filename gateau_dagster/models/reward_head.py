@@ -1,0 +1,40 @@
+"""The head of a reward model, as its configuration tells: whether there is one, and which output is the quality."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
+
+from gateau_dagster.errors import GateauError
+
+Label: TypeAlias = str | int
+
+_HEAD = "ForSequenceClassification"
+
+
+def check_architecture(architectures: Sequence[str], *, name: str) -> None:
+    """Raises GateauError unless one of a model's `architectures` has a sequence classification head."""
+    if not any(_HEAD in one for one in architectures):
+        raise GateauError(
+            f"{name} is a {', '.join(architectures) or 'model of unknown architecture'}, which has no head that rates "
+            "a text: a model with task reward is saved as ...ForSequenceClassification, with one output"
+        )
+
+
+def label_index(labels: Mapping[Any, str], label: Label | None, *, name: str) -> int:
+    """Which of a model's outputs is the quality: the only one, or the one that `label` names, by name or number.
+
+    `labels`: id2label of its configuration. Raises GateauError when it has several outputs and `label` is None, or when
+    `label` names none of them, or more than one.
+    """
+    by_index = {int(index): str(text) for index, text in labels.items()}
+    named = ", ".join(f"{index} ({text})" for index, text in sorted(by_index.items()))
+    if label is None:
+        if len(by_index) == 1:
+            return min(by_index)
+        raise GateauError(
+            f"{name} has {len(by_index)} outputs, {named}, where a reward model has one: say which of them is the "
+            "quality with selection.options.car.label, or use a model with one output"
+        )
+    found = [index for index, text in by_index.items() if label in {index, text}]
+    if len(found) != 1:
+        raise GateauError(f"{name} has no output {label!r} for selection.options.car.label; it has {named}")
+    return found[0]

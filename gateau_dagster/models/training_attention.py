@@ -1,0 +1,190 @@
+"""Training on documents side by side in one row, each attending only to itself, whatever its positions.
+
+transformers' own sdpa, eager and flex attention take a jump in `position_ids` for the border of a document and cut the
+attention there. SkipAlign puts such jumps into documents on purpose. Here the borders are those that the batch names,
+`cu_seq_lens_q`, and positions only rotate queries and keys.
+"""
+
+from functools import partial
+from itertools import pairwise
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
+
+from gateau_dagster.errors import GateauError
+from gateau_dagster.models.attention_kernels import attend_documents
+from gateau_dagster.models.attention_rows import attend_in_blocks, attention_spec
+from gateau_dagster.models.mask_pattern import UnknownAttentionError, describe_mask, known_pattern
+from gateau_dagster.models.probe import ROUNDING, probe_ids, probing
+
+NAME = "gateau_training_documents"  # of the attention function and the mask function in transformers' registries
+_POSITIONS = (0, 1, 2, 7, 8, 9)  # of a probe's document: SkipAlign's jumps are no borders
+
+
+def attend_within_documents(model: PreTrainedModel) -> None:
+    """Let `model` train on rows of several documents: a token sees the tokens before it in its document, no others.
+
+    From here on every batch is one row of T tokens: `input_ids` and `position_ids` int64 [1, T], and `cu_seq_lens_q`
+    int32 [documents + 1]: 0, then where each document ends. `cu_seq_lens_k`, `max_length_q` and `max_length_k`, which
+    FlashAttention asks for, may stand beside it and say the same. Sliding windows and chunks count a document's tokens,
+    as the model's own attention does, not positions.
+
+    On CUDA in half precision this is the variable-length FlashAttention kernel, elsewhere causal sdpa for all
+    neighbours of one length at once, in memory linear in the row's length; soft caps and attention sinks go in blocks
+    of rows. Works under gradient checkpointing, DDP and DeepSpeed, ZeRO-3 included, where all ranks must call it.
+
+    Raises:
+        GateauError: a document in such a row does not come out of this model as it does alone: a layer carries a state
+            from token to token (Mamba, convolutions, linear attention), or its attention is of a kind not known here.
+    """
+    if model.config._attn_implementation == NAME:
+        return
+    if model.base_model is model or not getattr(model, "_supports_attention_backend", False):
+        raise _unsupported(model, "its code does not use transformers' attention interface")
+    own = model.config._attn_implementation or "sdpa"
+    alone = _lone_states(model)
+    handle = model.base_model.register_forward_pre_hook(_name_documents, with_kwargs=True)
+    model.set_attn_implementation(NAME)
+    reason = _why_not(model, alone)
+    if reason is not None:
+        handle.remove()
+        model.set_attn_implementation(own)
+        raise _unsupported(model, reason)
+
+
+def _why_not(model: PreTrainedModel, alone: Tensor) -> str | None:
+    """Why documents in one row do not come out as they do alone; None: they do."""
+    if model.config._attn_implementation != NAME:
+        return "its attention function cannot be replaced"
+    try:
+        behind = [_packed_states(model, index) for index in range(2)]
+    except (UnknownAttentionError, TypeError, AttributeError) as error:  # the latter: it does arithmetic with its mask
+        return str(error)
+    # Rows that do not see one another differ by nothing: the same products of the same shapes.
+    if not _difference(behind[1], behind[0]) <= ROUNDING[alone.dtype] / 10:
+        return "a document in a row sees the one before it"
+    if not _difference(behind[0], alone) <= ROUNDING[alone.dtype]:
+        return "a document in a row comes out otherwise than alone"
+    return None
+
+
+def _lone_states(model: PreTrainedModel) -> Tensor:
+    """Last hidden states [6, hidden] of the probe's last document, alone, whose positions skip."""
+    size = len(_POSITIONS)
+    ids = probe_ids(model, 3 * size)[None, 2 * size :]
+    positions = torch.tensor([_POSITIONS], device=ids.device)
+    return _states(model, input_ids=ids, position_ids=positions, attention_mask=torch.ones_like(ids))
+
+
+def _packed_states(model: PreTrainedModel, behind: int) -> Tensor:
+    """As `_lone_states`, in one row behind one of two other documents."""
+    size = len(_POSITIONS)
+    first, other, document = probe_ids(model, 3 * size).split(size)
+    ids = torch.cat([(first, other)[behind], document])[None]
+    borders = torch.tensor([0, size, 2 * size], dtype=torch.int32, device=ids.device)
+    states = _states(
+        model,
+        input_ids=ids,
+        position_ids=torch.tensor([_POSITIONS * 2], device=ids.device),
+        cu_seq_lens_q=borders,
+        cu_seq_lens_k=borders,
+        max_length_q=size,
+        max_length_k=size,
+    )
+    return states[size:]
+
+
+def _states(model: PreTrainedModel, **inputs: Any) -> Tensor:
+    with probing(model):
+        return model.base_model(**inputs, use_cache=False, return_dict=True).last_hidden_state[0]
+
+
+def _difference(states: Tensor, expected: Tensor) -> float:
+    """Largest difference of two vectors [n, hidden], as a part of the expected one's length."""
+    return float(((states - expected).norm(dim=-1) / expected.norm(dim=-1)).max())
+
+
+def _unsupported(model: PreTrainedModel, reason: str) -> GateauError:
+    return GateauError(
+        f"{type(model).__name__} (model type {model.config.model_type}) cannot be trained on documents packed into one "
+        f"row, nor with skipped positions: {reason}. Set training.batching to padded or sorted and leave out "
+        "training.skip, or train an architecture such as Llama, Qwen or Mistral."
+    )
+
+
+def _name_documents(module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Before the model's body runs: the documents' lengths as Python numbers, once for all layers."""
+    del module
+    borders = kwargs.get("cu_seq_lens_q")
+    tokens = args[0] if args else kwargs.get("input_ids")
+    if tokens is None:
+        tokens = kwargs.get("inputs_embeds")
+    if borders is None or tokens is None:
+        raise ValueError("a batch for attention within documents names input_ids and cu_seq_lens_q")
+    edges = borders.tolist()  # on CUDA the only wait of a forward pass
+    lengths = tuple(end - begin for begin, end in pairwise(edges))
+    shape = tuple(tokens.shape[:2])
+    if edges[0] != 0 or (1, edges[-1]) != shape or min(lengths) < 1:
+        raise ValueError(f"documents that end at {edges[1:]} do not make up a batch of {shape} tokens")
+    # With a mask of ones transformers does not look for borders in the positions.
+    mask = torch.ones(shape, dtype=torch.int64, device=tokens.device)
+    return args, {**kwargs, "attention_mask": mask, "document_lengths": lengths}
+
+
+@torch.compiler.disable  # it looks at lengths in Python
+def _attend(
+    module: torch.nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: object,
+    *,
+    scaling: float | None = None,
+    softcap: float | None = None,
+    s_aux: Tensor | None = None,
+    dropout: float = 0.0,
+    document_lengths: tuple[int, ...] | None = None,
+    cu_seq_lens_q: Tensor | None = None,
+    **kwargs: Any,
+) -> tuple[Tensor, None]:
+    """query [1, H, T, D], key [1, H_kv, T, D], value [1, H_kv, T, D_v] -> output [1, T, H, D_v]."""
+    if document_lengths is None or cu_seq_lens_q is None:
+        raise UnknownAttentionError("it does not tell its layers where documents begin")
+    if not query.shape[2] == key.shape[2] == sum(document_lengths):
+        raise UnknownAttentionError("it attends to more or less than the row's tokens")
+    pattern = known_pattern(attention_mask, kwargs)
+    if dropout:
+        raise _unsupported_dropout(module, dropout)
+    how = attention_spec(query, pattern, scaling=scaling, softcap=softcap, sinks=s_aux)
+    q, k, v = (_autocast(tensor[0]) for tensor in (query, key, value))
+    pieces = pattern.pieces(document_lengths)
+    if softcap is not None or s_aux is not None or v.shape[-1] > q.shape[-1]:
+        return attend_in_blocks(q, k, v, pieces, how)[None], None
+    starts = partial(_starts, documents=document_lengths, borders=cu_seq_lens_q)
+    return attend_documents(q, k, v, pieces, how, starts)[None], None
+
+
+def _autocast(tensor: Tensor) -> Tensor:
+    """In the type that autocast asks for; rotating leaves queries and keys in float32, and no kernel mixes types."""
+    kind = tensor.device.type
+    return tensor.to(torch.get_autocast_dtype(kind)) if torch.is_autocast_enabled(kind) else tensor
+
+
+def _starts(pieces: tuple[int, ...], device: torch.device, *, documents: tuple[int, ...], borders: Tensor) -> Tensor:
+    """Where each piece begins, and the end of the last: int32 [pieces + 1]; of documents, the batch's own."""
+    if pieces == documents:
+        return borders.to(device, torch.int32)
+    return torch.tensor((0, *pieces)).cumsum(0).to(device, torch.int32)
+
+
+def _unsupported_dropout(module: torch.nn.Module, dropout: float) -> GateauError:
+    return GateauError(
+        f"{type(module).__name__} drops {dropout} of its attention weights in training, which attention within "
+        "documents does not do. Set the model's attention dropout to 0 in its config.json."
+    )
+
+
+AttentionInterface.register(NAME, _attend)
+AttentionMaskInterface.register(NAME, describe_mask)  # pyright: ignore[reportArgumentType]

@@ -1,0 +1,81 @@
+"""A table that a model computes, as an asset, and what decides its rows: the settings of fingerprint and scorer."""
+
+from typing import Any
+
+from gateau_dagster.config import Config
+from gateau_dagster.models.known_model import short_window
+from gateau_dagster.pipeline.asset import FINITE_VALUES, FULL_COVERAGE, SHARD, UNIQUE_IDS, Asset, Observed, Rows
+from gateau_dagster.pipeline.made_models import made_upstream
+from gateau_dagster.scoring.pair_tables import CAM, perplexity_asset
+from gateau_dagster.scoring.sample_table import SampleTable
+from gateau_dagster.storage.stamp import By, fingerprint
+
+# Of these the first decide what fits into memory; a batch that does not fit is halved, whatever its size.
+_MEMORY_SETTINGS = {"device", "device_map", "workers"}
+OPERATIONAL_SCORING = _MEMORY_SETTINGS | {"batch_tokens", "compile"}
+
+
+_OF = {CAM: "", "cam_at": "length"}
+_SUMMARIES = {
+    perplexity_asset("").strip("/"): "perplexity of each response; one for each configured model",
+    CAM: "segment perplexities, segment attention, Contextual Awareness Score",
+    "instruction_embedding": "what the samples of a pre-experienced model are chosen by",
+    "cam_at": "what the ranking reads of `cam`, with segments of another length",
+}
+
+
+def sample_table_asset(config: Config, table: SampleTable) -> Asset:
+    """One table; its rows are kept while what computes them stays the same."""
+    model = config.models[table.model]
+    made: dict[str, By] = made_upstream(config, table.model)
+    return Asset(
+        key=table.asset,
+        of=_OF.get(table.asset.split("/")[0], "model"),
+        maker="sample_table",
+        partitions=SHARD,
+        group="scoring",
+        kinds=("pytorch", "huggingface"),
+        summary=_SUMMARIES.get(table.asset.split("/")[0], "what a method's model computes"),
+        description=f"{table.description} Computed with `{table.model}`: {model.path}.",
+        reads={"raw_long_sft": "fingerprint", **made},
+        settings=lambda observed: row_settings(config, table, observed),
+        code_version=table.code_version,
+        columns=table.columns,
+        finite=table.finite,
+        checks=(UNIQUE_IDS, *((FINITE_VALUES,) if table.finite else ()), FULL_COVERAGE),
+        pool="gpu",
+        rows=Rows(table=table, model=next(iter(made), ""), memory=memory_settings(config)),
+    )
+
+
+def row_settings(config: Config, table: SampleTable, observed: Observed) -> dict[str, Any]:
+    """Settings of the model, as far as the table's rows read the prompt, and of the table itself.
+
+    What a model is that the pipeline makes, the table's upstream says.
+    """
+    name = table.model
+    model, scoring, section = config.models[name], config.scoring, f"models.{name}"
+    causal = model.task == "causal"
+    return {
+        **({f"{section} weights": observed.model_digests[name]} if model.base is None else {}),
+        f"{section}.rope_theta": model.rope_theta,
+        **({f"{section}.context": model.context} if causal else {}),
+        **({f"{section}.opening": model.opening} if table.prompt == "opened" else {}),
+        # A model that reads a text as a whole reads no more than its window, whatever `context` says.
+        f"{section}.window": model.window if model.context == "window" or not causal else None,
+        "scoring.max_length": scoring.max_length,
+        **({"scoring.template": scoring.template} if table.prompt != "none" else {}),
+        "scoring.dtype": scoring.dtype,
+        **(_visible_settings(config) if table.needs_visible_window else {}),
+        **table.settings,
+    }
+
+
+def _visible_settings(config: Config) -> dict[str, Any]:
+    """What decides which segments are far."""
+    return {"models.short.context": config.models["short"].context, "models.short.window": short_window(config)}
+
+
+def memory_settings(config: Config) -> str:
+    """Digest of the settings that decide what fits; they change no result."""
+    return fingerprint(config.scoring.model_dump(include=_MEMORY_SETTINGS))

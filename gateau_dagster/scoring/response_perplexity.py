@@ -1,0 +1,69 @@
+"""Response perplexity (Eq. 1), from the log-probabilities of all response tokens and no others. NumPy only."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from gateau_dagster.data.sample import Sample
+from gateau_dagster.errors import UnscorableSampleError
+
+if TYPE_CHECKING:
+    from gateau_dagster.models.prompt import Prompt
+
+Float64 = npt.NDArray[np.float64]
+Float32 = npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PerplexityRow:
+    """A row of `perplexity/<model>` (tables.PERPLEXITY)."""
+
+    sample_id: str
+    digest: str
+    perplexity: float
+    mean_nll: float
+    context_tokens: int
+    response_tokens: int
+    truncated_tokens: int
+    token_probability: list[float]
+    mean_probability: float
+
+
+def mean_nll_and_perplexity(nll: Float64) -> tuple[float, float]:
+    """Mean of the token NLLs (nats) and its exponential, Eq. 1.
+
+    Raises UnscorableSampleError when either is not finite: a mean of infinities would rank the sample anywhere.
+    """
+    mean = float(np.mean(nll, dtype=np.float64))
+    if not math.isfinite(mean):
+        raise UnscorableSampleError(f"mean NLL of the response is {mean}: try dtype bfloat16 or float32")
+    if mean > math.log(np.finfo(np.float64).max):
+        raise UnscorableSampleError(f"mean NLL of the response is {mean:.1f}: its perplexity overflows float64")
+    return mean, math.exp(mean)
+
+
+def perplexity_row(sample: Sample, prompt: Prompt, nll: Float64) -> PerplexityRow:
+    """The sample's row, from the NLL of each response token of its prompt [|y|]. Raises UnscorableSampleError."""
+    mean, perplexity = mean_nll_and_perplexity(nll)
+    probabilities = probability(nll)
+    return PerplexityRow(
+        sample_id=sample.sample_id,
+        digest=sample.digest,
+        perplexity=perplexity,
+        mean_nll=mean,
+        context_tokens=len(prompt.context),
+        response_tokens=len(prompt.response),
+        truncated_tokens=prompt.truncated_tokens,
+        token_probability=probabilities.tolist(),
+        mean_probability=float(probabilities.mean(dtype=np.float64)),
+    )
+
+
+def probability(nll: Float64) -> Float32:
+    """p = exp(-NLL), as tables store it."""
+    return np.exp(-nll).astype(np.float32)

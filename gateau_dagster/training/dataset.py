@@ -1,0 +1,179 @@
+"""The rows of the batch plan as a data set, item i a list of documents with their positions; and its collators.
+
+A batch is a sequence a row and padded on the right, or all documents side by side without any padding.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Any
+
+import numpy as np
+import polars as pl
+import torch
+from torch import Tensor
+from torch.utils.data import Dataset
+
+from gateau_dagster.config.training_sections import SkipConfig
+from gateau_dagster.training.batch_plan import BatchPlan, Document
+from gateau_dagster.training.encode import IGNORED
+from gateau_dagster.training.skip_positions import copy_numbers, position_rng, skip_positions
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class TrainingDocument:
+    """One sequence of the mix: its place there (`row`), `input_ids`, `labels` and `positions`, each int64 [n].
+
+    The first label is IGNORED: no token comes before it, or in a row of several documents one that knows nothing of it.
+    """
+
+    row: int
+    input_ids: Tensor
+    labels: Tensor
+    positions: Tensor
+
+
+Batch = dict[str, Any]
+Rows = list[list[TrainingDocument]]
+
+# In the place of a row without documents: one token that nothing learns from, so that every rank makes each pass.
+_FILLER = TrainingDocument(
+    row=-1, input_ids=torch.zeros(1).long(), labels=torch.full((1,), IGNORED), positions=torch.zeros(1).long()
+)
+
+
+class MixRows(Dataset[list[TrainingDocument]]):
+    """Rows of `plan` over the mix (tables.TRAINING_MIX), with skipped positions where `skip` asks for them.
+
+    A document's skips are drawn anew in every epoch and for every copy of a sample, from `seed`, the epoch, the
+    sample's id and the copy's number: a training that is resumed draws the same.
+
+    Tokens stay where they were read to, 8 bytes of ids and labels each: of a mix in order nothing is copied.
+    """
+
+    def __init__(self, mix: pl.DataFrame, plan: BatchPlan, *, skip: SkipConfig | None = None, seed: int = 0) -> None:
+        self._mix = mix if mix["position"].is_sorted() else mix.sort("position")
+        self._plan, self._skip, self._seed = plan, skip, seed
+        self.sample_ids: list[str] = self._mix["sample_id"].to_list()
+        self._copies = copy_numbers(self.sample_ids)
+        self.lengths: list[int] = self._mix["input_ids"].list.len().to_list()
+        tokens = [sum(self.lengths[each.row] for each in plan.step_documents(step + 1)) for step in range(plan.steps)]
+        self._tokens_until = np.concatenate([[0], np.cumsum(tokens)]).astype(int).tolist()
+
+    def __len__(self) -> int:
+        return len(self._plan.rows)
+
+    def __getitem__(self, index: int) -> list[TrainingDocument]:
+        """The documents of a row; none for a row that only fills up the last step."""
+        return [self._document(each) for each in self._plan.rows[index]]
+
+    def ids_of(self, rows: Sequence[int]) -> list[str]:
+        """The samples' ids."""
+        return [self.sample_ids[row] for row in rows]
+
+    def ids_of_step(self, step: int) -> list[str]:
+        """The samples that optimiser step `step` (counted from 1) learns from."""
+        return self.ids_of([each.row for each in self._plan.step_documents(step)])
+
+    def tokens_until(self, step: int) -> int:
+        """Tokens of the mix that steps 1..step learn from, padding not counted."""
+        return self._tokens_until[step]
+
+    @property
+    def farthest(self) -> int:
+        """Positions stay below this: tokens of the longest sequence, or what skips spread over."""
+        longest = max(self.lengths)
+        if self._plan.concatenated:
+            longest = max(sum(self.lengths[each.row] for each in row) for row in self._plan.rows)
+        return longest if self._skip is None else max(longest, self._skip.length)
+
+    def _document(self, document: Document) -> TrainingDocument:
+        row = document.row
+        input_ids, labels = (torch.tensor(self._mix[name][row].to_numpy()).long() for name in ("input_ids", "labels"))
+        labels[0] = IGNORED
+        return TrainingDocument(row=row, input_ids=input_ids, labels=labels, positions=self._positions(document))
+
+    def _positions(self, document: Document) -> Tensor:
+        row = document.row
+        if self._skip is None:
+            return torch.arange(self.lengths[row])
+        rng = position_rng(self._seed, document.epoch, self.sample_ids[row], self._copies[row])
+        positions = skip_positions(
+            self._mix["block_tokens"][row].to_list(),
+            strategy=self._skip.strategy,
+            length=self._skip.length,
+            probability=self._skip.probability,
+            rng=rng,
+        )
+        return torch.from_numpy(positions)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PadRight:
+    """Collator that makes one sequence of each row. Right padding changes nothing for a causal model.
+
+    The documents of a row stand one behind the other, and each sees those before it (PackedSFT-k). What is learned is
+    the same as alone: no document's first token, which the one before it says nothing of.
+
+    weighted: adds `weights`, see `sequence_weights`.
+    """
+
+    pad_token_id: int
+    weighted: bool = False
+
+    def __call__(self, rows: Rows) -> Batch:
+        """`input_ids`, `labels`, `attention_mask`, int64 [batch, longest], `row`, int64 [documents], and weights."""
+        rows = [row or [_FILLER] for row in rows]
+        ids = [torch.cat([each.input_ids for each in row]) for row in rows]
+        batch: Batch = {
+            "input_ids": _padded(ids, self.pad_token_id),
+            "labels": _padded([torch.cat([each.labels for each in row]) for row in rows], IGNORED),
+            "attention_mask": _padded([torch.ones_like(each) for each in ids], 0),
+            "row": _real_rows([each for row in rows for each in row]),
+        }
+        if self.weighted:
+            weights = [torch.cat([sequence_weights(each.labels) for each in row]) for row in rows]
+            batch["weights"] = _padded(weights, 0)
+        return batch
+
+
+@dataclass(frozen=True, kw_only=True)
+class SideBySide:
+    """Collator that makes one row of all documents. They do not see one another (models.training_attention).
+
+    weighted: adds `weights`, see `sequence_weights`.
+    """
+
+    weighted: bool = False
+
+    def __call__(self, rows: Rows) -> Batch:
+        """`input_ids`, `labels`, `position_ids`, int64 [1, T]; `cu_seq_lens_q/k`, int32 [documents + 1], where each
+        document begins, and T; `max_length_q/k`, the longest one; `row`, int64 [documents]; and weights [1, T]."""
+        documents = [each for row in rows for each in row] or [_FILLER]
+        lengths = [each.input_ids.numel() for each in documents]
+        starts = torch.tensor([0, *accumulate(lengths)], dtype=torch.int32)
+        batch: Batch = {
+            "input_ids": torch.cat([each.input_ids for each in documents])[None],
+            "labels": torch.cat([each.labels for each in documents])[None],
+            "position_ids": torch.cat([each.positions for each in documents])[None],
+            "row": _real_rows(documents),
+        }
+        batch |= {f"cu_seq_lens_{side}": starts for side in "qk"} | {
+            f"max_length_{side}": max(lengths) for side in "qk"
+        }
+        if self.weighted:
+            batch["weights"] = torch.cat([sequence_weights(each.labels) for each in documents])[None]
+        return batch
+
+
+def sequence_weights(labels: Tensor) -> Tensor:
+    """float32 [n]: 1 / (trained tokens), so that a sequence's loss is the mean over its own tokens (LongAlign)."""
+    return torch.full(labels.shape, 1.0 / max(1, int((labels != IGNORED).sum())))
+
+
+def _real_rows(documents: Sequence[TrainingDocument]) -> Tensor:
+    return torch.tensor([each.row for each in documents if each.row >= 0], dtype=torch.int64)
+
+
+def _padded(sequences: list[Tensor], value: float) -> Tensor:
+    return torch.nn.utils.rnn.pad_sequence(sequences, batch_first=True, padding_value=value)

@@ -1,0 +1,237 @@
+"""One training from its specification to its output folder, resumed where the last attempt left a complete checkpoint.
+
+Hugging Face Trainer, with DeepSpeed where the specification has its configuration; every rank calls `train`.
+
+Precision: master weights are float32. On one process or with plain data parallelism, `bfloat16` and `float16` are
+autocast, on CPU (bfloat16 only) as on GPU; under DeepSpeed the model itself is in that type and the optimiser holds the
+float32 master weights. `float16` needs a GPU.
+"""
+
+import math
+import os
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import torch
+from transformers import PreTrainedModel, PreTrainedTokenizerBase, PrinterCallback, TrainingArguments
+from transformers.utils.logging import disable_progress_bar
+
+from gateau_dagster.config.training import TrainingConfig
+from gateau_dagster.errors import GateauError
+from gateau_dagster.models.training_attention import attend_within_documents
+from gateau_dagster.tables import TRAINING_MIX, schema
+from gateau_dagster.training import checkpoints
+from gateau_dagster.training.adapters import with_adapters
+from gateau_dagster.training.batch_plan import BatchPlan, plan_batches, write_plan
+from gateau_dagster.training.dataset import MixRows, PadRight, SideBySide
+from gateau_dagster.training.deepspeed_config import join_by_gloo
+from gateau_dagster.training.launch import is_finished
+from gateau_dagster.training.metrics import Report, StepLog, rewind_log
+from gateau_dagster.training.model import PLAN_NAME, load_base, write_output
+from gateau_dagster.training.readiness import check_device, check_packages, check_ranks
+from gateau_dagster.training.response_loss import use_chunked_loss
+from gateau_dagster.training.sequence_parallel import PartOfSequence, parallelism, part_of, share_sequences
+from gateau_dagster.training.spec import TrainingSpec
+from gateau_dagster.training.trainer import ResponseTrainer, TrainingCallback, barrier
+
+# Norms, rotary embedding and feed-forward layers. Liger's losses would take the place of ours, which knows weights.
+_LIGER = {"cross_entropy": False, "fused_linear_cross_entropy": False}
+# Every step reaches the log as it is; nothing else is printed.
+_SAYS_LITTLE: dict[str, Any] = {
+    "logging_steps": 1,
+    "logging_nan_inf_filter": False,
+    "disable_tqdm": True,
+    "log_level": "error",
+    "log_level_replica": "error",
+}
+
+
+def train(spec: TrainingSpec, report: Report, *, cpu: bool = False) -> None:
+    """Train, or go on training; nothing is done if the output folder already holds this training's result.
+
+    Args:
+        spec: the training; its `training.processes` must be the number of ranks.
+        report: called on rank 0 after each step with the metrics of `StepLog`.
+        cpu: train on the CPU even where there is a GPU.
+
+    Raises:
+        GateauError: the mix, the base model or the settings cannot be used, the loss is not finite, or a save failed.
+    """
+    if is_finished(spec):
+        if os.environ.get("RANK", "0") == "0":
+            checkpoints.discard_all(spec.work)  # what a kill between the last write and the clean-up left
+        return
+    check_ranks(spec.training, ranks=int(os.environ.get("WORLD_SIZE", "1")))
+    check_packages(spec.training)
+    check_device(spec.training, cuda=torch.cuda.is_available() and not cpu)
+    disable_progress_bar()
+    mix = read_mix(spec.mix)
+    plan = plan_of(spec, mix)
+    rows = MixRows(mix, plan, skip=spec.training.skip, seed=spec.training.seed)
+    # First the arguments: they start the process group, and ZeRO-3 must be known before the model is loaded.
+    arguments = training_arguments(spec, steps=plan.steps, cpu=cpu)
+    if spec.deepspeed is not None and arguments.use_cpu:
+        join_by_gloo()
+    resumed = _prepare(spec, plan, rank=arguments.process_index)
+    model, tokenizer = load_base(spec, longest=rows.farthest)
+    trainer = make_trainer(spec, model, tokenizer, arguments, rows)
+    first_step = 0 if resumed is None else checkpoints.step_of(resumed)
+    log = StepLog(spec.log, rows=rows, first_step=first_step, total=plan.steps, report=report)
+    trainer.add_callback(TrainingCallback(spec, trainer, plan, rows, log))
+    trainer.train(resume_from_checkpoint=None if resumed is None else str(resumed))
+    write_output(trainer, tokenizer, spec, plan)
+    if arguments.process_index == 0:
+        checkpoints.discard_all(spec.work)
+
+
+def plan_of(spec: TrainingSpec, mix: pl.DataFrame) -> BatchPlan:
+    """The plan of all batches: the same on every rank and in every attempt, for it depends on mix and settings only."""
+    training = spec.training
+    # The lengths alone are sorted: the whole mix in order would be a second copy of it.
+    lengths = mix.select("position", pl.col("input_ids").list.len()).sort("position")["input_ids"]
+    return plan_batches(
+        lengths.to_list(),
+        batching=training.batching,
+        epochs=training.epochs,
+        max_steps=training.max_steps,
+        rows_per_batch=training.batch_size,
+        accumulation=training.passes_per_step,
+        processes=training.data_processes,
+        pack_length=training.row_tokens,
+        balanced=training.balanced,
+        seed=training.seed,
+    )
+
+
+def make_trainer(
+    spec: TrainingSpec,
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    arguments: TrainingArguments,
+    rows: MixRows,
+) -> ResponseTrainer:
+    """The trainer of `rows` as the specification asks: changes the model's loss and attention, and adds adapters to it.
+
+    Raises:
+        GateauError: the model cannot be trained so.
+    """
+    training = spec.training
+    weighted = training.loss == "sequence"
+    if training.chunked_loss:
+        use_chunked_loss(model)
+    if spec.side_by_side:
+        attend_within_documents(model)
+    pad = tokenizer.pad_token_id if isinstance(tokenizer.pad_token_id, int) else 0
+    collator: Any = (
+        SideBySide(weighted=weighted) if spec.side_by_side else PadRight(pad_token_id=pad, weighted=weighted)
+    )
+    if (size := training.sequence_parallel) > 1:
+        share_sequences(model, size=size)
+        collator = PartOfSequence(whole=collator, part=part_of(arguments, size), size=size)
+    trained = model if training.lora is None else with_adapters(model, training.lora, seed=training.seed)
+    trainer = ResponseTrainer(model=trained, args=arguments, train_dataset=rows, data_collator=collator)
+    if size == 1 and not trainer.model_accepts_loss_kwargs:
+        raise GateauError(
+            f"{type(model).__name__} cannot average its loss over a global batch: its forward takes no loss arguments. "
+            "Train another architecture."
+        )
+    trainer.remove_callback(PrinterCallback)
+    return trainer
+
+
+def read_mix(path: Path) -> pl.DataFrame:
+    """The training mix (`tables.TRAINING_MIX`).
+
+    Raises:
+        GateauError: it cannot be read, lacks a column, or is empty.
+    """
+    try:
+        mix = pl.read_parquet(path, columns=list(schema(TRAINING_MIX)))
+    except (OSError, pl.exceptions.PolarsError) as error:
+        raise GateauError(f"the training mix {path} cannot be read ({error}). Materialise it again.") from error
+    if mix.is_empty():
+        raise GateauError(f"the training mix {path} is empty. Select more samples or add short_chat.")
+    return mix
+
+
+def _prepare(spec: TrainingSpec, plan: BatchPlan, *, rank: int) -> Path | None:
+    """The checkpoint to go on from, the same on all ranks: rank 0 cleans up and stores the plan, then all look."""
+    if rank == 0:
+        resumed = checkpoints.prepare_work(spec.work, spec.resume_key)
+        write_plan(plan, spec.work / PLAN_NAME)
+        rewind_log(spec.log, 0 if resumed is None else checkpoints.step_of(resumed))
+    barrier()
+    return checkpoints.last_checkpoint(spec.work)
+
+
+def _parallelism(spec: TrainingSpec) -> Any:
+    size = spec.training.sequence_parallel
+    if size == 1:
+        return None
+    return parallelism(size=size, processes=spec.training.processes, deepspeed=spec.deepspeed)
+
+
+def training_arguments(spec: TrainingSpec, *, steps: int, cpu: bool = False) -> TrainingArguments:
+    """The Trainer's arguments for `steps` optimiser steps over the laid-out epochs, in order; `cpu` as for `train`."""
+    training = spec.training
+    arguments = TrainingArguments(
+        output_dir=str(spec.work),
+        max_steps=steps,
+        per_device_train_batch_size=training.batch_size,
+        gradient_accumulation_steps=training.passes_per_step,
+        **_optimiser(training, steps),
+        bf16=training.dtype == "bfloat16",
+        fp16=training.dtype == "float16",
+        activation_checkpointing=training.gradient_checkpointing,
+        activation_checkpointing_kwargs={"use_reentrant": False} if training.gradient_checkpointing else None,
+        seed=training.seed,
+        data_seed=training.seed,
+        **_device(training, cuda=torch.cuda.is_available() and not cpu),
+        deepspeed=spec.deepspeed,
+        parallelism_config=_parallelism(spec),
+        train_sampling_strategy="sequential",
+        remove_unused_columns=False,
+        average_tokens_across_devices=True,
+        save_strategy="steps",
+        save_steps=training.save_steps,
+        save_total_limit=None,  # `checkpoints.mark_complete` removes the old ones, never before the new one is complete
+        report_to=list(training.report_to),
+        use_liger_kernel=training.liger,
+        liger_kernel_config=_LIGER if training.liger else None,
+        **_SAYS_LITTLE,
+    )
+    if arguments.n_gpu > 1:
+        arguments._n_gpu = 1  # one rank, one GPU: never the Trainer's implicit DataParallel
+    return arguments
+
+
+def _optimiser(training: TrainingConfig, steps: int) -> dict[str, Any]:
+    return {
+        "optim": "adamw_torch",
+        "learning_rate": training.learning_rate,
+        "adam_beta1": training.adam_betas[0],
+        "adam_beta2": training.adam_betas[1],
+        "weight_decay": training.weight_decay,
+        "max_grad_norm": training.max_grad_norm,
+        "warmup_steps": math.ceil(training.warmup_ratio * steps),
+        **_schedule(training),
+    }
+
+
+def _schedule(training: TrainingConfig) -> dict[str, Any]:
+    lowest = training.min_learning_rate_ratio
+    if training.scheduler == "cosine" and lowest > 0:
+        return {"lr_scheduler_type": "cosine_with_min_lr", "lr_scheduler_kwargs": {"min_lr_rate": lowest}}
+    if training.scheduler == "constant" and training.warmup_ratio > 0:
+        return {"lr_scheduler_type": "constant_with_warmup"}  # transformers' `constant` knows no warm-up
+    return {"lr_scheduler_type": training.scheduler}
+
+
+def _device(training: TrainingConfig, *, cuda: bool) -> dict[str, Any]:
+    return {
+        "use_cpu": not cuda,
+        "ddp_backend": "gloo" if training.processes > 1 and not cuda else None,
+        "ddp_find_unused_parameters": False,
+        "dataloader_pin_memory": cuda,
+    }

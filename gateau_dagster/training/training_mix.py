@@ -1,0 +1,190 @@
+"""The training mix: selected long samples and short conversations, tokenised and in training order, and its figures."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+
+from gateau_dagster.config.models import Template
+from gateau_dagster.config.training import TrainingConfig
+from gateau_dagster.data.sample import Reject, Sample
+from gateau_dagster.errors import GateauError, UnscorableSampleError
+from gateau_dagster.progress import Progress
+from gateau_dagster.tables import REJECTED, TRAINING_MIX, schema
+from gateau_dagster.training.batching import mix_order
+from gateau_dagster.training.encode import IGNORED, Encoded, encode_conversation, encode_long
+from gateau_dagster.training.mix_sources import Origin, wanted_samples
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+# Raise it when the same samples come to another mix.
+CODE_VERSION = "3"
+
+_SAMPLE_FIELDS = ("sample_id", "source", "context", "instruction", "response")
+Row = dict[str, Any]
+"""Columns of `tables.TRAINING_MIX` but `position`."""
+
+
+def build_training_mix(
+    selected: pl.DataFrame,
+    short: pl.DataFrame | None,
+    tokenizer: PreTrainedTokenizerBase,
+    *,
+    training: TrainingConfig,
+    template: Template,
+    progress: Progress,
+) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Tokenise and shuffle. The order depends on `training.seed` and the ids only.
+
+    Args:
+        selected: `tables.SELECTED_SUBSET`; without `rank` where `training.mix` uses all of it.
+        short: `tables.SHORT_CHAT_MIX`, or None for long samples alone.
+        tokenizer: of the model that is trained.
+        training: gives `max_length`, `truncation`, `seed` and `mix`.
+        template: as in scoring, `gateau` or `chat`.
+        progress: in samples.
+
+    Returns:
+        The mix (`tables.TRAINING_MIX`), where a sample of weight 2 has two rows, and the rejected samples
+        (`tables.REJECTED`). What `training.mix` leaves out is in neither.
+
+    Raises:
+        GateauError: no sequence is left, `training.mix` names a source that no sample is from, or the tokenizer has no
+            usable chat template.
+    """
+    wanted = wanted_samples(selected, short, mix=training.mix, seed=training.seed)
+    total = sum(table.height for table in wanted.values())
+    taken: list[tuple[Row, int]] = []
+    rejects: list[Reject] = []
+    for done, (row, copies) in enumerate(_rows(wanted, tokenizer, training, template), start=1):
+        if isinstance(row, Reject):
+            rejects.append(row)
+        else:
+            taken.append((row, copies))
+        progress(done, total, "samples")
+    if not taken:
+        raise GateauError(_empty(rejects))
+    return _in_order(taken, training.seed), rejected_table(rejects)
+
+
+def _empty(rejects: Sequence[Reject]) -> str:
+    reasons = "; ".join(sorted({reject.reason for reject in rejects})[:3]) or "there are no samples"
+    return (
+        f"the training mix is empty ({reasons}). Raise training.max_length, select more samples, add short_chat, "
+        "or change training.mix."
+    )
+
+
+def rejected_table(rejects: Sequence[Reject]) -> pl.DataFrame:
+    """Samples that are not in a mix, as `tables.REJECTED`, in their order."""
+    return pl.DataFrame([(each.sample_id, each.reason) for each in rejects], schema(REJECTED), orient="row")
+
+
+def _in_order(taken: Sequence[tuple[Row, int]], seed: int) -> pl.DataFrame:
+    """The shuffled mix. Every copy has a place of its own; the first has the sample's, whatever its weight."""
+    rows = [(row, copy) for row, copies in taken for copy in range(copies)]
+    places = [(row["origin"], f"{row['sample_id']}/{copy}" if copy else row["sample_id"]) for row, copy in rows]
+    ordered = [rows[index][0] for index in mix_order(places, seed)]
+    columns = {name: [row[name] for row in ordered] for name in ordered[0]}
+    return pl.DataFrame({"position": range(len(ordered)), **columns}, schema=schema(TRAINING_MIX))
+
+
+def _rows(
+    wanted: Mapping[Origin, pl.DataFrame],
+    tokenizer: PreTrainedTokenizerBase,
+    training: TrainingConfig,
+    template: Template,
+) -> Iterator[tuple[Row | Reject, int]]:
+    """The mix's row of each sample, or why there is none, and how often it is wanted."""
+    for origin, table in wanted.items():
+        for sample in table.iter_rows(named=True):
+            try:
+                encoded = _encoded(origin, sample, tokenizer, training, template)
+            except UnscorableSampleError as error:
+                yield Reject(sample_id=sample["sample_id"], reason=str(error)), sample["copies"]
+                continue
+            row = {
+                "sample_id": sample["sample_id"],
+                "origin": origin,
+                "source": sample["source"],
+                "input_ids": encoded.input_ids,
+                "labels": encoded.labels,
+                "block_tokens": encoded.block_tokens,
+                "truncated_tokens": encoded.truncated_tokens,
+            }
+            yield row, sample["copies"]
+
+
+def _encoded(
+    origin: Origin,
+    sample: Mapping[str, Any],
+    tokenizer: PreTrainedTokenizerBase,
+    training: TrainingConfig,
+    template: Template,
+) -> Encoded:
+    if origin == "short":
+        return encode_conversation(tokenizer, sample["messages"], template=template, max_length=training.max_length)
+    return encode_long(
+        tokenizer,
+        Sample(**{name: sample[name] for name in _SAMPLE_FIELDS}),
+        template=template,
+        max_length=training.max_length,
+        truncation=training.truncation,
+    )
+
+
+def mix_sequences(mix: pl.DataFrame) -> pl.DataFrame:
+    """One line a sequence of the mix (tables.TRAINING_MIX): `sample_id`, `origin`, `source`, and in tokens, int64,
+    `tokens`, `trained_tokens` (those with loss) and `truncated_tokens`."""
+    tokens = pl.col("input_ids").list.len().cast(pl.Int64)
+    return mix.select(
+        "sample_id",
+        "origin",
+        "source",
+        tokens.alias("tokens"),
+        (tokens - pl.col("labels").list.count_matches(IGNORED)).alias("trained_tokens"),
+        pl.col("truncated_tokens").cast(pl.Int64),
+    )
+
+
+def by_source(sequences: pl.DataFrame) -> pl.DataFrame:
+    """Figures of each origin and source, most tokens first.
+
+    Args:
+        sequences: see `mix_sequences`.
+
+    Returns:
+        `origin`, `source`, `sequences`, `samples` (fewer where a weight repeats them), `tokens`, `trained_tokens`,
+        `truncated` (sequences), `median` and `longest` (tokens of a sequence).
+    """
+    figures = sequences.group_by("origin", "source").agg(
+        pl.len().alias("sequences"),
+        pl.col("sample_id").n_unique().alias("samples"),
+        pl.col("tokens").sum(),
+        pl.col("trained_tokens").sum(),
+        (pl.col("truncated_tokens") > 0).sum().alias("truncated"),
+        pl.col("tokens").median().cast(pl.Int64).alias("median"),
+        pl.col("tokens").max().alias("longest"),
+    )
+    return figures.sort("tokens", "origin", "source", descending=[True, False, False])
+
+
+def mix_summary(sequences: pl.DataFrame) -> dict[str, Any]:
+    """Figures of the whole mix. `sequences`: see `mix_sequences`, at least one."""
+    tokens = sequences["tokens"]
+    total, trained = int(tokens.sum()), int(sequences["trained_tokens"].sum())
+    return {
+        "sequences": dict(sequences.group_by("origin").len().sort("origin").iter_rows()),
+        "tokens": total,
+        "trained_tokens": trained,
+        "trained_share": trained / total,
+        "truncated_sequences": int((sequences["truncated_tokens"] > 0).sum()),
+        "truncated_tokens": int(sequences["truncated_tokens"].sum()),
+        "tokens of a sequence": {
+            name: round(tokens.quantile(share, "nearest") or 0)
+            for name, share in (("10 %", 0.1), ("50 %", 0.5), ("90 %", 0.9), ("longest", 1.0))
+        },
+    }

@@ -1,0 +1,1 @@
+"""Locks: one file each; how two refreshes of one configuration are kept apart."""

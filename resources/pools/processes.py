@@ -1,0 +1,158 @@
+"""Scoring in several processes of this machine: one a device, each with its own model, all served from one queue."""
+
+import multiprocessing
+import signal
+import time
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from multiprocessing.connection import wait
+from types import TracebackType
+
+from gateau_dagster.errors import GateauError
+from gateau_dagster.execution.shard_scorer import Report, ShardReport
+from gateau_dagster.execution.shard_work import ShardResult, TableWork
+from resources.pools.pool import Pool, ScoringTask, Warn
+from resources.pools.scoring_worker import Failed, run_worker
+from resources.pools.shard_queue import Job, ShardQueue
+
+# What a worker that is told to stop has for saving the rows of its shard.
+_GRACE_SECONDS = 20.0
+
+
+class ProcessWorkers:
+    """See `ScoringWorkers`. A worker is started where work waits and a device has none, so also for one that is lost.
+
+    A pipe a worker and no common queue: a lock that a killed worker held would stop the others for ever.
+    """
+
+    def __init__(self, task: ScoringTask, warn: Warn) -> None:
+        self._task, self._warn = task, warn
+        self._free_devices = deque(task.devices)
+        self._workers: list[_Worker] = []
+
+    def __enter__(self) -> "ProcessWorkers":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for worker in self._workers:
+            worker.stop()
+        deadline = time.monotonic() + _GRACE_SECONDS
+        for worker in self._workers:
+            worker.end(deadline)
+
+    def results(
+        self, shards: Mapping[str, Sequence[TableWork]], report: Report
+    ) -> Iterator[tuple[str, dict[str, ShardResult]]]:
+        """See `ScoringWorkers`."""
+        queue = ShardQueue(shards, report, self._warn)
+        self._hand_out(queue)
+        while any(worker.job for worker in self._workers):
+            for worker in self._ready():
+                try:
+                    message = worker.connection.recv()
+                except (EOFError, OSError):
+                    self._lose(worker, queue)
+                    self._hand_out(queue)
+                    continue
+                if isinstance(message, ShardReport):
+                    report(message)
+                elif isinstance(message, Failed):
+                    raise message.error
+                else:
+                    worker.job = None
+                    # The next shard first: what the caller does with this one takes its time.
+                    self._hand_out(queue)
+                    yield message.shard, message.results
+
+    def _ready(self) -> list["_Worker"]:
+        """Those that have something to say, or are gone; idle ones too, so that no shard is given to a dead one."""
+        said = wait([worker.connection for worker in self._workers])
+        return [worker for worker in self._workers if worker.connection in said]
+
+    def _hand_out(self, queue: ShardQueue) -> None:
+        while queue and (worker := self._idle_worker()) is not None:
+            worker.job = queue.take()
+            try:
+                worker.connection.send(worker.job)
+            except OSError:
+                self._lose(worker, queue)
+
+    def _lose(self, worker: "_Worker", queue: ShardQueue) -> None:
+        """Its shard goes back only when it is surely gone: two at work on a shard would spoil one another's rows."""
+        loss = worker.loss()
+        self._workers.remove(worker)
+        self._free_devices.append(worker.device)
+        if worker.job is None:
+            self._warn(f"{loss} while it waited")
+        else:
+            queue.give_back(worker.job, loss)
+
+    def _idle_worker(self) -> "_Worker | None":
+        """One that is there, else a new one on a free device; None while all are at work.
+
+        Raises:
+            GateauError: there is none at all.
+        """
+        idle = next((worker for worker in self._workers if worker.job is None), None)
+        while idle is None and self._free_devices:
+            idle = self._start(self._free_devices.popleft())
+        return idle
+
+    def _start(self, device: str) -> "_Worker | None":
+        worker = _Worker(self._task, device)
+        self._workers.append(worker)  # before it starts: an interrupt meanwhile must not leave it behind
+        try:
+            worker.start()
+        except OSError as error:
+            self._workers.remove(worker)
+            reason = f"A scoring worker on {device} cannot be started: {error}"
+            if not self._workers and not self._free_devices:
+                raise GateauError(f"{reason}. What was computed is kept: run again.") from error
+            self._warn(f"{reason}; the others go on without it")
+            return None
+        return worker
+
+
+class _Worker:
+    """A worker process as the step sees it. `job`: what it is doing."""
+
+    def __init__(self, task: ScoringTask, device: str) -> None:
+        context = multiprocessing.get_context("spawn")
+        self.connection, self._its_end = context.Pipe()
+        self.device = device
+        self.job: Job | None = None
+        self._process = context.Process(
+            target=run_worker, args=(task, device, self._its_end), daemon=True, name="scoring-worker"
+        )
+
+    def start(self) -> None:
+        self._process.start()
+        self._its_end.close()  # so that its death is the end of the pipe
+
+    def stop(self) -> None:
+        """A worker at work is told to stop, and saves its rows; an idle one ends by itself when its pipe does."""
+        if self.job is not None and self._process.is_alive():
+            self._process.terminate()
+        else:
+            self.connection.close()
+
+    def end(self, deadline: float) -> None:
+        """Waits for the end, and kills a worker that does not come to it."""
+        if self._process.pid is not None:
+            self._process.join(max(0.0, deadline - time.monotonic()))
+            if self._process.is_alive():
+                self._process.kill()
+                self._process.join()
+        self.connection.close()
+
+    def loss(self) -> str:
+        """Which worker it was, and how it ended, when that is sure."""
+        self.end(time.monotonic() + _GRACE_SECONDS)
+        code = self._process.exitcode or 0
+        how = f"was killed ({signal.Signals(-code).name})" if code < 0 else f"ended with status {code}"
+        return f"The scoring worker on {self.device} (process {self._process.pid}) {how}"
+
+
+POOL = Pool(name="processes", workers=ProcessWorkers)

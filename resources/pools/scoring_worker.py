@@ -1,0 +1,124 @@
+"""A scoring worker: a process of its own that loads a model once and scores the shards it is given.
+
+It speaks with the step over one pipe: it receives a `Job`, and sends `ShardReport`s while the shard is scored,
+then `Finished`, or `Failed` once. It saves rows and writes tables itself, as a step without workers
+does. It ends when the pipe does, and with the step, however that ends.
+"""
+
+import multiprocessing
+import os
+import pickle
+import signal
+import sys
+import threading
+import time
+import traceback
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from types import FrameType
+from typing import TYPE_CHECKING
+
+from gateau_dagster.errors import GateauError, TransientError
+from gateau_dagster.execution.shard_scorer import Report, ShardReport, ShardScorer
+from gateau_dagster.execution.shard_work import ShardResult
+from gateau_dagster.storage import Store
+from resources.pools.pool import ScoringTask
+from resources.pools.shard_queue import Job
+
+if TYPE_CHECKING:
+    from gateau_dagster.models.loading import LoadedModel
+
+_SECONDS_BETWEEN_REPORTS = 0.2
+_SECONDS_BETWEEN_LOOKS = 1.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finished:
+    """A shard whose tables are written."""
+
+    shard: str
+    results: dict[str, ShardResult]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Failed:
+    """Why the worker ends."""
+
+    error: Exception
+
+
+def run_worker(task: ScoringTask, device: str, connection: Connection) -> None:
+    """The whole life of a worker."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupt reaches the step too, which then ends its workers
+    signal.signal(signal.SIGTERM, _stop)
+    _end_with_parent()
+    store = Store(task.config.located_root)
+    scorer = ShardScorer(task.config, task.model, lambda: _load(task, device))
+    try:
+        while (job := _next_job(connection)) is not None:
+            results = scorer.compute(store, job.shard, job.works, _throttled(connection))
+            connection.send(Finished(shard=job.shard, results=results))
+    except Exception as error:
+        traceback.print_exc()  # into the step's log; an exception crosses the pipe without its traceback
+        connection.send(Failed(error=_portable(error)))
+
+
+def _next_job(connection: Connection) -> Job | None:
+    """None when the step has closed its end: there is no more work."""
+    try:
+        return connection.recv()
+    except EOFError:
+        return None
+
+
+def _load(task: ScoringTask, device: str) -> "LoadedModel":
+    import torch
+
+    from gateau_dagster.models.encoders import load_for_task
+
+    torch.set_num_threads(max(1, torch.get_num_threads() // len(task.devices)))
+    config = task.config
+    return load_for_task(task.section, dtype=config.scoring.dtype, device=device, folder=config.folder)
+
+
+def _stop(number: int, frame: FrameType | None) -> None:
+    """Ends the worker where it is; the rows of its shard are saved on the way out."""
+    del frame
+    sys.exit(128 + number)
+
+
+def _end_with_parent() -> None:
+    """Ends this process at once when the step's process is gone, also by a kill that left it no time to say so."""
+    parent, pid = multiprocessing.parent_process(), os.getppid()
+    assert parent is not None
+
+    def watch() -> None:
+        while parent.is_alive() and os.getppid() == pid:
+            parent.join(_SECONDS_BETWEEN_LOOKS)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True, name="parent-watch").start()
+
+
+def _throttled(connection: Connection) -> Report:
+    said = float("-inf")
+
+    def report(shard: ShardReport) -> None:
+        nonlocal said
+        now = time.monotonic()
+        if now - said >= _SECONDS_BETWEEN_REPORTS or shard.progress.share == 1:
+            said = now
+            connection.send(shard)
+
+    return report
+
+
+def _portable(error: Exception) -> Exception:
+    """The error itself where it survives the pipe, else one that says the same."""
+    try:
+        pickle.loads(pickle.dumps(error))
+        return error
+    except Exception:  # an error's own pickling can raise anything; whatever it is, the step is to hear of the failure
+        kind = TransientError if isinstance(error, TransientError) else GateauError
+        known = isinstance(error, GateauError)
+        return kind(str(error)) if known else RuntimeError(f"{type(error).__name__}: {error}")

@@ -1,0 +1,49 @@
+"""The configuration as all that stands above Dagster reads it: the schedule has passed Dagster's own check."""
+
+from pathlib import Path
+
+from gateau_dagster.config import Config, ExecutionConfig
+from gateau_dagster.pipeline.project import load_project
+from resources.pools.registry import chosen_pool
+
+_LONG_AGO = "2000-01-01"
+
+
+def checked_project(path: str | Path | None = None, folder: Path | None = None) -> Config:
+    """As `load_project`, with the checks of `execution`: of the schedule, which is Dagster's, and of the worker pool.
+
+    Raises:
+        GateauError: the file cannot be read, or is wrong; the message names each place in it.
+    """
+    return load_project(path, folder, [check_schedule, check_pool])
+
+
+def check_schedule(config: Config) -> None:
+    """Whether Dagster can run the nightly refresh by the cron line of a configuration.
+
+    Raises:
+        ValueError: the line is none, or it never comes.
+    """
+    line = config.execution.schedule
+    if line == ExecutionConfig().schedule:
+        return  # importing Dagster takes `gateau plan` a second
+    import dagster as dg
+
+    # A ScheduleDefinition checks a line by the same function, but does not look for the times: it takes 31 April, and
+    # the daemon fails on it.
+    try:
+        windows = dg.TimeWindowPartitionsDefinition(cron_schedule=line, start=_LONG_AGO, fmt="%Y-%m-%d")
+    except dg.DagsterInvalidDefinitionError as error:
+        raise ValueError(
+            f"execution.schedule: {line!r} is no cron line: minute, hour, day, month and weekday, such as '0 3 * * *' "
+            "or '@daily'"
+        ) from error
+    try:
+        windows.get_first_partition_key()
+    except ValueError as error:
+        raise ValueError(f"execution.schedule: {line!r} never comes: no month that it names has such a day") from error
+
+
+def check_pool(config: Config) -> None:
+    """Raises ValueError for a worker pool that does not exist."""
+    chosen_pool(config)

@@ -1,0 +1,138 @@
+"""One step of theta_B makes two assets, or the one that is asked for; in this process or in workers."""
+
+import dataclasses
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from types import SimpleNamespace
+from typing import Any, ClassVar
+
+import pytest
+
+from assets import sample_tables as scored_shards
+from assets.steps.partitions import asset_key
+from gateau_dagster import tables
+from gateau_dagster.errors import GateauError
+from gateau_dagster.estimate.estimator import Estimate, Estimator
+from gateau_dagster.execution.shard_scorer import Report, ShardScorer
+from gateau_dagster.execution.shard_work import TableWork
+from gateau_dagster.storage import Stamp, Store
+from resources.models import ModelsResource
+from resources.pools.pool import Pool, ScoringTask, Warn
+from tests.assets.harness import Pipeline, key_of, value_of
+from tests.assets.steps.test_partitioned_step import assert_own_versions, execute, in_range
+from tests.project import change_config
+
+PAIR = ["perplexity/long", "cam"]
+EVERY_SHARD = in_range("0", "2")
+MEASURED = {"scoring_seconds", "samples_per_second", "tokens_per_second", "flops", "flops_per_second"}
+
+
+def test_both_keep_a_description_a_schema_and_kinds_of_their_own(fresh: Pipeline) -> None:
+    repository = fresh.definitions().get_repository_def()
+    definitions = {repository.assets_defs_by_key[asset_key(asset)] for asset in PAIR}
+    assert len(definitions) == 1 and next(iter(definitions)).op.name == "perplexity__long_and_cam"
+    perplexity, cam = (next(iter(definitions)).specs_by_key[asset_key(asset)] for asset in PAIR)
+    assert "Eq. 1" in (perplexity.description or "") and "Eq. 3-5" in (cam.description or "")
+    schemas = [{column.name for column in spec.metadata["dagster/column_schema"].columns} for spec in (perplexity, cam)]
+    assert "perplexity" in schemas[0] and "cas" in schemas[1]
+    assert perplexity.kinds == cam.kinds == {"pytorch", "huggingface"}
+
+
+def test_one_step_makes_both_and_each_alone(fresh: Pipeline) -> None:
+    events = execute(fresh, ["raw_long_sft", *PAIR], tags=EVERY_SHARD)
+    made = [event for event in events if key_of(event)[0] in PAIR]
+    assert [key_of(event) for event in made] == [(asset, shard) for shard in ("0", "1", "2") for asset in PAIR]
+    assert_own_versions(fresh, events)
+    for event in made:
+        found = {name: value_of(event, name) for name in MEASURED}
+        assert all(value > 0 for value in found.values()), found
+        assert found["flops_per_second"] == pytest.approx(found["flops"] / found["scoring_seconds"])
+        assert 0 < value_of(event, "share_of_matrix_product_peak") < 2
+        assert value_of(event, "device") == "cpu"
+        assert any(name.startswith("peak_process_memory") for name in event.metadata)
+    stamp = fresh.state().stamp("cam", "0")
+    assert stamp is not None
+    assert {"samples", "tokens", "flops", "seconds", "peak_memory", "planned"} <= set(stamp.effort)
+    assert {"samples", "tokens", "flops", "seconds", "seconds_low", "seconds_high"} == set(stamp.effort["planned"])
+    steps = {entry.step_key for entry in fresh.instance.all_logs(fresh.runs()[0].run_id) if entry.step_key}
+    assert "perplexity__long_and_cam" in steps
+
+    for asset in PAIR:
+        fresh.state().store.files.remove(f"{asset}/1.parquet")
+        result = fresh.refresh(until=asset)
+        again = fresh.materialised(result.run_ids[0])
+        assert [key_of(event) for event in again] == [(asset, "1")]
+        assert fresh.state().stamp(asset, "1") is not None
+
+
+class InThisProcess:
+    """Stands for the workers: notes their task, warns, scores in this process, and may fail after some shards."""
+
+    task: ClassVar[ScoringTask]
+    fails_after: int | None = None
+    ended = False
+
+    def __init__(self, task: ScoringTask, warn: Warn) -> None:
+        InThisProcess.task, self.warn = task, warn
+
+    def __enter__(self) -> "InThisProcess":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        InThisProcess.ended = True
+
+    def results(
+        self, shards: Mapping[str, Sequence[TableWork]], report: Report
+    ) -> Iterator[tuple[str, dict[str, Any]]]:
+        self.warn("a worker is lost")
+        config, models = self.task.config, ModelsResource()
+        scorer = ShardScorer(config, "long", lambda: models.load(config, self.task.section, version=""))
+        for number, (shard, works) in enumerate(reversed(list(shards.items()))):
+            if number == self.fails_after:
+                raise GateauError("no worker is left")
+            yield shard, scorer.compute(Store(config.located_root), shard, works, report)
+
+
+def test_the_chosen_pool_takes_the_shards_and_what_it_finished_stands(
+    fresh: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scored_shards, "chosen_pool", lambda config: Pool(name="here", workers=InThisProcess))
+    execute(fresh, ["raw_long_sft"], tags=EVERY_SHARD)
+    change_config(fresh.file, scoring={"workers": 5})
+    monkeypatch.setattr(InThisProcess, "fails_after", 1)
+    job = fresh.definitions().resolve_job_def("everything").get_subset(asset_selection=set(map(asset_key, PAIR)))
+    done = job.execute_in_process(instance=fresh.instance, tags=EVERY_SHARD, raise_on_error=False)
+    failure = next(event for event in done.all_events if event.is_step_failure).step_failure_data.user_failure_data
+    assert failure is not None and failure.description == "no worker is left"
+    assert [key_of(event) for event in fresh.materialised(done.run_id)] == [(asset, "2") for asset in PAIR]
+    assert InThisProcess.ended
+    assert InThisProcess.task.devices == ["cpu"] * 3, "no more workers than shards"
+    log = [entry for entry in fresh.instance.all_logs(done.run_id) if "a worker is lost" in entry.user_message]
+    assert [entry.level for entry in log] == [logging.WARNING]
+
+    monkeypatch.setattr(InThisProcess, "fails_after", None)
+    execute(fresh, PAIR, tags=EVERY_SHARD)
+    assert len(InThisProcess.task.devices) == 2, "two shards were left"
+    assert all(fresh.state().stamp(asset, shard) for asset in PAIR for shard in ("0", "1", "2"))
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_an_estimate_that_fails_is_told_and_ends_nothing(fails: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[tuple[str, bool]] = []
+    log = SimpleNamespace(warning=lambda text, exc_info: told.append((text, exc_info)))
+    context: Any = SimpleNamespace(log=log)
+    found = Estimate(samples=1, tokens=2, flops=3.0, seconds=None, seconds_low=None, seconds_high=None)
+
+    def estimate_shards(_: object, wanted: Mapping[str, Sequence[str]]) -> dict[tuple[str, str], Estimate]:
+        assert wanted == {"cam": ["0"]}
+        if fails:
+            raise ZeroDivisionError("no speed")
+        return {("cam", "0"): found}
+
+    monkeypatch.setattr(Estimator, "__init__", lambda *_: None)
+    monkeypatch.setattr(Estimator, "shards", estimate_shards)
+    works = {"0": [TableWork(asset="cam", columns=tables.CAM, stamp=Stamp(fingerprint="f"), memory="")]}
+    state: Any = None
+    (planned,) = scored_shards._with_plan(context, state, works)["0"]
+    assert planned.planned == ({} if fails else dataclasses.asdict(found))
+    assert told == ([("What this takes cannot be estimated: no speed", True)] if fails else [])

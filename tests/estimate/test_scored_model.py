@@ -1,0 +1,74 @@
+"""Characters a token, by the model's tokenizer on some of the texts."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from gateau_dagster.data.sample import Sample
+from gateau_dagster.demo.inputs import ensure_demo_data, ensure_demo_tokenizer
+from gateau_dagster.estimate import scored_model as module
+from gateau_dagster.estimate.scored_model import ScoredModel, TokenRates, chosen, token_rates
+from gateau_dagster.models.known_model import known_model, known_tokenizer
+from gateau_dagster.models.prompt import build_prompt
+from gateau_dagster.pipeline.project import load_project
+from gateau_dagster.pipeline.state import State
+from tests.project import make_project, sample
+
+
+@pytest.fixture
+def state(tmp_path: Path) -> State:
+    return State(config=load_project(make_project(tmp_path, samples=20, shards=2)))
+
+
+def test_against_tokenising_everything(state: State) -> None:
+    """Of so few samples all are read, so the sums are exact."""
+    tokenizer = known_tokenizer(state.config, "long")
+    assert tokenizer is not None
+    texts = [Sample(sample_id="", **{k: v for k, v in sample(n).items() if k != "id"}) for n in range(20)]
+    prompts = [build_prompt(tokenizer, text, max_length=10**6) for text in texts]
+    found = ScoredModel(state, "long").sample_tokens(state.index.accepted).prompts(opening=True)
+    assert found.prompt.sum() == pytest.approx(sum(prompt.length for prompt in prompts), rel=0.02)
+    assert found.response.sum() == pytest.approx(sum(len(prompt.response) for prompt in prompts), rel=0.1)
+    rates, blank = token_rates(state, "long"), replace(texts[0], context="", instruction="")
+    nothing = build_prompt(tokenizer, blank, max_length=99)
+    assert (rates.samples, rates.around["frame"]) == (20, len(nothing.prefix) + len(nothing.suffix))
+    assert 0 < rates.seconds < 1
+
+
+def test_they_are_remembered_over_an_edit(state: State, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = token_rates(state, "long")
+    records = [json.loads(line) for line in (tmp_path / "long.jsonl").read_text().splitlines()]
+    records[3]["response"] += " again"
+    (tmp_path / "long.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+    monkeypatch.setattr(module, "_measured", lambda *_: pytest.fail("measured again"))
+    assert token_rates(State(config=state.config), "long") == first
+    (tmp_path / ".gateau" / "cache" / "token_rates.json").write_text("{damaged")
+    monkeypatch.setattr(module, "_measured", lambda *_: TokenRates(samples=3))
+    assert token_rates(State(config=state.config), "long").samples == 3
+
+
+def test_without_a_tokenizer_they_are_assumed(state: State, tmp_path: Path) -> None:
+    for file in (tmp_path / "long").glob("tokenizer*"):
+        file.unlink()
+    assert token_rates(State(config=state.config), "long") == TokenRates()
+
+
+def test_the_sample_is_even_over_lengths_and_near_the_start_of_each_file() -> None:
+    lengths = [1, 2, 3, 4, 10**9, 6, 7]
+    frame = pl.DataFrame({"sample_id": [str(n) for n in lengths], "file": [0] * 6 + [1], "characters": lengths})
+    assert chosen(frame, 3)["characters"].to_list() == [1, 3, 10**9]
+    assert chosen(frame, 99)["characters"].to_list() == [1, 2, 3, 4, 7, 10**9], "what stands behind 10^9 is too far"
+
+
+def test_the_demo_s_pair_is_known_before_it_is_built(tmp_path: Path) -> None:
+    config = load_project(folder=tmp_path)
+    ensure_demo_data(config)
+    ensure_demo_tokenizer(config)
+    for name, window in (("short", 256), ("long", 2048)):
+        found = known_model(config, name).config
+        assert found is not None and found.max_position_embeddings == window
+        assert known_tokenizer(config, name) is not None
+    assert not list(tmp_path.rglob("*.safetensors"))

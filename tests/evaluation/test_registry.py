@@ -1,0 +1,91 @@
+"""Which benchmarks a configuration asks for, with which options; each benchmark's own tests say what it measures."""
+
+from typing import Any
+
+import polars as pl
+import pytest
+
+from gateau_dagster.config import Config
+from gateau_dagster.config.base import SectionError
+from gateau_dagster.demo.configuration import embedded_demo
+from gateau_dagster.evaluation.registry import (
+    all_benchmarks,
+    chosen_benchmarks,
+    configured_benchmarks,
+    with_benchmarks,
+)
+from gateau_dagster.storage.stamp import fingerprint
+from tests.project import ROOT
+
+from .builders import configured
+
+
+def _section(config: Config) -> Any:
+    return with_benchmarks(config).model_dump(mode="json")["evaluation"]
+
+
+def test_without_a_word_the_two_of_always_run_with_all_their_options() -> None:
+    found = chosen_benchmarks(configured())
+    assert list(found) == ["heldout", "needle"]
+    for name, chosen in found.items():
+        assert chosen.options == all_benchmarks()[name].options()
+        assert chosen.reads(configured(), ())["checkpoint"] == "content"
+        settings = chosen.settings(configured())
+        assert settings[f"evaluation.{name}"] == chosen.options.model_dump(mode="json")
+        assert {"scoring.max_length", "scoring.template", "scoring.dtype"} <= {*settings}
+
+
+@pytest.mark.parametrize("sections", [{"training": {"enabled": False}}, {"evaluation": {"enabled": False}}])
+def test_what_does_not_run_is_still_known_and_still_checked(sections: dict[str, Any]) -> None:
+    assert chosen_benchmarks(configured(**sections)) == {}
+    assert list(configured_benchmarks(configured(**sections))) == ["heldout", "needle"]
+    wrong = {**sections, "evaluation": {**sections.get("evaluation", {}), "benchmarks": ["x"]}}
+    with pytest.raises(SectionError, match=r"evaluation\.benchmarks\.0"):
+        chosen_benchmarks(configured(**wrong))
+
+
+def test_the_order_is_not_that_of_the_configuration_and_a_name_counts_once() -> None:
+    named = configured(evaluation={"benchmarks": ["needle", "heldout", "needle"]})
+    assert list(chosen_benchmarks(named)) == ["heldout", "needle"]
+
+
+@pytest.mark.parametrize(
+    ("evaluation", "digest"),
+    [
+        (None, "8c28ce95da699c7211c5014f6c0d1df3"),
+        ({}, "8fef6609165d3915168dc2be105346cf"),
+        (
+            {"benchmarks": ["needle"], "needle": {"lengths": [64]}, "heldout": {"samples": 5}},
+            "8a97edbbb545b042339bbd38c3492a9e",
+        ),
+        ({"enabled": False}, "50ae7ceaf7c6ba72a8b347f5c63d0807"),
+    ],
+)
+def test_the_section_in_a_report_s_fingerprint_stays_what_it_was(
+    evaluation: dict[str, Any] | None, digest: str, tmp_path: Any
+) -> None:
+    """Of the embedded demo and of small files, before benchmarks had files of their own: no page is made again."""
+    config = embedded_demo(tmp_path) if evaluation is None else configured(evaluation=evaluation)
+    assert fingerprint(_section(config)) == digest
+
+
+def test_a_filled_configuration_says_the_same() -> None:
+    given = configured(evaluation={"needle": {"lengths": [64]}})
+    filled = with_benchmarks(given)
+    assert list(_section(given)) == ["enabled", "benchmarks", "heldout", "needle"]
+    assert chosen_benchmarks(filled) == chosen_benchmarks(given) and with_benchmarks(filled) == filled
+
+
+def test_every_column_says_what_it_holds_and_what_is_finite_is_a_number() -> None:
+    for benchmark in all_benchmarks().values():
+        assert all(column.description.endswith(".") for column in benchmark.columns)
+        types = {column.name: column.dtype for column in benchmark.columns}
+        assert benchmark.finite and all(types[name] == pl.Float64() for name in benchmark.finite)
+
+
+@pytest.mark.parametrize("name", all_benchmarks())
+def test_a_benchmark_is_named_in_its_own_files_and_by_the_demo_alone(name: str) -> None:
+    files = [file for package in ("gateau_dagster", "assets", "resources") for file in (ROOT / package).rglob("*")]
+    code = [file for file in files if file.suffix in {".py", ".j2"}]
+    naming = {file.parent.name for file in code if name in file.read_text(encoding="utf-8").lower()}
+    assert naming <= {"evaluation", "demo"}

@@ -1,0 +1,172 @@
+"""The attention function on documents of any lengths against one matrix for each document."""
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+from transformers import AttentionInterface
+
+from gateau_dagster.models import attention_kernels, scoring_attention
+from gateau_dagster.models.last_layers import ReadRows
+from gateau_dagster.models.mask_pattern import NAME, MaskPattern, UnknownAttentionError
+from tests.tiny_models import loaded_model
+
+HEADS, GROUPS, DIM = 6, 2, 16
+_LENGTHS = [(300,), (40, 40, 40), (300, 41, 41, 9, 1, 1)]
+
+
+def _tensors(length: int, width: int = DIM) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """As a model has them: [1, H, T, D], a view of [1, T, H, D]."""
+    generator = torch.Generator().manual_seed(0)
+    shapes = [(1, length, HEADS, DIM), (1, length, GROUPS, DIM), (1, length, GROUPS, width)]
+    query, key, value = (torch.randn(shape, generator=generator).transpose(1, 2) for shape in shapes)
+    return query, key, value
+
+
+def _twin(query, key, value, lengths, pattern: MaskPattern, softcap=None, sinks=None) -> torch.Tensor:
+    """[1, T, H, D] in float64."""
+    documents = torch.arange(len(lengths)).repeat_interleave(torch.tensor(lengths)).tolist()
+    positions = [position for length in lengths for position in range(length)]
+    pairs = list(zip(documents, positions, strict=True))
+    allowed = torch.tensor([[d == e and pattern.sees(q, k) for e, k in pairs] for d, q in pairs])
+    outputs = []
+    for head in range(HEADS):
+        group = head // (HEADS // GROUPS)
+        scores = query[0, head].double() @ key[0, group].double().T * 0.2
+        if softcap is not None:
+            scores = softcap * torch.tanh(scores / softcap)
+        weights = torch.where(allowed, scores.exp(), 0.0)
+        total = weights.sum(-1, keepdim=True) + (0.0 if sinks is None else sinks[head].double().exp())
+        outputs.append(weights / total @ value[0, group].double())
+    return torch.stack(outputs, dim=1)[None]
+
+
+def _attend(query, key, value, lengths, pattern, **kwargs) -> torch.Tensor:
+    with scoring_attention.document_attention(loaded_model("llama"), tuple(lengths)):
+        output, _ = AttentionInterface()[NAME](None, query, key, value, pattern, scaling=0.2, **kwargs)
+    assert output.shape == (1, query.shape[2], HEADS, value.shape[-1])
+    return output
+
+
+@pytest.mark.parametrize(
+    "pattern", [MaskPattern(), MaskPattern(window=7), MaskPattern(window=150), MaskPattern(chunk=40)]
+)
+@pytest.mark.parametrize("lengths", _LENGTHS)
+@pytest.mark.parametrize("special", ["plain", "softcap", "sinks"])
+def test_each_document_attends_to_itself(lengths: tuple[int, ...], pattern: MaskPattern, special: str) -> None:
+    tensors = _tensors(sum(lengths))
+    softcap = 1.5 if special == "softcap" else None
+    sinks = torch.linspace(-1, 2, HEADS) if special == "sinks" else None
+    got = _attend(*tensors, lengths, pattern, softcap=softcap, s_aux=sinks)
+    want = _twin(*tensors, lengths, pattern, softcap, sinks)
+    torch.testing.assert_close(got.double(), want, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("width", [8, 24])
+def test_values_of_another_width_than_the_keys(width: int) -> None:
+    lengths = (40, 40, 9)
+    tensors = _tensors(sum(lengths), width)
+    got = _attend(*tensors, lengths, MaskPattern())
+    torch.testing.assert_close(got.double(), _twin(*tensors, lengths, MaskPattern()), rtol=1e-4, atol=1e-5)
+
+
+def test_one_document_is_one_plain_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[tuple[int, ...]] = []
+    own = attention_kernels.scaled_dot_product_attention
+
+    def watched(query, key, value, **kwargs):
+        calls.append(tuple(key.shape))
+        assert kwargs["is_causal"] and kwargs["attn_mask"] is None
+        return own(query, key, value, **kwargs)
+
+    monkeypatch.setattr(attention_kernels, "scaled_dot_product_attention", watched)
+    _attend(*_tensors(300), (300,), MaskPattern(window=300))
+    _attend(*_tensors(120), (40, 40, 40), MaskPattern())
+    assert calls == [(1, GROUPS, 300, DIM), (3, GROUPS, 40, DIM)]  # keys of grouped heads as they are
+
+
+@pytest.mark.parametrize(
+    ("mask", "length", "kwargs", "reason"),
+    [
+        (None, 9, {}, "its masks itself"),
+        (torch.ones(1, 1, 9, 9), 9, {}, "its masks itself"),
+        (MaskPattern(), 9, {"position_bias": torch.zeros(1)}, "attention with position_bias"),
+        (MaskPattern(), 8, {}, "more or less than the prompt"),
+    ],
+)
+def test_what_is_not_known_is_refused(mask: object, length: int, kwargs: dict, reason: str) -> None:
+    with pytest.raises(UnknownAttentionError, match=reason):
+        _attend(*_tensors(9), (length,), mask, **kwargs)
+
+
+def test_boundaries_for_the_variable_length_kernel() -> None:
+    row = scoring_attention._Row(lengths=(5, 3), observe=None)
+    starts = row.cu_seq_lens((5, 3), torch.device("cpu"))
+    assert starts.dtype == torch.int32 and starts.tolist() == [0, 5, 8]
+    assert row.cu_seq_lens((5, 3), torch.device("cpu")) is starts
+
+
+def test_variable_length_kernel_is_called_as_it_is_declared(monkeypatch: pytest.MonkeyPatch) -> None:
+    # No such kernel on a CPU: a twin stands in for it, with the kernel's own signature.
+    import inspect
+
+    from torch.nn.attention import varlen
+
+    signature, seen = inspect.signature(varlen.varlen_attn), []
+
+    def twin(*args, **kwargs):
+        given = signature.bind(*args, **kwargs).arguments
+        query, key, value = (given[name].transpose(0, 1)[None] for name in ("query", "key", "value"))
+        lengths = given["cu_seq_q"].diff().tolist()
+        left, right = given["window_size"]
+        assert right == 0 and given["max_q"] == given["max_k"] == max(lengths) and given["enable_gqa"]
+        seen.append(given["scale"])
+        return _twin(query, key, value, lengths, MaskPattern(window=None if left == -1 else left + 1))[0]
+
+    monkeypatch.setattr(varlen, "varlen_attn", twin)
+    monkeypatch.setattr(attention_kernels, "_flash", lambda _: True)
+    lengths = (40, 33, 9)
+    for pattern in (MaskPattern(), MaskPattern(window=7), MaskPattern(chunk=20)):
+        tensors = _tensors(sum(lengths), 8)
+        got = _attend(*tensors, lengths, pattern)
+        torch.testing.assert_close(got, _twin(*tensors, lengths, pattern), rtol=1e-4, atol=1e-5)
+    assert seen == [0.2] * 3
+
+
+@pytest.mark.parametrize(
+    "pattern", [MaskPattern(), MaskPattern(window=7), MaskPattern(window=350), MaskPattern(chunk=40)]
+)
+@pytest.mark.parametrize("special", ["plain", "softcap", "sinks", "narrow", "wide"])
+def test_wanted_rows_of_the_last_layer(pattern: MaskPattern, special: str) -> None:
+    lengths, spans = (330, 41, 41, 41, 9, 1), ((20, 321), (30, 40), (30, 40), (0, 3), (8, 9), (0, 1))
+    tensors = _tensors(sum(lengths), {"narrow": 8, "wide": 24}.get(special, DIM))
+    softcap = 1.5 if special == "softcap" else None
+    sinks = torch.linspace(-1, 2, HEADS) if special == "sinks" else None
+    loaded = loaded_model("llama")
+    rows = ReadRows(lengths=lengths, spans=spans, layer=1)
+    got = {}
+    for number in range(2):
+        layer = SimpleNamespace(layer_idx=number)
+        with scoring_attention.document_attention(loaded, lengths, read=rows):
+            options = {"scaling": 0.2, "softcap": softcap, "s_aux": sinks}
+            got[number], _ = AttentionInterface()[NAME](layer, *tensors, pattern, **options)
+    want = _twin(*tensors, lengths, pattern, softcap, sinks)
+    torch.testing.assert_close(got[0].double(), want, rtol=1e-4, atol=1e-5)
+    index = rows.index(torch.device("cpu"))
+    torch.testing.assert_close(got[1].double()[:, index], want[:, index], rtol=1e-4, atol=1e-5)
+
+
+def test_wanted_rows_meet_no_more_keys_than_they_see(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[tuple[int, ...]] = []
+    own = attention_kernels.scaled_dot_product_attention
+
+    def watched(query, key, value, **kwargs):
+        calls.append((*query.shape[:3], key.shape[2]))
+        return own(query, key, value, **kwargs)
+
+    monkeypatch.setattr(attention_kernels, "scaled_dot_product_attention", watched)
+    lengths, spans = (330, 41, 41), ((20, 321), (30, 40), (30, 40))
+    rows = ReadRows(lengths=lengths, spans=spans, layer=1)
+    with scoring_attention.document_attention(loaded_model("llama"), lengths, read=rows):
+        AttentionInterface()[NAME](SimpleNamespace(layer_idx=1), *_tensors(sum(lengths)), MaskPattern(), scaling=0.2)
+    assert calls == [(1, HEADS, 128, 148), (1, HEADS, 128, 276), (1, HEADS, 45, 321), (2, HEADS, 10, 40)]

@@ -1,0 +1,103 @@
+"""Plots of scores and of what is selected."""
+
+import numpy as np
+import polars as pl
+import pytest
+from matplotlib.colors import to_hex
+from matplotlib.patches import Rectangle
+
+from gateau_dagster.plotting import FAR
+from gateau_dagster.report.plots import context_lengths, score_distributions, terms_scatter, to_svg
+from gateau_dagster.report.plots.score_plots import ALL, MARKS
+from tests.report.plots.frames import scores
+
+_RNG = np.random.default_rng(0)
+_FRAME = scores(_RNG.random(200).tolist(), [None, *_RNG.random(199).tolist()])
+_LABELS = pl.Series([i % 4 == 0 for i in range(200)])
+
+
+def _bars(axis: object) -> list[Rectangle]:
+    return [patch for patch in axis.patches if isinstance(patch, Rectangle)]  # type: ignore[attr-defined]
+
+
+def test_every_sample_with_both_terms_is_in_a_bar() -> None:
+    axes = score_distributions(_FRAME).axes
+    assert [axis.get_title(loc="left") for axis in axes] == ["paper", "official", "robust"]
+    for axis in axes:
+        assert sum(bar.get_height() for bar in _bars(axis)) == 199
+
+
+def test_groups_are_stacked_in_their_colours() -> None:
+    axis = score_distributions(_FRAME, far=_LABELS).axes[0]
+    far = [bar for bar in _bars(axis) if to_hex(bar.get_facecolor()) == FAR]
+    assert sum(bar.get_height() for bar in far) == 49  # of 50, one has no CAS
+    assert sum(bar.get_height() for bar in _bars(axis)) == 199
+    legend = axis.get_legend()
+    assert legend is not None
+    assert [text.get_text() for text in legend.get_texts()] == ["needs far context", "does not"]
+
+
+def test_without_both_terms_the_panels_say_so() -> None:
+    empty = scores([0.1, 0.2], [None, None])
+    assert [axis.texts[0].get_text() for axis in score_distributions(empty).axes] == ["no sample has both terms"] * 3
+    assert (
+        "no sample has both terms"
+        in score_distributions(empty, far=pl.Series([True, False])).axes[0].texts[0].get_text()
+    )
+    assert "shorter than two segments" in terms_scatter(empty, preset="paper", chosen=1).axes[0].texts[0].get_text()
+
+
+def test_scatter_marks_samples_and_rings_the_chosen() -> None:
+    axis = terms_scatter(_FRAME, preset="robust", chosen=20, far=_LABELS).axes[0]
+    sizes = [len(collection.get_offsets()) for collection in axis.collections]  # type: ignore[arg-type]
+    assert sizes == [150, 49, 20]
+    ringed = {tuple(point) for point in np.asarray(axis.collections[2].get_offsets())}
+    best = _FRAME.filter(pl.col("rank_robust") <= 20).select("hmp_robust", "cas_robust")
+    assert ringed == set(best.rows())
+    legend = axis.get_legend()
+    assert legend is not None
+    assert legend.get_texts()[-1].get_text() == "first 20"
+
+
+def test_scatter_rings_what_was_selected_whatever_its_rank() -> None:
+    selected = (pl.col("rank_robust") % 9 == 4).fill_null(False)
+    axis = terms_scatter(_FRAME.with_columns(selected=selected), preset="robust", far=_LABELS).axes[0]
+    ringed = {tuple(point) for point in np.asarray(axis.collections[2].get_offsets())}
+    assert ringed == set(
+        _FRAME.filter(selected, pl.col("cas_robust").is_not_null()).select("hmp_robust", "cas_robust").rows()
+    )
+    legend = axis.get_legend()
+    assert legend is not None
+    assert legend.get_texts()[-1].get_text() == "selected"
+
+
+def test_of_many_samples_as_many_as_fit_are_drawn_as_pixels_and_the_title_says_so() -> None:
+    count = MARKS * 4 + 2
+    many = scores(_RNG.random(count).tolist(), _RNG.random(count).tolist())
+    figure = terms_scatter(many, preset="paper", chosen=count // 10)
+    drawn, ringed = (len(figure.axes[0].collections[i].get_offsets()) for i in (0, 2))  # type: ignore[arg-type]
+    assert drawn == -(-count // 5)
+    assert abs(ringed - drawn / 10) <= 1
+    assert f"({drawn:,} of {count:,} samples drawn)" in figure.get_suptitle()
+    assert len(to_svg(figure)) < 300_000
+
+
+@pytest.mark.parametrize("lengths", [[100, 200, 400, 800, 1600], [7, 7, 7], [0, 1, 50], [5]])
+def test_both_lines_add_up_to_a_hundred(lengths: list[int]) -> None:
+    frame = pl.DataFrame({"context_tokens": lengths})
+    axis = context_lengths(frame, selected=pl.Series([i == 0 for i in range(len(lengths))])).axes[0]
+    for steps in axis.patches:
+        assert np.sum(steps.get_data().values) == pytest.approx(100)  # type: ignore[attr-defined]
+    legend = axis.get_legend()
+    assert legend is not None
+    names = [text.get_text() for text in legend.get_texts()]
+    assert names == [f"all scored samples ({len(lengths)})", "selected (1)"]
+
+
+def test_nothing_selected_and_nothing_known() -> None:
+    frame = pl.DataFrame({"context_tokens": [3, 9]})
+    axis = context_lengths(frame, selected=pl.Series([False, False])).axes[0]
+    assert np.sum(axis.patches[1].get_data().values) == 0  # type: ignore[attr-defined]
+    empty = context_lengths(frame.clear(), selected=pl.Series([], dtype=pl.Boolean)).axes[0]
+    assert empty.texts[0].get_text() == "no context length is known"
+    assert ALL.startswith("#")

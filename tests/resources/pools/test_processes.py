@@ -1,0 +1,257 @@
+"""Worker processes: one that is killed is replaced and its shard scored by another, and none outlives the step."""
+
+import multiprocessing
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from multiprocessing.context import SpawnProcess
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from gateau_dagster.data.ingest import read_shards
+from gateau_dagster.errors import GateauError, TransientError
+from gateau_dagster.execution.row_checkpoints import GROUP_ROWS
+from gateau_dagster.execution.shard_scorer import ShardReport, ShardScorer
+from gateau_dagster.execution.shard_work import ShardResult, TableWork, has_missing_rows
+from gateau_dagster.pipeline.project import load_project
+from gateau_dagster.pipeline.state import State
+from resources.models import ModelsResource
+from resources.pools.pool import ScoringTask
+from resources.pools.processes import ProcessWorkers
+from resources.pools.scoring_worker import _portable
+from tests.project import command_environment, make_project
+from tests.runs.stores import assert_same_rows
+
+ASSETS = ("perplexity/long", "cam")
+Works = Mapping[str, list[TableWork]]
+
+
+def ingested(folder: Path, *, samples: int, shards: int) -> State:
+    state = State(config=load_project(make_project(folder, samples=samples, shards=shards)))
+    config = state.config
+    numbers = [int(shard) for shard in state.shards]
+    for number, table, rejected in read_shards(config.located_long_sft, config.folder, state.index, numbers):
+        shard = state.shards[number]
+        state.store.write(table, "raw_long_sft", shard, state.wanted_stamp("raw_long_sft", shard), rejected)
+    return state
+
+
+def works(state: State, **planned: Any) -> dict[str, list[TableWork]]:
+    """`planned`: of the first table of the first shard."""
+    found = {
+        shard: [TableWork(asset=asset, stamp=state.wanted_stamp(asset, shard), memory="m") for asset in ASSETS]
+        for shard in state.shards
+    }
+    first = found[state.shards[0]]
+    first[0] = replace(first[0], **planned)
+    return found
+
+
+def workers(state: State, number: int, warned: list[str]) -> ProcessWorkers:
+    config = state.config
+    section = config.located_model("long")
+    task = ScoringTask(config=config, model="long", section=section, devices=["cpu"] * number)
+    return ProcessWorkers(task, warned.append)
+
+
+def alone(state: State, shard: str, tables: list[TableWork]) -> dict[str, ShardResult]:
+    """What this process computes, when none of it is there."""
+    for asset in ASSETS:
+        state.store.files.remove(state.store.table_name(asset, shard))
+    config, models = state.config, ModelsResource()
+    scorer = ShardScorer(config, "long", lambda: models.load(config, config.models["long"], version=""))
+    return scorer.compute(state.store, shard, tables, ignore)
+
+
+def ignore(report: ShardReport) -> None:
+    del report
+
+
+def children() -> list[int]:
+    return [child.pid or 0 for child in multiprocessing.active_children()]
+
+
+def gone(pid: int) -> bool:
+    return not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+
+
+def test_one_of_two_workers_is_killed_and_the_tables_are_those_of_an_undisturbed_run(tmp_path: Path) -> None:
+    state = ingested(tmp_path, samples=24, shards=6)
+    shards, warned, reports, killed = works(state), [], [], []
+
+    def kill_one(report: ShardReport) -> None:
+        reports.append(report)
+        if not killed:
+            killed.append(children()[0])
+            os.kill(killed[0], signal.SIGKILL)
+
+    with workers(state, 2, warned) as two:
+        found = list(two.results(shards, kill_one))
+        left = children()
+    assert sorted(shard for shard, _ in found) == sorted(shards), "each shard once"
+    assert len(warned) == 1 and f"on cpu (process {killed[0]}) was killed (SIGKILL) while it scored shard" in warned[0]
+    assert len(left) == 2 and killed[0] not in left, "it was replaced"
+    assert all(map(gone, left))
+    assert {report.shard for report in reports} == set(shards)
+    for shard, made in found:
+        assert not has_missing_rows(state.store, shard, shards[shard])
+        for asset in ASSETS:
+            assert state.store.stamp(asset, shard) == made[asset].stamp
+        here = alone(state, shard, shards[shard])
+        for asset in ASSETS:
+            assert made[asset].table["sample_id"].to_list() == here[asset].table["sample_id"].to_list()
+            assert_same_rows(made[asset].table, here[asset].table)
+            assert made[asset].stamp.effort["tokens"] == here[asset].stamp.effort["tokens"] > 0
+
+
+class KillsOnce(dict[str, str]):
+    """A plan that kills the first worker that looks whether it is empty: when all is scored and no table written."""
+
+    def __bool__(self) -> bool:
+        mark = Path(self["mark"])
+        if not mark.exists():
+            mark.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return False
+
+
+def test_rows_that_the_killed_worker_saved_are_not_scored_again(tmp_path: Path) -> None:
+    state = ingested(tmp_path, samples=GROUP_ROWS + 30, shards=1)
+    shards, warned, reports = works(state, planned=KillsOnce(mark=str(tmp_path / "killed"))), [], []
+    with workers(state, 1, warned) as one:
+        [(shard, made)] = one.results(shards, reports.append)
+    assert len(warned) == 1 and "shard 0" in warned[0]
+    here = alone(state, shard, works(state)[shard])
+    for asset in ASSETS:
+        assert (made[asset].reused, made[asset].computed) == (GROUP_ROWS, 30)
+        assert_same_rows(made[asset].table, here[asset].table)
+    shares = [report.progress.share for report in reports]
+    assert shares.count(1) == 2 and 0 in shares[shares.index(1) :], "its progress began anew"
+
+
+class KillsAll:
+    """Kills every worker that it is sent to."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return signal.raise_signal, (signal.SIGKILL,)
+
+
+def test_a_shard_that_kills_three_workers_ends_the_step(tmp_path: Path) -> None:
+    state = ingested(tmp_path, samples=4, shards=2)
+    warned: list[str] = []
+    wanted = r"was killed \(SIGKILL\) while it scored shard 0, .* 3 workers .* memory.*fewer scoring.workers"
+    with pytest.raises(GateauError, match=wanted), workers(state, 1, warned) as one:
+        list(one.results(works(state, planned=KillsAll()), ignore))
+    assert len(warned) == 2 and all("shard 0;" in line for line in warned)
+    assert not children()
+
+
+def test_without_workers_the_step_ends_with_the_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One of two is lost and none can take its place: the other one goes on, and the step ends with it."""
+    state = ingested(tmp_path, samples=4, shards=2)
+    started: list[SpawnProcess] = []
+    start = SpawnProcess.start
+
+    def two_and_no_more(process: SpawnProcess) -> None:
+        if len(started) == 2:
+            raise BlockingIOError(11, "Resource temporarily unavailable")
+        started.append(process)
+        start(process)
+
+    monkeypatch.setattr(SpawnProcess, "start", two_and_no_more)
+    warned: list[str] = []
+    with (
+        pytest.raises(GateauError, match=r"worker on cpu cannot be started: .*unavailable"),
+        workers(state, 2, warned) as two,
+    ):
+        list(two.results(works(state, planned=KillsAll()), ignore))
+    assert [line for line in warned if "the others go on without it" in line]
+    assert not children()
+
+
+def test_what_a_worker_reports_to_have_failed_ends_the_step(tmp_path: Path) -> None:
+    state = ingested(tmp_path, samples=4, shards=2)
+    (tmp_path / "long" / "model.safetensors").unlink()
+    warned: list[str] = []
+    with pytest.raises(GateauError, match="long"), workers(state, 1, warned) as one:
+        list(one.results(works(state), ignore))
+    assert warned == [] and not children()
+
+
+SCRIPT = """
+import signal, sys, time
+
+def sleep(report):
+    print(*children(), flush=True)
+    time.sleep(600)
+
+def end(number, frame):
+    raise SystemExit(number)
+
+if __name__ == "__main__":  # the workers import this file, too
+    from pathlib import Path
+    from gateau_dagster.pipeline.project import load_project
+    from gateau_dagster.pipeline.state import State
+    from tests.resources.pools.test_processes import children, workers, works
+
+    signal.signal(signal.SIGTERM, end)
+    state = State(config=load_project(Path(sys.argv[1])))
+    with workers(state, 2, []) as two:
+        list(two.results(works(state), sleep))
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_none_outlives_a_step_that_is_ended(tmp_path: Path, number: signal.Signals) -> None:
+    state = ingested(tmp_path / "project", samples=4, shards=2)
+    script = tmp_path / "step.py"
+    script.write_text(SCRIPT)
+    with subprocess.Popen(
+        [sys.executable, str(script), str(state.config.folder / "gateau.yaml")],
+        env=command_environment(),
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as step:
+        assert step.stdout is not None
+        pids = [int(pid) for pid in step.stdout.readline().split()]
+        assert len(pids) == 2 and not any(map(gone, pids))
+        step.send_signal(number)
+    deadline = time.monotonic() + (0 if number == signal.SIGTERM else 60)
+    while not all(map(gone, pids)):
+        assert time.monotonic() < deadline, "a worker lives on"
+        time.sleep(0.05)
+
+
+class TwoPartsError(Exception):
+    """Cannot be unpickled: it wants more than its message."""
+
+    def __init__(self, first: str, second: str) -> None:
+        super().__init__(first + second)
+
+
+class StubbornError(TransientError):
+    """Cannot be pickled, and says so in its own way."""
+
+    def __reduce__(self) -> str:
+        raise KeyError("not me")
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "text"),
+    [
+        (GateauError("as it is"), GateauError, "as it is"),
+        (TwoPartsError("a", "b"), RuntimeError, "TwoPartsError: ab"),
+        (StubbornError("no answer"), TransientError, "no answer"),
+    ],
+)
+def test_every_failure_survives_the_pipe(error: Exception, kind: type[Exception], text: str) -> None:
+    found = pickle.loads(pickle.dumps(_portable(error)))
+    assert type(found) is kind and str(found) == text

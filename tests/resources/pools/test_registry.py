@@ -1,0 +1,31 @@
+"""A worker pool is one file."""
+
+from pathlib import Path
+
+import pytest
+
+from gateau_dagster.config import Config, ExecutionConfig
+from gateau_dagster.config.inputs import LongSftConfig
+from resources import pools
+from resources.pools.registry import chosen_pool
+
+ADDED = """
+from resources.pools.pool import Pool
+
+POOL = Pool(name="cloud", workers=lambda task, warn: None)
+"""
+
+
+def configured(pool: str) -> Config:
+    return Config(long_sft=LongSftConfig(path="long.jsonl"), execution=ExecutionConfig(pool=pool))
+
+
+def test_a_pool_is_found_as_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ValueError, match=r"execution\.pool: .*'cloud'; there are processes$"):
+        chosen_pool(configured("cloud"))
+    (tmp_path / "cloud_of_a_test.py").write_text(ADDED)
+    monkeypatch.setattr(pools, "__path__", [*pools.__path__, str(tmp_path)])
+    assert chosen_pool(configured("cloud")).name == "cloud"
+    assert chosen_pool(configured("processes")).name == "processes"
+    with pytest.raises(ValueError, match="'crowd'; there are cloud, processes"):
+        chosen_pool(configured("crowd"))

@@ -1,0 +1,25 @@
+from pathlib import Path
+
+from gateau_dagster.storage.json_cache import recall, recall_all, remember, remember_all
+
+
+def test_what_is_remembered_is_recalled_and_the_rest_kept(tmp_path: Path) -> None:
+    file = tmp_path / "cache" / "values.json"
+    assert recall(file, "a") is None and recall_all(file) == {}
+    remember(file, "a", [1, "x"])
+    remember_all(file, {"b": 2, "c": None})
+    assert recall(file, "a") == [1, "x"]
+    assert recall_all(file) == {"a": [1, "x"], "b": 2, "c": None}
+    assert [each.name for each in file.parent.iterdir()] == ["values.json"]
+
+
+def test_a_damaged_file_is_rebuilt_and_a_folder_in_the_way_costs_the_memory(tmp_path: Path) -> None:
+    file = tmp_path / "values.json"
+    for damaged in ("{half", "[1]", "\udcff".encode("utf-8", "surrogateescape").decode("latin-1")):
+        file.write_text(damaged)
+        assert recall(file, "a") is None
+    remember(file, "a", 1)
+    assert recall_all(file) == {"a": 1}
+    (tmp_path / "blocked").write_text("a file")
+    remember(tmp_path / "blocked" / "values.json", "a", 1)
+    assert recall(tmp_path / "blocked" / "values.json", "a") is None

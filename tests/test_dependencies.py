@@ -1,0 +1,70 @@
+"""Whatever is imported is declared, in versions that the installed ones lie in."""
+
+import re
+import sys
+import tomllib
+from collections.abc import Iterable
+from functools import cache
+from importlib.metadata import packages_distributions, version
+from pathlib import Path
+from typing import Any
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from tests.imports import imported
+from tests.project import ROOT
+
+PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+RUN = [Requirement(text) for text in PROJECT["dependencies"]]
+DEV = [Requirement(text) for text in PROJECT["optional-dependencies"]["dev"]]
+PRODUCT = ("gateau_dagster", "assets", "resources")
+AROUND = ("tests", "examples", "benchmarks", "scripts")
+distributions = cache(packages_distributions)
+
+
+def python_files(folders: Iterable[str]) -> list[Path]:
+    return [file for folder in folders for file in sorted((ROOT / folder).rglob("*.py"))]
+
+
+def undeclared(files: Iterable[Path], declared: Iterable[Requirement]) -> dict[str, str]:
+    """Imported packages that no requirement brings, with a file that imports them; siblings of a script are its own."""
+    known = {canonicalize_name(requirement.name) for requirement in declared}
+    own = {*PRODUCT, *AROUND, *sys.stdlib_module_names, *(file.stem for file in python_files(["benchmarks"]))}
+    found = {}
+    for file in files:
+        for name in {name.split(".")[0] for name in imported(file)} - own:
+            given = {canonicalize_name(by) for by in distributions().get(name, [])}
+            if name.isidentifier() and not given & known and not any(file.parent.rglob(f"{name}.py")):
+                found[name] = file.relative_to(ROOT).as_posix()
+    return found
+
+
+def test_the_product_declares_what_it_imports() -> None:
+    assert undeclared(python_files(PRODUCT), RUN) == {}
+
+
+def test_tests_and_scripts_declare_what_they_import() -> None:
+    assert undeclared(python_files(AROUND), RUN + DEV) == {}
+
+
+def test_an_undeclared_package_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tests.test_dependencies.ROOT", tmp_path)
+    file = tmp_path / "x.py"
+    file.write_text("import os, yaml\nfrom gateau_dagster import config\ndef f():\n    import fsspec.spec, nothing\n")
+    without = [requirement for requirement in RUN if requirement.name != "fsspec"]
+    assert undeclared([file], without) == {"fsspec": "x.py", "nothing": "x.py"}
+
+
+@pytest.mark.parametrize("requirement", RUN + DEV, ids=lambda requirement: requirement.name)
+def test_the_installed_version_is_one_of_those_declared(requirement: Requirement) -> None:
+    assert re.search("[=>]", str(requirement.specifier)), "a lower bound"
+    assert requirement.specifier.contains(version(requirement.name), prereleases=True)
+
+
+def test_dagster_has_an_upper_bound() -> None:
+    """The product imports names from `dagster._core`, which any minor version may move."""
+    bounds = {requirement.name: str(requirement.specifier) for requirement in RUN if "dagster" in requirement.name}
+    assert len(bounds) == 4
+    assert all("<1.14" in bound for bound in bounds.values())

@@ -1,0 +1,208 @@
+"""Tiny models of many kinds, a tokenizer trained on the spot, ragged samples of English-like text."""
+
+import random
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import torch
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from torch.utils._python_dispatch import TorchDispatchMode
+from transformers import (
+    AutoModel,
+    AutoModelForCausalLM,
+    AutoModelForSequenceClassification,
+    BertTokenizer,
+    PreTrainedTokenizerBase,
+    PreTrainedTokenizerFast,
+)
+from transformers.models.auto.configuration_auto import CONFIG_MAPPING
+
+from gateau_dagster.config import ModelConfig
+from gateau_dagster.data.sample import Sample
+from gateau_dagster.models.encoders import EncoderTask, load_encoder
+from gateau_dagster.models.loading import LoadedModel
+
+_TEXT = """
+the of and to in a is that it was for on are with as they at be this from have or by one had not but what all
+were when we there can an your which their said if do will each about how up out them then she many some these
+so would other into has more two her like him see time could no make than first been its who now people my
+made over did down only way find use may water long little very after words called just where most know
+harbour lighthouse ledger merchant naïve café winter granite engine signal treaty parliament molecule orbit
+archive
+"""
+_WORDS = _TEXT.split()
+CHAT_TEMPLATE = (
+    "{% for m in messages %}<|{{ m.role }}|>\n{{ m.content | trim }}<|end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|assistant|>\n{% endif %}"
+)
+
+
+def text(seed: int, words: int) -> str:
+    """Sentences and paragraphs; the same for the same seed."""
+    rng = random.Random(seed)
+    parts = []
+    while words > 0:
+        count = min(words, rng.randint(4, 14))
+        sentence = " ".join(rng.choice(_WORDS) for _ in range(count))
+        parts.append(sentence.capitalize() + rng.choice([". ", ".\n", "? ", ", 17; ", ".\n\n"]))
+        words -= count
+    return "".join(parts).strip()
+
+
+@cache
+def tokenizer(bos: bool = True, chat: bool = True) -> PreTrainedTokenizerFast:
+    """Byte-level BPE with 400 tokens."""
+    specials = ["<s>", "</s>", "<|user|>", "<|assistant|>", "<|end|>"]
+    backend = Tokenizer(models.BPE())
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)  # pyright: ignore
+    backend.decoder = decoders.ByteLevel()  # pyright: ignore
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(  # pyright: ignore
+        vocab_size=400, special_tokens=specials, initial_alphabet=alphabet, show_progress=False
+    )
+    backend.train_from_iterator([text(seed, 300) for seed in range(4)], trainer)
+    options: dict[str, Any] = {"bos_token": "<s>"} if bos else {}
+    fast = PreTrainedTokenizerFast(tokenizer_object=backend, eos_token="</s>", **options)
+    if chat:
+        fast.chat_template = CHAT_TEMPLATE
+    return fast
+
+
+_SPECIFIC: dict[str, dict[str, Any]] = {
+    "mistral": {"sliding_window": 150},
+    "gemma3_text": {
+        "query_pre_attn_scalar": 1,
+        "sliding_window": 150,
+        "layer_types": ["sliding_attention", "full_attention"],
+    },
+    "gemma2": {"sliding_window": 48, "query_pre_attn_scalar": 16, "attn_logit_softcapping": 2.0},
+    "granite": {"logits_scaling": 3.0, "attention_multiplier": 0.3},
+    "cohere": {"logit_scale": 0.2},
+    "gpt_oss": {"sliding_window": 48, "num_local_experts": 2, "num_experts_per_tok": 1, "head_dim": 16},
+    "mixtral": {"num_local_experts": 2, "num_experts_per_tok": 1},
+    "gpt2": {"n_positions": 2048},
+    "mamba": {"num_hidden_layers": 2, "state_size": 4},
+}
+_SHAPE: dict[str, Any] = {
+    "hidden_size": 64,
+    "intermediate_size": 96,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 16,
+    "max_position_embeddings": 2048,
+    "initializer_range": 0.15,
+    "vocab_size": 400,
+    "bos_token_id": 0,
+    "eos_token_id": 1,
+    "pad_token_id": None,
+}
+
+
+def model_config(kind: str, **changes: Any) -> Any:
+    """Configuration of a model with two layers; four heads share two key-value heads where the kind can."""
+    shape = dict(_SHAPE)
+    if kind in {"gpt2", "mamba", "bloom", "mpt"}:
+        shape = {key: _SHAPE[key] for key in ("hidden_size", "initializer_range", "vocab_size", "bos_token_id")}
+        shape |= {"eos_token_id": 1, "pad_token_id": None}
+    if kind == "gpt2":
+        shape |= {"n_layer": 2, "n_head": 4}
+    if kind == "bloom":
+        shape |= {"n_layer": 2, "n_head": 4}
+    if kind == "mpt":
+        shape = {"d_model": 64, "n_heads": 4, "n_layers": 2, "vocab_size": 400}
+    options: dict[str, Any] = shape | _SPECIFIC.get(kind, {}) | changes
+    return CONFIG_MAPPING[kind](**options)
+
+
+def loaded_model(
+    kind: str, *, dtype: torch.dtype = torch.float32, bos: bool = True, seed: int = 0, **changes: Any
+) -> LoadedModel:
+    """A random model of this kind, as load_model would return it."""
+    torch.manual_seed(seed)
+    model = AutoModelForCausalLM.from_config(model_config(kind, **changes), dtype=dtype).eval()
+    model.requires_grad_(False)
+    for name, parameter in model.named_parameters():
+        if name.endswith("sinks"):
+            torch.nn.init.normal_(parameter)
+    return LoadedModel(
+        model=model, tokenizer=tokenizer(bos=bos), window=2048, device=torch.device("cpu"), name=f"tiny-{kind}"
+    )
+
+
+def samples() -> list[Sample]:
+    """Ragged contexts (one without, one shorter than a segment) and responses."""
+    shapes = [(120, 8, 30), (0, 6, 9), (5, 12, 1), (260, 3, 55), (77, 20, 17)]
+    return [
+        Sample(
+            sample_id=f"s{index}",
+            source="test",
+            context=text(100 + index, context),
+            instruction=text(200 + index, instruction),
+            response=text(300 + index, response),
+        )
+        for index, (context, instruction, response) in enumerate(shapes)
+    ]
+
+
+_BERT: dict[str, Any] = {
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "intermediate_size": 48,
+    "vocab_size": 400,
+    "max_position_embeddings": 128,
+    "initializer_range": 0.3,
+}
+
+
+def bert_tokenizer() -> PreTrainedTokenizerBase:
+    """Word pieces with [CLS] and [SEP], which knows segments."""
+    words = sorted({word.lower() for word in text(1, 3000).split()})
+    vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *words][:400]
+    return BertTokenizer(vocab={word: number for number, word in enumerate(vocabulary)})
+
+
+def save_encoder(folder: Path, kind: str, task: EncoderTask, *, labels: int = 1, **changes: Any) -> Path:
+    """A random model of this kind, `bert`, `roberta` or `llama`, in a new folder."""
+    torch.manual_seed(3)
+    if kind == "llama":
+        config = model_config("llama", **{"pad_token_id": 1, "num_labels": labels, **changes})
+    else:
+        config = CONFIG_MAPPING[kind](**{**_BERT, "num_labels": labels, **changes})
+    auto = AutoModelForSequenceClassification if task == "reward" else AutoModel
+    auto.from_config(config).save_pretrained(folder)
+    (bert_tokenizer() if kind == "bert" else tokenizer()).save_pretrained(folder)
+    return folder
+
+
+def encoder(folder: Path, task: EncoderTask, **changes: Any) -> LoadedModel:
+    """The model of a folder on the CPU in float32."""
+    model = ModelConfig(path=str(folder), task=task, **changes)
+    return load_encoder(model, task=task, dtype="float32", device="cpu", folder=Path())
+
+
+def exact_encoder(folder: Path, kind: str, task: EncoderTask, **changes: Any) -> tuple[LoadedModel, float]:
+    """A model whose numbers do not hang on the shape of a batch, and how close they are to be.
+
+    In float64, but Llama's norms stay in float32.
+    """
+    loaded = encoder(save_encoder(folder, kind, task), task, **changes)
+    if kind == "llama":
+        return loaded, 1e-5
+    loaded.model.double()
+    return loaded, 1e-10
+
+
+class Largest(TorchDispatchMode):
+    """Elements of the largest tensor that any operation returned."""
+
+    elements = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        result = func(*args, **(kwargs or {}))
+        for item in result if isinstance(result, tuple | list) else (result,):
+            if isinstance(item, torch.Tensor):
+                self.elements = max(self.elements, item.numel())
+        return result

@@ -1,0 +1,175 @@
+"""Rows of the plan as documents, and batches of them."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+import torch
+
+from gateau_dagster.config.training_sections import SkipConfig
+from gateau_dagster.training.batch_plan import BatchPlan, Document, plan_batches
+from gateau_dagster.training.dataset import MixRows, PadRight, SideBySide, TrainingDocument, sequence_weights
+from gateau_dagster.training.encode import IGNORED
+from gateau_dagster.training.relative_distances import DistanceCounts, relative_distances
+from gateau_dagster.training.skip_positions import position_rng, skip_positions
+from tests.training.builders import save_mix
+
+
+def plan_for(lengths: list[int], **settings: object) -> BatchPlan:
+    common = {
+        "batching": "padded",
+        "epochs": 2.0,
+        "max_steps": None,
+        "rows_per_batch": 2,
+        "accumulation": 2,
+        "processes": 1,
+        "pack_length": None,
+        "balanced": False,
+        "seed": 1,
+    }
+    return plan_batches(lengths, **(common | settings))  # pyright: ignore[reportArgumentType]
+
+
+@pytest.fixture
+def mix(tmp_path: Path) -> pl.DataFrame:
+    return pl.read_parquet(save_mix(tmp_path / "mix.parquet", rows=5))
+
+
+def test_items_are_the_rows_of_the_plan(mix: pl.DataFrame) -> None:
+    lengths = mix["input_ids"].list.len().to_list()
+    plan = plan_for(lengths, batching="packed", pack_length=60)
+    rows = MixRows(mix.sample(fraction=1.0, shuffle=True, seed=3), plan)
+    assert len(rows) == len(plan.rows)
+    assert max(len(rows[item]) for item in range(len(rows))) > 1
+    for item, row in enumerate(plan.rows):
+        found = rows[item]
+        assert [each.row for each in found] == [each.row for each in row]
+        for each in found:
+            assert each.input_ids.tolist() == mix["input_ids"][each.row].to_list()
+            assert each.labels.tolist() == [IGNORED, *mix["labels"][each.row].to_list()[1:]]
+            assert each.positions.tolist() == list(range(lengths[each.row]))
+
+
+def test_tokens_and_samples_of_the_steps(mix: pl.DataFrame) -> None:
+    lengths = mix["input_ids"].list.len().to_list()
+    rows = MixRows(mix, plan_for(lengths))
+    order = [document.row for step in (1, 2, 3) for document in plan_for(lengths).step_documents(step)]
+    assert rows.ids_of_step(1) == [f"sample-{row}" for row in order[:4]]
+    assert rows.tokens_until(0) == 0
+    assert rows.tokens_until(2) == sum(lengths[row] for row in order[:8])
+    assert rows.tokens_until(3) == 2 * sum(lengths)
+
+
+def test_skips_are_drawn_by_epoch_and_sample(mix: pl.DataFrame) -> None:
+    skip = SkipConfig(strategy="inner", length=500, probability=1.0)
+    lengths = mix["input_ids"].list.len().to_list()
+    rows = MixRows(mix, plan_for(lengths), skip=skip, seed=9)
+    again = MixRows(mix, plan_for(lengths, batching="sorted"), skip=skip, seed=9)
+    plans = (plan_for(lengths), plan_for(lengths, batching="sorted"))
+    found = [_positions(each, plan) for each, plan in zip((rows, again), plans, strict=True)]
+    assert found[0].keys() == found[1].keys()
+    for document, positions in found[0].items():
+        rng = position_rng(9, document.epoch, f"sample-{document.row}")
+        blocks = mix["block_tokens"][document.row].to_list()
+        wanted = skip_positions(blocks, strategy="inner", length=500, probability=1.0, rng=rng)
+        assert positions == wanted.tolist() == found[1][document]
+    assert found[0][Document(row=0, epoch=0)] != found[0][Document(row=0, epoch=1)]
+    assert rows.farthest == 500 > max(lengths) == MixRows(mix, plans[0]).farthest
+
+
+def test_copies_of_a_sample_skip_apart_and_as_the_plot_draws_them(mix: pl.DataFrame) -> None:
+    skip = SkipConfig(strategy="inner", length=500, probability=1.0)
+    settings: dict[str, Any] = {"strategy": "inner", "length": 500, "probability": 1.0, "seed": 9}
+    twice = pl.concat([mix, mix]).with_columns(position=pl.Series(range(10), dtype=pl.Int32))
+    lengths = twice["input_ids"].list.len().to_list()
+    plan = plan_for(lengths, epochs=1.0)
+    found = _positions(MixRows(twice, plan, skip=skip, seed=9), plan)
+    alone = plan_for(lengths[:5], epochs=1.0)
+    once = _positions(MixRows(mix, alone, skip=skip, seed=9), alone)
+    counts = DistanceCounts()
+    for row in range(5):
+        first, second = (Document(row=each, epoch=0) for each in (row, row + 5))
+        assert found[first] == once[first], "a weight does not change the first copy"
+        assert found[first] != found[second]
+        for each in (first, second):
+            counts.add(mix["block_tokens"][row].to_list(), np.array(found[each]))
+    drawn = relative_distances(twice.select("sample_id", "block_tokens").iter_rows(), **settings)
+    held = np.zeros(500)
+    held[: len(counts.counts())] = counts.counts() / 10
+    for first, end, _, after in drawn.iter_rows():
+        assert after == pytest.approx(held[first:end].mean())
+
+
+def _positions(rows: MixRows, plan: BatchPlan) -> dict[Document, list[int]]:
+    return {
+        document: each.positions.tolist()
+        for item, row in enumerate(plan.rows)
+        for document, each in zip(row, rows[item], strict=True)
+    }
+
+
+def test_types(mix: pl.DataFrame) -> None:
+    (document,) = MixRows(mix, plan_for(mix["input_ids"].list.len().to_list()))[0]
+    assert document.input_ids.dtype == document.labels.dtype == document.positions.dtype == torch.int64
+
+
+def test_a_mix_in_order_is_not_copied(mix: pl.DataFrame) -> None:
+    plan = plan_for(mix["input_ids"].list.len().to_list())
+    rows = MixRows(mix, plan)
+    for name in ("input_ids", "labels"):
+        held, given = (frame[name].explode(empty_as_null=True).to_numpy() for frame in (rows._mix, mix))
+        assert np.shares_memory(held, given), name
+
+
+def document(ids: list[int], row: int, positions: list[int] | None = None) -> TrainingDocument:
+    labels = torch.tensor([IGNORED, *ids[1:]])
+    return TrainingDocument(
+        row=row,
+        input_ids=torch.tensor(ids),
+        labels=labels,
+        positions=torch.tensor(positions or list(range(len(ids)))),
+    )
+
+
+def test_padding_on_the_right() -> None:
+    batch = PadRight(pad_token_id=9)([[document([1, 2, 3], 4)], [document([5], 7)], []])
+    assert batch["input_ids"].tolist() == [[1, 2, 3], [5, 9, 9], [0, 9, 9]]
+    assert batch["labels"].tolist() == [[IGNORED, 2, 3], [IGNORED] * 3, [IGNORED] * 3]
+    assert batch["attention_mask"].tolist() == [[1, 1, 1], [1, 0, 0], [1, 0, 0]]
+    assert batch["row"].tolist() == [4, 7]
+    assert "weights" not in batch
+
+
+def test_side_by_side_with_their_own_positions() -> None:
+    rows = [[document([1, 2, 3], 4, [0, 1, 90]), document([5, 6], 7)], [], [document([8], 2)]]
+    batch = SideBySide()(rows)
+    assert batch["input_ids"].tolist() == [[1, 2, 3, 5, 6, 8]]
+    assert batch["labels"].tolist() == [[IGNORED, 2, 3, IGNORED, 6, IGNORED]]
+    assert batch["position_ids"].tolist() == [[0, 1, 90, 0, 1, 0]]
+    assert batch["cu_seq_lens_q"].tolist() == batch["cu_seq_lens_k"].tolist() == [0, 3, 5, 6]
+    assert batch["cu_seq_lens_q"].dtype == torch.int32
+    assert batch["max_length_q"] == batch["max_length_k"] == 3
+    assert batch["row"].tolist() == [4, 7, 2]
+    assert "attention_mask" not in batch
+
+
+def test_a_batch_without_documents_has_one_token_that_nothing_learns() -> None:
+    batch = SideBySide(weighted=True)([[], []])
+    assert batch["input_ids"].tolist() == [[0]]
+    assert batch["labels"].tolist() == [[IGNORED]]
+    assert batch["cu_seq_lens_q"].tolist() == [0, 1]
+    assert batch["row"].tolist() == []
+    assert (batch["weights"] * (batch["labels"] != IGNORED)).sum() == 0
+
+
+def test_weights_of_a_sequence_sum_to_one_over_its_trained_tokens() -> None:
+    labels = torch.tensor([IGNORED, 4, IGNORED, 5, 6])
+    assert float(sequence_weights(labels)[labels != IGNORED].sum()) == 1.0
+    documents = [document([1, 2, 3], 0), document([4, 5], 1)]
+    packed = SideBySide(weighted=True)([documents])
+    padded = PadRight(pad_token_id=0, weighted=True)([[each] for each in documents])
+    for batch in (packed, padded):
+        assert float(batch["weights"][batch["labels"] != IGNORED].sum()) == 2.0
+        assert batch["weights"].dtype == torch.float32

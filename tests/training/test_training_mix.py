@@ -1,0 +1,194 @@
+"""The training mix as a table: content, order, rejects; and its figures, counted by hand."""
+
+from collections import Counter
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+
+import polars as pl
+import pytest
+
+from gateau_dagster.config.training import TrainingConfig
+from gateau_dagster.data.sample import Sample
+from gateau_dagster.errors import GateauError
+from gateau_dagster.progress import silent
+from gateau_dagster.tables import REJECTED, SELECTED_SUBSET, SHORT_CHAT_MIX, TRAINING_MIX, schema
+from gateau_dagster.training.encode import encode_conversation, encode_long
+from gateau_dagster.training.training_mix import build_training_mix, by_source, mix_sequences, mix_summary
+from tests.training.builders import tokenizer
+
+
+def sample(number: int, context: str = "the context") -> Sample:
+    return Sample(sample_id=f"long{number}", source="s", context=context, instruction="what?", response=f"{number}")
+
+
+def selected(*samples: Sample) -> pl.DataFrame:
+    rows = [(s.sample_id, s.source, s.context, s.instruction, s.response, s.digest, 1.0, 1) for s in samples]
+    return pl.DataFrame(rows, schema(SELECTED_SUBSET), orient="row")
+
+
+def talk(number: int) -> list[dict[str, str]]:
+    return [{"role": "user", "content": "what?"}, {"role": "assistant", "content": f"short {number}"}]
+
+
+def short(*numbers: int) -> pl.DataFrame:
+    rows = [(f"short{number}", "chat", talk(number), "digest") for number in numbers]
+    return pl.DataFrame(rows, schema(SHORT_CHAT_MIX), orient="row")
+
+
+def build(
+    longs: pl.DataFrame, shorts: pl.DataFrame | None, *, seed: int = 1, max_length: int = 512, **settings: Any
+) -> tuple[pl.DataFrame, pl.DataFrame]:
+    training = TrainingConfig.model_validate({"seed": seed, "max_length": max_length, **settings})
+    return build_training_mix(longs, shorts, tokenizer(), training=training, template="gateau", progress=silent)
+
+
+def test_every_sample_is_encoded_once() -> None:
+    mix, rejected = build(selected(*(sample(n) for n in range(5))), short(0, 1, 2))
+    assert mix.schema == schema(TRAINING_MIX)
+    assert rejected.schema == schema(REJECTED)
+    assert rejected.is_empty()
+    assert mix["position"].to_list() == list(range(8))
+    for row in mix.iter_rows(named=True):
+        number = int(row["sample_id"][-1])
+        want = (
+            encode_long(tokenizer(), sample(number), template="gateau", max_length=512)
+            if row["origin"] == "long"
+            else encode_conversation(tokenizer(), talk(number), template="gateau", max_length=512)
+        )
+        assert row["input_ids"] == want.input_ids.tolist()
+        assert row["labels"] == want.labels.tolist()
+        assert row["block_tokens"] == want.block_tokens.tolist()
+        assert row["source"] == {"long": "s", "short": "chat"}[row["origin"]]
+        assert row["truncated_tokens"] == 0
+    assert sorted(mix["sample_id"]) == [f"long{n}" for n in range(5)] + [f"short{n}" for n in range(3)]
+
+
+def test_order_depends_on_ids_and_seed_only() -> None:
+    longs = [sample(n) for n in range(9)]
+    order = build(selected(*longs), short(0, 1, 2))[0]["sample_id"].to_list()
+    assert build(selected(*reversed(longs)), short(2, 0, 1))[0]["sample_id"].to_list() == order
+    changed = [sample(n, "another context") for n in range(9)]
+    assert build(selected(*changed), short(0, 1, 2))[0]["sample_id"].to_list() == order
+    assert build(selected(*longs), short(0, 1, 2), seed=2)[0]["sample_id"].to_list() != order
+
+
+def test_copies_have_places_of_their_own_and_move_no_other_sample() -> None:
+    longs, shorts = selected(*(sample(n) for n in range(9))), short(*range(9))
+    once = build(longs, shorts)[0]["sample_id"].to_list()
+    mix, _ = build(longs, shorts, mix={"weights": {"s": 2, "chat": 0.5}})
+    ids = mix["sample_id"].to_list()
+    counts = Counter(ids)
+    assert [counts[f"long{n}"] for n in range(9)] == [2] * 9
+    shorts_left = [name for name in counts if name.startswith("short")]
+    assert len(shorts_left) == 4
+    assert all(counts[name] == 1 for name in shorts_left)
+    assert mix["position"].to_list() == list(range(22))
+    kept = set(shorts_left) | {f"long{n}" for n in range(9)}
+    assert contains_in_order(ids, [name for name in once if name in kept])
+    assert [name for name in ids if name in shorts_left] == [name for name in once if name in shorts_left]
+    assert sum(one == other for one, other in pairwise(ids)) < 4, "copies do not stand side by side"
+    assert mix.filter(sample_id="long3")["input_ids"].n_unique() == 1
+
+
+def contains_in_order(everything: list[str], wanted: list[str]) -> bool:
+    """Whether `wanted` is what is left of `everything` when some of it is taken out."""
+    rest = iter(everything)
+    return all(name in rest for name in wanted)
+
+
+def test_a_fraction_of_the_long_samples_or_none_of_them() -> None:
+    longs = selected(*(sample(n) for n in range(4))).with_columns(rank=pl.Series([4, 1, 3, 2], dtype=pl.Int32))
+    assert sorted(build(longs, None, mix={"long_fraction": 0.5})[0]["sample_id"]) == ["long1", "long3"]
+    assert build(longs, short(7), mix={"without_long": True})[0]["sample_id"].to_list() == ["short7"]
+
+
+def test_truncation_on_the_right_rejects_what_it_leaves_without_an_answer() -> None:
+    longs = selected(sample(0), sample(1, "the long context " * 30))
+    kept, nothing = build(longs, None, max_length=120)
+    assert nothing.is_empty()
+    assert kept["truncated_tokens"].to_list().count(0) == 1
+    mix, rejected = build(longs, None, max_length=120, truncation="right")
+    assert mix["sample_id"].to_list() == ["long0"]
+    assert rejected["sample_id"].to_list() == ["long1"]
+    assert rejected["reason"][0].startswith("its first answer begins after training.max_length = 120 of its ")
+    assert rejected["reason"][0].endswith("Raise it, or set training.truncation: context.")
+
+
+def test_what_cannot_be_learned_is_rejected_and_the_rest_goes_on() -> None:
+    seen: list[float] = []
+    training = TrainingConfig(max_length=120)
+    mix, rejected = build_training_mix(
+        selected(sample(0), replace(sample(1), response="the long answer " * 100)),
+        None,
+        tokenizer(),
+        training=training,
+        template="gateau",
+        progress=lambda done, total, unit, note="": seen.append(done),
+    )
+    assert mix["sample_id"].to_list() == ["long0"]
+    assert rejected["sample_id"].to_list() == ["long1"]
+    assert "(training.max_length is 120)" in rejected["reason"][0]
+    assert seen == [1, 2]
+
+
+def test_an_empty_mix_is_an_error() -> None:
+    with pytest.raises(GateauError, match=r"the training mix is empty \(instruction and response alone take"):
+        build(selected(sample(0)), None, max_length=16)
+    with pytest.raises(GateauError, match="there are no samples"):
+        build(selected(), None)
+
+
+def mix(*rows: tuple[str, str, str, int, int, int]) -> pl.DataFrame:
+    """Rows of (sample_id, origin, source, tokens, trained tokens, truncated tokens)."""
+    found: list[dict[str, Any]] = []
+    for position, (sample_id, origin, source, tokens, trained, truncated) in enumerate(rows):
+        found.append(
+            {
+                "position": position,
+                "sample_id": sample_id,
+                "origin": origin,
+                "source": source,
+                "input_ids": [7] * tokens,
+                "labels": [-100] * (tokens - trained) + [7] * trained,
+                "block_tokens": [tokens - trained, trained],
+                "truncated_tokens": truncated,
+            }
+        )
+    return pl.DataFrame(found, schema=schema(TRAINING_MIX))
+
+
+MIX = mix(
+    ("a", "long", "books", 100, 3, 0),
+    ("b", "long", "code", 70, 10, 5),
+    ("c", "short", "chat", 20, 15, 0),
+    ("b", "long", "code", 70, 10, 5),
+    ("d", "short", "chat", 10, 1, 90),
+)
+
+
+def test_every_sequence_is_counted_token_by_token() -> None:
+    found = mix_sequences(MIX)
+    assert found["tokens"].to_list() == [100, 70, 20, 70, 10]
+    assert found["trained_tokens"].to_list() == [3, 10, 15, 10, 1]
+    assert set(found.schema.values()) == {pl.String(), pl.Int64()}
+
+
+def test_sources_add_up_to_the_mix() -> None:
+    assert by_source(mix_sequences(MIX)).rows() == [
+        ("long", "code", 2, 1, 140, 20, 2, 70, 70),
+        ("long", "books", 1, 1, 100, 3, 0, 100, 100),
+        ("short", "chat", 2, 2, 30, 16, 1, 15, 20),
+    ]
+
+
+def test_summary() -> None:
+    assert mix_summary(mix_sequences(MIX)) == {
+        "sequences": {"long": 3, "short": 2},
+        "tokens": 270,
+        "trained_tokens": 39,
+        "trained_share": pytest.approx(39 / 270),
+        "truncated_sequences": 3,
+        "truncated_tokens": 100,
+        "tokens of a sequence": {"10 %": 10, "50 %": 70, "90 %": 100, "longest": 100},
+    }
