@@ -22,7 +22,7 @@ class World:
         constant: set[str] | None = None,
         sets: Mapping[str, Sequence[str]] | None = None,
     ) -> None:
-        self.nodes, self.inputs = nodes, inputs
+        self.nodes, self.inputs = nodes, dict(inputs)
         self.sets = {"shard": list(inputs), **(sets or {})}
         self.constant = constant or set()
         self.stored: dict[Key, Stamp] = {}
