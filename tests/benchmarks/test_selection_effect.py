@@ -84,7 +84,7 @@ def test_other_data_of_the_same_seed(
 @pytest.mark.parametrize(
     ("constant", "expected"),
     [
-        ("training.mix.CODE_VERSION", KEPT),
+        ("training.training_mix.CODE_VERSION", KEPT),
         ("methods.registry.CODE_VERSION", KEPT[2:]),
         ("selection.combine.CODE_VERSION", ["gateau[robust]"]),
         ("scoring.pair_tables.CAM_CODE_VERSION", ["gateau[robust]"]),

@@ -3,6 +3,7 @@
 from typing import Any
 
 from gateau_dagster.config import Config
+from gateau_dagster.evaluation.registry import all_benchmarks
 from gateau_dagster.methods.registry import all_methods
 from gateau_dagster.pipeline.project import check_project
 
@@ -34,6 +35,7 @@ def by_method(
             "models": (PAIR if models is None else models) | further,
             "selection": {"method": method, "compare": list(compare), "options": options, **selection},
             "training": {"enabled": training},
+            "evaluation": {"benchmarks": [*all_benchmarks()]},
         }
     )
     check_project(config)
