@@ -1,6 +1,6 @@
 """Training on a GPU, for benchmarks/gpu.py: optimiser steps on one packed row, made by the code that trains.
 
-Each case has a model of its own, randomly initialised, and the trainer that `training.run` makes for it: forward pass
+Each case has a model of its own, randomly initialised, and the trainer that `training.train` makes for it: forward pass
 with attention within documents, loss in chunks over the trained tokens, backward pass with gradient checkpointing,
 clipping, AdamW; bfloat16 by autocast over float32 weights, as `training` does on one process without DeepSpeed. Only
 loading and saving are left out.

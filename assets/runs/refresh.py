@@ -25,7 +25,7 @@ from resources.configuration import ConfigurationResource
 from resources.locks.file import file_lock
 from resources.locks.lock import Lock
 
-# A run can make work for another only where content decides (see node.By), and each asset does so at most once.
+# A run can make work for another only where content decides (see stamp.By), and each asset does so at most once.
 _MOST_ROUNDS = 4
 
 # Two refreshes at a time would do the same work twice.

@@ -1,4 +1,4 @@
-"""What `perplexity/<model>`, `cam` and `cam_at/<length>` take of samples, as scoring.batched_passes charges it."""
+"""What `perplexity/<model>`, `cam` and `cam_at/<length>` take of samples, as models.forward charges it."""
 
 from __future__ import annotations
 

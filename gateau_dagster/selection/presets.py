@@ -14,7 +14,7 @@ class Measures:
     """What the models found, one entry per sample of the data set D: float64 [|D|] each.
 
     probability_short, probability_long: mean over the response's tokens of their probability. `cas` (Eq. 5) and
-    `far_gain` (scoring.far_gain) are NaN for samples with fewer than two segments.
+    `far_gain` (scoring.segments) are NaN for samples with fewer than two segments.
     """
 
     perplexity_short: Vector
@@ -67,7 +67,7 @@ def official(measures: Measures) -> PresetScores:
 def robust(measures: Measures) -> PresetScores:
     """Ours, as method `far_gain`. HMP is HMPp = mean_t [p_B(y_t|c,x) - p_A(y_t|c within W,x)], how much likelier
     theta_B finds a response token than theta_A does; CAS is FG, how much likelier the best tokens are from one far
-    segment than from near text (scoring.far_gain). Both are probabilities and enter as they are: no rank, no softmax,
+    segment than from near text (scoring.segments). Both are probabilities and enter as they are: no rank, no softmax,
     so that a sample's score depends on that sample alone. Alpha is 0.5 by default: where theta_A is shown the whole
     context, HMPp tells little, and the paper's 0.8 lets it outweigh FG.
 
