@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from assets.steps.scoring_progress import ScoringProgress
+from gateau_dagster import tables
 from gateau_dagster.execution.shard_scorer import ShardReport
 from gateau_dagster.execution.shard_work import ShardProgress, TableWork
 from gateau_dagster.storage import Stamp
@@ -13,7 +14,7 @@ Seen = list[tuple[float, float | None, str, float | None]]
 
 
 def work(flops: float | None) -> TableWork:
-    return TableWork(asset="cam", stamp=Stamp(fingerprint="f"), memory="", planned={"flops": flops})
+    return TableWork(asset="cam", columns=tables.CAM, stamp=Stamp(fingerprint="f"), memory="", planned={"flops": flops})
 
 
 def report(shard: str, finished: int, scored: int, share: float, *, tokens: int, seconds: float) -> ShardReport:

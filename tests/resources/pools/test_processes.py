@@ -47,7 +47,12 @@ def ingested(folder: Path, *, samples: int, shards: int) -> State:
 def works(state: State, **planned: Any) -> dict[str, list[TableWork]]:
     """`planned`: of the first table of the first shard."""
     found = {
-        shard: [TableWork(asset=asset, stamp=state.wanted_stamp(asset, shard), memory="m") for asset in ASSETS]
+        shard: [
+            TableWork(
+                asset=asset, columns=state.asset(asset).columns, stamp=state.wanted_stamp(asset, shard), memory="m"
+            )
+            for asset in ASSETS
+        ]
         for shard in state.shards
     }
     first = found[state.shards[0]]
