@@ -58,16 +58,15 @@ def _steps(declared: Sequence[Asset]) -> Iterator[list[Asset]]:
 
 def _definition(config: Config, pipeline: Pipeline, made: Sequence[Asset], functions: Functions) -> dg.AssetsDefinition:
     first = made[0]
-    function = functions[first.maker]
+    function: Callable[..., Any] = functions[first.maker]
     options: dict[str, Any] = {"pool": first.pool or None}
     if first.partitions:
         options["partitions_def"] = partition_definitions(config)[first.partitions]
         options["backfill_policy"] = dg.BackfillPolicy.multi_run(config.execution.shards_per_run)
     if len(made) == 1 and not first.step:
-        typed = {"dagster_type": dg.Nothing} if first.partitions else {}
-        return dg.asset(key=asset_key(first.key), deps=_deps(pipeline, first), **_common(first), **options, **typed)(
-            function
-        )
+        options |= {"dagster_type": dg.Nothing} if first.partitions else {}
+        made_by = dg.asset(key=asset_key(first.key), deps=_deps(pipeline, first), **_common(first), **options)
+        return made_by(function)
     specs = [dg.AssetSpec(asset_key(each.key), deps=_deps(pipeline, each), **_common(each)) for each in made]
     return dg.multi_asset(name=first.step, specs=specs, can_subset=True, **options)(function)
 

@@ -75,7 +75,8 @@ class ScoredModel:
         text = self.known.config.get_text_config()
         weights = self.parameters - text.vocab_size * text.hidden_size  # without the embedding of words
         layers, hidden = text.num_hidden_layers, text.hidden_size
-        return sum(one.count * whole_text_flops(one.length, weights, layers, hidden) for one in planned.passes)
+        each = [one.count * whole_text_flops(one.length, weights, layers, hidden) for one in planned.passes]
+        return np.sum(each, axis=0)
 
     @property
     def unknown(self) -> str:
@@ -105,7 +106,7 @@ def token_rates(state: State, name: str) -> TokenRates:
     A few changed samples do not change the key: a re-run after an edit measures nothing again.
     """
     config, accepted = state.config, state.index.accepted
-    about = [f"{np.log2(1.0 + size):.1f}" for size in (accepted.height, accepted["characters"].sum())]
+    about = [f"{np.log2(1.0 + size):.1f}" for size in (accepted.height, float(accepted["characters"].sum()))]
     opening, path = config.models[name].opening, str(config.long_sft.path)
     file = config.work_folder / "cache" / "token_rates.json"
     key = text_digest([state.model_digests[name], config.scoring.template, opening, path, *about])
