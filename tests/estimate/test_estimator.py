@@ -29,7 +29,7 @@ from tests.project import make_project, sample
 from tests.tiny_models import save_encoder
 
 SAMPLES = 12
-PAIR = ("perplexity/long", "cam")
+PAIR: tuple[str, ...] = ("perplexity/long", "cam")
 SELECTION = {
     "compare": ["ladm", "delta_perplexity", "ifd"],
     "options": {
