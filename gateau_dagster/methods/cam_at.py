@@ -59,8 +59,10 @@ def _table(config: Config, length: int) -> SampleTable:
     columns = cam_at_columns(config)
     return SampleTable(
         asset=cam_at_asset(length),
+        of="length",
         model="long",
         columns=columns,
+        summary="what the ranking reads of `cam`, with segments of another length",
         description=f"What the ranking reads of `cam`, with segments of {length} tokens.",
         settings={"scoring.segment_length": length, "columns": [column.name for column in columns]},
         score=partial(_measure, length=length, columns=[column.name for column in columns]),

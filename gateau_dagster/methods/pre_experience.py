@@ -43,6 +43,7 @@ def instruction_embedding_table(model: str) -> SampleTable:
         asset=f"instruction_embedding/{model}",
         model=model,
         columns=INSTRUCTION_EMBEDDING,
+        summary="what the samples of a pre-experienced model are chosen by",
         description="Where each instruction lies among the others, for the sample that a model is trained on first.",
         score=score,
         prompt="none",

@@ -9,7 +9,7 @@ from gateau_dagster.config import Config
 from gateau_dagster.config.made_models import homologous_options, machine_settings, place_of, stage_training
 from gateau_dagster.errors import GateauError
 from gateau_dagster.methods.pre_experience import instruction_embedding_table
-from gateau_dagster.pipeline.asset import Asset, Observed
+from gateau_dagster.pipeline.asset import Asset, Observed, Settings
 from gateau_dagster.selection.clusters import cluster_count
 from gateau_dagster.storage.stamp import By
 from gateau_dagster.training.deepspeed_agreement import agreed_deepspeed_config
@@ -119,21 +119,12 @@ def _pre_experienced(config: Config, name: str) -> Asset:
             **_machine(config, name),
         }
 
-    return Asset(
-        key=made_asset(config, name),
-        of="model",
-        maker="trained_model",
-        group="scoring",
-        kinds=("pytorch", "huggingface", "deepspeed"),
+    return _made_model(
+        config,
+        name,
         summary="a model trained on samples of every kind before it scores, a Hugging Face folder",
-        description=f"The model `{name}`: `{base}`, trained on samples of every kind before it scores (Cherry "
-        "Selection); a Hugging Face folder. As with `checkpoint`, a training that was killed goes on.",
-        reads={mix_asset(config, name): "content"},
+        how="trained on samples of every kind before it scores (Cherry Selection)",
         settings=settings,
-        code_version=f"1.{TRAINING_CODE_VERSION}",
-        folder=True,
-        own_rejects=False,
-        pool="gpu",
     )
 
 
@@ -144,16 +135,26 @@ def _homologous_model(config: Config, name: str) -> Asset:
         # No rope_theta: its rotary embedding is extended from the one that the weights were trained with.
         return {**_base(config, name, observed), **_recipe(config, name), **machine}
 
+    return _made_model(
+        config,
+        name,
+        summary="a long model made from another by continued training, a Hugging Face folder",
+        how="trained on with long texts and an extended rotary embedding until it reads further",
+        settings=settings,
+    )
+
+
+def _made_model(config: Config, name: str, *, summary: str, how: str, settings: Settings) -> Asset:
+    """The folder of a model; `how` it came from its base."""
     return Asset(
         key=made_asset(config, name),
         of="model",
         maker="trained_model",
         group="scoring",
         kinds=("pytorch", "huggingface", "deepspeed"),
-        summary="a long model made from another by continued training, a Hugging Face folder",
-        description=f"The model `{name}`: `{config.origin(name)}`, trained on with long texts and an extended rotary "
-        "embedding until it reads further; a Hugging Face folder. As with `checkpoint`, a training that was killed "
-        "goes on.",
+        summary=summary,
+        description=f"The model `{name}`: `{config.origin(name)}`, {how}; a Hugging Face folder. As with `checkpoint`, "
+        "a training that was killed goes on.",
         reads={mix_asset(config, name): "content"},
         settings=settings,
         code_version=f"1.{TRAINING_CODE_VERSION}",

@@ -6,7 +6,6 @@ from gateau_dagster.config import Config
 from gateau_dagster.models.known_model import short_window
 from gateau_dagster.pipeline.asset import FINITE_VALUES, FULL_COVERAGE, SHARD, UNIQUE_IDS, Asset, Observed, Rows
 from gateau_dagster.pipeline.made_models import made_upstream
-from gateau_dagster.scoring.pair_tables import CAM, perplexity_asset
 from gateau_dagster.scoring.sample_table import SampleTable
 from gateau_dagster.storage.stamp import By, fingerprint
 
@@ -15,27 +14,18 @@ _MEMORY_SETTINGS = {"device", "device_map", "workers"}
 OPERATIONAL_SCORING = _MEMORY_SETTINGS | {"batch_tokens", "compile"}
 
 
-_OF = {CAM: "", "cam_at": "length"}
-_SUMMARIES = {
-    perplexity_asset("").strip("/"): "perplexity of each response; one for each configured model",
-    CAM: "segment perplexities, segment attention, Contextual Awareness Score",
-    "instruction_embedding": "what the samples of a pre-experienced model are chosen by",
-    "cam_at": "what the ranking reads of `cam`, with segments of another length",
-}
-
-
 def sample_table_asset(config: Config, table: SampleTable) -> Asset:
     """One table; its rows are kept while what computes them stays the same."""
     model = config.models[table.model]
     made: dict[str, By] = made_upstream(config, table.model)
     return Asset(
         key=table.asset,
-        of=_OF.get(table.asset.split("/")[0], "model"),
+        of=table.of,
         maker="sample_table",
         partitions=SHARD,
         group="scoring",
         kinds=("pytorch", "huggingface"),
-        summary=_SUMMARIES.get(table.asset.split("/")[0], "what a method's model computes"),
+        summary=table.summary,
         description=f"{table.description} Computed with `{table.model}`: {model.path}.",
         reads={"raw_long_sft": "fingerprint", **made},
         settings=lambda observed: row_settings(config, table, observed),

@@ -45,6 +45,7 @@ def perplexity_table(model: str, *, shared: bool) -> SampleTable:
         model=model,
         columns=tables.PERPLEXITY,
         finite=("perplexity", "mean_nll", "mean_probability"),
+        summary="perplexity of each response; one for each configured model",
         description=f"Perplexity of each response{role} (Eq. 1).",
         score=_perplexity_rows,
         code_version=PERPLEXITY_CODE_VERSION,
@@ -57,9 +58,11 @@ def cam_table(config: Config) -> SampleTable:
     """Segment perplexities, segment attention and their similarity."""
     return SampleTable(
         asset=CAM,
+        of="",
         model=THETA_B,
         columns=tables.CAM,
         finite=("segment_perplexity", "segment_attention"),
+        summary="segment perplexities, segment attention, Contextual Awareness Score",
         description="Contextual Awareness Measurement by theta_B: does the model attend to the segments that matter "
         "for the response? Segment perplexities, segment attention and their similarity CAS (Eq. 3-5).",
         score=_cam_rows,

@@ -63,7 +63,9 @@ class SharedPass:
 class SampleTable:
     """A table that one of the configured models computes.
 
-    asset: its name, such as `span_attention/long`. model: key of `models` in the configuration.
+    asset: its name, such as `span_attention/long`. of: what the part behind the slash names; empty without one.
+    model: key of `models` in the configuration.
+    summary: what it holds, for a list of tables. description: a sentence or two, for its page.
     columns: `sample_id` and `digest` first. finite: those that hold numbers only.
     settings: what changes a row, beside the settings of the model itself.
     score: yields one row, with every column, or one reject for each sample, in order. Its code's version counts into
@@ -82,6 +84,8 @@ class SampleTable:
     columns: tuple[tables.Column, ...]
     description: str
     score: ScoreRows
+    of: str = "model"
+    summary: str = "what a method's model computes"
     finite: tuple[str, ...] = ()
     settings: Mapping[str, Any] = field(default_factory=dict)
     code_version: str = "1"
