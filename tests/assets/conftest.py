@@ -1,5 +1,6 @@
-"""Pipelines that are expensive to run for the first time are run once a module."""
+"""A pipeline that is expensive to run for the first time is run once a process, and copied for each module."""
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,11 +10,21 @@ from tests.assets.harness import Pipeline, pipeline_on
 from tests.project import make_project
 
 
-@pytest.fixture(scope="module")
-def small(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pipeline]:
-    """24 samples in 4 shards, up to date at the start of the module."""
-    with pipeline_on(make_project(tmp_path_factory.mktemp("small"))) as pipeline:
+@pytest.fixture(scope="session")
+def made_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a project that was run: 24 samples in 4 shards; to be copied, not to be changed."""
+    folder = tmp_path_factory.mktemp("made") / "project"
+    with pipeline_on(make_project(folder)) as pipeline:
         pipeline.refresh()
+    return folder
+
+
+@pytest.fixture(scope="module")
+def small(made_once: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pipeline]:
+    """A copy of it with its Dagster home, for the module to change: up to date at the start."""
+    folder = tmp_path_factory.mktemp("small") / "project"
+    shutil.copytree(made_once, folder)
+    with pipeline_on(folder / "gateau.yaml") as pipeline:
         yield pipeline
 
 
