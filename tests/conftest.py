@@ -1,12 +1,20 @@
 """For all tests: no time limit an example, since the cores are shared, and the long modules begin first; a real S3
-server on this machine, one for each test process."""
+server on this machine, one for each test process; runs that are expensive, made once for all of them."""
 
+import os
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
+from filelock import FileLock
 from hypothesis import settings
+
+# Processes that tests start have one thread, and figures are compared with theirs to the last bit. Before torch.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+Shared = Callable[[str, Callable[[Path], None]], Path]
 
 settings.register_profile("shared-cores", deadline=None)
 settings.load_profile("shared-cores")
@@ -15,6 +23,37 @@ settings.load_profile("shared-cores")
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Slow modules first: one that began last would keep one process busy while the others have nothing to do."""
     items.sort(key=lambda item: item.get_closest_marker("slow") is None)
+
+
+@pytest.fixture(scope="session")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Shared:
+    """`shared(name, make)`: a folder that `make` filled, once for all test processes. To be copied, not changed."""
+    base = tmp_path_factory.getbasetemp()
+    base = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+
+    def folder(name: str, make: Callable[[Path], None]) -> Path:
+        found, done = base / "shared" / name, base / "shared" / f"{name}.done"
+        found.parent.mkdir(exist_ok=True)
+        with FileLock(f"{found}.lock"):
+            if not done.exists():
+                make(found)
+                done.touch()
+        return found
+
+    return folder
+
+
+@pytest.fixture(scope="session")
+def whole_run(shared: Shared) -> Path:
+    """The configuration file of a project whose only `gateau run` ended well: 36 samples, 4 shards, a training."""
+    from tests.project import change_config, gateau, make_project
+
+    def make(folder: Path) -> None:
+        file = make_project(folder, samples=36, shards=4, training=True)
+        change_config(file, training={"max_steps": 12, "epochs": 1.0})
+        gateau("run", "--config", str(file), folder=folder)
+
+    return shared("whole_run", make) / "gateau.yaml"
 
 
 @pytest.fixture(scope="session")

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -94,6 +95,12 @@ def make_project(folder: Path, *, samples: int = 24, shards: int = 4, training: 
     file = folder / "gateau.yaml"
     file.write_text(yaml.safe_dump(content))
     return file
+
+
+def copied(file: Path, folder: Path) -> Path:
+    """A project as it was before its first run, in a new folder; returns its configuration file."""
+    shutil.copytree(file.parent, folder, ignore=shutil.ignore_patterns("store", ".gateau"))
+    return folder / file.name
 
 
 def change_config(file: Path, **sections: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""A pipeline that is expensive to run for the first time is run once a process, and copied for each module."""
+"""A pipeline that is expensive to run for the first time is run once, and copied for each module."""
 
 import shutil
 from collections.abc import Iterator
@@ -7,16 +7,19 @@ from pathlib import Path
 import pytest
 
 from tests.assets.harness import Pipeline, pipeline_on
+from tests.conftest import Shared
 from tests.project import make_project
 
 
 @pytest.fixture(scope="session")
-def made_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def made_once(shared: Shared) -> Path:
     """The folder of a project that was run: 24 samples in 4 shards; to be copied, not to be changed."""
-    folder = tmp_path_factory.mktemp("made") / "project"
-    with pipeline_on(make_project(folder)) as pipeline:
-        pipeline.refresh()
-    return folder
+
+    def make(folder: Path) -> None:
+        with pipeline_on(make_project(folder)) as pipeline:
+            pipeline.refresh()
+
+    return shared("made_once", make)
 
 
 @pytest.fixture(scope="module")

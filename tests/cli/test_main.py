@@ -176,17 +176,17 @@ def test_an_interrupt_ends_with_130(command: Command, monkeypatch: pytest.Monkey
     assert status == 130 and "run again to go on" in err
 
 
-def test_run_plan_and_a_change_in_processes_of_their_own(project: Path, tmp_path: Path) -> None:
-    """The life of a project: run, nothing to do, a setting, one edited sample."""
-    assert "Done in" in gateau("run", "--config", str(project), "--until", "selected_subset", folder=tmp_path).stdout
-    plan = gateau("plan", "--config", str(project), "--until", "selected_subset", folder=tmp_path)
-    assert plan.stdout == "Everything is up to date. `gateau run` would do nothing.\n"
+def test_run_plan_and_a_change(command: Command, project: Path, tmp_path: Path) -> None:
+    """The life of a project: run, nothing to do, a setting, one edited sample; partly in own processes."""
+    until = ("--config", str(project), "--until", "selected_subset")
+    assert "Done in" in gateau("run", *until, folder=tmp_path).stdout
+    assert command("plan", *until)[1] == "Everything is up to date. `gateau run` would do nothing.\n"
     change_config(project, selection={"alpha": 0.4})
-    out = gateau("plan", "--config", str(project), "--until", "selected_subset", folder=tmp_path).stdout
+    out = command("plan", *until)[1]
     assert "combined_scores" in out and "changed: selection.alpha 0.5 by default → 0.4" in out
     assert "cam" not in out and "to score" not in out
     write_samples(tmp_path / "long.jsonl", [sample(number) for number in range(7)] + [{**sample(7), "response": "x ."}])
-    out = gateau("plan", "--config", str(project), "--until", "selected_subset", folder=tmp_path).stdout
+    out = command("plan", *until)[1]
     (row,) = [line for line in out.splitlines() if line.startswith("cam") and "of 2:" in line]
     assert row.split()[1:4] == ["1", "of", "2:"] and row.rstrip().endswith("changed: raw_long_sft")
     (scored,) = [line.split() for line in out.splitlines() if line.startswith("cam") and "of" not in line]

@@ -3,7 +3,6 @@
 import os
 import random
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -19,38 +18,16 @@ from assets.steps.dead_runs import PROCESS_TAG
 from gateau_dagster.pipeline.project import load_project
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.training.checkpoints import complete_checkpoints
-from tests.project import command_environment, gateau, make_project
+from tests.project import command_environment, copied, gateau
 from tests.runs.stores import assert_same_rows, assert_same_stamps, assert_same_tables, assert_same_weights
 
 pytestmark = pytest.mark.slow
-TRAINING = {"max_steps": 12, "epochs": 1.0}
-
-
-@pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A project whose only run ended well."""
-    folder = tmp_path_factory.mktemp("undisturbed")
-    file = make_project(folder, samples=36, shards=4, training=True)
-    _train_longer(file)
-    gateau("run", "--config", str(file), folder=folder)
-    return file
 
 
 @pytest.fixture
-def copy(undisturbed: Path, tmp_path: Path) -> Path:
+def copy(whole_run: Path, tmp_path: Path) -> Path:
     """The same project before its first run."""
-    return copied(undisturbed, tmp_path / "project")
-
-
-def copied(undisturbed: Path, folder: Path) -> Path:
-    shutil.copytree(undisturbed.parent, folder, ignore=shutil.ignore_patterns("store", ".gateau"))
-    return folder / undisturbed.name
-
-
-def _train_longer(file: Path) -> None:
-    from tests.project import change_config
-
-    change_config(file, training=TRAINING)
+    return copied(whole_run, tmp_path / "project")
 
 
 def killed_run(file: Path, point: str, number: float, *options: str, may_be_done: bool = False) -> None:
@@ -83,15 +60,15 @@ def statuses(file: Path) -> list[DagsterRunStatus]:
         return [run.status for run in reversed(instance.get_runs())]
 
 
-def assert_as_undisturbed(file: Path, undisturbed: Path) -> None:
-    one, other = State(config=load_project(file)), State(config=load_project(undisturbed))
+def assert_as_undisturbed(file: Path, whole_run: Path) -> None:
+    one, other = State(config=load_project(file)), State(config=load_project(whole_run))
     assert not one.plan()
     assert_same_tables(one.store, other.store)
     found, wanted = one.recorded(), other.recorded()
     for stamps in (found, wanted):
         stamps.pop(("report", None))  # names the folder of the project
     assert_same_stamps(found, wanted)
-    assert_same_weights(file.parent / "store" / "checkpoint", undisturbed.parent / "store" / "checkpoint")
+    assert_same_weights(file.parent / "store" / "checkpoint", whole_run.parent / "store" / "checkpoint")
     assert not (file.parent / "store" / "_partial").exists() or not any(
         (file.parent / "store" / "_partial").rglob("*.parquet")
     )
@@ -109,7 +86,7 @@ def assert_nothing_is_held(file: Path) -> None:
     assert "Everything is up to date" in again.stdout
 
 
-def test_killed_at_every_stage_one_after_the_other(copy: Path, undisturbed: Path) -> None:
+def test_killed_at_every_stage_one_after_the_other(copy: Path, whole_run: Path) -> None:
     """While scoring, before an event, while training: each next run goes on where the last one was."""
     killed_run(copy, "row", 8)
     assert statuses(copy) == [DagsterRunStatus.STARTED], "Dagster does not learn of a kill"
@@ -124,7 +101,7 @@ def test_killed_at_every_stage_one_after_the_other(copy: Path, undisturbed: Path
     assert "Ended 1 earlier run(s) whose process was gone." in done.stdout
     assert statuses(copy) == [DagsterRunStatus.FAILURE] * 4 + [DagsterRunStatus.SUCCESS]
     assert first_training_step(copy) > 1, "the training went on, it did not begin again"
-    assert_as_undisturbed(copy, undisturbed)
+    assert_as_undisturbed(copy, whole_run)
     assert_nothing_is_held(copy)
 
 
@@ -166,14 +143,14 @@ def killed_while_training(file: Path) -> None:
 
 
 @pytest.mark.long
-def test_killed_at_random_moments(copy: Path, undisturbed: Path) -> None:
+def test_killed_at_random_moments(copy: Path, whole_run: Path) -> None:
     """Scoring only, from an empty store: each moment is anywhere between the start of a run and beyond its end."""
     until = ("--until", "combined_scores")
     moments = [random.Random(seed).uniform(3.0, 12.0) for seed in (1, 2, 3)]
     for moment in moments:
         killed_run(copy, "seconds", moment, *until, may_be_done=True)
     gateau("run", "--config", str(copy), *until, folder=copy.parent)
-    one, other = State(config=load_project(copy)), State(config=load_project(undisturbed))
+    one, other = State(config=load_project(copy)), State(config=load_project(whole_run))
     for asset in ("raw_long_sft", "perplexity/short", "perplexity/long", "cam"):
         for shard in one.shards:
             assert_same_rows(one.store.read(asset, shard), other.store.read(asset, shard))

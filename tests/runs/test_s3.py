@@ -10,10 +10,12 @@ from transformers import AutoModelForCausalLM
 
 from assets.steps import failures
 from gateau_dagster.errors import GateauError
+from gateau_dagster.pipeline.project import load_project
+from gateau_dagster.pipeline.state import State
 from gateau_dagster.storage.files import local_copy
 from gateau_dagster.storage.store import Store
 from tests.assets.harness import Pipeline, key_of, pipeline_on
-from tests.project import change_config, make_project, sample, write_samples
+from tests.project import change_config, copied, sample, write_samples
 from tests.runs.conftest import Connection
 from tests.runs.stores import assert_same_stamps, assert_same_tables, assert_same_weights
 
@@ -22,29 +24,22 @@ ROOT = "s3://store-bucket/team/gateau"
 
 
 @pytest.fixture(scope="module")
-def local(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pipeline]:
-    """The whole pipeline on a disk."""
-    with pipeline_on(make_project(tmp_path_factory.mktemp("local"), samples=16, shards=2, training=True)) as pipeline:
-        pipeline.refresh()
-        yield pipeline
-
-
-@pytest.fixture(scope="module")
-def remote(tmp_path_factory: pytest.TempPathFactory, s3: Connection, local: Pipeline) -> Iterator[Pipeline]:
-    """The same on S3, in another folder with another Dagster home; it starts after the local one has run."""
-    file = make_project(tmp_path_factory.mktemp("remote"), samples=16, shards=2, training=True, storage={"root": ROOT})
+def remote(tmp_path_factory: pytest.TempPathFactory, s3: Connection, whole_run: Path) -> Iterator[Pipeline]:
+    """A project that has run on a disk, on S3: in another folder with another Dagster home."""
+    file = copied(whole_run, tmp_path_factory.mktemp("remote") / "project")
+    change_config(file, storage={"root": ROOT})
     with pipeline_on(file) as pipeline:
         pipeline.refresh()
         yield pipeline
 
 
-def test_the_same_tables_and_the_same_model(remote: Pipeline, local: Pipeline, tmp_path: Path) -> None:
-    one, other = remote.state(), local.state()
+def test_the_same_tables_and_the_same_model(remote: Pipeline, whole_run: Path, tmp_path: Path) -> None:
+    one, other = remote.state(), State(config=load_project(whole_run))
     assert_same_tables(one.store, other.store)
     found, wanted = one.recorded(), other.recorded()
     assert_same_stamps(found, wanted)
     folder = local_copy(one.store.files, "checkpoint", tmp_path)
-    assert_same_weights(folder, local.file.parent / "store" / "checkpoint")
+    assert_same_weights(folder, whole_run.parent / "store" / "checkpoint")
     assert AutoModelForCausalLM.from_pretrained(folder).config.model_type == "llama"
 
 
@@ -81,7 +76,7 @@ def lose_the_server(monkeypatch: pytest.MonkeyPatch, s3: Connection, *, seconds:
 
 
 def changed(pipeline: Pipeline, number: int) -> None:
-    records = [sample(n) for n in range(16)]
+    records = [sample(n) for n in range(36)]
     records[number]["response"] = f"changed {number} ."
     write_samples(pipeline.file.parent / "long.jsonl", records)
 
