@@ -1,17 +1,17 @@
 """Atomic files on a local path or on S3: a reader sees the old content or the new, never half of one."""
 
-import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
 
 from fsspec import AbstractFileSystem
 
 from gateau_dagster.errors import GateauError
 from gateau_dagster.storage.failures import readable_failures
+from gateau_dagster.storage.local import create_local, fill_with, replace_local
+from gateau_dagster.storage.objects import create_object, replace_object
 from gateau_dagster.storage.remote import filesystem
 
 _CHUNK_BYTES = 32 * 2**20
@@ -48,9 +48,20 @@ class Files:
         """
         with readable_failures(f"write {self.address(name)}"):
             if self.is_local:
-                _write_local(Path(self.address(name)), partial(_fill, data=data))
+                replace_local(Path(self.address(name)), partial(fill_with, data=data))
             else:
-                _write_remote(self.filesystem, self.address(name), [data])
+                replace_object(self.filesystem, self.address(name), [data])
+
+    def create(self, name: str, data: bytes) -> bool:
+        """Writes the file in one step if there is none; whether this call made it. Of many calls at once, one did.
+
+        Raises:
+            GateauError, TransientError: as for `write`.
+        """
+        with readable_failures(f"write {self.address(name)}"):
+            if self.is_local:
+                return create_local(Path(self.address(name)), data)
+            return create_object(self.filesystem, self.address(name), data)
 
     def write_by(self, name: str, fill: Callable[[Path], None]) -> None:
         """Replaces the file in one step by what `fill` writes to the local path it is given: it need not fit in memory.
@@ -60,12 +71,12 @@ class Files:
         """
         with readable_failures(f"write {self.address(name)}"):
             if self.is_local:
-                _write_local(Path(self.address(name)), fill)
+                replace_local(Path(self.address(name)), fill)
                 return
             with tempfile.TemporaryDirectory(prefix="gateau-") as folder:
                 path = Path(folder) / "file"
                 fill(path)
-                _write_remote(self.filesystem, self.address(name), _pieces(path))
+                replace_object(self.filesystem, self.address(name), _pieces(path))
 
     def upload(self, name: str, file: Path) -> None:
         """Replaces an object by a local file's content, piece by piece: a model's weights need not fit into memory.
@@ -75,7 +86,7 @@ class Files:
         """
         assert not self.is_local
         with readable_failures(f"write {self.address(name)}"):
-            _write_remote(self.filesystem, self.address(name), _pieces(file))
+            replace_object(self.filesystem, self.address(name), _pieces(file))
 
     def read(self, name: str) -> bytes:
         """The file's content; FileNotFoundError when there is none."""
@@ -113,43 +124,10 @@ def replace_text(path: Path, text: str) -> None:
     Files(str(path.parent)).write(path.name, text.encode())
 
 
-def _write_local(path: Path, fill: Callable[[Path], None]) -> None:
-    """Write beside, then rename: rename is atomic within one folder."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
-    try:
-        with os.fdopen(handle, "rb+") as file:
-            fill(Path(name))
-            os.fsync(file.fileno())
-        Path(name).chmod(0o644)
-        Path(name).replace(path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
-
-
-def _fill(path: Path, data: bytes) -> None:
-    path.write_bytes(data)
-
-
 def _pieces(file: Path) -> Iterator[bytes]:
     with file.open("rb") as stream:
         while piece := stream.read(_CHUNK_BYTES):
             yield piece
-
-
-def _write_remote(filesystem: AbstractFileSystem, address: str, pieces: Iterable[bytes]) -> None:
-    """An object appears when its upload is committed; a failed multi-part upload is discarded, not left behind."""
-    file: Any = filesystem.open(address, "wb", autocommit=False)
-    try:
-        for piece in pieces:
-            file.write(piece)
-        file.close()
-        file.commit()
-    except BaseException:
-        file.discard()
-        file.closed = True  # else the garbage collector would try to write the rest
-        raise
 
 
 def local_copy(files: Files, name: str, folder: Path) -> Path:

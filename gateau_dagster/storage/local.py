@@ -1,0 +1,71 @@
+"""Atomic files on this machine; their rights are those of any new file: the umask's, or the folder's default ACL."""
+
+import errno
+import os
+import secrets
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+
+_NO_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK}
+
+
+def replace_local(path: Path, fill: Callable[[Path], None]) -> None:
+    """Replaces a file by what `fill` writes to the path it is given: rename is atomic within one folder."""
+    with _filled(path, fill) as temporary:
+        temporary.replace(path)
+
+
+def create_local(path: Path, data: bytes) -> bool:
+    """Makes a file with this content unless there is one; whether this call made it. A link appears with the content.
+
+    Where the file system has no links the name comes first: for a moment a reader may see less than all of it.
+    """
+    with _filled(path, partial(fill_with, data=data)) as temporary:
+        try:
+            os.link(temporary, path)
+        except FileExistsError:
+            # An NFS client that lost the server's answer asks again: then the link is there, and it is ours.
+            return temporary.stat().st_nlink > 1
+        except OSError as error:
+            if error.errno not in _NO_LINKS:
+                raise
+            return _create_without_links(path, data)
+        return True
+
+
+def fill_with(path: Path, data: bytes) -> None:
+    """Writes data that is in memory, as the `fill` of `replace_local`."""
+    path.write_bytes(data)
+
+
+@contextmanager
+def _filled(path: Path, fill: Callable[[Path], None]) -> Iterator[Path]:
+    """A new file beside `path`, filled and on the disk; afterwards its name is gone."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
+    handle = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
+    try:
+        with os.fdopen(handle, "rb+") as file:
+            fill(temporary)
+            os.fsync(file.fileno())
+        yield temporary
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _create_without_links(path: Path, data: bytes) -> bool:
+    try:
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+    except FileExistsError:
+        return False
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+    except BaseException:
+        path.unlink()
+        raise
+    return True

@@ -1,0 +1,82 @@
+"""Files on this machine: rights as the umask says, and creation that one of many wins."""
+
+import errno
+import os
+import stat
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from gateau_dagster.errors import GateauError
+from gateau_dagster.storage.files import Files
+from gateau_dagster.storage.local import fill_with
+
+
+@pytest.fixture
+def private() -> Iterator[None]:
+    """Whoever runs the test keeps new files to themselves."""
+    before = os.umask(0o077)
+    yield
+    os.umask(before)
+
+
+def rights(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+@pytest.mark.usefixtures("private")
+def test_new_files_and_folders_have_the_rights_that_the_umask_gives(tmp_path: Path) -> None:
+    files = Files(str(tmp_path / "store"))
+    files.write("f/a", b"1")
+    files.write_by("f/b", partial(fill_with, data=b"1"))
+    files.create("f/c", b"1")
+    assert {rights(path) for path in (tmp_path / "store" / "f").iterdir()} == {0o600}
+    assert rights(tmp_path / "store" / "f") == rights(tmp_path / "store") == 0o700
+    os.umask(0o002)
+    files.write("f/a", b"for the group")
+    assert rights(tmp_path / "store" / "f" / "a") == 0o664
+
+
+def test_one_of_many_creates_the_file(tmp_path: Path) -> None:
+    files = Files(str(tmp_path))
+    with ThreadPoolExecutor(8) as pool:
+        made = list(pool.map(lambda number: files.create("f/a", str(number).encode()), range(32)))
+    assert made.count(True) == 1
+    assert files.read("f/a") == str(made.index(True)).encode()
+    assert files.names("f") == ["a"]
+
+
+def test_a_link_whose_answer_was_lost_is_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    link = os.link
+
+    def asked_twice(source: Path, target: Path) -> None:
+        link(source, target)
+        link(source, target)
+
+    monkeypatch.setattr(os, "link", asked_twice)
+    assert Files(str(tmp_path)).create("a", b"1")
+    assert not Files(str(tmp_path)).create("a", b"2")
+    assert [path.name for path in tmp_path.iterdir()] == ["a"]
+
+
+def test_a_file_system_without_links_will_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def unsupported(source: Path, target: Path) -> None:
+        raise PermissionError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr(os, "link", unsupported)
+    files = Files(str(tmp_path))
+    assert [files.create("a", b"1"), files.create("a", b"2")] == [True, False]
+    assert files.read("a") == b"1" and files.names("") == ["a"]
+
+
+def test_a_creation_that_fails_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(handle: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(GateauError, match="the disk is full"):
+        Files(str(tmp_path)).create("a", b"1")
+    assert list(tmp_path.iterdir()) == []
