@@ -18,6 +18,7 @@ from gateau_dagster.execution.shard_work import rejected_frame, samples_of
 from gateau_dagster.pipeline.declarations import CHECKPOINT_FOLDER
 from gateau_dagster.pipeline.loadable import loadable_model, model_version
 from gateau_dagster.pipeline.state import State
+from gateau_dagster.storage.documents import verify_folder
 from gateau_dagster.storage.files import local_copy
 from resources.configuration import ConfigurationResource
 from resources.models import ModelsResource
@@ -71,7 +72,8 @@ def _compared(state: State, models: ModelsResource, which: str) -> "LoadedModel"
     base = loadable_model(state, config.training.model)
     if which == "base":
         return models.load(config, base, version=model_version(state, config.training.model))
-    folder = local_copy(state.store.files, CHECKPOINT_FOLDER, config.work_folder / "evaluation")
+    copy = local_copy(state.store.files, CHECKPOINT_FOLDER, config.work_folder / "evaluation")
+    folder = verify_folder(state.store, CHECKPOINT_FOLDER, copy)
     checkpoint = ModelConfig(path=str(folder), trust_remote_code=base.trust_remote_code)
     made = state.stamp("checkpoint", None)
     return models.load(config, checkpoint, version=made.content if made else "")

@@ -16,7 +16,7 @@ from gateau_dagster.pipeline.plan import Key
 from gateau_dagster.pipeline.selection_reads import PRESETS_TABLE, ranking_asset
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.storage import Stamp
-from gateau_dagster.storage.documents import read_training_log, write_document
+from gateau_dagster.storage.documents import read_document, read_training_log, write_document
 from resources.configuration import ConfigurationResource
 
 if TYPE_CHECKING:
@@ -90,12 +90,14 @@ def _lengths(state: State) -> pl.DataFrame:
 def _methods(state: State) -> "MethodComparison":
     from gateau_dagster.comparison.result import MethodComparison
 
-    return MethodComparison.from_json(state.store.files.read(COMPARISON_FILE))
+    return MethodComparison.from_json(read_document(state.store, COMPARISON_FILE))
 
 
 def _raw(state: State) -> pl.DataFrame | pl.LazyFrame:
     """On a local store the texts stay in their files until the few that are shown are read."""
     if state.store.files.is_local:
+        for shard in state.shards:
+            state.store.verify("raw_long_sft", shard)
         return pl.scan_parquet([state.store.address("raw_long_sft", shard) for shard in state.shards])
     return state.store.read_all("raw_long_sft", state.shards)
 

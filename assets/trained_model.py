@@ -18,7 +18,7 @@ from gateau_dagster.pipeline.loadable import loadable_model
 from gateau_dagster.pipeline.made_models import mix_asset
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.storage import Stamp
-from gateau_dagster.storage.content import folder_content
+from gateau_dagster.storage.content import file_digests, folder_content
 from gateau_dagster.storage.documents import finish_publishing, folder_stamp, publish_folder
 from gateau_dagster.storage.files import local_copy
 from resources.configuration import ConfigurationResource
@@ -93,7 +93,8 @@ def _train_and_publish(
     scratch = state.config.work_folder / "training" / text_digest([state.store.root])[:12] / wanted.scratch
     spec = _spec(state, stamp, wanted, scratch)
     training.run(context, spec, scratch / "spec.json", step.progress)
-    complete = Stamp(fingerprint=stamp.fingerprint, inputs=stamp.inputs, content=folder_content(spec.output))
+    files = file_digests(spec.output)
+    complete = Stamp(fingerprint=stamp.fingerprint, inputs=stamp.inputs, content=folder_content(files), files=files)
     publish_folder(state.store, spec.output, wanted.folder, complete)
     return complete
 
@@ -104,6 +105,7 @@ def _spec(state: State, stamp: Stamp, wanted: Wanted, scratch: Path) -> "Trainin
     from gateau_dagster.training.spec import TrainingSpec
 
     config = state.config
+    state.store.verify(wanted.mix)
     model = loadable_model(state, wanted.model)
     local = config.folder / Path(model.path).expanduser()
     return TrainingSpec(

@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 
 import polars as pl
-from polars.exceptions import PolarsError
 
 from gateau_dagster.config import LongSftConfig
 from gateau_dagster.data.catalogue import ACCEPTED, REJECTED, scan
@@ -21,13 +20,14 @@ from gateau_dagster.data.sources import SourceFile, input_signature, resolve_fil
 from gateau_dagster.errors import GateauError
 from gateau_dagster.progress import Progress, silent
 from gateau_dagster.storage.files import Files
+from gateau_dagster.storage.parquet import read_local, write_parquet
 
 # Part of every shard's digest: raise it when reading the same bytes gives other samples or reasons.
 CODE_VERSION = "1"
 INDEX_ACCEPTED = pl.Schema({**ACCEPTED, "shard": pl.Int32()})
 INDEX_REJECTED = pl.Schema({**REJECTED, "shard": pl.Int32()})
 # Another name for another layout: a file of the old one is then rebuilt.
-_KEY = "gateau_input_index_1"
+_KEY = b"gateau_input_index_1"
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -69,8 +69,8 @@ def save_index(index: InputIndex, path: Path) -> None:
         "duplicates_dropped": index.duplicates_dropped,
     }
     frame = pl.concat([index.accepted, index.rejected], how="diagonal")
-    metadata = {_KEY: json.dumps(header)}
-    Files(str(path.parent)).write_by(path.name, lambda file: frame.write_parquet(file, metadata=metadata))
+    metadata = {_KEY: json.dumps(header).encode()}
+    Files(str(path.parent)).write_by(path.name, partial(write_parquet, frame, metadata))
 
 
 def load_index(path: Path) -> InputIndex | None:
@@ -78,10 +78,10 @@ def load_index(path: Path) -> InputIndex | None:
     if not path.is_file():
         return None
     try:
-        header = json.loads(pl.read_parquet_metadata(path)[_KEY])
+        frame, metadata = read_local(path)
+        header = json.loads(metadata[_KEY])
         files = tuple(SourceFile(**file) for file in header["files"])
-        frame = pl.read_parquet(path)
-    except (PolarsError, KeyError, TypeError, ValueError):
+    except (OSError, KeyError, TypeError, ValueError):
         return None
     rejected = pl.col("reason").is_not_null()
     return InputIndex(

@@ -2,11 +2,13 @@
 
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import polars as pl
 
 from gateau_dagster.storage import Stamp, Store
+from gateau_dagster.storage.store import DamagedTableError
 
 FOLDER = "_partial"
 GROUP_SECONDS = 20.0
@@ -34,9 +36,13 @@ class RowCheckpoints:
         groups = [name.removesuffix(".parquet") for name in self._store.files.names(self._folder)]
         numbers = sorted(int(name) for name in groups if name.isdigit())
         self._next = numbers[-1] + 1 if numbers else 0
-        stamped = [f"{self._folder}/{number}" for number in numbers]
-        frames = [self._store.read(name) for name in stamped if self._store.stamp(name) is not None]
-        return pl.concat(frames) if frames else pl.DataFrame(schema=self._schema)
+        frames = [pl.DataFrame(schema=self._schema)]
+        for number in numbers:
+            name = f"{self._folder}/{number}"
+            with suppress(DamagedTableError):  # its rows are computed again
+                if self._store.stamp(name) is not None:
+                    frames.append(self._store.read(name))
+        return pl.concat(frames)
 
     def add(self, row: Mapping[str, Any]) -> None:
         """Keeps a row, and saves the group when it is large or old enough."""

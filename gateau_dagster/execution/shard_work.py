@@ -1,7 +1,7 @@
 """Computes one shard of the scored tables: keeps the rows that still hold, computes the others, saves as it goes."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -13,6 +13,7 @@ from gateau_dagster.execution.row_checkpoints import RowCheckpoints, rows_frame
 from gateau_dagster.scoring.sample_table import Asked, Outcomes, Row
 from gateau_dagster.storage import Stamp, Store
 from gateau_dagster.storage.stamp import fingerprint
+from gateau_dagster.storage.store import DamagedTableError
 
 Effort = Mapping[str, Mapping[str, Any]]
 
@@ -70,7 +71,8 @@ def reusable_rows(
     previous = store.stamp(asset, partition)
     frames = [saved]
     if previous is not None and previous.scorer == scorer:
-        frames.append(store.read(asset, partition))
+        with suppress(DamagedTableError):  # it is about to be replaced
+            frames.append(store.read(asset, partition))
     wanted = samples.select("sample_id", "digest")
     return pl.concat(frames).join(wanted, on=["sample_id", "digest"], how="semi").unique("sample_id", keep="first")
 

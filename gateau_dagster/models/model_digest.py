@@ -1,14 +1,13 @@
 """What a model is, in one digest: its hub revision, or the content of its folder."""
 
 import hashlib
-import json
-import os
 import re
 from pathlib import Path
 
 from gateau_dagster.config import Config
 from gateau_dagster.config.inputs import RECIPE_VERSION
 from gateau_dagster.errors import GateauError, TransientError
+from gateau_dagster.storage.json_cache import recall_all, remember_all
 
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 # What lies beside a model and changes no score.
@@ -45,8 +44,7 @@ def model_digest(config: Config, name: str) -> str:
 
 def folder_digest(folder: Path, cache_file: Path) -> str:
     """SHA-256 over names and contents of a folder's files, without hidden ones, documentation and training records."""
-    cache = json.loads(cache_file.read_text()) if cache_file.exists() else {}
-    total, known = hashlib.sha256(), dict(cache)
+    total, known, new = hashlib.sha256(), recall_all(cache_file), {}
     for file in sorted(path for path in folder.rglob("*") if path.is_file()):
         relative = file.relative_to(folder)
         if any(part.startswith(".") for part in relative.parts):
@@ -55,14 +53,12 @@ def folder_digest(folder: Path, cache_file: Path) -> str:
             continue
         status = file.stat()
         key = f"{file.absolute()}|{status.st_size}|{status.st_mtime_ns}"
-        if key not in known:
-            known[key] = _file_digest(file)
-        total.update(f"{relative.as_posix()}\0{known[key]}\n".encode())
-    if known != cache:
-        cache_file.parent.mkdir(parents=True, exist_ok=True)
-        temporary = cache_file.with_suffix(f".{os.getpid()}.tmp")
-        temporary.write_text(json.dumps(known))
-        temporary.replace(cache_file)
+        digest = known.get(key)
+        if digest is None:
+            digest = new[key] = _file_digest(file)
+        total.update(f"{relative.as_posix()}\0{digest}\n".encode())
+    if new:
+        remember_all(cache_file, new)
     return total.hexdigest()[:32]
 
 

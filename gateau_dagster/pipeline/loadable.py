@@ -5,6 +5,7 @@ from pathlib import Path
 from gateau_dagster.config import ModelConfig
 from gateau_dagster.pipeline.made_models import made_asset
 from gateau_dagster.pipeline.state import State
+from gateau_dagster.storage.documents import verify_folder
 from gateau_dagster.storage.files import local_copy
 
 
@@ -12,12 +13,12 @@ def loadable_model(state: State, name: str) -> ModelConfig:
     """The model's section with a real path; one that the pipeline makes is fetched from a store that is not local.
 
     Raises:
-        GateauError, TransientError: it cannot be fetched.
+        GateauError, TransientError: it cannot be fetched, or is damaged.
     """
     config, section = state.config, state.config.located_model(name)
     if section.base is None:
         return section
-    folder = _fetched(state, name)
+    folder = verify_folder(state.store, made_asset(config, name), _fetched(state, name))
     code = section.trust_remote_code or config.models[section.base].trust_remote_code
     # It is an ordinary model from here on: nothing is left to be made.
     made = {"path": str(folder), "trust_remote_code": code, "pre_experience": None, "homologous": None}

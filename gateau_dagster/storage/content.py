@@ -1,7 +1,7 @@
 """Digests of what a table or a model holds, independent of how and when it was written."""
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -109,11 +109,21 @@ def rows_digest(frame: pl.DataFrame) -> str:
     return digest.hexdigest()
 
 
-def folder_content(folder: Path) -> str:
-    """SHA-256 (hex) of a model's weights, configuration and tokenizer, without its training log, which holds times."""
-    digest = hashlib.sha256()
+# Of a model's folder: what holds times, or is written for people, or is the stamp.
+_NOT_CONTENT = {"training_log.json", "gateau.json", "README.md"}
+
+
+def file_digests(folder: Path) -> dict[str, str]:
+    """SHA-256 (hex) of a model's weights, configuration and tokenizer by the files' names, sorted."""
+    found = {}
     for file in sorted(folder.iterdir()):
-        if file.is_file() and file.name not in {"training_log.json", "gateau.json", "README.md"}:
+        if file.is_file() and file.name not in _NOT_CONTENT:
             with file.open("rb") as stream:
-                digest.update(f"{file.name}:{hashlib.file_digest(stream, 'sha256').hexdigest()}\n".encode())
-    return digest.hexdigest()
+                found[file.name] = hashlib.file_digest(stream, "sha256").hexdigest()
+    return found
+
+
+def folder_content(files: Mapping[str, str]) -> str:
+    """One digest (SHA-256, hex) of a model, from its `file_digests`."""
+    lines = (f"{name}:{digest}\n" for name, digest in sorted(files.items()))
+    return hashlib.sha256("".join(lines).encode()).hexdigest()

@@ -1,26 +1,57 @@
 """Outputs that are no tables: the report's page and the checkpoint's folder, each with a stamp beside its content."""
 
+import hashlib
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from gateau_dagster.errors import GateauError
+from gateau_dagster.storage.content import file_digests, folder_content
 from gateau_dagster.storage.failures import readable_failures
 from gateau_dagster.storage.stamp import Stamp
-from gateau_dagster.storage.store import Store
+from gateau_dagster.storage.store import DamagedTableError, Store
 
 _FOLDER_STAMP = "gateau.json"
 
 
 def write_document(store: Store, name: str, text: str, stamp: Stamp) -> None:
     """Replaces `<root>/<name>`; the stamp is written last, so that an interrupted write is done again."""
-    store.files.write(name, text.encode("utf-8"))
-    store.files.write(_document_stamp(name), stamp.to_json().encode())
+    data = text.encode("utf-8")
+    store.files.write(name, data)
+    complete = replace(stamp, content=hashlib.sha256(data).hexdigest())
+    store.files.write(_document_stamp(name), complete.to_json().encode())
 
 
 def document_stamp(store: Store, name: str) -> Stamp | None:
-    """The stamp of a document; None when either file is missing."""
-    return _read_stamp(store, _document_stamp(name)) if store.files.exists(name) else None
+    """The stamp of a document; None when either file is missing, or they do not belong together."""
+    stamp = _read_stamp(store, _document_stamp(name))
+    if stamp is None or not store.files.exists(name):
+        return None
+    return stamp if _is_whole(stamp, store.files.read(name)) else None
+
+
+def read_document(store: Store, name: str) -> str:
+    """The text of a document.
+
+    Raises:
+        DamagedTableError: it is not what was written.
+        GateauError: it is not there.
+    """
+    address = store.files.address(name)
+    try:
+        data, stamp = store.files.read(name), _read_stamp(store, _document_stamp(name))
+    except FileNotFoundError as error:
+        raise GateauError(f"{address} is not there yet. Run `gateau run` to compute it.") from error
+    if stamp is not None and not _is_whole(stamp, data):
+        raise DamagedTableError(f"{address} is damaged. Run again: only it is made again.")
+    return data.decode("utf-8")
+
+
+def _is_whole(stamp: Stamp, data: bytes) -> bool:
+    """Stamps of old do not say what the document holds."""
+    return stamp.content in ("", hashlib.sha256(data).hexdigest())
 
 
 def publish_folder(store: Store, folder: Path, name: str, stamp: Stamp) -> None:
@@ -57,6 +88,30 @@ def finish_publishing(store: Store, name: str) -> None:
 def folder_stamp(store: Store, name: str) -> Stamp | None:
     """The stamp of a published folder; None when it is missing or incomplete."""
     return _read_stamp(store, f"{name}/{_FOLDER_STAMP}")
+
+
+def verify_folder(store: Store, name: str, folder: Path) -> Path:
+    """A published folder, or a copy of it on this machine, when each of its files is what was written.
+
+    A damaged one loses its stamp, so that it counts as missing.
+
+    Raises:
+        DamagedTableError: a file is another one, or is missing.
+    """
+    stamp = folder_stamp(store, name)
+    if stamp is None:
+        return folder
+    found = file_digests(folder)
+    if folder_content(found) == stamp.content:
+        return folder
+    others = sorted(file for file in {*stamp.files, *found} if stamp.files.get(file) != found.get(file))
+    which = ", ".join(others) if stamp.files else "one of its files"
+    aside = f"{name}/{_FOLDER_STAMP}.damaged"
+    store.files.rename(f"{name}/{_FOLDER_STAMP}", aside)
+    raise DamagedTableError(
+        f"{store.files.address(name)} is damaged: {which}. The next run makes it again. If you have a copy of it, put "
+        f"that back and rename {store.files.address(aside)} to {_FOLDER_STAMP} instead."
+    )
 
 
 def read_training_log(store: Store, name: str = "checkpoint") -> list[dict[str, Any]]:

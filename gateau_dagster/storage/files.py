@@ -108,6 +108,18 @@ class Files:
                 return []
         return sorted(path.rstrip("/").rsplit("/", 1)[-1] for path in found)
 
+    def rename(self, name: str, new: str) -> None:
+        """Gives a file another name, and replaces one that has it; not in one step on S3.
+
+        Raises:
+            GateauError, TransientError: as for `write`; FileNotFoundError when there is no such file.
+        """
+        with readable_failures(f"rename {self.address(name)}"):
+            if self.is_local:
+                Path(self.address(name)).replace(self.address(new))
+            else:
+                self.filesystem.mv(self.address(name), self.address(new))
+
     def remove(self, name: str) -> None:
         """Removes a file or a folder, if there is one."""
         with readable_failures(f"remove {self.address(name)}"):

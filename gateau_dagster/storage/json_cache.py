@@ -1,10 +1,16 @@
 """What was measured or read, kept between commands: small JSON files, safe to delete and rebuilt if damaged."""
 
 import json
-import os
 from collections.abc import Mapping
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
+
+from gateau_dagster.storage.local import fill_with, replace_local
+from gateau_dagster.storage.stamp import fingerprint
+
+_DIGEST, _VALUES = "digest", "values"
 
 
 def recall(file: Path, key: str) -> Any:
@@ -15,10 +21,12 @@ def recall(file: Path, key: str) -> Any:
 def recall_all(file: Path) -> dict[str, Any]:
     """All that was remembered, by key; nothing when the file is missing or damaged."""
     try:
-        content = json.loads(file.read_text(encoding="utf-8"))
+        content = json.loads(file.read_bytes())
     except (OSError, ValueError):
         return {}
-    return content if isinstance(content, dict) else {}
+    values = content.get(_VALUES) if isinstance(content, dict) else None
+    whole = isinstance(values, dict) and content.get(_DIGEST) == fingerprint(values)
+    return values if whole else {}
 
 
 def remember(file: Path, key: str, value: Any) -> None:
@@ -32,10 +40,8 @@ def remember_all(file: Path, values: Mapping[str, Any]) -> None:
 
     Two processes that write at once may lose one's values, which are then measured again.
     """
-    temporary = file.with_suffix(f".{os.getpid()}.tmp")
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        temporary.write_text(json.dumps({**recall_all(file), **values}, indent=1), encoding="utf-8")
-        temporary.replace(file)
-    except OSError:
-        return
+    # As they are read back: keys as texts, tuples as lists.
+    known = json.loads(json.dumps({**recall_all(file), **values}))
+    content = json.dumps({_DIGEST: fingerprint(known), _VALUES: known}, indent=1)
+    with suppress(OSError):
+        replace_local(file, partial(fill_with, data=content.encode()))

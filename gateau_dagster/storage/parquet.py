@@ -10,46 +10,73 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from gateau_dagster.storage.content import row_groups
+from gateau_dagster.storage.seal import SEALED, DamagedFileError, read_footer, seal, verified
 
 _BATCH_BYTES, _BATCH_ROWS = 16 * 2**20, 2**16
 
 
 def metadata(file: Any) -> dict[bytes, bytes]:
-    """The metadata in a Parquet file's footer; none when the footer is damaged.
-
-    PyArrow raises OSError for some damages, as the file system does for a lost disk; only the latter has a number.
-    """
+    """The metadata in a Parquet file's footer; none when the footer is damaged."""
     try:
-        return pq.read_metadata(file).metadata or {}
-    except pa.ArrowInvalid:
-        return {}
-    except OSError as error:
-        if error.errno is not None or type(error) is not OSError:
-            raise
+        return read_footer(file).metadata.metadata or {}
+    except DamagedFileError:
         return {}
 
 
-def wanted_rows(sample_ids: pl.DataFrame, file: Any, *, threads: bool) -> pa.Table:
-    """The rows of these samples; of the other rows, one batch is in memory at a time."""
-    parquet = pq.ParquetFile(file, pre_buffer=False)
-    ids = pl.DataFrame(pl.from_arrow(parquet.read(["sample_id"], use_threads=threads))).with_row_index("row")
+def read_columns(columns: list[str] | None, file: Any) -> pa.Table:
+    """These columns of a table (None: all), of whose bytes each was verified.
+
+    Raises:
+        DamagedFileError: a byte is not the one that was written.
+        pa.ArrowException, OSError: the file cannot be read.
+    """
+    with verified(file, columns) as found:
+        return pq.ParquetFile(found, pre_buffer=False).read(columns=columns)
+
+
+def read_local(path: Path, columns: list[str] | None = None) -> tuple[pl.DataFrame, dict[bytes, bytes]]:
+    """Table and metadata of a file on this machine, verified as by `read_columns`.
+
+    Raises:
+        DamagedFileError: it is not what was written, or no Parquet file with these columns.
+        OSError: it cannot be read.
+    """
+    with pa.OSFile(str(path)) as file:
+        try:
+            return pl.DataFrame(pl.from_arrow(read_columns(columns, file))), metadata(file)
+        except (pa.ArrowException, pl.exceptions.PanicException, UnicodeDecodeError) as error:
+            raise DamagedFileError(" ".join(str(error).split())) from error
+
+
+def verified_schema(file: Any) -> pa.Table:
+    """A table without rows, after every byte of the file was verified as by `read_columns`."""
+    with verified(file) as found:
+        return pq.read_schema(found).empty_table()
+
+
+def wanted_rows(sample_ids: pl.DataFrame, file: Any) -> pa.Table:
+    """The rows of these samples, verified as by `read_columns`; of the other rows, one batch is in memory at a time."""
+    ids = pl.DataFrame(pl.from_arrow(read_columns(["sample_id"], file))).with_row_index("row")
     keep = np.zeros(ids.height, dtype=np.bool_)
     keep[ids.join(sample_ids, on="sample_id", how="semi")["row"].to_numpy()] = True
-    sizes = [parquet.metadata.row_group(number).total_byte_size for number in range(parquet.num_row_groups)]
-    rows = int(np.clip(_BATCH_BYTES * keep.size // max(1, sum(sizes)), 1, _BATCH_ROWS))
-    batches, first = [], 0
-    for batch in parquet.iter_batches(rows, use_threads=threads) if keep.any() else ():
-        marked = keep[first : first + batch.num_rows]
-        if marked.any():
-            batches.append(batch.filter(pa.array(marked)))
-        first += batch.num_rows
-    return pa.Table.from_batches(batches, schema=parquet.schema_arrow)
+    with verified(file, None if keep.any() else ()) as found:
+        parquet = pq.ParquetFile(found, pre_buffer=False)
+        sizes = [parquet.metadata.row_group(number).total_byte_size for number in range(parquet.num_row_groups)]
+        rows = int(np.clip(_BATCH_BYTES * keep.size // max(1, sum(sizes)), 1, _BATCH_ROWS))
+        batches, first = [], 0
+        for batch in parquet.iter_batches(rows) if keep.any() else ():
+            marked = keep[first : first + batch.num_rows]
+            if marked.any():
+                batches.append(batch.filter(pa.array(marked)))
+            first += batch.num_rows
+        return pa.Table.from_batches(batches, schema=parquet.schema_arrow)
 
 
 def write_parquet(frame: pl.DataFrame, metadata: Mapping[bytes, bytes], path: Path) -> None:
-    """Group by group, so that no second copy of the table is made in memory."""
-    schema = frame.clear().to_arrow().schema.with_metadata(metadata)
+    """Group by group, so that no second copy of the table is made in memory; sealed."""
+    schema = frame.clear().to_arrow().schema.with_metadata({**metadata, SEALED: b"1"})
     texts: Any = [name for name, kind in frame.schema.items() if kind == pl.String]  # numbers seldom repeat
     with pq.ParquetWriter(str(path), schema, compression="zstd", use_dictionary=texts) as writer:
         for part in row_groups(frame):
             writer.write_table(part.to_arrow(), row_group_size=max(1, part.height))
+    seal(path)

@@ -23,6 +23,9 @@ def joint(versions: Mapping[str, str]) -> str:
 By: TypeAlias = Literal["fingerprint", "content"]
 
 
+_CHECK = "check"
+
+
 @dataclass(frozen=True, kw_only=True)
 class Stamp:
     """Written with every output, in the same atomic step.
@@ -35,6 +38,7 @@ class Stamp:
     short_of_memory: digest of the memory settings under which some samples did not fit; empty when all did.
     complete: the fingerprint it would have had if all had fitted.
     effort: what computing its new rows took, and what had been expected; no part of any fingerprint.
+    files: of a folder, the SHA-256 (hex) of each file by its name.
     """
 
     fingerprint: str
@@ -45,15 +49,26 @@ class Stamp:
     short_of_memory: str = ""
     complete: str = ""
     effort: dict[str, Any] = field(default_factory=dict)
+    files: dict[str, str] = field(default_factory=dict)
 
     def to_json(self) -> str:
-        """One line of JSON with sorted keys."""
-        return json.dumps(asdict(self), sort_keys=True)
+        """One line of JSON with sorted keys, and a digest of the others."""
+        content = json.loads(json.dumps(asdict(self)))  # as it is read back: keys are texts
+        return json.dumps({**content, _CHECK: _digest(content)}, sort_keys=True)
 
     @classmethod
     def from_json(cls, text: str | bytes) -> "Stamp":
-        """The inverse of `to_json`; raises ValueError for anything else."""
+        """The inverse of `to_json`; raises ValueError for anything else, and where a byte of it has changed."""
         data = json.loads(text)
-        if not isinstance(data, dict) or "fingerprint" not in data or not {*data} <= {*cls.__dataclass_fields__}:
+        if not isinstance(data, dict):
             raise ValueError("not a stamp")
+        check = data.pop(_CHECK, None)  # stamps of old have none
+        if "fingerprint" not in data or not {*data} <= {*cls.__dataclass_fields__}:
+            raise ValueError("not a stamp")
+        if check is not None and check != _digest(data):
+            raise ValueError("a damaged stamp")
         return cls(**data)
+
+
+def _digest(content: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]

@@ -9,14 +9,14 @@ from typing import Any, TypeVar
 
 import polars as pl
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from gateau_dagster import tables
 from gateau_dagster.errors import GateauError
 from gateau_dagster.storage.content import frame_digest
 from gateau_dagster.storage.failures import readable_failures
 from gateau_dagster.storage.files import Files
-from gateau_dagster.storage.parquet import metadata, wanted_rows, write_parquet
+from gateau_dagster.storage.parquet import metadata, read_columns, verified_schema, wanted_rows, write_parquet
+from gateau_dagster.storage.seal import DamagedFileError
 from gateau_dagster.storage.stamp import Stamp
 
 _STAMP_KEY = b"gateau.stamp"
@@ -24,6 +24,15 @@ Read = TypeVar("Read")
 REJECTED = "rejected"
 _STAMP_READERS = 16
 _MOST_READS = 20
+
+
+# What readers raise for a file whose content is not what was written.
+_DAMAGE = (DamagedFileError, pa.ArrowException, pl.exceptions.PanicException, UnicodeDecodeError, OSError)
+_ASIDE = ".damaged"
+
+
+class DamagedTableError(GateauError):
+    """A table's file is not what was written; it was set aside where that is possible."""
 
 
 class Store:
@@ -70,7 +79,8 @@ class Store:
         """A table.
 
         Raises:
-            GateauError: it is not there, or its file is damaged.
+            GateauError: it is not there.
+            DamagedTableError: its file is damaged.
         """
         return self._read(self.table_name(asset, partition), columns)
 
@@ -85,14 +95,31 @@ class Store:
         Raises:
             GateauError: as for `read`.
         """
-        return self._found(
-            self.table_name(asset, partition), partial(wanted_rows, sample_ids, threads=self.files.is_local)
-        )
+        return self._found(self.table_name(asset, partition), partial(wanted_rows, sample_ids))
+
+    def verify(self, asset: str, partition: str | None = None) -> None:
+        """Before something else than this class reads a table's file: whether each of its bytes is what was written.
+
+        Raises:
+            GateauError: as for `read`.
+        """
+        self._found(self.table_name(asset, partition), verified_schema)
 
     def read_rejected(self, asset: str, partitions: Iterable[str | None]) -> pl.DataFrame:
-        """Rejected samples of the partitions; empty where nothing was rejected."""
-        names = [self.rejected_name(asset, partition) for partition in partitions]
-        frames = [self._read(name, ["sample_id", "reason"]) for name in names if self.files.exists(name)]
+        """Rejected samples of the partitions; empty where nothing was rejected.
+
+        Raises:
+            DamagedTableError: a file is damaged; its table is set aside with it, so that both are computed again.
+        """
+        found = {each: self.rejected_name(asset, each) for each in partitions}
+        frames = []
+        for partition, name in found.items():
+            if self.files.exists(name):
+                try:
+                    frames.append(self._read(name, ["sample_id", "reason"]))
+                except DamagedTableError:
+                    self._set_aside(self.table_name(asset, partition))
+                    raise
         return pl.concat(frames) if frames else pl.DataFrame(schema=tables.schema(tables.REJECTED))
 
     def stamp(self, asset: str, partition: str | None = None) -> Stamp | None:
@@ -119,35 +146,43 @@ class Store:
 
     def _read(self, name: str, columns: list[str] | None) -> pl.DataFrame:
         """Only the wanted columns are fetched: ids without the texts, from S3 too."""
-
-        def read(file: Any) -> pa.Table:
-            return pq.ParquetFile(file, pre_buffer=False).read(columns=columns, use_threads=self.files.is_local)
-
-        frame = self._found(name, read)
+        frame = self._found(name, partial(read_columns, columns))
         return frame if columns is None else frame.select(columns)
 
     def _found(self, name: str, read: Callable[[Any], pa.Table]) -> pl.DataFrame:
-        """What `read` gets from a table's file."""
+        """What `read` gets from a table's file. Damage is looked at twice: a read may fail where the file is whole."""
 
         def valid(file: Any) -> pa.Table:
             found = read(file)
             found.validate(full=True)  # Polars takes on trust that text is UTF-8
             return found
 
-        address = self.files.address(name)
+        address, last = self.files.address(name), None
+        for _ in range(2):
+            try:
+                with readable_failures(f"read {address}"):
+                    frame = pl.from_arrow(_reading(self.files, address, valid))
+            except FileNotFoundError as error:
+                raise GateauError(f"{address} is not there yet. Run `gateau run` to compute it.") from error
+            except GateauError:
+                raise
+            except _DAMAGE as error:  # a full disk or a lost server is a GateauError by now
+                last = error
+            else:
+                assert isinstance(frame, pl.DataFrame)
+                return frame
+        raise DamagedTableError(
+            f"{address} is damaged ({' '.join(str(last).split())}). {self._set_aside(name)}"
+        ) from last
+
+    def _set_aside(self, name: str) -> str:
+        """Renames a damaged file, so that it counts as missing; returns what the user is to do."""
+        aside = f"{name}{_ASIDE}"
         try:
-            with readable_failures(f"read {address}"):
-                frame = pl.from_arrow(_reading(self.files, address, valid))
-        except FileNotFoundError as error:
-            raise GateauError(f"{address} is not there yet. Run `gateau run` to compute it.") from error
-        except (pa.ArrowException, pl.exceptions.PanicException, UnicodeDecodeError, OSError) as error:
-            # A full disk or a lost server is a GateauError by now.
-            what = " ".join(str(error).split())
-            raise GateauError(
-                f"{address} is damaged ({what}). Remove it and run again: only it is recomputed."
-            ) from error
-        assert isinstance(frame, pl.DataFrame)
-        return frame
+            self.files.rename(name, aside)
+        except (GateauError, FileNotFoundError):
+            return "Remove it and run again: only it is recomputed."
+        return f"It is set aside as {self.files.address(aside)}: run again, and only it is recomputed."
 
 
 def _reading(files: Files, address: str, read: Callable[[Any], Read]) -> Read:
@@ -163,9 +198,9 @@ def _reading(files: Files, address: str, read: Callable[[Any], Read]) -> Read:
 
 
 def _opened(files: Files, address: str) -> Any:
-    """A file that Arrow can read.
+    """A file to read; a local one is one of Arrow's own.
 
-    Arrow's threads may still hold it while the process ends, and letting go of a Python object then aborts the
-    process. So a local file is one of Arrow's own, and remote ones must be read without threads.
+    Arrow's threads may still hold it while the process ends, and letting go of a Python object then aborts the process.
+    Of a remote one `seal.verified` makes a local copy first, of exactly what it wants: nothing is read ahead.
     """
-    return pa.OSFile(address) if files.is_local else files.filesystem.open(address, "rb")
+    return pa.OSFile(address) if files.is_local else files.filesystem.open(address, "rb", cache_type="none")

@@ -15,6 +15,7 @@ import polars as pl
 from gateau_dagster.errors import GateauError
 from gateau_dagster.storage import parquet
 from gateau_dagster.storage.files import Files
+from gateau_dagster.storage.seal import DamagedFileError
 from gateau_dagster.training.batching import Batching, Document, Row, planned_rows
 
 PLAN_COLUMNS = ("step", "accumulation", "rank", "row", "place", "mix_row", "epoch")
@@ -172,11 +173,11 @@ def read_plan(path: Path) -> BatchPlan:
         GateauError: there is no such file, or it is no plan.
     """
     try:
-        shape = parquet.metadata(str(path)).get(_SHAPE)
+        table, metadata = parquet.read_local(path)
+        shape = metadata.get(_SHAPE)
         if shape is None:
-            raise GateauError(f"{path} is no batch plan, or is damaged. Delete it: it is computed again.")
-        table = pl.read_parquet(path, columns=list(PLAN_COLUMNS))
-    except (OSError, pl.exceptions.PolarsError) as error:
+            raise GateauError(f"{path} is no batch plan. Delete it: it is computed again.")
+    except (OSError, DamagedFileError) as error:
         raise GateauError(
             f"the batch plan {path} cannot be read ({error}). Remove it, if it is there: it is computed again."
         ) from error

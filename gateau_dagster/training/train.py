@@ -20,6 +20,8 @@ from transformers.utils.logging import disable_progress_bar
 from gateau_dagster.config.training import TrainingConfig
 from gateau_dagster.errors import GateauError
 from gateau_dagster.models.training_attention import attend_within_documents
+from gateau_dagster.storage.parquet import read_local
+from gateau_dagster.storage.seal import DamagedFileError
 from gateau_dagster.tables import TRAINING_MIX, schema
 from gateau_dagster.training import checkpoints
 from gateau_dagster.training.adapters import with_adapters
@@ -147,8 +149,8 @@ def read_mix(path: Path) -> pl.DataFrame:
         GateauError: it cannot be read, lacks a column, or is empty.
     """
     try:
-        mix = pl.read_parquet(path, columns=list(schema(TRAINING_MIX)))
-    except (OSError, pl.exceptions.PolarsError) as error:
+        mix, _ = read_local(path, list(schema(TRAINING_MIX)))
+    except (OSError, DamagedFileError) as error:
         raise GateauError(f"the training mix {path} cannot be read ({error}). Materialise it again.") from error
     if mix.is_empty():
         raise GateauError(f"the training mix {path} is empty. Select more samples or add short_chat.")

@@ -61,11 +61,11 @@ def test_a_failed_write_leaves_the_old_file(index: InputIndex, tmp_path: Path, m
     save_index(index, path)
     before = path.read_bytes()
 
-    def full(self: pl.DataFrame, file: str, **options: object) -> None:
-        Path(file).write_bytes(b"half")
+    def full(frame: pl.DataFrame, metadata: object, file: Path) -> None:
+        file.write_bytes(b"half")
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(pl.DataFrame, "write_parquet", full)
+    monkeypatch.setattr(module, "write_parquet", full)
     with pytest.raises(GateauError, match="the disk is full"):
         save_index(index, path)
     assert path.read_bytes() == before

@@ -7,6 +7,7 @@ import pytest
 from gateau_dagster.pipeline.loadable import loadable_model, model_version
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.storage import Stamp
+from gateau_dagster.storage.content import file_digests, folder_content
 from gateau_dagster.storage.documents import publish_folder
 from tests.pipeline.configured import configured
 
@@ -22,14 +23,15 @@ def test_a_made_model_is_loaded_from_the_store(root: str, tmp_path: Path) -> Non
     for content in ("one", "two"):
         (tmp_path / "output").mkdir()
         (tmp_path / "output" / "weights").write_text(content)
-        stamp = Stamp(fingerprint=f"f-{content}", content=content)
+        files = file_digests(tmp_path / "output")
+        stamp = Stamp(fingerprint=f"f-{content}", content=folder_content(files), files=files)
         publish_folder(state.store, tmp_path / "output", "pre_experienced/cherry", stamp)
         assert state.stamp("pre_experienced/cherry", None) == stamp
         section = loadable_model(state, "cherry")
         assert (Path(section.path) / "weights").read_text() == content
         assert (section.context, section.window, section.base) == ("window", 64, None)
         assert section.trust_remote_code, "the code is that of the model it was made from"
-        assert model_version(state, "cherry") == content
+        assert model_version(state, "cherry") == stamp.content
         if "://" in root:
             state.store.files.remove("pre_experienced/cherry/weights")
             assert loadable_model(state, "cherry") == section, "a download is kept"

@@ -116,21 +116,6 @@ def test_damaged_tables_are_made_again_and_no_others(file: Path) -> None:
     assert not State(config=load_project(file)).plan()
 
 
-def test_damage_inside_a_table_is_named(file: Path) -> None:
-    """The footer is whole, so the table looks up to date; who reads it says which file to remove."""
-    gateau("run", "--config", str(file), "--until", "perplexity/short", folder=file.parent)
-    table = file.parent / "store" / "perplexity" / "short" / "1.parquet"
-    data = bytearray(table.read_bytes())
-    data[4:200] = bytes(196)
-    table.write_bytes(data)
-    message = failing(file)
-    assert message.startswith("Error: combined_scores: ")
-    assert f"{table} is damaged" in message
-    assert "Remove it and run again: only it is recomputed." in message
-    table.unlink()
-    gateau("run", "--config", str(file), "--until", "combined_scores", folder=file.parent)
-
-
 SMALL_DISK = """
 import subprocess, sys
 subprocess.run(["mount", "-t", "tmpfs", "-o", "size={size}", "tmpfs", "{folder}"], check=True)

@@ -1,4 +1,5 @@
 import contextlib
+import hashlib
 import json
 import tempfile
 from collections.abc import Callable, Iterator
@@ -9,14 +10,19 @@ import pytest
 
 from gateau_dagster.errors import GateauError
 from gateau_dagster.storage import Stamp, Store, documents
+from gateau_dagster.storage.content import file_digests, folder_content
 from gateau_dagster.storage.documents import (
     document_stamp,
     finish_publishing,
     folder_stamp,
     publish_folder,
+    read_document,
     read_training_log,
+    verify_folder,
     write_document,
 )
+from gateau_dagster.storage.files import local_copy
+from gateau_dagster.storage.store import DamagedTableError
 
 STAMP = Stamp(fingerprint="f", content="c")
 
@@ -32,10 +38,45 @@ def made(tmp_path: Path, name: str, **files: str) -> Path:
 def test_a_document_comes_with_its_stamp(store: Store) -> None:
     assert document_stamp(store, "report.html") is None
     write_document(store, "report.html", "<p>ü</p>", STAMP)
-    assert store.files.read("report.html").decode() == "<p>ü</p>"
-    assert document_stamp(store, "report.html") == STAMP
+    assert read_document(store, "report.html") == "<p>ü</p>"
+    content = hashlib.sha256("<p>ü</p>".encode()).hexdigest()
+    assert document_stamp(store, "report.html") == Stamp(fingerprint="f", content=content)
     store.files.remove("report.html")
     assert document_stamp(store, "report.html") is None
+
+
+def test_a_damaged_document_counts_as_missing_and_is_not_read(store: Store) -> None:
+    write_document(store, "c.json", '{"spearman": 0.25}', STAMP)
+    store.files.write("c.json", b'{"spearman": 0.35}')
+    assert document_stamp(store, "c.json") is None
+    with pytest.raises(DamagedTableError, match=r"c\.json is damaged"):
+        read_document(store, "c.json")
+    store.files.write("c.json.stamp.json", b'{"fingerprint": "f"}')  # of old: it does not say what the document holds
+    assert read_document(store, "c.json") == '{"spearman": 0.35}'
+    with pytest.raises(GateauError, match=r"d\.json is not there yet"):
+        read_document(store, "d.json")
+
+
+def stamped(folder: Path) -> Stamp:
+    files = file_digests(folder)
+    return Stamp(fingerprint="f", content=folder_content(files), files=files)
+
+
+def test_a_damaged_model_is_named_by_its_file_and_made_again(store: Store, tmp_path: Path) -> None:
+    folder = made(tmp_path, "one", model="weights", config="{}")
+    publish_folder(store, folder, "checkpoint", stamped(folder))
+    copy = local_copy(store.files, "checkpoint", tmp_path / "copy")
+    assert verify_folder(store, "checkpoint", copy) == copy
+    (copy / "model").write_text("Weights")
+    with pytest.raises(DamagedTableError, match=r"checkpoint is damaged: model\. The next run makes it again"):
+        verify_folder(store, "checkpoint", copy)
+    assert folder_stamp(store, "checkpoint") is None
+    store.files.rename("checkpoint/gateau.json.damaged", "checkpoint/gateau.json")
+    (copy / "model").write_text("weights")
+    assert verify_folder(store, "checkpoint", copy) == copy, "a user put the file back"
+    (copy / "config").unlink()
+    with pytest.raises(DamagedTableError, match="damaged: config"):
+        verify_folder(store, "checkpoint", copy)
 
 
 def test_a_document_whose_stamp_is_damaged_counts_as_missing(store: Store) -> None:

@@ -1,0 +1,193 @@
+"""No flipped bit is read in silence: in data, page headers, footer, stamp or the seal itself."""
+
+import contextlib
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from gateau_dagster.storage import Stamp, Store, content
+from gateau_dagster.storage.json_cache import recall_all, remember_all
+from gateau_dagster.storage.parquet import read_columns, read_local, write_parquet
+from gateau_dagster.storage.seal import DamagedFileError, read_footer, verified
+from gateau_dagster.storage.store import DamagedTableError
+
+STAMP = Stamp(fingerprint="f1", inputs={"upstream": {"raw": "d"}}, effort={"seconds": 0.25, "samples": 3})
+REJECTED = pl.DataFrame({"sample_id": ["z"], "reason": ["no response"]})
+
+
+def frame(rows: int = 40) -> pl.DataFrame:
+    rng = np.random.default_rng(0)
+    return pl.DataFrame(
+        {
+            "sample_id": [f"s{row}" for row in range(rows)],
+            "perplexity": rng.random(rows),
+            "segments": pl.Series([list(rng.random(row % 5)) for row in range(rows)], dtype=pl.List(pl.Float64)),
+            "cas": [None if row % 3 == 0 else float(row) for row in range(rows)],
+            "text": [f"text {row} " * (row % 4) for row in range(rows)],
+        }
+    )
+
+
+def flipped(data: bytes, bit: int) -> bytes:
+    changed = bytearray(data)
+    changed[bit // 8] ^= 1 << bit % 8
+    return bytes(changed)
+
+
+def flips(data: bytes, number: int, seed: int = 0) -> list[bytes]:
+    rng = random.Random(seed)
+    return [flipped(data, rng.randrange(len(data) * 8)) for _ in range(number)]
+
+
+def test_two_thousand_flips_and_none_is_silent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A table, its rejects, a row checkpoint: told by the reader, or the table and its stamp are what was written."""
+    monkeypatch.setattr(content, "GROUP_ROWS", 15)  # three row groups
+    store, table = Store(str(tmp_path)), frame()
+    written = store.write(table, "cam", "0", STAMP, REJECTED)
+    store.write(table.head(7), "_partial/cam/0/scorer/0", None, STAMP)
+    kinds: dict[str, Callable[[], bool]] = {
+        "cam/0.parquet": lambda: store.read("cam", "0").equals(table) and store.stamp("cam", "0") in (written, None),
+        "cam/rejected/0.parquet": lambda: store.read_rejected("cam", ["0"]).equals(REJECTED),
+        "_partial/cam/0/scorer/0.parquet": lambda: store.read("_partial/cam/0/scorer/0").equals(table.head(7)),
+    }
+    told = 0
+    good = {name: (tmp_path / name).read_bytes() for name in kinds}
+    for name, is_right in kinds.items():
+        for bad in flips(good[name], 700):
+            for each, data in good.items():
+                (tmp_path / each).write_bytes(data)
+            (tmp_path / name).write_bytes(bad)
+            try:
+                assert is_right(), name
+            except DamagedTableError as error:
+                told += 1
+                assert str(tmp_path / name) in str(error)
+                assert not (tmp_path / name).exists()
+    assert told > 2000, "only the first four bytes hold nothing"
+
+
+def test_flips_in_stamps_and_caches(tmp_path: Path) -> None:
+    """What says too little is asked again; what it says is true."""
+    text = STAMP.to_json().encode()
+    cache, values = tmp_path / "cache.json", {"a|1": "digest", "b": [1, 2.5]}
+    remember_all(cache, values)
+    for bad in flips(text, 500):
+        with contextlib.suppress(ValueError):
+            assert Stamp.from_json(bad) == STAMP
+    good = cache.read_bytes()
+    for bad in flips(good, 500):
+        cache.write_bytes(bad)
+        assert recall_all(cache) in ({}, values)
+    cache.write_bytes(good)
+    assert recall_all(cache) == values
+
+
+def test_a_stamp_of_old_is_read(tmp_path: Path) -> None:
+    assert Stamp.from_json('{"fingerprint": "f", "rows": 3}') == Stamp(fingerprint="f", rows=3)
+    assert Stamp.from_json(Stamp(fingerprint="f", inputs={"a": {1: (2, 3)}}).to_json()).inputs == {"a": {"1": [2, 3]}}
+
+
+def test_a_file_without_a_seal_is_read_as_it_is(tmp_path: Path) -> None:
+    """Stores of old have none."""
+    path = tmp_path / "t.parquet"
+    pq.write_table(frame().to_arrow().replace_schema_metadata({"gateau.stamp": STAMP.to_json()}), path)
+    with pa.OSFile(str(path)) as file:
+        assert read_footer(file).digests == ()
+        assert pl.DataFrame(pl.from_arrow(read_columns(["perplexity", "segments"], file))).height == 40
+    assert Store(str(tmp_path)).stamp("t") == STAMP
+
+
+def test_any_reader_takes_a_sealed_file(tmp_path: Path) -> None:
+    path = tmp_path / "t.parquet"
+    write_parquet(frame(), {b"key": b"value"}, path)
+    assert pl.read_parquet(path).equals(frame())
+    assert pl.DataFrame(pl.from_arrow(pq.read_table(path))).equals(frame())
+    assert read_local(path)[1][b"key"] == b"value"
+
+
+@pytest.mark.parametrize("table", [frame(0), pl.DataFrame({"n": []}, schema={"n": pl.Int64})])
+def test_an_empty_table_is_sealed_too(tmp_path: Path, table: pl.DataFrame) -> None:
+    write_parquet(table, {}, tmp_path / "t.parquet")
+    assert read_local(tmp_path / "t.parquet")[0].equals(table)
+
+
+def test_a_seal_that_was_taken_away_is_missed(tmp_path: Path) -> None:
+    path = tmp_path / "t.parquet"
+    write_parquet(frame(), {}, path)
+    with pa.OSFile(str(path)) as file:
+        footer = read_footer(file)
+    data = path.read_bytes()
+    length = int.from_bytes(data[-8:-4], "little")
+    path.write_bytes(data[: footer.after_chunks] + data[-8 - length :])
+    with pytest.raises(DamagedFileError, match="its seal is broken"):
+        read_local(path)
+
+
+def test_columns_that_are_not_read_are_not_asked_about(tmp_path: Path) -> None:
+    """Ids come from a table whose texts are damaged: they are themselves verified."""
+    store = Store(str(tmp_path))
+    store.write(frame(), "raw", None, STAMP)
+    path = tmp_path / "raw.parquet"
+    data = path.read_bytes()
+    column = pq.read_metadata(path).row_group(0).column(4)
+    path.write_bytes(flipped(data, 8 * (column.data_page_offset + 5)))
+    assert store.read("raw", None, ["sample_id", "cas"]).equals(frame().select("sample_id", "cas"))
+    with pytest.raises(DamagedTableError, match=r"raw\.parquet is damaged \(its bytes \d+ to \d+"):
+        store.verify("raw")
+    assert store.stamp("raw") is None and store.files.exists("raw.parquet.damaged")
+
+
+def test_of_a_remote_file_only_the_wanted_columns_are_fetched(bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ids of many rows with long texts; each byte once."""
+    monkeypatch.setattr(content, "GROUP_ROWS", 20)
+    rng = np.random.default_rng(0)
+    texts = [rng.bytes(3000).hex() for _ in range(60)]
+    store, table = Store(f"s3://{bucket}/p"), pl.DataFrame({"sample_id": [f"s{n}" for n in range(60)], "text": texts})
+    store.write(table, "raw", None, STAMP)
+    with store.files.filesystem.open(store.address("raw"), "rb", cache_type="none") as file:
+        fetched: list[int] = []
+        read = file.read
+        file.read = lambda size: (fetched.append(size), read(size))[1]
+        with verified(file, ["sample_id"]) as found:
+            ids = pq.ParquetFile(found).read(columns=["sample_id"])
+        size = file.size
+    assert ids["sample_id"].to_pylist() == table["sample_id"].to_list()
+    assert sum(fetched) < size / 2
+    assert store.read("raw").equals(table)
+
+
+def test_a_damaged_table_is_looked_at_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A disk that answered wrongly once costs nothing."""
+    store = Store(str(tmp_path))
+    store.write(frame(), "t", None, STAMP)
+    good, path = (tmp_path / "t.parquet").read_bytes(), tmp_path / "t.parquet"
+    path.write_bytes(flipped(good, 4000))
+    original = pa.OSFile
+    opened: list[str] = []
+
+    def mended(name: str) -> pa.OSFile:
+        opened.append(name)
+        if len(opened) == 2:
+            path.write_bytes(good)
+        return original(name)
+
+    monkeypatch.setattr(pa, "OSFile", mended)
+    assert store.read("t").equals(frame())
+    assert len(opened) == 2
+
+
+def test_damaged_rejects_take_their_table_with_them(store: Store) -> None:
+    """Else the rejects would be missing from a table that counts as done."""
+    store.write(frame(), "cam", "0", STAMP, REJECTED)
+    data = store.files.read("cam/rejected/0.parquet")
+    store.files.write("cam/rejected/0.parquet", flipped(data, 100))
+    with pytest.raises(DamagedTableError, match=r"It is set aside as .*cam/rejected/0\.parquet\.damaged: run again"):
+        store.read_rejected("cam", ["0"])
+    assert store.stamp("cam", "0") is None and store.files.exists("cam/0.parquet.damaged")
+    assert store.read_rejected("cam", ["0"]).is_empty()
