@@ -64,7 +64,8 @@ def bring_up_to_date(context: OpExecutionContext, config: RefreshConfig, configu
     with readable_failure(context):
         retries = configuration.config.execution.retries
     with readable_failure(context, retries):
-        result = refresh(context.instance, configuration, until=config.until or None, parent_run=context.run_id)
+        until, run = config.until or None, context.run_id
+        result = refresh(context.instance, configuration, until=until, parent_run=run, say=context.log.info)
     context.log.info(result.summary)
 
 

@@ -1,7 +1,8 @@
 """From a plan to one Dagster run of exactly the stale assets and shards."""
 
+import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -22,14 +23,11 @@ from gateau_dagster.errors import GateauError
 from gateau_dagster.pipeline.plan import Plan
 from gateau_dagster.pipeline.state import State
 from resources.configuration import ConfigurationResource
-from resources.locks.file import file_lock
-from resources.locks.lock import Lock
+from resources.locks.lease import party, store_lease
 
 # A run can make work for another only where content decides (see stamp.By), and each asset does so at most once.
 _MOST_ROUNDS = 4
-
-# Two refreshes at a time would do the same work twice.
-only_one: Lock = file_lock
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,14 +53,15 @@ class Refreshed:
 
 
 def run_refresh(config: Config, config_file: str, *, until: str | None, plan: Plan) -> Refreshed:
-    """Runs what is out of date on the configuration's own Dagster instance; what `gateau run` calls.
+    """Runs what is out of date on the configuration's own Dagster instance; what `gateau run` calls, which has the
+    store (`store_lease`).
 
     Raises:
-        GateauError: a step failed, or another run is at work.
+        GateauError: a step failed.
     """
     configuration = ConfigurationResource(config_file=config_file, demo_folder=str(config.folder))
     with open_instance(config) as instance:
-        return refresh(instance, configuration, until=until, plan=plan)
+        return _refresh(instance, configuration, until=until, plan=plan)
 
 
 def refresh(
@@ -71,37 +70,50 @@ def refresh(
     *,
     until: str | None = None,
     parent_run: str | None = None,
-    plan: Plan | None = None,
+    say: Callable[[str], None] = _log.info,
 ) -> Refreshed:
-    """Runs what is missing or changed, until nothing is.
+    """Takes the store, and runs what is missing or changed, until nothing is.
 
     Args:
         until: the asset to stop at; None for all.
         parent_run: run that asks for this one.
-        plan: the first plan, when the caller has just made it.
+        say: told what is waited for.
 
     Raises:
-        GateauError: a run failed (the message is the first failure), or another refresh is at work.
+        GateauError: a run failed (the message is the first failure), or another run has the store.
     """
+    with store_lease(configuration.config, configuration.config_file, exclusive=True, say=say):
+        return _refresh(instance, configuration, until=until, parent_run=parent_run)
+
+
+def _refresh(
+    instance: DagsterInstance,
+    configuration: ConfigurationResource,
+    *,
+    until: str | None,
+    parent_run: str | None = None,
+    plan: Plan | None = None,
+) -> Refreshed:
+    """`plan`: the first one, when the caller has just made it."""
     config = configuration.config
+    holding = party(config, configuration.config_file)
     run_ids: list[str] = []
     failed_checks: list[str] = []
-    with only_one(config):
-        ended = len(end_dead_runs(instance, holding=str(config.work_folder)))
-        if parent_run is not None:
-            instance.add_run_tags(parent_run, {LOCK_TAG: str(config.work_folder)})
-        remove_old_boards(config, instance)
-        # First, so that Dagster sees what the runs below read as older than what they make of it.
-        recorded = record_what_the_store_holds(instance, State(config=config))
-        for _ in range(_MOST_ROUNDS):
-            state = State(config=config)
-            current = plan if plan is not None else state.plan_until(until)
-            plan = None
-            if not current:
-                return Refreshed(run_ids=run_ids, recorded=recorded, ended_runs=ended, failed_checks=failed_checks)
-            run_id, failed = _run(instance, configuration, current, parent_run)
-            run_ids.append(run_id)
-            failed_checks += failed
+    ended = len(end_dead_runs(instance, holding=holding))
+    if parent_run is not None:
+        instance.add_run_tags(parent_run, {LOCK_TAG: holding})
+    remove_old_boards(config, instance)
+    # First, so that Dagster sees what the runs below read as older than what they make of it.
+    recorded = record_what_the_store_holds(instance, State(config=config))
+    for _ in range(_MOST_ROUNDS):
+        state = State(config=config)
+        current = plan if plan is not None else state.plan_until(until)
+        plan = None
+        if not current:
+            return Refreshed(run_ids=run_ids, recorded=recorded, ended_runs=ended, failed_checks=failed_checks)
+        run_id, failed = _run(instance, configuration, current, parent_run)
+        run_ids.append(run_id)
+        failed_checks += failed
     raise GateauError(
         f"After {_MOST_ROUNDS} runs there is still work. Something changes the input or the models all the time; "
         "`gateau plan` says what."
@@ -119,7 +131,7 @@ def _run(
         KeyboardInterrupt: it was interrupted from the terminal.
         GateauError: it failed.
     """
-    tags = {PROCESS_TAG: process_tag(), LOCK_TAG: str(configuration.config.work_folder)}
+    tags = {PROCESS_TAG: process_tag(), LOCK_TAG: party(configuration.config, configuration.config_file)}
     tags[PLAN_TAG] = f"{len(plan.work)} assets"
     shards = sorted({shard for work in plan.work for shard in work.partitions})
     if shards:

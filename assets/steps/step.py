@@ -1,4 +1,4 @@
-"""What surrounds the work of every asset: the process on record, readable failures, retries, progress."""
+"""What surrounds the work of every asset: the process on record, readable failures, retries, the store, progress."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,6 +10,7 @@ from assets.steps.failures import readable_failure
 from assets.steps.progress import shown_progress, step_title
 from gateau_dagster.progress import TimedProgress
 from resources.configuration import ConfigurationResource
+from resources.locks.lease import store_lease
 
 
 @contextmanager
@@ -24,5 +25,9 @@ def asset_step(context: dg.AssetExecutionContext, configuration: ConfigurationRe
     with readable_failure(context, title=title):
         config = configuration.config
     retries = config.execution.retries
-    with readable_failure(context, retries, title=title), shown_progress(context, config) as progress:
+    with (
+        readable_failure(context, retries, title=title),
+        store_lease(config, configuration.config_file, exclusive=False, say=context.log.info),
+        shown_progress(context, config) as progress,
+    ):
         yield progress

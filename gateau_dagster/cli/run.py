@@ -16,6 +16,7 @@ from gateau_dagster.pipeline.plan import Plan
 from gateau_dagster.pipeline.selection_reads import PRESETS_TABLE, ranking_asset, wants_presets
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.selection.statistics import auroc_by_source
+from resources.locks.lease import store_lease
 
 
 def run_pipeline(config: Config, config_file: str, until: str | None) -> None:
@@ -25,13 +26,14 @@ def run_pipeline(config: Config, config_file: str, until: str | None) -> None:
         GateauError: a step failed; the message is its reason.
     """
     out, started = console(), time.monotonic()
-    with out.status("Comparing what is stored with what is wanted"):
-        state = State(config=config)
-        plan = state.plan_until(until)
-    if plan:
-        _announce(out, config, state, plan)
-    with RunDisplay(out, config.work_folder / "progress").shown():
-        result = run_refresh(config, config_file, until=until, plan=plan)
+    with store_lease(config, config_file, exclusive=True, say=out.print):
+        with out.status("Comparing what is stored with what is wanted"):
+            state = State(config=config)
+            plan = state.plan_until(until)
+        if plan:
+            _announce(out, config, state, plan)
+        with RunDisplay(out, config.work_folder / "progress").shown():
+            result = run_refresh(config, config_file, until=until, plan=plan)
     _conclude(out, state, bool(plan), result, time.monotonic() - started)
 
 

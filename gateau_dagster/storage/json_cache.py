@@ -25,8 +25,9 @@ def recall_all(file: Path) -> dict[str, Any]:
     except (OSError, ValueError):
         return {}
     values = content.get(_VALUES) if isinstance(content, dict) else None
-    whole = isinstance(values, dict) and content.get(_DIGEST) == fingerprint(values)
-    return values if whole else {}
+    if not isinstance(values, dict) or content.get(_DIGEST) != fingerprint(values):
+        return {}
+    return values
 
 
 def remember(file: Path, key: str, value: Any) -> None:

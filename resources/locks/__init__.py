@@ -1,1 +1,1 @@
-"""Locks: one file each; how two refreshes of one configuration are kept apart."""
+"""How runs are kept apart: one file each."""

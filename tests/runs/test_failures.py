@@ -2,7 +2,6 @@
 
 import gzip
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -11,7 +10,6 @@ from pathlib import Path
 import pytest
 from transformers import BloomConfig, BloomForCausalLM
 
-from assets.runs.refresh import only_one
 from gateau_dagster.demo.language import build_tokenizer
 from gateau_dagster.pipeline.project import load_project
 from gateau_dagster.pipeline.state import State
@@ -91,15 +89,6 @@ def test_a_model_without_the_attention_interface(file: Path) -> None:
     assert "✓ raw_long_sft" not in done.stdout
     assert all(f"✓ {asset}" not in done.stdout for asset in kept if asset == "perplexity/short")
     assert not State(config=load_project(file)).plan()
-
-
-def test_two_runs_at_once(file: Path) -> None:
-    gateau("run", "--config", str(file), "--until", "raw_long_sft", folder=file.parent)
-    board = file.parent / ".gateau" / "progress" / "a-run-of-the-first" / "cam.json"
-    with only_one(load_project(file)):
-        message = failing(file)
-    assert f"Another run on this configuration is at work (process {os.getpid()}). Wait for it to end" in message
-    assert not board.exists()
 
 
 @pytest.mark.long

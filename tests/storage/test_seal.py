@@ -4,6 +4,7 @@ import contextlib
 import random
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -150,7 +151,8 @@ def test_of_a_remote_file_only_the_wanted_columns_are_fetched(bucket: str, monke
     texts = [rng.bytes(3000).hex() for _ in range(60)]
     store, table = Store(f"s3://{bucket}/p"), pl.DataFrame({"sample_id": [f"s{n}" for n in range(60)], "text": texts})
     store.write(table, "raw", None, STAMP)
-    with store.files.filesystem.open(store.address("raw"), "rb", cache_type="none") as file:
+    remote: Any = store.files.filesystem
+    with remote.open(store.address("raw"), "rb", cache_type="none") as file:
         fetched: list[int] = []
         read = file.read
         file.read = lambda size: (fetched.append(size), read(size))[1]

@@ -9,10 +9,11 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from assets.runs.refresh import failure_message, only_one
+from assets.runs.refresh import failure_message
 from gateau_dagster.data.sample import shard_of
 from gateau_dagster.errors import GateauError
 from resources import models
+from resources.locks.lease import store_lease
 from tests.assets.harness import Pipeline, key_of, pipeline_on, value_of
 from tests.project import change_config, make_project, sample, write_model, write_samples
 
@@ -171,9 +172,28 @@ def test_until_stops_at_an_asset(fresh: Pipeline) -> None:
 
 
 def test_only_one_refresh_at_a_time(fresh: Pipeline) -> None:
-    with only_one(fresh.config), pytest.raises(GateauError, match=rf"at work \(process {os.getpid()}\)"):
-        fresh.refresh()
+    """Of this configuration or another one on the same store; a step that is started by hand waits for no refresh."""
+    for other in (str(fresh.file), "/somewhere/other.yaml"):
+        with (
+            store_lease(fresh.config, other, exclusive=True, say=print),
+            pytest.raises(GateauError, match=rf"in use by process {os.getpid()} on .*, with {other}, since "),
+        ):
+            fresh.refresh()
     assert fresh.refresh(until="raw_long_sft").run_ids
+
+
+def test_a_step_of_another_configuration_does_not_write_into_a_store_that_is_in_use(fresh: Pipeline) -> None:
+    job = fresh.definitions().resolve_job_def("everything")
+    with store_lease(fresh.config, "/somewhere/other.yaml", exclusive=True, say=print):
+        result = job.execute_in_process(
+            instance=fresh.instance,
+            asset_selection=[dg.AssetKey("raw_long_sft")],
+            partition_key="0",
+            raise_on_error=False,
+        )
+    [failed] = [event.step_failure_data for event in result.all_events if event.is_step_failure]
+    assert failed.user_failure_data is not None and "in use by process" in str(failed.user_failure_data.description)
+    assert fresh.state().stamp("raw_long_sft", "0") is None
 
 
 def test_the_first_failure_is_the_message() -> None:

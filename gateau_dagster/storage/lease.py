@@ -1,0 +1,224 @@
+"""A store has one owner at a time: the lease, in the store itself, for all machines that reach it.
+
+A lease is a file `_lease/<number>.json` that nobody else can have made: `Files.create` makes a file only where there is
+none, on a disk by a hard link, on S3 by a conditional write (`If-None-Match: *`: AWS, MinIO, Ceph, R2). Numbers only
+grow, so whoever makes the next one has seen all before it. While it is held, a thread renews it every few seconds.
+It ends by being released, when its process is gone where that can be seen, else when it was not renewed for a while:
+then a newcomer watches it on his own clock first, so that no step and no difference of clocks ends a living one.
+"""
+
+import json
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
+from types import TracebackType
+
+from gateau_dagster.errors import GateauError
+from gateau_dagster.storage.files import Files
+from gateau_dagster.storage.process_identity import ProcessIdentity
+from gateau_dagster.storage.stamp import fingerprint
+
+FOLDER = "_lease"
+RENEW_SECONDS = 10.0
+EXPIRES_SECONDS = 60.0
+WATCH_SECONDS = 25.0  # two renewals, and time for a slow one
+_CHECK = "check"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Holder:
+    """Who has a lease.
+
+    party: holders of one party go together, those of others do not. exclusive: nor do two exclusive ones of a party.
+    process: a `ProcessIdentity`. since, renewed_at: seconds since 1970, by the holder's clock.
+    """
+
+    party: str
+    exclusive: bool
+    process: str
+    configuration: str
+    since: float
+    renewed_at: float
+    renewals: int = 0
+    released: bool = False
+
+    def conflicts(self, other: "Holder") -> bool:
+        """Whether the two cannot work on a store at once."""
+        return self.party != other.party or (self.exclusive and other.exclusive)
+
+    def described(self) -> str:
+        """For the user who has to wait."""
+        process = ProcessIdentity.from_text(self.process)
+        since = datetime.fromtimestamp(self.since, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+        return f"process {process.pid} on {process.host}, with {self.configuration}, since {since}"
+
+    def to_bytes(self) -> bytes:
+        """As JSON, with a digest."""
+        content = asdict(self)
+        return json.dumps({**content, _CHECK: fingerprint(content)}).encode()
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> "Holder | None":
+        """The inverse of `to_bytes`; None for anything else."""
+        try:
+            content = json.loads(data)
+            whole = content.pop(_CHECK) == fingerprint(content)
+            return cls(**content) if whole else None
+        except (ValueError, TypeError, AttributeError, KeyError):
+            return None
+
+
+class Lease:
+    """Held within a `with` block.
+
+    Args:
+        say: told what is waited for.
+
+    Raises (on entering):
+        GateauError: another holder has the store; the message names it. Or the store cannot be written.
+        TransientError: the server does not answer.
+    """
+
+    def __init__(
+        self,
+        files: Files,
+        *,
+        party: str,
+        exclusive: bool,
+        configuration: str,
+        say: Callable[[str], None],
+    ) -> None:
+        now = time.time()
+        identity = ProcessIdentity.of().to_text()
+        self._holder = Holder(
+            party=party,
+            exclusive=exclusive,
+            process=identity,
+            configuration=configuration,
+            since=now,
+            renewed_at=now,
+        )
+        self._files, self._say = files, say
+        self._number = 0
+        self._ending = threading.Event()
+        self._lost = ""
+        self._thread = threading.Thread(target=self._keep, daemon=True, name="lease")
+
+    def __enter__(self) -> "Lease":
+        while not self._number:
+            numbers = self._numbers()
+            ended = [number for number in numbers if self._has_ended(number)]
+            latest = max(numbers, default=0)
+            now = time.time()
+            self._holder = replace(self._holder, since=now, renewed_at=now)
+            if self._files.create(_name(latest + 1), self._holder.to_bytes()):
+                self._number = latest + 1
+                for number in ended:
+                    self._files.remove(_name(number))
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._ending.set()
+        self._thread.join()
+        if self._lost:
+            raise GateauError(self._lost) from error
+        # The file stays until the next holder has a higher number: numbers must not be used again.
+        self._files.write(_name(self._number), replace(self._holder, released=True).to_bytes())
+
+    def _has_ended(self, number: int) -> bool:
+        """Whether a lease counts no more; one that goes together with this one does not end, and is no matter.
+
+        Raises:
+            GateauError: it lives, and both cannot be.
+        """
+        data = self._read(number)
+        holder = None if data is None else Holder.from_bytes(data)
+        if holder is None:  # a damaged one is written again by who has it
+            return data is None or not self._changes(number, data, "A lease is damaged") or self._has_ended(number)
+        state = ProcessIdentity.from_text(holder.process).state()
+        if holder.released or state == "gone":
+            return True
+        if not self._holder.conflicts(holder):
+            return False
+        silent = abs(time.time() - holder.renewed_at)
+        seems = f"The lease of {holder.described()} seems to have run out"
+        if state == "unknown" and silent > EXPIRES_SECONDS and not self._changes(number, data, seems):
+            return True
+        raise GateauError(_refusal(self._files.root, holder, state == "unknown"))
+
+    def _changes(self, number: int, data: bytes | None, why: str) -> bool:
+        """Whether a lease is renewed while it is watched; not when it is gone."""
+        self._say(f"{why}; watching it for {WATCH_SECONDS:.0f} s")
+        deadline = time.monotonic() + WATCH_SECONDS
+        while time.monotonic() < deadline:
+            time.sleep(min(1.0, WATCH_SECONDS / 10))
+            found = self._read(number)
+            if found != data:
+                return found is not None
+        return False
+
+    def _keep(self) -> None:
+        """Renews the lease until it ends; when somebody took it for dead, ends the work of this process."""
+        known = {self._number}
+        while not self._ending.wait(RENEW_SECONDS):
+            try:
+                taken_by = self._successor(known)
+                if taken_by:
+                    self._lost = (
+                        f"This run did not renew its lease of {self._files.root} in time (was the machine asleep, or "
+                        f"the store out of reach?), and {taken_by} has taken over. What was computed before is kept."
+                    )
+                    os.kill(os.getpid(), signal.SIGINT)
+                    return
+                renewals = self._holder.renewals + 1
+                self._holder = replace(self._holder, renewed_at=time.time(), renewals=renewals)
+                self._files.write(_name(self._number), self._holder.to_bytes())
+            except (GateauError, OSError):
+                # A lost server, a full disk: the work itself meets it, and says so. The lease is tried again.
+                continue
+
+    def _successor(self, known: set[int]) -> str:
+        """Who has the store now, if not this one; empty while nobody else has."""
+        numbers = self._numbers()
+        for number in numbers:
+            if number not in known and number > self._number:
+                data = self._read(number)
+                holder = None if data is None else Holder.from_bytes(data)
+                if holder is not None and self._holder.conflicts(holder):
+                    return holder.described()
+                known.add(number)
+        return "" if self._number in numbers else "another run"
+
+    def _numbers(self) -> list[int]:
+        names = [name.removesuffix(".json") for name in self._files.names(FOLDER)]
+        return sorted(int(name) for name in names if name.isdigit())
+
+    def _read(self, number: int) -> bytes | None:
+        try:
+            return self._files.read(_name(number))
+        except FileNotFoundError:
+            return None
+
+
+def _name(number: int) -> str:
+    return f"{FOLDER}/{number:08d}.json"
+
+
+def _refusal(root: str, holder: Holder, elsewhere: bool) -> str:
+    text = (
+        f"{root} is in use by {holder.described()}. One run works on a store at a time: wait for it to end, or end it."
+    )
+    if elsewhere:
+        silent = max(0.0, time.time() - holder.renewed_at)
+        text += (
+            f" It last gave a sign of life {silent:.0f} s ago; if it is gone, its lease runs out "
+            f"{EXPIRES_SECONDS:.0f} s after that."
+        )
+    return text

@@ -1,0 +1,55 @@
+"""One owner a store: the lease of `gateau_dagster/storage/lease.py`, for a configuration."""
+
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from gateau_dagster.config import Config
+from gateau_dagster.storage.files import Files
+from gateau_dagster.storage.lease import Lease
+
+# Whoever has a lease in this process, by party and store: what it starts within needs no second one.
+_held: set[str] = set()
+
+
+def party(config: Config, config_file: str) -> str:
+    """Who goes together on a store: the runs of one configuration, from the UI and the command line, on any machine.
+
+    By an id in its work folder: two machines may each have a configuration of the same path.
+
+    Raises:
+        GateauError: the work folder cannot be written.
+    """
+    files = Files(str(config.work_folder))
+    files.create("id", uuid.uuid4().hex.encode())
+    return (
+        f"{files.read('id').decode()} {config.work_folder.absolute() / Path(config_file).name} on {config.located_root}"
+    )
+
+
+@contextmanager
+def store_lease(config: Config, config_file: str, *, exclusive: bool, say: Callable[[str], None]) -> Iterator[None]:
+    """Holds the store within the block.
+
+    Args:
+        config_file: empty for the embedded demo.
+        exclusive: for a whole refresh; else for a step of a run, which goes together with others of its party.
+        say: told what is waited for.
+
+    Raises:
+        GateauError: another run has the store; the message names it. Or the lease was lost to one.
+        TransientError: the server does not answer.
+    """
+    whose = party(config, config_file)
+    if whose in _held and not exclusive:
+        yield
+        return
+    shown = config_file or f"the embedded demo in {config.folder}"
+    files = Files(config.located_root)
+    with Lease(files, party=whose, exclusive=exclusive, configuration=shown, say=say):
+        _held.add(whose)
+        try:
+            yield
+        finally:
+            _held.discard(whose)

@@ -1,0 +1,97 @@
+"""Two runs on one store: exactly one works, and the other says who does."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from gateau_dagster.errors import GateauError
+from gateau_dagster.pipeline.project import load_project
+from gateau_dagster.storage import lease
+from gateau_dagster.storage.process_identity import ProcessIdentity
+from resources.locks.lease import store_lease
+from tests.project import command_environment, gateau, make_project
+
+# Holds the store of a configuration until it is killed, on what looks like another machine.
+HOLDER = """
+import socket, sys, time
+from pathlib import Path
+from gateau_dagster.pipeline.project import load_project
+from resources.locks.lease import store_lease
+socket.sethostname("another-machine")
+with store_lease(load_project(Path(sys.argv[1])), sys.argv[1], exclusive=True, say=print):
+    print("held", flush=True)
+    time.sleep(600)
+"""
+ANOTHER_MACHINE = ["unshare", "-r", "--uts", "--mount", "--pid", "--fork", "--mount-proc", "--kill-child"]
+
+
+def can_be_another_machine() -> bool:
+    """Whether a process can have its own host name and its own processes: as root, or by user namespaces."""
+    try:
+        return subprocess.run([*ANOTHER_MACHINE, "true"], capture_output=True, check=False).returncode == 0
+    except FileNotFoundError:
+        return False
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_project(tmp_path_factory.mktemp("two"), samples=8, shards=2)
+
+
+@contextmanager
+def held(file: Path) -> Iterator[subprocess.Popen[str]]:
+    command = [*ANOTHER_MACHINE, sys.executable, "-c", HOLDER, str(file)]
+    with subprocess.Popen(command, env=command_environment(), stdout=subprocess.PIPE, text=True) as other:
+        assert other.stdout is not None and other.stdout.readline() == "held\n"
+        try:
+            yield other
+        finally:
+            other.send_signal(signal.SIGKILL)
+
+
+@pytest.mark.skipif(not can_be_another_machine(), reason="needs namespaces of its own: root, or user namespaces")
+def test_of_two_machines_one_works_and_the_other_takes_over_when_its_lease_has_run_out(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other machine's processes cannot be seen, so that only its signs of life count."""
+    with held(file):
+        done = gateau("run", "--config", str(file), folder=file.parent, check=False)
+        assert done.returncode == 1
+        assert done.stdout == "", "nothing else is said first"
+        assert done.stderr.count("\n") == 1
+        assert f"in use by process 1 on another-machine, with {file}, since 20" in done.stderr.replace(
+            "process 2", "process 1"
+        )
+        assert "sign of life" in done.stderr and "its lease runs out 60 s after that" in done.stderr
+        assert "raw_long_sft" in gateau("plan", "--config", str(file), folder=file.parent).stdout, "reading needs none"
+    monkeypatch.setattr(lease, "EXPIRES_SECONDS", 0.5)
+    monkeypatch.setattr(lease, "WATCH_SECONDS", 1.0)
+    time.sleep(1)
+    config, said = load_project(file), list[str]()
+    with store_lease(config, str(file), exclusive=True, say=said.append):
+        assert len(said) == 1 and "another-machine" in said[0] and "seems to have run out" in said[0]
+
+
+def test_a_killed_run_of_this_machine_is_succeeded_at_once(file: Path) -> None:
+    """Its process is seen to be gone."""
+    script = HOLDER.replace('socket.sethostname("another-machine")', "")
+    command = [sys.executable, "-c", script, str(file)]
+    with subprocess.Popen(command, env=command_environment(), stdout=subprocess.PIPE, text=True) as other:
+        assert other.stdout is not None and other.stdout.readline() == "held\n"
+        config = load_project(file)
+        with (
+            pytest.raises(GateauError, match=f"process {other.pid} on {ProcessIdentity.of().host}"),
+            store_lease(config, str(file), exclusive=True, say=print),
+        ):
+            pass
+        os.kill(other.pid, signal.SIGKILL)
+        other.wait()
+        with store_lease(config, str(file), exclusive=True, say=pytest.fail):
+            pass

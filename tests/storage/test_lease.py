@@ -1,0 +1,187 @@
+"""A store has one owner at a time, on a disk and on S3."""
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from gateau_dagster.errors import GateauError
+from gateau_dagster.storage import Store, lease
+from gateau_dagster.storage.files import Files
+from gateau_dagster.storage.lease import FOLDER, Holder, Lease
+from gateau_dagster.storage.process_identity import ProcessIdentity
+
+# A process on a machine that cannot be seen from here.
+ELSEWHERE = replace(ProcessIdentity.of(), host="elsewhere", boot_id="another", machine="").to_text()
+# One of this machine that has ended: no process has so high an id.
+GONE = replace(ProcessIdentity.of(), pid=2**22 + 1).to_text()
+
+
+@pytest.fixture
+def files(store: Store) -> Files:
+    return store.files
+
+
+@pytest.fixture(autouse=True)
+def quickly(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lease, "RENEW_SECONDS", 0.05)
+    monkeypatch.setattr(lease, "WATCH_SECONDS", 0.5)
+
+
+def leased(
+    files: Files, party: str = "one", *, exclusive: bool = True, say: Callable[[str], None] = lambda text: None
+) -> Lease:
+    return Lease(files, party=party, exclusive=exclusive, configuration=f"/{party}.yaml", say=say)
+
+
+def left_behind(files: Files, **changed: Any) -> None:
+    """The next lease, of a holder who is no more, or not here."""
+    now = time.time()
+    holder = Holder(
+        party="one", exclusive=True, process=GONE, configuration="/one.yaml", since=now - 100, renewed_at=now
+    )
+    number = len(files.names(FOLDER)) + 1
+    assert files.create(f"{FOLDER}/{number:08d}.json", replace(holder, **changed).to_bytes())
+
+
+def latest(files: Files) -> Holder:
+    found = Holder.from_bytes(files.read(f"{FOLDER}/{files.names(FOLDER)[-1]}"))
+    assert found is not None
+    return found
+
+
+def test_the_second_one_is_told_who_has_it_and_since_when(files: Files) -> None:
+    with leased(files):
+        process = ProcessIdentity.of()
+        told = rf"in use by process {process.pid} on {process.host}, with /one\.yaml, since 20\d\d-.* UTC\. One run"
+        for party in ("one", "two"):
+            with pytest.raises(GateauError, match=told), leased(files, party):
+                pass
+    assert latest(files).released
+    with leased(files, "two"):
+        assert latest(files).party == "two"
+
+
+def test_steps_of_one_party_go_together_and_with_its_refresh(files: Files) -> None:
+    with (
+        leased(files, exclusive=False),
+        leased(files, exclusive=False),
+        leased(files, exclusive=True),
+        pytest.raises(GateauError, match=r"in use by .* /one\.yaml"),
+        leased(files, "two", exclusive=False),
+    ):
+        pass
+    with leased(files, "two", exclusive=False):
+        pass
+
+
+def test_it_is_renewed_while_it_is_held(files: Files) -> None:
+    with leased(files):
+        deadline = time.monotonic() + 20
+        while latest(files).renewals < 3:
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+
+
+@pytest.mark.parametrize("exclusive", [True, False])
+def test_of_many_at_once_one_has_it(files: Files, exclusive: bool) -> None:
+    """Each of a party of its own, so that only one can."""
+    together, start, refused = [], threading.Barrier(6), []
+    inside = threading.Semaphore(1)
+
+    def work(number: int) -> None:
+        start.wait()
+        try:
+            with leased(files, f"party{number}", exclusive=exclusive):
+                assert inside.acquire(blocking=False), "two at once"
+                together.append(number)
+                time.sleep(0.3)
+                inside.release()
+        except GateauError as error:
+            refused.append(str(error))
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(together) >= 1 and len(together) + len(refused) == 6
+
+
+def test_a_process_that_is_surely_gone_holds_nothing(files: Files) -> None:
+    left_behind(files)
+    with leased(files, "two"):
+        assert latest(files).party == "two"
+    assert len(files.names(FOLDER)) == 1, "what has ended is cleared away"
+    assert files.names(FOLDER) == ["00000002.json"], "and its number is not used again"
+
+
+def test_elsewhere_it_lives_while_it_gives_signs_of_life(files: Files) -> None:
+    left_behind(files, process=ELSEWHERE, renewed_at=time.time() - 20)
+    with (
+        pytest.raises(GateauError, match=r"on elsewhere, .* sign of life \d+ s ago; .* runs out 60 s after"),
+        leased(files),
+    ):
+        pass
+
+
+@pytest.mark.parametrize("ago", [3600.0, -3600.0])
+def test_one_that_ran_out_is_watched_before_it_is_taken(files: Files, ago: float) -> None:
+    """By the clock of another machine, which may be an hour off."""
+    left_behind(files, process=ELSEWHERE, renewed_at=time.time() - ago)
+    said: list[str] = []
+    with leased(files, "two", say=said.append):
+        assert latest(files).party == "two"
+    assert len(said) == 1 and "on elsewhere" in said[0] and "watching it" in said[0]
+
+
+def test_one_that_is_renewed_while_it_is_watched_lives(files: Files) -> None:
+    left_behind(files, process=ELSEWHERE, renewed_at=time.time() - 3600)
+
+    def renew(text: str) -> None:
+        files.write(f"{FOLDER}/00000001.json", replace(latest(files), renewals=1).to_bytes())
+
+    with pytest.raises(GateauError, match="in use"), leased(files, "two", say=renew):
+        pass
+
+
+def test_a_damaged_lease_is_watched_too(files: Files) -> None:
+    left_behind(files, process=ELSEWHERE)
+    good = files.read(f"{FOLDER}/00000001.json")
+    files.write(f"{FOLDER}/00000001.json", good.replace(b"elsewhere", b"elsewhers"))
+    with (
+        pytest.raises(GateauError, match="on elsewhere"),
+        leased(files, "two", say=lambda text: files.write(f"{FOLDER}/00000001.json", good)),
+    ):
+        pass
+    files.write(f"{FOLDER}/00000001.json", b"{")
+    with leased(files, "two"):
+        assert latest(files).party == "two"
+
+
+def test_who_lost_it_stops(files: Files, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Taken for dead while the machine slept: on waking up, the process must not go on writing."""
+    interrupted = threading.Event()
+    monkeypatch.setattr(lease.os, "kill", lambda pid, number: interrupted.set())
+    held = leased(files)
+    with pytest.raises(GateauError, match=r"did not renew its lease .* process .* /two\.yaml, .* has taken over"), held:
+        left_behind(files, party="two", configuration="/two.yaml")
+        assert interrupted.wait(20)
+
+
+def test_a_store_out_of_reach_for_a_while_is_no_loss(files: Files, monkeypatch: pytest.MonkeyPatch) -> None:
+    real, failed = files.write, threading.Event()
+
+    def fails(name: str, data: bytes) -> None:
+        if not failed.is_set():
+            failed.set()
+            raise GateauError("the disk is full")
+        real(name, data)
+
+    monkeypatch.setattr(files, "write", fails)
+    with leased(files):
+        assert failed.wait(20)
+    assert latest(files).released
