@@ -10,7 +10,7 @@ export HF_HUB_DISABLE_TELEMETRY := 1
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo dev test test-long browser check lint format example-real example-homologous clean \
+.PHONY: help setup demo dev test test-long test-kills browser check lint format example-real example-homologous clean \
 	benchmark-presets benchmark-selection benchmark-cam benchmark-effect benchmark-scoring benchmark-context-length \
 	benchmark-global-steps benchmark-orchestration benchmark-rerun benchmark-training benchmark-gpu
 
@@ -51,10 +51,13 @@ PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses $(WORKERS) --
 
 test: $(VENV)/.dev-installed browser  ## all tests but the long ones
 	@echo "Running the tests in $(WORKERS) processes; the slowest build a model pair and drive a browser"
-	@$(PYTEST) -m "not long" --durations 10
+	@$(PYTEST) -m "not long and not kills" --durations 10
 
 test-long: $(VENV)/.dev-installed browser  ## the tests that `make test` leaves out: whole runs of demo and example, more kills
 	@$(PYTEST) -m long --durations 10
+
+test-kills: $(VENV)/.dev-installed  ## a hundred kills at random moments; each chain ends as an undisturbed run
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m kills -v -rP
 
 check: lint  ## lint, types and tests
 	@$(MAKE) test

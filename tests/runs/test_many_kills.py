@@ -1,0 +1,156 @@
+"""`make test-kills`: a hundred kills at random moments end with the tables and the checkpoint of an undisturbed run.
+
+Chains of runs on one project: each is started, disturbed at a random moment, and started again; the last one of a chain
+is left alone, and what it leaves in the store is held against a run that nothing disturbed.
+"""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.project import change_config, command_environment, copied, gateau
+from tests.runs.test_kill import assert_as_undisturbed, assert_nothing_is_held
+from tests.ui.server import Server, serve
+
+pytestmark = [pytest.mark.kills, pytest.mark.timeout(3600)]
+
+CHAINS, KILLS_A_CHAIN = 18, 5
+UI_CHAINS, TERMINATIONS_A_CHAIN = 2, 5
+ENDS = {"kill -9": signal.SIGKILL, "Ctrl-C": signal.SIGINT, "SIGTERM": signal.SIGTERM}
+# Processes of a run by a word of their command line; the driver is the command itself.
+TARGETS = {"driver": "", "worker": "multiprocessing.spawn", "rank": "training_process"}
+LONGEST_RUN_SECONDS = 16.0
+
+
+@dataclass(kw_only=True)
+class Tally:
+    """What was ended, and how, over all chains."""
+
+    kills: Counter[str] = field(default_factory=Counter)
+    done_before: int = 0
+
+    def show(self) -> None:
+        figures = {"kills": sum(self.kills.values()), **self.kills, "done before": self.done_before}
+        sys.stdout.write(json.dumps(figures, indent=1) + "\n")
+
+
+TALLY = Tally()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def tally() -> object:
+    yield
+    TALLY.show()
+
+
+def start(file: Path) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "gateau_dagster.cli", "run", "--config", str(file)],
+        cwd=file.parent,
+        env=command_environment(),
+        start_new_session=True,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+
+
+def targets(run: subprocess.Popen[bytes], word: str) -> list[psutil.Process]:
+    """The processes of a run that a kill may meet; all of its group with `kill -9` of the driver."""
+    children = psutil.Process(run.pid).children(recursive=True)
+    found = []
+    for child in children:
+        try:
+            if word in " ".join(child.cmdline()):
+                found.append(child)
+        except psutil.NoSuchProcess:
+            continue
+    return found
+
+
+def disturb(run: subprocess.Popen[bytes], rng: random.Random) -> bool:
+    """Waits for a random moment and ends something; False if the run was done before."""
+    how, what = rng.choice(list(ENDS)), rng.choice(list(TARGETS))
+    try:
+        run.wait(rng.uniform(0.2, LONGEST_RUN_SECONDS))
+    except subprocess.TimeoutExpired:
+        pass
+    else:
+        return False
+    if what != "driver":
+        # There are workers and ranks only at times.
+        deadline = time.monotonic() + LONGEST_RUN_SECONDS
+        while not (found := targets(run, TARGETS[what])) and run.poll() is None and time.monotonic() < deadline:
+            time.sleep(0.01)
+        if run.poll() is not None:
+            return False
+        if found:
+            time.sleep(rng.uniform(0, 1))
+            try:
+                rng.choice(found).send_signal(ENDS[how])
+            except psutil.NoSuchProcess:
+                return False
+            TALLY.kills[f"{how} of a {what}"] += 1
+            run.wait(120)
+            return True
+    if how == "kill -9":
+        os.killpg(run.pid, signal.SIGKILL)
+    else:
+        os.kill(run.pid, ENDS[how])
+    TALLY.kills[f"{how} of the driver"] += 1
+    run.wait(30)
+    return True
+
+
+@pytest.mark.parametrize("seed", range(CHAINS))
+def test_runs_that_are_ended_at_random(whole_run: Path, tmp_path: Path, seed: int) -> None:
+    file, rng = copied(whole_run, tmp_path / "project"), random.Random(seed)
+    change_config(file, scoring={"workers": 2})
+    for _ in range(KILLS_A_CHAIN):
+        if not disturb(start(file), rng):
+            TALLY.done_before += 1
+    gateau("run", "--config", str(file), folder=file.parent)
+    assert_as_undisturbed(file, whole_run)
+    assert_nothing_is_held(file)
+
+
+@pytest.mark.parametrize("seed", range(UI_CHAINS))
+def test_runs_that_are_terminated_in_the_ui(whole_run: Path, tmp_path: Path, seed: int) -> None:
+    file, rng = copied(whole_run, tmp_path / "project"), random.Random(100 + seed)
+    with serve(file) as server:
+        for _ in range(TERMINATIONS_A_CHAIN):
+            run = launch_refresh(server)
+            time.sleep(rng.uniform(0.5, LONGEST_RUN_SECONDS))
+            terminate(server, run)
+            TALLY.kills["terminated in the UI"] += 1
+            assert server.ended(run)["status"] in {"CANCELED", "SUCCESS", "FAILURE"}
+    gateau("run", "--config", str(file), folder=file.parent)
+    assert_as_undisturbed(file, whole_run)
+    assert_nothing_is_held(file)
+
+
+def launch_refresh(server: Server) -> str:
+    """What the Launchpad's button does."""
+    selector = (
+        '{repositoryLocationName: "gateau_dagster.definitions", repositoryName: "__repository__", jobName: "refresh"}'
+    )
+    answer = server.graphql(
+        f"mutation {{launchRun(executionParams: {{selector: {selector}}}) "
+        "{__typename ... on LaunchRunSuccess {run {runId}} ... on PythonError {message}}}"
+    )
+    return answer["launchRun"]["run"]["runId"]
+
+
+def terminate(server: Server, run: str) -> None:
+    """What the run's button does, to it and to the run that it made."""
+    for each in [*(child["runId"] for child in server.children(run)), run]:
+        server.graphql(f'mutation {{terminateRun(runId: "{each}") {{__typename}}}}')
