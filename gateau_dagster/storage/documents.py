@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from gateau_dagster.storage.failures import readable_failures
+from gateau_dagster.storage.local import copy_folder, moves_into
 from gateau_dagster.storage.stamp import Stamp
 from gateau_dagster.storage.store import Store
 
@@ -97,11 +98,11 @@ def _stage(new: Path, target: Path, stamp: Stamp) -> None:
     staged = _staged(target)
     if staged.exists():
         _discard(staged)
-    if new.stat().st_dev == target.parent.stat().st_dev:
+    if new.stat().st_dev == target.parent.stat().st_dev and moves_into(new, target.parent):
         _write_stamp(new, stamp)
         new.rename(staged)
         return
-    shutil.copytree(new, staged)
+    copy_folder(new, staged)
     _write_stamp(staged, stamp)
     _discard(new)
 
