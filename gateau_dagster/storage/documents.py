@@ -10,6 +10,7 @@ from typing import Any
 from gateau_dagster.errors import GateauError
 from gateau_dagster.storage.content import file_digests, folder_content
 from gateau_dagster.storage.failures import readable_failures
+from gateau_dagster.storage.local import copy_folder, moves_into
 from gateau_dagster.storage.stamp import Stamp
 from gateau_dagster.storage.store import DamagedTableError, Store
 
@@ -152,11 +153,11 @@ def _stage(new: Path, target: Path, stamp: Stamp) -> None:
     staged = _staged(target)
     if staged.exists():
         _discard(staged)
-    if new.stat().st_dev == target.parent.stat().st_dev:
+    if new.stat().st_dev == target.parent.stat().st_dev and moves_into(new, target.parent):
         _write_stamp(new, stamp)
         new.rename(staged)
         return
-    shutil.copytree(new, staged)
+    copy_folder(new, staged)
     _write_stamp(staged, stamp)
     _discard(new)
 

@@ -3,6 +3,8 @@
 import errno
 import os
 import secrets
+import shutil
+import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -33,6 +35,35 @@ def create_local(path: Path, data: bytes) -> bool:
                 raise
             return _create_without_links(path, data)
         return True
+
+
+def moves_into(folder: Path, parent: Path) -> bool:
+    """Prepares a folder for being moved into another one; False where it has to be copied instead.
+
+    Where the parent gives what is made in it to its group (setgid), what is moved is given to the group first.
+    """
+    status = parent.stat()
+    if not status.st_mode & stat.S_ISGID:
+        return True
+    try:
+        for path in (folder, *folder.rglob("*")):
+            os.chown(path, -1, status.st_gid)
+            if path.is_dir():
+                path.chmod(path.stat().st_mode | stat.S_ISGID)
+    except PermissionError:
+        return False  # not a member of the group: what is copied has it all the same
+    return True
+
+
+def copy_folder(folder: Path, target: Path) -> None:
+    """A copy whose rights and group are those of what is new there; shutil.copytree would bring the old ones."""
+    target.mkdir()
+    for path in sorted(folder.rglob("*")):
+        place = target / path.relative_to(folder)
+        if path.is_dir():
+            place.mkdir()
+        else:
+            shutil.copyfile(path, place)
 
 
 def fill_with(path: Path, data: bytes) -> None:

@@ -152,7 +152,7 @@ def test_a_full_disk_while_publishing_is_named(
     def full(source: str, target: str) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(documents.shutil, "copytree", full)
+    monkeypatch.setattr(documents.shutil, "copyfile", full)
     with pytest.raises(GateauError, match=r"Cannot write .*checkpoint: the disk is full"):
         publish_folder(store, made(other_disk, "two", a="2"), "checkpoint", STAMP)
     assert store.files.read("checkpoint/a") == b"1" and folder_stamp(store, "checkpoint") == STAMP

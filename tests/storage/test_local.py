@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 
 from gateau_dagster.errors import GateauError
+from gateau_dagster.storage import Stamp, Store
+from gateau_dagster.storage.documents import publish_folder
 from gateau_dagster.storage.files import Files
 from gateau_dagster.storage.local import fill_with
 
@@ -80,3 +82,30 @@ def test_a_creation_that_fails_leaves_nothing(tmp_path: Path, monkeypatch: pytes
     with pytest.raises(GateauError, match="the disk is full"):
         Files(str(tmp_path)).create("a", b"1")
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("member", [True, False])
+def test_what_is_published_in_a_group_s_folder_is_the_group_s(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, member: bool
+) -> None:
+    """Not who publishes decides, by the group of the scratch folder, who may replace a model."""
+    group = 4321 if os.geteuid() == 0 else os.getgroups()[-1]
+    root, made = tmp_path / "store", tmp_path / "made"
+    root.mkdir()
+    os.chown(root, -1, group)
+    root.chmod(0o2775)
+    (made / "sub").mkdir(parents=True)
+    (made / "sub" / "weights").write_text("1")
+    if not member:
+
+        def refused(*arguments: object) -> None:
+            raise PermissionError(errno.EPERM, "Operation not permitted")
+
+        monkeypatch.setattr(os, "chown", refused)
+    publish_folder(Store(str(root)), made, "models/a", Stamp(fingerprint="f"))
+    found = [root / "models", *(root / "models").rglob("*")]
+    assert {path.name for path in found} == {"models", "a", "sub", "weights", "gateau.json"}
+    assert {path.stat().st_gid for path in found} == {group}
+    if member:
+        assert all(path.stat().st_mode & stat.S_ISGID for path in found if path.is_dir())
+    assert not made.exists()
