@@ -11,7 +11,7 @@ from gateau_dagster.data.index import InputIndex, cached_index
 from gateau_dagster.data.sample import shard_keys
 from gateau_dagster.data.short_chat import short_chat_signature
 from gateau_dagster.demo.prepare import ensure_demo_data
-from gateau_dagster.errors import GateauError, MissingUpstreamError
+from gateau_dagster.errors import MissingUpstreamError
 from gateau_dagster.methods.registry import chosen_methods
 from gateau_dagster.models.model_digest import model_digest
 from gateau_dagster.pipeline.asset import Asset, Observed
@@ -137,12 +137,7 @@ class State:
         Raises:
             GateauError: there is no such asset; or see `check_data`.
         """
-        if asset is None:
-            return self.plan()
-        try:
-            return self.whole_plan().until(asset, list(self._nodes.values()))
-        except ValueError as error:
-            raise GateauError(str(error)) from error
+        return self.plan() if asset is None else self.whole_plan().until(asset, list(self._nodes.values()))
 
     def whole_plan(self, recorded: dict[Key, Stamp | None] | None = None) -> Plan:
         """What is out of date now of all assets, whether the configuration asks for them or not.
