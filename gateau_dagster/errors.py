@@ -17,6 +17,17 @@ class TransientError(GateauError):
     """A failure that may pass: a server that does not answer. Dagster tries the step again, with back-off."""
 
 
+class UnforeseenError(RuntimeError):
+    """A step failed in a way that nobody foresaw: no message for a user, but a defect of this product.
+
+    kind: the name of what was raised; trace: where, as text.
+    """
+
+    def __init__(self, message: str, *, kind: str, trace: str) -> None:
+        super().__init__(message)
+        self.kind, self.trace = kind, trace
+
+
 class MissingUpstreamError(GateauError):
     """An output cannot be computed because one that it reads is not there yet."""
 

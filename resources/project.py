@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from gateau_dagster.config import Config, ExecutionConfig
+from gateau_dagster.errors import GateauError
 from gateau_dagster.pipeline.project import load_project
 from resources.pools.registry import chosen_pool
 
@@ -22,7 +23,7 @@ def check_schedule(config: Config) -> None:
     """Whether Dagster can run the nightly refresh by the cron line of a configuration.
 
     Raises:
-        ValueError: the line is none, or it never comes.
+        GateauError: the line is none, or it never comes.
     """
     line = config.execution.schedule
     if line == ExecutionConfig().schedule:
@@ -34,16 +35,16 @@ def check_schedule(config: Config) -> None:
     try:
         windows = dg.TimeWindowPartitionsDefinition(cron_schedule=line, start=_LONG_AGO, fmt="%Y-%m-%d")
     except dg.DagsterInvalidDefinitionError as error:
-        raise ValueError(
+        raise GateauError(
             f"execution.schedule: {line!r} is no cron line: minute, hour, day, month and weekday, such as '0 3 * * *' "
             "or '@daily'"
         ) from error
     try:
         windows.get_first_partition_key()
     except ValueError as error:
-        raise ValueError(f"execution.schedule: {line!r} never comes: no month that it names has such a day") from error
+        raise GateauError(f"execution.schedule: {line!r} never comes: no month that it names has such a day") from error
 
 
 def check_pool(config: Config) -> None:
-    """Raises ValueError for a worker pool that does not exist."""
+    """Raises GateauError for a worker pool that does not exist."""
     chosen_pool(config)

@@ -6,6 +6,9 @@ from pathlib import Path
 from dagster import DagsterInstance
 
 from gateau_dagster.config import Config
+from gateau_dagster.errors import GateauError
+
+_SHOWN = 300  # characters of a reason: Dagster adds all that would be right
 
 _DAGSTER_YAML = """\
 # Written once by gateau; yours to change.
@@ -25,16 +28,41 @@ run_monitoring:             # a run that does not start is ended; of those that 
 
 
 def prepare_home(config: Config) -> Path:
-    """DAGSTER_HOME, or a folder beside the configuration; with a dagster.yaml if there is none."""
+    """DAGSTER_HOME, or a folder beside the configuration; with a dagster.yaml if there is none.
+
+    Raises:
+        GateauError: it cannot be made.
+    """
     home = Path(os.environ.get("DAGSTER_HOME") or config.work_folder / "dagster").absolute()
-    home.mkdir(parents=True, exist_ok=True)
-    if not (home / "dagster.yaml").exists():
-        (home / "dagster.yaml").write_text(_DAGSTER_YAML)
+    try:
+        home.mkdir(parents=True, exist_ok=True)
+        if not (home / "dagster.yaml").exists():
+            (home / "dagster.yaml").write_text(_DAGSTER_YAML)
+    except OSError as error:
+        raise GateauError(
+            f"Dagster's home {home} cannot be made: {error.strerror} ({error.filename}). Move away what is in its "
+            "place, or name another folder in DAGSTER_HOME."
+        ) from error
     return home
 
 
 def open_instance(config: Config) -> DagsterInstance:
-    """The instance in that home."""
+    """The instance in that home.
+
+    Raises:
+        GateauError: its dagster.yaml is none, or its records cannot be read.
+    """
     home = prepare_home(config)
     os.environ["DAGSTER_HOME"] = str(home)
-    return DagsterInstance.from_config(str(home))
+    try:
+        instance = DagsterInstance.from_config(str(home))
+        instance.get_runs(limit=1)
+        instance.all_asset_keys()  # of another file than the runs
+    except Exception as error:  # of YAML, of Dagster, of the database, of the file system: each its own types
+        reason = " ".join(str(error).split())[:_SHOWN]
+        raise GateauError(
+            f"Dagster's home {home} cannot be used: {reason or type(error).__name__}. Correct or remove its "
+            "dagster.yaml; where it is the records that are damaged, move its folders history and schedules away. Both "
+            "are made anew, and what was computed is in the store."
+        ) from error
+    return instance

@@ -19,7 +19,7 @@ from assets.steps.failures import TITLE
 from assets.steps.partitions import asset_key
 from assets.steps.progress import remove_old_boards
 from gateau_dagster.config import Config
-from gateau_dagster.errors import GateauError
+from gateau_dagster.errors import GateauError, UnforeseenError
 from gateau_dagster.pipeline.plan import Plan
 from gateau_dagster.pipeline.state import State
 from resources.configuration import ConfigurationResource
@@ -129,7 +129,7 @@ def _run(
 
     Raises:
         KeyboardInterrupt: it was interrupted from the terminal.
-        GateauError: it failed.
+        GateauError: it failed; UnforeseenError: by a defect.
     """
     tags = {PROCESS_TAG: process_tag(), LOCK_TAG: party(configuration.config, configuration.config_file)}
     tags[PLAN_TAG] = f"{len(plan.work)} assets"
@@ -151,7 +151,7 @@ def _run(
         if not result.success and parent_run is None and _interrupted(result):
             raise KeyboardInterrupt
         if not result.success:
-            raise GateauError(failure_message(result))
+            raise failure_of(result)
         return result.run_id, failed_checks_of(result)
 
 
@@ -205,15 +205,24 @@ def configured_environment(configuration: ConfigurationResource) -> Iterator[Non
             os.environ.pop(name) if value is None else os.environ.update({name: value})
 
 
-def failure_message(result: dg.JobExecutionResult) -> str:
-    """The first step's failure, as its author put it."""
-    for event in result.all_events:
-        if event.is_step_failure:
-            data = event.step_failure_data
-            failure = data.user_failure_data
-            if failure is not None and failure.description:
-                title = failure.metadata.get(TITLE)
-                return f"{event.step_key if title is None else title.value}: {failure.description}"
-            causes = list(_causes(data.error))
-            return f"{event.step_key}: {causes[-1].message.strip() if causes else 'failed'}"
-    return "the run failed before its first step; its log in the Dagster UI says why"
+def failure_of(result: dg.JobExecutionResult) -> GateauError | UnforeseenError:
+    """The first step's failure, as its author put it; one that is not meant for users as the defect that it is."""
+    failed = next((event for event in result.all_events if event.is_step_failure), None)
+    if failed is None:
+        return GateauError("the run failed before its first step; its log in the Dagster UI says why")
+    data = failed.step_failure_data
+    told = data.user_failure_data
+    if told is not None and told.description:
+        title = told.metadata.get(TITLE)
+        return GateauError(f"{failed.step_key if title is None else title.value}: {told.description}")
+    first = next(reversed(list(_causes(data.error))), None)
+    if first is None:
+        return UnforeseenError(f"{failed.step_key} failed without a word", kind="failure", trace="")
+    if first.cls_name == "ChildProcessCrashException":  # of the multi-process executor: nothing was raised
+        return GateauError(
+            f"{failed.step_key}: its process was killed, often by the system for lack of memory. Run again: what was "
+            "computed is kept."
+        )
+    assert data.error is not None
+    message = first.message.strip().removeprefix(f"{first.cls_name}: ")
+    return UnforeseenError(f"{failed.step_key}: {message}", kind=str(first.cls_name), trace=data.error.to_string())

@@ -10,7 +10,7 @@ import click
 
 from gateau_dagster import __version__
 from gateau_dagster.config import Config
-from gateau_dagster.errors import GateauError
+from gateau_dagster.errors import GateauError, UnforeseenError
 
 _USUAL_NAME = "gateau.yaml"
 _CONFIG_HELP = "YAML configuration; default: the file that GATEAU_CONFIG names, else the embedded demo."
@@ -119,6 +119,9 @@ def main() -> None:
 def _defect(error: Exception) -> str:
     """What to say of a failure that nobody foresaw; its traceback goes to a file, not to the user."""
     trace = "".join(traceback.format_exception(error))
+    kind = type(error).__name__
+    if isinstance(error, UnforeseenError):
+        trace, kind = error.trace, error.kind
     log = Path(".gateau") / "error.log"
     try:
         log.parent.mkdir(exist_ok=True)
@@ -127,7 +130,7 @@ def _defect(error: Exception) -> str:
     except OSError as unwritable:
         where = f"The details, which could not be written to {log.absolute()} ({unwritable.strerror}):\n{trace}"
     what = str(error).strip().splitlines()[0] if str(error).strip() else "no message"
-    return f"Error: unexpected {type(error).__name__}: {what}\nThis is a defect of GATEAU, not of your input. {where}"
+    return f"Error: unexpected {kind}: {what}\nThis is a defect of GATEAU, not of your input. {where}"
 
 
 def _fail(message: str, status: int) -> None:

@@ -64,11 +64,19 @@ def plan_record(state: State, plan: Plan) -> dict[str, Any]:
         "estimates": {asset: asdict(found) for asset, found in estimates.items()},
         "grounds": list(grounds(estimator)) if estimates else [],
         "left_out": left_out(state, plan),
+        "warnings": state.warnings,
     }
 
 
+def show_warnings(out: Console, state: State) -> None:
+    """A line each."""
+    for line in state.warnings:
+        out.print(f"[yellow]![/yellow] {escape(line)}")
+
+
 def show_plan(out: Console, state: State, plan: Plan) -> None:
-    """One row an asset, and what the words mean that need it."""
+    """One row an asset, what the words mean that need it, and what should be known of the configuration."""
+    show_warnings(out, state)
     table = _table("asset", "shards", "why")
     for work in plan.work:
         table.add_row(work.asset, _shards(work, len(state.shards)), Text(_why(work)))

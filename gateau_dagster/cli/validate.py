@@ -1,6 +1,7 @@
 """`gateau validate`: what of the input can be used."""
 
 from gateau_dagster.cli.display import console
+from gateau_dagster.cli.plan import show_warnings
 from gateau_dagster.config import Config
 from gateau_dagster.data.short_chat import short_chat_mix
 from gateau_dagster.data.validate import validation_summary
@@ -30,3 +31,4 @@ def print_validation(config: Config) -> None:
         for reason, count in rejected.group_by("reason").len().sort("len", descending=True).head(10).iter_rows():
             out.print(f"  {count} x {reason}", markup=False)
     state.check_data()
+    show_warnings(out, state)

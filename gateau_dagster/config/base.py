@@ -1,21 +1,26 @@
-"""What every section of the configuration shares: frozen, and closed to unknown keys."""
+"""What every section of the configuration shares: frozen, closed to unknown keys, and strict about kinds of values."""
 
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 
+from gateau_dagster.errors import GateauError
+
 
 class Section(BaseModel):
-    """A section of the YAML file. A misspelt key is an error: a default that silently stays is worse."""
+    """A section of the YAML file. A misspelt key is an error: a default that silently stays is worse.
 
-    model_config = ConfigDict(extra="forbid", frozen=True, protected_namespaces=(), allow_inf_nan=False)
+    So is a value of another kind: `true` is no number, and neither is '4' in quotes.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True, protected_namespaces=(), allow_inf_nan=False, strict=True)
 
 
 S = TypeVar("S", bound=Section)
 
 
-class SectionError(ValueError):
+class SectionError(GateauError):
     """Mistakes in a section whose fields only a later layer knows.
 
     Args:

@@ -1,6 +1,6 @@
 """The section about how the checkpoint is compared with its base model."""
 
-from typing import Any
+from typing import Annotated, Any
 
 from pydantic import ConfigDict, Field
 
@@ -16,7 +16,9 @@ class EvaluationConfig(Section):
     model_config = ConfigDict(extra="allow")
 
     enabled: bool = True
-    benchmarks: tuple[str, ...] | None = Field(default=None, description="Names; default: those that run by default.")
+    benchmarks: Annotated[tuple[str, ...], Field(strict=False)] | None = Field(
+        default=None, description="Names; default: those that run by default."
+    )
 
     @property
     def sections(self) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from pathlib import Path
 from pydantic import Field
 
 from gateau_dagster.config.base import Section
+from gateau_dagster.config.values import MOST_SEEDS, AnyPath, AnyPaths
 
 # Paths that start with this name things the demo builds; `demo_path` says where.
 DEMO_SCHEME = "demo:"
@@ -18,13 +19,13 @@ RECIPE_VERSION = "3"
 class StorageConfig(Section):
     """Where the tables live."""
 
-    root: str = Field(default="./gateau_store", min_length=1, description="Local folder or s3://bucket/prefix.")
+    root: AnyPath = Field(default="./gateau_store", description="Local folder or s3://bucket/prefix.")
 
 
 class LongSftConfig(Section):
     """The long instruction samples to choose from."""
 
-    path: str | list[str] = Field(
+    path: AnyPaths = Field(
         description="Path, glob, s3:// or hf:// address, or Hugging Face data-set name; jsonl, json or parquet, also "
         ".gz/.zst."
     )
@@ -34,7 +35,7 @@ class LongSftConfig(Section):
 class ShortChatConfig(Section):
     """Short conversations (ShareGPT, UltraChat) mixed into the training data."""
 
-    path: str | list[str] = Field(description="As for long_sft.path.")
+    path: AnyPaths = Field(description="As for long_sft.path.")
     fraction: float = Field(
         default=1.0, gt=0, le=1, description="Taken from the start of the data; 0.1 is the papers' limited setting."
     )
@@ -43,9 +44,11 @@ class ShortChatConfig(Section):
 class DemoConfig(Section):
     """What the embedded demo builds before the pipeline starts."""
 
-    seed: int = Field(default=0, ge=0, description="Of the pair's initialisation and of the samples.")
-    samples: int = Field(default=200, ge=10, description="Long samples of five kinds with known dependencies.")
-    conversations: int = Field(default=60, ge=1, description="Short conversations.")
+    seed: int = Field(default=0, ge=0, lt=MOST_SEEDS, description="Of the pair's initialisation and of the samples.")
+    samples: int = Field(
+        default=200, ge=10, le=1_000_000, description="Long samples of five kinds with known dependencies."
+    )
+    conversations: int = Field(default=60, ge=1, le=1_000_000, description="Short conversations.")
 
 
 def demo_folder(work_folder: Path, demo: DemoConfig) -> Path:

@@ -1,6 +1,7 @@
 """Reads the YAML file and turns every mistake in it into a line that names the place and the cure."""
 
 import re
+import reprlib
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -43,12 +44,23 @@ def repeated_keys(node: yaml.Node | None, name: str, place: tuple[str, ...] = ()
             yield from repeated_keys(value, name, path)
 
 
+class _Loader(yaml.SafeLoader):
+    """YAML 1.1, but for numbers such as 2e-5, which are numbers as in YAML 1.2 and not text."""
+
+
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float",
+    re.compile(r"^[-+]?[0-9][0-9_]*(\.[0-9_]*)?[eE][-+]?[0-9]+$"),
+    list("-+0123456789"),
+)
+
 ENVIRONMENT_VARIABLE = "GATEAU_CONFIG"
 Check: TypeAlias = Callable[[Config], None]
 _OWN = ("folder", "name")
 
 # A rule about several sections names the key itself: `training.model: ...`.
 _NAMED_PLACE = re.compile(r"^([A-Za-z_]+(?:\.[^\s:.]+)*): (.*)$", re.DOTALL)
+_NUMBER = re.compile(r"[-+]?[\d_.]+([eE][-+]?\d+)?")
 _YAML_WORDS = {
     "should be strings": "should be text, so put it in quotes",
     "a valid string": "text",
@@ -57,9 +69,6 @@ _YAML_WORDS = {
     "a valid number": "a number",
     "a valid integer": "a whole number",
     "a valid boolean": "true or false",
-    "unable to parse string as a number": "but it is not one",
-    "unable to parse string as an integer": "but it is not one",
-    "unable to interpret input": "but it is neither",
 }
 
 
@@ -83,16 +92,16 @@ def read_config(file: Path, checks: Sequence[Check] = ()) -> Config:
 def parse_config(text: str, *, folder: Path, name: str = "gateau.yaml", checks: Sequence[Check] = ()) -> Config:
     """Validates YAML text; `folder` is where its relative paths start, `name` stands in messages.
 
-    `checks` look at the validated configuration, in turn until one raises a ValueError, which is a mistake like others:
-    what a project needs that the sections alone cannot know, such as the models of the chosen methods. A SectionError
-    may be several mistakes.
+    `checks` look at the validated configuration, in turn until one raises a GateauError, which is a mistake like
+    others: what a project needs that the sections alone cannot know, such as the models of the chosen methods. A
+    SectionError may be several mistakes.
 
     Raises:
         GateauError: with one line for each mistake: file, line, path of the key, what is wrong.
     """
     try:
-        data = yaml.safe_load(text)
-        node = yaml.compose(text, Loader=yaml.SafeLoader)
+        data = yaml.load(text, Loader=_Loader)
+        node = yaml.compose(text, Loader=_Loader)
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise GateauError(f"{name}:{_yaml_mistake(error)}") from error
     if not isinstance(data, dict):
@@ -117,7 +126,7 @@ def _failed_check(config: Config, checks: Sequence[Check], node: yaml.Node | Non
             check(config)
         except SectionError as error:
             return _mistakes(error.error.errors(), node, name, error.file)
-        except ValueError as error:
+        except GateauError as error:
             found: ErrorDetails = {"type": "value_error", "loc": (), "msg": str(error), "input": None}
             return [_mistake([], [found], node, name)]
     return []
@@ -169,7 +178,10 @@ def _mistake(
     elif detail["type"] == "missing":
         what = "is required"
     else:
-        first, *others = dict.fromkeys(_words(each) for each in found)
+        # Of a union the branch that looked at the value itself says more than those of other kinds.
+        detail = next((each for each in found if each["type"] == "value_error"), detail)
+        shown = [detail] if detail["type"] == "value_error" else found
+        first, *others = dict.fromkeys(_words(each) for each in shown)
         what = " or ".join([first, *(other.removeprefix("should be ") for other in others)])
         named = _NAMED_PLACE.match(what) if not place else None
         if named is not None:
@@ -188,6 +200,8 @@ def _words(detail: ErrorDetails) -> str:
     text = re.sub(r"( items?) after validation, not \d+", r"\1", text)
     for theirs, ours in _YAML_WORDS.items():
         text = text.replace(theirs, ours)
+    if detail["type"] in {"int_type", "float_type"} and isinstance(detail["input"], str):
+        text += ", so leave out the quotes" if _NUMBER.fullmatch(detail["input"]) else ", but it is not one"
     return text
 
 
@@ -223,5 +237,6 @@ def _section_of(annotation: Any) -> Any:
 
 
 def _short(value: object) -> str:
-    text = repr(value)
+    # An alias may stand for as much as it likes, many times over.
+    text = repr(value) if isinstance(value, str | int | float) else reprlib.repr(value)
     return text if len(text) <= 60 else text[:57] + "..."

@@ -6,6 +6,7 @@ from pydantic import Field, model_validator
 
 from gateau_dagster.config.base import Section
 from gateau_dagster.config.training_sections import PositionExtension
+from gateau_dagster.config.values import LONGEST, MOST_EPOCHS, MOST_SEEDS, MOST_TOKENS, AdamBetas, AnyPath, AnyPaths
 
 PRE_EXPERIENCED = "pre_experienced:"
 """A model's path that begins so names another model, from which the pipeline makes this one."""
@@ -34,19 +35,22 @@ class PreExperienceOptions(Section):
     processes, sequence_parallel, deepspeed, liger, gradient_checkpointing, save_steps; report_to is, too.
     """
 
-    clusters: int = Field(default=100, ge=1, description="Clusters of the instructions' embeddings.")
-    per_cluster: int = Field(default=10, ge=1, description="Samples of each cluster.")
+    clusters: int = Field(default=100, ge=1, le=1_000_000, description="Clusters of the instructions' embeddings.")
+    per_cluster: int = Field(default=10, ge=1, le=1_000_000, description="Samples of each cluster.")
     pick: Literal["random", "nearest"] = Field(
         default="random", description="Which samples of a cluster: drawn by lot, or those nearest to its centre."
     )
-    seed: int = Field(default=0, ge=0, lt=2**32, description="Of k-means, of the lot and of the order of training.")
-    epochs: float = Field(default=1.0, gt=0)
-    learning_rate: float = Field(default=2e-5, gt=0)
+    seed: int = Field(
+        default=0, ge=0, lt=MOST_SEEDS, description="Of k-means, of the lot and of the order of training."
+    )
+    epochs: float = Field(default=1.0, gt=0, le=MOST_EPOCHS)
+    learning_rate: float = Field(default=2e-5, gt=0, le=1)
     scheduler: Literal["linear", "cosine", "constant"] = "cosine"
     warmup_ratio: float = Field(default=0.03, ge=0, lt=1)
     batch: int = Field(
         default=128,
         ge=1,
+        le=1_000_000,
         description="Sequences of an optimiser step, in all: a multiple of training.batch_size x training.processes.",
     )
 
@@ -60,12 +64,12 @@ class HomologousOptions(Section):
     sequence_parallel does not count: it is not for packed rows, so each process reads rows of its own.
     """
 
-    texts: str | list[str] = Field(
+    texts: AnyPaths = Field(
         description="Long texts (books, code): path, folder, glob, s3:// or hf:// address, or Hugging Face data-set "
         "name; jsonl, json or parquet with a text field, anything else as plain text; also .gz/.zst. Of a folder the "
         "data files and *.txt are taken."
     )
-    short_texts: str | list[str] | None = Field(
+    short_texts: AnyPaths | None = Field(
         default=None, description="What the model should not forget, as for texts; without, long texts are all."
     )
     text_field: str = Field(
@@ -75,14 +79,21 @@ class HomologousOptions(Section):
         default=0.6, gt=0, le=1, description="Of all tokens, where there are short texts (ProLong: 60 %)."
     )
     length: int = Field(
-        default=65_536, ge=16, description="Tokens of a row; a longer text is cut into sequences of this length."
+        default=65_536,
+        ge=16,
+        le=LONGEST,
+        description="Tokens of a row; a longer text is cut into sequences of this length.",
     )
     least_tokens: int = Field(
-        default=0, ge=0, description="Long texts of fewer tokens are left out; ProLong leaves out those below length."
+        default=0,
+        ge=0,
+        le=LONGEST,
+        description="Long texts of fewer tokens are left out; ProLong leaves out those below length.",
     )
     tokens: int | None = Field(
         default=None,
         ge=16,
+        le=MOST_TOKENS,
         description="Trained on, in all; texts that hold more are drawn by lot, fewer are repeated. Default: as many "
         "as the texts have in the shares asked for, none of them twice.",
     )
@@ -94,19 +105,20 @@ class HomologousOptions(Section):
     tokens_per_step: int = Field(
         default=4_194_304,
         ge=16,
+        le=MOST_TOKENS,
         description="Room of all rows of an optimiser step: a multiple of length x training.batch_size x "
         "training.processes.",
     )
-    learning_rate: float = Field(default=1e-5, gt=0)
+    learning_rate: float = Field(default=1e-5, gt=0, le=1)
     scheduler: Literal["linear", "cosine", "constant"] = "cosine"
     min_learning_rate_ratio: float = Field(
         default=0.1, ge=0, lt=1, description="Of the learning rate: where the cosine schedule ends."
     )
     warmup_ratio: float = Field(default=0.1, ge=0, lt=1)
-    adam_betas: tuple[float, float] = (0.9, 0.95)
+    adam_betas: AdamBetas = (0.9, 0.95)
     weight_decay: float = Field(default=0.1, ge=0)
     max_grad_norm: float = Field(default=1.0, gt=0)
-    seed: int = Field(default=0, ge=0, lt=2**32, description="Of the lot and of the order of training.")
+    seed: int = Field(default=0, ge=0, lt=MOST_SEEDS, description="Of the lot and of the order of training.")
 
     @property
     def extension(self) -> PositionExtension:
@@ -128,16 +140,18 @@ class Demonstration(Section):
 class ModelConfig(Section):
     """One language model that scores responses; or, by its task, rates or embeds instruction and response."""
 
-    path: str = Field(
+    path: AnyPath = Field(
         description="Hugging Face folder or hub name; or pre_experienced:<model> or homologous:<model>, models that "
         "the pipeline makes."
     )
-    revision: str | None = Field(default=None, description="Hub revision; enters the fingerprint.")
+    revision: str | None = Field(default=None, min_length=1, description="Hub revision; enters the fingerprint.")
     rope_theta: float | None = Field(default=None, gt=0, description="Replaces the base of the rotary embedding.")
     context: Context = Field(
         default="full", description="'window' lets the model see no more than its own window of the prompt's end."
     )
-    window: int | None = Field(default=None, ge=8, description="Tokens; default: the model's max_position_embeddings.")
+    window: int | None = Field(
+        default=None, ge=8, le=LONGEST, description="Tokens; default: the model's max_position_embeddings."
+    )
     trust_remote_code: bool = False
     task: Task = Field(
         default="causal", description="reward: a sequence classification head; embedding: an encoder, mean-pooled."
@@ -184,21 +198,24 @@ class ModelConfig(Section):
 class ScoringConfig(Section):
     """How samples are scored. dtype changes results; device, device_map, workers, compile and batch_tokens do not."""
 
-    max_length: int = Field(default=65_536, ge=16, description="Tokens of the prompt; the context loses its left end.")
-    segment_length: int = Field(default=128, ge=1, description="L of the paper's section 2.2, in tokens.")
+    max_length: int = Field(
+        default=65_536, ge=16, le=LONGEST, description="Tokens of the prompt; the context loses its left end."
+    )
+    segment_length: int = Field(default=128, ge=1, le=LONGEST, description="L of the paper's section 2.2, in tokens.")
     template: Template = Field(default="gateau", description="'chat' uses the tokenizer's chat template.")
     dtype: Dtype = "bfloat16"
     device: str = Field(default="auto", description="auto, cpu, cuda, cuda:1, ...")
     device_map: Literal["auto"] | None = Field(
         default=None, description="'auto' spreads one model over all GPUs, for a model larger than one of them."
     )
-    workers: Annotated[int, Field(ge=1)] | Literal["auto"] = Field(
+    workers: Annotated[int, Field(ge=1, le=1024)] | Literal["auto"] = Field(
         default="auto", description="Processes that score side by side, each with its own model; auto: one a GPU."
     )
     compile: bool = Field(default=False, description="torch.compile the model: worth its minutes on a long GPU run.")
     batch_tokens: int = Field(
         default=16_384,
         ge=1,
+        le=LONGEST,
         description="Tokens of a pass over several prompts; halved where they do not fit.",
     )
 

@@ -29,10 +29,16 @@ class ExecutionConfig(Section):
     """How Dagster runs the steps; changes no result."""
 
     executor: Literal["in_process", "multiprocess"] = "in_process"
-    max_concurrent: int = Field(default=1, ge=1, description="Steps at a time, with the multiprocess executor.")
+    max_concurrent: int = Field(
+        default=1, ge=1, le=1024, description="Steps at a time, with the multiprocess executor."
+    )
     pool: str = Field(default="processes", description="What runs scoring.workers, where there are several.")
-    shards_per_run: int = Field(default=64, ge=1, description="Shards of one backfill run, which loads a model once.")
-    retries: int = Field(default=2, ge=0, description="Of a step that fails transiently, with exponential back-off.")
+    shards_per_run: int = Field(
+        default=64, ge=1, le=10_000, description="Shards of one backfill run, which loads a model once."
+    )
+    retries: int = Field(
+        default=2, ge=0, le=16, description="Of a step that fails transiently, with exponential back-off."
+    )
     schedule: str = Field(default="0 3 * * *", description="Cron line of the nightly refresh, which is off by default.")
 
 

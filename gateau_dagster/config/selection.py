@@ -5,6 +5,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, field_validator, model_validator
 
 from gateau_dagster.config.base import Section
+from gateau_dagster.config.values import LONGEST, MOST_SEEDS
 
 Rule = Literal["top", "token_budget", "per_source", "per_source_tokens", "diverse"]
 Share = Annotated[float, Field(gt=0)]
@@ -58,7 +59,7 @@ class RuleConfig(Section):
         "that every cluster adds its own.",
     )
     variance: float = Field(default=0.95, gt=0, le=1, description="What the principal components keep of the variance.")
-    seed: int = Field(default=0, ge=0, lt=2**32, description="Where k-means begins.")
+    seed: int = Field(default=0, ge=0, lt=MOST_SEEDS, description="Where k-means begins.")
 
     @model_validator(mode="after")
     def _consistent(self) -> "RuleConfig":
@@ -116,7 +117,7 @@ class SelectionConfig(RuleConfig):
         le=1,
         description="Weight of HMP against CAS (Eq. 6); default: 0.5 for robust, 0.8 for paper and official.",
     )
-    segment_lengths: list[Annotated[int, Field(ge=1)]] = Field(
+    segment_lengths: list[Annotated[int, Field(ge=1, le=LONGEST)]] = Field(
         default=[],
         description="Further segment lengths (tokens) to compute and to compare in the report; scoring.segment_length "
         "is always compared, and naming it here changes nothing.",

@@ -8,6 +8,9 @@ from gateau_dagster.config.base import Section
 from gateau_dagster.config.models import Dtype
 from gateau_dagster.config.recipes import Recipe, with_recipe
 from gateau_dagster.config.training_sections import LoraConfig, MixConfig, PositionExtension, SkipConfig
+from gateau_dagster.config.values import LONGEST, MOST_EPOCHS, MOST_ROWS, MOST_SEEDS, MOST_TOKENS, AdamBetas, AnyPath
+
+ZeroPreset = Literal["zero1", "zero2", "zero3", "zero2_offload", "zero3_offload"]
 
 
 class TrainingConfig(Section):
@@ -21,6 +24,7 @@ class TrainingConfig(Section):
     max_length: int = Field(
         default=65_536,
         ge=16,
+        le=LONGEST,
         description="Tokens of a sequence; a longer one is cut, see truncation.",
     )
     truncation: Literal["context", "right"] = Field(
@@ -30,10 +34,10 @@ class TrainingConfig(Section):
         "Conversations always lose their end.",
     )
     mix: MixConfig = MixConfig()
-    epochs: float = Field(default=2.0, gt=0)
-    max_steps: int | None = Field(default=None, ge=1, description="Optimiser steps; overrides epochs.")
-    learning_rate: float = Field(default=2e-5, gt=0)
-    adam_betas: tuple[float, float] = (0.9, 0.95)
+    epochs: float = Field(default=2.0, gt=0, le=MOST_EPOCHS)
+    max_steps: int | None = Field(default=None, ge=1, le=MOST_ROWS, description="Optimiser steps; overrides epochs.")
+    learning_rate: float = Field(default=2e-5, gt=0, le=1)
+    adam_betas: AdamBetas = (0.9, 0.95)
     weight_decay: float = Field(default=0.0, ge=0)
     max_grad_norm: float = Field(default=1.0, gt=0)
     scheduler: Literal["linear", "cosine", "constant"] = "linear"
@@ -48,16 +52,27 @@ class TrainingConfig(Section):
         "concatenated: the same rows, each as one long sequence, over which attention and positions run (LongChat; "
         "SkipAlign's baseline PackedSFT-k, where k is pack_length).",
     )
-    batch_size: int = Field(default=1, ge=1, description="Rows per process and pass: sequences, or packed rows.")
-    gradient_accumulation: int = Field(default=12, ge=1, description="Passes per optimiser step.")
+    batch_size: int = Field(
+        default=1, ge=1, le=MOST_ROWS, description="Rows per process and pass: sequences, or packed rows."
+    )
+    gradient_accumulation: int = Field(default=12, ge=1, le=MOST_ROWS, description="Passes per optimiser step.")
     sequences_per_step: int | None = Field(
-        default=None, ge=1, description="Over all processes; decides gradient_accumulation. Not with packed rows."
+        default=None,
+        ge=1,
+        le=MOST_ROWS,
+        description="Over all processes; decides gradient_accumulation. Not with packed rows.",
     )
     tokens_per_step: int | None = Field(
-        default=None, ge=1, description="Room of all packed rows of a step; decides gradient_accumulation."
+        default=None,
+        ge=1,
+        le=MOST_TOKENS,
+        description="Room of all packed rows of a step; decides gradient_accumulation.",
     )
     pack_length: int | None = Field(
-        default=None, ge=16, description="Tokens of a packed row; max_length unless given, and not below it."
+        default=None,
+        ge=16,
+        le=LONGEST,
+        description="Tokens of a packed row; max_length unless given, and not below it.",
     )
     balanced: bool = Field(
         default=True,
@@ -95,10 +110,11 @@ class TrainingConfig(Section):
     )
     dtype: Dtype = "bfloat16"
     gradient_checkpointing: bool = False
-    seed: int = 42
+    seed: int = Field(default=42, ge=0, lt=MOST_SEEDS)
     processes: int = Field(
         default=1,
         ge=1,
+        le=100_000,
         description="Ranks on all machines together; torchrun starts them on this one if more than one.",
     )
     launcher: list[str] | None = Field(
@@ -107,16 +123,14 @@ class TrainingConfig(Section):
         "srun). It is followed by -m, module and specification, or has {module} and {spec} where it wants them; see "
         "examples/multi_node. The folder beside the configuration has to be on a disk that all machines see.",
     )
-    hostfile: str | None = Field(
+    hostfile: AnyPath | None = Field(
         default=None, description="DeepSpeed's hostfile: machines and slots of each, which together are `processes`."
     )
-    deepspeed: Literal["zero1", "zero2", "zero3", "zero2_offload", "zero3_offload"] | str | dict[str, Any] | None = (
-        Field(
-            default=None,
-            description="zero1, zero2, zero3, zero2_offload, zero3_offload, a path to a DeepSpeed JSON file, or its "
-            "content. What `training` decides, such a file leaves out, calls auto, or says the same of; anything else "
-            "is refused. AdamW and the schedule are the Trainer's.",
-        )
+    deepspeed: ZeroPreset | AnyPath | dict[str, Any] | None = Field(
+        default=None,
+        description="zero1, zero2, zero3, zero2_offload, zero3_offload, a path to a DeepSpeed JSON file, or its "
+        "content. What `training` decides, such a file leaves out, calls auto, or says the same of; anything else "
+        "is refused. AdamW and the schedule are the Trainer's.",
     )
     save_steps: int = Field(default=50, ge=1, description="Steps between resumable checkpoints.")
 
@@ -148,7 +162,13 @@ class TrainingConfig(Section):
                 f"sequence_parallel: {self.sequence_parallel} does not divide processes ({self.processes})"
             )
         check_sequence_parallel(self)
-        assert self.passes_per_step  # raises
+        rows = (self.max_steps or 1) * self.passes_per_step * self.batch_size * self.data_processes
+        if rows > MOST_ROWS:
+            raise ValueError(
+                f"max_steps: {self.max_steps or 1:,} steps of {self.passes_per_step:,} x {self.batch_size:,} x "
+                f"{self.data_processes:,} rows (passes of a step, batch_size, processes) are more than the "
+                f"{MOST_ROWS:,} that can be planned: lower one of them"
+            )
         return self
 
     @field_validator("skip")

@@ -5,8 +5,9 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from gateau_dagster.config.base import Section
+from gateau_dagster.config.values import LONGEST
 
-Weight = Annotated[float, Field(ge=0)]
+Weight = Annotated[float, Field(ge=0, le=1000)]
 
 
 class MixConfig(Section):
@@ -41,7 +42,7 @@ class SkipConfig(Section):
         description="Where a skip may stand: before every block but the first, before responses, before the "
         "instructions of later turns.",
     )
-    length: int = Field(default=100_000, ge=2, description="L: every position stays below it.")
+    length: int = Field(default=100_000, ge=2, le=LONGEST, description="L: every position stays below it.")
     probability: float = Field(
         default=0.5, ge=0, le=1, description="p: of a skip at each place where one may stand; 0: none."
     )
@@ -50,7 +51,7 @@ class SkipConfig(Section):
 class LoraConfig(Section):
     """Low-rank adapters (peft), merged into the weights when the training is over."""
 
-    rank: int = Field(default=16, ge=1)
+    rank: int = Field(default=16, ge=1, le=65_536)
     alpha: float = Field(default=32, gt=0, description="The update is scaled by alpha / rank.")
     dropout: float = Field(default=0.0, ge=0, lt=1)
     modules: list[str] | Literal["all-linear"] = Field(
@@ -72,6 +73,7 @@ class PositionExtension(Section):
     target_length: int | None = Field(
         default=None,
         ge=2,
+        le=LONGEST,
         description="Positions to reach, for ntk, yarn and linear, which compare it with the model's window; with "
         "theta optional, the window to declare.",
     )

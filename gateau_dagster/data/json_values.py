@@ -8,6 +8,8 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from gateau_dagster.data.streams import LONGEST_RECORD, too_long
+
 _CHUNK = 1 << 18
 _SPACE = re.compile(r"[ \t\r\n]*")
 # Undecodable bytes arrive as these code points; valid UTF-8 can never contain them.
@@ -56,7 +58,7 @@ class _Text:
 def json_values(pieces: Iterable[bytes]) -> Iterator[tuple[Any, str | None]]:
     """Yield (value, None) for each value, or (None, reason) for one that is not valid UTF-8.
 
-    What is malformed cannot be skipped: the reason names its line, and is the last item.
+    What is malformed or too long cannot be skipped: the reason names its line, and is the last item.
     """
     text = _Text(pieces)
     in_list = text.peek() == "["
@@ -99,7 +101,10 @@ def _decode(text: _Text) -> tuple[Any, str | None, bool]:
         try:
             value, end = decoder.raw_decode(text.buffer, start)
         except json.JSONDecodeError as error:
-            if _may_be_cut(error, text.buffer) and text.fill():
+            cut = _may_be_cut(error, text.buffer)
+            if cut and len(text.buffer) - start > LONGEST_RECORD:
+                return None, f"{too_long('value')} at line {text.line(start)}; nothing after it was read", True
+            if cut and text.fill():
                 continue
             return None, f"malformed JSON: {error.msg} at line {text.line(error.pos)}; nothing after it was read", True
         except (ValueError, RecursionError) as error:

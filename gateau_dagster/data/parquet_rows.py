@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from gateau_dagster.data.sources import Problem, Record, SourceFile
-from gateau_dagster.data.streams import Chunks, damage_reason, open_raw, open_stream
+from gateau_dagster.data.streams import LONGEST_RECORD, Chunks, damage_reason, open_raw, open_stream, too_long
 
 _ROWS = 32
 
@@ -56,8 +56,11 @@ def _read_group(
 
 
 def _row(batch: pa.RecordBatch, index: int, number: int) -> Record | Problem:
+    row = batch.slice(index, 1)
+    if row.nbytes > LONGEST_RECORD:
+        return Problem(number=number, reason=too_long("row"))
     try:
-        return Record(number=number, value=batch.slice(index, 1).to_pylist()[0])
+        return Record(number=number, value=row.to_pylist()[0])
     except UnicodeDecodeError as error:
         return Problem(number=number, reason=f"invalid UTF-8: byte 0x{error.object[error.start]:02x} in a text column")
 

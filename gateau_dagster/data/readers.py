@@ -5,22 +5,24 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator
-from itertools import chain
+from itertools import chain, islice, takewhile
 
 from gateau_dagster.data.json_values import json_values
 from gateau_dagster.data.parquet_rows import read_parquet
 from gateau_dagster.data.sources import COMPRESSIONS, FORMATS, Problem, Record, SourceFile
-from gateau_dagster.data.streams import Chunks, damage_reason, open_stream, unheard
+from gateau_dagster.data.streams import LONGEST_RECORD, Chunks, damage_reason, open_stream, too_long, unheard
 
 
 def read_plain_text(file: SourceFile, on_bytes: Callable[[int], None] = unheard) -> Record | Problem:
-    """The whole file as record 1, a string; what is no UTF-8 text is a Problem. Memory: the text.
+    """The whole file as record 1, a string; what is no UTF-8 text, or too long, is a Problem. Memory: the text.
 
     Raises GateauError when the file cannot be reached.
     """
     with open_stream(file, on_bytes) as stream:
         chunks = Chunks(stream)
-        data = b"".join(chunks)
+        data = chunks.head(LONGEST_RECORD + 1)
+    if len(data) > LONGEST_RECORD:
+        return Problem(number=0, reason=too_long("text"))
     if chunks.damage is not None:
         return Problem(number=0, reason=damage_reason(chunks.damage, file))
     if not data.strip():
@@ -50,8 +52,9 @@ def read_records(
 ) -> Iterator[Record | Problem]:
     """Stream the records of `file` in order; only those whose number is in `wanted`, if it is given.
 
-    Memory: one record and a buffer (parquet: a few rows). `on_bytes` receives counts of stored bytes as they are read.
-    Raises GateauError when the file cannot be reached; damaged content is a Problem instead.
+    Memory: one record, of at most LONGEST_RECORD bytes, and a buffer (parquet: a few rows). `on_bytes` receives counts
+    of stored bytes as they are read. Raises GateauError when the file cannot be reached; damaged content is a Problem
+    instead.
     """
     if file.format is None:
         endings = ", ".join(f".{name}" for name in FORMATS)
@@ -80,23 +83,29 @@ def _read_text(chunks: Chunks, file: SourceFile, wanted: Collection[int] | None)
     if _LIST.match(head) or (file.format == "json" and head.lstrip()[:1] == b"["):
         yield from _read_values(pieces, chunks, file, wanted)
         return
-    lines = split_lines(pieces)
-    peeked = _peek(lines) if file.format == "json" else []
-    if peeked and not any(_is_object(line) for line in peeked):
-        whole = (line + b"\n" for line in chain(peeked, lines))
-        yield from _read_values(whole, chunks, file, wanted)
-        return
-    yield from _read_lines(chain(peeked, lines), chunks, file, wanted)
+    if file.format == "json":
+        peeked, read = _peek(pieces)
+        pieces = chain(read, pieces)
+        if peeked and not any(_is_object(line) for line in peeked):
+            yield from _read_values(pieces, chunks, file, wanted)
+            return
+    yield from _read_lines(split_lines(pieces, LONGEST_RECORD), chunks, file, wanted)
 
 
-def _peek(lines: Iterator[bytes]) -> list[bytes]:
-    """Lines up to the second that is not blank: either of them tells JSON Lines from one object over many lines."""
-    taken: list[bytes] = []
-    for line in lines:
-        taken.append(line)
-        if sum(1 for known in taken if known.strip()) == 2:
-            break
-    return taken
+def _peek(pieces: Iterator[bytes]) -> tuple[list[bytes], list[bytes]]:
+    """The first two lines that are not blank, and the pieces that were read for them.
+
+    Either line tells JSON Lines from one object over many lines. Fewer lines where one is too long.
+    """
+    read: list[bytes] = []
+
+    def noted() -> Iterator[bytes]:
+        for piece in pieces:
+            read.append(piece)
+            yield piece
+
+    short = takewhile(lambda line: line is not None, split_lines(noted(), LONGEST_RECORD))
+    return list(islice((line for line in short if line and line.strip()), 2)), read
 
 
 def _is_object(line: bytes) -> bool:
@@ -106,23 +115,31 @@ def _is_object(line: bytes) -> bool:
         return False
 
 
-def split_lines(pieces: Iterable[bytes]) -> Iterator[bytes]:
-    """Lines without their newline; a last line without newline counts."""
+def split_lines(pieces: Iterable[bytes], longest: int = LONGEST_RECORD) -> Iterator[bytes | None]:
+    """Lines without their newline; a last line without newline counts.
+
+    None for a line of more than `longest` bytes, as soon as that is known: the rest of it is read, but not kept.
+    """
     pending: list[bytes] = []
+    room = longest  # of the line; below 0: it is too long
     for piece in pieces:
-        first, *others = piece.split(b"\n")
-        pending.append(first)
-        if others:
-            yield b"".join(pending)
-            yield from others[:-1]
-            pending = [others[-1]]
-    last = b"".join(pending)
-    if last:
+        for place, part in enumerate(piece.split(b"\n")):
+            if place:  # a newline stands before it
+                if room >= 0:
+                    yield b"".join(pending)
+                pending, room = [], longest
+            if room >= 0:
+                pending.append(part)
+                room -= len(part)
+                if room < 0:
+                    pending = []
+                    yield None
+    if last := b"".join(pending):
         yield last
 
 
 def _read_lines(
-    lines: Iterable[bytes], chunks: Chunks, file: SourceFile, wanted: Collection[int] | None
+    lines: Iterable[bytes | None], chunks: Chunks, file: SourceFile, wanted: Collection[int] | None
 ) -> Iterator[Record | Problem]:
     number = 0
     problem: Problem | None = None
@@ -130,9 +147,9 @@ def _read_lines(
         if problem is not None:
             yield problem
             problem = None
-        if (wanted is not None and number not in wanted) or not line.strip():
+        if (wanted is not None and number not in wanted) or (line is not None and not line.strip()):
             continue
-        parsed = parse_line(line, number)
+        parsed = Problem(number=number, reason=too_long("line")) if line is None else parse_line(line, number)
         # Kept back: if the compressed data end here, the line is not wrong but cut off.
         if isinstance(parsed, Problem):
             problem = parsed

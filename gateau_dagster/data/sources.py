@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import glob
 import hashlib
 import re
 from collections import Counter
@@ -12,6 +11,7 @@ from functools import cached_property
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from gateau_dagster.data.globs import matching_files
 from gateau_dagster.data.hub import train_files
 from gateau_dagster.data.sample import text_digest
 from gateau_dagster.errors import GateauError
@@ -134,6 +134,12 @@ def _wanted(plain_texts: bool) -> Wanted:
 def _resolve(pattern: str, folder: Path, wanted: Wanted) -> list[SourceFile]:
     if is_remote(pattern):
         return _remote_files(pattern, wanted)
+    with readable_input(pattern):
+        return _local_files(pattern, folder, wanted)
+
+
+def _local_files(pattern: str, folder: Path, wanted: Wanted) -> list[SourceFile]:
+    """Of a local path, folder or glob, or of a data set on the hub where there is none of these."""
     local = (folder / Path(pattern).expanduser()).absolute()
     if local.is_file():
         return [_local_file(local)]
@@ -142,10 +148,7 @@ def _resolve(pattern: str, folder: Path, wanted: Wanted) -> list[SourceFile]:
         shown = [child for child in inside if not any(part.startswith(".") for part in child.parts)]
         return [_local_file(local / child) for child in shown if wanted(child.name)]
     if _GLOB.search(pattern):
-        base = folder.absolute()
-        # glob, for Path.glob takes no absolute pattern.
-        names = glob.glob(str(Path(pattern).expanduser()), root_dir=base, recursive=True)  # noqa: PTH207
-        return [_local_file(base / name) for name in names if (base / name).is_file()]
+        return [_local_file(path) for path in matching_files(str(Path(pattern).expanduser()), folder.absolute())]
     if _HUB_NAME.match(pattern) and not wanted(pattern) and not local.parent.is_dir():
         return _hub_dataset(pattern, folder, wanted)
     return []

@@ -21,6 +21,8 @@ from gateau_dagster.storage.remote import filesystem, is_remote
 DAMAGE = (EOFError, gzip.BadGzipFile, zlib.error, pa.ArrowException, OSError)
 # A decompressor that fails loses the read it is in, so reads are small.
 _BUFFER = 1 << 14
+LONGEST_RECORD = 256 << 20
+"""Bytes of a record, some fifty million words: a longer one is damaged, or made to fill the memory, and is rejected."""
 _BLOCK = 8 << 20
 
 
@@ -100,6 +102,11 @@ def damage_reason(error: BaseException, file: SourceFile) -> str:
     return f"{'truncated' if truncated else 'damaged'} {name}: {text}"
 
 
+def too_long(what: str) -> str:
+    """The reason against a record, or a whole text, of more than LONGEST_RECORD bytes."""
+    return f"too long: the {what} has more than {LONGEST_RECORD >> 20} MiB"
+
+
 class Chunks:
     """Iterates over the pieces of a stream; damaged data end it, and stay in `damage` for whoever wants to tell."""
 
@@ -124,6 +131,7 @@ class Chunks:
     def head(self, size: int) -> bytes:
         """The first `size` bytes or some more, fewer only if there are no more."""
         pieces: list[bytes] = []
-        while sum(map(len, pieces)) < size and (piece := next(self, b"")):
+        while size > 0 and (piece := next(self, b"")):
             pieces.append(piece)
+            size -= len(piece)
         return b"".join(pieces)

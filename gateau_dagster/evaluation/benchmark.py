@@ -77,8 +77,8 @@ class Benchmark:
     section: from the table to what the report shows.
     settings: what else of the configuration changes the table, beside the options, the prompt's length and template and
         the models' type.
-    check: raises ValueError, before any model runs, when the configuration cannot serve it; the message begins with the
-        place in the file.
+    check: raises GateauError, before any model runs, when the configuration cannot serve it; the message begins with
+        the place in the file.
     default: whether it runs when `evaluation.benchmarks` is not given.
     """
 

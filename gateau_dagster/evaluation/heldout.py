@@ -12,6 +12,7 @@ from pydantic import Field
 
 from gateau_dagster import tables
 from gateau_dagster.config.base import Section
+from gateau_dagster.config.values import LONGEST
 from gateau_dagster.data.sample import Reject, Sample
 from gateau_dagster.errors import GateauError
 from gateau_dagster.evaluation.benchmark import MODELS, Benchmark, Materials, Outcome
@@ -52,7 +53,7 @@ class HeldoutOptions(Section):
     """Response perplexity on samples that were not trained on, by context length."""
 
     samples: int = Field(default=64, ge=1, description="Held-out samples, taken evenly from the length buckets.")
-    buckets: list[Annotated[int, Field(ge=1)]] = Field(
+    buckets: list[Annotated[int, Field(ge=1, le=LONGEST)]] = Field(
         default=[4096, 8192, 16_384, 32_768],
         min_length=1,
         description="Upper ends of the context-length buckets, in tokens.",
@@ -168,7 +169,7 @@ def _reads(config: Config, options: HeldoutOptions, made: Collection[str]) -> di
 def _check(config: Config, options: HeldoutOptions) -> None:
     del options
     if config.selection.fraction == 1:
-        raise ValueError(
+        raise GateauError(
             "selection.fraction: 1 leaves no sample to hold out: lower it, or take heldout out of evaluation.benchmarks"
         )
 

@@ -14,6 +14,7 @@ from pydantic import Field, model_validator
 
 from gateau_dagster import tables
 from gateau_dagster.config.base import Section
+from gateau_dagster.config.values import LONGEST
 from gateau_dagster.data.sample import Reject, Sample
 from gateau_dagster.errors import GateauError, UnscorableSampleError
 from gateau_dagster.evaluation.benchmark import MODELS, Benchmark, Materials, Outcome
@@ -56,11 +57,11 @@ class NeedlePair(Section):
 class NeedleOptions(Section):
     """A fact hidden at a depth of a haystack of a length, and asked for at its end."""
 
-    lengths: list[Annotated[int, Field(ge=1)]] = Field(
+    lengths: list[Annotated[int, Field(ge=1, le=LONGEST)]] = Field(
         default=[1024, 2048, 4096, 8192], min_length=1, description="Prompt lengths in tokens."
     )
     depths: list[float] = Field(default=[0.0, 0.25, 0.5, 0.75, 1.0], min_length=1)
-    repeats: int = Field(default=3, ge=1, description="Needles per cell of the grid.")
+    repeats: int = Field(default=3, ge=1, le=10_000, description="Needles per cell of the grid.")
     fact: str = Field(default=" The secret number of {key} is {value}. ", description="With {key} and {value}.")
     question: str = Field(default="What is the secret number of {key}?", description="With {key}.")
     answer: str = Field(default="{value}", description="With {key} and {value}.")
@@ -229,6 +230,17 @@ def _settings(config: Config, options: NeedleOptions) -> dict[str, Any]:
     return {"training.seed": config.training.seed}
 
 
+def _check(config: Config, options: NeedleOptions) -> None:
+    """Raises GateauError for lengths above scoring.max_length; of the default ones one has to be within it."""
+    longest, lengths = config.scoring.max_length, sorted(set(options.lengths))
+    above = [length for length in lengths if length > longest]
+    if above and (above == lengths or "lengths" in options.model_fields_set):
+        raise GateauError(
+            f"evaluation.needle.lengths: no prompt has {', '.join(map(str, above))} tokens, since scoring.max_length "
+            f"is {longest}: give lengths up to it, or raise it"
+        )
+
+
 def _run(materials: Materials, options: NeedleOptions) -> Outcome:
     config, texts = materials.config, _documents(materials)
     results = [
@@ -270,6 +282,7 @@ BENCHMARK = Benchmark(
     finite=("accuracy", "answer_nll"),
     reads=_reads,
     settings=_settings,
+    check=_check,
     run=_run,
     section=needle_section,
     default=True,

@@ -76,7 +76,7 @@ def chosen_benchmarks(config: Config) -> dict[str, ChosenBenchmark]:
     """The benchmarks that run, by name; none without training or with `evaluation.enabled: false`.
 
     Raises:
-        ValueError: a name or an option that does not exist, or a configuration that lacks what a benchmark needs.
+        GateauError: a name or an option that does not exist, or a configuration that lacks what a benchmark needs.
     """
     found = {name: each for name, each in configured_benchmarks(config).items() if each.asked}
     if not (config.training.enabled and config.evaluation.enabled):
@@ -110,7 +110,7 @@ def configured_benchmarks(config: Config) -> dict[str, ChosenBenchmark]:
 
 
 def check_benchmarks(config: Config) -> None:
-    """Raises ValueError as `chosen_benchmarks` does."""
+    """Raises GateauError as `chosen_benchmarks` does."""
     chosen_benchmarks(config)
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from gateau_dagster import tables
 from gateau_dagster.data.sample import Reject
+from gateau_dagster.errors import GateauError
 from gateau_dagster.scoring.pair_effort import cam_effort
 from gateau_dagster.scoring.pair_tables import CAM_CODE_VERSION
 from gateau_dagster.scoring.sample_table import Row, Running, SampleTable
@@ -44,7 +45,7 @@ def cam_at_columns(config: Config) -> tuple[tables.Column, ...]:
 def cam_at_tables(config: Config) -> Sequence[SampleTable]:
     """A table for each of `further_lengths`.
 
-    Raises ValueError for a length of which no prompt of `scoring.max_length` holds two segments.
+    Raises GateauError for a length of which no prompt of `scoring.max_length` holds two segments.
     """
     return [_table(config, length) for length in further_lengths(config)]
 
@@ -52,7 +53,7 @@ def cam_at_tables(config: Config) -> Sequence[SampleTable]:
 def _table(config: Config, length: int) -> SampleTable:
     longest = config.scoring.max_length
     if length >= longest:
-        raise ValueError(
+        raise GateauError(
             f"selection.segment_lengths: no sample has two segments of {length} tokens, since scoring.max_length is "
             f"{longest}: take shorter ones"
         )

@@ -50,5 +50,5 @@ def embedding_table(model: str) -> SampleTable:
 
 
 def check_encoder(config: Config, model: str) -> None:
-    """Raises ValueError unless `model`, of `selection.encoder`, is there and has the task embedding."""
+    """Raises GateauError unless `model`, of `selection.encoder`, is there and has the task embedding."""
     check_model(config, model, "embedding", place="selection.encoder")

@@ -10,6 +10,7 @@ from pydantic import Field
 
 from gateau_dagster.config.base import Section
 from gateau_dagster.config.selection import Preset
+from gateau_dagster.errors import GateauError
 from gateau_dagster.methods.method import Method, Reads, Tables, no_check
 from gateau_dagster.selection.presets import PresetScores, where_known
 from gateau_dagster.selection.statistics import softmax
@@ -35,7 +36,7 @@ def _check_ranking(config: Config, options: GateauOptions) -> None:
     """The ranking that chooses is the one that the presets are shown beside: it goes by selection.preset alone."""
     chosen = config.selection.preset
     if config.selection.method == "gateau" and preset_of(config, options) != chosen:
-        raise ValueError(
+        raise GateauError(
             f"selection.options.gateau.preset: {options.preset}, but selection.preset is {chosen}, and gateau chooses "
             f"by that: set selection.preset: {options.preset} and leave the option out (it is for a gateau that "
             "selection.compare names beside another selection.method)"

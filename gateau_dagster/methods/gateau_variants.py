@@ -12,6 +12,7 @@ import numpy as np
 import polars as pl
 from pydantic import Field
 
+from gateau_dagster.errors import GateauError
 from gateau_dagster.methods.gateau import SCORES, GateauOptions, preset_of
 from gateau_dagster.methods.method import Method, Reads, Tables
 from gateau_dagster.selection.presets import PRESET_FUNCTIONS, Measures, PresetScores
@@ -42,38 +43,38 @@ def _check(name: str) -> Callable[[Config, VariantOptions], None]:
     def check(config: Config, options: VariantOptions) -> None:
         place = f"selection.options.{name}"
         if options.short is None:
-            raise ValueError(f"{place}.short: {name} needs another theta_A: name the entry of models that it is")
+            raise GateauError(f"{place}.short: {name} needs another theta_A: name the entry of models that it is")
         for model in (options.short, options.long):
             if model not in config.causal_models:
-                raise ValueError(
+                raise GateauError(
                     f"{place}: models has no causal {model!r} (there are {', '.join(config.causal_models)})"
                 )
         if options.short in {"short", options.long}:
             own = "theta_A itself" if options.short == "short" else "the model that it would be compared with"
-            raise ValueError(f"{place}.short: {options.short} is {own}: add another entry to models and name that")
+            raise GateauError(f"{place}.short: {options.short} is {own}: add another entry to models and name that")
 
     return check
 
 
 def _check_family(config: Config, options: VariantOptions) -> None:
-    """Raises ValueError when the model is one of the pair, however it is shown the prompt."""
+    """Raises GateauError when the model is one of the pair, however it is shown the prompt."""
     _check("hmg_non_homologous")(config, options)
     assert options.short is not None
     for own in ("short", "long"):
         if own in config.models and config.models[own].path == config.models[options.short].path:
-            raise ValueError(
+            raise GateauError(
                 f"selection.options.hmg_non_homologous.short: models.{options.short} has the path of models.{own}, but "
                 "this method needs a model of another family: name one with another path"
             )
 
 
 def _check_shown(config: Config, options: VariantOptions) -> None:
-    """Raises ValueError unless both models are shown how to answer, as the alignment in context is."""
+    """Raises GateauError unless both models are shown how to answer, as the alignment in context is."""
     _check("gateau_in_context")(config, options)
     for place, model in (("short", options.short), ("long", options.long)):
         assert model is not None
         if not config.models[model].demonstrations:
-            raise ValueError(
+            raise GateauError(
                 f"selection.options.gateau_in_context.{place}: models.{model} has no demonstrations, and this method "
                 f"compares two models behind them: add an entry to models with the path of models.{place} and with "
                 "demonstrations, and name that"

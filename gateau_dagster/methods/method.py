@@ -10,6 +10,7 @@ import polars as pl
 
 from gateau_dagster.config.base import Section
 from gateau_dagster.config.models import Task
+from gateau_dagster.errors import GateauError
 from gateau_dagster.scoring.sample_table import SampleTable
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ class Method:
     score: from these tables, of one shard or of all, to `sample_id` and `score` (f64, higher is chosen first, null
         where the method cannot score the sample).
     tables: what a model has to compute for it, beside `perplexity/<model>` and `cam`.
-    check: raises ValueError, before any model runs, when the configuration lacks what the method needs.
+    check: raises GateauError, before any model runs, when the configuration lacks what the method needs.
     check_known_models: raises GateauError, before any model runs, when a model cannot serve the method as its
         config.json says, as far as that is here or on the hub.
     """
@@ -66,13 +67,13 @@ class Method:
 
 
 def check_model(config: Config, model: str, task: Task, *, place: str) -> None:
-    """Raises ValueError unless `model`, a name that stands at `place` of the configuration, has this task."""
+    """Raises GateauError unless `model`, a name that stands at `place` of the configuration, has this task."""
     if model not in config.models:
-        raise ValueError(
+        raise GateauError(
             f"{place}: {model!r} is none of models ({', '.join(config.models)}): add it there, with task {task}"
         )
     if config.models[model].task != task:
-        raise ValueError(f"{place}: models.{model} has task {config.models[model].task}, but {task} is needed")
+        raise GateauError(f"{place}: models.{model} has task {config.models[model].task}, but {task} is needed")
 
 
 def longest_prompt(config: Config, model: str, *, window: int | None) -> tuple[int, str]:

@@ -11,6 +11,7 @@ import polars as pl
 from pydantic import ValidationError
 
 from gateau_dagster import methods, tables
+from gateau_dagster.errors import GateauError
 from gateau_dagster.methods.cam_at import cam_at_tables
 from gateau_dagster.methods.method import Method, Reads, Tables
 from gateau_dagster.registry import registered
@@ -78,7 +79,7 @@ def chosen_methods(config: Config) -> dict[str, ChosenMethod]:
     """`selection.method` and `selection.compare` by name, with their options, each name once.
 
     Raises:
-        ValueError: a name or an option that does not exist, or a configuration that lacks what a method needs.
+        GateauError: a name or an option that does not exist, or a configuration that lacks what a method needs.
     """
     selection = config.selection
     found = {}
@@ -96,13 +97,13 @@ def sample_tables(config: Config) -> dict[str, SampleTable]:
     """What models compute for methods, rule, further segment lengths and models that are made, by asset; each once.
 
     Raises:
-        ValueError: as `chosen_methods` and `cam_at_tables`, or two want a table with different settings.
+        GateauError: as `chosen_methods` and `cam_at_tables`, or two want a table with different settings.
     """
     found: dict[str, SampleTable] = {}
     for table in _wanted_tables(config):
         other = found.setdefault(table.asset, table)
         if other.settings != table.settings:
-            raise ValueError(
+            raise GateauError(
                 f"selection.options: two methods want {table.asset} with different settings: "
                 f"{dict(other.settings)} and {dict(table.settings)}"
             )
@@ -133,7 +134,7 @@ def _wanted_tables(config: Config) -> Iterator[SampleTable]:
 
 def _known(name: str, where: str) -> Method:
     if name not in all_methods():
-        raise ValueError(f"selection.{where}: there is no method {name!r}; there are {', '.join(all_methods())}")
+        raise GateauError(f"selection.{where}: there is no method {name!r}; there are {', '.join(all_methods())}")
     return all_methods()[name]
 
 
@@ -145,4 +146,4 @@ def _options(config: Config, name: str) -> Any:
         first = error.errors()[0]
         place = ".".join(["selection.options", name, *map(str, first["loc"])])
         what = "unknown key" if first["type"] == "extra_forbidden" else first["msg"].removeprefix("Value error, ")
-        raise ValueError(f"{place}: {what}") from error
+        raise GateauError(f"{place}: {what}") from error

@@ -36,7 +36,7 @@ class KnownModel:
 def known_model(config: Config, name: str) -> KnownModel:
     """From the model's folder, or the local copy of a hub model; of the hub at most config.json is downloaded."""
     name = config.origin(name)
-    folder, path = _folder(config, name), config.models[name].path
+    folder, path = model_folder(config, name), config.models[name].path
     if folder is None:
         return KnownModel(config=None, missing=f"{path} is not on this machine yet")
     from transformers import AutoConfig
@@ -49,7 +49,7 @@ def known_model(config: Config, name: str) -> KnownModel:
 def known_tokenizer(config: Config, name: str) -> PreTrainedTokenizerBase | None:
     """The model's tokenizer, if it is here; nothing is downloaded."""
     name = config.origin(name)
-    folder = _folder(config, name, local_only=True)
+    folder = model_folder(config, name, local_only=True)
     # Without a file of its own transformers builds an empty tokenizer instead of failing.
     if folder is None or not [*folder.glob("tokenizer*"), *folder.glob("vocab*")]:
         return None
@@ -68,12 +68,14 @@ def own_window(config: Config, name: str) -> int | None:
         target = homologous.extension.target_length
         assert target is not None
         return max(target, own_window(config, config.origin(name)) or 0)
-    folder = _folder(config, config.origin(name), local_only=True)
+    folder = model_folder(config, config.origin(name), local_only=True)
     try:
         content = json.loads((folder / "config.json").read_text(encoding="utf-8")) if folder else {}
     except (OSError, ValueError):
         return None
-    return content.get("max_position_embeddings") or content.get("text_config", {}).get("max_position_embeddings")
+    parts = [content, content.get("text_config")] if isinstance(content, dict) else []
+    windows = (part.get("max_position_embeddings") for part in parts if isinstance(part, dict))
+    return next((window for window in windows if isinstance(window, int) and window > 0), None)
 
 
 def parameter_count(config: Config, name: str) -> int | None:
@@ -96,7 +98,7 @@ def parameter_count(config: Config, name: str) -> int | None:
     return total or None
 
 
-def _folder(config: Config, name: str, *, local_only: bool = False) -> Path | None:
+def model_folder(config: Config, name: str, *, local_only: bool = False) -> Path | None:
     """Where the model's small files lie: its own folder, or the hub's cache, which may be asked for config.json."""
     model = config.located_model(name)
     if config.demo is not None and config.models[name].path.startswith(DEMO_SCHEME):
@@ -127,7 +129,7 @@ def _read(kind: Any, config: Config, name: str, folder: Path) -> Any:
     code = config.models[name].trust_remote_code
     try:
         return kind.from_pretrained(folder, trust_remote_code=code, local_files_only=True)
-    except (OSError, ValueError, KeyError, ImportError):
+    except Exception:  # the library and remote code each raise types of their own
         return None
 
 

@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from jinja2 import TemplateError
-
 from gateau_dagster.config.models import Template
 from gateau_dagster.data.sample import Sample
 from gateau_dagster.errors import GateauError, UnscorableSampleError
@@ -70,7 +68,10 @@ def build_prompt(
     Raises UnscorableSampleError without response tokens, or when all but the context is longer than `max_length`
     already; GateauError when `template` is 'chat' and the tokenizer has no usable chat template.
     """
-    before, after = _frame(tokenizer, sample.instruction, template)
+    if template == "gateau":
+        before, after = "### Input: ", f"\n\n### Instruction: {sample.instruction}\n\n### Response: "
+    else:
+        before, after = chat_frame(tokenizer, sample.instruction)
     bos = tokenizer.bos_token_id
     prefix = encode(tokenizer, opening) + encode(tokenizer, before)
     if template == "gateau" and bos is not None:  # a chat template writes its own
@@ -101,21 +102,24 @@ def encode(tokenizer: PreTrainedTokenizerBase, text: str) -> tuple[int, ...]:
         raise UnscorableSampleError(f"the text cannot be tokenised: {error}") from error
 
 
-def _frame(tokenizer: PreTrainedTokenizerBase, instruction: str, template: Template) -> tuple[str, str]:
-    """Text before and after the context, up to the response."""
-    if template == "gateau":
-        return "### Input: ", f"\n\n### Instruction: {instruction}\n\n### Response: "
+def chat_frame(tokenizer: PreTrainedTokenizerBase, instruction: str) -> tuple[str, str]:
+    """Text before and after the context, up to the response, by the tokenizer's chat template.
+
+    Raises GateauError when there is none, when it fails, or does not print the user's turn once.
+    """
     # A user turn as LongAlign writes it: document, blank line, instruction. Placeholders, because templates may
     # strip the content, and to find where in the rendered text the context ends.
     turn = [{"role": "user", "content": f"{_CONTEXT}\n\n{_INSTRUCTION}"}]
     try:
         text = tokenizer.apply_chat_template(turn, tokenize=False, add_generation_prompt=True, date_string=FIXED_DATE)
-    except (ValueError, TemplateError) as error:
+    except Exception as error:  # it is a program that comes with the model, and may raise anything
+        reason = str(error) or type(error).__name__
         raise GateauError(
-            f"scoring.template is 'chat', but the tokenizer's chat template cannot be used: {error}. "
+            f"scoring.template is 'chat', but the tokenizer's chat template cannot be used: {reason}. "
             "Use template: gateau, or a model with a chat template."
         ) from error
-    assert isinstance(text, str)
+    if not isinstance(text, str):
+        raise GateauError("the tokenizer's chat template prints no text: use template: gateau")
     if text.count(_CONTEXT) != 1 or text.count(_INSTRUCTION) != 1 or text.index(_CONTEXT) > text.index(_INSTRUCTION):
         raise GateauError("the tokenizer's chat template does not print the user's turn once: use template: gateau")
     before, rest = text.split(_CONTEXT)

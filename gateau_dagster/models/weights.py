@@ -13,6 +13,7 @@ from gateau_dagster.config import ModelConfig
 from gateau_dagster.config.models import Dtype
 from gateau_dagster.errors import GateauError
 from gateau_dagster.models.memory import is_out_of_memory
+from gateau_dagster.models.model_files import check_layers
 
 DeviceMap: TypeAlias = Literal["auto"] | None
 
@@ -45,16 +46,21 @@ def resolve_source(path: str, folder: Path) -> str:
 
 
 def read_config(config: ModelConfig, source: str) -> PreTrainedConfig:
-    """config.json; GateauError when it is damaged, of an unknown architecture, or the hub is out of reach."""
+    """config.json; GateauError when it is damaged, of an unknown architecture, has more layers than the weights, or the
+    hub is out of reach."""
     try:
-        return AutoConfig.from_pretrained(source, **_origin(config))
-    except (OSError, ValueError, KeyError) as error:
+        found = AutoConfig.from_pretrained(source, **_origin(config))
+    except Exception as error:  # the library, the hub and remote code each raise types of their own
         if source == config.path and not Path(source).is_dir():
             raise GateauError(
                 f"{source} is no folder here, and could not be read from the Hugging Face hub (revision "
                 f"{config.revision or 'main'}): {_first_line(error)} Check the name, the network and HF_TOKEN."
             ) from error
         raise GateauError(f"{source}: config.json cannot be read: {_first_line(error)}") from error
+    if Path(source).is_dir():
+        layers = getattr(found.get_text_config(decoder=True), "num_hidden_layers", None)
+        check_layers(Path(source), config.path, layers)
+    return found
 
 
 def read_tokenizer(config: ModelConfig, source: str) -> PreTrainedTokenizerBase:
@@ -65,7 +71,7 @@ def read_tokenizer(config: ModelConfig, source: str) -> PreTrainedTokenizerBase:
         raise GateauError(f"{source} has no tokenizer: copy tokenizer.json and tokenizer_config.json into it")
     try:
         return AutoTokenizer.from_pretrained(source, **_origin(config))
-    except (OSError, ValueError, KeyError, ImportError) as error:
+    except Exception as error:  # as above: of a tokenizer.json that holds a list it asks for the list's keys
         raise GateauError(f"{source}: the tokenizer cannot be loaded: {_first_line(error)}") from error
 
 

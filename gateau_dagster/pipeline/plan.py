@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from gateau_dagster.errors import GateauError
 from gateau_dagster.pipeline.node import Node
 from gateau_dagster.pipeline.staleness import CHANGED, MISSING, changes_of, staleness_of
 from gateau_dagster.storage.stamp import Stamp, joint
@@ -45,17 +46,17 @@ class Plan:
         """The part that `asset` needs, itself included.
 
         Raises:
-            ValueError: there is no such asset.
+            GateauError: there is no such asset.
         """
         wanted = ancestors(asset, nodes)
         return Plan(work=[work for work in self.work if work.asset in wanted])
 
 
 def ancestors(asset: str, nodes: Sequence[Node]) -> set[str]:
-    """The asset and everything upstream of it; raises ValueError for an unknown asset."""
+    """The asset and everything upstream of it; raises GateauError for an unknown asset."""
     by_name = {node.asset: node for node in nodes}
     if asset not in by_name:
-        raise ValueError(f"there is no asset {asset}; there are {', '.join(by_name)}")
+        raise GateauError(f"there is no asset {asset}; there are {', '.join(by_name)}")
     found: set[str] = set()
     waiting = [asset]
     while waiting:

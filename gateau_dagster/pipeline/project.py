@@ -7,6 +7,7 @@ from pathlib import Path
 from gateau_dagster.config import Config
 from gateau_dagster.config.load import ENVIRONMENT_VARIABLE, Check, parse_config, read_config
 from gateau_dagster.demo.configuration import embedded_demo
+from gateau_dagster.errors import GateauError
 from gateau_dagster.evaluation.registry import check_benchmarks
 from gateau_dagster.pipeline.needed_models import check_models
 
@@ -31,7 +32,7 @@ def parse_project(text: str, *, folder: Path, name: str = "gateau.yaml") -> Conf
 
 
 def check_project(config: Config) -> None:
-    """Raises ValueError, with the place in the file, for the first thing that a method, training or benchmark lacks."""
+    """Raises GateauError, with the place in the file, for the first thing that methods, training or benchmarks lack."""
     # What methods lack comes first: it is the better news for who forgot a model.
     check_models(config)
     _check_training(config)
@@ -39,10 +40,10 @@ def check_project(config: Config) -> None:
 
 
 def _check_training(config: Config) -> None:
-    """Raises ValueError for a model to train that is not configured."""
+    """Raises GateauError for a model to train that is not configured."""
     if config.training.enabled and config.training.model not in config.models:
         known = ", ".join(config.models) or "there are none"
-        raise ValueError(
+        raise GateauError(
             f"training.model: {config.training.model!r} is none of models ({known}): add it there, or set "
             "training.enabled: false"
         )

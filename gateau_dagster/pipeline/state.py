@@ -3,27 +3,35 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import cast
 
 import polars as pl
 
 from gateau_dagster.config import Config
+from gateau_dagster.data.forms import to_sample
 from gateau_dagster.data.index import InputIndex, cached_index
-from gateau_dagster.data.sample import shard_keys
+from gateau_dagster.data.ingest import read_wanted
+from gateau_dagster.data.sample import Sample, shard_keys
 from gateau_dagster.data.short_chat import short_chat_signature
 from gateau_dagster.demo.prepare import ensure_demo_data
-from gateau_dagster.errors import GateauError, MissingUpstreamError
+from gateau_dagster.errors import MissingUpstreamError
 from gateau_dagster.methods.registry import chosen_methods
 from gateau_dagster.models.model_digest import model_digest
 from gateau_dagster.pipeline.asset import Asset, Observed
 from gateau_dagster.pipeline.made_models import check_clusters
+from gateau_dagster.pipeline.model_checks import check_folders, check_pair
 from gateau_dagster.pipeline.node import Node
 from gateau_dagster.pipeline.pipeline import Pipeline, partition_sets, pipeline_of
 from gateau_dagster.pipeline.plan import INPUT, Key, Partitions, Plan, make_plan, recorded_versions
+from gateau_dagster.pipeline.planned_training import check_training, warnings_of
 from gateau_dagster.progress import Progress, silent
+from gateau_dagster.scoring.pair_tables import perplexity_asset
 from gateau_dagster.selection.rules import check_data
 from gateau_dagster.storage import Stamp, Store
 from gateau_dagster.storage.documents import document_stamp, folder_stamp
 from gateau_dagster.training.homologous_texts import check_homologous, text_signatures
+
+_RESPONSES = 64  # by which tokenizers are compared
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,12 +145,7 @@ class State:
         Raises:
             GateauError: there is no such asset; or see `check_data`.
         """
-        if asset is None:
-            return self.plan()
-        try:
-            return self.whole_plan().until(asset, list(self._nodes.values()))
-        except ValueError as error:
-            raise GateauError(str(error)) from error
+        return self.plan() if asset is None else self.whole_plan().until(asset, list(self._nodes.values()))
 
     def whole_plan(self, recorded: dict[Key, Stamp | None] | None = None) -> Plan:
         """What is out of date now of all assets, whether the configuration asks for them or not.
@@ -160,14 +163,39 @@ class State:
 
         Raises:
             GateauError: the rule of selection cannot be met, there are fewer samples than clusters of them, a model
-                cannot be made to read further, or cannot serve a method.
+                cannot be made to read further, cannot serve a method, or its files are damaged; the pair's tokenizers
+                differ; the training cannot be held.
         """
         accepted = self.index.accepted
         check_data(dict(accepted["source"].value_counts().iter_rows()), self.config.selection)
         check_clusters(self.config, accepted.height)
+        cache = self.config.work_folder / "cache" / "model-checks.json"
+        check_folders(self.config, self.model_digests, cache)
+        if self._compares_the_pair:
+            check_pair(self.config, self.model_digests, self._first_responses, cache)
         check_homologous(self.config)
+        check_training(self.config, accepted)
         for method in chosen_methods(self.config).values():
             method.check_known_models(self.config)
+
+    @property
+    def _compares_the_pair(self) -> bool:
+        """Whether anything that the configuration asks for sets theta_A's figures beside theta_B's."""
+        if not self.config.has_pair:
+            return False
+        pair, report = {perplexity_asset("short"), perplexity_asset("long")}, self.pipeline.assets[-1]
+        required = (asset for asset in self.pipeline.assets if asset.key in self.pipeline.required)
+        return any(pair <= {*asset.reads} for asset in required if asset is not report)
+
+    def _first_responses(self) -> list[str]:
+        """Some responses of the data."""
+        first = self.index.accepted.head(_RESPONSES).drop("shard")
+        return [cast(Sample, sample).response for sample in read_wanted(self.index.files, first, to_sample)]
+
+    @cached_property
+    def warnings(self) -> list[str]:
+        """What the configuration says, may mean, and should not say unawares: a sentence each."""
+        return warnings_of(self.config, self.index.accepted)
 
     def row_scorer(self, asset: str) -> str | None:
         """What computes a row of a table as things stand; None while the model that does is still to be made."""

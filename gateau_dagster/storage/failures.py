@@ -14,6 +14,9 @@ _OS_CURES = {
     errno.EFBIG: "the file is larger than this system allows. Use more shards, or raise the limit (ulimit -f).",
     errno.EACCES: "permission denied. Give this user the right to read and write there, or choose another folder.",
     errno.EROFS: "the file system is read-only. Choose another folder.",
+    errno.ENAMETOOLONG: "the path is too long: a name has 255 bytes, a path 4,095. Choose a shorter one.",
+    errno.ELOOP: "its links lead round in a circle. Remove one of them.",
+    errno.EISDIR: "there is a folder of this name, not a file. Remove it, or correct the path.",
     errno.ENOTDIR: "a part of the path is a file, not a folder.",
 }
 _FULL_DISK = ("No space left on device", "database or disk is full")

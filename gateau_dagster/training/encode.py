@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-from jinja2 import TemplateError
 
 from gateau_dagster.config.models import Template
 from gateau_dagster.data.sample import Sample
@@ -178,7 +177,7 @@ def _render(tokenizer: PreTrainedTokenizerBase, messages: Sequence[Message], *, 
         text = tokenizer.apply_chat_template(
             conversation, tokenize=False, add_generation_prompt=add_generation_prompt, date_string=FIXED_DATE
         )
-    except TemplateError as error:
+    except Exception as error:  # it is a program that comes with the model, and may raise anything
         raise UnscorableSampleError(f"the chat template refuses the conversation: {error}") from error
     assert isinstance(text, str)
     return text

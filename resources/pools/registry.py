@@ -1,6 +1,7 @@
 """All worker pools by name: every module of this package that ends with POOL."""
 
 from gateau_dagster.config import Config
+from gateau_dagster.errors import GateauError
 from gateau_dagster.registry import registered
 from resources import pools
 from resources.pools.pool import Pool
@@ -10,10 +11,10 @@ def chosen_pool(config: Config) -> Pool:
     """The pool that `execution.pool` names.
 
     Raises:
-        ValueError: there is none of this name.
+        GateauError: there is none of this name.
     """
     found = {pool.name: pool for pool in registered(pools, Pool)}
     name = config.execution.pool
     if name not in found:
-        raise ValueError(f"execution.pool: there is no worker pool {name!r}; there are {', '.join(sorted(found))}")
+        raise GateauError(f"execution.pool: there is no worker pool {name!r}; there are {', '.join(sorted(found))}")
     return found[name]

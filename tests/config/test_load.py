@@ -106,7 +106,7 @@ def lines_of(text: str) -> list[str]:
         ("training: {deepspeed: 3}", "5: training.deepspeed: should be 'zero1', 'zero2', 'zero3'"),
         ("training:\n  enabled: true\n  model: longg", "7: training.model: 'longg' is none of models (short, long)"),
         ("training: {adam_betas: [0.9]}", "5: training.adam_betas.1: is required"),
-        ("storage: {root: ''}", "5: storage.root: should have at least 1 character (found '')"),
+        ("storage: {root: ''}", "5: storage.root: is empty: give a path"),
         ("evaluation: {benchmarks: [heldout, x]}", "5: evaluation.benchmarks.1: should be 'heldout' or 'needle'"),
         (
             "evaluation: {heldout: {buckets: []}}",

@@ -4,9 +4,12 @@ import gzip
 import json
 import math
 import random
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -258,3 +261,65 @@ def test_of_a_folder_texts_are_taken_where_they_are_asked_for(tmp_path: Path) ->
     assert [file.name for file in resolve_files(".", tmp_path)] == ["c.jsonl"]
     assert [file.name for file in resolve_files(".", tmp_path, plain_texts=True)] == ["a.txt", "b.txt.zst", "c.jsonl"]
     assert [file.name for file in resolve_files("*.py", tmp_path)] == ["d.py"]
+
+
+MIB = 1 << 20
+
+
+@pytest.fixture
+def one_mib(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Records of more than 1 MiB are too long."""
+    for module in ("streams", "readers", "json_values", "parquet_rows"):
+        monkeypatch.setattr(f"gateau_dagster.data.{module}.LONGEST_RECORD", MIB)
+
+
+def endless(folder: Path, name: str, ending: bytes = b"") -> SourceFile:
+    """Two records, and between them one of 64 MiB."""
+    data = b'{"id": "a"}\n{"id": "' + b"x" * (64 * MIB) + b'"}\n{"id": "b"}\n' + ending
+    return file_of(folder, name, gzip.compress(data, 1) if name.endswith("gz") else zstd(data))
+
+
+@pytest.mark.usefixtures("one_mib")
+@pytest.mark.parametrize("name", ["a.jsonl.gz", "a.json.gz", "a.jsonl.zst"])
+def test_a_line_without_end_costs_itself_and_no_memory(tmp_path: Path, name: str) -> None:
+    file = endless(tmp_path, name)
+    tracemalloc.start()
+    first, problem, last = read_records(file)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert [first, last] == [Record(number=1, value={"id": "a"}), Record(number=3, value={"id": "b"})]
+    assert problem == Problem(number=2, reason="too long: the line has more than 1 MiB")
+    assert peak < 8 * MIB
+    assert [item.value for item in read_records(file, wanted={3}) if isinstance(item, Record)] == [{"id": "b"}]
+
+
+@pytest.mark.usefixtures("one_mib")
+def test_a_value_without_end_is_told_and_takes_no_memory(tmp_path: Path) -> None:
+    data = b'[{"id": "a"},\n{"id": "' + b"x" * (64 * MIB) + b'"}]'
+    tracemalloc.start()
+    first, problem = read_records(file_of(tmp_path, "a.json.gz", gzip.compress(data, 1)))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert first == Record(number=1, value={"id": "a"})
+    assert isinstance(problem, Problem) and problem.number == 2
+    assert problem.reason == "too long: the value has more than 1 MiB at line 2; nothing after it was read"
+    assert peak < 16 * MIB
+
+
+@pytest.mark.usefixtures("one_mib")
+def test_a_text_and_a_row_may_be_too_long_as_well(tmp_path: Path) -> None:
+    text = read_plain_text(file_of(tmp_path, "a.txt.gz", gzip.compress(b"x" * (64 * MIB), 1)))
+    assert text == Problem(number=0, reason="too long: the text has more than 1 MiB")
+    pq.write_table(pa.table({"id": ["a", "x" * (2 * MIB), "b"]}), tmp_path / "a.parquet")
+    (file,) = resolve_files("a.parquet", tmp_path)
+    first, problem, last = read_records(file)
+    assert [first, last] == [Record(number=1, value={"id": "a"}), Record(number=3, value={"id": "b"})]
+    assert problem == Problem(number=2, reason="too long: the row has more than 1 MiB")
+
+
+@given(data=st.binary(max_size=40), size=st.integers(1, 9), longest=st.integers(0, 9))
+def test_long_lines_are_left_out_wherever_the_pieces_end(data: bytes, size: int, longest: int) -> None:
+    lines = data.split(b"\n")
+    lines = lines if lines[-1] else lines[:-1]
+    pieces = [data[place : place + size] for place in range(0, len(data), size)]
+    assert list(split_lines(pieces, longest)) == [line if len(line) <= longest else None for line in lines]

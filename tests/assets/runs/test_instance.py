@@ -6,6 +6,7 @@ import pytest
 
 from assets.runs.instance import open_instance, prepare_home
 from gateau_dagster.config import Config
+from gateau_dagster.errors import GateauError
 from gateau_dagster.pipeline.project import load_project
 from tests.project import make_project
 
@@ -42,3 +43,36 @@ def test_the_pool_has_one_slot_by_default(config: Config) -> None:
         assert pools.default_pool_limit == 1
         assert pools.pool_granularity is not None
         assert pools.pool_granularity.value == "op"
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("dagster.yaml", b"{{{:"),
+        ("dagster.yaml", b"- a list"),
+        ("dagster.yaml", b"\xff\xfe\x00"),
+        ("dagster.yaml", b"nonsense: 1"),
+        ("history/runs.db", b"rubbish" * 1000),
+        ("history/runs/index.db", b"rubbish" * 1000),
+        ("schedules/schedules.db", b"rubbish" * 1000),
+        ("history", b"a file in the way"),
+    ],
+)
+def test_a_damaged_home_is_one_message(config: Config, name: str, content: bytes) -> None:
+    home = prepare_home(config)
+    (home / name).parent.mkdir(parents=True, exist_ok=True)
+    (home / name).write_bytes(content)
+    with pytest.raises(GateauError, match=r"Dagster's home .* cannot be used: .*dagster.yaml.* history") as failure:
+        open_instance(config)
+    assert str(home) in str(failure.value) and len(str(failure.value)) < 800
+
+
+def test_a_folder_in_the_place_of_a_file_and_a_file_in_that_of_the_home(config: Config, tmp_path: Path) -> None:
+    (tmp_path / ".gateau" / "dagster" / "dagster.yaml").mkdir(parents=True)
+    with pytest.raises(GateauError, match="Is a directory"):
+        open_instance(config)
+    (tmp_path / ".gateau" / "dagster" / "dagster.yaml").rmdir()
+    (tmp_path / ".gateau" / "dagster").rmdir()
+    (tmp_path / ".gateau" / "dagster").write_text("")
+    with pytest.raises(GateauError, match="cannot be made: File exists"):
+        open_instance(config)

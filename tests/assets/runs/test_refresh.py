@@ -9,9 +9,9 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from assets.runs.refresh import failure_message
+from assets.runs.refresh import failure_of
 from gateau_dagster.data.sample import shard_of
-from gateau_dagster.errors import GateauError
+from gateau_dagster.errors import GateauError, UnforeseenError
 from resources import models
 from resources.locks.lease import store_lease
 from tests.assets.harness import Pipeline, key_of, pipeline_on, value_of
@@ -208,13 +208,14 @@ def test_the_first_failure_is_the_message() -> None:
         except KeyError as error:
             raise RuntimeError("outer") from error
 
-    def message(op: dg.OpDefinition) -> str:
+    def failure(op: dg.OpDefinition) -> Exception:
         @dg.job(name=f"job_{op.name}")
         def job() -> None:
             op()
 
-        return failure_message(job.execute_in_process(raise_on_error=False))  # type: ignore[arg-type]
+        return failure_of(job.execute_in_process(raise_on_error=False))  # type: ignore[arg-type]
 
-    assert message(fails) == "fails: the cause and the cure"
-    assert "breaks: " in message(breaks)
-    assert "inner" in message(breaks)
+    told, defect = failure(fails), failure(breaks)
+    assert isinstance(told, GateauError) and str(told) == "fails: the cause and the cure"
+    assert isinstance(defect, UnforeseenError) and (defect.kind, str(defect)) == ("KeyError", "breaks: 'inner'")
+    assert "in breaks" in defect.trace and "outer" in defect.trace

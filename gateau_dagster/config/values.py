@@ -1,0 +1,69 @@
+"""Values that stand in several sections: paths that a file system can hold, and counts that a machine can."""
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import AfterValidator, Field
+
+# Generous, and finite: what is above them would be found out by a run that never ends, or by a full memory.
+LONGEST = 100_000_000
+"""Tokens of a sequence."""
+MOST_TOKENS = 10**15
+"""Trained on in all."""
+MOST_EPOCHS = 1000
+MOST_ROWS = 100_000_000
+"""Rows of a training, all of which are planned before it begins: a plan of 10 GB or so."""
+MOST_SEEDS = 2**32
+"""Seeds are below it."""
+
+_LONGEST_PATH, _LONGEST_NAME = 4095, 255  # bytes; of Linux and, but for the path, of macOS
+
+
+def possible_path(path: str) -> str:
+    """The path or address as it is.
+
+    Raises:
+        ValueError: it is blank, or nothing can be called so: the message says why.
+    """
+    if not path.strip():
+        raise ValueError("is empty: give a path, . for the folder of this file")
+    if "\0" in path:
+        raise ValueError("holds a null character, which no path can: remove it")
+    try:
+        encoded = os.fsencode(path)
+    except UnicodeEncodeError as error:
+        raise ValueError("holds half of a character, which no path can: correct it") from error
+    names = [] if "://" in path else encoded.split(b"/")
+    if len(encoded) > _LONGEST_PATH or any(len(name) > _LONGEST_NAME for name in names):
+        raise ValueError(
+            f"begins with {path[:40]!r} and is {len(encoded):,} bytes long: a path has at most {_LONGEST_PATH:,}, and "
+            f"each name in it {_LONGEST_NAME}. Correct it"
+        )
+    if path.startswith("~"):
+        try:
+            Path(path).expanduser()
+        except RuntimeError as error:
+            raise ValueError(f"begins with {path.partition('/')[0]}, the home of nobody here: name a folder") from error
+    return path
+
+
+def possible_paths(paths: str | list[str]) -> str | list[str]:
+    """One path or several, as they are. Raises ValueError as `possible_path`, and for none."""
+    if isinstance(paths, list):
+        if not paths:
+            raise ValueError("is an empty list: name at least one path")
+        for number, path in enumerate(paths, start=1):
+            try:
+                possible_path(path)
+            except ValueError as error:
+                raise ValueError(f"path {number} of the list {error}") from error
+        return paths
+    return possible_path(paths)
+
+
+AnyPath = Annotated[str, AfterValidator(possible_path)]
+AnyPaths = Annotated[str | list[str], AfterValidator(possible_paths)]
+
+Beta = Annotated[float, Field(ge=0, lt=1)]
+AdamBetas = Annotated[tuple[Beta, Beta], Field(strict=False)]  # YAML and JSON have lists

@@ -1,0 +1,90 @@
+"""What a model's small files have to say, looked at before anything is loaded from them."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError, safe_open
+
+from gateau_dagster.errors import GateauError
+
+# Those that every architecture has are whole numbers above 0, where a model names them.
+_COUNTS = ("num_hidden_layers", "num_attention_heads", "num_key_value_heads", "hidden_size", "vocab_size")
+_POSITIONS = "max_position_embeddings"
+_OBJECTS = ("config.json", "tokenizer.json", "tokenizer_config.json")
+# More layers than these have to be in the weights: some architectures use the same weights in several layers.
+_LAYERS = 256
+
+
+def check_model_files(folder: Path, place: str) -> None:
+    """Whether config.json and the tokenizer's files are what they should be; `place`: of the model, for messages.
+
+    Raises:
+        GateauError: one is missing or damaged, holds something else than an object, or names sizes that no model has.
+    """
+    if not (folder / "config.json").is_file():
+        raise GateauError(f"{place}: {folder} is not a model folder: it holds no config.json")
+    found = {name: _read(folder / name, place) for name in _OBJECTS if (folder / name).exists()}
+    config = found["config.json"]
+    text = config.get("text_config")
+    for part in [config, text] if isinstance(text, dict) else [config]:
+        for name in (*_COUNTS, _POSITIONS):
+            _check_size(folder, place, name, part.get(name))
+        check_layers(folder, place, part.get("num_hidden_layers"))
+
+
+def _read(file: Path, place: str) -> dict[str, Any]:
+    try:
+        content = json.loads(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise GateauError(f"{place}: {file} cannot be read: {error.strerror}") from error
+    except (ValueError, RecursionError) as error:
+        raise GateauError(
+            f"{place}: {file} is no JSON ({error}). Copy or download the model again (where git-lfs keeps it: git lfs "
+            "pull)."
+        ) from error
+    if not isinstance(content, dict):
+        raise GateauError(
+            f"{place}: {file} holds a {type(content).__name__}, not an object. Copy or download the model again."
+        )
+    return content
+
+
+def _check_size(folder: Path, place: str, name: str, value: Any) -> None:
+    """A list of sizes, one a layer, is the architecture's own affair."""
+    if value is None or isinstance(value, list):
+        return
+    if isinstance(value, bool) or not isinstance(value, int) or (value < 1 and name != _POSITIONS):
+        raise GateauError(
+            f"{place}: {folder / 'config.json'} says {name}: {str(value)[:60]!r}, which is no whole number above 0. "
+            "Copy config.json again from where the weights are from."
+        )
+
+
+def check_layers(folder: Path, place: str, layers: Any) -> None:
+    """Whether there are as many layers as config.json says: a model is built so before its weights are looked at.
+
+    Raises:
+        GateauError: there are not; or a file is no safetensors file.
+    """
+    if not isinstance(layers, int) or layers <= _LAYERS:
+        return
+    files = sorted(folder.glob("*.safetensors"))
+    tensors = sum(len(_tensors(file, place)) for file in files)
+    if layers > tensors:
+        known = f"the weights hold {tensors} tensors" if files else "there are no safetensors weights beside it"
+        raise GateauError(
+            f"{place}: {folder / 'config.json'} says num_hidden_layers: {layers}, but {known}. Copy config.json again "
+            "from where the weights are from."
+        )
+
+
+def _tensors(file: Path, place: str) -> list[str]:
+    try:
+        with safe_open(file, framework="numpy") as weights:
+            return list(weights.keys())
+    except SafetensorError as error:
+        raise GateauError(
+            f"{place}: {file} is no safetensors file. Copy or download the model again (where git-lfs keeps it: git "
+            "lfs pull)."
+        ) from error

@@ -1,0 +1,88 @@
+"""What is wrong with the models as they lie here, known before any of them is loaded."""
+
+from __future__ import annotations
+
+import filecmp
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gateau_dagster.errors import GateauError
+from gateau_dagster.models.chat_template import check_chat_template
+from gateau_dagster.models.known_model import known_tokenizer, model_folder
+from gateau_dagster.models.model_files import check_model_files
+from gateau_dagster.storage.json_cache import recall, remember
+
+if TYPE_CHECKING:
+    from gateau_dagster.config import Config
+
+_TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json")
+# Of the checks: raise it when they look at more, since what was found to be in order is not looked at again.
+_EDITION = "1"
+
+
+def check_folders(config: Config, digests: Mapping[str, str], cache: Path) -> None:
+    """Whether the models that lie here can be read, and their chat templates used where the prompt is made by them.
+
+    Args:
+        config: names the models; of those that the pipeline makes, what they are made from is looked at.
+        digests: of each model. What was in order under a digest is not looked at again.
+        cache: a file that remembers these.
+
+    Raises:
+        GateauError: a file is missing or damaged, or a chat template fails or does not come to an end.
+    """
+    for name, model in config.models.items():
+        folder = None if model.base is not None else model_folder(config, name, local_only=True)
+        if folder is None or digests[name].startswith("demo:"):
+            continue
+        place = f"models.{name}.path"
+        _once(cache, f"files {digests[name]}", partial(check_model_files, folder, place))
+        if config.scoring.template == "chat" and model.task == "causal":
+            check = partial(check_chat_template, folder, place, trust_remote_code=model.trust_remote_code)
+            _once(cache, f"chat template {digests[name]}", check)
+
+
+def check_pair(config: Config, digests: Mapping[str, str], texts: Callable[[], Sequence[str]], cache: Path) -> None:
+    """Whether theta_A and theta_B make the same tokens of responses: GATEAU compares their perplexities per token.
+
+    `texts`: some responses of the data; they are asked for once for a pair whose tokenizers are not the same files.
+
+    Raises:
+        GateauError: they do not.
+    """
+    origins = {config.origin(name) for name in ("short", "long")}
+    if len(origins) == 2 and not _same_files(config, origins):
+        _once(cache, f"pair {digests['short']} {digests['long']}", lambda: _compare(config, texts()))
+
+
+def _same_files(config: Config, models: set[str]) -> bool:
+    first, second = (model_folder(config, name, local_only=True) for name in models)
+    if first is None or second is None:
+        return first is second  # neither is here: nothing can be said
+    return all(
+        (first / name).is_file() and (second / name).is_file() and filecmp.cmp(first / name, second / name, False)
+        for name in _TOKENIZER_FILES
+    )
+
+
+def _compare(config: Config, texts: Sequence[str]) -> None:
+    first, second = (known_tokenizer(config, name) for name in ("short", "long"))
+    if first is None or second is None:
+        return
+    for text in texts:
+        counts = [len(each(text, add_special_tokens=False, verbose=False)["input_ids"]) for each in (first, second)]
+        if counts[0] != counts[1]:
+            raise GateauError(
+                f"models.short and models.long tokenise differently: the response {text[:40]!r} has {counts[0]} and "
+                f"{counts[1]} tokens. They are not homologous, and their perplexities per token cannot be compared: "
+                "take two models of one family."
+            )
+
+
+def _once(cache: Path, what: str, check: Callable[[], None]) -> None:
+    key = f"{_EDITION} {what}"
+    if recall(cache, key) is None:
+        check()
+        remember(cache, key, "in order")

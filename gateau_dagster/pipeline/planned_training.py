@@ -1,0 +1,100 @@
+"""What cannot come of a training, or hardly be meant, as far as configuration and data tell before any model runs."""
+
+from collections.abc import Collection
+
+import polars as pl
+import psutil
+
+from gateau_dagster.config import Config
+from gateau_dagster.config.values import MOST_ROWS
+from gateau_dagster.data.sources import resolve_files
+from gateau_dagster.errors import GateauError
+from gateau_dagster.readable import percent
+
+_CHARACTERS = 4  # of a token, about
+_TOKEN_BYTES = 8  # of the mix, its id and its label, in every rank
+_RANK_BYTES = 300 << 20  # of a process that has imported torch
+_FAR_ABOVE = 2  # times
+
+
+def check_training(config: Config, accepted: pl.DataFrame) -> None:
+    """Whether the training can be held by this machine, and its mix is of sources that there are.
+
+    Args:
+        config: see `training`.
+        accepted: the samples of the data, schema catalogue.ACCEPTED.
+
+    Raises:
+        GateauError: it cannot, or names a source that is not there.
+    """
+    if not config.training.enabled:
+        return
+    _check_sources(config, set(accepted["source"].unique()))
+    _check_rows(config, accepted)
+    _check_memory(config, accepted)
+
+
+def _check_sources(config: Config, sources: Collection[str]) -> None:
+    weights, chat = config.training.mix.weights, config.located_short_chat
+    if weights and chat is not None:
+        sources = {*sources, *(file.stem for file in resolve_files(chat.path, config.folder))}
+    unknown = sorted(set(weights) - set(sources))
+    if unknown:
+        raise GateauError(
+            f"training.mix.weights: no sample is from {', '.join(unknown)}; there are {', '.join(sorted(sources))}"
+        )
+
+
+def _check_rows(config: Config, accepted: pl.DataFrame) -> None:
+    training = config.training
+    rows = training.epochs * _chosen_share(config, accepted) * accepted.height
+    if training.max_steps is None and rows > MOST_ROWS:
+        raise GateauError(
+            f"training.epochs: {training.epochs:,g} passes over the selected samples are about {rows:,.0f} rows, more "
+            f"than the {MOST_ROWS:,} that can be planned: lower it"
+        )
+
+
+def _check_memory(config: Config, accepted: pl.DataFrame) -> None:
+    """Every rank holds the whole mix. Ranks of a launcher or hostfile may be on other machines."""
+    training, there = config.training, psutil.virtual_memory().total
+    if training.launcher is not None or training.hostfile is not None:
+        return
+    tokens = _tokens(accepted, most=training.max_length) * _chosen_share(config, accepted)
+    wanted = training.processes * (_RANK_BYTES + _TOKEN_BYTES * tokens)
+    if training.processes > 1 and wanted > there:
+        raise GateauError(
+            f"training.processes: {training.processes:,} on this machine take about {wanted / 2**30:,.0f} GiB without "
+            f"their models, since each holds the mix (about {tokens:,.0f} tokens of {_TOKEN_BYTES} bytes), and it has "
+            f"{there / 2**30:,.0f} GiB: lower it, or name other machines in training.hostfile"
+        )
+
+
+def _tokens(accepted: pl.DataFrame, *, most: int) -> float:
+    """Of all samples, about, each cut to `most`."""
+    return float((accepted["characters"] / _CHARACTERS).clip(upper_bound=most).sum())
+
+
+def _chosen_share(config: Config, accepted: pl.DataFrame) -> float:
+    """Of the samples, in the training: at least, as far as it is known before they are ranked."""
+    rule, mix = config.selection, config.training.mix
+    if mix.without_long or not accepted.height:
+        return 0.0
+    if rule.budget is None:
+        share = rule.chosen(accepted.height) / accepted.height
+    else:
+        share = min(1.0, rule.budget / max(1.0, float(accepted["characters"].sum()) / _CHARACTERS))
+    return share * mix.long_fraction
+
+
+def warnings_of(config: Config, accepted: pl.DataFrame) -> list[str]:
+    """What may be meant, but should be known: a sentence each. `accepted`: as for `check_training`."""
+    scored, trained = config.scoring.max_length, config.training.max_length
+    longer = float((accepted["characters"] > scored * _CHARACTERS).mean() or 0)  # pyright: ignore[reportArgumentType]
+    if not config.training.enabled or trained < _FAR_ABOVE * scored or longer == 0:
+        return []
+    return [
+        f"training.max_length is {trained:,}, but samples are scored by their last {scored:,} tokens "
+        f"(scoring.max_length): what stands before them, in about {percent(longer)} of the samples, has no part in the "
+        "choice. Make the two alike, unless this is meant."
+    ]

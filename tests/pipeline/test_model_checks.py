@@ -1,0 +1,55 @@
+"""What is wrong with the models is known before anything runs, and what is in order is looked at once."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from gateau_dagster.errors import GateauError
+from gateau_dagster.pipeline import model_checks
+from gateau_dagster.pipeline.project import load_project
+from gateau_dagster.pipeline.state import State
+from tests.project import change_config, make_project
+from tests.tiny_models import tokenizer
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    return make_project(tmp_path, samples=8, shards=2)
+
+
+def state_of(project: Path) -> State:
+    return State(config=load_project(project))
+
+
+def test_damaged_files_are_named_with_their_place(project: Path) -> None:
+    file = project.parent / "short" / "config.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), "num_attention_heads": 0}))
+    with pytest.raises(GateauError, match=r"^models\.short\.path: .* num_attention_heads: '0'"):
+        state_of(project).plan()
+
+
+def test_two_tokenizers_are_no_pair(project: Path) -> None:
+    tokenizer().save_pretrained(project.parent / "short")
+    with pytest.raises(GateauError, match=r"models\.short and models\.long tokenise differently: the response '"):
+        state_of(project).plan()
+    change_config(project, selection={"method": "ladm", "options": {"ladm": {"span_length": 4, "first_scored": 6}}})
+    assert state_of(project).plan(), "nothing compares them"
+
+
+def test_a_tokenizer_that_only_says_more_is_the_same(project: Path) -> None:
+    file = project.parent / "short" / "tokenizer_config.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), "model_max_length": 99}))
+    assert state_of(project).plan()
+
+
+def test_what_is_in_order_is_looked_at_once(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tried: list[str] = []
+    monkeypatch.setattr(model_checks, "check_chat_template", lambda folder, place, **_: tried.append(place))
+    change_config(project, scoring={"template": "chat"})
+    for _ in range(2):
+        assert state_of(project).plan()
+    assert tried == ["models.long.path", "models.short.path"]
+    (project.parent / "long" / "chat_template.jinja").write_text("another")
+    assert state_of(project).plan()
+    assert tried[2:] == ["models.long.path"]

@@ -1,0 +1,75 @@
+"""A training that cannot be held, or is of sources that are not there, is known before any model runs."""
+
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+from gateau_dagster.config import Config
+from gateau_dagster.data.catalogue import ACCEPTED
+from gateau_dagster.errors import GateauError
+from gateau_dagster.pipeline.planned_training import check_training, warnings_of
+
+
+def samples(count: int, characters: int) -> pl.DataFrame:
+    columns = {name: [None] * count for name in ACCEPTED} | {"source": ["far"] * count}
+    return pl.DataFrame({**columns, "characters": [characters] * count}, schema=ACCEPTED)
+
+
+def configured(training: dict[str, Any], **sections: Any) -> Config:
+    models = {"short": {"path": "short"}, "long": {"path": "long"}}
+    content = {"long_sft": {"path": "long.jsonl"}, "models": models, "training": training, **sections}
+    return Config.model_validate(content)
+
+
+def test_a_training_that_this_machine_can_hold_is_let_go() -> None:
+    check_training(configured({"processes": 2, "mix": {"weights": {"far": 2}}}), samples(1000, 10**6))
+    check_training(configured({"enabled": False, "processes": 90_000}), samples(1000, 10**6))
+    check_training(configured({"processes": 90_000, "launcher": ["srun"]}), samples(1000, 10**6))
+    check_training(configured({"processes": 1}), samples(3, 10**15))
+
+
+@pytest.mark.parametrize(
+    ("training", "count", "characters"),
+    [({"processes": 90_000}, 10, 10), ({"processes": 64, "max_length": 10**8}, 10_000, 4 * 10**7)],
+)
+def test_ranks_that_do_not_fit(training: dict[str, Any], count: int, characters: int) -> None:
+    with pytest.raises(GateauError, match=r"^training\.processes: [\d,]+ on this machine take about [\d,]+ GiB"):
+        check_training(configured(training), samples(count, characters))
+
+
+def test_epochs_whose_rows_cannot_be_planned() -> None:
+    training, many = {"epochs": 1000}, samples(1_000_000, 10)
+    check_training(configured(training), many)
+    check_training(configured({**training, "max_steps": 10}, selection={"fraction": 0.5}), many)
+    with pytest.raises(GateauError, match=r"^training\.epochs: 1,000 passes .* about 500,000,000 rows"):
+        check_training(configured(training, selection={"fraction": 0.5}), many)
+
+
+def test_weights_of_sources_that_are_not_there(tmp_path: Path) -> None:
+    (tmp_path / "chat.jsonl").write_text("{}")
+    for chat, there in (({}, "far"), ({"short_chat": {"path": str(tmp_path / "chat.jsonl")}}, "chat, far")):
+        config = configured({"mix": {"weights": {"far": 1, "near": 2}}}, **chat)
+        with pytest.raises(GateauError, match=rf"^training\.mix\.weights: no sample is from near; there are {there}$"):
+            check_training(config, samples(3, 10))
+
+
+@pytest.mark.parametrize(
+    ("training", "scoring", "characters", "warned"),
+    [
+        ({}, {"max_length": 4096}, 40_000, True),
+        ({}, {"max_length": 4096}, 4000, False),
+        ({}, {}, 10**7, False),
+        ({"max_length": 4096}, {"max_length": 4096}, 40_000, False),
+        ({"enabled": False}, {"max_length": 4096}, 40_000, False),
+    ],
+)
+def test_training_on_what_was_not_scored_is_told(
+    training: dict[str, Any], scoring: dict[str, Any], characters: int, warned: bool
+) -> None:
+    found = warnings_of(configured(training, scoring=scoring), samples(3, characters))
+    assert len(found) == warned
+    assert not warned or found[0].startswith(
+        "training.max_length is 65,536, but samples are scored by their last 4,096"
+    )
