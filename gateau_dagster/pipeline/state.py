@@ -8,6 +8,7 @@ import polars as pl
 
 from gateau_dagster.config import Config
 from gateau_dagster.data.index import InputIndex, cached_index
+from gateau_dagster.data.rejects import check_rejected
 from gateau_dagster.data.sample import shard_keys
 from gateau_dagster.data.short_chat import short_chat_signature
 from gateau_dagster.demo.prepare import ensure_demo_data
@@ -159,9 +160,10 @@ class State:
         """Whether data and models can give what the configuration asks for; else it would be found out after scoring.
 
         Raises:
-            GateauError: the rule of selection cannot be met, there are fewer samples than clusters of them, a model
-                cannot be made to read further, or cannot serve a method.
+            GateauError: more of the input is rejected than is allowed, the rule of selection cannot be met, there are
+                fewer samples than clusters of them, a model cannot be made to read further, or cannot serve a method.
         """
+        check_rejected(self.index.rejects, self.config.long_sft)
         accepted = self.index.accepted
         check_data(dict(accepted["source"].value_counts().iter_rows()), self.config.selection)
         check_clusters(self.config, accepted.height)
