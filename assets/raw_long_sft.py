@@ -8,6 +8,7 @@ from assets.steps.definition import makes_asset
 from assets.steps.partitioned_step import Event, Finished, shard_events, stale_shards
 from assets.steps.step import asset_step
 from gateau_dagster.data.ingest import read_shards
+from gateau_dagster.data.rejects import check_rejected
 from gateau_dagster.execution.shard_work import ShardResult
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.storage import Stamp
@@ -19,6 +20,8 @@ def raw_long_sft(context: dg.AssetExecutionContext, configuration: Configuration
     """Reads all changed shards in one pass over the input."""
     with asset_step(context, configuration) as progress:
         state = State(config=configuration.config, progress=progress)
+        # `gateau run` has asked before; Materialise in the UI makes no plan.
+        check_rejected(state.index.rejects, state.config.long_sft)
         stale = stale_shards(context, state, "raw_long_sft")
         yield from shard_events(context, state, {"raw_long_sft": stale}, _read(state, stale))
 

@@ -12,6 +12,7 @@ from assets.steps.metadata import figures_metadata
 from assets.steps.unpartitioned_step import UnpartitionedStep, unpartitioned_step
 from gateau_dagster.evaluation.registry import chosen_benchmarks
 from gateau_dagster.pipeline.declarations import COMPARISON_FILE, REPORT_FILE
+from gateau_dagster.pipeline.losses import losses, unseen_shares
 from gateau_dagster.pipeline.plan import Key
 from gateau_dagster.pipeline.selection_reads import PRESETS_TABLE, ranking_asset
 from gateau_dagster.pipeline.state import State
@@ -67,6 +68,8 @@ def _inputs(state: State) -> "ReportInputs":
         lengths=_lengths(state) if LENGTHS in assets else None,
         selected_subset=store.read("selected_subset", columns=["sample_id"]),
         rejected=_rejected(state),
+        losses=[loss for loss in losses(state) if loss.asset in assets],
+        unseen=unseen_shares(state, [state.asset(key) for key in assets]),
         training_log=read_training_log(store) if "checkpoint" in assets else None,
         evaluations={name: store.read(each.asset) for name, each in chosen_benchmarks(state.config).items()},
         fingerprints=_fingerprints(recorded),

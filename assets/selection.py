@@ -12,6 +12,7 @@ from assets.steps.definition import makes_asset
 from assets.steps.metadata import figures_metadata
 from assets.steps.unpartitioned_step import unpartitioned_step
 from gateau_dagster.config import PRESETS
+from gateau_dagster.pipeline.losses import check_some_scored
 from gateau_dagster.pipeline.selection_reads import PRESETS_TABLE, ranking_asset, selection_reads
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.progress import Progress
@@ -53,6 +54,7 @@ def scored(state: State, progress: Progress) -> tuple[pl.DataFrame, pl.DataFrame
     """`combined_scores` and what it lacks: joined shard by shard, ranked as a whole."""
     selection = state.config.selection
     absent: list[pl.DataFrame] = []
+    check_some_scored(state, PRESETS_TABLE)
     measures = join_all(_joined_shards(state, absent, progress))
     scores = ranked(measures, preset=selection.preset, alpha=selection.alpha)
     return scores, with_reasons(pl.concat(absent), [state.read_rejected(asset) for asset in COLUMNS])
@@ -113,6 +115,7 @@ def _chosen(state: State) -> pl.DataFrame:
     """`sample_id`, `score` and `rank` of the samples that the rule chooses."""
     selection, reads = state.config.selection, selection_reads(state.config)
     ranking = ranking_asset(state.config)
+    check_some_scored(state, ranking)
     scores = state.read(ranking, reads[ranking])
     if ranking != PRESETS_TABLE:
         scores = ranked_by_score(scores)

@@ -28,6 +28,11 @@ def percent(value: float | None, digits: int = 1) -> str:
     return "–" if value is None or math.isnan(value) else f"{100 * value:.{digits}f}\u00a0%"
 
 
+def percentage(value: float) -> str:
+    """A share in 0..1 to three digits, with a plain space: `94.6 %`, `0.012 %`."""
+    return f"{100 * value:.3g} %"
+
+
 def plural(count: int, noun: str) -> str:
     """`1 sample`, `2 samples`."""
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"

@@ -15,10 +15,13 @@ from gateau_dagster.pipeline.asset import (
     FINITE_VALUES,
     FULL_COVERAGE,
     NORMALISATION,
+    REJECTED_SHARE,
+    TRUNCATED_SHARE,
     UNIQUE_IDS,
     UP_TO_DATE,
     Asset,
 )
+from gateau_dagster.pipeline.losses import RAW, noun_of, rejects_of, truncation_of
 from gateau_dagster.pipeline.pipeline import pipeline_of
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.pipeline.table_checks import Coverage, duplicate_ids, non_finite, scored_or_rejected
@@ -31,7 +34,10 @@ _DESCRIPTIONS = {
     FINITE_VALUES: "No NaN and no infinity.",
     FULL_COVERAGE: "Every sample of raw_long_sft is in the table or in its rejected table, with a reason.",
     NORMALISATION: "The chosen normalisation still tells samples apart, and no term overrules one of more weight.",
+    REJECTED_SHARE: "Few samples were rejected: up to long_sft.max_rejected of the long ones, a tenth of others.",
+    TRUNCATED_SHARE: "At most a tenth of the tokens was cut off, but for a model that is to see its own window only.",
 }
+_WARNS = {UP_TO_DATE, NORMALISATION, REJECTED_SHARE, TRUNCATED_SHARE}
 
 
 def checks_of(asset: Asset) -> list[str]:
@@ -75,13 +81,16 @@ def _checked(state: State, asset: Asset, name: str) -> dg.AssetCheckResult:
         return _result(asset, name, False, summary=str(error))
 
 
-def _result(asset: Asset, name: str, passed: bool, **metadata: Any) -> dg.AssetCheckResult:
-    """A failed check warns: what is in the table stays readable, and the message says what is wrong with it."""
+def _result(asset: Asset, name: str, passed: bool, *, error: bool = False, **metadata: Any) -> dg.AssetCheckResult:
+    """A failed check warns: what is in the table stays readable, and the message says what is wrong with it.
+
+    `error`: whether it is an error all the same.
+    """
     return dg.AssetCheckResult(
         asset_key=asset_key(asset.key),
         check_name=name,
         passed=passed,
-        severity=dg.AssetCheckSeverity.WARN if name in {UP_TO_DATE, NORMALISATION} else dg.AssetCheckSeverity.ERROR,
+        severity=dg.AssetCheckSeverity.WARN if name in _WARNS and not error else dg.AssetCheckSeverity.ERROR,
         metadata=dict(metadata),
     )
 
@@ -149,6 +158,38 @@ def _normalisation(state: State, asset: Asset) -> dg.AssetCheckResult:
     return _result(asset, NORMALISATION, not found.degenerate, summary=found.sentence, distinct=found.distinct_score)
 
 
+def _rejected_share(state: State, asset: Asset) -> dg.AssetCheckResult:
+    _require_made(state, asset)
+    found = rejects_of(state, asset)
+    most = state.config.long_sft.max_rejected if asset.key == RAW else None
+    return _result(
+        asset,
+        REJECTED_SHARE,
+        not found.notable if most is None else found.share <= most and not found.unread,
+        error=most is not None,
+        summary=found.sentence(noun_of(asset)),
+        samples=found.given,
+        rejected=found.count,
+        share=found.share,
+    )
+
+
+def _truncated_share(state: State, asset: Asset) -> dg.AssetCheckResult:
+    _require_made(state, asset)
+    found = truncation_of(state, asset)
+    return _result(
+        asset,
+        TRUNCATED_SHARE,
+        not found.notable,
+        summary=found.sentence(),
+        samples=found.samples,
+        truncated_samples=found.cut,
+        tokens=found.tokens,
+        truncated_tokens=found.cut_tokens,
+        share=found.share,
+    )
+
+
 def _present(state: State, asset: Asset) -> list[str]:
     """The shards that are there."""
     return [shard for shard in state.shards if state.stamp(asset.key, shard) is not None]
@@ -158,10 +199,15 @@ def _table(state: State, asset: Asset, columns: list[str] | None) -> pl.DataFram
     """The shards that are there, or the table of an asset without any."""
     if not asset.partitions:
         return state.store.read(asset.key, None, columns)
-    shards = _present(state, asset)
-    if not shards:
+    return state.store.read_all(asset.key, _require_made(state, asset), columns)
+
+
+def _require_made(state: State, asset: Asset) -> list[str]:
+    """The shards that are there; none for an asset without shards, whose table says itself that it is missing."""
+    shards = _present(state, asset) if asset.partitions else []
+    if asset.partitions and not shards:
         raise GateauError(f"{asset.key} has no shard in the store yet. Materialise it, or run `gateau run`.")
-    return state.store.read_all(asset.key, shards, columns)
+    return shards
 
 
 _RUN: dict[str, Callable[[State, Asset], dg.AssetCheckResult]] = {
@@ -170,4 +216,6 @@ _RUN: dict[str, Callable[[State, Asset], dg.AssetCheckResult]] = {
     FINITE_VALUES: _finite_values,
     FULL_COVERAGE: _full_coverage,
     NORMALISATION: _normalisation,
+    REJECTED_SHARE: _rejected_share,
+    TRUNCATED_SHARE: _truncated_share,
 }

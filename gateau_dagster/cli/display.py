@@ -3,7 +3,7 @@
 import os
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -23,6 +23,7 @@ from rich.progress import (
 )
 from rich.text import Text
 
+from gateau_dagster.pipeline.losses import Loss
 from gateau_dagster.progress import Entry, ProgressBoard
 
 _SECONDS_BETWEEN_LOOKS = 0.3
@@ -32,6 +33,13 @@ _SECONDS_BETWEEN_LINES = 15.0
 def console() -> Console:
     """A console of its own descriptor: Dagster captures descriptors 1 and 2 while a step runs."""
     return Console(file=os.fdopen(os.dup(1), "w"), highlight=False, soft_wrap=True)
+
+
+def show_losses(out: Console, lost: Iterable[Loss]) -> None:
+    """What was rejected and what was cut off, a line a table, with an exclamation mark where it is much."""
+    for loss in lost:
+        mark = "[yellow]![/yellow] " if loss.notable else ""
+        out.print(f"{mark}{escape(loss.asset)}: {escape(loss.sentence)}")
 
 
 class _Left(ProgressColumn):

@@ -1,7 +1,7 @@
 """`gateau plan`: what would run, why, and about how much work it is."""
 
 import json
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -10,10 +10,13 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from gateau_dagster.cli.display import console
+from gateau_dagster.cli.display import console, show_losses
 from gateau_dagster.config import Config
+from gateau_dagster.data.rejects import Rejects
 from gateau_dagster.estimate.estimator import Estimate, Estimator
 from gateau_dagster.estimate.scored_model import ScoredModel
+from gateau_dagster.estimate.truncation import ExpectedTruncation, expected_truncation
+from gateau_dagster.pipeline.losses import RAW, Loss, losses, prompted_models
 from gateau_dagster.pipeline.pipeline import left_out_sentence
 from gateau_dagster.pipeline.plan import AFTER, Plan, Work
 from gateau_dagster.pipeline.state import State
@@ -36,14 +39,17 @@ def print_plan(config: Config, until: str | None, *, as_json: bool = False) -> N
         plan = state.plan_until(until)
     if not plan:
         out.print("[green]Everything is up to date.[/green] `gateau run` would do nothing.")
+        show_losses(out, (loss for loss in losses(state) if loss.notable))
         show_left_out(out, state, plan)
         return
     show_plan(out, state, plan)
     with out.status("Estimating: reading some of the texts"):
         estimator = Estimator(state)
         estimates = estimator.assets(estimator.scored(plan))
+        expected = _expected(state, estimates)
     if estimates:
         show_estimates(out, estimates)
+        show_truncation(out, expected)
         for line in grounds(estimator):
             out.print(f"[dim]{escape(line)}[/dim]", soft_wrap=False)
 
@@ -51,7 +57,8 @@ def print_plan(config: Config, until: str | None, *, as_json: bool = False) -> N
 def plan_record(state: State, plan: Plan) -> dict[str, Any]:
     """The plan for programs: `work` in the order in which it can run, `estimates` by asset, `grounds` in words.
 
-    `left_out`: tables that nothing configured reads.
+    `rejected`: records of the long input. `truncation`: expected of each model that scores. `left_out`: tables that
+    nothing configured reads.
     """
     estimator = Estimator(state)
     estimates = estimator.assets(estimator.scored(plan))
@@ -63,6 +70,8 @@ def plan_record(state: State, plan: Plan) -> dict[str, Any]:
         ],
         "estimates": {asset: asdict(found) for asset, found in estimates.items()},
         "grounds": list(grounds(estimator)) if estimates else [],
+        "rejected": _rejects_record(state.index.rejects),
+        "truncation": {each.model: _truncation_record(each) for each in _expected(state, estimates)},
         "left_out": left_out(state, plan),
         "warnings": state.warnings,
     }
@@ -83,7 +92,25 @@ def show_plan(out: Console, state: State, plan: Plan) -> None:
     out.print(table)
     if any(work.conditional for work in plan.work):
         out.print(f"[dim]{AFTER}…: runs only if that comes out different from before[/dim]")
+    rejects = state.index.rejects
+    if rejects.count:
+        show_losses(out, [Loss(asset=RAW, sentence=rejects.sentence("record"), notable=rejects.notable)])
     show_left_out(out, state, plan)
+
+
+def _expected(state: State, scored: Iterable[str]) -> list[ExpectedTruncation]:
+    """Of each model that is shown contexts for one of these tables."""
+    return [expected_truncation(state, model) for model in prompted_models(map(state.asset, scored))]
+
+
+def _rejects_record(found: Rejects) -> dict[str, Any]:
+    reasons = {kind.kind: kind.count for kind in found.kinds}
+    return {"records": found.given, "rejected": found.count, "share": found.share, "reasons": reasons}
+
+
+def _truncation_record(found: ExpectedTruncation) -> dict[str, Any]:
+    truncation = found.truncation
+    return {**asdict(truncation), "share": truncation.share, "unscorable": found.unscorable}
 
 
 def left_out(state: State, plan: Plan) -> list[str]:
@@ -111,6 +138,14 @@ def show_estimates(out: Console, estimates: Mapping[str, Estimate]) -> None:
         table.add_row(name, "", *_figures(estimates.values()), style="bold")
     out.print()
     out.print(table)
+
+
+def show_truncation(out: Console, expected: Iterable[ExpectedTruncation]) -> None:
+    """A line a model of whose samples something will be cut off, or that cannot be scored."""
+    for found in expected:
+        mark = "[yellow]![/yellow] " if found.truncation.notable else ""
+        for sentence in found.sentences:
+            out.print(f"{mark}{escape(sentence)}", soft_wrap=False)
 
 
 def _figures(estimates: Collection[Estimate]) -> list[str]:

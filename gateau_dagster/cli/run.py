@@ -7,11 +7,12 @@ from rich.console import Console
 from rich.markup import escape
 
 from assets.runs.refresh import Refreshed, run_refresh
-from gateau_dagster.cli.display import RunDisplay, console
+from gateau_dagster.cli.display import RunDisplay, console, show_losses
 from gateau_dagster.cli.plan import show_plan
 from gateau_dagster.config import PRESETS, Config
 from gateau_dagster.methods.registry import GATEAU
 from gateau_dagster.pipeline.declarations import REPORT_FILE
+from gateau_dagster.pipeline.losses import losses
 from gateau_dagster.pipeline.plan import Plan
 from gateau_dagster.pipeline.selection_reads import PRESETS_TABLE, ranking_asset, wants_presets
 from gateau_dagster.pipeline.state import State
@@ -50,8 +51,11 @@ def _conclude(out: Console, state: State, worked: bool, result: Refreshed, secon
         out.print(f"[green]Everything is up to date[/green] ({seconds:.1f} s).")
     else:
         out.print(f"[green]Done[/green] in {seconds:.0f} s.")
+    lost = list(losses(state))
     for line in result.failed_checks:
-        out.print(f"[yellow]![/yellow] {escape(line)}")
+        if not any(loss.sentence in line for loss in lost):  # said below
+            out.print(f"[yellow]![/yellow] {escape(line)}")
+    show_losses(out, lost)
     if worked:
         _show_ground_truth(out, state)
     if state.store.files.exists(REPORT_FILE):

@@ -14,6 +14,8 @@ PAIR_FOLDER = "pair"
 SHAPES_FOLDER = "shapes"
 # Names the pair in fingerprints: raise it when the same seed gives other weights.
 RECIPE_VERSION = "3"
+# The share of rejected samples above which a check warns: a tenth of the data is no stray bad line any more.
+NOTABLE_REJECTS = 0.1
 
 
 class StorageConfig(Section):
@@ -30,6 +32,12 @@ class LongSftConfig(Section):
         ".gz/.zst."
     )
     shards: int = Field(default=16, ge=1, le=10_000, description="Partitions; a sample's shard is a hash of its id.")
+    max_rejected: float | None = Field(
+        default=None,
+        ge=0,
+        le=1,
+        description="Share of the records that may be rejected; above it nothing runs. Unset, a check warns above 0.1.",
+    )
 
 
 class ShortChatConfig(Section):

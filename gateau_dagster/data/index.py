@@ -15,6 +15,7 @@ import polars as pl
 from gateau_dagster.config import LongSftConfig
 from gateau_dagster.data.catalogue import ACCEPTED, REJECTED, scan
 from gateau_dagster.data.forms import to_sample
+from gateau_dagster.data.rejects import Rejects, rejects_among
 from gateau_dagster.data.sample import shard_of, text_digest
 from gateau_dagster.data.sources import SourceFile, input_signature, resolve_files
 from gateau_dagster.errors import GateauError
@@ -41,6 +42,11 @@ class InputIndex:
     rejected: pl.DataFrame
     records: int
     duplicates_dropped: int
+
+    @cached_property
+    def rejects(self) -> Rejects:
+        """Among the records, where one that repeats another counts once."""
+        return rejects_among(self.rejected, self.accepted.height + self.rejected.height, named=True)
 
     def shard_digest(self, shard: int) -> str:
         """SHA-256 (hex) of what the shard's two tables hold: ids, contents, sources, and reasons of rejects."""
@@ -146,10 +152,5 @@ def _with_shard(frame: pl.DataFrame, shards: int) -> pl.DataFrame:
 
 def no_usable_sample(key: str, path: str | list[str], rejected: pl.DataFrame) -> str:
     """The message for an input without a single usable sample: the three most frequent reasons, with counts."""
-    kinds = rejected.with_columns(kind=pl.col("reason").str.split(":").list.first())
-    top = kinds.group_by("kind").agg(pl.len(), pl.col("reason").first(), pl.col("location").first())
-    lines = [
-        f"  {count} x {reason} (first at {place})"
-        for _, count, reason, place in top.sort(["len", "kind"], descending=[True, False]).head(3).iter_rows()
-    ]
-    return "\n".join([f"{key}: no usable sample in {path}; correct the data or the path. Rejected:", *lines])
+    found = rejects_among(rejected, rejected.height, named=True)
+    return "\n".join([f"{key}: no usable sample in {path}; correct the data or the path. Rejected:", *found.lines()])

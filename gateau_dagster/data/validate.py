@@ -4,21 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import polars as pl
-
 from gateau_dagster.data.index import InputIndex
+from gateau_dagster.data.rejects import RejectKind
 
-_EXAMPLES = 3
 _SOURCES = 10
-
-
-@dataclass(frozen=True, kw_only=True)
-class RejectKind:
-    """Rejects of one kind; `examples` are (place, full reason)."""
-
-    kind: str
-    count: int
-    examples: tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,11 +42,6 @@ class ValidationSummary:
 
 def validation_summary(index: InputIndex) -> ValidationSummary:
     """Summarise an index; no file is read."""
-    rejects = index.rejected.with_columns(kind=pl.col("reason").str.split(":").list.first())
-    kinds = []
-    for (kind,), group in rejects.group_by("kind", maintain_order=True):
-        examples = tuple(group.select("location", "reason").head(_EXAMPLES).iter_rows())
-        kinds.append(RejectKind(kind=str(kind), count=len(group), examples=examples))
     sources = index.accepted.group_by("source").len().sort(["len", "source"], descending=[True, False])
     return ValidationSummary(
         files=tuple(file.label for file in index.files),
@@ -66,5 +50,5 @@ def validation_summary(index: InputIndex) -> ValidationSummary:
         rejected=len(index.rejected),
         duplicates_dropped=index.duplicates_dropped,
         sources=tuple(sources.iter_rows()),
-        kinds=tuple(sorted(kinds, key=lambda item: (-item.count, item.kind))),
+        kinds=index.rejects.kinds,
     )

@@ -53,18 +53,8 @@ class ScoredModel:
                 self.shape = ModelShape.of(self.known.config)
 
     def sample_tokens(self, samples: pl.DataFrame, shared: npt.NDArray[np.bool_] | bool = False) -> SampleTokens:
-        """Of samples of the index; how a tail divides into instruction and response, is taken to be alike in all."""
-        characters, tails = (samples[name].to_numpy().astype(np.float64) for name in ("characters", "tail_characters"))
-        texts = np.round(tails / self.rates.tail)
-        response = np.maximum(np.round(texts * self.rates.response), 1.0)
-        return SampleTokens(
-            context=np.round((characters - tails) / self.rates.context),
-            instruction=texts - response,
-            response=response,
-            limit=self.limit,
-            shared=shared,
-            **self.rates.around,
-        )
+        """Of samples of the index."""
+        return self.rates.sample_tokens(samples, self.limit, shared)
 
     def flops(self, planned: PlannedWork) -> Numbers | None:
         """Of each sample; None when they are not known."""
@@ -98,6 +88,22 @@ class TokenRates:
     )
     seconds: float = 0.0  # a character takes to tokenise, on one core
     samples: int = 0  # tokenised for this; 0: assumed
+
+    def sample_tokens(
+        self, samples: pl.DataFrame, limit: int, shared: npt.NDArray[np.bool_] | bool = False
+    ) -> SampleTokens:
+        """Of samples of the index; how a tail divides into instruction and response, is taken to be alike in all."""
+        characters, tails = (samples[name].to_numpy().astype(np.float64) for name in ("characters", "tail_characters"))
+        texts = np.round(tails / self.tail)
+        response = np.maximum(np.round(texts * self.response), 1.0)
+        return SampleTokens(
+            context=np.round((characters - tails) / self.context),
+            instruction=texts - response,
+            response=response,
+            limit=limit,
+            shared=shared,
+            **self.around,
+        )
 
 
 def token_rates(state: State, name: str) -> TokenRates:

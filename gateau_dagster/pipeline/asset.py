@@ -18,6 +18,8 @@ UNIQUE_IDS = "unique_ids"
 FINITE_VALUES = "finite_values"
 FULL_COVERAGE = "full_coverage"
 NORMALISATION = "normalisation"
+REJECTED_SHARE = "rejected_share"
+TRUNCATED_SHARE = "truncated_share"
 
 
 @dataclass(frozen=True, kw_only=True)

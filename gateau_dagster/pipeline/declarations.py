@@ -18,7 +18,9 @@ from gateau_dagster.pipeline.asset import (
     FINITE_VALUES,
     FULL_COVERAGE,
     NORMALISATION,
+    REJECTED_SHARE,
     SHARD,
+    TRUNCATED_SHARE,
     UNIQUE_IDS,
     Asset,
 )
@@ -43,7 +45,7 @@ from gateau_dagster.training.training_mix import CODE_VERSION as MIX_CODE_VERSIO
 
 REPORT_FILE, COMPARISON_FILE, CHECKPOINT_FOLDER = "report.html", "comparison.json", "checkpoint"
 # The page's own: raise it when the same tables come to another page.
-REPORT_CODE_VERSION = "4"
+REPORT_CODE_VERSION = "5"
 
 
 def raw_long_sft(config: Config) -> Iterator[Asset]:
@@ -60,7 +62,7 @@ def raw_long_sft(config: Config) -> Iterator[Asset]:
         "with the reason. A sample's shard is a hash of its id, so one edit touches one shard.",
         code_version=INPUT_CODE_VERSION,
         columns=tables.RAW_LONG_SFT,
-        checks=(UNIQUE_IDS,),
+        checks=(UNIQUE_IDS, REJECTED_SHARE),
         goal=True,
     )
 
@@ -81,7 +83,7 @@ def short_chat_mix(config: Config) -> Iterator[Asset]:
         settings=lambda observed: {"short_chat.fraction": chat.fraction, "short_chat files": observed.short_chat},
         code_version=SHORT_CHAT_CODE_VERSION,
         columns=tables.SHORT_CHAT_MIX,
-        checks=(UNIQUE_IDS,),
+        checks=(UNIQUE_IDS, REJECTED_SHARE),
         goal=True,
     )
 
@@ -217,6 +219,7 @@ def training_mix(config: Config) -> Iterator[Asset]:
         settings=lambda observed: mix_settings(config, observed),
         code_version=MIX_CODE_VERSION,
         columns=tables.TRAINING_MIX,
+        checks=(REJECTED_SHARE, TRUNCATED_SHARE),
         goal=True,
     )
 

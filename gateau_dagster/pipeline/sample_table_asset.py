@@ -4,7 +4,17 @@ from typing import Any
 
 from gateau_dagster.config import Config
 from gateau_dagster.models.known_model import short_window
-from gateau_dagster.pipeline.asset import FINITE_VALUES, FULL_COVERAGE, SHARD, UNIQUE_IDS, Asset, Observed, Rows
+from gateau_dagster.pipeline.asset import (
+    FINITE_VALUES,
+    FULL_COVERAGE,
+    REJECTED_SHARE,
+    SHARD,
+    TRUNCATED_SHARE,
+    UNIQUE_IDS,
+    Asset,
+    Observed,
+    Rows,
+)
 from gateau_dagster.pipeline.made_models import made_upstream
 from gateau_dagster.scoring.sample_table import SampleTable
 from gateau_dagster.storage.stamp import By, fingerprint
@@ -32,10 +42,16 @@ def sample_table_asset(config: Config, table: SampleTable) -> Asset:
         code_version=table.code_version,
         columns=table.columns,
         finite=table.finite,
-        checks=(UNIQUE_IDS, *((FINITE_VALUES,) if table.finite else ()), FULL_COVERAGE),
+        checks=_checks(table),
         pool="gpu",
         rows=Rows(table=table, model=next(iter(made), ""), memory=memory_settings(config)),
     )
+
+
+def _checks(table: SampleTable) -> tuple[str, ...]:
+    finite = (FINITE_VALUES,) if table.finite else ()
+    truncated = (TRUNCATED_SHARE,) if any(column.name == "truncated_tokens" for column in table.columns) else ()
+    return (UNIQUE_IDS, *finite, FULL_COVERAGE, REJECTED_SHARE, *truncated)
 
 
 def row_settings(config: Config, table: SampleTable, observed: Observed) -> dict[str, Any]:

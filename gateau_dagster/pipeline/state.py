@@ -11,6 +11,7 @@ from gateau_dagster.config import Config
 from gateau_dagster.data.forms import to_sample
 from gateau_dagster.data.index import InputIndex, cached_index
 from gateau_dagster.data.ingest import read_wanted
+from gateau_dagster.data.rejects import check_rejected
 from gateau_dagster.data.sample import Sample, shard_keys
 from gateau_dagster.data.short_chat import short_chat_signature
 from gateau_dagster.demo.prepare import ensure_demo_data
@@ -162,10 +163,11 @@ class State:
         """Whether data and models can give what the configuration asks for; else it would be found out after scoring.
 
         Raises:
-            GateauError: the rule of selection cannot be met, there are fewer samples than clusters of them, a model
-                cannot be made to read further, cannot serve a method, or its files are damaged; the pair's tokenizers
-                differ; the training cannot be held.
+            GateauError: more of the input is rejected than is allowed, the rule of selection cannot be met, there are
+                fewer samples than clusters of them, a model cannot be made to read further, cannot serve a method, or
+                its files are damaged; the pair's tokenizers differ; the training cannot be held.
         """
+        check_rejected(self.index.rejects, self.config.long_sft)
         accepted = self.index.accepted
         check_data(dict(accepted["source"].value_counts().iter_rows()), self.config.selection)
         check_clusters(self.config, accepted.height)

@@ -57,6 +57,7 @@ def shown_configuration(config: Config) -> str:
         mode="json",
         exclude={
             "storage": True,
+            "long_sft": {"max_rejected"},
             "execution": True,
             "demo": True,
             "scoring": OPERATIONAL_SCORING,

@@ -10,6 +10,7 @@ import polars as pl
 
 from gateau_dagster.comparison.result import MethodComparison
 from gateau_dagster.config import Config
+from gateau_dagster.pipeline.losses import UNSEEN, Loss
 from gateau_dagster.selection.combine import ranked_by_score
 
 
@@ -36,6 +37,10 @@ class ReportInputs:
     """SELECTED_SUBSET; only `sample_id` is read."""
     rejected: Mapping[str, pl.DataFrame] = field(default_factory=dict)
     """REJECTED tables by asset key."""
+    losses: Sequence[Loss] = ()
+    """What the tables rejected and what was cut off, in sentences."""
+    unseen: pl.DataFrame = field(default_factory=UNSEEN.to_frame)
+    """UNSEEN: of each sample that every model saw cut, the share of its context that none saw."""
     training_log: Sequence[Mapping[str, Any]] | None = None
     """Entries with `step` and some of `loss`, `learning_rate`, `grad_norm`, `tokens_per_second`."""
     evaluations: Mapping[str, pl.DataFrame] = field(default_factory=dict)

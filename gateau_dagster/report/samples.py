@@ -52,14 +52,18 @@ def sample_cards(inputs: ReportInputs) -> tuple[list[SampleCard], list[SampleCar
     texts = inputs.raw.lazy().filter(pl.col("sample_id").is_in(wanted))
     columns = texts.select("sample_id", "context", "instruction", "response").collect()
     by_id = {row["sample_id"]: row for row in columns.iter_rows(named=True)}
-    cards = [
-        [_card(row, by_id.get(row["sample_id"], {})) for row in part.iter_rows(named=True)] for part in (top, bottom)
-    ]
-    return cards[0], cards[1]
+    unseen = dict(inputs.unseen.filter(pl.col("sample_id").is_in(wanted)).select("sample_id", "unseen").iter_rows())
+
+    def cards(part: pl.DataFrame) -> list[SampleCard]:
+        rows = [(row["sample_id"], row) for row in part.iter_rows(named=True)]
+        return [_card(row, by_id.get(name, {}), unseen.get(name, 0.0)) for name, row in rows]
+
+    return cards(top), cards(bottom)
 
 
-def _card(row: dict, texts: dict) -> SampleCard:
+def _card(row: dict, texts: dict, unseen: float) -> SampleCard:
     facts = [(name, row[column]) for column, name in _FACTS.items() if column in row]
+    context = texts.get("context") or ""
     return SampleCard(
         sample_id=printable(row["sample_id"]),
         source=printable(row["source"]),
@@ -69,7 +73,8 @@ def _card(row: dict, texts: dict) -> SampleCard:
         score=row["score"],
         facts=facts,
         ranks=[(preset, row[f"rank_{preset}"]) for preset in PRESETS if f"rank_{preset}" in row],
-        context=snippet(texts.get("context") or ""),
+        # Tokens are taken to be alike in length, so the place of the cut is near the true one.
+        context=snippet(context, unseen=round(unseen * len(context))),
         instruction=snippet(texts.get("instruction") or "", each=500),
         response=snippet(texts.get("response") or "", each=500),
     )

@@ -11,11 +11,18 @@ _UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u206
 
 @dataclass(frozen=True, kw_only=True)
 class Snippet:
-    """The two ends of a text; `end` is empty when `start` is all of it. `left_out`: characters between them."""
+    """The two ends of a text; `end` is empty when `start` is all of it. `left_out`: characters between them.
+
+    unseen_start, unseen_end: text before `start` and `end` that no model saw. unseen: characters of the whole text that
+    none saw.
+    """
 
     start: str
     end: str
     left_out: int
+    unseen_start: str = ""
+    unseen_end: str = ""
+    unseen: int = 0
 
 
 def printable(text: str) -> str:
@@ -23,11 +30,19 @@ def printable(text: str) -> str:
     return _UNSAFE.sub("\ufffd", text.replace("\r\n", "\n"))
 
 
-def snippet(text: str, *, each: int = 700) -> Snippet:
-    """At most `each` characters of either end of `text`."""
-    if len(text) <= 2 * each:
-        return Snippet(start=printable(text), end="", left_out=0)
-    return Snippet(start=printable(text[:each]), end=printable(text[-each:]), left_out=len(text) - 2 * each)
+def snippet(text: str, *, each: int = 700, unseen: int = 0) -> Snippet:
+    """At most `each` characters of either end of `text`, of whose start no model saw `unseen` characters."""
+    left_out = max(0, len(text) - 2 * each)
+    first, last = (text[:each], text[-each:]) if left_out else (text, "")
+    cut = max(0, unseen - (len(text) - len(last)))
+    return Snippet(
+        unseen_start=printable(first[:unseen]),
+        start=printable(first[unseen:]),
+        unseen_end=printable(last[:cut]),
+        end=printable(last[cut:]),
+        left_out=left_out,
+        unseen=unseen,
+    )
 
 
 def breakable(name: str) -> Markup:

@@ -123,6 +123,55 @@ def test_validate_counts_short_conversations(command: Command, project: Path, tm
     assert status == 0 and "short_chat\n  1 usable, 1 rejected" in out
 
 
+def mostly_bad(folder: Path) -> None:
+    """3 samples among 53 lines that are none."""
+    good, empty = [sample(number) for number in range(3)], [{**sample(n), "response": ""} for n in range(100, 150)]
+    lines = [json.dumps(each) for each in (*good, *empty)] + ["{not json"] * 3
+    (folder / "long.jsonl").write_text("\n".join(lines) + "\n")
+
+
+def test_mass_rejection_is_said_by_every_command(command: Command, project: Path, tmp_path: Path) -> None:
+    mostly_bad(tmp_path)
+    status, out, _ = command("validate", "--config", str(project))
+    assert status == 0 and "  ! 53 of 56 records rejected (94.6 %)\n" in out
+    status, out, _ = command("plan", "--config", str(project))
+    assert status == 0
+    assert "! raw_long_sft: 53 of 56 records rejected (94.6 %): 50 x empty response; 3 x malformed JSON\n" in out
+    record = json.loads(command("plan", "--json", "--config", str(project))[1])["rejected"]
+    assert record["reasons"] == {"empty response": 50, "malformed JSON": 3}
+    assert (record["records"], record["rejected"], record["share"]) == (56, 53, 53 / 56)
+
+
+@pytest.mark.parametrize("name", ["validate", "plan", "run"])
+def test_more_rejects_than_allowed_end_every_command(
+    command: Command, project: Path, tmp_path: Path, name: str
+) -> None:
+    mostly_bad(tmp_path)
+    change_config(project, long_sft={"max_rejected": 0.5})
+    status, _, err = command(name, "--config", str(project))
+    assert status == 1 and "Traceback" not in err
+    assert "long_sft.max_rejected: 53 of 56 records rejected (94.6 %), more than 0.5 of them" in err
+    assert "50 x empty response" in err and "(first at long.jsonl:4)" in err and "3 x malformed JSON" in err
+    assert not (tmp_path / "store").exists(), "nothing has run"
+    change_config(project, long_sft={"max_rejected": 0.95})
+    assert command("validate", "--config", str(project))[0] == 0
+
+
+def test_validate_and_plan_say_what_will_be_cut_off(command: Command, project: Path) -> None:
+    change_config(project, scoring={"max_length": 48})
+    out = command("validate", "--config", str(project))[1]
+    (line,) = [line for line in out.splitlines() if "models.long" in line]
+    assert line.startswith("  ! models.long: about 8 of 8 samples cut, about ") and line.endswith("max_length is 48")
+    out = command("plan", "--config", str(project))[1]
+    assert "! models.long: about 8 of 8 samples cut, about " in out
+    record = json.loads(command("plan", "--json", "--config", str(project))[1])["truncation"]["long"]
+    assert (record["samples"], record["cut"], record["unscorable"]) == (8, 8, 0)
+    assert 0 < record["share"] == record["cut_tokens"] / record["tokens"] < 1
+    change_config(project, models={"long": {"path": "nowhere"}}, scoring={"max_length": 512})
+    status, out, _ = command("validate", "--config", str(project))
+    assert status == 0 and "models.long: not estimated" in out and "there is no folder" in out
+
+
 def test_a_plan_names_everything_that_is_missing(command: Command, project: Path) -> None:
     status, out, _ = command("plan", "--config", str(project))
     assert status == 0

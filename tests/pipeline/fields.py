@@ -106,6 +106,7 @@ FIELDS: dict[str, tuple[Any, set[str]]] = {
     "storage.root": ("./elsewhere", NOTHING),
     "long_sft.path": ("other.jsonl", REPORT),  # its content counts, shard by shard; the page shows the path
     "long_sft.shards": (3, {"raw_long_sft", *EVERY_SCORE}),
+    "long_sft.max_rejected": (0.5, NOTHING),
     "short_chat.path": ("other.json", REPORT),
     "short_chat.fraction": (0.5, {"short_chat_mix", *MIXED}),
     "models.short.path": ("a/other", SHORT),

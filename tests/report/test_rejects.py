@@ -2,7 +2,10 @@
 
 import polars as pl
 
+from gateau_dagster.pipeline.losses import Loss
 from gateau_dagster.report.rejects import reject_groups
+
+from .builders import inputs, page_of
 
 
 def _table(*rows: tuple[str, str | None]) -> pl.DataFrame:
@@ -35,3 +38,13 @@ def test_no_sample_is_lost_among_many_kinds() -> None:
 def test_null_and_endless_reasons() -> None:
     groups = reject_groups({"cam": _table(("a", None), ("b", "y" * 5000))})
     assert [len(group.reason) for group in groups] == [len("no reason given"), 302]
+
+
+def test_what_is_lost_stands_among_the_rejects_and_much_of_it_on_top() -> None:
+    much = Loss(asset="raw_long_sft", sentence="53 of 56 records rejected", notable=True)
+    little = Loss(asset="perplexity/long", sentence="1 of 9 samples cut", notable=False)
+    page = page_of(inputs(5, losses=[much, little]))
+    assert much.sentence in page.text("summary") and little.sentence not in page.text("summary")
+    assert f"{much.asset}: {much.sentence}" in page.text("rejected")
+    assert f"{little.asset}: {little.sentence}" in page.text("rejected")
+    assert "lost on the way" not in page_of(inputs(5)).text()

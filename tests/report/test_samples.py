@@ -1,10 +1,11 @@
 """Which samples are shown, and with what."""
 
+import polars as pl
 import pytest
 
 from gateau_dagster.report.samples import sample_cards
 
-from .builders import inputs, raw, scores
+from .builders import inputs, page_of, raw, scores
 
 
 @pytest.mark.parametrize(("count", "sizes"), [(1, (1, 0)), (2, (1, 1)), (5, (3, 2)), (20, (10, 10)), (50, (10, 10))])
@@ -36,3 +37,20 @@ def test_a_card_holds_the_sample_s_own_texts_and_scores() -> None:
 def test_a_null_cas_stays_none() -> None:
     top, _ = sample_cards(inputs(5, combined_scores=scores(5, segments=1)))
     assert dict(top[0].facts)["CAS"] is None
+
+
+def test_the_part_of_a_context_that_no_model_saw_is_struck_out() -> None:
+    unseen = pl.DataFrame({"sample_id": ["s000000", "s000002"], "unseen": [0.99, 0.1]})
+    given = inputs(5, unseen=unseen)
+    cards = {card.sample_id: card.context for part in sample_cards(given) for card in part}
+    text = {row["sample_id"]: row["context"] for row in raw(5).iter_rows(named=True)}
+    nearly_all, little = cards["s000000"], cards["s000002"]
+    assert nearly_all.unseen == round(0.99 * len(text["s000000"]))
+    assert (nearly_all.unseen_start, nearly_all.start) == (text["s000000"][:700], "")
+    assert text["s000000"].endswith(nearly_all.unseen_end + nearly_all.end) and nearly_all.end.endswith("end 0")
+    assert text["s000002"].startswith(little.unseen_start + little.start) and little.start and not little.unseen_end
+    assert not any(card.unseen for name, card in cards.items() if name not in {"s000000", "s000002"})
+    page = page_of(given)
+    assert len(page.attributes("del")) == 3, "two ends, and one"
+    assert page.text("samples").count("No model saw about the first") == 2
+    assert "No model saw" not in page_of(inputs(5)).text()

@@ -24,5 +24,15 @@ def test_snippet_accounts_for_every_character(text: str, each: int) -> None:
     assert max(len(part.start), len(part.end)) <= (2 * each if not part.left_out else each)
 
 
+@given(st.text(alphabet="abc \n", max_size=60), st.integers(1, 20), st.integers(0, 60))
+def test_what_no_model_saw_is_marked_from_the_left(text: str, each: int, unseen: int) -> None:
+    unseen, plain = min(unseen, len(text)), snippet(text, each=each)
+    part = snippet(text, each=each, unseen=unseen)
+    assert (part.unseen_start + part.start, part.unseen_end + part.end) == (plain.start, plain.end)
+    assert (part.left_out, part.unseen) == (plain.left_out, unseen)
+    assert len(part.unseen_start) == min(unseen, len(plain.start))
+    assert len(part.unseen_end) == max(0, unseen - (len(text) - len(plain.end)))
+
+
 def test_a_name_may_break_after_its_underscores_and_is_escaped() -> None:
     assert breakable("a_<b>_c") == "a_<wbr>&lt;b&gt;_<wbr>c"

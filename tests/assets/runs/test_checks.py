@@ -1,5 +1,6 @@
 """Asset checks: each passes on what the pipeline made, and fails on a table that was tampered with."""
 
+import io
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,12 +9,19 @@ from typing import Any
 import dagster as dg
 import polars as pl
 import pytest
+from rich.console import Console
 
-from assets.runs.checks import checks_of
+from assets.runs.checks import _checked, checks_of
+from assets.runs.refresh import Refreshed, failure_message
+from assets.selection import scored
+from gateau_dagster.cli.run import _conclude
 from gateau_dagster.data.sample import shard_of
+from gateau_dagster.errors import GateauError
+from gateau_dagster.pipeline.losses import unseen_shares
 from gateau_dagster.pipeline.state import State
+from gateau_dagster.progress import silent
 from tests.assets.harness import Pipeline, value_of
-from tests.project import sample, write_samples
+from tests.project import change_config, sample, write_samples
 
 Tamper = Any
 
@@ -24,10 +32,11 @@ def store(small: Pipeline) -> Iterator[Path]:
     small.refresh()
     store, copy = small.file.parent / "store", small.file.parent / "copy"
     data = small.file.parent / "long.jsonl"
-    before = data.read_text()
+    before, config = data.read_text(), small.file.read_text()
     shutil.copytree(store, copy)
     yield store
     data.write_text(before)
+    small.file.write_text(config)
     shutil.rmtree(store)
     copy.rename(store)
 
@@ -171,6 +180,106 @@ def test_full_coverage_counts_rows_and_rejects(small: Pipeline, store: Path) -> 
     rejected = small.state().store.read_rejected("cam", [shard])
     assert rejected["sample_id"].to_list() == ["s00100"]
     assert "more than the 512 allowed" in rejected["reason"][0]
+
+
+def checked(pipeline: Pipeline, asset: str, name: str) -> dg.AssetCheckResult:
+    """One check without a run around it."""
+    state = pipeline.state()
+    return _checked(state, state.asset(asset), name)
+
+
+def concluded(pipeline: Pipeline, result: Refreshed) -> list[str]:
+    """What `gateau run` says in the end."""
+    text = io.StringIO()
+    _conclude(Console(file=text, width=1000), pipeline.state(), True, result, 1.0)
+    return text.getvalue().splitlines()
+
+
+def test_mass_rejection_of_the_input_warns_and_is_said_once(small: Pipeline, store: Path) -> None:
+    bad = [sample(number) | {"response": ""} for number in range(100, 130)]
+    write_samples(small.file.parent / "long.jsonl", [*(sample(number) for number in range(24)), *bad])
+    result = small.refresh(until="raw_long_sft")
+    sentence = "30 of 54 records rejected (55.6 %): 30 x empty response"
+    assert [line for line in result.failed_checks if line.startswith("raw_long_sft: check rejected_share failed")]
+    assert [line for line in concluded(small, result) if sentence in line] == [f"! raw_long_sft: {sentence}"]
+    found = checked(small, "raw_long_sft", "rejected_share")
+    assert not found.passed and found.severity is dg.AssetCheckSeverity.WARN
+    assert (value_of(found, "summary"), value_of(found, "rejected")) == (sentence, 30)  # type: ignore[arg-type]
+    change_config(small.file, long_sft={"max_rejected": 0.5})
+    assert checked(small, "raw_long_sft", "rejected_share").severity is dg.AssetCheckSeverity.ERROR
+    job = small.definitions().resolve_job_def("everything").get_subset(asset_selection={dg.AssetKey("raw_long_sft")})
+    done = job.execute_in_process(instance=small.instance, raise_on_error=False, partition_key="0")
+    assert not done.success and "long_sft.max_rejected: 30 of 54" in failure_message(done)  # type: ignore[arg-type]
+    change_config(small.file, long_sft={"max_rejected": 0.6})
+    assert checked(small, "raw_long_sft", "rejected_share").passed
+
+
+def reject_first(state: State, asset: str, shard: str, count: int) -> None:
+    """Turns a table's first rows into rejects, each with a number of its own in its reason."""
+    table, stamp = state.store.read(asset, shard), state.stamp(asset, shard)
+    assert stamp is not None
+    ids = table["sample_id"].head(count)
+    reasons = [f"out of memory on a prompt of {600 + row} tokens" for row in range(ids.len())]
+    rejected = pl.DataFrame({"sample_id": ids, "reason": reasons}, schema_overrides={"reason": pl.String})
+    state.store.write(table.slice(count), asset, shard, stamp, rejected)
+
+
+def test_what_models_could_not_score_warns_with_the_reasons(small: Pipeline, store: Path) -> None:
+    state = small.state()
+    for shard in state.shards:
+        reject_first(state, "cam", shard, 2)
+    found = checked(small, "cam", "rejected_share")
+    assert not found.passed and checked(small, "cam", "full_coverage").passed
+    count = 2 * len(state.shards)
+    assert value_of(found, "rejected") == count  # type: ignore[arg-type]
+    assert value_of(found, "share") == count / 24  # type: ignore[arg-type]
+    lines = concluded(small, Refreshed(run_ids=[], recorded=0, ended_runs=0, failed_checks=[]))
+    assert any(line.startswith(f"! cam: {count} of 24 samples rejected") for line in lines)
+    assert any(line.endswith(f"{count} x out of memory on a prompt of … tokens") for line in lines)
+
+
+def test_where_nothing_could_be_scored_the_ranking_ends_with_the_reasons(small: Pipeline, store: Path) -> None:
+    state = small.state()
+    for shard in state.shards:
+        reject_first(state, "cam", shard, 24)
+    with pytest.raises(GateauError, match=r"cam has no row: 24 of 24 samples rejected \(100 %\): 24 x out of memory"):
+        scored(state, silent)
+
+
+def cut_to(kept: int, cut: int) -> Tamper:
+    def change(table: pl.DataFrame) -> pl.DataFrame:
+        return table.with_columns(context_tokens=pl.lit(kept, pl.Int32), truncated_tokens=pl.lit(cut, pl.Int32))
+
+    return change
+
+
+def test_what_is_cut_off_is_counted_by_table(small: Pipeline, store: Path) -> None:
+    state = small.state()
+    before = state.read("perplexity/short", ["context_tokens", "truncated_tokens"]).sum().row(0)
+    for shard in state.shards:
+        tamper(state, "perplexity/long", shard, cut_to(25, 75))
+    found, passing = (checked(small, f"perplexity/{model}", "truncated_share") for model in ("long", "short"))
+    assert not found.passed and found.severity is dg.AssetCheckSeverity.WARN
+    assert passing.passed, "it is to see its window of 64 tokens only"
+    assert value_of(passing, "truncated_tokens") == before[1]  # type: ignore[arg-type]
+    lines = concluded(small, Refreshed(run_ids=[], recorded=0, ended_runs=0, failed_checks=[]))
+    cut = "24 of 24 samples cut, 1,800 of 2,400 context tokens (75 %) lost: scoring.max_length is 512"
+    assert f"! perplexity/long: {cut}" in lines
+    assert any(line.startswith("perplexity/short: ") for line in lines) == (before[1] > 0)
+
+
+def test_no_model_saw_what_all_of_them_saw_cut(small: Pipeline, store: Path) -> None:
+    state = small.state()
+    assets = [state.asset(key) for key in ("perplexity/short", "cam", "perplexity/long")]
+    assert unseen_shares(state, assets).is_empty(), "theta_B saw everything"
+    tamper(state, "perplexity/long", "0", cut_to(25, 75))
+    tamper(state, "perplexity/short", "0", cut_to(0, 100))
+    found = unseen_shares(state, assets)
+    assert {*found["sample_id"]} == {*state.store.read("perplexity/long", "0")["sample_id"]}
+    assert {*found["unseen"]} == {0.75}
+    assert unseen_shares(state, assets[:2]).is_empty(), "cam's model saw it too, and this does not say how much of it"
+    tamper(state, "perplexity/long", "0", cut_to(0, 0))
+    assert unseen_shares(state, assets).is_empty(), "a sample without context loses nothing"
 
 
 def test_checks_before_the_first_run_say_that_nothing_is_there(fresh: Pipeline) -> None:

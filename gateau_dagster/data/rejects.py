@@ -1,0 +1,115 @@
+"""Rejected samples in few words: what share of the data they are, and the commonest kinds of reasons."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import polars as pl
+
+from gateau_dagster.config import LongSftConfig, ShortChatConfig
+from gateau_dagster.config.inputs import NOTABLE_REJECTS
+from gateau_dagster.errors import GateauError
+from gateau_dagster.readable import percentage, plural
+
+_EXAMPLES = 3
+_NAMED = 3  # kinds that a sentence names
+# Kinds of rejects that stand for a file, or for the rest of it.
+_LOST_FILES = ("truncated ", "damaged ", "wrong file type")
+# What differs from sample to sample: quoted text and numbers.
+_DETAILS = r"'[^']*'|\"[^\"]*\"|`[^`]*`|\d+(?:[.,]\d+)*"
+
+
+@dataclass(frozen=True, kw_only=True)
+class RejectKind:
+    """Rejects of one kind; `examples` are (place, full reason)."""
+
+    kind: str
+    count: int
+    examples: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rejects:
+    """`count` of `given` samples were rejected; `kinds`: most frequent first.
+
+    unread: how many of them stand for a file that could not be read to its end: nobody knows what else it held.
+    about: whether `given` is not known to the last one.
+    """
+
+    given: int
+    count: int
+    kinds: tuple[RejectKind, ...]
+    unread: int = 0
+    about: bool = False
+
+    @property
+    def share(self) -> float:
+        """Of the samples given."""
+        return self.count / self.given if self.given else 0.0
+
+    @property
+    def notable(self) -> bool:
+        """Whether it is worth a warning."""
+        return self.share > NOTABLE_REJECTS or self.unread > 0
+
+    def amount(self, noun: str = "sample") -> str:
+        """`53 of 56 records rejected (94.6 %)`."""
+        unread = f", {self.unread:,} of them for a file that could not be read to its end" if self.unread else ""
+        given = f"{'about ' if self.about else ''}{plural(self.given, noun)}"
+        return f"{self.count:,} of {given} rejected ({percentage(self.share)}){unread}"
+
+    def sentence(self, noun: str = "sample") -> str:
+        """`53 of 56 records rejected (94.6 %): 50 x empty response; 3 x malformed JSON`."""
+        named = [f"{kind.count:,} x {kind.kind}" for kind in self.kinds[:_NAMED]]
+        if rest := self.kinds[_NAMED:]:
+            named.append(f"{sum(kind.count for kind in rest):,} for other reasons")
+        return f"{self.amount(noun)}{': ' if named else ''}{'; '.join(named)}"
+
+    def lines(self) -> list[str]:
+        """A line for each of the commonest kinds, with its first reason in full and where that is."""
+        return [
+            f"  {kind.count} x {reason} (first at {place})"
+            for kind in self.kinds[:_NAMED]
+            for place, reason in kind.examples[:1]
+        ]
+
+
+def rejects_among(rejected: pl.DataFrame, given: int, *, named: bool = False) -> Rejects:
+    """Sums up a table of rejects.
+
+    Args:
+        rejected: `sample_id` and `reason`; with `location`, where that is the place of an example.
+        given: samples before any was rejected.
+        named: whether the reason's kind stands before its colon, as in what the input's readers reject; else reasons
+            that differ in numbers or quoted text only are of one kind.
+    """
+    place = "location" if "location" in rejected.columns else "sample_id"
+    reason = pl.col("reason").fill_null("no reason given")
+    kind = reason.str.split(":").list.first() if named else reason.str.replace_all(_DETAILS, "…")
+    kinds = (
+        rejected.select(kind=kind, place=pl.col(place), reason=reason)
+        .group_by("kind", maintain_order=True)
+        .agg(pl.len().alias("count"), pl.col("place", "reason").head(_EXAMPLES))
+        .sort(["count", "kind"], descending=[True, False])
+    )
+    found = [
+        RejectKind(kind=name, count=count, examples=tuple(zip(places, reasons, strict=True)))
+        for name, count, places, reasons in kinds.iter_rows()
+    ]
+    unread = sum(each.count for each in found if each.kind.startswith(_LOST_FILES)) if named else 0
+    return Rejects(given=given, count=rejected.height, kinds=tuple(found), unread=unread)
+
+
+def rejects_among_chats(taken: int, rejected: pl.DataFrame, chat: ShortChatConfig) -> Rejects:
+    """Of all short conversations, of whose usable ones `chat.fraction` is taken."""
+    found = rejects_among(rejected, round(taken / chat.fraction) + rejected.height, named=True)
+    return replace(found, about=chat.fraction < 1)
+
+
+def check_rejected(rejects: Rejects, config: LongSftConfig) -> None:
+    """Raises GateauError where more of the long input is rejected than the user allows."""
+    if config.max_rejected is None or rejects.share <= config.max_rejected:
+        return
+    what = f"long_sft.max_rejected: {rejects.amount('record')}, more than {config.max_rejected:g} of them. Mostly:"
+    cure = "Correct the data (`gateau validate` shows more of them), or raise long_sft.max_rejected."
+    raise GateauError("\n".join([what, *rejects.lines(), cure]))

@@ -1,0 +1,187 @@
+"""What the tables lost on the way: samples that were rejected, and tokens that were cut off."""
+
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass
+
+import polars as pl
+
+from gateau_dagster.config import Config
+from gateau_dagster.config.inputs import NOTABLE_REJECTS
+from gateau_dagster.data.rejects import Rejects, rejects_among, rejects_among_chats
+from gateau_dagster.errors import GateauError
+from gateau_dagster.methods.method import longest_prompt
+from gateau_dagster.models.known_model import shown_window
+from gateau_dagster.pipeline.asset import REJECTED_SHARE, TRUNCATED_SHARE, Asset
+from gateau_dagster.pipeline.state import State
+from gateau_dagster.readable import percentage, plural
+
+RAW, CHAT = "raw_long_sft", "short_chat_mix"
+# A token that is cut off is as lost as one of a rejected sample, so the same share of them is worth a warning.
+NOTABLE_CUT = NOTABLE_REJECTS
+# By sample, the share of its context's tokens that no model saw.
+UNSEEN = pl.Schema({"sample_id": pl.String(), "unseen": pl.Float64()})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Truncation:
+    """What a limit cuts off `samples`: `cut` of them lose something, in all `cut_tokens` of their `tokens`.
+
+    of: what the tokens are of. limit: why. intended: whether the configuration shows the model its own window only.
+    """
+
+    samples: int
+    cut: int
+    tokens: int
+    cut_tokens: int
+    limit: str
+    of: str = "context tokens"
+    intended: bool = False
+
+    @property
+    def share(self) -> float:
+        """Of the tokens."""
+        return self.cut_tokens / self.tokens if self.tokens else 0.0
+
+    @property
+    def notable(self) -> bool:
+        """Whether it is worth a warning."""
+        return not self.intended and self.share > NOTABLE_CUT
+
+    def sentence(self, about: str = "") -> str:
+        """`190 of 200 samples cut, 9,000 of 10,000 context tokens (90 %) lost: …`. about: before counts."""
+        return (
+            f"{about}{self.cut:,} of {plural(self.samples, 'sample')} cut, {about}{self.cut_tokens:,} of "
+            f"{self.tokens:,} {self.of} ({percentage(self.share)}) lost: {self.limit}"
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class PromptLimit:
+    """How many tokens of a prompt a causal model is shown, why, and whether that is its own window on purpose."""
+
+    tokens: int
+    why: str
+    intended: bool
+
+    @classmethod
+    def of(cls, config: Config, model: str) -> "PromptLimit":
+        """See models.loading.effective_max_length."""
+        tokens, _ = longest_prompt(config, model, window=shown_window(config, model))
+        if tokens < config.scoring.max_length:
+            why = f"models.{model} sees its window of {tokens:,} tokens only (context: window)"
+            return cls(tokens=tokens, why=why, intended=True)
+        return cls(tokens=tokens, why=f"scoring.max_length is {tokens:,}", intended=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Loss:
+    """One table's loss in a sentence. notable: worth a warning."""
+
+    asset: str
+    sentence: str
+    notable: bool
+
+
+def losses(state: State) -> Iterator[Loss]:
+    """Of the tables that are up to date, in the order of the data's flow; none for a table that lost nothing."""
+    plan = state.whole_plan()
+    made = [asset for asset in state.pipeline.assets if asset.key in state.pipeline.required and not plan.of(asset.key)]
+    for asset in made:
+        if REJECTED_SHARE in asset.checks and (rejects := rejects_of(state, asset)).count:
+            yield Loss(asset=asset.key, sentence=rejects.sentence(noun_of(asset)), notable=rejects.notable)
+        if TRUNCATED_SHARE in asset.checks and (truncation := truncation_of(state, asset)).cut:
+            yield Loss(asset=asset.key, sentence=truncation.sentence(), notable=truncation.notable)
+
+
+def noun_of(asset: Asset) -> str:
+    """What an asset rejects."""
+    return {RAW: "record", CHAT: "conversation"}.get(asset.key, "sample")
+
+
+def rejects_of(state: State, asset: Asset) -> Rejects:
+    """What an asset rejected; of the long samples, what it rejects of the input as it is now."""
+    if asset.key == RAW:
+        return state.index.rejects
+    if asset.partitions:
+        return _rejects_by_shard(state, asset.key)
+    rejected = state.read_rejected(asset.key)
+    usable = state.read(asset.key, ["sample_id"])["sample_id"].n_unique()
+    chat = state.config.short_chat
+    if asset.key == CHAT and chat is not None:
+        return rejects_among_chats(usable, rejected, chat)
+    return rejects_among(rejected, usable + rejected.height)
+
+
+def _rejects_by_shard(state: State, key: str) -> Rejects:
+    """Of a table with a row a sample. The rejects of shards that have a row for each sample are not read."""
+    raw, own = (state.store.stamps((name, shard) for shard in state.shards) for name in (RAW, key))
+    made = {shard: stamp.rows or 0 for (_, shard), stamp in own.items() if stamp is not None and shard is not None}
+    whole = {shard: stamp.rows for (_, shard), stamp in raw.items() if stamp is not None}
+    rejected = state.store.read_rejected(key, [shard for shard, rows in made.items() if rows != whole.get(shard)])
+    return rejects_among(rejected, sum(made.values()) + rejected.height)
+
+
+def check_some_scored(state: State, asset: str) -> None:
+    """Raises GateauError with the reasons where a table that `asset` reads rejected every sample."""
+    for key in state.asset(asset).reads:
+        upstream = state.asset(key)
+        if upstream.rows is not None and (found := rejects_of(state, upstream)).count == found.given > 0:
+            raise GateauError(f"nothing is left for {asset}, since {key} has no row: {found.sentence()}")
+
+
+def truncation_of(state: State, asset: Asset) -> Truncation:
+    """What was cut off in a table with `truncated_tokens`: perplexities, or the training mix."""
+    if asset.rows is None:
+        mix = state.read(asset.key, ["block_tokens", "truncated_tokens"])
+        kept, limit = mix["block_tokens"].list.sum(), f"training.max_length is {state.config.training.max_length:,}"
+        return truncation_among(kept, mix["truncated_tokens"], limit=limit, of="tokens")
+    table = state.store.read_all(asset.key, _made(state, asset), ["context_tokens", "truncated_tokens"])
+    prompt = PromptLimit.of(state.config, asset.rows.table.model)
+    return truncation_among(
+        table["context_tokens"], table["truncated_tokens"], limit=prompt.why, intended=prompt.intended
+    )
+
+
+def truncation_among(
+    kept: pl.Series, cut: pl.Series, *, limit: str, of: str = "context tokens", intended: bool = False
+) -> Truncation:
+    """Sums up what is kept and what is cut off each sample, in tokens."""
+    lost = int(cut.cast(pl.Int64).sum())
+    return Truncation(
+        samples=cut.len(),
+        cut=int((cut > 0).sum()),
+        tokens=int(kept.cast(pl.Int64).sum()) + lost,
+        cut_tokens=lost,
+        limit=limit,
+        of=of,
+        intended=intended,
+    )
+
+
+def prompted_models(assets: Iterable[Asset]) -> list[str]:
+    """The models that are shown contexts for one of these assets."""
+    tables = [asset.rows.table for asset in assets if asset.rows is not None]
+    return list(dict.fromkeys(each.model for each in tables if each.prompt != "none"))
+
+
+def unseen_shares(state: State, assets: Collection[Asset]) -> pl.DataFrame:
+    """UNSEEN, of the models that score for `assets`; only samples that are cut for each of them.
+
+    Empty where some model's tables do not say what it was shown.
+    """
+    columns = ["sample_id", "context_tokens", "truncated_tokens"]
+    counted = [asset for asset in assets if asset.rows is not None and TRUNCATED_SHARE in asset.checks]
+    if {*prompted_models(assets)} - {*prompted_models(counted)}:
+        return UNSEEN.to_frame()
+    tables = [state.store.read_all(asset.key, _made(state, asset), columns) for asset in counted]
+    share = pl.col("truncated_tokens") / pl.sum_horizontal(columns[1:])
+    shares = [table.select("sample_id", unseen=share) for table in tables]
+    # A sample without context (0 of 0 tokens) loses nothing.
+    found = pl.concat([UNSEEN.to_frame(), *shares]).group_by("sample_id").agg(pl.col("unseen").fill_nan(0.0).min())
+    return found.filter(pl.col("unseen") > 0)
+
+
+def _made(state: State, asset: Asset) -> list[str]:
+    """The shards that are there."""
+    stamps = state.store.stamps((asset.key, shard) for shard in state.shards)
+    return [shard for (_, shard), stamp in stamps.items() if shard is not None and stamp is not None]

@@ -1,0 +1,87 @@
+"""Rejects in few words, and the share above which the input is refused."""
+
+import polars as pl
+import pytest
+
+from gateau_dagster.config import LongSftConfig, ShortChatConfig
+from gateau_dagster.data.rejects import Rejects, check_rejected, rejects_among, rejects_among_chats
+from gateau_dagster.errors import GateauError
+
+
+def among(given: int, *reasons: str | None, named: bool = False) -> Rejects:
+    rows = [(f"s{number}", reason) for number, reason in enumerate(reasons)]
+    table = pl.DataFrame(rows, schema={"sample_id": pl.String, "reason": pl.String}, orient="row")
+    return rejects_among(table, given, named=named)
+
+
+def test_reasons_that_differ_in_numbers_and_quoted_text_are_one_kind() -> None:
+    found = among(200, *(f"it takes {number} tokens, more than the 1,024 of 'm{number}'" for number in range(50)), "x")
+    assert [(kind.kind, kind.count) for kind in found.kinds] == [
+        ("it takes … tokens, more than the … of …", 50),
+        ("x", 1),
+    ]
+    assert found.kinds[0].examples[0] == ("s0", "it takes 0 tokens, more than the 1,024 of 'm0'")
+    assert found.sentence().startswith("51 of 200 samples rejected (25.5 %): 50 x it takes … tokens")
+    assert found.notable
+
+
+def test_of_the_input_s_reasons_the_kind_stands_before_the_colon() -> None:
+    reasons = ["unknown form: found a", "unknown form: found b", "empty response: nothing to learn", None]
+    found = among(5, *reasons, named=True)
+    assert found.sentence("record") == (
+        "4 of 5 records rejected (80 %): 2 x unknown form; 1 x empty response; 1 x no reason given"
+    )
+    assert [kind.kind for kind in among(5, *reasons).kinds] == sorted(reason or "no reason given" for reason in reasons)
+
+
+def test_rare_kinds_are_counted_together() -> None:
+    found = among(10, *"aaabbcde")
+    assert found.sentence() == "8 of 10 samples rejected (80 %): 3 x a; 2 x b; 1 x c; 2 for other reasons"
+
+
+def test_a_file_that_could_not_be_read_to_its_end_is_worth_a_warning() -> None:
+    found = among(1000, "truncated gzip: ended before the end", "empty response: x", named=True)
+    assert found.notable and found.share < 0.1
+    file = "1 of them for a file that could not be read to its end"
+    assert found.amount("record") == f"2 of 1,000 records rejected (0.2 %), {file}"
+    assert not among(1000, "truncated gzip: it is a sample's own reason").notable
+
+
+def test_of_short_conversations_a_fraction_is_taken() -> None:
+    rejected = pl.DataFrame({"sample_id": ["a"], "reason": ["empty response: x"]})
+    whole, tenth = (rejects_among_chats(9, rejected, ShortChatConfig(path="x", fraction=part)) for part in (1.0, 0.1))
+    assert whole.sentence("conversation") == "1 of 10 conversations rejected (10 %): 1 x empty response"
+    assert tenth.amount("conversation") == "1 of about 91 conversations rejected (1.1 %)"
+
+
+def test_nothing_given_and_nothing_rejected() -> None:
+    assert (among(0).share, among(0).notable, among(0).lines()) == (0.0, False, [])
+    assert among(1).sentence() == "0 of 1 sample rejected (0 %)"
+    assert not among(10, "a").notable, "a tenth is the most that is not worth a warning"
+
+
+ALLOWED = [(100, 29, 0.29), (50, 5, 0.1), (3, 0, 0.0), (3, 3, 1.0), (3, 3, None)]
+
+
+@pytest.mark.parametrize(("given", "bad", "most"), ALLOWED)
+def test_as_many_as_allowed_are_no_failure(given: int, bad: int, most: float | None) -> None:
+    check_rejected(among(given, *["a: b"] * bad), LongSftConfig(path="x", max_rejected=most))
+
+
+def test_more_than_allowed_names_share_reasons_and_places() -> None:
+    found = among(56, *["empty response: no text"] * 50, *["malformed JSON: here"] * 3, named=True)
+    with pytest.raises(GateauError) as failure:
+        check_rejected(found, LongSftConfig(path="x", max_rejected=0.5))
+    first, *reasons, cure = str(failure.value).splitlines()
+    assert first == "long_sft.max_rejected: 53 of 56 records rejected (94.6 %), more than 0.5 of them. Mostly:"
+    assert reasons == [
+        "  50 x empty response: no text (first at s0)",
+        "  3 x malformed JSON: here (first at s50)",
+    ]
+    assert "raise long_sft.max_rejected" in cure
+
+
+@pytest.mark.parametrize("most", [-0.1, 1.1, "10 %"])
+def test_an_impossible_share_is_refused(most: object) -> None:
+    with pytest.raises(ValueError, match="max_rejected"):
+        LongSftConfig.model_validate({"path": "x", "max_rejected": most})
