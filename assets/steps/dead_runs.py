@@ -1,4 +1,4 @@
-"""Runs whose process is gone: found by the process id that each run of ours carries, and ended."""
+"""Runs whose process is gone: found by the process that each run of ours names, and ended."""
 
 import os
 import socket
@@ -7,9 +7,12 @@ import dagster as dg
 import psutil
 from dagster import DagsterInstance, DagsterRun, DagsterRunStatus, OpExecutionContext, RunsFilter
 
+from gateau_dagster.storage.process_identity import ProcessIdentity, State
+
 PROCESS_TAG = "gateau/process"
 # On runs that `refresh` makes while it holds the lock of a configuration: the configuration's work folder.
 LOCK_TAG = "gateau/lock"
+_MOST_SECONDS_OF_A_SET_CLOCK = 60.0
 _ALIVE = [
     DagsterRunStatus.STARTING,
     DagsterRunStatus.STARTED,
@@ -19,9 +22,8 @@ _ALIVE = [
 
 
 def process_tag(pid: int | None = None) -> str:
-    """Host, process id (default: this one) and its start time: ids are used again, pairs of id and time are not."""
-    process = psutil.Process(pid)
-    return f"{socket.gethostname()}|{process.pid}|{process.create_time():.2f}"
+    """Who a process is; default: this one."""
+    return ProcessIdentity.of(pid).to_text()
 
 
 def tag_with_process(
@@ -37,36 +39,57 @@ def tag_with_process(
         context.instance.add_run_tags(context.run.run_id, {PROCESS_TAG: tag})
 
 
-def is_gone(tag: str) -> bool:
-    """Whether the process ended. One on another host is taken to be alive: from here it cannot be seen."""
-    host, pid, started = tag.split("|")
-    if host != socket.gethostname():
-        return False
+def process_state(tag: str) -> State:
+    """Whether the process of a tag runs. "unknown": from here it cannot be seen."""
     try:
-        process = psutil.Process(int(pid))
-        return abs(process.create_time() - float(started)) > 1.0 or process.status() == psutil.STATUS_ZOMBIE
+        if tag.count("|") == 2:
+            host, pid, started = tag.split("|")
+            return _by_start_time(host, int(pid), float(started))
+        return ProcessIdentity.from_text(tag).state()
+    except ValueError:
+        return "unknown"
+
+
+def _by_start_time(host: str, pid: int, started: float) -> State:
+    """Of a tag of earlier versions. The start is a time of the clock, which may have been set since."""
+    if host != socket.gethostname():
+        return "unknown"
+    try:
+        process = psutil.Process(pid)
+        other = abs(process.create_time() - started) > _MOST_SECONDS_OF_A_SET_CLOCK
+        return "gone" if other or process.status() == psutil.STATUS_ZOMBIE else "alive"
     except psutil.NoSuchProcess:
-        return True
+        return "gone"
 
 
 def end_dead_runs(instance: DagsterInstance, *, holding: str | None = None) -> list[DagsterRun]:
-    """Marks runs as failed whose process is gone, and frees their pool slots, which the next run would wait for.
+    """Ends the runs whose process is gone, and frees their pool slots, which the next run would wait for.
 
-    `holding`: the lock that the caller holds. Whoever had it before is gone, on whatever host it was: a container has a
-    new host name at every start.
+    One that was being ended is recorded as canceled, the others as failed. A run whose process cannot be seen from
+    here, on another machine or in another container, is left alone.
+
+    `holding`: the lock that the caller holds. Whoever had it before is gone, also where that cannot be seen.
 
     Dagster learns of a run's end from the run itself; one that was killed with `kill -9` says nothing.
     """
     ended = []
     for run in instance.get_runs(RunsFilter(statuses=_ALIVE)):
         tag = run.tags.get(PROCESS_TAG)
+        state = "unknown" if tag is None else process_state(tag)
         left = holding is not None and run.tags.get(LOCK_TAG) == holding
-        if not left and (tag is None or not is_gone(tag)):
+        if state == "alive" or (state == "unknown" and not left):
             continue
-        if instance.event_log_storage.supports_global_concurrency_limits:
-            instance.event_log_storage.free_concurrency_slots_for_run(run.run_id)
-        instance.report_run_failed(
-            run, "The process of this run is gone (killed, or the machine restarted). What it had computed is kept."
-        )
+        _end(instance, run)
         ended.append(run)
     return ended
+
+
+def _end(instance: DagsterInstance, run: DagsterRun) -> None:
+    if instance.event_log_storage.supports_global_concurrency_limits:
+        instance.event_log_storage.free_concurrency_slots_for_run(run.run_id)
+    if run.status is DagsterRunStatus.CANCELING:
+        instance.report_run_canceled(run, "The process of this run was ended. What it had computed is kept.")
+        return
+    instance.report_run_failed(
+        run, "The process of this run is gone (killed, or the machine restarted). What it had computed is kept."
+    )

@@ -1,6 +1,7 @@
 """The sensor looks at the state; the schedule and it are off until someone turns them on."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from unittest import mock
 
@@ -12,6 +13,7 @@ from assets.runs.automation import out_of_date_sensor, plan_digest
 from assets.runs.jobs import refresh_job
 from assets.steps.dead_runs import PROCESS_TAG, process_tag
 from assets.steps.event_log import PLAN_TAG
+from gateau_dagster.storage.process_identity import ProcessIdentity
 from tests.assets.harness import Pipeline
 from tests.project import change_config, sample, write_samples
 
@@ -101,8 +103,8 @@ def test_waits_for_work_that_is_under_way(current: Pipeline, job: str) -> None:
 
 def test_does_not_wait_for_a_dead_run(current: Pipeline) -> None:
     change_a_sample(current)
-    host, pid, created = process_tag().split("|")
-    gone = f"{host}|{pid}|{float(created) - 1000}"
+    identity = ProcessIdentity.of()
+    gone = replace(identity, start_ticks=identity.start_ticks - 1000).to_text()
     dead = launched(current, "x", DagsterRunStatus.STARTED, **{PROCESS_TAG: gone})
     assert isinstance(tick(current), dg.RunRequest)
     run = current.instance.get_run_by_id(dead)

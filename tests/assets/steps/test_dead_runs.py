@@ -5,6 +5,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import dagster as dg
@@ -13,8 +14,9 @@ import pytest
 from dagster import DagsterInstance, DagsterRunStatus
 
 from assets.runs.instance import open_instance
-from assets.steps.dead_runs import PROCESS_TAG, end_dead_runs, is_gone, process_tag
+from assets.steps.dead_runs import LOCK_TAG, PROCESS_TAG, end_dead_runs, process_state, process_tag
 from gateau_dagster.pipeline.project import load_project
+from gateau_dagster.storage.process_identity import ProcessIdentity
 from tests.project import make_project
 
 
@@ -37,35 +39,76 @@ def started(instance: DagsterInstance, tags: dict[str, str]) -> str:
 
 def dead_tag() -> str:
     """The tag that a process had which has ended."""
-    process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    process = subprocess.Popen([sys.executable, "-S", "-c", "input()"], stdin=subprocess.PIPE)
     tag = process_tag(process.pid)
-    assert not is_gone(tag)
+    assert process_state(tag) == "alive"
     process.kill()
     process.wait()
     return tag
 
 
-def test_the_tag_names_host_process_and_its_start() -> None:
-    host, pid, created = process_tag().split("|")
+def elsewhere(tag: str) -> str:
+    """The tag of the same process on another machine, as it looks from here."""
+    identity = ProcessIdentity.from_text(tag)
+    return replace(identity, host="elsewhere", boot_id="another", machine="other").to_text()
+
+
+def old_tag(**parts: str) -> str:
+    """Of this process, as earlier versions wrote it."""
+    created = f"{psutil.Process().create_time():.2f}"
+    return "|".join(({"host": socket.gethostname(), "pid": str(os.getpid()), "created": created} | parts).values())
+
+
+def test_the_tag_names_host_and_process_first() -> None:
+    host, pid, *_ = process_tag().split("|")
     assert (host, int(pid)) == (socket.gethostname(), os.getpid())
-    assert float(created) == pytest.approx(psutil.Process().create_time(), abs=0.01)
 
 
-def test_gone() -> None:
-    host, pid, created = process_tag().split("|")
-    assert not is_gone(process_tag())
-    assert is_gone(dead_tag())
-    assert is_gone(f"{host}|{pid}|{float(created) - 100}"), "another process had this id before"
-    assert not is_gone(f"elsewhere|{pid}|{float(created) - 100}"), "another host's processes cannot be seen"
+def test_a_live_process_stays_alive_when_the_clock_is_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every time that psutil gives moves with it, and many machines set it while they run."""
+    tag, created = process_tag(), psutil.Process().create_time()
+    monkeypatch.setattr(psutil.Process, "create_time", lambda self: created + 2.0)
+    assert process_state(tag) == "alive"
+    assert process_state(old_tag(created=str(created))) == "alive"
 
 
-def test_a_zombie_is_gone() -> None:
-    process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
-    tag = process_tag(process.pid)
-    process.kill()
-    os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
-    assert is_gone(tag)
-    process.wait()
+def test_states() -> None:
+    assert process_state(process_tag()) == "alive"
+    assert process_state(dead_tag()) == "gone"
+    assert process_state(elsewhere(process_tag())) == "unknown"
+    assert process_state("nonsense") == process_state("a|b|c") == "unknown"
+
+
+def test_tags_of_earlier_versions() -> None:
+    created = psutil.Process().create_time()
+    assert process_state(old_tag()) == "alive"
+    assert process_state(old_tag(created=str(created - 100))) == "gone", "another process had this id before"
+    assert process_state(old_tag(host="elsewhere", created=str(created - 100))) == "unknown"
+    assert process_state(old_tag(pid=dead_tag().split("|")[1])) == "gone"
+
+
+def test_a_run_on_another_machine_is_left_alone(instance: DagsterInstance) -> None:
+    """Two machines may share a database; what of the other one cannot be seen from here is not gone."""
+    far, old = elsewhere(process_tag()), old_tag(host="elsewhere")
+    runs = [started(instance, {PROCESS_TAG: tag, LOCK_TAG: "a lock"}) for tag in (far, old)]
+    assert end_dead_runs(instance) == []
+    assert end_dead_runs(instance, holding="another lock") == []
+    assert {run.run_id for run in end_dead_runs(instance, holding="a lock")} == {*runs}, "whoever had it is gone"
+
+
+def test_a_live_run_is_not_ended_by_who_holds_its_lock(instance: DagsterInstance) -> None:
+    """`refresh` in Dagster's UI is such a run, and may be tried a second time."""
+    started(instance, {PROCESS_TAG: process_tag(), LOCK_TAG: "a lock"})
+    assert end_dead_runs(instance, holding="a lock") == []
+
+
+def test_a_run_that_was_being_ended_is_canceled(instance: DagsterInstance) -> None:
+    run_id = started(instance, {PROCESS_TAG: dead_tag()})
+    run = instance.get_run_by_id(run_id)
+    assert run is not None
+    instance.report_run_canceling(run)
+    assert [run.run_id for run in end_dead_runs(instance)] == [run_id]
+    assert [run.status for run in instance.get_runs()] == [DagsterRunStatus.CANCELED]
 
 
 def test_only_dead_runs_are_ended(instance: DagsterInstance) -> None:
