@@ -1,5 +1,5 @@
 """The `gateau` command."""
 
-from gateau_dagster.cli.main import main
+from gateau_dagster.cli.commands import main
 
 __all__ = ["main"]
