@@ -109,8 +109,9 @@ def _rejects_record(found: Rejects) -> dict[str, Any]:
 
 
 def _truncation_record(found: ExpectedTruncation) -> dict[str, Any]:
-    truncation = found.truncation
-    return {**asdict(truncation), "share": truncation.share, "unscorable": found.unscorable}
+    truncation = asdict(found.truncation)
+    del truncation["nouns"]
+    return {**truncation, "share": found.truncation.share, "unscorable": found.unscorable}
 
 
 def left_out(state: State, plan: Plan) -> list[str]:

@@ -1,7 +1,7 @@
 """What the tables lost on the way: samples that were rejected, and tokens that were cut off."""
 
 from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import polars as pl
 
@@ -26,7 +26,7 @@ UNSEEN = pl.Schema({"sample_id": pl.String(), "unseen": pl.Float64()})
 class Truncation:
     """What a limit cuts off `samples`: `cut` of them lose something, in all `cut_tokens` of their `tokens`.
 
-    of: what the tokens are of. limit: why. intended: whether the configuration shows the model its own window only.
+    limit: why. intended: whether the configuration shows the model its own window only. nouns: what is counted.
     """
 
     samples: int
@@ -34,8 +34,8 @@ class Truncation:
     tokens: int
     cut_tokens: int
     limit: str
-    of: str = "context tokens"
     intended: bool = False
+    nouns: tuple[str, str] = ("sample", "context tokens")
 
     @property
     def share(self) -> float:
@@ -49,9 +49,10 @@ class Truncation:
 
     def sentence(self, about: str = "") -> str:
         """`190 of 200 samples cut, 9,000 of 10,000 context tokens (90 %) lost: …`. about: before counts."""
+        one, tokens = self.nouns
         return (
-            f"{about}{self.cut:,} of {plural(self.samples, 'sample')} cut, {about}{self.cut_tokens:,} of "
-            f"{self.tokens:,} {self.of} ({percentage(self.share)}) lost: {self.limit}"
+            f"{about}{self.cut:,} of {plural(self.samples, one)} cut, {about}{self.cut_tokens:,} of {self.tokens:,} "
+            f"{tokens} ({percentage(self.share)}) lost: {self.limit}"
         )
 
 
@@ -134,7 +135,7 @@ def truncation_of(state: State, asset: Asset) -> Truncation:
     if asset.rows is None:
         mix = state.read(asset.key, ["block_tokens", "truncated_tokens"])
         kept, limit = mix["block_tokens"].list.sum(), f"training.max_length is {state.config.training.max_length:,}"
-        return truncation_among(kept, mix["truncated_tokens"], limit=limit, of="tokens")
+        return replace(truncation_among(kept, mix["truncated_tokens"], limit=limit), nouns=("sequence", "tokens"))
     table = state.store.read_all(asset.key, _made(state, asset), ["context_tokens", "truncated_tokens"])
     prompt = PromptLimit.of(state.config, asset.rows.table.model)
     return truncation_among(
@@ -142,9 +143,7 @@ def truncation_of(state: State, asset: Asset) -> Truncation:
     )
 
 
-def truncation_among(
-    kept: pl.Series, cut: pl.Series, *, limit: str, of: str = "context tokens", intended: bool = False
-) -> Truncation:
+def truncation_among(kept: pl.Series, cut: pl.Series, *, limit: str, intended: bool = False) -> Truncation:
     """Sums up what is kept and what is cut off each sample, in tokens."""
     lost = int(cut.cast(pl.Int64).sum())
     return Truncation(
@@ -153,7 +152,6 @@ def truncation_among(
         tokens=int(kept.cast(pl.Int64).sum()) + lost,
         cut_tokens=lost,
         limit=limit,
-        of=of,
         intended=intended,
     )
 

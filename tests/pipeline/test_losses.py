@@ -1,0 +1,56 @@
+"""What the tables of the training data lost; of the scored ones, see tests/assets/runs/test_checks.py."""
+
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from gateau_dagster import tables
+from gateau_dagster.config import Config
+from gateau_dagster.pipeline.losses import rejects_of, truncation_among, truncation_of
+from gateau_dagster.pipeline.state import State
+from gateau_dagster.storage import Stamp
+
+MIX = tables.schema(tables.TRAINING_MIX)
+
+
+@pytest.fixture
+def state(tmp_path: Path) -> State:
+    """A store with a mix of 3 sequences of 2 samples, and 4 of about 8 short conversations; each rejected 2."""
+    content = {
+        "storage": {"root": str(tmp_path / "store")},
+        "long_sft": {"path": "long.jsonl", "shards": 1},
+        "short_chat": {"path": "chat.json", "fraction": 0.5},
+        "models": {"short": {"path": "a"}, "long": {"path": "b"}},
+        "training": {"max_length": 4096},
+    }
+    found = State(config=Config.model_validate({**content, "folder": tmp_path}))
+    rows = {"sample_id": ["a", "a", "b"], "block_tokens": [[6, 4], [6, 4], [10]], "truncated_tokens": [30, 30, 0]}
+    mix = pl.DataFrame({name: pl.Series(rows.get(name, [None] * 3), dtype=kind) for name, kind in MIX.items()})
+    chat = pl.DataFrame({"sample_id": ["1", "2", "3", "4"]})
+    reasons = ["empty response: turn 1", "empty response: turn 2"]
+    rejected = pl.DataFrame({"sample_id": ["x", "y"], "reason": reasons})
+    found.store.write(mix, "training_mix", None, Stamp(fingerprint="f"), rejected)
+    found.store.write(chat, "short_chat_mix", None, Stamp(fingerprint="f"), rejected)
+    return found
+
+
+def test_of_the_mix_all_tokens_count_and_a_sample_once(state: State) -> None:
+    asset = state.asset("training_mix")
+    assert truncation_of(state, asset).sentence() == (
+        "2 of 3 sequences cut, 60 of 90 tokens (66.7 %) lost: training.max_length is 4,096"
+    )
+    assert truncation_of(state, asset).notable
+    assert rejects_of(state, asset).sentence() == "2 of 4 samples rejected (50 %): 2 x empty response: turn …"
+
+
+def test_rejects_of_conversations_are_among_all_of_them(state: State) -> None:
+    found = rejects_of(state, state.asset("short_chat_mix"))
+    assert found.sentence("conversation") == "2 of about 10 conversations rejected (20 %): 2 x empty response"
+
+
+def test_sums_do_not_overflow_and_nothing_of_nothing_is_no_share() -> None:
+    most = pl.Series([2**31 - 1] * 3, dtype=pl.Int32)
+    found = truncation_among(most, most, limit="x")
+    assert (found.tokens, found.cut_tokens, found.share) == (6 * (2**31 - 1), 3 * (2**31 - 1), 0.5)
+    assert truncation_among(most.clear(), most.clear(), limit="x").share == 0.0
