@@ -44,6 +44,15 @@ def print_validation(config: Config) -> None:
             out.print(f"  {line}")
     state.check_data()
     show_warnings(out, state)
+    _show_models(out, state)
+
+
+def _show_models(out: Console, state: State) -> None:
+    """The input can be looked at where the models are not; `gateau run` ends with this."""
+    try:
+        state.check_models()
+    except GateauError as error:
+        out.print(f"[yellow]![/yellow] {escape(str(error))}")
 
 
 def _show_short_chat(out: Console, config: Config, chat: ShortChatConfig) -> None:

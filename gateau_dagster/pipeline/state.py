@@ -135,7 +135,7 @@ class State:
         """What is out of date now, of what the configuration asks for.
 
         Raises:
-            GateauError: see `check_data`.
+            GateauError: see `check_data` and `check_models`.
         """
         whole = self.whole_plan(recorded)
         return Plan(work=[work for work in whole.work if work.asset in self.pipeline.required])
@@ -152,31 +152,39 @@ class State:
         """What is out of date now of all assets, whether the configuration asks for them or not.
 
         Raises:
-            GateauError: see `check_data`.
+            GateauError: see `check_data` and `check_models`.
         """
         self.check_data()
+        self.check_models()
         inputs = {shard: self.shard_input(shard) for shard in self.shards}
         found = self.recorded() if recorded is None else recorded
         return make_plan(list(self._nodes.values()), partition_sets(self.config), inputs, found)
 
     def check_data(self) -> None:
-        """Whether data and models can give what the configuration asks for; else it would be found out after scoring.
+        """Whether the data can give what the configuration asks for; else it would be found out after scoring.
 
         Raises:
             GateauError: more of the input is rejected than is allowed, the rule of selection cannot be met, there are
-                fewer samples than clusters of them, a model cannot be made to read further, cannot serve a method, or
-                its files are damaged; the pair's tokenizers differ; the training cannot be held.
+                fewer samples than clusters of them, or the training cannot be held.
         """
         check_rejected(self.index.rejects, self.config.long_sft)
         accepted = self.index.accepted
         check_data(dict(accepted["source"].value_counts().iter_rows()), self.config.selection)
         check_clusters(self.config, accepted.height)
+        check_training(self.config, accepted)
+
+    def check_models(self) -> None:
+        """Whether the models can do what they are to do; reads no weights.
+
+        Raises:
+            GateauError: a model is not there, its files are damaged, it cannot be made to read further or cannot serve
+                a method, or the pair's tokenizers differ.
+        """
         cache = self.config.work_folder / "cache" / "model-checks.json"
         check_folders(self.config, self.model_digests, cache)
         if self._compares_the_pair:
             check_pair(self.config, self.model_digests, self._first_responses, cache)
         check_homologous(self.config)
-        check_training(self.config, accepted)
         for method in chosen_methods(self.config).values():
             method.check_known_models(self.config)
 

@@ -45,7 +45,7 @@ CONFIGS = st.fixed_dictionaries(
         "storage": some(root=TEXT),
         "short_chat": st.none() | st.fixed_dictionaries({"path": PATHS}, optional={"fraction": SHARE}),
         "scoring": some(
-            max_length=st.integers(16, 99_999),
+            max_length=st.integers(1024, 99_999),  # the shortest of the default needle prompts
             segment_length=COUNT,
             template=st.sampled_from(["gateau", "chat"]),
             dtype=st.sampled_from(["float32", "bfloat16", "float16"]),
@@ -56,7 +56,7 @@ CONFIGS = st.fixed_dictionaries(
         "training": some(
             enabled=st.booleans(),
             model=st.sampled_from(["short", "long"]),
-            epochs=POSITIVE,
+            epochs=st.floats(0.01, 1000),
             adam_betas=st.lists(st.floats(0, 1), min_size=2, max_size=2),
             deepspeed=st.none()
             | st.sampled_from(["zero2", "zero3", "my.json"])
@@ -67,7 +67,7 @@ CONFIGS = st.fixed_dictionaries(
             benchmarks=st.lists(st.sampled_from(["heldout", "needle"]), unique=True),
             heldout=some(samples=COUNT, buckets=st.lists(COUNT, min_size=1, max_size=4)),
             needle=some(
-                lengths=st.lists(COUNT, min_size=1, max_size=3),
+                lengths=st.lists(st.integers(1, 1024), min_size=1, max_size=3),
                 depths=st.lists(st.floats(0, 1), min_size=1, max_size=3),
             ),
         ),
