@@ -4,6 +4,7 @@ from pathlib import Path
 
 from pydantic import Field
 
+from gateau_dagster.config.addresses import InputAddress, StoreAddress
 from gateau_dagster.config.base import Section
 
 # Paths that start with this name things the demo builds; `demo_path` says where.
@@ -18,13 +19,15 @@ RECIPE_VERSION = "3"
 class StorageConfig(Section):
     """Where the tables live."""
 
-    root: str = Field(default="./gateau_store", min_length=1, description="Local folder or s3://bucket/prefix.")
+    root: StoreAddress = Field(
+        default="./gateau_store", min_length=1, description="Local folder or s3://bucket/prefix."
+    )
 
 
 class LongSftConfig(Section):
     """The long instruction samples to choose from."""
 
-    path: str | list[str] = Field(
+    path: InputAddress | list[InputAddress] = Field(
         description="Path, glob, s3:// or hf:// address, or Hugging Face data-set name; jsonl, json or parquet, also "
         ".gz/.zst."
     )
@@ -34,7 +37,7 @@ class LongSftConfig(Section):
 class ShortChatConfig(Section):
     """Short conversations (ShareGPT, UltraChat) mixed into the training data."""
 
-    path: str | list[str] = Field(description="As for long_sft.path.")
+    path: InputAddress | list[InputAddress] = Field(description="As for long_sft.path.")
     fraction: float = Field(
         default=1.0, gt=0, le=1, description="Taken from the start of the data; 0.1 is the papers' limited setting."
     )
