@@ -1,8 +1,27 @@
-"""The two ways in which work for a user can fail: the whole of it, or one sample of it."""
+"""The two ways in which work for a user can fail: the whole of it, or one sample of it. What they say is no secret."""
+
+import re
+
+# Credentials by their place in an address, or by their own shape.
+_SECRETS = (
+    re.compile(r"(?<=://)[^\s/@]*:(?!\d+/)[^\s@]*(?=@)|(?<=://)[^\s/@]+(?=@)"),
+    re.compile(r"(?i)(?<=[?&;])(?:x-amz-(?:signature|credential|security-token)|signature|token)=[^\s&;'\"]+"),
+    re.compile(r"\b(?:hf_[A-Za-z0-9]{20,}|(?:AKIA|ASIA)[A-Z0-9]{16}|sk-[\w-]{20,})"),
+)
+
+
+def redacted(text: str) -> str:
+    """The text with *** for what looks like a secret: libraries tell an address with all that is in it."""
+    for secret in _SECRETS:
+        text = secret.sub("***", text)
+    return text
 
 
 class GateauError(ValueError):
     """The run cannot go on. The message names the cause and the cure, and is printed without a traceback."""
+
+    def __init__(self, message: str = "") -> None:
+        super().__init__(redacted(message))
 
 
 class UnscorableSampleError(ValueError):

@@ -10,7 +10,7 @@ import click
 
 from gateau_dagster import __version__
 from gateau_dagster.config import Config
-from gateau_dagster.errors import GateauError, UnforeseenError
+from gateau_dagster.errors import GateauError, UnforeseenError, redacted
 
 _USUAL_NAME = "gateau.yaml"
 _CONFIG_HELP = "YAML configuration; default: the file that GATEAU_CONFIG names, else the embedded demo."
@@ -117,19 +117,22 @@ def main() -> None:
 
 
 def _defect(error: Exception) -> str:
-    """What to say of a failure that nobody foresaw; its traceback goes to a file, not to the user."""
+    """What to say of a failure that nobody foresaw; its traceback goes to a file that this user alone can read."""
     trace = "".join(traceback.format_exception(error))
     kind = type(error).__name__
     if isinstance(error, UnforeseenError):
         trace, kind = error.trace, error.kind
+    trace = redacted(trace)
     log = Path(".gateau") / "error.log"
     try:
         log.parent.mkdir(exist_ok=True)
-        log.write_text(f"gateau {__version__}: {' '.join(sys.argv[1:])}\n{trace}", encoding="utf-8")
+        log.unlink(missing_ok=True)  # it may have been anybody's to read
+        with os.fdopen(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
+            file.write(f"gateau {__version__}: {redacted(' '.join(sys.argv[1:]))}\n{trace}")
         where = f"The details are in {log.absolute()}; please report them."
     except OSError as unwritable:
         where = f"The details, which could not be written to {log.absolute()} ({unwritable.strerror}):\n{trace}"
-    what = str(error).strip().splitlines()[0] if str(error).strip() else "no message"
+    what = (redacted(str(error)).strip() or "no message").splitlines()[0]
     return f"Error: unexpected {kind}: {what}\nThis is a defect of GATEAU, not of your input. {where}"
 
 

@@ -11,10 +11,18 @@ from gateau_dagster.errors import GateauError
 class Section(BaseModel):
     """A section of the YAML file. A misspelt key is an error: a default that silently stays is worse.
 
-    So is a value of another kind: `true` is no number, and neither is '4' in quotes.
+    So is a value of another kind: `true` is no number, and neither is '4' in quotes. Pydantic's own message, which ends
+    up in tracebacks, does not show what was given: it may be a secret.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True, protected_namespaces=(), allow_inf_nan=False, strict=True)
+    model_config = ConfigDict(
+        extra="forbid",
+        frozen=True,
+        protected_namespaces=(),
+        allow_inf_nan=False,
+        strict=True,
+        hide_input_in_errors=True,
+    )
 
 
 S = TypeVar("S", bound=Section)
@@ -36,7 +44,7 @@ class SectionError(GateauError):
 def validated(name: str, section: type[S], given: Mapping[str, Any]) -> S:
     """What stands under `name` in the file as this section. Raises SectionError."""
     keys: dict[str, Any] = {name: (section, ...)}
-    file = create_model("File", **keys)
+    file = create_model("File", __config__=ConfigDict(hide_input_in_errors=True), **keys)
     try:
         return getattr(file.model_validate({name: given}), name)
     except ValidationError as error:

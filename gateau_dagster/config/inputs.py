@@ -4,8 +4,9 @@ from pathlib import Path
 
 from pydantic import Field
 
+from gateau_dagster.config.addresses import InputAddresses, StoreAddress
 from gateau_dagster.config.base import Section
-from gateau_dagster.config.values import MOST_SEEDS, AnyPath, AnyPaths
+from gateau_dagster.config.values import MOST_SEEDS
 
 # Paths that start with this name things the demo builds; `demo_path` says where.
 DEMO_SCHEME = "demo:"
@@ -21,13 +22,13 @@ NOTABLE_REJECTS = 0.1
 class StorageConfig(Section):
     """Where the tables live."""
 
-    root: AnyPath = Field(default="./gateau_store", description="Local folder or s3://bucket/prefix.")
+    root: StoreAddress = Field(default="./gateau_store", description="Local folder or s3://bucket/prefix.")
 
 
 class LongSftConfig(Section):
     """The long instruction samples to choose from."""
 
-    path: AnyPaths = Field(
+    path: InputAddresses = Field(
         description="Path, glob, s3:// or hf:// address, or Hugging Face data-set name; jsonl, json or parquet, also "
         ".gz/.zst."
     )
@@ -43,7 +44,7 @@ class LongSftConfig(Section):
 class ShortChatConfig(Section):
     """Short conversations (ShareGPT, UltraChat) mixed into the training data."""
 
-    path: AnyPaths = Field(description="As for long_sft.path.")
+    path: InputAddresses = Field(description="As for long_sft.path.")
     fraction: float = Field(
         default=1.0, gt=0, le=1, description="Taken from the start of the data; 0.1 is the papers' limited setting."
     )

@@ -12,7 +12,7 @@ from pydantic_core import ErrorDetails
 
 from gateau_dagster.config.base import SectionError
 from gateau_dagster.config.schema import Config
-from gateau_dagster.errors import GateauError
+from gateau_dagster.errors import GateauError, redacted
 
 
 def line_of(node: yaml.Node | None, place: Sequence[int | str]) -> int:
@@ -61,6 +61,8 @@ _OWN = ("folder", "name")
 # A rule about several sections names the key itself: `training.model: ...`.
 _NAMED_PLACE = re.compile(r"^([A-Za-z_]+(?:\.[^\s:.]+)*): (.*)$", re.DOTALL)
 _NUMBER = re.compile(r"[-+]?[\d_.]+([eE][-+]?\d+)?")
+# In the wrong place, a section may be shown, but not what its secret is.
+_SECRET_VALUE = re.compile(r"(?i)('[^']*(?:secret|token|password|passwd|key|credential)': )(?:'[^']*'|[^,}\]]+)")
 _YAML_WORDS = {
     "should be strings": "should be text, so put it in quotes",
     "a valid string": "text",
@@ -103,7 +105,8 @@ def parse_config(text: str, *, folder: Path, name: str = "gateau.yaml", checks: 
         data = yaml.load(text, Loader=_Loader)
         node = yaml.compose(text, Loader=_Loader)
     except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise GateauError(f"{name}:{_yaml_mistake(error)}") from error
+        # Without the parser's own error, which quotes the line and what may be secret in it.
+        raise GateauError(f"{name}:{_yaml_mistake(error)}") from None
     if not isinstance(data, dict):
         found = "an empty file" if data is None else type(data).__name__
         raise GateauError(f"{name}:1: must hold sections (long_sft:, models:, ...), found {found}.")
@@ -172,6 +175,7 @@ def _line_order(node: yaml.Node | None) -> Callable[[tuple[tuple[int | str, ...]
 def _mistake(
     place: list[int | str], found: list[ErrorDetails], node: yaml.Node | None, name: str, file: Any = Config
 ) -> str:
+    found = [each for each in found if each["type"] == "value_error"] or found  # what one branch of a union found wrong
     detail = found[0]
     if detail["type"] == "extra_forbidden":
         what = f"unknown key{_suggestion(place, file)}"
@@ -238,5 +242,6 @@ def _section_of(annotation: Any) -> Any:
 
 def _short(value: object) -> str:
     # An alias may stand for as much as it likes, many times over.
-    text = repr(value) if isinstance(value, str | int | float) else reprlib.repr(value)
+    shown = repr(value) if isinstance(value, str | int | float) else reprlib.repr(value)
+    text = _SECRET_VALUE.sub(r"\1'***'", redacted(shown))
     return text if len(text) <= 60 else text[:57] + "..."

@@ -4,9 +4,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
+from gateau_dagster.config.addresses import InputAddresses, ModelAddress
 from gateau_dagster.config.base import Section
 from gateau_dagster.config.training_sections import PositionExtension
-from gateau_dagster.config.values import LONGEST, MOST_EPOCHS, MOST_SEEDS, MOST_TOKENS, AdamBetas, AnyPath, AnyPaths
+from gateau_dagster.config.values import LONGEST, MOST_EPOCHS, MOST_SEEDS, MOST_TOKENS, AdamBetas
 
 PRE_EXPERIENCED = "pre_experienced:"
 """A model's path that begins so names another model, from which the pipeline makes this one."""
@@ -64,12 +65,12 @@ class HomologousOptions(Section):
     sequence_parallel does not count: it is not for packed rows, so each process reads rows of its own.
     """
 
-    texts: AnyPaths = Field(
+    texts: InputAddresses = Field(
         description="Long texts (books, code): path, folder, glob, s3:// or hf:// address, or Hugging Face data-set "
         "name; jsonl, json or parquet with a text field, anything else as plain text; also .gz/.zst. Of a folder the "
         "data files and *.txt are taken."
     )
-    short_texts: AnyPaths | None = Field(
+    short_texts: InputAddresses | None = Field(
         default=None, description="What the model should not forget, as for texts; without, long texts are all."
     )
     text_field: str = Field(
@@ -140,7 +141,7 @@ class Demonstration(Section):
 class ModelConfig(Section):
     """One language model that scores responses; or, by its task, rates or embeds instruction and response."""
 
-    path: AnyPath = Field(
+    path: ModelAddress = Field(
         description="Hugging Face folder or hub name; or pre_experienced:<model> or homologous:<model>, models that "
         "the pipeline makes."
     )

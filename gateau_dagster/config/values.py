@@ -63,7 +63,6 @@ def possible_paths(paths: str | list[str]) -> str | list[str]:
 
 
 AnyPath = Annotated[str, AfterValidator(possible_path)]
-AnyPaths = Annotated[str | list[str], AfterValidator(possible_paths)]
 
 Beta = Annotated[float, Field(ge=0, lt=1)]
 AdamBetas = Annotated[tuple[Beta, Beta], Field(strict=False)]  # YAML and JSON have lists

@@ -4,6 +4,7 @@ import errno
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 from gateau_dagster.errors import GateauError, TransientError
 from gateau_dagster.storage.remote import HUB, S3
@@ -19,26 +20,39 @@ _OS_CURES = {
     errno.EISDIR: "there is a folder of this name, not a file. Remove it, or correct the path.",
     errno.ENOTDIR: "a part of the path is a file, not a folder.",
 }
+# A file system that is on another machine, in the words of this one.
+_OF_A_NETWORK = {
+    getattr(errno, name)
+    for name in ("EREMOTEIO", "EHOSTUNREACH", "EHOSTDOWN", "ENETUNREACH", "ENETDOWN", "ETIMEDOUT")
+    if hasattr(errno, name)
+}
 _FULL_DISK = ("No space left on device", "database or disk is full")
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Cause:
-    """A failure of a server, told by the names of the error's classes or by words of its message.
+    """A failure of a server, told by the names of its classes, by the answer's status or by words of its message.
 
     By name, so that no client of a server needs to be imported for work on a local disk.
     """
 
     classes: frozenset[str] = frozenset()
     words: tuple[str, ...] = ()
+    statuses: frozenset[int] = frozenset()
     kind: type[GateauError] = GateauError
     cure: str
 
     def of(self, error: BaseException) -> bool:
         """Whether the error has this cause."""
-        names = {each.__name__ for each in type(error).__mro__}
         text = "" if getattr(error, "filename", None) else str(error)  # a file may be called anything
-        return not names.isdisjoint(self.classes) or any(word in text for word in self.words)
+        return self.by_kind(error) or any(word in text for word in self.words)
+
+    def by_kind(self, error: BaseException) -> bool:
+        """As `of`, without the message: for errors of which nobody knows that a server has to do with them."""
+        names = {each.__name__ for each in type(error).__mro__}
+        response: Any = getattr(error, "response", None)
+        status = response.get("ResponseMetadata", {}).get("HTTPStatusCode") if isinstance(response, dict) else None
+        return not names.isdisjoint(self.classes) or status in self.statuses
 
 
 _NO_BUCKET = _Cause(
@@ -48,18 +62,32 @@ _NO_BUCKET = _Cause(
 _GATED = _Cause(
     classes=frozenset({"GatedRepoError"}), cure="the data set is gated. Accept its terms on the hub and set HF_TOKEN."
 )
-_SERVER_CAUSES = (
-    _Cause(
-        classes=frozenset(
-            {
-                *("EndpointConnectionError", "ConnectTimeoutError", "HTTPClientError"),
-                *("ClientConnectorError", "ServerDisconnectedError", "ClientOSError"),
-            }
-        ),
-        kind=TransientError,
-        cure="the storage server does not answer ({text}). Check that it is running, the network, and "
-        "AWS_ENDPOINT_URL; then run again: what was already computed is kept.",
+_UNREACHABLE = _Cause(
+    classes=frozenset(
+        {
+            *("EndpointConnectionError", "ConnectTimeoutError", "ProxyConnectionError", "HTTPClientError"),
+            *("ClientConnectorError", "ServerDisconnectedError", "ClientOSError"),
+        }
     ),
+    kind=TransientError,
+    cure="the storage server does not answer ({text}). Check that it is running, the network, and "
+    "AWS_ENDPOINT_URL; then run again: what was already computed is kept.",
+)
+_CUT_SHORT = _Cause(
+    classes=frozenset({"ClientPayloadError", "IncompleteReadError", "IncompleteRead", "FlexibleChecksumError"}),
+    kind=TransientError,
+    cure="the storage server's answers break off or are damaged ({text}). Check the network and the server, then "
+    "run again: what was already computed is kept.",
+)
+_OVERLOADED = _Cause(
+    words=("SlowDown", "InternalError", "ServiceUnavailable", "RequestTimeout", "TooManyRequests"),
+    statuses=frozenset({408, 429, 500, 502, 503, 504}),
+    kind=TransientError,
+    cure="the storage server is overloaded or fails ({text}). Run again later: what was already computed is kept.",
+)
+_SERVER_CAUSES = (
+    _UNREACHABLE,
+    _CUT_SHORT,
     _Cause(
         classes=frozenset({"NoCredentialsError", "PartialCredentialsError"}),
         cure="no S3 credentials. Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE.",
@@ -81,11 +109,7 @@ _SERVER_CAUSES = (
         words=("InvalidAccessKeyId", "SignatureDoesNotMatch", "AccessDenied", "Forbidden"),
         cure="access denied ({text}). Check the credentials and the bucket policy.",
     ),
-    _Cause(
-        words=("SlowDown", "InternalError", "ServiceUnavailable", "RequestTimeout"),
-        kind=TransientError,
-        cure="the storage server is overloaded ({text}). Run again later.",
-    ),
+    _OVERLOADED,
 )
 _ANY_OF_A_SERVER = _Cause(
     classes=frozenset({"BotoCoreError", "ClientError"}),
@@ -156,17 +180,21 @@ def readable_input(address: str) -> Iterator[None]:
 
 def explained(error: Exception, action: str) -> Exception:
     """The failure as a GateauError or TransientError where its cause is known, else unchanged."""
-    for link in _chain(error):
-        made = _of_disk(link, action) or _first(_SERVER_CAUSES, link, action) or _of_connection(link, action)
-        if made is not None:
-            return made
-    own = (_first((_ANY_OF_A_SERVER,), link, action) for link in (error, error.__cause__))
-    return next((made for made in own if made is not None), error)
+    links = [*_chain(error)]
+    made = (
+        *(_of_disk(link, action) or _first(_SERVER_CAUSES, link, action) for link in links),
+        *(_of_connection(link, action) for link in links),  # s3fs turns an answer into an error of the system
+        *(_first((_ANY_OF_A_SERVER,), link, action) for link in (error, error.__cause__)),
+    )
+    return next((found for found in made if found is not None), error)
 
 
 def explained_by_system(error: Exception, action: str) -> Exception:
-    """As `explained`, for work that is not an access to storage: only what the operating system said counts."""
-    made = (_of_disk(link, action) or _of_connection(link, action) for link in _chain(error))
+    """As `explained`, for work that is not an access to storage: only what the operating system said counts, and what
+    only the client of a storage server raises."""
+    made = (
+        _of_disk(link, action) or _of_connection(link, action) or _of_client(link, action) for link in _chain(error)
+    )
     return next((found for found in made if found is not None), error)
 
 
@@ -186,9 +214,14 @@ def _of_disk(link: BaseException, action: str) -> GateauError | None:
 
 
 def _of_connection(link: BaseException, action: str) -> GateauError | None:
-    if isinstance(link, ConnectionError | TimeoutError):
+    if isinstance(link, ConnectionError | TimeoutError) or getattr(link, "errno", None) in _OF_A_NETWORK:
         return TransientError(f"Cannot {action}: the connection broke ({link}). Check the server, then run again.")
     return None
+
+
+def _of_client(link: BaseException, action: str) -> GateauError | None:
+    causes = [cause for cause in (_UNREACHABLE, _CUT_SHORT, _OVERLOADED) if cause.by_kind(link)]
+    return _first(causes, link, action)
 
 
 def _chain(error: BaseException | None) -> Iterator[BaseException]:

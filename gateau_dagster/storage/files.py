@@ -1,20 +1,25 @@
 """Atomic files on a local path or on S3: a reader sees the old content or the new, never half of one."""
 
+import io
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
 from functools import cached_property, partial
 from pathlib import Path
+from typing import IO, Any
 
 from fsspec import AbstractFileSystem
 
-from gateau_dagster.errors import GateauError
+from gateau_dagster.errors import GateauError, TransientError
 from gateau_dagster.storage.failures import readable_failures
 from gateau_dagster.storage.local import create_local, fill_with, replace_local
 from gateau_dagster.storage.objects import create_object, replace_object
 from gateau_dagster.storage.remote import filesystem
 
 _CHUNK_BYTES = 32 * 2**20
+_REMOVALS = 5  # S3 may answer that all went well and keep some of the objects
+# Large objects too: of a body that is cut short s3fs asks for the rest, of one of many ranges it does not.
+_WHOLE: dict[str, Any] = {"max_concurrency": 1}
 
 
 class Files:
@@ -30,7 +35,9 @@ class Files:
         with readable_failures(f"open {self.root}"):
             try:
                 return filesystem(self.root)
-            except (ImportError, ValueError) as error:
+            except GateauError:
+                raise
+            except ValueError as error:
                 raise GateauError(
                     f"storage.root: {self.root} cannot be used ({error}). Give a local folder or s3://bucket/prefix."
                 ) from error
@@ -50,7 +57,7 @@ class Files:
             if self.is_local:
                 replace_local(Path(self.address(name)), partial(fill_with, data=data))
             else:
-                replace_object(self.filesystem, self.address(name), [data])
+                replace_object(self.filesystem, self.address(name), _pieces(io.BytesIO(data)))
 
     def create(self, name: str, data: bytes) -> bool:
         """Writes the file in one step if there is none; whether this call made it. Of many calls at once, one did.
@@ -76,7 +83,7 @@ class Files:
             with tempfile.TemporaryDirectory(prefix="gateau-") as folder:
                 path = Path(folder) / "file"
                 fill(path)
-                replace_object(self.filesystem, self.address(name), _pieces(path))
+                self.upload(name, path)
 
     def upload(self, name: str, file: Path) -> None:
         """Replaces an object by a local file's content, piece by piece: a model's weights need not fit into memory.
@@ -85,13 +92,13 @@ class Files:
             GateauError, TransientError: as for `write`.
         """
         assert not self.is_local
-        with readable_failures(f"write {self.address(name)}"):
-            replace_object(self.filesystem, self.address(name), _pieces(file))
+        with readable_failures(f"write {self.address(name)}"), file.open("rb") as stream:
+            replace_object(self.filesystem, self.address(name), _pieces(stream))
 
     def read(self, name: str) -> bytes:
         """The file's content; FileNotFoundError when there is none."""
         with readable_failures(f"read {self.address(name)}"):
-            data = self.filesystem.cat_file(self.address(name))
+            data = self.filesystem.cat_file(self.address(name), **({} if self.is_local else _WHOLE))
         return data if isinstance(data, bytes) else data.encode()
 
     def exists(self, name: str) -> bool:
@@ -123,8 +130,11 @@ class Files:
     def remove(self, name: str) -> None:
         """Removes a file or a folder, if there is one."""
         with readable_failures(f"remove {self.address(name)}"):
-            if self.filesystem.exists(self.address(name)):
+            for _ in range(_REMOVALS):
+                if not self.filesystem.exists(self.address(name)):
+                    return
                 self.filesystem.rm(self.address(name), recursive=True)
+        raise TransientError(f"Cannot remove {self.address(name)}: the storage server keeps it. Run again later.")
 
 
 def replace_text(path: Path, text: str) -> None:
@@ -136,10 +146,9 @@ def replace_text(path: Path, text: str) -> None:
     Files(str(path.parent)).write(path.name, text.encode())
 
 
-def _pieces(file: Path) -> Iterator[bytes]:
-    with file.open("rb") as stream:
-        while piece := stream.read(_CHUNK_BYTES):
-            yield piece
+def _pieces(stream: IO[bytes]) -> Iterator[bytes]:
+    while piece := stream.read(_CHUNK_BYTES):
+        yield piece
 
 
 def local_copy(files: Files, name: str, folder: Path) -> Path:
@@ -156,5 +165,5 @@ def local_copy(files: Files, name: str, folder: Path) -> Path:
     if target.is_dir():
         shutil.rmtree(target)
     with readable_failures(f"copy {files.address(name)} to {target}"):
-        files.filesystem.get(files.address(name), str(target), recursive=True)
+        files.filesystem.get(files.address(name), str(target), recursive=True, **_WHOLE)
     return target

@@ -38,21 +38,30 @@ def create_local(path: Path, data: bytes) -> bool:
 
 
 def moves_into(folder: Path, parent: Path) -> bool:
-    """Prepares a folder for being moved into another one; False where it has to be copied instead.
+    """Gives a folder that is to be moved into another one the rights and the group of what is new there.
 
-    Where the parent gives what is made in it to its group (setgid), what is moved is given to the group first.
+    safetensors writes for its user alone, whatever the umask says; a setgid folder's group is for what is made in it.
+    False where the group is not to be had: what is copied there has it all the same.
     """
-    status = parent.stat()
-    if not status.st_mode & stat.S_ISGID:
-        return True
-    try:
-        for path in (folder, *folder.rglob("*")):
-            os.chown(path, -1, status.st_gid)
-            if path.is_dir():
-                path.chmod(path.stat().st_mode | stat.S_ISGID)
-    except PermissionError:
-        return False  # not a member of the group: what is copied has it all the same
+    status, rights = parent.stat(), _rights_of_new_files(folder)
+    to_group = bool(status.st_mode & stat.S_ISGID)
+    for path in (folder, *(path for path in folder.rglob("*") if not path.is_symlink())):
+        if to_group:
+            try:
+                os.chown(path, -1, status.st_gid)
+            except PermissionError:
+                return False
+        if not path.is_dir():
+            path.chmod(rights)
+        elif to_group:
+            path.chmod(path.stat().st_mode | stat.S_ISGID)
     return True
+
+
+def _rights_of_new_files(folder: Path) -> int:
+    """By a new file: the umask cannot be read without being changed, for every thread."""
+    with _filled(folder / "rights", Path.touch) as new:
+        return stat.S_IMODE(new.stat().st_mode)
 
 
 def copy_folder(folder: Path, target: Path) -> None:

@@ -3,27 +3,46 @@
 import time
 import uuid
 from collections.abc import Iterable
+from itertools import chain
 from typing import Any
-
-from fsspec import AbstractFileSystem
 
 _REFUSED = {409, 412}  # another is writing it; it is there
 _MARK = "gateau-writer"
 _TRIES, _PAUSE_SECONDS = 5, 0.2
 
 
-def replace_object(filesystem: AbstractFileSystem, address: str, pieces: Iterable[bytes]) -> None:
-    """Replaces an object; a failed multi-part upload is discarded, not left behind."""
-    file: Any = filesystem.open(address, "wb", autocommit=False)
+def replace_object(filesystem: Any, address: str, pieces: Iterable[bytes]) -> None:
+    """Replaces an object: what is one piece by one request, else part by part."""
+    left = iter(pieces)
+    first, second = next(left, b""), next(left, None)
+    if second is None:
+        filesystem.pipe_file(address, first)
+    else:
+        _upload(filesystem, address, chain([first, second], left))
+
+
+def _upload(filesystem: Any, address: str, pieces: Iterable[bytes]) -> None:
+    """A failed upload in parts is discarded, not left behind."""
+    mark = uuid.uuid4().hex
+    file: Any = filesystem.open(address, "wb", autocommit=False, Metadata={_MARK: mark})
     try:
         for piece in pieces:
             file.write(piece)
         file.close()
-        file.commit()
+        _commit(file, filesystem, address, mark)
     except BaseException:
         file.discard()
         file.closed = True  # else the garbage collector would try to write the rest
         raise
+
+
+def _commit(file: Any, filesystem: Any, address: str, mark: str) -> None:
+    """Where the answer was lost, the second request finds no such upload: the object is there, with this mark."""
+    try:
+        file.commit()
+    except FileNotFoundError:
+        if not _is_marked(filesystem, address, mark):
+            raise
 
 
 def create_object(filesystem: Any, address: str, data: bytes) -> bool:
@@ -40,11 +59,19 @@ def create_object(filesystem: Any, address: str, data: bytes) -> bool:
         except OSError as error:
             if _status(error) not in _REFUSED or attempt == _TRIES - 1:
                 raise
-        try:
-            return filesystem.metadata(address).get(_MARK) == mark
-        except FileNotFoundError:
-            time.sleep(_PAUSE_SECONDS)  # the other's was removed since, or did not succeed
+        marked = _is_marked(filesystem, address, mark)
+        if marked is not None:
+            return marked
+        time.sleep(_PAUSE_SECONDS)  # the other's was removed since, or did not succeed
     raise AssertionError("unreachable")
+
+
+def _is_marked(filesystem: Any, address: str, mark: str) -> bool | None:
+    """Whether the object was written with this mark; None when there is none."""
+    try:
+        return filesystem.metadata(address).get(_MARK) == mark
+    except FileNotFoundError:
+        return None
 
 
 def _status(error: OSError) -> int | None:

@@ -1,19 +1,22 @@
 """File systems that are not on this machine, all made here: S3 and the Hugging Face hub."""
 
+import os
 from typing import Any
 
 import fsspec
 from fsspec import AbstractFileSystem
 
+from gateau_dagster.errors import GateauError
+
 S3 = "s3://"
 HUB = "hf://"
-# A server that hangs is reported within a minute: two tries of s3fs, of two tries each of the client below it. Their
-# own settings would take six minutes. A time-out counts from the last byte that came.
-S3_TRIES = 2
+# A server that hangs is reported within a minute: that often, that long, and the pauses between (3 seconds in all). One
+# that fails every fifth time is not noticed. A time-out counts from the last byte that came.
+S3_TRIES = 6
 S3_CLIENT: dict[str, Any] = {
     "connect_timeout": 5,
-    "read_timeout": 14,
-    "retries": {"mode": "standard", "total_max_attempts": 2},
+    "read_timeout": 9,
+    "retries": {"mode": "standard", "total_max_attempts": 1},
 }
 
 
@@ -28,7 +31,8 @@ def filesystem(address: str) -> AbstractFileSystem:
     Credentials and the end point come from the environment (AWS_ENDPOINT_URL or AWS_ENDPOINT_URL_S3; HF_TOKEN).
 
     Raises:
-        ImportError, ValueError: there is none for addresses of this kind.
+        ValueError: there is none for addresses of this kind.
+        GateauError: there are credentials in the end point.
     """
     protocol, found, _ = address.partition("://")
     if not found:
@@ -37,8 +41,16 @@ def filesystem(address: str) -> AbstractFileSystem:
         from huggingface_hub import HfFileSystem
 
         return HfFileSystem(skip_instance_cache=True, use_listings_cache=False)  # it remembers what was not there
-    if protocol not in {"s3", "s3a"}:
-        return fsspec.filesystem(protocol, use_listings_cache=False)
-    s3: Any = fsspec.filesystem(protocol, use_listings_cache=False, config_kwargs=S3_CLIENT)
-    s3.retries = S3_TRIES
+    if protocol != "s3":
+        raise ValueError("it is neither a local path nor on S3 or the Hugging Face hub")
+    for name in ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"):
+        if "@" in os.environ.get(name, ""):  # messages tell the end point, and no request to it succeeds
+            raise GateauError(
+                f"{name} holds a user name or a password. Leave them out: the credentials of S3 come from "
+                "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE."
+            )
+    from gateau_dagster.storage.s3 import make_patient  # and with it s3fs
+
+    s3 = fsspec.filesystem("s3", use_listings_cache=False, config_kwargs=S3_CLIENT)
+    make_patient(s3, S3_TRIES)
     return s3

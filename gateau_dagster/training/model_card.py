@@ -1,5 +1,6 @@
 """`README.md` of a trained model: what it began as, what it learned from, how, and with which versions."""
 
+import html
 import json
 from collections.abc import Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
@@ -34,7 +35,7 @@ def model_card(spec: TrainingSpec, plan: BatchPlan, steps: Sequence[Metrics]) ->
     }
     matter = yaml.safe_dump({key: value for key, value in front.items() if value is not None}, sort_keys=False)
     sections = [
-        f"---\n{matter}---\n\n# {Path(spec.base_model).name}, trained for long contexts",
+        f"---\n{matter}---\n\n# {_plain(Path(spec.base_model).name)}, trained for long contexts",
         _section("Data", {"Base model": _base(spec), **spec.provenance}),
         _section("Outcome", _outcome(plan, steps)),
         _section("Recipe", _recipe(spec)),
@@ -92,5 +93,14 @@ def _versions() -> dict[str, str]:
 
 
 def _section(title: str, lines: Mapping[str, str]) -> str:
-    rows = [f"| {name} | {text.replace('|', '&#124;')} |" for name, text in lines.items()]
+    rows = [f"| {_plain(name)} | {_plain(text)} |" for name, text in lines.items()]
     return "\n".join([f"## {title}", "", "| | |", "|---|---|", *rows])
+
+
+def _plain(text: str) -> str:
+    """Markdown that shows the text as it is: names and settings bring neither HTML, links and cells nor new lines."""
+    marks = {"|": "&#124;", "`": "&#96;", "](": "]&#40;", "*": "&#42;"}
+    shown = html.escape(" ".join(text.split()), quote=False)
+    for mark, written in marks.items():
+        shown = shown.replace(mark, written)
+    return shown

@@ -1,6 +1,7 @@
 """The command line in this process, and a few times in one of its own; what a user reads."""
 
 import json
+import stat
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -228,6 +229,25 @@ def test_no_other_error_is_meant_for_users(
         assert err.startswith("Error: unexpected ValueError: ") and "of ours\nThis is a defect of GATEAU" in err
         log = (tmp_path / ".gateau" / "error.log").read_text()
         assert log.endswith("T") if isinstance(error, UnforeseenError) else "Traceback" in log
+
+
+def test_a_defect_s_file_is_its_user_s_alone_and_holds_no_secret(
+    command: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def broken(path: object) -> None:
+        raise KeyError("https://user:pass/word@host:9000/bucket")
+
+    log = tmp_path / ".gateau" / "error.log"
+    log.parent.mkdir()
+    log.write_text("of an earlier version")
+    log.chmod(0o644)
+    monkeypatch.setattr("resources.project.checked_project", broken)
+    status, _, err = command("plan", "--config", "s3://key:secret@bucket/gateau.yaml")
+    assert status == 1 and "https://***@host:9000/bucket" in err
+    assert stat.S_IMODE(log.stat().st_mode) == 0o600
+    text = log.read_text()
+    assert "Traceback" in text and "plan --config s3://***@bucket/gateau.yaml" in text
+    assert not any(secret in text + err for secret in ("word", "secret", "earlier"))
 
 
 def test_a_defect_where_nothing_can_be_written_shows_its_traceback(

@@ -14,8 +14,9 @@ from tests.pipeline.configured import configured
 CHERRY = {"path": "pre_experienced:long", "context": "window", "window": 64}
 
 
-@pytest.mark.parametrize("root", ["store", "memory://loadable/store"])
-def test_a_made_model_is_loaded_from_the_store(root: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("place", ["local", "s3"])
+def test_a_made_model_is_loaded_from_the_store(place: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    root = "store" if place == "local" else f"s3://{request.getfixturevalue('bucket')}/store"
     config = configured(
         tmp_path, **{"models.cherry": CHERRY, "models.long.trust_remote_code": True, "storage.root": root}
     )
@@ -32,7 +33,7 @@ def test_a_made_model_is_loaded_from_the_store(root: str, tmp_path: Path) -> Non
         assert (section.context, section.window, section.base) == ("window", 64, None)
         assert section.trust_remote_code, "the code is that of the model it was made from"
         assert model_version(state, "cherry") == stamp.content
-        if "://" in root:
+        if place == "s3":
             state.store.files.remove("pre_experienced/cherry/weights")
             assert loadable_model(state, "cherry") == section, "a download is kept"
             assert (Path(section.path) / "weights").exists()

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from gateau_dagster.errors import GateauError
-from gateau_dagster.storage import Stamp, Store
+from gateau_dagster.storage import Stamp, Store, documents
 from gateau_dagster.storage.documents import publish_folder
 from gateau_dagster.storage.files import Files
 from gateau_dagster.storage.local import fill_with
@@ -40,6 +40,24 @@ def test_new_files_and_folders_have_the_rights_that_the_umask_gives(tmp_path: Pa
     os.umask(0o002)
     files.write("f/a", b"for the group")
     assert rights(tmp_path / "store" / "f" / "a") == 0o664
+
+
+@pytest.mark.parametrize("other_disk", [False, True])
+def test_what_is_published_has_the_rights_that_the_umask_gives(
+    tmp_path: Path, private: None, other_disk: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """safetensors makes files that their user alone may read."""
+    for umask, file, folder in ((0o077, 0o600, 0o700), (0o022, 0o644, 0o755)):
+        os.umask(umask)
+        (tmp_path / "made" / "sub").mkdir(parents=True)
+        weights = tmp_path / "made" / "sub" / "weights"
+        weights.write_text("1")
+        weights.chmod(0o600)
+        if other_disk:
+            monkeypatch.setattr(documents, "moves_into", lambda new, parent: False)
+        publish_folder(Store(str(tmp_path / f"store{umask}")), tmp_path / "made", "models/a", Stamp(fingerprint="f"))
+        for path in (tmp_path / f"store{umask}").rglob("*"):
+            assert rights(path) == (folder if path.is_dir() else file), path
 
 
 def test_one_of_many_creates_the_file(tmp_path: Path) -> None:

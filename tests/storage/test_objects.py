@@ -3,9 +3,11 @@
 from typing import Any
 
 import pytest
+from s3fs import S3File
 
 from gateau_dagster.errors import GateauError
 from gateau_dagster.storage import Store
+from gateau_dagster.storage import files as files_module
 from gateau_dagster.storage.files import Files
 
 
@@ -31,6 +33,31 @@ def test_a_creation_whose_answer_was_lost_is_known_as_this_call_s(bucket: str, m
     monkeypatch.setattr(server, "pipe_file", asked_twice)
     assert files.create("a", b"1"), "the second time it is there already"
     assert not files.create("a", b"1")
+
+
+def test_an_upload_whose_last_answer_was_lost_is_known_as_this_call_s(
+    bucket: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Asked again, the server knows of no such upload: it has become the object."""
+    monkeypatch.setattr(files_module, "_CHUNK_BYTES", 1000)
+    files, commit = Files(f"s3://{bucket}"), S3File.commit
+
+    def lost(file: S3File) -> None:
+        commit(file)
+        raise FileNotFoundError("The specified upload does not exist.")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(S3File, "commit", lost)
+        files.write("a", bytes(2500))
+    assert files.read("a") == bytes(2500)
+
+    def refused(file: S3File) -> None:
+        raise FileNotFoundError("The specified upload does not exist.")
+
+    monkeypatch.setattr(S3File, "commit", refused)
+    with pytest.raises(FileNotFoundError):
+        files.write("a", bytes(3000))
+    assert files.read("a") == bytes(2500)
 
 
 def test_where_another_s_creation_failed_it_is_tried_again(bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:

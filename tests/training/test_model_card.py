@@ -47,3 +47,14 @@ def test_a_name_of_the_hub_is_linked(tmp_path: Path) -> None:
     assert yaml.safe_load(card.split("---")[1])["base_model"] == "meta-llama/Llama-2-7b-hf"
     assert "| Base model | meta-llama/Llama-2-7b-hf, revision main |" in card
     assert "| rope_theta | 2e+06 |" in card
+
+
+def test_names_bring_no_markup_into_the_card(tmp_path: Path) -> None:
+    evil = "<img src=x onerror=alert(1)> | `code` [link](http://x) **bold**\n\n# heading"
+    spec = replace(make_spec(tmp_path), base_model="<b>evil</b>", revision=evil, provenance={"Selection <i>": evil})
+    card = model_card(spec, plan_of(spec, read_mix(spec.mix)), [])
+    front, body = card.split("---\n", 2)[1:]
+    assert yaml.safe_load(front)["base_model"] == "<b>evil</b>", "data there, not text"
+    assert not any(mark in body for mark in ("<", "](", "`", "**", "\n# heading"))
+    (row,) = [line for line in body.splitlines() if line.startswith("| Selection")]
+    assert row.count("|") == 3 and "&lt;img src=x onerror=alert(1)&gt;" in row

@@ -1,0 +1,57 @@
+"""s3fs made patient: what a server may answer better the next time is asked again, after pauses that grow."""
+
+from typing import Any
+
+from aiohttp import ClientConnectionError
+from botocore.exceptions import BotoCoreError, ClientError, FlexibleChecksumError, IncompleteReadError
+from botocore.exceptions import ConnectionError as BotoConnectionError
+from s3fs.core import S3_RETRYABLE_ERRORS, add_retryable_error, set_custom_error_handler
+
+_STATUSES = {408, 429, 500, 502, 503, 504}
+# With the status 400: the request was damaged or held up on its way.
+_CODES = {"BadDigest", "IncompleteBody", "RequestTimeout", "XAmzContentSHA256Mismatch"}
+# Beside what s3fs knows itself: refused and broken connections, bodies that are cut short or damaged.
+_BROKEN: tuple[type[Exception], ...] = (
+    *(BotoConnectionError, ClientConnectionError, ConnectionError),
+    *(IncompleteReadError, FlexibleChecksumError),
+)
+
+
+class GivenUpError(OSError):
+    """A request that failed as often as it may be tried; its cause is the last failure."""
+
+
+def is_transient(error: BaseException | None) -> bool:
+    """Whether the answer may be another one the next time."""
+    if not isinstance(error, ClientError):
+        return isinstance(error, (*S3_RETRYABLE_ERRORS, *_BROKEN))
+    response: Any = error.response
+    status = response.get("ResponseMetadata", {}).get("HTTPStatusCode")
+    return status in _STATUSES or response.get("Error", {}).get("Code") in _CODES
+
+
+def make_patient(s3: Any, tries: int) -> None:
+    """Lets a file system try each request, and each reading of a body, so often.
+
+    s3fs tries the reading of a body, which begins with a request, again as a whole; a request that has used up its
+    tries ends both.
+    """
+    s3.retries = tries
+    if "_call_s3" in vars(s3):
+        return
+    call = s3._call_s3
+
+    async def call_and_give_up(*arguments: Any, **options: Any) -> Any:
+        try:
+            return await call(*arguments, **options)
+        except (OSError, BotoCoreError, *S3_RETRYABLE_ERRORS) as error:
+            if is_transient(error) or is_transient(error.__cause__):
+                raise GivenUpError(str(error)) from error
+            raise
+
+    s3._call_s3 = call_and_give_up
+
+
+for _kind in _BROKEN:
+    add_retryable_error(_kind)
+set_custom_error_handler(is_transient)

@@ -1,0 +1,169 @@
+"""A server that fails now and then is not noticed; one that fails for good is named, after a few tries."""
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import boto3
+import polars as pl
+import pytest
+import s3fs
+
+from gateau_dagster.errors import TransientError
+from gateau_dagster.storage import Stamp, Store, files, remote
+from gateau_dagster.storage.files import local_copy
+from tests.storage.faulty_server import Fault, FaultyServer, faulty
+
+SHARDS = ("00", "01", "02", "03")
+Server = Callable[..., Any]
+
+
+@pytest.fixture
+def server(s3_environment: str, short_pauses: None, monkeypatch: pytest.MonkeyPatch) -> Server:
+    """`with server(faults, ...)`: the process's S3 settings lead to a server that has them."""
+
+    monkeypatch.setitem(remote.S3_CLIENT, "read_timeout", 0.5)
+    monkeypatch.setattr(files, "_CHUNK_BYTES", 2**20)
+
+    @contextmanager
+    def running(*faults: Fault, **options: Any) -> Iterator[FaultyServer]:
+        client: Any = boto3.client("s3")
+        client.create_bucket(Bucket="faulty")
+        with faulty(s3_environment, [*faults], **options) as made:
+            monkeypatch.setenv("AWS_ENDPOINT_URL", made.address)
+            s3fs.S3FileSystem.clear_instance_cache()
+            yield made
+        assert "Uploads" not in client.list_multipart_uploads(Bucket="faulty"), "none is left behind"
+        for page in client.get_paginator("list_objects_v2").paginate(Bucket="faulty"):
+            for found in page.get("Contents", []):
+                client.delete_object(Bucket="faulty", Key=found["Key"])
+
+    return running
+
+
+def frame(number: int) -> pl.DataFrame:
+    """A table whose file has a body worth cutting."""
+    return pl.DataFrame({"sample_id": [f"{number}-{row}" for row in range(2000)], "text": ["a word " * number] * 2000})
+
+
+def written_and_read(store: Store, folder: Path) -> dict[str, Any]:
+    """What is left of every kind of access."""
+    found: dict[str, Any] = {}
+    rejected = pl.DataFrame({"sample_id": ["x"], "reason": ["none"]})
+    for number, shard in enumerate(SHARDS):
+        store.write(frame(number), "t", shard, Stamp(fingerprint=shard), rejected)
+    found["stamps"] = store.stamps([("t", shard) for shard in (*SHARDS, "not there")])
+    found["tables"] = store.read_all("t", SHARDS).rows()
+    found["rejected"] = store.read_rejected("t", SHARDS).rows()
+    found["rows"] = store.read_rows("t", "01", pl.DataFrame({"sample_id": ["1-7", "1-1999"]})).rows()
+    weights = os.urandom(1000) * 2500
+    (folder / "weights").write_bytes(weights)
+    store.files.write("model/config.json", b"{}")
+    if not store.files.is_local:
+        store.files.upload("model/weights", folder / "weights")
+        copy = local_copy(store.files, "model", folder / "copy")
+        assert {path.name: path.read_bytes() for path in copy.iterdir()} == {"config.json": b"{}", "weights": weights}
+        assert store.files.read("model/weights") == weights
+    found["made"] = [store.files.create(f"lease{n}", b"mine") for n in (1, 2, 3, 1, 2, 3)]
+    store.files.remove("t/00.parquet")
+    store.files.remove("model")
+    found["names"] = [store.files.names(folder) for folder in ("", "t", "t/rejected", "model")]
+    found["there"] = [store.files.exists(name) for name in ("t", "t/00.parquet", "lease1")]
+    return found
+
+
+@pytest.mark.parametrize(
+    "faults", [["500", "502", "503", "429"], ["reset", "lost", "cut"], ["slow", "hang"]], ids=" ".join
+)
+def test_a_server_that_fails_every_fifth_time_is_not_noticed(
+    server: Server, faults: list[Fault], tmp_path: Path
+) -> None:
+    wanted = written_and_read(Store(str(tmp_path / "local")), tmp_path)
+    with server(*faults) as made:
+        assert written_and_read(Store("s3://faulty/prefix"), tmp_path) == wanted
+    assert all(made.done[fault] for fault in faults), "each has happened"
+
+
+def accesses(store: Store, folder: Path) -> Iterator[tuple[str, Callable[[], object]]]:
+    yield "write", lambda: store.write(frame(1), "t", None, Stamp(fingerprint="f"))
+    yield "write", lambda: store.files.upload("t.parquet", folder / "weights")
+    yield "write", lambda: store.files.create("t.parquet", b"")
+    yield "read", lambda: store.read("t")
+    yield "read", lambda: store.stamp("t")
+    yield "read", lambda: store.files.read("t.parquet")
+    yield "read", lambda: store.files.exists("t.parquet")
+    yield "list", lambda: store.files.names("")
+    yield "remove", lambda: store.files.remove("t.parquet")
+    yield "copy", lambda: local_copy(store.files, "t.parquet", folder)
+
+
+def tries(count: int, fault: Fault) -> range:
+    """How often a request may come: what a connection that was kept open did not answer, aiohttp asks once more."""
+    return range(count, 2 * count + 1 if fault == "reset" else count + 1)
+
+
+@pytest.mark.parametrize(
+    ("fault", "words"),
+    [
+        ("500", "is overloaded or fails"),
+        ("429", "is overloaded or fails"),
+        ("reset", "does not answer"),
+        ("hang", "does not answer"),
+    ],
+)
+def test_a_server_that_fails_for_good_is_named_after_a_few_tries(
+    server: Server, fault: Fault, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "weights").write_bytes(bytes(2**20 + 1))
+    monkeypatch.setattr(remote, "S3_TRIES", 2)
+    monkeypatch.setitem(remote.S3_CLIENT, "read_timeout", 0.2)
+    with server(fault, share=1.0) as made:
+        for verb, access in accesses(Store("s3://faulty/prefix"), tmp_path):
+            made.asked.clear()
+            with pytest.raises(TransientError, match=rf"^Cannot {verb} s3://faulty/prefix.*{words}.*[Rr]un again"):
+                access()
+            assert max(made.asked.values()) in tries(2, fault)
+
+
+@pytest.mark.parametrize("fault", ["cut", "hang", "500", "reset"])
+def test_bodies_that_never_come_are_asked_for_a_few_times(
+    server: Server, fault: Fault, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not a few times a few: the reading of a body is tried again, and so is the request that it begins with."""
+    monkeypatch.setitem(remote.S3_CLIENT, "read_timeout", 0.2)
+    monkeypatch.setattr(remote, "S3_TRIES", 3)
+    store = Store("s3://faulty/prefix")
+    with server(fault, share=1.0, methods=["GET"]) as made:
+        store.write(frame(3), "t", None, Stamp(fingerprint="f"))
+        for access in (
+            lambda: store.read("t"),
+            lambda: store.stamp("t"),
+            lambda: store.files.read("t.parquet"),
+        ):
+            made.asked.clear()
+            with pytest.raises(TransientError, match=r"run again|Run again"):
+                access()
+            assert max(made.asked.values()) in tries(3, fault)
+
+
+def test_what_a_server_keeps_is_removed_again(bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """S3 may answer that a removal went well, and name in the answer's body objects that it kept."""
+    store = Store(f"s3://{bucket}")
+    store.files.write("model/a", b"1")
+    server: Any = store.files.filesystem
+    remove, asked = server.rm, []
+
+    def keeps_it_twice(*arguments: Any, **options: Any) -> None:
+        asked.append(arguments)
+        if len(asked) > 2:
+            remove(*arguments, **options)
+
+    monkeypatch.setattr(server, "rm", keeps_it_twice)
+    store.files.remove("model")
+    assert not store.files.exists("model")
+    store.files.write("model/a", b"1")
+    monkeypatch.setattr(server, "rm", lambda *arguments, **options: None)
+    with pytest.raises(TransientError, match=r"Cannot remove .*the storage server keeps it\. Run again later"):
+        store.files.remove("model")
