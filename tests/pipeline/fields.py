@@ -105,9 +105,11 @@ OF_METHODS: list[tuple[dict[str, Any], dict[str, Any], set[str]]] = [
 FIELDS: dict[str, tuple[Any, set[str]]] = {
     "storage.root": ("./elsewhere", NOTHING),
     "long_sft.path": ("other.jsonl", REPORT),  # its content counts, shard by shard; the page shows the path
+    "long_sft.verify": ("content", NOTHING),
     "long_sft.shards": (3, {"raw_long_sft", *EVERY_SCORE}),
     "long_sft.max_rejected": (0.5, NOTHING),
     "short_chat.path": ("other.json", REPORT),
+    "short_chat.verify": ("content", NOTHING),
     "short_chat.fraction": (0.5, {"short_chat_mix", *MIXED}),
     "models.short.path": ("a/other", SHORT),
     "models.short.revision": ("v2", SHORT),
@@ -118,12 +120,14 @@ FIELDS: dict[str, tuple[Any, set[str]]] = {
     "models.short.demonstrations": ([{"instruction": "a", "response": "b"}], SHORT),
     "models.long.preamble": ("Be helpful.", LONG),
     "models.long.demonstrations": ([{"instruction": "a", "response": "b"}], LONG),
+    "models.short.verify": ("content", NOTHING),
     "models.short.trust_remote_code": (True, REPORT),
     "models.long.path": ("a/other", {*LONG}),
     "models.long.revision": ("v2", {*LONG}),
     "models.long.rope_theta": (5.0, LONG),
     "models.long.context": ("window", LONG),
     "models.long.window": (128, REPORT),  # unused while context is full
+    "models.long.verify": ("content", NOTHING),
     "models.long.trust_remote_code": (True, REPORT),
     "scoring.max_length": (1024, EVERY_SCORE),
     "scoring.segment_length": (64, {"cam", *SCORED}),
