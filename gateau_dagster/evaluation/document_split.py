@@ -47,7 +47,8 @@ class Reserving(Section):
 
 @dataclass(frozen=True, kw_only=True)
 class Documents:
-    """The documents of samples, gathered shard by shard: 2 KiB for each, however long it is.
+    """The documents of samples, gathered shard by shard: 2 KiB for each, however long it is; 20 KiB while they are
+    compared.
 
     of: the digest of each sample's document, by its id. sketches: of each document, by its digest.
     """

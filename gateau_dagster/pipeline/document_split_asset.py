@@ -6,7 +6,7 @@ from gateau_dagster import tables
 from gateau_dagster.config import Config
 from gateau_dagster.evaluation.document_split import CODE_VERSION, SPLIT
 from gateau_dagster.evaluation.registry import reserving
-from gateau_dagster.pipeline.asset import UNIQUE_IDS, Asset
+from gateau_dagster.pipeline.asset import FULL_COVERAGE, UNIQUE_IDS, Asset
 
 
 def document_split(config: Config) -> Iterator[Asset]:
@@ -27,6 +27,6 @@ def document_split(config: Config) -> Iterator[Asset]:
         settings={"reserved share": options.share, "similarity of near-duplicates": options.similarity},
         code_version=CODE_VERSION,
         columns=tables.DOCUMENT_SPLIT,
-        checks=(UNIQUE_IDS,),
+        checks=(UNIQUE_IDS, FULL_COVERAGE),
         own_rejects=False,
     )
