@@ -10,6 +10,7 @@ from gateau_dagster.comparison.compare import compare_methods
 from gateau_dagster.comparison.result import AlphaSweep, AttentionSweep, MethodComparison, SegmentLengthSweep
 from gateau_dagster.comparison.sweeps import alpha_sweep, attention_peaks, attention_sweep, segment_length_sweep
 from gateau_dagster.config import PRESETS
+from gateau_dagster.evaluation.document_split import SPLIT
 from gateau_dagster.methods.cam_at import cam_at_asset, cam_at_columns, further_lengths
 from gateau_dagster.pipeline.declarations import COMPARISON_FILE
 from gateau_dagster.pipeline.selection_reads import CHOSEN, PRESETS_TABLE, compared_methods, comparison_reads
@@ -37,9 +38,13 @@ def compared(state: State, progress: Progress) -> MethodComparison:
     """The comparison, with the sweeps whose tables are wanted anyway."""
     selection, reads = state.config.selection, comparison_reads(state.config)
     frame = method_frame(state, progress)
+    candidates = frame
+    if SPLIT in reads:  # what no method can choose
+        split = state.read(SPLIT, ["sample_id", "reserved"])
+        candidates = frame.join(split.filter("reserved"), on="sample_id", how="anti")
     chosen = state.read(CHOSEN, ["sample_id"]).height
     return compare_methods(
-        frame,
+        candidates,
         [each.method for each in compared_methods(state.config)],
         chosen=chosen,
         selected_by=selection.method,

@@ -10,6 +10,7 @@ import polars as pl
 from assets.steps.definition import makes_asset
 from assets.steps.metadata import figures_metadata
 from assets.steps.unpartitioned_step import UnpartitionedStep, unpartitioned_step
+from gateau_dagster.evaluation.document_split import SPLIT
 from gateau_dagster.evaluation.registry import chosen_benchmarks
 from gateau_dagster.pipeline.declarations import COMPARISON_FILE, REPORT_FILE
 from gateau_dagster.pipeline.losses import losses, unseen_shares
@@ -67,6 +68,7 @@ def _inputs(state: State) -> "ReportInputs":
         method_scores=_method_scores(state),
         lengths=_lengths(state) if LENGTHS in assets else None,
         selected_subset=store.read("selected_subset", columns=["sample_id"]),
+        reserved=store.read(SPLIT).filter("reserved")["sample_id"].to_list() if SPLIT in assets else (),
         rejected=_rejected(state),
         losses=[loss for loss in losses(state) if loss.asset in assets],
         unseen=unseen_shares(state, [state.asset(key) for key in assets]),

@@ -12,6 +12,7 @@ from assets.steps.definition import makes_asset
 from assets.steps.metadata import figures_metadata
 from assets.steps.unpartitioned_step import unpartitioned_step
 from gateau_dagster.config import PRESETS
+from gateau_dagster.evaluation.document_split import SPLIT
 from gateau_dagster.pipeline.losses import check_some_scored
 from gateau_dagster.pipeline.selection_reads import PRESETS_TABLE, ranking_asset, selection_reads
 from gateau_dagster.pipeline.state import State
@@ -112,7 +113,7 @@ def chosen_samples(state: State, progress: Progress) -> pl.DataFrame:
 
 
 def _chosen(state: State) -> pl.DataFrame:
-    """`sample_id`, `score` and `rank` of the samples that the rule chooses."""
+    """`sample_id`, `score` and `rank` of the samples that the rule chooses; the reserved ones are no candidates."""
     selection, reads = state.config.selection, selection_reads(state.config)
     ranking = ranking_asset(state.config)
     check_some_scored(state, ranking)
@@ -122,6 +123,8 @@ def _chosen(state: State) -> pl.DataFrame:
     samples = state.read(RAW, reads[RAW]).join(scores, on="sample_id", how="left")
     for asset in reads.keys() - {ranking, RAW}:
         samples = samples.join(state.read(asset, reads[asset]), on="sample_id", how="left")
+    if SPLIT in reads:
+        samples = samples.filter(~pl.col("reserved"))
     if "context_tokens" in samples.columns:
         samples = samples.with_columns(tokens=pl.col("context_tokens") + pl.col("response_tokens"))
     ids = pl.DataFrame({"sample_id": chosen_ids(samples, selection)})

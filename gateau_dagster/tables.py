@@ -42,6 +42,11 @@ RAW_LONG_SFT = (
     _column("response", pl.String, "The target response."),
     DIGEST,
 )
+DOCUMENT_SPLIT = (
+    SAMPLE_ID,
+    _column("document", pl.String, "SHA-256 of its context, or the smallest of those of its near-duplicates."),
+    _column("reserved", pl.Boolean, "Whether it is kept for the held-out evaluation: no selection takes it."),
+)
 REJECTED = (SAMPLE_ID, _column("reason", pl.String, "Why the sample is not in the table."))
 MESSAGES = pl.List(pl.Struct({"role": pl.String(), "content": pl.String()}))
 SHORT_CHAT_MIX = (

@@ -1,7 +1,7 @@
 """What every section of the configuration shares: frozen, closed to unknown keys, and strict about kinds of values."""
 
 from collections.abc import Mapping
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 
@@ -26,6 +26,8 @@ class Section(BaseModel):
 
 
 S = TypeVar("S", bound=Section)
+Verify = Literal["signature", "content"]
+"""How it is known that a local file is what it was: by its size and modification time, or by all its bytes."""
 
 
 class SectionError(GateauError):

@@ -5,7 +5,7 @@ from pathlib import Path
 from pydantic import Field
 
 from gateau_dagster.config.addresses import InputAddresses, StoreAddress
-from gateau_dagster.config.base import Section
+from gateau_dagster.config.base import Section, Verify
 from gateau_dagster.config.values import MOST_SEEDS
 
 # Paths that start with this name things the demo builds; `demo_path` says where.
@@ -32,6 +32,11 @@ class LongSftConfig(Section):
         description="Path, glob, s3:// or hf:// address, or Hugging Face data-set name; jsonl, json or parquet, also "
         ".gz/.zst."
     )
+    verify: Verify = Field(
+        default="signature",
+        description="How a changed file is noticed. signature: by its size and modification time; content: by reading "
+        "all of it, each time. Files on S3 and the hub are known by a hash of their content anyway.",
+    )
     shards: int = Field(default=16, ge=1, le=10_000, description="Partitions; a sample's shard is a hash of its id.")
     max_rejected: float | None = Field(
         default=None,
@@ -48,6 +53,7 @@ class ShortChatConfig(Section):
     fraction: float = Field(
         default=1.0, gt=0, le=1, description="Taken from the start of the data; 0.1 is the papers' limited setting."
     )
+    verify: Verify = Field(default="signature", description="As for long_sft.verify.")
 
 
 class DemoConfig(Section):

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, model_validator
 
 from gateau_dagster.config.addresses import InputAddresses, ModelAddress
-from gateau_dagster.config.base import Section
+from gateau_dagster.config.base import Section, Verify
 from gateau_dagster.config.training_sections import PositionExtension
 from gateau_dagster.config.values import LONGEST, MOST_EPOCHS, MOST_SEEDS, MOST_TOKENS, AdamBetas
 
@@ -152,6 +152,11 @@ class ModelConfig(Section):
     )
     window: int | None = Field(
         default=None, ge=8, le=LONGEST, description="Tokens; default: the model's max_position_embeddings."
+    )
+    verify: Verify = Field(
+        default="signature",
+        description="As for long_sft.verify: of the folder's files, or of the texts that a homologous: model is made "
+        "with.",
     )
     trust_remote_code: bool = False
     task: Task = Field(

@@ -35,7 +35,12 @@ class RuleConfig(Section):
         "per_source: the best of every source, in proportion. per_source_tokens: the same percentage of every source, "
         "raised until `budget` tokens are reached. diverse: the best, and the best of every cluster besides.",
     )
-    fraction: float | None = Field(default=None, gt=0, le=1, description="Share of the scored samples to choose.")
+    fraction: float | None = Field(
+        default=None,
+        gt=0,
+        le=1,
+        description="Share to choose of the scored samples that are not reserved for the held-out evaluation.",
+    )
     count: int | None = Field(default=None, ge=1, description="Number of samples to choose, instead of fraction.")
     budget: int | None = Field(
         default=None, ge=1, description="Tokens of context and response that the chosen samples have together, at most."

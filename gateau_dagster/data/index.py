@@ -17,7 +17,7 @@ from gateau_dagster.data.catalogue import ACCEPTED, REJECTED, scan
 from gateau_dagster.data.forms import to_sample
 from gateau_dagster.data.rejects import Rejects, rejects_among
 from gateau_dagster.data.sample import shard_of, text_digest
-from gateau_dagster.data.sources import SourceFile, input_signature, resolve_files
+from gateau_dagster.data.sources import FILE_DIGESTS, SourceFile, content_signature, input_signature, resolve_files
 from gateau_dagster.errors import GateauError
 from gateau_dagster.progress import Progress, silent
 from gateau_dagster.storage.files import Files
@@ -101,9 +101,9 @@ def load_index(path: Path) -> InputIndex | None:
     )
 
 
-def index_signature(files: list[SourceFile], shards: int) -> str:
-    """Tells whether a saved index still holds; reads no content."""
-    return text_digest([input_signature(files), str(shards), CODE_VERSION])
+def index_signature(files: list[SourceFile], shards: int, content: str = "") -> str:
+    """Tells whether a saved index still holds. `content`: of the files, where size and time are not trusted."""
+    return text_digest([input_signature(files), str(shards), CODE_VERSION, *([content] if content else [])])
 
 
 def build_index(config: LongSftConfig, folder: Path, progress: Progress = silent) -> InputIndex:
@@ -111,31 +111,34 @@ def build_index(config: LongSftConfig, folder: Path, progress: Progress = silent
 
     Raises GateauError if a file cannot be reached, or if no sample is usable (naming the most frequent reasons).
     """
-    return _build(config, resolve_files(config.path, folder), progress)
+    files = resolve_files(config.path, folder)
+    return _build(config, files, index_signature(files, config.shards), progress)
 
 
 def cached_index(config: LongSftConfig, folder: Path, cache_dir: Path, progress: Progress = silent) -> InputIndex:
     """The index, from `cache_dir` if it was saved there for the same files, number of shards and code version.
 
-    "The same" means equal addresses, sizes and modification stamps. Raises as `build_index` does.
+    "The same" means equal addresses, sizes and modification stamps, and with `verify: content` equal bytes, all of
+    which are read. Raises as `build_index` does.
     """
     files = resolve_files(config.path, folder)
-    signature = index_signature(files, config.shards)
+    content = content_signature(files, cache_dir / FILE_DIGESTS, "content") if config.verify == "content" else ""
+    signature = index_signature(files, config.shards, content)
     path = cache_dir / f"input-index-{text_digest([str(folder.absolute()), str(config.path)])[:16]}.parquet"
     saved = load_index(path)
     if saved is not None and saved.signature == signature:
         return saved
-    index = _build(config, files, progress)
+    index = _build(config, files, signature, progress)
     save_index(index, path)
     return index
 
 
-def _build(config: LongSftConfig, files: list[SourceFile], progress: Progress) -> InputIndex:
+def _build(config: LongSftConfig, files: list[SourceFile], signature: str, progress: Progress) -> InputIndex:
     found = scan(files, to_sample, progress)
     if found.accepted.is_empty():
         raise GateauError(no_usable_sample("long_sft.path", config.path, found.rejected))
     return InputIndex(
-        signature=index_signature(files, config.shards),
+        signature=signature,
         shards=config.shards,
         files=tuple(files),
         accepted=_with_shard(found.accepted, config.shards),

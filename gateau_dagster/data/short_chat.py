@@ -16,7 +16,7 @@ from gateau_dagster.data.forms import InvalidRecordError, kind_of, record_id, tu
 from gateau_dagster.data.index import no_usable_sample
 from gateau_dagster.data.ingest import read_wanted
 from gateau_dagster.data.sample import Conversation, Reject, Turn, text_digest
-from gateau_dagster.data.sources import content_signature, resolve_files
+from gateau_dagster.data.sources import FILE_DIGESTS, content_signature, resolve_files
 from gateau_dagster.errors import GateauError
 from gateau_dagster.progress import Progress, silent
 
@@ -89,9 +89,9 @@ def short_chat_mix(
 def short_chat_signature(config: ShortChatConfig, folder: Path, cache_dir: Path) -> str:
     """Changes when `short_chat_mix` would: names and contents of its files, the fraction, and the code version.
 
-    Contents are read once and remembered in `cache_dir` by size and modification time. Raises as `resolve_files`.
+    Contents are remembered in `cache_dir`, and read again as `config.verify` says. Raises as `resolve_files`.
     """
-    content = content_signature(resolve_files(config.path, folder), cache_dir / "file-digests.json")
+    content = content_signature(resolve_files(config.path, folder), cache_dir / FILE_DIGESTS, config.verify)
     return text_digest(["short_chat_mix", CODE_VERSION, repr(config.fraction), content])
 
 

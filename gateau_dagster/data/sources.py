@@ -11,6 +11,7 @@ from functools import cached_property
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from gateau_dagster.config.base import Verify
 from gateau_dagster.data.globs import matching_files
 from gateau_dagster.data.hub import train_files
 from gateau_dagster.data.sample import text_digest
@@ -21,6 +22,8 @@ from gateau_dagster.storage.remote import HUB, S3, filesystem, is_remote
 
 FORMATS = ("jsonl", "json", "parquet")
 COMPRESSIONS = ("gz", "zst")
+FILE_DIGESTS = "file-digests.json"
+"""File of the cache that remembers what files hold; see content_signature."""
 _DATA_FILE = re.compile(rf"\.({'|'.join(FORMATS)})(\.({'|'.join(COMPRESSIONS)}))?$", re.IGNORECASE)
 _TEXT_FILE = re.compile(rf"\.txt(\.({'|'.join(COMPRESSIONS)}))?$", re.IGNORECASE)
 _PACKED_FILE = re.compile(rf"\.({'|'.join(COMPRESSIONS)})$", re.IGNORECASE)
@@ -94,15 +97,17 @@ def input_signature(files: Sequence[SourceFile]) -> str:
     return digest.hexdigest()
 
 
-def content_signature(files: Sequence[SourceFile], cache: Path) -> str:
+def content_signature(files: Sequence[SourceFile], cache: Path, verify: Verify = "signature") -> str:
     """SHA-256 (hex) over name and content of each file, in order; a touched file is not a changed one.
 
-    No local file is read twice while its size and modification time stay; `cache`, a JSON file, remembers. Remote files
-    are known by their stamp, which S3 and the hub derive from the content.
+    No local file is read twice while its size and modification time stay, unless `verify` says so; `cache`, a JSON
+    file, remembers. Remote files are known by their stamp, which S3 and the hub derive from the content.
     """
     known = recall_all(cache)
     fresh = {
-        file.address: [file.size, file.stamp, _content(file, known)] for file in files if not is_remote(file.address)
+        file.address: [file.size, file.stamp, _content(file, {} if verify == "content" else known)]
+        for file in files
+        if not is_remote(file.address)
     }
     if any(known.get(address) != entry for address, entry in fresh.items()):
         remember_all(cache, fresh)

@@ -11,11 +11,11 @@ import polars as pl
 from pydantic import Field
 
 from gateau_dagster import tables
-from gateau_dagster.config.base import Section
 from gateau_dagster.config.values import LONGEST
 from gateau_dagster.data.sample import Reject, Sample
 from gateau_dagster.errors import GateauError
 from gateau_dagster.evaluation.benchmark import MODELS, Benchmark, Materials, Outcome
+from gateau_dagster.evaluation.document_split import SPLIT, Reserving
 from gateau_dagster.evaluation.heldout_samples import Buckets, candidates, heldout_ids
 from gateau_dagster.evaluation.heldout_section import heldout_section
 from gateau_dagster.progress import Progress, silent
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from gateau_dagster.scoring.response_perplexity import PerplexityRow
 
 ALL = "all"
-LENGTHS = "perplexity/long"
 
 HELDOUT = (
     Column(name="bucket", dtype=pl.String(), description="Range of context tokens."),
@@ -49,10 +48,12 @@ HELDOUT = (
 )
 
 
-class HeldoutOptions(Section):
-    """Response perplexity on samples that were not trained on, by context length."""
+class HeldoutOptions(Reserving):
+    """Response perplexity on samples of documents that were not trained on, by context length."""
 
-    samples: int = Field(default=64, ge=1, description="Held-out samples, taken evenly from the length buckets.")
+    samples: int = Field(
+        default=64, ge=1, description="Reserved samples that are measured, taken evenly from the length buckets."
+    )
     buckets: list[Annotated[int, Field(ge=1, le=LONGEST)]] = Field(
         default=[4096, 8192, 16_384, 32_768],
         min_length=1,
@@ -160,28 +161,17 @@ def heldout_table(per_sample: pl.DataFrame, options: HeldoutOptions) -> pl.DataF
 
 
 def _reads(config: Config, options: HeldoutOptions, made: Collection[str]) -> dict[str, By]:
-    del config, options
-    # Gives the lengths, and which samples can be measured; where nothing else reads it, they are counted here.
-    counted: dict[str, By] = {LENGTHS: "fingerprint"} if LENGTHS in made else {}
-    return {"raw_long_sft": "fingerprint", **counted, "selected_subset": "content"}
-
-
-def _check(config: Config, options: HeldoutOptions) -> None:
-    del options
-    if config.selection.fraction == 1:
-        raise GateauError(
-            "selection.fraction: 1 leaves no sample to hold out: lower it, or take heldout out of evaluation.benchmarks"
-        )
+    del config, options, made
+    return {"raw_long_sft": "fingerprint", SPLIT: "content"}
 
 
 def _run(materials: Materials, options: HeldoutOptions) -> Outcome:
-    raw, selected = (materials.table(name, ["sample_id", "digest"]) for name in ("raw_long_sft", "selected_subset"))
-    if LENGTHS in materials.reads:
-        lengths = materials.table(LENGTHS, ["sample_id", "context_tokens"])
-    else:
-        offered = materials.samples(candidates(raw, selected, count=options.samples))
-        lengths = context_lengths(materials.model("base").tokenizer, offered)
-    ids = heldout_ids(raw, lengths, selected, count=options.samples, buckets=Buckets.of(options.buckets))
+    """On the same samples whatever was selected, and by whatever method: nothing of a selection is read."""
+    split = materials.table(SPLIT, ["sample_id", "reserved"]).filter("reserved")
+    reserved = materials.table("raw_long_sft", ["sample_id", "digest"]).join(split, on="sample_id", how="semi")
+    offered = materials.samples(candidates(reserved, count=options.samples))
+    lengths = context_lengths(materials.model("base").tokenizer, offered)
+    ids = heldout_ids(reserved, lengths, count=options.samples, buckets=Buckets.of(options.buckets))
     scoring, progress = materials.config.scoring, materials.progress
     result = heldout_perplexity(materials.model, materials.samples(ids), options, scoring=scoring, progress=progress)
     return Outcome(table=result.table, rejected=result.rejected)
@@ -190,13 +180,14 @@ def _run(materials: Materials, options: HeldoutOptions) -> Outcome:
 BENCHMARK = Benchmark(
     name="heldout",
     title="Held-out samples",
-    description="Perplexity of responses that were not trained on, by context length: base against checkpoint.",
+    description="Perplexity of responses about documents that were not trained on, by context length: base against "
+    "checkpoint.",
     options=HeldoutOptions,
     columns=HELDOUT,
     finite=("mean_nll", "perplexity"),
     reads=_reads,
-    check=_check,
     run=_run,
     section=heldout_section,
     default=True,
+    code_version="2",
 )

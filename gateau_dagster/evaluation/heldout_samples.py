@@ -1,4 +1,4 @@
-"""Which samples are held out, and the ranges of context length that they are taken from."""
+"""Which of the reserved samples are measured, and the ranges of context length that they are taken from."""
 
 import hashlib
 from bisect import bisect_left
@@ -6,8 +6,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import polars as pl
-
-from gateau_dagster.errors import GateauError
 
 OFFERED = 16
 
@@ -35,48 +33,33 @@ class Buckets:
         return (*ranges, f"over {self.ends[-1]:,}")
 
 
-def heldout_ids(
-    raw: pl.DataFrame, lengths: pl.DataFrame, selected: pl.DataFrame, *, count: int, buckets: Buckets
-) -> list[str]:
-    """Ids of `count` held-out samples: never trained on, taken evenly from the length buckets, in order of id.
+def heldout_ids(reserved: pl.DataFrame, lengths: pl.DataFrame, *, count: int, buckets: Buckets) -> list[str]:
+    """Ids of `count` of the reserved samples, taken evenly from the length buckets, in order of id.
 
-    `raw`: `sample_id`, `digest`. `lengths`: `sample_id`, `context_tokens` (samples without a score cannot be measured
-    either). `selected`: `sample_id`, `digest`; a sample with the content of a selected one is not held out.
+    `reserved`: `sample_id`, `digest`; each content is taken once. `lengths`: `sample_id`, `context_tokens`; the others
+    are left out.
 
     The order within a bucket is that of a hash of the id: stable when other samples come and go, and no seed.
-    Raises GateauError when nothing is left.
     """
-    free = _free(raw, selected).join(lengths.select("sample_id", "context_tokens"), on="sample_id", how="inner")
-    if free.is_empty():
-        raise GateauError(
-            "evaluation/heldout: every scored sample was selected for training, none is left to hold out. Lower "
-            "selection.fraction (or count), or take heldout out of evaluation.benchmarks."
-        )
+    known = _each_once(reserved).join(lengths.select("sample_id", "context_tokens"), on="sample_id", how="inner")
     queues: list[list[str]] = [[] for _ in buckets.labels]
     for sample_id, tokens in sorted(
-        free.select("sample_id", "context_tokens").iter_rows(), key=lambda row: _order(row[0])
+        known.select("sample_id", "context_tokens").iter_rows(), key=lambda row: _order(row[0])
     ):
         queues[buckets.index(tokens)].append(sample_id)
     return sorted(_deal(queues, count))
 
 
-def candidates(raw: pl.DataFrame, selected: pl.DataFrame, *, count: int) -> list[str]:
-    """Ids that `heldout_ids` may take where no table says how long the samples are: the first of them in its order.
+def candidates(reserved: pl.DataFrame, *, count: int) -> list[str]:
+    """Ids that `heldout_ids` may take: the first of `reserved` in its order.
 
     `OFFERED` times `count`, so that only their texts have to be counted.
     """
-    return sorted(_free(raw, selected)["sample_id"], key=_order)[: OFFERED * count]
+    return sorted(_each_once(reserved)["sample_id"], key=_order)[: OFFERED * count]
 
 
-def _free(raw: pl.DataFrame, selected: pl.DataFrame) -> pl.DataFrame:
-    """`sample_id`, `digest`: neither selected nor of a selected sample's content, and each content once."""
-    return (
-        raw.select("sample_id", "digest")
-        .sort("sample_id")
-        .join(selected.select("sample_id"), on="sample_id", how="anti")
-        .join(selected.select("digest"), on="digest", how="anti")
-        .unique("digest", keep="first", maintain_order=True)
-    )
+def _each_once(samples: pl.DataFrame) -> pl.DataFrame:
+    return samples.sort("sample_id").unique("digest", keep="first", maintain_order=True)
 
 
 def _order(sample_id: str) -> str:

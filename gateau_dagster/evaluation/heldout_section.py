@@ -30,8 +30,8 @@ def heldout_section(heldout: pl.DataFrame) -> PageSection:
         name="held-out perplexity",
         draw=partial(heldout_bars, heldout),
         alt="Held-out perplexity by context length",
-        caption="How to read it: response perplexity (Eq. 1) on samples that were not trained on, by length of their "
-        "context; lower is better. Bars are geometric means over samples, each sample weighs the same.",
+        caption="How to read it: response perplexity (Eq. 1) on samples of documents that were not trained on, by "
+        "length of their context; lower is better. Bars are geometric means over samples, each sample weighs the same.",
     )
     table = PageTable(frame=heldout, columns=_COLUMNS)
     return PageSection(sentences=[sentence], figures=[figure], tables=[table], headline=sentence)

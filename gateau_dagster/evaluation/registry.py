@@ -14,6 +14,7 @@ from gateau_dagster import evaluation
 from gateau_dagster.config.base import Section, validated
 from gateau_dagster.config.evaluation import EvaluationConfig
 from gateau_dagster.evaluation.benchmark import Benchmark, Materials, Outcome
+from gateau_dagster.evaluation.document_split import Reserving
 from gateau_dagster.evaluation.page import PageSection
 from gateau_dagster.registry import registered
 from gateau_dagster.storage.stamp import By
@@ -84,6 +85,18 @@ def chosen_benchmarks(config: Config) -> dict[str, ChosenBenchmark]:
     for each in found.values():
         each.benchmark.check(config, each.options)
     return found
+
+
+def reserving(config: Config) -> Reserving | None:
+    """How samples are kept from every selection for the benchmarks that run; None where none asks for it.
+
+    Where several do, so that each has what it asks for: what a smaller share reserves, a larger one reserves, too.
+    """
+    found = [each.options for each in chosen_benchmarks(config).values() if isinstance(each.options, Reserving)]
+    if not found:
+        return None
+    share, similarity = max(each.share for each in found), min(each.similarity for each in found)
+    return Reserving(share=share, similarity=similarity)
 
 
 def configured_benchmarks(config: Config) -> dict[str, ChosenBenchmark]:

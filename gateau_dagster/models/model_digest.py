@@ -5,6 +5,7 @@ import re
 from pathlib import Path
 
 from gateau_dagster.config import Config
+from gateau_dagster.config.base import Verify
 from gateau_dagster.config.inputs import RECIPE_VERSION
 from gateau_dagster.errors import GateauError, TransientError
 from gateau_dagster.storage.json_cache import recall_all, remember_all
@@ -19,8 +20,9 @@ def model_digest(config: Config, name: str) -> str:
     """Digest of a configured model's weights, configuration and tokenizer.
 
     A folder's content hash is cached by size and time of each file, so that new weights at the same path count and
-    unchanged ones are not read again. The demo's models are named by their recipe, so they need not exist yet. A model
-    that the pipeline makes goes by the one that it is made from; what came out of that is the store's to say.
+    unchanged ones are not read again; with `verify: content` they are, each time. The demo's models are named by their
+    recipe, so they need not exist yet. A model that the pipeline makes goes by the one that it is made from; what came
+    out of that is the store's to say.
 
     Raises:
         GateauError: there is no such folder, or the hub does not know the name.
@@ -33,7 +35,7 @@ def model_digest(config: Config, name: str) -> str:
         return f"demo:{model.path.removeprefix('demo:')}:{RECIPE_VERSION}:seed{config.demo.seed}"
     folder = config.folder / Path(model.path).expanduser()
     if folder.is_dir():
-        return f"folder:{folder_digest(folder, config.work_folder / 'cache' / 'model_digests.json')}"
+        return f"folder:{folder_digest(folder, config.work_folder / 'cache' / 'model_digests.json', model.verify)}"
     if not _HUB_NAME.fullmatch(model.path):
         raise GateauError(
             f"models.{name}.path: there is no folder {folder}. Give a folder with config.json and safetensors weights, "
@@ -42,8 +44,11 @@ def model_digest(config: Config, name: str) -> str:
     return f"hub:{model.path}:{_hub_commit(model.path, model.revision, name)}"
 
 
-def folder_digest(folder: Path, cache_file: Path) -> str:
-    """SHA-256 over names and contents of a folder's files, without hidden ones, documentation and training records."""
+def folder_digest(folder: Path, cache_file: Path, verify: Verify = "signature") -> str:
+    """SHA-256 over names and contents of a folder's files, without hidden ones, documentation and training records.
+
+    `cache_file` remembers contents by size and modification time; `verify`: whether that is enough.
+    """
     total, known, new = hashlib.sha256(), recall_all(cache_file), {}
     for file in sorted(path for path in folder.rglob("*") if path.is_file()):
         relative = file.relative_to(folder)
@@ -53,7 +58,7 @@ def folder_digest(folder: Path, cache_file: Path) -> str:
             continue
         status = file.stat()
         key = f"{file.absolute()}|{status.st_size}|{status.st_mtime_ns}"
-        digest = known.get(key)
+        digest = known.get(key) if verify == "signature" else None
         if digest is None:
             digest = new[key] = _file_digest(file)
         total.update(f"{relative.as_posix()}\0{digest}\n".encode())

@@ -24,6 +24,7 @@ from gateau_dagster.pipeline.asset import (
     UNIQUE_IDS,
     Asset,
 )
+from gateau_dagster.pipeline.document_split_asset import document_split
 from gateau_dagster.pipeline.made_models import embedding_asset, made_models, made_upstream
 from gateau_dagster.pipeline.sample_table_asset import sample_table_asset
 from gateau_dagster.pipeline.selection_reads import (
@@ -162,7 +163,8 @@ def selected_subset(config: Config) -> Iterator[Asset]:
         group="selection",
         kinds=("parquet", "polars"),
         summary="the chosen samples",
-        description="The samples with the highest scores, with their texts: what the model is trained on.",
+        description="The samples with the highest scores, with their texts: what the model is trained on. None of them "
+        "is reserved for the held-out evaluation.",
         reads=dict.fromkeys(selection_reads(config), "fingerprint"),
         settings={"selection.method": selection.method, "selection.rule": selection.parameters},
         code_version=SELECTION_CODE_VERSION,
@@ -292,6 +294,7 @@ Declare: TypeAlias = Callable[[Config], Iterator[Asset]]
 # In the order of the data's flow; the report, which reads all of them, ends it.
 DECLARED: tuple[Declare, ...] = (
     raw_long_sft,
+    document_split,
     short_chat_mix,
     instruction_embeddings,
     made_models,

@@ -1,6 +1,8 @@
 """Which tables ranking, choice and comparison read, as the configuration asks for them."""
 
 from gateau_dagster.config import Config
+from gateau_dagster.evaluation.document_split import SPLIT
+from gateau_dagster.evaluation.registry import reserving
 from gateau_dagster.methods.cam_at import cam_at_asset, further_lengths
 from gateau_dagster.methods.embedding import embedding_table
 from gateau_dagster.methods.registry import GATEAU, ChosenMethod, chosen_methods
@@ -40,6 +42,8 @@ def selection_reads(config: Config) -> dict[str, list[str]]:
     if rule == "diverse":
         assert config.selection.encoder is not None
         found[embedding_table(config.selection.encoder).asset] = ["sample_id", "embedding"]
+    if reserving(config) is not None:
+        found[SPLIT] = ["sample_id", "reserved"]
     return found
 
 
@@ -63,4 +67,5 @@ def comparison_reads(config: Config) -> list[str]:
     further = [cam_at_asset(length) for length in further_lengths(config)]
     pair = ["perplexity/short"] if further else []
     beside = [asset for asset in ("perplexity/long", "cam", PRESETS_TABLE) if asset in tables_read(config)]
-    return ["raw_long_sft", *pair, *beside, *further, *scores, CHOSEN]
+    split = [SPLIT] if reserving(config) is not None else []
+    return ["raw_long_sft", *split, *pair, *beside, *further, *scores, CHOSEN]

@@ -14,6 +14,7 @@ from gateau_dagster.data.ingest import read_wanted
 from gateau_dagster.data.rejects import check_rejected
 from gateau_dagster.data.sample import Sample, shard_keys
 from gateau_dagster.data.short_chat import short_chat_signature
+from gateau_dagster.data.sources import FILE_DIGESTS
 from gateau_dagster.demo.prepare import ensure_demo_data
 from gateau_dagster.errors import MissingUpstreamError
 from gateau_dagster.methods.registry import chosen_methods
@@ -82,7 +83,7 @@ class State:
         observed = Observed(
             model_digests=self.model_digests,
             short_chat=short_chat_signature(chat, config.folder, cache) if chat else None,
-            texts=text_signatures(config, cache / "file-digests.json"),
+            texts=text_signatures(config, cache / FILE_DIGESTS),
         )
         return {node.asset: node for node in self.pipeline.nodes(observed)}
 

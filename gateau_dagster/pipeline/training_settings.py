@@ -57,7 +57,9 @@ def shown_configuration(config: Config) -> str:
         mode="json",
         exclude={
             "storage": True,
-            "long_sft": {"max_rejected"},
+            "long_sft": {"max_rejected", "verify"},
+            "short_chat": {"verify"},
+            "models": {"__all__": {"verify"}},
             "execution": True,
             "demo": True,
             "scoring": OPERATIONAL_SCORING,

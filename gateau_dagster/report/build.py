@@ -29,12 +29,16 @@ RAW = "raw_long_sft"
 
 @dataclass(frozen=True, kw_only=True)
 class Counts:
-    """How many samples came in, and what became of them; `given` = `invalid` + `unscorable` + `scored`."""
+    """How many samples came in, and what became of them; `given` = `invalid` + `unscorable` + `scored`.
+
+    `reserved`: of the scored, those that cannot be selected.
+    """
 
     given: int
     invalid: int
     unscorable: int
     scored: int
+    reserved: int
     selected: int
 
 
@@ -90,6 +94,7 @@ def counts(inputs: ReportInputs) -> Counts:
         invalid=invalid,
         unscorable=inputs.given - scored,
         scored=scored,
+        reserved=int(inputs.ranked["sample_id"].is_in(list(inputs.reserved)).sum()),
         selected=inputs.selected_subset.height,
     )
 

@@ -19,6 +19,7 @@ Matrix = NDArray[np.float64]
 class PresetFacts:
     """One preset on this data set. `auroc` and `precision` (among the first as many as selected) need ground truth.
 
+    The first are those of the samples that can be chosen: none of them is reserved for the held-out evaluation.
     A sample that the pair cannot score counts as one of the last, as it does for every method.
     """
 
@@ -66,29 +67,33 @@ def auroc_sentence(ranking: str, value: float, far_selected: float | None, far_s
 
 
 def compare(inputs: ReportInputs) -> Comparison | None:
-    """Compare the presets over `combined_scores`, among the first as many samples as were selected; None without it."""
+    """Compare the presets over `combined_scores`, among the first as many samples as were selected; None without it.
+
+    Of what is reserved no preset can choose any, so that these are no samples' first.
+    """
     if inputs.combined_scores is None:
         return None
     scores, far = inputs.scores, inputs.far
-    count = min(max(1, inputs.selected_subset.height), scores.height)
+    free = ~scores["sample_id"].is_in(list(inputs.reserved))
+    count = min(max(1, inputs.selected_subset.height), int(free.sum()))
     known = inputs.config.selection.ground_truth
     sources = inputs.raw.lazy().select("sample_id", "source").collect()
     checks = check_all(inputs.combined_scores, alpha=inputs.config.selection.alpha)
     facts = []
     for check in checks:
         column = f"score_{check.preset}"
-        labels = None if far is None else far.to_numpy()
+        first = None if far is None else (scores[column].filter(free).to_numpy(), far.filter(free).to_numpy())
         facts.append(
             PresetFacts(
                 name=check.preset,
                 chosen=check.preset == inputs.preset,
                 check=check,
                 without_cas=scores[f"cas_{check.preset}"].null_count(),
-                auroc=None if labels is None else auroc_by_source(sources, scores, column, known),
-                precision=None if labels is None else precision_at(scores[column].to_numpy(), labels, count),
+                auroc=None if far is None else auroc_by_source(sources, scores, column, known),
+                precision=None if first is None else precision_at(*first, count),
             )
         )
-    correlation, overlap = _matrices(inputs.combined_scores, count)
+    correlation, overlap = _matrices(inputs.combined_scores, free, count)
     return Comparison(
         names=PRESETS,
         presets=facts,
@@ -105,13 +110,14 @@ def share(far: NDArray[np.bool_], selected: NDArray[np.bool_]) -> float:
     return float(far[selected].mean()) if selected.any() else float("nan")
 
 
-def _matrices(scores: pl.DataFrame, count: int) -> tuple[Matrix, Matrix]:
+def _matrices(scores: pl.DataFrame, free: pl.Series, count: int) -> tuple[Matrix, Matrix]:
     size = len(PRESETS)
     correlation, overlap = np.empty((size, size)), np.empty((size, size))
     for row, column in np.ndindex(size, size):
         pair = (PRESETS[row], PRESETS[column])
         rho = spearman(*(scores[f"score_{preset}"].to_numpy() for preset in pair))
         correlation[row, column] = float("nan") if rho is None else rho
-        first, second = (scores[f"rank_{preset}"].to_numpy() <= count for preset in pair)
+        ranks = (scores[f"rank_{preset}"].filter(free).rank("ordinal") for preset in pair)
+        first, second = (each.to_numpy() <= count for each in ranks)
         overlap[row, column] = np.sum(first & second) / count
     return correlation, overlap

@@ -35,6 +35,8 @@ class ReportInputs:
     """
     selected_subset: pl.DataFrame
     """SELECTED_SUBSET; only `sample_id` is read."""
+    reserved: Sequence[str] = ()
+    """Ids of the samples that no selection takes: those of the held-out evaluation."""
     rejected: Mapping[str, pl.DataFrame] = field(default_factory=dict)
     """REJECTED tables by asset key."""
     losses: Sequence[Loss] = ()

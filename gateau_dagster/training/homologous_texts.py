@@ -32,11 +32,14 @@ def text_files(config: Config, name: str) -> dict[str, list[SourceFile]]:
 def text_signatures(config: Config, cache: Path) -> dict[str, str]:
     """Of each homologous model: changes with the names and contents of its texts' files.
 
-    Contents are read once and remembered in `cache`, a file, by size and modification time. Raises as `text_files`.
+    Contents are remembered in `cache`, a file, and read again as the model's `verify` says. Raises as `text_files`.
     """
     return {
         name: text_digest(
-            [f"{key} {content_signature(files, cache)}" for key, files in text_files(config, name).items()]
+            [
+                f"{key} {content_signature(files, cache, config.models[name].verify)}"
+                for key, files in text_files(config, name).items()
+            ]
         )
         for name in config.homologous_models
     }

@@ -27,6 +27,7 @@ def state_of(folder: Path, method: str, **selection: Any) -> State:
         "long_sft": {"path": "long.jsonl", "shards": 1},
         "models": {"short": {"path": "a/short", "context": "window", "window": 64}, "long": {"path": "a/long"}},
         "selection": {"method": method, "compare": ["random"], **selection},
+        "training": {"enabled": False},
     }
     state = State(config=Config.model_validate(content))
     ids = pl.DataFrame({"sample_id": IDS})

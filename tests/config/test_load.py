@@ -116,10 +116,8 @@ def lines_of(text: str) -> list[str]:
         ("evaluation:\n  needel: {}", "6: evaluation.needel: unknown key; did you mean needle?"),
         ("evaluation: {needle: 3}", "5: evaluation.needle: should be a section of `key: value` lines (found 3)"),
         ("evaluation: {needle: {}, enabled: 3}", "5: evaluation.enabled: should be true or false"),
-        (
-            "selection:\n  fraction: 1",
-            "6: selection.fraction: 1 leaves no sample to hold out: lower it, or take heldout",
-        ),
+        ("evaluation: {heldout: {share: 1}}", "5: evaluation.heldout.share: should be less than 1"),
+        ("short_chat: {path: b.json, verify: bytes}", "5: short_chat.verify: should be 'signature' or 'content'"),
         ("evaluation:\n  needle:\n    fact: hello", "6: evaluation.needle: fact lacks {key} and {value}"),
         ("evaluation:\n  needle:\n    depths: [2]", "6: evaluation.needle: depths lie between 0"),
         (

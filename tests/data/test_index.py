@@ -17,6 +17,7 @@ from gateau_dagster.data.index import (
     load_index,
     save_index,
 )
+from gateau_dagster.data.ingest import read_shards
 from gateau_dagster.data.sample import shard_of
 from gateau_dagster.errors import GateauError
 
@@ -163,3 +164,42 @@ def test_inputs_do_not_push_each_other_out_of_the_cache(tmp_path: Path) -> None:
     for name in ("x", "y"):
         cached_index(LongSftConfig(path=f"{name}.jsonl"), tmp_path, cache)
     assert len(list(cache.iterdir())) == 2
+
+
+def rewritten(path: Path, content: bytes) -> None:
+    """As `rsync -t` leaves a file: other bytes, the size and the time of before."""
+    status = path.stat()
+    assert len(content) == status.st_size
+    path.write_bytes(content)
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+
+
+def test_other_bytes_of_the_same_size_and_time_are_noticed_where_contents_are_read(tmp_path: Path) -> None:
+    data, cache = tmp_path / "data", tmp_path / "cache"
+    data.mkdir()
+    changed = [*RECORDS[:7], explicit("s7", "A"), *RECORDS[8:]]
+    before, after = (jsonl(*records) for records in ([*RECORDS[:7], explicit("s7", "B"), *RECORDS[8:]], changed))
+    trusting, reading = CONFIG, CONFIG.model_copy(update={"verify": "content"})
+    (data / "x.jsonl").write_bytes(before)
+    first, read = cached_index(trusting, data, cache), cached_index(reading, data, cache)
+    assert changed_shards(first, read) == set(), "how it is looked at changes nothing"
+    assert cached_index(reading, data, cache).signature == read.signature != first.signature
+    cached_index(trusting, data, cache)
+    rewritten(data / "x.jsonl", after)
+    assert changed_shards(first, cached_index(trusting, data, cache)) == set()
+    assert changed_shards(first, cached_index(reading, data, cache)) == {shard_of("s7", 8)}
+    assert changed_shards(first, cached_index(trusting, data, cache)) == {shard_of("s7", 8)}, (
+        "and is known from then on"
+    )
+
+
+def test_a_file_that_is_written_behind_the_index_names_the_cure(tmp_path: Path) -> None:
+    (tmp_path / "x.jsonl").write_bytes(jsonl(explicit("a", "yes"), explicit("b")))
+    config, cache = LongSftConfig(path="x.jsonl", shards=1), tmp_path / "cache"
+    cached_index(config, tmp_path, cache)
+    rewritten(tmp_path / "x.jsonl", jsonl(explicit("a", "yet"), explicit("b")))
+    with pytest.raises(GateauError, match="set verify: content"):
+        list(read_shards(config, tmp_path, cached_index(config, tmp_path, cache), [0]))
+    reading = config.model_copy(update={"verify": "content"})
+    ((_, table, _),) = read_shards(reading, tmp_path, cached_index(reading, tmp_path, cache), [0])
+    assert table.filter(sample_id="a")["response"].item() == "yet"

@@ -1,6 +1,7 @@
 """Short conversations from records of every form, and the table of them."""
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -149,3 +150,16 @@ def test_signature_follows_what_changes_the_mix(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr(module, "CODE_VERSION", "2")
     other.add(short_chat_signature(config, tmp_path, cache))
     assert len(other | {first}) == 4
+
+
+def test_signature_reads_contents_anew_where_it_is_told_to(tmp_path: Path) -> None:
+    write(tmp_path, share("a"), share("b"))
+    trusting, cache = ShortChatConfig(path="chat.json"), tmp_path / "cache"
+    reading = ShortChatConfig(path="chat.json", verify="content")
+    first = short_chat_signature(trusting, tmp_path, cache)
+    assert short_chat_signature(reading, tmp_path, cache) == first
+    status = (tmp_path / "chat.json").stat()
+    write(tmp_path, share("a"), share("c"))
+    os.utime(tmp_path / "chat.json", ns=(status.st_atime_ns, status.st_mtime_ns))
+    assert (tmp_path / "chat.json").stat().st_size == status.st_size
+    assert short_chat_signature(trusting, tmp_path, cache) == first != short_chat_signature(reading, tmp_path, cache)

@@ -208,6 +208,9 @@ def test_an_unchanged_file_is_not_read_again(tmp_path: Path, monkeypatch: pytest
     os.utime(path, ns=(5, 5))  # same size and time: nothing tells that it was written
     assert signature(tmp_path, cache) == first
     assert cache.stat().st_mtime_ns == written
+    second = content_signature(resolve_files("*.jsonl", tmp_path), cache, "content")
+    assert second != first, "unless all of it is read"
+    assert signature(tmp_path, cache) == second, "which is remembered"
     cache.write_text("{damaged", encoding="utf-8")
     assert signature(tmp_path, cache) != first
 

@@ -92,7 +92,11 @@ def test_the_whole_demo_runs_by_one_command_and_a_second_run_does_nothing(traine
         files = [*stored.glob(f"{method}.parquet"), *stored.glob(f"{method}/*.parquet")]
         assert pl.read_parquet(files).height == config.demo.samples
     chosen = pl.read_parquet(tmp_path / "gateau_store" / "selected_subset.parquet")
-    assert chosen.height == 60
+    split = pl.read_parquet(tmp_path / "gateau_store" / "document_split.parquet")
+    assert split["document"].n_unique() == config.demo.samples, "the language is small, and no text is another's copy"
+    candidates = split.filter(~pl.col("reserved"))
+    assert chosen.height == round(0.3 * candidates.height) and candidates.height < config.demo.samples
+    assert chosen.join(candidates, on="sample_id", how="anti").is_empty()
     assert chosen.filter(pl.col("source").is_in(list(FAR_KINDS))).height >= 0.95 * chosen.height
     AutoModelForCausalLM.from_pretrained(tmp_path / "gateau_store" / "checkpoint")
     second = gateau("run", folder=tmp_path)

@@ -14,7 +14,6 @@ from gateau_dagster.evaluation.benchmark import Materials
 from gateau_dagster.evaluation.heldout import (
     BENCHMARK,
     HELDOUT,
-    LENGTHS,
     HeldoutOptions,
     HeldoutResult,
     context_lengths,
@@ -98,32 +97,33 @@ def test_context_lengths_are_those_of_the_table() -> None:
 
 def test_what_its_table_is_made_from() -> None:
     chosen = chosen_benchmarks(configured())["heldout"]
-    alone = {"raw_long_sft": "fingerprint", "selected_subset": "content", "checkpoint": "content"}
-    assert chosen.reads(configured(), ()) == alone
-    assert chosen.reads(configured(), {LENGTHS, "cam"}) == {**alone, LENGTHS: "fingerprint"}
+    wanted = {"raw_long_sft": "fingerprint", "document_split": "content", "checkpoint": "content"}
+    assert chosen.reads(configured(), ()) == chosen.reads(configured(), {"perplexity/long", "cam"}) == wanted
 
 
-@pytest.mark.parametrize("reads", [{}, {LENGTHS}])
-def test_lengths_are_read_where_they_stand_and_counted_where_they_do_not(reads: Collection[str]) -> None:
-    samples = {one.sample_id: one for one in (sample(i, context=length) for i, length in enumerate((5, 30, 70, 90)))}
+def test_reserved_samples_are_measured_whatever_was_selected() -> None:
+    texts = [sample(i, context=length) for i, length in enumerate((5, 30, 70, 90))]
+    samples = {one.sample_id: one for one in texts}
     digests = pl.DataFrame({"sample_id": list(samples), "digest": [one.digest for one in samples.values()]})
-    counted = context_lengths(loaded().tokenizer, list(samples.values()))
-    stored = {"raw_long_sft": digests, "selected_subset": digests.head(1)} | ({LENGTHS: counted} if reads else {})
+    split = digests.select("sample_id", reserved=pl.col("sample_id") != "s00")
+    asked: list[list[str]] = []
+
+    def found(ids: Collection[str]) -> list[Sample]:
+        asked.append(sorted(ids))
+        return [samples[name] for name in asked[-1]]
+
     materials = Materials(
         config=configured(scoring={"dtype": "float32", "max_length": 200}),
-        reads=reads,
-        shards=lambda asset, columns: iter([stored[asset].select(columns)]),
-        samples=lambda ids: [samples[name] for name in sorted(ids)],
+        reads={"raw_long_sft", "document_split"},
+        shards=lambda asset, columns: iter([{"raw_long_sft": digests, "document_split": split}[asset].select(columns)]),
+        samples=found,
         model={"base": loaded(0), "checkpoint": loaded(1)}.__getitem__,
     )
     outcome = BENCHMARK.run(materials, HeldoutOptions(samples=2, buckets=[40]))
     assert outcome.table["bucket"].to_list() == [*["0–40"] * 2, *["over 40"] * 2, *["all"] * 2]
     assert outcome.table["samples"].to_list() == [1, 1, 1, 1, 2, 2]
+    assert asked[0] == ["s01", "s02", "s03"] and {"s01"} < {*asked[1]}, "the lengths of all, then two of them"
 
 
-def test_a_selection_of_everything_is_refused_before_any_model_runs() -> None:
-    everything = {"selection": {"fraction": 1}}
-    with pytest.raises(ValueError, match=r"^selection\.fraction: 1 leaves no sample to hold out"):
-        chosen_benchmarks(configured(**everything))
-    assert chosen_benchmarks(configured(**everything, evaluation={"benchmarks": []})) == {}
-    assert chosen_benchmarks(configured(**everything, training={"enabled": False})) == {}
+def test_a_selection_of_everything_leaves_what_is_reserved() -> None:
+    assert "heldout" in chosen_benchmarks(configured(selection={"fraction": 1}))

@@ -56,6 +56,21 @@ def test_unchanged_files_are_not_read_again(tmp_path: Path, monkeypatch: pytest.
     assert folder_digest(tmp_path / "short", cache) == first and read == ["config.json"]
 
 
+def test_weights_of_the_same_size_and_time_count_where_contents_are_read(tmp_path: Path) -> None:
+    write_model(tmp_path / "short")
+    weights = tmp_path / "short" / "model.safetensors"
+    trusting, reading = configured(tmp_path), configured(tmp_path, verify="content")
+    before = model_digest(trusting, "short")
+    assert model_digest(reading, "short") == before
+    status = weights.stat()
+    weights.write_bytes(b"WEIGHTS")
+    os.utime(weights, ns=(status.st_atime_ns, status.st_mtime_ns))
+    assert model_digest(trusting, "short") == before
+    after = model_digest(reading, "short")
+    assert after != before
+    assert model_digest(trusting, "short") == after, "and is known from then on"
+
+
 def test_hidden_files_do_not_count(tmp_path: Path) -> None:
     write_model(tmp_path / "short")
     before = folder_digest(tmp_path / "short", tmp_path / "cache.json")

@@ -15,7 +15,7 @@ SHORT = {"perplexity/short", *SCORED}
 LONG = {"perplexity/long", "cam", *SCORED}
 EVERY_SCORE = {*SHORT, *LONG}
 NOTHING: set[str] = set()
-NO_TRAINING = {*REPORT}
+NO_TRAINING = {"selected_subset", *REPORT}  # nothing is held out
 PAIR_ONLY = {"models.short.task", "models.long.task"}  # the pair has to be causal
 MODELS = {**BASE["models"], **{name: {"path": f"a/{name}", "task": "embedding"} for name in ("enc", "enc2")}}
 # Fields that only some rules read: the selection without and with another value.
@@ -105,9 +105,11 @@ OF_METHODS: list[tuple[dict[str, Any], dict[str, Any], set[str]]] = [
 FIELDS: dict[str, tuple[Any, set[str]]] = {
     "storage.root": ("./elsewhere", NOTHING),
     "long_sft.path": ("other.jsonl", REPORT),  # its content counts, shard by shard; the page shows the path
-    "long_sft.shards": (3, {"raw_long_sft", *EVERY_SCORE}),
+    "long_sft.verify": ("content", NOTHING),
+    "long_sft.shards": (3, {"raw_long_sft", "document_split", *EVERY_SCORE}),
     "long_sft.max_rejected": (0.5, NOTHING),
     "short_chat.path": ("other.json", REPORT),
+    "short_chat.verify": ("content", NOTHING),
     "short_chat.fraction": (0.5, {"short_chat_mix", *MIXED}),
     "models.short.path": ("a/other", SHORT),
     "models.short.revision": ("v2", SHORT),
@@ -118,12 +120,14 @@ FIELDS: dict[str, tuple[Any, set[str]]] = {
     "models.short.demonstrations": ([{"instruction": "a", "response": "b"}], SHORT),
     "models.long.preamble": ("Be helpful.", LONG),
     "models.long.demonstrations": ([{"instruction": "a", "response": "b"}], LONG),
+    "models.short.verify": ("content", NOTHING),
     "models.short.trust_remote_code": (True, REPORT),
     "models.long.path": ("a/other", {*LONG}),
     "models.long.revision": ("v2", {*LONG}),
     "models.long.rope_theta": (5.0, LONG),
     "models.long.context": ("window", LONG),
     "models.long.window": (128, REPORT),  # unused while context is full
+    "models.long.verify": ("content", NOTHING),
     "models.long.trust_remote_code": (True, REPORT),
     "scoring.max_length": (1024, EVERY_SCORE),
     "scoring.segment_length": (64, {"cam", *SCORED}),
@@ -177,8 +181,11 @@ FIELDS: dict[str, tuple[Any, set[str]]] = {
     "training.hostfile": ("hosts", NOTHING),
     "training.gradient_checkpointing": (True, NOTHING),
     "training.save_steps": (7, NOTHING),
-    "evaluation.enabled": (False, REPORT),
-    "evaluation.benchmarks": (("needle",), REPORT),
+    # Without the held-out evaluation no sample is reserved.
+    "evaluation.enabled": (False, CHOSEN - EVALUATED | REPORT),
+    "evaluation.benchmarks": (("needle",), CHOSEN - {"evaluation/heldout"}),
+    "evaluation.heldout.share": (0.2, {"document_split", *CHOSEN}),
+    "evaluation.heldout.similarity": (0.7, {"document_split", *CHOSEN}),
     "evaluation.heldout.samples": (5, {"evaluation/heldout", *REPORT}),
     "evaluation.heldout.buckets": ([64], {"evaluation/heldout", *REPORT}),
     "evaluation.needle.lengths": ([64], {"evaluation/needle", *REPORT}),

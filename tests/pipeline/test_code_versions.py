@@ -29,6 +29,7 @@ from tests.project import make_project
 CONSTANTS: dict[str, set[str]] = {
     "data.index.CODE_VERSION": {"raw_long_sft"},
     "data.short_chat.CODE_VERSION": {"short_chat_mix"},
+    "evaluation.document_split.CODE_VERSION": {"document_split"},
     "training.text_mix.CODE_VERSION": {"homologous_mix"},
     "training.training_mix.CODE_VERSION": {"training_mix", "pre_experience_mix"},
     "training.spec.CODE_VERSION": {"checkpoint", "pre_experienced", "homologous_model"},

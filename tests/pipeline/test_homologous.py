@@ -1,6 +1,7 @@
 """Homologous models as the planner sees them: which setting and which text reaches which table."""
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -110,7 +111,14 @@ def test_signatures_go_by_names_and_contents(tmp_path: Path) -> None:
     assert text_signatures(config, tmp_path / "cache.json") == first
     assert text_signatures(made(tmp_path), tmp_path / "cache.json") != first, "the short texts count"
     (folder / "a.txt").write_text("two")
-    assert text_signatures(config, tmp_path / "cache.json") != first
+    second = text_signatures(config, tmp_path / "cache.json")
+    assert second != first
+    status = (folder / "a.txt").stat()
+    (folder / "a.txt").write_text("six")
+    os.utime(folder / "a.txt", ns=(status.st_atime_ns, status.st_mtime_ns))
+    assert text_signatures(config, tmp_path / "cache.json") == second
+    verified = made(tmp_path, **{f"{PREFIX}short_texts": "books/a.txt", "models.long.verify": "content"})
+    assert text_signatures(verified, tmp_path / "cache.json") not in (first, second)
 
 
 def test_missing_texts_are_an_error_at_planning(tmp_path: Path) -> None:

@@ -71,11 +71,22 @@ def test_asking_for_a_table_is_no_part_of_what_it_is_made_from() -> None:
     )
 
 
-def test_the_held_out_evaluation_needs_no_table_of_its_own() -> None:
-    heldout = pipeline_of(by_method("length", training=True)).by_key["evaluation/heldout"]
-    assert set(heldout.reads) == {"raw_long_sft", "selected_subset", "checkpoint"}
-    with_table = pipeline_of(by_method("perplexity", training=True)).by_key["evaluation/heldout"]
-    assert set(with_table.reads) - set(heldout.reads) == {"perplexity/long"}
+@pytest.mark.parametrize("method", ["length", "perplexity", "gateau"])
+def test_the_held_out_evaluation_reads_nothing_of_the_method(method: str) -> None:
+    heldout = pipeline_of(by_method(method, training=True)).by_key["evaluation/heldout"]
+    assert set(heldout.reads) == {"raw_long_sft", "document_split", "checkpoint"}
+
+
+def test_samples_are_reserved_where_something_is_measured_on_them() -> None:
+    whole = pipeline_of(by_method("length", "random", training=True))
+    assert "document_split" in whole.required
+    readers = {asset.key for asset in whole.assets if "document_split" in asset.reads}
+    assert readers == {"selected_subset", "comparison", "evaluation/heldout", "report"}
+    for without in ({"enabled": False}, {"benchmarks": ["needle"]}):
+        config = by_method("length", "random", training=True)
+        config = Config.model_validate({**config.model_dump(), "evaluation": without})
+        assert "document_split" not in pipeline_of(config).by_key
+    assert "document_split" not in pipeline_of(by_method("length", "random")).by_key
 
 
 def test_rules_and_options_count() -> None:

@@ -1,6 +1,7 @@
 """What the planner is given, from a real small project on disk; nothing is computed by a model."""
 
 import json
+import os
 from pathlib import Path
 
 import polars as pl
@@ -67,6 +68,31 @@ def test_a_full_store_is_up_to_date_until_something_changes(project: Path, tmp_p
     assert raw is not None and len(raw.partitions) == 1 and raw.reasons[raw.partitions[0]] == "changed: input"
     found = estimated(state, plan)
     assert {asset: each.samples for asset, each in found.items()} == dict.fromkeys(found, 1), "the others are kept"
+
+
+def test_a_change_under_the_same_size_and_time_is_planned_where_contents_are_verified(
+    project: Path, tmp_path: Path
+) -> None:
+    fill(state_of(project))
+    reading, trusting = ({"path": "long", "verify": verify} for verify in ("content", "signature"))
+    change_config(project, long_sft={"verify": "content"}, models={"long": reading})
+    assert not state_of(project).plan(), "how a change is noticed changes nothing"
+    change_config(project, long_sft={"verify": "signature"}, models={"long": trusting})
+    assert not state_of(project).plan()
+    for file, old, new in (("long.jsonl", b"recall", b"rECALL"), ("long/config.json", b"silu", b"gelu")):
+        path = tmp_path / file
+        status, content = path.stat(), path.read_bytes()
+        assert old in content
+        path.write_bytes(content.replace(old, new, 1))
+        os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+        assert path.stat().st_size == status.st_size
+    assert not state_of(project).plan(), "nothing tells that they were written"
+    change_config(project, long_sft={"verify": "content"})
+    raw = state_of(project).plan().of("raw_long_sft")
+    assert raw is not None and list(raw.reasons.values()) == ["changed: input"]
+    change_config(project, models={"long": reading})
+    work = state_of(project).plan().of("perplexity/long")
+    assert work is not None and all("models.long weights" in reason for reason in work.reasons.values())
 
 
 def test_a_removed_sample_changes_its_shard(project: Path, tmp_path: Path) -> None:

@@ -48,6 +48,22 @@ def test_overlap_is_the_share_of_common_samples() -> None:
         assert comparison.overlap[i, j] == len(first & second) / 3
 
 
+def test_what_is_reserved_is_among_no_preset_s_first() -> None:
+    reserved = inputs(30).scores.sort("rank")["sample_id"].to_list()[1:30:3]
+    given = inputs(30, reserved=reserved)
+    comparison, frame = compared(given), given.scores
+    for i, j in itertools.product(range(len(PRESETS)), repeat=2):
+        orders = (frame.sort(f"rank_{PRESETS[k]}")["sample_id"].to_list() for k in (i, j))
+        first, second = ({*[name for name in order if name not in reserved][:3]} for order in orders)
+        assert comparison.overlap[i, j] == len(first & second) / 3
+    for facts in comparison.presets:
+        best = [
+            row for row in frame.sort(f"rank_{facts.name}").iter_rows(named=True) if row["sample_id"] not in reserved
+        ]
+        assert facts.precision == pytest.approx(sum(row["far"] for row in best[:3]) / 3)
+        assert facts.auroc == next(each.auroc for each in compared(inputs(30)).presets if each.name == facts.name)
+
+
 def test_spearman_is_one_with_itself_and_symmetric() -> None:
     matrix = compared(inputs(30)).spearman
     np.testing.assert_allclose(np.diag(matrix), 1.0)

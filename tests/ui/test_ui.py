@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.browser, pytest.mark.slow]
 SAMPLES, SHARDS = 16, 4
 LOCATION = "gateau_dagster.definitions"
 GROUPS = {
-    "data": ["raw_long_sft"],
+    "data": ["raw_long_sft", "document_split"],
     "scoring": ["cam", "long", "short"],
     "selection": ["combined_scores", "selected_subset"],
     "training": ["short_chat_mix", "training_mix", "checkpoint"],

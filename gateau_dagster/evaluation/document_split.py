@@ -1,0 +1,95 @@
+"""Which samples are kept from every selection, by document, so that they are new to whatever is trained."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field
+
+import polars as pl
+from pydantic import Field
+
+from gateau_dagster import tables
+from gateau_dagster.config.base import Section
+from gateau_dagster.data.near_duplicates import near_duplicates
+from gateau_dagster.data.shingles import Sketch, normalised, sketch
+from gateau_dagster.errors import GateauError
+
+# Raise it when the same samples are split in another way.
+CODE_VERSION = "1"
+SPLIT = "document_split"
+TEXTS = ("sample_id", "context", "instruction", "response")
+_SHARE, _SIMILARITY = 0.1, 0.5
+
+
+class Reserving(Section):
+    """Options of a benchmark that measures what is new to the checkpoint: reserved samples, which no selection takes.
+
+    Where they are left out, a configuration says what it said before there were such.
+    """
+
+    share: float = Field(
+        default=_SHARE,
+        gt=0,
+        lt=1,
+        description="Of the different contexts, drawn by a hash of each: these and their near-duplicates are reserved, "
+        "with all their samples, and no selection takes them.",
+        exclude_if=_SHARE.__eq__,
+    )
+    similarity: float = Field(
+        default=_SIMILARITY,
+        gt=0,
+        le=1,
+        description="Share of common shingles (pieces of 32 bytes) from which two contexts are near-duplicates, which "
+        "are one document.",
+        exclude_if=_SIMILARITY.__eq__,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Documents:
+    """The documents of samples, gathered shard by shard: 2 KiB for each, however long it is; 20 KiB while they are
+    compared.
+
+    of: the digest of each sample's document, by its id. sketches: of each document, by its digest.
+    """
+
+    of: dict[str, str] = field(default_factory=dict)
+    sketches: dict[str, Sketch] = field(default_factory=dict)
+
+    def add(self, samples: pl.DataFrame) -> None:
+        """`samples`: the columns TEXTS. A sample without context is a document of its own, with all that it says."""
+        for sample_id, context, *rest in samples.select(TEXTS).iter_rows():
+            text = normalised(context) or normalised(" ".join(rest))
+            digest = hashlib.sha256(text).hexdigest()
+            self.of[sample_id] = digest
+            if digest not in self.sketches:
+                self.sketches[digest] = sketch(text)
+
+
+def split(documents: Documents, *, share: float, least: float) -> pl.DataFrame:
+    """tables.DOCUMENT_SPLIT, sorted by id.
+
+    Near-duplicates (`least`: their similarity) are one document, named by the smallest of their digests. It is
+    reserved where that, read as a fraction, lies below `share`: whatever other documents there are. A text that is
+    added can only reserve the documents that it joins, when its own digest is that small, and never frees one. At
+    least one document is reserved, and at least one is not.
+
+    Raises GateauError when there is one document alone.
+    """
+    digests = sorted(documents.sketches)
+    groups = near_duplicates([documents.sketches[digest] for digest in digests], least)
+    named = {digest: digests[group] for digest, group in zip(digests, groups, strict=True)}
+    reserved = _reserved(sorted(set(named.values())), share, samples=len(documents.of))
+    rows = [(sample_id, named[digest], named[digest] in reserved) for sample_id, digest in documents.of.items()]
+    return pl.DataFrame(rows, schema=tables.schema(tables.DOCUMENT_SPLIT), orient="row").sort("sample_id")
+
+
+def _reserved(names: list[str], share: float, *, samples: int) -> set[str]:
+    """Of the documents, whose names rise, those that are reserved."""
+    if len(names) == 1:
+        raise GateauError(
+            f"the {samples} samples are all of one document, or of near-duplicates of it, so that none can be held "
+            "out: raise evaluation.heldout.similarity, or take heldout out of evaluation.benchmarks"
+        )
+    below = sum(int(name[:13], 16) < share * 16**13 for name in names)
+    return {*names[: min(max(1, below), len(names) - 1)]}
