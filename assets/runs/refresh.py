@@ -40,16 +40,20 @@ class Refreshed:
     failed_checks: list[str]
 
     @property
+    def notes(self) -> list[str]:
+        """What happened beside the work, and what came out of the checks: the same in the UI and on the terminal."""
+        notes = []
+        if self.ended_runs:
+            notes.append(f"Ended {self.ended_runs} earlier run(s) whose process was gone.")
+        if self.recorded:
+            notes.append(f"Recorded {self.recorded} output(s) of the store that Dagster did not know of.")
+        return notes
+
+    @property
     def summary(self) -> str:
-        """One sentence."""
-        runs = (
-            f"ran {len(self.run_ids)} run(s): {', '.join(self.run_ids)}"
-            if self.run_ids
-            else "everything was up to date"
-        )
-        extra = f"; recorded {self.recorded} outputs that Dagster did not know of" if self.recorded else ""
-        dead = f"; ended {self.ended_runs} run(s) whose process was gone" if self.ended_runs else ""
-        return runs + extra + dead
+        """What a log says."""
+        done = f"Done by run {', '.join(self.run_ids)}." if self.run_ids else "Everything is up to date."
+        return " ".join([done, *self.notes, *(f"! {line}." for line in self.failed_checks)])
 
 
 def run_refresh(config: Config, config_file: str, *, until: str | None, plan: Plan) -> Refreshed:

@@ -1,7 +1,7 @@
 """`gateau run`: plan, run with a progress bar, say what came out."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 
 from rich.console import Console
 from rich.markup import escape
@@ -35,7 +35,7 @@ def run_pipeline(config: Config, config_file: str, until: str | None) -> None:
             _announce(out, config, state, plan)
         with RunDisplay(out, config.work_folder / "progress").shown():
             result = run_refresh(config, config_file, until=until, plan=plan)
-    _conclude(out, state, bool(plan), result, time.monotonic() - started)
+    _conclude(out, state, until, bool(plan), result, time.monotonic() - started)
 
 
 def _announce(out: Console, config: Config, state: State, plan: Plan) -> None:
@@ -44,35 +44,37 @@ def _announce(out: Console, config: Config, state: State, plan: Plan) -> None:
     show_plan(out, state, plan)
 
 
-def _conclude(out: Console, state: State, worked: bool, result: Refreshed, seconds: float) -> None:
-    if result.ended_runs:
-        out.print(f"Ended {result.ended_runs} earlier run(s) whose process was gone.")
+def _conclude(out: Console, state: State, until: str | None, worked: bool, result: Refreshed, seconds: float) -> None:
+    """Only of what was asked for: the rest of the store may be out of date."""
+    asked = set(state.pipeline.by_key) if until is None else state.pipeline.ancestors([until])
+    for note in result.notes:
+        out.print(escape(note))
     if not worked:
         out.print(f"[green]Everything is up to date[/green] ({seconds:.1f} s).")
     else:
         out.print(f"[green]Done[/green] in {seconds:.0f} s.")
-    lost = list(losses(state))
+    lost = [loss for loss in losses(state) if loss.asset in asked]
     for line in result.failed_checks:
         if not any(loss.sentence in line for loss in lost):  # said below
             out.print(f"[yellow]![/yellow] {escape(line)}")
     show_losses(out, lost)
     if worked:
-        _show_ground_truth(out, state)
-    if state.store.files.exists(REPORT_FILE):
+        _show_ground_truth(out, state, asked)
+    if "report" in asked:
         out.print(f"Report: [bold]{escape(state.store.files.address(REPORT_FILE))}[/bold]")
     if worked:
         out.print("Dagster UI on these assets: gateau dev")
 
 
-def _show_ground_truth(out: Console, state: State) -> None:
+def _show_ground_truth(out: Console, state: State, asked: Container[str]) -> None:
     """How well each preset and the deciding method found the samples that are known to need far context."""
     selection, texts = state.config.selection, []
-    if wants_presets(state.config):
+    if wants_presets(state.config) and PRESETS_TABLE in asked:
         presets = _aurocs(state, PRESETS_TABLE, {preset: f"score_{preset}" for preset in PRESETS})
         texts.append(("preset", presets, selection.preset if selection.method == GATEAU else None))
-    if selection.method != GATEAU:
-        own = _aurocs(state, ranking_asset(state.config), {selection.method: "score"})
-        texts.append(("method", own, selection.method))
+    ranking = ranking_asset(state.config)
+    if selection.method != GATEAU and ranking in asked:
+        texts.append(("method", _aurocs(state, ranking, {selection.method: "score"}), selection.method))
     shown = [f"by {kind}: {_listed(found, selects)}" for kind, found, selects in texts if found]
     if shown:
         known = escape(", ".join(selection.ground_truth))

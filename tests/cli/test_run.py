@@ -50,7 +50,7 @@ def state_of(folder: Path, method: str, **selection: Any) -> State:
 
 def said(state: State) -> str:
     out = io.StringIO()
-    _show_ground_truth(Console(file=out, width=1000), state)
+    _show_ground_truth(Console(file=out, width=1000), state, state.pipeline.by_key)
     return out.getvalue()
 
 

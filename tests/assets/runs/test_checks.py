@@ -12,7 +12,7 @@ import pytest
 from rich.console import Console
 
 from assets.runs.checks import _checked, checks_of
-from assets.runs.refresh import Refreshed, failure_message
+from assets.runs.refresh import Refreshed, failure_of
 from assets.selection import scored
 from gateau_dagster.cli.run import _conclude
 from gateau_dagster.data.sample import shard_of
@@ -188,11 +188,24 @@ def checked(pipeline: Pipeline, asset: str, name: str) -> dg.AssetCheckResult:
     return _checked(state, state.asset(asset), name)
 
 
-def concluded(pipeline: Pipeline, result: Refreshed) -> list[str]:
+def concluded(pipeline: Pipeline, result: Refreshed, until: str | None = None) -> list[str]:
     """What `gateau run` says in the end."""
     text = io.StringIO()
-    _conclude(Console(file=text, width=1000), pipeline.state(), True, result, 1.0)
+    _conclude(Console(file=text, width=1000), pipeline.state(), until, True, result, 1.0)
     return text.getvalue().splitlines()
+
+
+def test_a_run_announces_what_it_was_asked_for(small: Pipeline) -> None:
+    """A report that lies there from before is none of it; in the UI's log stand the same notes."""
+    result = Refreshed(run_ids=["r"], recorded=2, ended_runs=1, failed_checks=["cam: check finite_values failed"])
+    lines = concluded(small, result)
+    assert lines[:2] == [
+        "Ended 1 earlier run(s) whose process was gone.",
+        "Recorded 2 output(s) of the store that Dagster did not know of.",
+    ]
+    assert "! cam: check finite_values failed" in lines and any(line.startswith("Report: ") for line in lines)
+    assert not any(line.startswith("Report: ") for line in concluded(small, result, "perplexity/short"))
+    assert result.summary == f"Done by run r. {' '.join(lines[:2])} ! cam: check finite_values failed."
 
 
 def test_mass_rejection_of_the_input_warns_and_is_said_once(small: Pipeline, store: Path) -> None:
@@ -209,7 +222,7 @@ def test_mass_rejection_of_the_input_warns_and_is_said_once(small: Pipeline, sto
     assert checked(small, "raw_long_sft", "rejected_share").severity is dg.AssetCheckSeverity.ERROR
     job = small.definitions().resolve_job_def("everything").get_subset(asset_selection={dg.AssetKey("raw_long_sft")})
     done = job.execute_in_process(instance=small.instance, raise_on_error=False, partition_key="0")
-    assert not done.success and "long_sft.max_rejected: 30 of 54" in failure_message(done)  # type: ignore[arg-type]
+    assert not done.success and "long_sft.max_rejected: 30 of 54" in str(failure_of(done))  # type: ignore[arg-type]
     change_config(small.file, long_sft={"max_rejected": 0.6})
     assert checked(small, "raw_long_sft", "rejected_share").passed
 
