@@ -1,10 +1,12 @@
 """For all tests: no time limit an example, since the cores are shared, and the long modules begin first; a real S3
 server on this machine, one for each test process; runs that are expensive, made once for all of them."""
 
+import asyncio
 import os
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -79,6 +81,17 @@ def s3_environment(s3_server: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[
     s3fs.S3FileSystem.clear_instance_cache()
     yield s3_server
     s3fs.S3FileSystem.clear_instance_cache()
+
+
+@pytest.fixture
+def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between two tries of a request s3fs waits a hundredth of its time."""
+    import s3fs
+
+    async def sleep(seconds: float) -> None:
+        await asyncio.sleep(seconds / 100)
+
+    monkeypatch.setattr(s3fs.core, "asyncio", SimpleNamespace(**{**vars(asyncio), "sleep": sleep}))
 
 
 @pytest.fixture

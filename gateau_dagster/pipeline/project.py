@@ -23,6 +23,11 @@ def load_project(path: str | Path | None = None, folder: Path | None = None, che
     chosen = path or os.environ.get(ENVIRONMENT_VARIABLE)
     if not chosen:
         return embedded_demo((folder or Path()).absolute())
+    if "://" in str(chosen):  # and not shown: it may hold credentials
+        raise GateauError(
+            f"the configuration is a local file, not one at an address: download it and give its path with --config or "
+            f"{ENVIRONMENT_VARIABLE}."
+        )
     return read_config(Path(chosen).expanduser().absolute(), [check_project, *checks])
 
 

@@ -8,6 +8,7 @@ import pytest
 from gateau_dagster.config import Config
 from gateau_dagster.config.load import parse_config
 from gateau_dagster.errors import GateauError, redacted
+from gateau_dagster.pipeline.project import load_project
 
 KEY, SECRET, TOKEN = "AKIAIOSFODNN7EXAMPLE", "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY", "hf_AbCdEfGhIjKlMnOpQrStUvWx"
 PLACES = {
@@ -115,6 +116,15 @@ def test_secrets_in_the_wrong_place_are_not_shown(text: str) -> None:
 def test_what_cannot_be_used_is_refused_when_the_file_is_read(place: str, address: str, words: str) -> None:
     with pytest.raises(GateauError, match=rf": {place.replace('.', '[.]')}: .*{words}"):
         parsed(place, address)
+
+
+def test_a_configuration_at_an_address_is_refused_unseen(monkeypatch: pytest.MonkeyPatch) -> None:
+    address = f"s3://{KEY}:{SECRET}@bucket/gateau.yaml"
+    with pytest.raises(GateauError, match="is a local file, not one at an address"):
+        load_project(address)
+    monkeypatch.setenv("GATEAU_CONFIG", address)
+    with pytest.raises(GateauError, match="give its path with --config or GATEAU_CONFIG"):
+        load_project()
 
 
 def test_an_address_of_a_file_is_its_path() -> None:

@@ -149,7 +149,9 @@ def test_s3_without_the_thing(s3_put: Put, tmp_path: Path, address: str, reason:
     assert not isinstance(caught.value, TransientError)
 
 
-def test_s3_without_a_server_may_be_tried_again(s3_put: Put, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_s3_without_a_server_may_be_tried_again(
+    s3_put: Put, tmp_path: Path, short_pauses: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
     with pytest.raises(TransientError, match=r"does not answer \(Could not connect .*AWS_ENDPOINT_URL"):
         resolve_files("s3://data-bucket/x.jsonl", tmp_path)
@@ -164,7 +166,9 @@ def test_s3_without_credentials(s3_put: Put, tmp_path: Path, monkeypatch: pytest
         resolve_files("s3://data-bucket/x.jsonl", tmp_path)
 
 
-def test_a_lost_server_is_no_damaged_file(s3_put: Put, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lost_server_is_no_damaged_file(
+    s3_put: Put, tmp_path: Path, short_pauses: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     s3_put("lost/x.jsonl.zst", b"anything")
     file = resolve_files("s3://data-bucket/lost/x.jsonl.zst", tmp_path)[0]
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")

@@ -83,7 +83,7 @@ def changed(pipeline: Pipeline, number: int) -> None:
 
 @pytest.mark.long
 def test_a_server_that_is_back_in_time_costs_a_retry(
-    remote: Pipeline, s3: Connection, monkeypatch: pytest.MonkeyPatch
+    remote: Pipeline, s3: Connection, short_pauses: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     change_config(remote.file, execution={"retries": 4})
     changed(remote, 3)
@@ -98,7 +98,7 @@ def test_a_server_that_is_back_in_time_costs_a_retry(
 
 
 def test_a_server_that_is_gone_is_one_message_and_costs_nothing_done(
-    remote: Pipeline, s3: Connection, monkeypatch: pytest.MonkeyPatch
+    remote: Pipeline, s3: Connection, short_pauses: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(failures, "_FIRST_WAIT_SECONDS", 0.1)
     change_config(remote.file, execution={"retries": 1})
