@@ -1,14 +1,14 @@
 """What a model is, in one digest: its hub revision, or the content of its folder."""
 
 import hashlib
-import json
-import os
 import re
 from pathlib import Path
 
 from gateau_dagster.config import Config
 from gateau_dagster.config.inputs import RECIPE_VERSION
 from gateau_dagster.errors import GateauError, TransientError
+from gateau_dagster.storage.failures import readable_input
+from gateau_dagster.storage.json_cache import recall_all, remember_all
 
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 # What lies beside a model and changes no score.
@@ -45,7 +45,7 @@ def model_digest(config: Config, name: str) -> str:
 
 def folder_digest(folder: Path, cache_file: Path) -> str:
     """SHA-256 over names and contents of a folder's files, without hidden ones, documentation and training records."""
-    cache = json.loads(cache_file.read_text()) if cache_file.exists() else {}
+    cache = recall_all(cache_file)
     total, known = hashlib.sha256(), dict(cache)
     for file in sorted(path for path in folder.rglob("*") if path.is_file()):
         relative = file.relative_to(folder)
@@ -59,15 +59,12 @@ def folder_digest(folder: Path, cache_file: Path) -> str:
             known[key] = _file_digest(file)
         total.update(f"{relative.as_posix()}\0{known[key]}\n".encode())
     if known != cache:
-        cache_file.parent.mkdir(parents=True, exist_ok=True)
-        temporary = cache_file.with_suffix(f".{os.getpid()}.tmp")
-        temporary.write_text(json.dumps(known))
-        temporary.replace(cache_file)
+        remember_all(cache_file, known)
     return total.hexdigest()[:32]
 
 
 def _file_digest(file: Path) -> str:
-    with file.open("rb") as stream:
+    with readable_input(str(file)), file.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 

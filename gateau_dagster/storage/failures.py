@@ -16,6 +16,7 @@ _OS_CURES = {
     errno.EROFS: "the file system is read-only. Choose another folder.",
     errno.ENAMETOOLONG: "the path is too long: a name has 255 bytes, a path 4,095. Choose a shorter one.",
     errno.ELOOP: "its links lead round in a circle. Remove one of them.",
+    errno.EEXIST: "something else is there by this name. Move it away, or choose another folder.",
     errno.EISDIR: "there is a folder of this name, not a file. Remove it, or correct the path.",
     errno.ENOTDIR: "a part of the path is a file, not a folder.",
 }

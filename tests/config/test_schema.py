@@ -45,7 +45,7 @@ CONFIGS = st.fixed_dictionaries(
         "storage": some(root=TEXT),
         "short_chat": st.none() | st.fixed_dictionaries({"path": PATHS}, optional={"fraction": SHARE}),
         "scoring": some(
-            max_length=st.integers(16, 99_999),
+            max_length=st.integers(1024, 99_999),
             segment_length=COUNT,
             template=st.sampled_from(["gateau", "chat"]),
             dtype=st.sampled_from(["float32", "bfloat16", "float16"]),
@@ -56,8 +56,8 @@ CONFIGS = st.fixed_dictionaries(
         "training": some(
             enabled=st.booleans(),
             model=st.sampled_from(["short", "long"]),
-            epochs=POSITIVE,
-            adam_betas=st.lists(st.floats(0, 1), min_size=2, max_size=2),
+            epochs=st.floats(1e-9, 1000),
+            adam_betas=st.lists(st.floats(0, 1, exclude_max=True), min_size=2, max_size=2),
             deepspeed=st.none()
             | st.sampled_from(["zero2", "zero3", "my.json"])
             | st.just({"zero_optimization": {"stage": 1}}),
