@@ -16,6 +16,8 @@ _SIZES = (
 )
 _MOST = 10_000_000
 _POSITIONS = "max_position_embeddings"
+TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt", "tokenizer_config.json")
+"""Of these a folder has one at least; without, transformers builds an empty tokenizer instead of failing."""
 _OBJECTS = ("config.json", "tokenizer.json", "tokenizer_config.json")
 # More layers than these have to be in the weights: some architectures use the same weights in several layers.
 _LAYERS = 256
@@ -37,6 +39,18 @@ def check_model_files(folder: Path, place: str) -> None:
             _check_size(folder, place, name, part.get(name))
         for name in _LAYER_COUNTS:
             check_layers(folder, place, part.get(name))
+
+
+def check_complete(folder: Path, place: str) -> None:
+    """Whether a folder that is to hold a whole model has weights and a tokenizer.
+
+    Raises:
+        GateauError: it has not.
+    """
+    if not any((folder / name).is_file() for name in TOKENIZER_FILES):
+        raise GateauError(f"{place}: {folder} has no tokenizer: copy tokenizer.json and tokenizer_config.json into it")
+    if not [*folder.glob("*.safetensors"), *folder.glob("*.bin")]:
+        raise GateauError(f"{place}: {folder} has no weights: copy the model's safetensors files into it")
 
 
 def _read(file: Path, place: str) -> dict[str, Any]:

@@ -102,6 +102,8 @@ _MISSING = {
     "": "it does not exist (any more). Check the path.",
 }
 
+_ADDRESSES = {S3: "s3://bucket/folder/file", HUB: "hf://datasets/owner/name/file"}
+
 
 @contextmanager
 def readable_failures(action: str) -> Iterator[None]:
@@ -150,9 +152,9 @@ def readable_input(address: str) -> Iterator[None]:
             raise TransientError(f"Cannot read {address}: the server failed ({error}). Run again later.") from error
         raise GateauError(f"Cannot read {address}: {error}. Check the disk, then run again.") from error
     except (NotImplementedError, ValueError) as error:
-        if place != HUB:
+        if not place:
             raise
-        raise GateauError(f"Cannot read {address}: {error}. Write hf://datasets/owner/name/file.") from error
+        raise GateauError(f"Cannot read {address}: {error}. Write {_ADDRESSES[place]}.") from error
 
 
 def explained(error: Exception, action: str) -> Exception:

@@ -105,6 +105,7 @@ def test_what_no_machine_can_do_is_refused(section: str, place: str) -> None:
         ("a" * 10_000, "is 10,000 bytes long"),
         ("/".join(["ab"] * 2000), "is 5,999 bytes long"),
         ("ä" * 128 + ".jsonl", "is 262 bytes long"),
+        *(("'s3://'", "names nothing"), ("'hf:// '", "names nothing"), ("'://a'", "names nothing")),
         ("~nobody-of-this-name/a", "the home of nobody here"),
     ],
 )
