@@ -112,7 +112,8 @@ def main() -> None:
     except Exception as error:
         from gateau_dagster.storage.failures import explained_by_system
 
-        known = explained_by_system(error, "go on")
+        place = getattr(error, "filename", None)
+        known = explained_by_system(error, f"use {place}" if place else "go on")
         _fail(_defect(error) if known is error else f"Error: {known}", 1)
 
 
