@@ -98,6 +98,8 @@ def main() -> None:
     logging.getLogger("DeepSpeed").addFilter(lambda record: "Setting accelerator to" not in record.getMessage())
     try:
         cli(standalone_mode=False, prog_name="gateau")
+    except UnforeseenError as error:
+        _fail(_defect(error), 1)
     except GateauError as error:
         _fail(f"Error: {error}", 1)
     except click.ClickException as error:
