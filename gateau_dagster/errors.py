@@ -36,8 +36,8 @@ class TransientError(GateauError):
     """A failure that may pass: a server that does not answer. Dagster tries the step again, with back-off."""
 
 
-class UnforeseenError(RuntimeError):
-    """A step failed in a way that nobody foresaw: no message for a user, but a defect of this product.
+class UnforeseenError(GateauError):
+    """A step failed in a way that nobody foresaw: nothing that the user can mend, but a defect of this product.
 
     kind: the name of what was raised; trace: where, as text.
     """

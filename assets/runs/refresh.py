@@ -133,7 +133,7 @@ def _run(
 
     Raises:
         KeyboardInterrupt: it was interrupted from the terminal.
-        GateauError: it failed; UnforeseenError: by a defect.
+        GateauError: it failed; an UnforeseenError by a defect.
     """
     tags = {PROCESS_TAG: process_tag(), LOCK_TAG: party(configuration.config, configuration.config_file)}
     tags[PLAN_TAG] = f"{len(plan.work)} assets"
@@ -209,7 +209,7 @@ def configured_environment(configuration: ConfigurationResource) -> Iterator[Non
             os.environ.pop(name) if value is None else os.environ.update({name: value})
 
 
-def failure_of(result: dg.JobExecutionResult) -> GateauError | UnforeseenError:
+def failure_of(result: dg.JobExecutionResult) -> GateauError:
     """The first step's failure, as its author put it; one that is not meant for users as the defect that it is."""
     failed = next((event for event in result.all_events if event.is_step_failure), None)
     if failed is None:

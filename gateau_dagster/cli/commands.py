@@ -98,6 +98,8 @@ def main() -> None:
     logging.getLogger("DeepSpeed").addFilter(lambda record: "Setting accelerator to" not in record.getMessage())
     try:
         cli(standalone_mode=False, prog_name="gateau")
+    except UnforeseenError as error:
+        _fail(_defect(error), 1)
     except GateauError as error:
         _fail(f"Error: {error}", 1)
     except click.ClickException as error:
@@ -112,7 +114,8 @@ def main() -> None:
     except Exception as error:
         from gateau_dagster.storage.failures import explained_by_system
 
-        known = explained_by_system(error, "go on")
+        place = getattr(error, "filename", None)
+        known = explained_by_system(error, f"use {place}" if place else "go on")
         _fail(_defect(error) if known is error else f"Error: {known}", 1)
 
 

@@ -44,6 +44,19 @@ def repeated_keys(node: yaml.Node | None, name: str, place: tuple[str, ...] = ()
             yield from repeated_keys(value, name, path)
 
 
+def values_of(node: yaml.Node | None, known: dict[int, int]) -> int:
+    """How many values a node is, what its aliases stand for included; `known`: of nodes, by identity."""
+    if id(node) not in known:
+        known[id(node)] = 1  # an alias within itself
+        inner = []
+        if isinstance(node, yaml.MappingNode):
+            inner = [value for _, value in node.value]
+        elif isinstance(node, yaml.SequenceNode):
+            inner = node.value
+        known[id(node)] = 1 + sum(values_of(each, known) for each in inner)
+    return known[id(node)]
+
+
 class _Loader(yaml.SafeLoader):
     """YAML 1.1, but for numbers such as 2e-5, which are numbers as in YAML 1.2 and not text."""
 
@@ -54,6 +67,8 @@ _Loader.add_implicit_resolver(
     list("-+0123456789"),
 )
 
+_MOST_BYTES = 16 << 20
+_MOST_VALUES = 1_000_000
 ENVIRONMENT_VARIABLE = "GATEAU_CONFIG"
 Check: TypeAlias = Callable[[Config], None]
 _OWN = ("folder", "name")
@@ -81,13 +96,17 @@ def read_config(file: Path, checks: Sequence[Check] = ()) -> Config:
         GateauError: the file cannot be read, or is wrong; the message names each place in it.
     """
     try:
-        text = file.read_text(encoding="utf-8")
+        with file.open("rb") as stream:  # no more than that: it may be a device
+            data = stream.read(_MOST_BYTES + 1)
+        text = data.decode("utf-8")
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
         raise GateauError(
             f"Cannot read the configuration {file}: {reason}. Give an existing YAML file with --config or "
             f"{ENVIRONMENT_VARIABLE}, or neither for the embedded demo."
         ) from error
+    if len(data) > _MOST_BYTES:
+        raise GateauError(f"{file} is no configuration: it has more than {_MOST_BYTES >> 20} MiB. Correct --config.")
     return parse_config(text, folder=file.parent, name=file.name, checks=checks)
 
 
@@ -104,12 +123,15 @@ def parse_config(text: str, *, folder: Path, name: str = "gateau.yaml", checks: 
     try:
         data = yaml.load(text, Loader=_Loader)
         node = yaml.compose(text, Loader=_Loader)
+        values = values_of(node, {})
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         # Without the parser's own error, which quotes the line and what may be secret in it.
         raise GateauError(f"{name}:{_yaml_mistake(error)}") from None
     if not isinstance(data, dict):
         found = "an empty file" if data is None else type(data).__name__
         raise GateauError(f"{name}:1: must hold sections (long_sft:, models:, ...), found {found}.")
+    if values > _MOST_VALUES:
+        raise GateauError(f"{name}:1: its aliases stand for more than {_MOST_VALUES:,} values: write less of them.")
     mistakes = [*repeated_keys(node, name), *_own_keys(data, node, name)]
     try:
         config = Config.model_validate({**data, "folder": folder, "name": Path(name).stem})

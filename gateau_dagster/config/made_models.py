@@ -13,6 +13,7 @@ from gateau_dagster.config.models import (
     PreExperienceOptions,
 )
 from gateau_dagster.config.training import TrainingConfig
+from gateau_dagster.config.values import MOST_ROWS
 
 # What of `training` says how a training fits on this machine, not what is learned from which samples.
 _OF_THE_MACHINE = (
@@ -117,6 +118,11 @@ def _check_homologous(place: str, model: ModelConfig, training: TrainingConfig, 
         raise ValueError(
             f"{place}.homologous.length: {options.length} tokens hold no segment of scoring.segment_length = "
             f"{segment_length} with what is asked of it: raise it"
+        )
+    if (options.tokens or 0) // options.length > MOST_ROWS:
+        raise ValueError(
+            f"{place}.homologous.tokens: {options.tokens} are more than the {MOST_ROWS:,} rows of length = "
+            f"{options.length} tokens that can be planned: lower it"
         )
     try:
         assert stage_training(model, training).passes_per_step  # raises

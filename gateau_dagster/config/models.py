@@ -145,7 +145,9 @@ class ModelConfig(Section):
         description="Hugging Face folder or hub name; or pre_experienced:<model> or homologous:<model>, models that "
         "the pipeline makes."
     )
-    revision: str | None = Field(default=None, min_length=1, description="Hub revision; enters the fingerprint.")
+    revision: str | None = Field(
+        default=None, pattern=r"^[^\x00-\x1f]+$", description="Hub revision; enters the fingerprint."
+    )
     rope_theta: float | None = Field(default=None, gt=0, description="Replaces the base of the rotary embedding.")
     context: Context = Field(
         default="full", description="'window' lets the model see no more than its own window of the prompt's end."

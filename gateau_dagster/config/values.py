@@ -34,7 +34,10 @@ def possible_path(path: str) -> str:
         encoded = os.fsencode(path)
     except UnicodeEncodeError as error:
         raise ValueError("holds half of a character, which no path can: correct it") from error
-    names = [] if "://" in path else encoded.split(b"/")
+    scheme, found, address = path.partition("://")
+    if found and not (scheme and address.strip("/ ")):
+        raise ValueError(f"is {path!r}, which names nothing: give an address such as s3://bucket/folder")
+    names = [] if found else encoded.split(b"/")
     if len(encoded) > _LONGEST_PATH or any(len(name) > _LONGEST_NAME for name in names):
         raise ValueError(
             f"begins with {path[:40]!r} and is {len(encoded):,} bytes long: a path has at most {_LONGEST_PATH:,}, and "

@@ -8,6 +8,7 @@ from gateau_dagster.config import Config
 from gateau_dagster.config.base import Verify
 from gateau_dagster.config.inputs import RECIPE_VERSION
 from gateau_dagster.errors import GateauError, TransientError
+from gateau_dagster.storage.failures import readable_input
 from gateau_dagster.storage.json_cache import recall_all, remember_all
 
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
@@ -68,7 +69,7 @@ def folder_digest(folder: Path, cache_file: Path, verify: Verify = "signature") 
 
 
 def _file_digest(file: Path) -> str:
-    with file.open("rb") as stream:
+    with readable_input(str(file)), file.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 

@@ -8,9 +8,16 @@ from safetensors import SafetensorError, safe_open
 
 from gateau_dagster.errors import GateauError
 
-# Those that every architecture has are whole numbers above 0, where a model names them.
-_COUNTS = ("num_hidden_layers", "num_attention_heads", "num_key_value_heads", "hidden_size", "vocab_size")
+# What architectures call their sizes: whole numbers above 0, and no more than a matrix may have rows.
+_LAYER_COUNTS = ("num_hidden_layers", "num_layers", "n_layer", "n_layers")
+_SIZES = (
+    *(*_LAYER_COUNTS, "num_attention_heads", "num_key_value_heads", "hidden_size"),
+    *("intermediate_size", "head_dim", "vocab_size"),
+)
+_MOST = 10_000_000
 _POSITIONS = "max_position_embeddings"
+TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt", "tokenizer_config.json")
+"""Of these a folder has one at least; without, transformers builds an empty tokenizer instead of failing."""
 _OBJECTS = ("config.json", "tokenizer.json", "tokenizer_config.json")
 # More layers than these have to be in the weights: some architectures use the same weights in several layers.
 _LAYERS = 256
@@ -28,9 +35,22 @@ def check_model_files(folder: Path, place: str) -> None:
     config = found["config.json"]
     text = config.get("text_config")
     for part in [config, text] if isinstance(text, dict) else [config]:
-        for name in (*_COUNTS, _POSITIONS):
+        for name in (*_SIZES, _POSITIONS):
             _check_size(folder, place, name, part.get(name))
-        check_layers(folder, place, part.get("num_hidden_layers"))
+        for name in _LAYER_COUNTS:
+            check_layers(folder, place, part.get(name))
+
+
+def check_complete(folder: Path, place: str) -> None:
+    """Whether a folder that is to hold a whole model has weights and a tokenizer.
+
+    Raises:
+        GateauError: it has not.
+    """
+    if not any((folder / name).is_file() for name in TOKENIZER_FILES):
+        raise GateauError(f"{place}: {folder} has no tokenizer: copy tokenizer.json and tokenizer_config.json into it")
+    if not [*folder.glob("*.safetensors"), *folder.glob("*.bin")]:
+        raise GateauError(f"{place}: {folder} has no weights: copy the model's safetensors files into it")
 
 
 def _read(file: Path, place: str) -> dict[str, Any]:
@@ -54,10 +74,11 @@ def _check_size(folder: Path, place: str, name: str, value: Any) -> None:
     """A list of sizes, one a layer, is the architecture's own affair."""
     if value is None or isinstance(value, list):
         return
-    if isinstance(value, bool) or not isinstance(value, int) or (value < 1 and name != _POSITIONS):
+    whole = isinstance(value, int) and not isinstance(value, bool)
+    if not whole or (name != _POSITIONS and not 1 <= value <= _MOST):
         raise GateauError(
-            f"{place}: {folder / 'config.json'} says {name}: {str(value)[:60]!r}, which is no whole number above 0. "
-            "Copy config.json again from where the weights are from."
+            f"{place}: {folder / 'config.json'} says {name}: {str(value)[:60]!r}, which is no whole number from 1 to "
+            f"{_MOST:,}. Copy config.json again from where the weights are from."
         )
 
 
@@ -74,8 +95,8 @@ def check_layers(folder: Path, place: str, layers: Any) -> None:
     if layers > tensors:
         known = f"the weights hold {tensors} tensors" if files else "there are no safetensors weights beside it"
         raise GateauError(
-            f"{place}: {folder / 'config.json'} says num_hidden_layers: {layers}, but {known}. Copy config.json again "
-            "from where the weights are from."
+            f"{place}: {folder / 'config.json'} says that there are {layers} layers, but {known}. Copy config.json "
+            "again from where the weights are from."
         )
 
 

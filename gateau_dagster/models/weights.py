@@ -13,12 +13,11 @@ from gateau_dagster.config import ModelConfig
 from gateau_dagster.config.models import Dtype
 from gateau_dagster.errors import GateauError
 from gateau_dagster.models.memory import is_out_of_memory
-from gateau_dagster.models.model_files import check_layers
+from gateau_dagster.models.model_files import TOKENIZER_FILES, check_layers
 
 DeviceMap: TypeAlias = Literal["auto"] | None
 
 _HUB_NAME = re.compile(r"^[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?$")
-_TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt", "tokenizer_config.json")
 
 
 class _Origin(TypedDict):
@@ -65,9 +64,8 @@ def read_config(config: ModelConfig, source: str) -> PreTrainedConfig:
 
 def read_tokenizer(config: ModelConfig, source: str) -> PreTrainedTokenizerBase:
     """The tokenizer; GateauError when there is none, or it is damaged."""
-    # Without these files transformers builds an empty tokenizer instead of failing.
     folder = Path(source)
-    if folder.is_dir() and not any((folder / name).is_file() for name in _TOKENIZER_FILES):
+    if folder.is_dir() and not any((folder / name).is_file() for name in TOKENIZER_FILES):
         raise GateauError(f"{source} has no tokenizer: copy tokenizer.json and tokenizer_config.json into it")
     try:
         return AutoTokenizer.from_pretrained(source, **_origin(config))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from gateau_dagster.errors import GateauError
 from gateau_dagster.models.chat_template import check_chat_template
 from gateau_dagster.models.known_model import known_tokenizer, model_folder
-from gateau_dagster.models.model_files import check_model_files
+from gateau_dagster.models.model_files import check_complete, check_model_files
 from gateau_dagster.storage.json_cache import recall, remember
 
 if TYPE_CHECKING:
@@ -39,6 +39,8 @@ def check_folders(config: Config, digests: Mapping[str, str], cache: Path) -> No
             continue
         place = f"models.{name}.path"
         _once(cache, f"files {digests[name]}", partial(check_model_files, folder, place))
+        if digests[name].startswith("folder:"):  # of the hub's cache more may still be fetched
+            check_complete(folder, place)
         if config.scoring.template == "chat" and model.task == "causal":
             check = partial(check_chat_template, folder, place, trust_remote_code=model.trust_remote_code)
             _once(cache, f"chat template {digests[name]}", check)

@@ -1,6 +1,8 @@
 """What cannot come of a training, or hardly be meant, as far as configuration and data tell before any model runs."""
 
+import copy
 from collections.abc import Collection
+from pathlib import Path
 
 import polars as pl
 import psutil
@@ -9,7 +11,10 @@ from gateau_dagster.config import Config
 from gateau_dagster.config.values import MOST_ROWS
 from gateau_dagster.data.sources import resolve_files
 from gateau_dagster.errors import GateauError
+from gateau_dagster.models.known_model import known_model
 from gateau_dagster.readable import percent
+from gateau_dagster.training.launch import training_command
+from gateau_dagster.training.readiness import check_device, check_packages
 
 _CHARACTERS = 4  # of a token, about
 _TOKEN_BYTES = 8  # of the mix, its id and its label, in every rank
@@ -18,20 +23,52 @@ _FAR_ABOVE = 2  # times
 
 
 def check_training(config: Config, accepted: pl.DataFrame) -> None:
-    """Whether the training can be held by this machine, and its mix is of sources that there are.
+    """Whether the training can be started, and held by this machine, and its mix is of sources that there are.
 
     Args:
         config: see `training`.
         accepted: the samples of the data, schema catalogue.ACCEPTED.
 
     Raises:
-        GateauError: it cannot, or names a source that is not there.
+        GateauError: it cannot, or names a source, a package, a launcher or a device that is not there.
     """
     if not config.training.enabled:
         return
+    _check_launch(config)
+    _check_positions(config)
     _check_sources(config, set(accepted["source"].unique()))
     _check_rows(config, accepted)
     _check_memory(config, accepted)
+
+
+def _check_launch(config: Config) -> None:
+    """Everything that the training itself would look for first, once all is scored."""
+    training = config.training
+    hosts = None if training.hostfile is None else config.folder / training.hostfile
+    check_packages(training)
+    several = training.deepspeed is not None
+    training_command(
+        Path(), processes=training.processes, deepspeed=several, launcher=training.launcher, hostfile=hosts
+    )
+    if training.launcher is None and hosts is None and (training.dtype == "float16" or training.liger):
+        import torch
+
+        check_device(training, cuda=torch.cuda.is_available())
+
+
+def _check_positions(config: Config) -> None:
+    training = config.training
+    if training.positions is None or config.models[training.model].base is not None:
+        return
+    known = known_model(config, training.model).config
+    if known is None:
+        return  # not on this machine yet: the training says the same
+    from gateau_dagster.training.position_extension import extend_positions
+
+    try:
+        extend_positions(copy.deepcopy(known), training.positions, name=config.models[training.model].path)
+    except GateauError as error:
+        raise GateauError(f"training.positions: {error}") from error
 
 
 def _check_sources(config: Config, sources: Collection[str]) -> None:

@@ -17,6 +17,7 @@ _OS_CURES = {
     errno.EROFS: "the file system is read-only. Choose another folder.",
     errno.ENAMETOOLONG: "the path is too long: a name has 255 bytes, a path 4,095. Choose a shorter one.",
     errno.ELOOP: "its links lead round in a circle. Remove one of them.",
+    errno.EEXIST: "something else is there by this name. Move it away, or choose another folder.",
     errno.EISDIR: "there is a folder of this name, not a file. Remove it, or correct the path.",
     errno.ENOTDIR: "a part of the path is a file, not a folder.",
 }
@@ -125,6 +126,8 @@ _MISSING = {
     "": "it does not exist (any more). Check the path.",
 }
 
+_ADDRESSES = {S3: "s3://bucket/folder/file", HUB: "hf://datasets/owner/name/file"}
+
 
 @contextmanager
 def readable_failures(action: str) -> Iterator[None]:
@@ -173,9 +176,9 @@ def readable_input(address: str) -> Iterator[None]:
             raise TransientError(f"Cannot read {address}: the server failed ({error}). Run again later.") from error
         raise GateauError(f"Cannot read {address}: {error}. Check the disk, then run again.") from error
     except (NotImplementedError, ValueError) as error:
-        if place != HUB:
+        if not place:
             raise
-        raise GateauError(f"Cannot read {address}: {error}. Write hf://datasets/owner/name/file.") from error
+        raise GateauError(f"Cannot read {address}: {error}. Write {_ADDRESSES[place]}.") from error
 
 
 def explained(error: Exception, action: str) -> Exception:

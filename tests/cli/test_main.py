@@ -206,29 +206,28 @@ def test_a_defect_is_one_message_and_a_file(command: Command, monkeypatch: pytes
 
 
 @pytest.mark.parametrize(
-    "error", [ValueError("of ours"), UnforeseenError("cam: of ours", kind="ValueError", trace="T")]
+    ("place", "error"),
+    [
+        ("gateau_dagster.pipeline.project.check_benchmarks", ValueError("of ours")),
+        ("gateau_dagster.pipeline.state.check_data", ValueError("of ours")),
+        ("gateau_dagster.cli.run.run_refresh", UnforeseenError("cam: of ours", kind="ValueError", trace="Traceback")),
+    ],
 )
 def test_no_other_error_is_meant_for_users(
-    command: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, error: Exception
+    command: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, place: str, error: Exception
 ) -> None:
     """Neither where the configuration is checked, nor where it is planned, nor in a step."""
 
-    def broken(*_: object) -> None:
+    def broken(*_: object, **__: object) -> None:
         raise error
 
     (tmp_path / "g.yaml").write_text("long_sft: {path: long.jsonl}\nselection: {method: length}\n")
     (tmp_path / "long.jsonl").write_text(json.dumps(sample(1)) + "\n")
-    for place, arguments in (
-        ("gateau_dagster.pipeline.project.check_benchmarks", ("plan", "--config", "g.yaml")),
-        ("gateau_dagster.pipeline.state.check_data", ("plan", "--config", "g.yaml", "--until", "report")),
-    ):
-        with monkeypatch.context() as patched:
-            patched.setattr(place, broken)
-            status, _, err = command(*arguments)
-        assert status == 1
-        assert err.startswith("Error: unexpected ValueError: ") and "of ours\nThis is a defect of GATEAU" in err
-        log = (tmp_path / ".gateau" / "error.log").read_text()
-        assert log.endswith("T") if isinstance(error, UnforeseenError) else "Traceback" in log
+    monkeypatch.setattr(place, broken)
+    status, _, err = command("run", "--config", "g.yaml", "--until", "report")
+    assert status == 1
+    assert err.startswith("Error: unexpected ValueError: ") and "of ours\nThis is a defect of GATEAU" in err
+    assert "Traceback" in (tmp_path / ".gateau" / "error.log").read_text()
 
 
 def test_a_defect_s_file_is_its_user_s_alone_and_holds_no_secret(

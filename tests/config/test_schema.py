@@ -56,8 +56,8 @@ CONFIGS = st.fixed_dictionaries(
         "training": some(
             enabled=st.booleans(),
             model=st.sampled_from(["short", "long"]),
-            epochs=st.floats(0.01, 1000),
-            adam_betas=st.lists(st.floats(0, 1), min_size=2, max_size=2),
+            epochs=st.floats(1e-9, 1000),
+            adam_betas=st.lists(st.floats(0, 1, exclude_max=True), min_size=2, max_size=2),
             deepspeed=st.none()
             | st.sampled_from(["zero2", "zero3", "my.json"])
             | st.just({"zero_optimization": {"stage": 1}}),

@@ -6,7 +6,7 @@ import pytest
 
 from gateau_dagster.config import TrainingConfig
 from gateau_dagster.errors import GateauError
-from gateau_dagster.pipeline.project import parse_project
+from gateau_dagster.pipeline.project import load_project, parse_project
 
 GOOD = "long_sft: {path: long.jsonl}\nmodels:\n  short: {path: s}\n  long: {path: l}\n"
 LENGTH = "long_sft: {%s}\nselection: {method: length}\n"
@@ -81,6 +81,11 @@ def test_a_number_may_be_written_with_an_exponent(number: str) -> None:
         ("evaluation: {needle: {repeats: 1000000000}}", "evaluation.needle.repeats"),
         ("execution: {retries: 1000}", "execution.retries"),
         ("demo: {samples: 1000000000000}", "demo.samples"),
+        (
+            "  more: {path: homologous:short, homologous: {texts: a, length: 64, tokens_per_step: 64, tokens: 1e14}}",
+            "models.more.homologous.tokens",
+        ),
+        ('  more: {path: a, revision: "a\\0b"}', "models.more.revision"),
     ],
 )
 def test_what_no_machine_can_do_is_refused(section: str, place: str) -> None:
@@ -100,6 +105,7 @@ def test_what_no_machine_can_do_is_refused(section: str, place: str) -> None:
         ("a" * 10_000, "is 10,000 bytes long"),
         ("/".join(["ab"] * 2000), "is 5,999 bytes long"),
         ("ä" * 128 + ".jsonl", "is 262 bytes long"),
+        *(("'s3://'", "names nothing"), ("'hf:// '", "names nothing"), ("'://a'", "names nothing")),
         ("~nobody-of-this-name/a", "the home of nobody here"),
     ],
 )
@@ -125,11 +131,20 @@ def test_a_path_stays_as_it_is(path: str) -> None:
     assert parse_project(LENGTH % f"path: '{path}'", folder=Path()).long_sft.path == path
 
 
-def test_a_value_that_an_alias_makes_endless_is_shown_in_short() -> None:
-    levels = "".join(f"  - &l{level} [{', '.join([f'*l{level - 1}'] * 10)}]\n" for level in range(1, 12))
-    text = f"{LENGTH % 'path: a'}models:\n  - &l0 [x]\n{levels}"
-    (mistake,) = mistakes(text)
+def test_what_aliases_make_endless_is_refused_and_what_is_long_is_shown_in_short() -> None:
+    def nested(levels: int) -> str:
+        inner = [f"  - &l{level} [{', '.join([f'*l{level - 1}'] * 10)}]\n" for level in range(1, levels)]
+        return f"{LENGTH % 'path: a'}models:\n  - &l0 [x]\n{''.join(inner)}"
+
+    with pytest.raises(GateauError, match=r"^gateau\.yaml:1: its aliases stand for more than 1,000,000 values"):
+        parse_project(nested(30), folder=Path())
+    (mistake,) = mistakes(nested(5))
     assert len(mistake) < 200
+
+
+def test_a_file_without_end_is_no_configuration() -> None:
+    with pytest.raises(GateauError, match="/dev/zero is no configuration"):
+        load_project("/dev/zero")
 
 
 def test_a_training_comes_back_from_its_file() -> None:

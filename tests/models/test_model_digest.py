@@ -133,6 +133,17 @@ def test_a_hub_model_is_its_commit(tmp_path: Path, hub: Hub) -> None:
     assert model_digest(config, "short") == "hub:org/model:commit2"
 
 
+@pytest.mark.parametrize("rubbish", ["{", "[]", "\0"])
+def test_a_damaged_cache_is_made_anew(tmp_path: Path, rubbish: str) -> None:
+    (tmp_path / "short").mkdir()
+    (tmp_path / "short" / "config.json").write_text("{}")
+    cache = tmp_path / "cache.json"
+    digest = folder_digest(tmp_path / "short", cache)
+    cache.write_text(rubbish)
+    assert folder_digest(tmp_path / "short", cache) == digest
+    assert json.loads(cache.read_text())
+
+
 def test_offline_the_cached_commit_is_used(tmp_path: Path, hub: Hub) -> None:
     hub.answer = ConnectionError("no network")
     refs = tmp_path / "hub" / "models--org--model" / "refs"

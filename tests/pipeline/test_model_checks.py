@@ -29,6 +29,14 @@ def test_damaged_files_are_named_with_their_place(project: Path) -> None:
         state_of(project).plan()
 
 
+@pytest.mark.parametrize(("files", "lacks"), [("tokenizer*", "no tokenizer"), ("*.safetensors", "no weights")])
+def test_a_folder_that_is_not_whole_is_told(project: Path, files: str, lacks: str) -> None:
+    for file in (project.parent / "long").glob(files):
+        file.unlink()
+    with pytest.raises(GateauError, match=rf"^models\.long\.path: .*/long has {lacks}: copy"):
+        state_of(project).plan()
+
+
 def test_two_tokenizers_are_no_pair(project: Path) -> None:
     tokenizer().save_pretrained(project.parent / "short")
     with pytest.raises(GateauError, match=r"models\.short and models\.long tokenise differently: the response '"):

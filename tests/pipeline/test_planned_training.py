@@ -5,6 +5,7 @@ from typing import Any
 
 import polars as pl
 import pytest
+from transformers import LlamaConfig
 
 from gateau_dagster.config import Config
 from gateau_dagster.data.catalogue import ACCEPTED
@@ -26,7 +27,7 @@ def configured(training: dict[str, Any], **sections: Any) -> Config:
 def test_a_training_that_this_machine_can_hold_is_let_go() -> None:
     check_training(configured({"processes": 2, "mix": {"weights": {"far": 2}}}), samples(1000, 10**6))
     check_training(configured({"enabled": False, "processes": 90_000}), samples(1000, 10**6))
-    check_training(configured({"processes": 90_000, "launcher": ["srun"]}), samples(1000, 10**6))
+    check_training(configured({"processes": 90_000, "launcher": ["true"]}), samples(1000, 10**6))
     check_training(configured({"processes": 1}), samples(3, 10**15))
 
 
@@ -53,6 +54,31 @@ def test_weights_of_sources_that_are_not_there(tmp_path: Path) -> None:
         config = configured({"mix": {"weights": {"far": 1, "near": 2}}}, **chat)
         with pytest.raises(GateauError, match=rf"^training\.mix\.weights: no sample is from near; there are {there}$"):
             check_training(config, samples(3, 10))
+
+
+@pytest.mark.parametrize(
+    ("training", "message"),
+    [
+        ({"launcher": ["no-such-launcher"]}, r"training\.launcher: there is no program 'no-such-launcher'"),
+        ({"launcher": []}, r"training\.launcher is an empty list"),
+        ({"hostfile": "no-hosts"}, r"training\.hostfile: .*no-hosts cannot be read"),
+        ({"hostfile": "hosts", "processes": 2}, r"training\.hostfile: .* has 8 slot\(s\)"),
+        ({"dtype": "float16"}, r"training\.dtype float16 needs a GPU"),
+        (
+            {"positions": {"method": "ntk", "target_length": 64}},
+            r"training\.positions: long reads 128 positions already",
+        ),
+    ],
+)
+def test_what_the_training_would_say_first_is_said_first(
+    training: dict[str, Any], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    (tmp_path / "hosts").write_text("a slots=8\n")
+    (tmp_path / "long").mkdir()
+    LlamaConfig(max_position_embeddings=128, hidden_size=16, num_attention_heads=2).save_pretrained(tmp_path / "long")
+    with pytest.raises(GateauError, match=message):
+        check_training(configured(training, folder=tmp_path), samples(3, 10))
 
 
 @pytest.mark.parametrize(
