@@ -11,6 +11,7 @@ from dagster._core.definitions.reconstruct import ReconstructableJob, Reconstruc
 from dagster._core.storage.tags import ASSET_PARTITION_RANGE_END_TAG, ASSET_PARTITION_RANGE_START_TAG
 from dagster_shared.error import SerializableErrorInfo
 
+from assets.runs.canceled import canceled_when_interrupted, record_canceled
 from assets.runs.instance import open_instance
 from assets.steps.dead_runs import LOCK_TAG, PROCESS_TAG, end_dead_runs, process_tag
 from assets.steps.event_log import PLAN_TAG, record_what_the_store_holds
@@ -116,7 +117,7 @@ def _run(
     Returns its id and the checks that failed in it.
 
     Raises:
-        KeyboardInterrupt: it was interrupted from the terminal.
+        KeyboardInterrupt: it was interrupted.
         GateauError: it failed.
     """
     tags = {PROCESS_TAG: process_tag(), LOCK_TAG: str(configuration.config.work_folder)}
@@ -128,6 +129,7 @@ def _run(
         tags["gateau/refresh"] = parent_run
     with (
         configured_environment(configuration),
+        canceled_when_interrupted(instance, tags[PROCESS_TAG]),
         dg.execute_job(
             _everything(),
             instance=instance,
@@ -136,7 +138,8 @@ def _run(
             run_config=_console("CRITICAL" if parent_run is None else "INFO"),
         ) as result,
     ):
-        if not result.success and parent_run is None and _interrupted(result):
+        if not result.success and _interrupted(result):
+            record_canceled(instance, result.dagster_run)
             raise KeyboardInterrupt
         if not result.success:
             raise GateauError(failure_message(result))
