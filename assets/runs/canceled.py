@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from dagster import DagsterInstance, DagsterRun, DagsterRunStatus, RunsFilter
 
 from assets.steps.dead_runs import PROCESS_TAG
-from gateau_dagster.execution.interruption import at_end, at_request
+from gateau_dagster.execution.ending import at_end, at_request
 
 _ENDED_WELL = {DagsterRunStatus.SUCCESS, DagsterRunStatus.CANCELED}
 

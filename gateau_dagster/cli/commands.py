@@ -11,7 +11,7 @@ import click
 from gateau_dagster import __version__
 from gateau_dagster.config import Config
 from gateau_dagster.errors import GateauError
-from gateau_dagster.execution.interruption import INTERRUPTED
+from gateau_dagster.execution.signal_watch import INTERRUPTED
 
 _USUAL_NAME = "gateau.yaml"
 _CONFIG_HELP = "YAML configuration; default: the file that GATEAU_CONFIG names, else the embedded demo."

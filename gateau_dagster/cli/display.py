@@ -23,7 +23,7 @@ from rich.progress import (
 )
 from rich.text import Text
 
-from gateau_dagster.execution.interruption import at_end
+from gateau_dagster.execution.ending import at_end
 from gateau_dagster.progress import Entry, ProgressBoard
 
 _SECONDS_BETWEEN_LOOKS = 0.3

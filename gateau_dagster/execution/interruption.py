@@ -8,65 +8,24 @@ in its place, and ends the process. What is in the store is whole at every momen
 
 import logging
 import os
-import select
 import signal
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from contextlib import contextmanager
 from types import FrameType
 
-from gateau_dagster.execution.process_tree import signal_children
+from gateau_dagster.execution.ending import ENDING, Call, at_request, hold_if_requested
+from gateau_dagster.execution.signal_watch import (
+    INTERRUPTED,
+    LONGEST_UNWINDING,
+    LONGEST_UNWINDING_OF_WORKER,
+    WAKES,
+    SignalWatch,
+    leave,
+)
 
-INTERRUPTED = "Interrupted. What was computed is kept; run again to go on."
-AT_ONCE = "Interrupted twice, and ended at once: the last seconds may be lost. Run again to go on."
-_NOT_KEPT = "the rows of the last seconds are not kept"
-_NOT_ON_RECORD = "its end is not on record in Dagster"
-
-# Seconds after the signal. The main thread ends its child processes itself; later they are told to, then killed.
-_TELL_CHILDREN = 1.0
-_LONGEST_UNWINDING = 3.0
-_LONGEST_UNWINDING_OF_WORKER = 1.2  # so that whoever told it to end waits long enough
-_LONGEST_SAVING = 4.0
-_LONGEST_END = 4.6
-# `timeout` and some shells send a signal to the process and to its group: that is one.
-_ONE_SIGNAL = 0.3
-_SIGNAL_ON_ITS_WAY = 0.5  # the main thread may hear of it first
-_WAKES = signal.SIGURG  # ignored everywhere else; makes a main thread that waits look for its signals
-_DONE = 0
-
-Call = Callable[[], object]
 Handler = Callable[[int, FrameType | None], None]
-
-_requested = threading.Event()
-_unwound = threading.Event()
-_watching: "list[_Watch]" = []
-_at_request: list[Call] = []
-_at_end: list[Call] = []
-
-
-@contextmanager
-def at_request(call: Call) -> Iterator[None]:
-    """While the block works: a thread calls this as soon as the process is told to end. The block is given time."""
-    _at_request.append(call)
-    try:
-        yield
-    finally:
-        _hold_if_requested()
-        _at_request.remove(call)
-
-
-@contextmanager
-def at_end(call: Call) -> Iterator[None]:
-    """While the block works: a thread calls this just before the process ends, the innermost first."""
-    _at_end.append(call)
-    try:
-        yield
-    finally:
-        _hold_if_requested()
-        _at_end.remove(call)
 
 
 @contextmanager
@@ -77,7 +36,7 @@ def ends_at_once() -> Iterator[None]:
         return
 
     def end(number: int, _: FrameType | None) -> None:
-        _leave(number, 2, INTERRUPTED)
+        leave(number, 2, INTERRUPTED)
 
     with _handlers(_signals(), end):
         yield
@@ -97,13 +56,13 @@ def ends_in_order(save: Call) -> Iterator[None]:
     silenced = ",".join(filter(None, [os.environ.get("PYTHONWARNINGS"), "ignore:resource_tracker:UserWarning"]))
     with (
         _environment("PYTHONWARNINGS", silenced),
-        _watched(_Watch(_signals(), save, error_stream, _LONGEST_UNWINDING), _raise_if_working),
+        _watched(SignalWatch(_signals(), save, error_stream, LONGEST_UNWINDING), _raise_if_working),
     ):
         before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:
             yield
         finally:
-            _hold_if_requested()
+            hold_if_requested()
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
     os.close(error_stream)
 
@@ -111,7 +70,7 @@ def ends_in_order(save: Call) -> Iterator[None]:
 @contextmanager
 def worker_ends_in_order(save: Call) -> Iterator[None]:
     """The same for a worker process, which is told to end by SIGTERM, once or more often, and says nothing."""
-    watch = _Watch([signal.SIGTERM], save, None, _LONGEST_UNWINDING_OF_WORKER)
+    watch = SignalWatch([signal.SIGTERM], save, None, LONGEST_UNWINDING_OF_WORKER)
     with _watched(watch, _raise_exit), at_request(lambda: None):
         yield
 
@@ -119,7 +78,7 @@ def worker_ends_in_order(save: Call) -> Iterator[None]:
 @contextmanager
 def step_ends_in_order(save: Call) -> Iterator[None]:
     """The same for a process that Dagster's multi-process executor started, if Dagster's own way takes too long."""
-    watch = _Watch([signal.SIGTERM, signal.SIGINT], save, None, _LONGEST_UNWINDING_OF_WORKER, is_last_resort=True)
+    watch = SignalWatch([signal.SIGTERM, signal.SIGINT], save, None, LONGEST_UNWINDING_OF_WORKER, is_last_resort=True)
     with _watched(watch, None), at_request(lambda: None):
         yield
 
@@ -132,7 +91,7 @@ def _signals() -> list[int]:
 
 def _raise_if_working(number: int, _: FrameType | None) -> None:
     """In the main thread. Without work that is given time, the process is just about to end."""
-    if _at_request:
+    if ENDING.at_request:
         raise KeyboardInterrupt(number)
 
 
@@ -163,34 +122,19 @@ def _environment(name: str, value: str) -> Iterator[None]:
         os.environ.pop(name) if before is None else os.environ.update({name: before})
 
 
-def _hold_if_requested() -> None:
-    """The main thread has nothing more to do: the watching thread ends the process."""
-    if _watching and sys.exc_info()[0] in (KeyboardInterrupt, SystemExit):
-        _requested.wait(_SIGNAL_ON_ITS_WAY)
-    while _requested.is_set() and threading.current_thread() is threading.main_thread():
-        _unwound.set()
-        if any(watch.is_last_resort for watch in _watching):
-            return
-        with suppress(KeyboardInterrupt, SystemExit):  # of the signal that is being dealt with
-            threading.Event().wait()
-
-
 @contextmanager
-def _watched(watch: "_Watch", handler: Handler | None) -> Iterator[None]:
+def _watched(watch: SignalWatch, handler: Handler | None) -> Iterator[None]:
     numbers = () if handler is None else watch.numbers
-    with _no_word_of_lost_interrupts(), _handlers([_WAKES], _nothing), _handlers(numbers, handler or _nothing):
+    with _no_word_of_lost_interrupts(), _handlers([WAKES], _nothing), _handlers(numbers, handler or _nothing):
         earlier = signal.set_wakeup_fd(watch.writes, warn_on_full_buffer=False)
-        thread = threading.Thread(target=watch.run, daemon=True, name="signal-watch")
-        thread.start()
-        _watching.append(watch)
+        watch.thread.start()
+        ENDING.watched, ENDING.goes_on = True, watch.is_last_resort
         try:
             yield
         finally:
-            _hold_if_requested()
-            _watching.remove(watch)
+            hold_if_requested()
+            ENDING.watched = False
             signal.set_wakeup_fd(earlier)
-            os.write(watch.writes, bytes([_DONE]))
-            thread.join()
             watch.close()
 
 
@@ -214,92 +158,3 @@ def _no_word_of_lost_interrupts() -> Iterator[None]:
     finally:
         logging.lastResort.removeFilter(worth_saying)
         sys.unraisablehook = hook
-
-
-@dataclass
-class _Watch:
-    """The thread that reads the signals `numbers`.
-
-    error_stream: where it says its line; None: nowhere. longest_unwinding: seconds for the main thread.
-    is_last_resort: a main thread that ends its work in that time goes on by itself.
-    """
-
-    numbers: Sequence[int]
-    save: Call
-    error_stream: int | None
-    longest_unwinding: float
-    is_last_resort: bool = False
-    reads: int = field(init=False)
-    writes: int = field(init=False)
-    _started: float = field(init=False, default=0.0)
-    _failures: list[str] = field(init=False, default_factory=list)
-
-    def __post_init__(self) -> None:
-        self.reads, self.writes = os.pipe()
-        os.set_blocking(self.writes, False)
-
-    def close(self) -> None:
-        os.close(self.reads)
-        os.close(self.writes)
-
-    def run(self) -> None:
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, self.numbers)
-        while (number := os.read(self.reads, 1)[0]) not in self.numbers:
-            if number == _DONE:
-                return
-        self._end(number)
-
-    def _end(self, number: int) -> None:
-        self._started = time.monotonic()
-        working = bool(_at_request)
-        _requested.set()
-        signal.pthread_kill(threading.main_thread().ident or 0, _WAKES)
-        for call in [*_at_request]:
-            self._call(call, _NOT_ON_RECORD, until=_TELL_CHILDREN)
-        if working and not self._wait(_unwound.is_set, until=min(_TELL_CHILDREN, self.longest_unwinding)):
-            signal_children(signal.SIGTERM)
-            self._wait(_unwound.is_set, until=self.longest_unwinding)
-        if self.is_last_resort and _unwound.is_set():
-            return
-        self._call(self.save, _NOT_KEPT, until=_LONGEST_SAVING)
-        signal_children(signal.SIGKILL)
-        for call in [*reversed(_at_end)]:
-            self._call(call, _NOT_ON_RECORD, until=_LONGEST_END)
-        but = "; ".join(dict.fromkeys(self._failures))
-        _leave(number, self.error_stream, f"Interrupted, but {but}. Run again to go on." if but else INTERRUPTED)
-
-    def _call(self, call: Call, if_not: str, *, until: float) -> None:
-        """In a thread: it may hang, on a server that does not answer, say."""
-
-        def called() -> None:
-            try:
-                call()
-            except Exception as error:
-                self._failures.append(f"{if_not} ({type(error).__name__}: {error})")
-
-        thread = threading.Thread(target=called, daemon=True)
-        thread.start()
-        if not self._wait(lambda: not thread.is_alive(), until=until):
-            self._failures.append(f"{if_not} (it took too long)")
-
-    def _wait(self, ready: Callable[[], bool], *, until: float) -> bool:
-        """Whether it is ready within so many seconds after the signal. A second signal ends the process."""
-        while not ready():
-            passed = time.monotonic() - self._started
-            if passed >= until:
-                return False
-            if not select.select([self.reads], [], [], 0.02)[0]:
-                continue
-            number = os.read(self.reads, 1)[0]
-            if number in self.numbers and passed >= _ONE_SIGNAL and self.error_stream is not None:
-                signal_children(signal.SIGKILL)
-                _leave(number, self.error_stream, AT_ONCE)
-        return True
-
-
-def _leave(number: int, error_stream: int | None, line: str) -> None:
-    """Ends the process here and now, as shells expect it of one that a signal ended."""
-    if error_stream is not None:
-        red, plain, cursor = ("\033[31m", "\033[0m", "\r\033[K\033[?25h") if os.isatty(error_stream) else ("", "", "")
-        os.write(error_stream, f"{cursor}{red}{line}{plain}\n".encode())
-    os._exit(128 + number)

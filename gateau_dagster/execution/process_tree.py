@@ -15,7 +15,7 @@ def signal_children(number: int) -> None:
     import psutil
 
     for child in psutil.Process().children(recursive=True):
-        with suppress(psutil.NoSuchProcess):
+        with suppress(psutil.NoSuchProcess, psutil.AccessDenied):  # the latter: it became another user's
             # multiprocessing's own helper cleans up after this process, and ends with it.
             if not any("multiprocessing.resource_tracker" in word for word in child.cmdline()):
                 child.send_signal(number)
@@ -42,5 +42,5 @@ def _signal(processes: "Sequence[psutil.Process]", number: int) -> None:
     import psutil
 
     for process in processes:
-        with suppress(psutil.NoSuchProcess):
+        with suppress(psutil.NoSuchProcess, psutil.AccessDenied):
             process.send_signal(number)

@@ -11,16 +11,19 @@ from pathlib import Path
 import psutil
 import pytest
 
-from gateau_dagster.execution.interruption import AT_ONCE, INTERRUPTED
+from gateau_dagster.execution.signal_watch import AT_ONCE, INTERRUPTED
 from tests.project import command_environment
 
 HEAD = """
 import os, signal, subprocess, sys, threading, time
-from gateau_dagster.execution import interruption
+from gateau_dagster.execution import interruption, signal_watch
+from gateau_dagster.execution.ending import *
 from gateau_dagster.execution.interruption import *
 
-for name in ("_TELL_CHILDREN", "_LONGEST_UNWINDING", "_LONGEST_SAVING", "_LONGEST_END"):
-    setattr(interruption, name, getattr(interruption, name) / 4)  # the test's patience, not the user's
+# The test's patience, not the user's.
+interruption.LONGEST_UNWINDING /= 4
+for name in ("_TELL_CHILDREN", "_LONGEST_SAVING", "_LONGEST_END"):
+    setattr(signal_watch, name, getattr(signal_watch, name) / 4)
 
 def note(word):
     os.write(1, (word + " ").encode())
@@ -204,6 +207,14 @@ def test_what_could_not_be_saved_is_said(start: Start, tmp_path: Path) -> None:
     status, noted, err = ended(process)
     assert status == 130 and "recorded" in noted
     assert "no space left" in err and err.count("\n") == 1
+
+
+def test_without_a_reader_it_ends_as_well(start: Start) -> None:
+    process = start(WORKING + WAIT)
+    assert process.stderr is not None
+    process.stderr.close()
+    process.send_signal(signal.SIGINT)
+    assert process.wait(timeout=60) == 130
 
 
 def test_a_worker_saves_and_says_nothing(start: Start) -> None:

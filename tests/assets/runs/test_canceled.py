@@ -6,7 +6,7 @@ from dagster import DagsterInstance, DagsterRunStatus
 
 from assets.runs.canceled import canceled_when_interrupted
 from assets.steps.dead_runs import PROCESS_TAG
-from gateau_dagster.execution import interruption
+from gateau_dagster.execution.ending import ENDING
 
 
 @dg.job
@@ -40,9 +40,9 @@ def test_an_interrupted_run_is_canceled(
             return run.status
 
         with canceled_when_interrupted(instance, "this"):
-            interruption._at_request[-1]()
+            ENDING.at_request[-1]()
             assert now(ours) is told
-            interruption._at_end[-1]()
+            ENDING.at_end[-1]()
             assert now(ours) is ended
         assert now(other) is DagsterRunStatus.STARTED
-        assert not interruption._at_request and not interruption._at_end
+        assert not ENDING.at_request and not ENDING.at_end
