@@ -1,22 +1,24 @@
 """Launches a training as a process of its own and shows its progress in the Dagster run."""
 
-import re
+import os
+import subprocess
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
 import dagster as dg
-from dagster._core.errors import DagsterPipesExecutionError
 from pydantic import Field
 
 from gateau_dagster.errors import GateauError
+from gateau_dagster.execution.process_tree import end_tree
 from gateau_dagster.progress import Progress
 from gateau_dagster.training.launch import failure_message, is_finished, training_command, training_environment
 from gateau_dagster.training.readiness import check_device, check_packages
 from gateau_dagster.training.spec import TrainingSpec
 
 _SECONDS_BETWEEN_LOOKS = 1.0
+_SECONDS_TO_END = 1.5
 
 
 class TrainingResource(dg.ConfigurableResource):
@@ -39,16 +41,24 @@ class TrainingResource(dg.ConfigurableResource):
         spec.save(spec_file)
         spec.failure.unlink(missing_ok=True)
         environment = training_environment(processes=spec.training.processes, cuda=cuda)
-        client = dg.PipesSubprocessClient(
-            message_reader=dg.PipesTempFileMessageReader(), forward_termination=self.forward_termination
-        )
-        try:
-            with _followed(spec.log, progress):
-                client.run(context=context, command=command, env=environment)
-        except DagsterPipesExecutionError as error:
-            raise GateauError(failure_message(spec, _status(error))) from error
+        with _followed(spec.log, progress):
+            status = self._run(context, command, environment)
+        if status != 0:
+            raise GateauError(failure_message(spec, status))
         if not is_finished(spec):  # a launcher may end well though a signal ended its ranks
             raise GateauError(failure_message(spec, 0))
+
+    def _run(self, context: dg.AssetExecutionContext, command: list[str], environment: Mapping[str, str]) -> int:
+        """The exit status, negative for a signal. Dagster's own client waits for a launcher that takes its time."""
+        reader, injector = dg.PipesTempFileMessageReader(), dg.PipesEnvContextInjector()
+        with dg.open_pipes_session(context, context_injector=injector, message_reader=reader) as session:
+            known = {**os.environ, **environment, **session.get_bootstrap_env_vars()}
+            process = subprocess.Popen(command, env=known)
+            try:
+                return process.wait()
+            finally:
+                if self.forward_termination:
+                    end_tree(process, patience=_SECONDS_TO_END)
 
     @staticmethod
     def _command(spec: TrainingSpec, spec_file: Path) -> list[str]:
@@ -83,12 +93,6 @@ def _followed(log: Path, progress: Progress) -> Iterator[None]:
     finally:
         stop.set()
         thread.join()
-
-
-def _status(error: DagsterPipesExecutionError) -> int:
-    """The exit status, negative for a signal; Dagster has it only in the message."""
-    match = re.search(r"code (-?\d+)", str(error))
-    return int(match.group(1)) if match else 1
 
 
 def _cuda_available() -> bool:

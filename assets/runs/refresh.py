@@ -12,6 +12,7 @@ from dagster._core.definitions.reconstruct import ReconstructableJob, Reconstruc
 from dagster._core.storage.tags import ASSET_PARTITION_RANGE_END_TAG, ASSET_PARTITION_RANGE_START_TAG
 from dagster_shared.error import SerializableErrorInfo
 
+from assets.runs.canceled import canceled_when_interrupted, record_canceled
 from assets.runs.instance import open_instance
 from assets.steps.dead_runs import LOCK_TAG, PROCESS_TAG, end_dead_runs, process_tag
 from assets.steps.event_log import PLAN_TAG, record_what_the_store_holds
@@ -144,6 +145,7 @@ def _run(
         tags["gateau/refresh"] = parent_run
     with (
         configured_environment(configuration),
+        canceled_when_interrupted(instance, tags[PROCESS_TAG]),
         dg.execute_job(
             _everything(),
             instance=instance,
@@ -152,7 +154,8 @@ def _run(
             run_config=_console("CRITICAL" if parent_run is None else "INFO"),
         ) as result,
     ):
-        if not result.success and parent_run is None and _interrupted(result):
+        if not result.success and _interrupted(result):
+            record_canceled(instance, result.dagster_run)
             raise KeyboardInterrupt
         if not result.success:
             raise failure_of(result)

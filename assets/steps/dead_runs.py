@@ -2,6 +2,7 @@
 
 import os
 import socket
+from typing import TypeAlias
 
 import dagster as dg
 import psutil
@@ -26,15 +27,20 @@ def process_tag(pid: int | None = None) -> str:
     return ProcessIdentity.of(pid).to_text()
 
 
-def tag_with_process(
-    context: dg.AssetExecutionContext | dg.AssetCheckExecutionContext | OpExecutionContext,
-) -> None:
+Context: TypeAlias = dg.AssetExecutionContext | dg.AssetCheckExecutionContext | OpExecutionContext
+
+
+def has_own_process(context: Context) -> bool:
+    """Whether the step's process is not that of its run."""
+    return context.get_step_execution_context().job_def.executor_def.name == "multiprocess"
+
+
+def tag_with_process(context: Context) -> None:
     """Notes on the run which process works on it.
 
     With the multi-process executor that is the parent: a step's own process ends with the step, the run does not.
     """
-    executor = context.get_step_execution_context().job_def.executor_def.name
-    tag = process_tag(os.getppid() if executor == "multiprocess" else None)
+    tag = process_tag(os.getppid() if has_own_process(context) else None)
     if context.run.tags.get(PROCESS_TAG) != tag and not context.instance.is_ephemeral:
         context.instance.add_run_tags(context.run.run_id, {PROCESS_TAG: tag})
 

@@ -5,9 +5,11 @@ from contextlib import contextmanager
 
 import dagster as dg
 
-from assets.steps.dead_runs import tag_with_process
+from assets.steps.dead_runs import has_own_process, tag_with_process
 from assets.steps.failures import readable_failure
 from assets.steps.progress import shown_progress, step_title
+from gateau_dagster.execution.interruption import step_ends_in_order
+from gateau_dagster.execution.row_checkpoints import save_all_rows
 from gateau_dagster.progress import TimedProgress
 from resources.configuration import ConfigurationResource
 from resources.locks.lease import store_lease
@@ -21,6 +23,22 @@ def asset_step(context: dg.AssetExecutionContext, configuration: ConfigurationRe
         dagster.RetryRequested, dagster.Failure: see `readable_failure`.
     """
     tag_with_process(context)
+    with _ended_in_order(context), _readable_step(context, configuration) as progress:
+        yield progress
+
+
+@contextmanager
+def _ended_in_order(context: dg.AssetExecutionContext) -> Iterator[None]:
+    """A step that has a process of its own: what it computed is kept, whatever it is at when it is told to end."""
+    if has_own_process(context):
+        with step_ends_in_order(save_all_rows):
+            yield
+    else:
+        yield
+
+
+@contextmanager
+def _readable_step(context: dg.AssetExecutionContext, configuration: ConfigurationResource) -> Iterator[TimedProgress]:
     title = step_title(context)
     with readable_failure(context, title=title):
         config = configuration.config

@@ -1,5 +1,5 @@
 """`python -m gateau_dagster.cli`."""
 
-from gateau_dagster.cli.commands import main
+from gateau_dagster.cli import main
 
 main()

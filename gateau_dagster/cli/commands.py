@@ -11,6 +11,7 @@ import click
 from gateau_dagster import __version__
 from gateau_dagster.config import Config
 from gateau_dagster.errors import GateauError, UnforeseenError, redacted
+from gateau_dagster.execution.signal_watch import INTERRUPTED
 
 _USUAL_NAME = "gateau.yaml"
 _CONFIG_HELP = "YAML configuration; default: the file that GATEAU_CONFIG names, else the embedded demo."
@@ -39,7 +40,8 @@ _config_option = click.option("--config", "config_file", type=click.Path(), envv
 def run(config_file: str | None, until: str | None) -> None:
     """Run, through Dagster, exactly what is missing or changed.
 
-    Nothing changed: does nothing, in seconds. Interrupted or killed: run it again, it goes on where it was.
+    Nothing changed: does nothing, in seconds. Interrupted or killed: run it again, it goes on where it was. Ctrl-C
+    ends it within seconds and keeps what was computed; a second one ends it at once.
     """
     from gateau_dagster.cli.run import run_pipeline
 
@@ -89,8 +91,8 @@ def _absolute(config_file: str | None) -> str:
     return str(Path(config_file).expanduser().absolute()) if config_file else ""
 
 
-def main() -> None:
-    """Entry point; a GateauError becomes its message and exit status 1, an interrupt 130."""
+def command_line() -> None:
+    """The command of `sys.argv`; a GateauError becomes its message and exit status 1, an interrupt 130."""
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
@@ -106,7 +108,7 @@ def main() -> None:
         error.show()
         sys.exit(error.exit_code)
     except (click.Abort, KeyboardInterrupt):
-        _fail("Interrupted. What was computed is kept; run again to go on.", 130)
+        _fail(INTERRUPTED, 130)
     except BrokenPipeError:
         # The reader has left, as in `gateau plan | head`; closing the streams at exit must not fail a second time.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

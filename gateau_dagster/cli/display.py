@@ -23,6 +23,7 @@ from rich.progress import (
 )
 from rich.text import Text
 
+from gateau_dagster.execution.ending import at_end
 from gateau_dagster.pipeline.losses import Loss
 from gateau_dagster.progress import Entry, ProgressBoard
 
@@ -94,7 +95,7 @@ class RunDisplay:
                 self.look()
 
         thread = threading.Thread(target=follow, daemon=True, name="run-display")
-        with self._bars:
+        with self._bars, at_end(self._bars.stop):  # else an interrupt would leave a terminal without its cursor
             thread.start()
             try:
                 yield

@@ -10,6 +10,8 @@ from assets.runs.refresh import Refreshed, run_refresh
 from gateau_dagster.cli.display import RunDisplay, console, show_losses
 from gateau_dagster.cli.plan import show_plan
 from gateau_dagster.config import PRESETS, Config
+from gateau_dagster.execution.interruption import ends_in_order
+from gateau_dagster.execution.row_checkpoints import save_all_rows
 from gateau_dagster.methods.registry import GATEAU
 from gateau_dagster.pipeline.declarations import REPORT_FILE
 from gateau_dagster.pipeline.losses import losses
@@ -21,11 +23,16 @@ from resources.locks.lease import store_lease
 
 
 def run_pipeline(config: Config, config_file: str, until: str | None) -> None:
-    """Runs what is out of date.
+    """Runs what is out of date. A signal ends the process in order.
 
     Raises:
         GateauError: a step failed; the message is its reason.
     """
+    with ends_in_order(save_all_rows):
+        _run(config, config_file, until)
+
+
+def _run(config: Config, config_file: str, until: str | None) -> None:
     out, started = console(), time.monotonic()
     with store_lease(config, config_file, exclusive=True, say=out.print):
         with out.status("Comparing what is stored with what is wanted"):

@@ -1,5 +1,6 @@
 """Rows of an unfinished shard, saved in groups as they are computed, so that a killed run continues where it was."""
 
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -13,6 +14,15 @@ from gateau_dagster.storage.store import DamagedTableError
 FOLDER = "_partial"
 GROUP_SECONDS = 20.0
 GROUP_ROWS = 256
+
+
+_unsaved: "set[RowCheckpoints]" = set()
+
+
+def save_all_rows() -> None:
+    """Saves what waits of all shards that are being computed; called from a thread when the process is to end."""
+    for checkpoints in [*_unsaved]:
+        checkpoints.save()
 
 
 class RowCheckpoints:
@@ -30,6 +40,7 @@ class RowCheckpoints:
         self._waiting: list[Mapping[str, Any]] = []
         self._saved_at = time.monotonic()
         self._next = 0
+        self._lock = threading.RLock()  # see save_all_rows
 
     def load(self) -> pl.DataFrame:
         """The rows that an earlier, interrupted run saved."""
@@ -46,21 +57,28 @@ class RowCheckpoints:
 
     def add(self, row: Mapping[str, Any]) -> None:
         """Keeps a row, and saves the group when it is large or old enough."""
-        self._waiting.append(row)
-        if len(self._waiting) >= GROUP_ROWS or time.monotonic() - self._saved_at >= GROUP_SECONDS:
-            self.save()
+        with self._lock:
+            self._waiting.append(row)
+            _unsaved.add(self)
+            if len(self._waiting) >= GROUP_ROWS or time.monotonic() - self._saved_at >= GROUP_SECONDS:
+                self.save()
 
     def save(self) -> None:
         """Writes the waiting rows as the next group."""
-        if self._waiting:
-            frame = rows_frame(self._waiting, self._schema)
-            self._store.write(frame, f"{self._folder}/{self._next}", None, Stamp(fingerprint=self._scorer))
-            self._waiting, self._next = [], self._next + 1
-        self._saved_at = time.monotonic()
+        with self._lock:
+            if self._waiting:
+                frame = rows_frame(self._waiting, self._schema)
+                self._store.write(frame, f"{self._folder}/{self._next}", None, Stamp(fingerprint=self._scorer))
+                self._waiting, self._next = [], self._next + 1
+            _unsaved.discard(self)
+            self._saved_at = time.monotonic()
 
     def remove(self) -> None:
         """Called when the shard's table stands: the groups are of no more use, whatever scorer made them."""
-        self._store.files.remove(self._shard_folder)
+        with self._lock:
+            self._waiting = []
+            _unsaved.discard(self)
+            self._store.files.remove(self._shard_folder)
 
 
 def rows_frame(rows: Sequence[Mapping[str, Any]], schema: pl.Schema) -> pl.DataFrame:

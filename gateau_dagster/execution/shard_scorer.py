@@ -9,10 +9,13 @@ from typing import TYPE_CHECKING, Any
 from gateau_dagster.config import Config
 from gateau_dagster.execution.shard_work import (
     Effort,
+    OnTaken,
     ShardProgress,
     ShardResult,
+    Suspects,
     TableWork,
     compute_shard,
+    untold,
 )
 from gateau_dagster.methods.registry import all_sample_tables
 from gateau_dagster.models.known_model import visible_tokens
@@ -100,14 +103,24 @@ class ShardScorer:
     def __init__(self, config: Config, model: str, load: "Callable[[], LoadedModel]") -> None:
         self._config, self._model, self._load = config, model, load
 
-    def compute(self, store: Store, shard: str, works: Sequence[TableWork], report: Report) -> dict[str, ShardResult]:
+    def compute(
+        self,
+        store: Store,
+        shard: str,
+        works: Sequence[TableWork],
+        report: Report,
+        *,
+        on_taken: OnTaken = untold,
+        suspects: Suspects | None = None,
+    ) -> dict[str, ShardResult]:
         """See `compute_shard`; the stamps get the effort."""
         measured: list[_Measured] = []
 
         def score(asked: Iterable[Asked]) -> Iterator[Outcomes]:
-            loaded = self._load()
-            run = ScoringRun.start(self._config, self._model, loaded, [work.asset for work in works])
-            measured.append(_Measured.start(self._config, loaded, run))
+            if not measured:
+                loaded = self._load()
+                run = ScoringRun.start(self._config, self._model, loaded, [work.asset for work in works])
+                measured.append(_Measured.start(self._config, loaded, run))
             return measured[0].score(asked)
 
         def on_sample(progress: ShardProgress) -> None:
@@ -117,7 +130,9 @@ class ShardScorer:
         def effort() -> Effort:
             return measured[0].effort()
 
-        return compute_shard(store, shard, works, score=score, on_sample=on_sample, effort=effort)
+        return compute_shard(
+            store, shard, works, score=score, on_sample=on_sample, effort=effort, on_taken=on_taken, suspects=suspects
+        )
 
 
 @dataclass(kw_only=True)

@@ -38,8 +38,21 @@ class ShardProgress:
     share: float
 
 
+@dataclass(frozen=True, kw_only=True)
+class Suspects:
+    """Samples of a shard over which workers died.
+
+    alone: each is scored by itself, before the others, so that another death tells which one it was. given_up: they are
+    rejected, for the reason that is given.
+    """
+
+    alone: frozenset[str] = frozenset()
+    given_up: Mapping[str, str] = field(default_factory=dict)
+
+
 Score = Callable[[Iterable[Asked]], Iterator[Outcomes]]
 OnSample = Callable[[ShardProgress], None]
+OnTaken = Callable[[str], None]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,6 +142,11 @@ def no_effort() -> Effort:
     return {}
 
 
+def untold(sample_id: str) -> None:
+    """Nobody wants to know which samples are in hand."""
+    del sample_id
+
+
 def compute_shard(
     store: Store,
     partition: str,
@@ -137,6 +155,8 @@ def compute_shard(
     score: Score,
     on_sample: OnSample,
     effort: Callable[[], Effort] = no_effort,
+    on_taken: OnTaken = untold,
+    suspects: Suspects | None = None,
 ) -> dict[str, ShardResult]:
     """Brings one shard of one or several tables up to date and writes them; returns the results by asset.
 
@@ -145,9 +165,11 @@ def compute_shard(
 
     Args:
         score: yields, in order, for each sample it is given one row or one reject for each asset that asks for it;
-            called only if there is work.
+            called only if there is work; more than once where there are suspects.
         on_sample: called after each sample.
         effort: by asset, what scoring took; asked once, when all samples are scored.
+        on_taken: called with each sample's id before `score` gets it; maybe in a thread.
+        suspects: what to do apart from the other samples.
 
     Raises:
         GateauError: reading or writing the store failed.
@@ -158,7 +180,7 @@ def compute_shard(
     with ExitStack() as ending:
         for table in found:
             ending.callback(_save_unless_written, table, results)
-        scored = _score(samples, found, score, on_sample)
+        scored = _score(samples, found, _Scoring(score, on_sample, on_taken, suspects or Suspects()))
         measured = effort() if scored else {}
         for table in found:
             asset = table.work.asset
@@ -171,21 +193,54 @@ def _save_unless_written(table: _Table, results: Mapping[str, ShardResult]) -> N
         table.partial.save()
 
 
-def _score(samples: pl.DataFrame, found: Sequence[_Table], score: Score, on_sample: OnSample) -> int:
+@dataclass(frozen=True)
+class _Scoring:
+    """See `compute_shard`."""
+
+    score: Score
+    on_sample: OnSample
+    on_taken: OnTaken
+    suspects: Suspects
+
+    def outcomes(self, missing: pl.DataFrame, found: Sequence[_Table]) -> Iterator[tuple[Outcomes, str]]:
+        """With the sample's id, for each of `missing`."""
+        alone = pl.col("sample_id").is_in(list(self.suspects.alone))
+        for group in (*missing.filter(alone).iter_slices(1), missing.filter(~alone)):
+            ids = group["sample_id"].to_list()
+            if ids:
+                yield from zip(self.score(self._taken(_asked(group, found))), ids, strict=False)  # see _Table.write
+
+    def _taken(self, asked: Iterator[Asked]) -> Iterator[Asked]:
+        for each in asked:
+            self.on_taken(each.sample.sample_id)
+            yield each
+
+
+def _score(samples: pl.DataFrame, found: Sequence[_Table], scoring: _Scoring) -> int:
     """Scores the samples that some table lacks, one by one; returns how many those were."""
-    wanted: frozenset[str] = frozenset().union(*(table.missing for table in found))
+    for table in found:
+        table.rejects += _given_up(table.missing, scoring.suspects)
+    wanted: frozenset[str] = frozenset().union(*(table.missing for table in found)) - scoring.suspects.given_up.keys()
     missing = samples.filter(pl.col("sample_id").is_in(list(wanted)))
     if missing.is_empty():
         return 0
-    sizes = _sizes(missing)
-    total, done, kept = sum(sizes), 0, samples.height - missing.height
-    for number, given in enumerate(score(_asked(missing, found)), start=1):
+    sizes = dict(zip(missing["sample_id"], _sizes(missing), strict=True))
+    total, done, kept = sum(sizes.values()), 0, samples.height - missing.height
+    for number, (given, sample_id) in enumerate(scoring.outcomes(missing, found), start=1):
         for table in found:
             if table.work.asset in given:
                 table.add(given[table.work.asset])
-        done += sizes[number - 1]
-        on_sample(ShardProgress(finished=kept + number, scored=number, share=done / total))
+        done += sizes[sample_id]
+        scoring.on_sample(ShardProgress(finished=kept + number, scored=number, share=done / total))
     return missing.height
+
+
+def _given_up(missing: frozenset[str], suspects: Suspects) -> list[Reject]:
+    return [
+        Reject(sample_id=sample_id, reason=reason, short_of_memory=True)
+        for sample_id, reason in suspects.given_up.items()
+        if sample_id in missing
+    ]
 
 
 def _sizes(samples: pl.DataFrame) -> list[int]:

@@ -76,7 +76,7 @@ class Lease:
     """Held within a `with` block.
 
     Args:
-        say: told what is waited for.
+        say: told what is waited for, and a loss of the lease.
 
     Raises (on entering):
         GateauError: another holder has the store; the message names it. Or the store cannot be written.
@@ -125,12 +125,19 @@ class Lease:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._ending.set()
-        self._thread.join()
+        self.release()
         if self._lost:
             raise GateauError(self._lost) from error
-        # The file stays until the next holder has a higher number: numbers must not be used again.
-        self._files.write(_name(self._number), replace(self._holder, released=True).to_bytes())
+
+    def release(self) -> None:
+        """Ends it; also called where a process ends without leaving its blocks, or a second time."""
+        if self._ending.is_set():
+            return
+        self._ending.set()
+        self._thread.join()
+        if not self._lost:
+            # The file stays until the next holder has a higher number: numbers must not be used again.
+            self._files.write(_name(self._number), replace(self._holder, released=True).to_bytes())
 
     def _has_ended(self, number: int) -> bool:
         """Whether a lease counts no more; one that goes together with this one does not end, and is no matter.
@@ -175,6 +182,7 @@ class Lease:
                         f"This run did not renew its lease of {self._files.root} in time (was the machine asleep, or "
                         f"the store out of reach?), and {taken_by} has taken over. What was computed before is kept."
                     )
+                    self._say(self._lost)
                     os.kill(os.getpid(), signal.SIGINT)
                     return
                 renewals = self._holder.renewals + 1

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from gateau_dagster.config import Config
+from gateau_dagster.execution.ending import at_end
 from gateau_dagster.storage.files import Files
 from gateau_dagster.storage.lease import Lease
 
@@ -47,7 +48,7 @@ def store_lease(config: Config, config_file: str, *, exclusive: bool, say: Calla
         return
     shown = config_file or f"the embedded demo in {config.folder}"
     files = Files(config.located_root)
-    with Lease(files, party=whose, exclusive=exclusive, configuration=shown, say=say):
+    with Lease(files, party=whose, exclusive=exclusive, configuration=shown, say=say) as lease, at_end(lease.release):
         _held.add(whose)
         try:
             yield

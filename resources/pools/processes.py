@@ -12,7 +12,7 @@ from gateau_dagster.errors import GateauError
 from gateau_dagster.execution.shard_scorer import Report, ShardReport
 from gateau_dagster.execution.shard_work import ShardResult, TableWork
 from resources.pools.pool import Pool, ScoringTask, Warn
-from resources.pools.scoring_worker import Failed, run_worker
+from resources.pools.scoring_worker import Failed, InHand, run_worker
 from resources.pools.shard_queue import Job, ShardQueue
 
 # What a worker that is told to stop has for saving the rows of its shard.
@@ -58,6 +58,8 @@ class ProcessWorkers:
                     continue
                 if isinstance(message, ShardReport):
                     report(message)
+                elif isinstance(message, InHand):
+                    worker.in_hand = message.samples
                 elif isinstance(message, Failed):
                     raise message.error
                 else:
@@ -73,7 +75,7 @@ class ProcessWorkers:
 
     def _hand_out(self, queue: ShardQueue) -> None:
         while queue and (worker := self._idle_worker()) is not None:
-            worker.job = queue.take()
+            worker.job, worker.in_hand = queue.take(), frozenset()
             try:
                 worker.connection.send(worker.job)
             except OSError:
@@ -87,7 +89,7 @@ class ProcessWorkers:
         if worker.job is None:
             self._warn(f"{loss} while it waited")
         else:
-            queue.give_back(worker.job, loss)
+            queue.give_back(worker.job, loss, worker.in_hand)
 
     def _idle_worker(self) -> "_Worker | None":
         """One that is there, else a new one on a free device; None while all are at work.
@@ -116,13 +118,14 @@ class ProcessWorkers:
 
 
 class _Worker:
-    """A worker process as the step sees it. `job`: what it is doing."""
+    """A worker process as the step sees it. `job`: what it is doing. `in_hand`: the samples that it is scoring."""
 
     def __init__(self, task: ScoringTask, device: str) -> None:
         context = multiprocessing.get_context("spawn")
         self.connection, self._its_end = context.Pipe()
         self.device = device
         self.job: Job | None = None
+        self.in_hand: frozenset[str] = frozenset()
         self._process = context.Process(
             target=run_worker, args=(task, device, self._its_end), daemon=True, name="scoring-worker"
         )

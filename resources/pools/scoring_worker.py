@@ -1,7 +1,7 @@
 """A scoring worker: a process of its own that loads a model once and scores the shards it is given.
 
-It speaks with the step over one pipe: it receives a `Job`, and sends `ShardReport`s while the shard is scored,
-then `Finished`, or `Failed` once. It saves rows and writes tables itself, as a step without workers
+It speaks with the step over one pipe: it receives a `Job`, and sends `InHand` and `ShardReport`s while the shard is
+scored, then `Finished`, or `Failed` once. It saves rows and writes tables itself, as a step without workers
 does. It ends when the pipe does, and with the step, however that ends.
 """
 
@@ -9,17 +9,17 @@ import multiprocessing
 import os
 import pickle
 import signal
-import sys
 import threading
 import time
 import traceback
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
-from types import FrameType
 from typing import TYPE_CHECKING
 
 from gateau_dagster.errors import GateauError, TransientError
-from gateau_dagster.execution.shard_scorer import Report, ShardReport, ShardScorer
+from gateau_dagster.execution.interruption import worker_ends_in_order
+from gateau_dagster.execution.row_checkpoints import save_all_rows
+from gateau_dagster.execution.shard_scorer import ShardReport, ShardScorer
 from gateau_dagster.execution.shard_work import ShardResult
 from gateau_dagster.storage import Store
 from resources.pools.pool import ScoringTask
@@ -30,6 +30,13 @@ if TYPE_CHECKING:
 
 _SECONDS_BETWEEN_REPORTS = 0.2
 _SECONDS_BETWEEN_LOOKS = 1.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class InHand:
+    """The samples that are begun and not finished; if the worker dies, it is over one of them."""
+
+    samples: frozenset[str]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,13 +57,20 @@ class Failed:
 def run_worker(task: ScoringTask, device: str, connection: Connection) -> None:
     """The whole life of a worker."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupt reaches the step too, which then ends its workers
-    signal.signal(signal.SIGTERM, _stop)
     _end_with_parent()
+    with worker_ends_in_order(save_all_rows):
+        _work(task, device, connection)
+
+
+def _work(task: ScoringTask, device: str, connection: Connection) -> None:
     store = Store(task.config.located_root)
     scorer = ShardScorer(task.config, task.model, lambda: _load(task, device))
     try:
         while (job := _next_job(connection)) is not None:
-            results = scorer.compute(store, job.shard, job.works, _throttled(connection))
+            told = _Told(connection)
+            results = scorer.compute(
+                store, job.shard, job.works, told.report, on_taken=told.taken, suspects=job.suspects
+            )
             connection.send(Finished(shard=job.shard, results=results))
     except Exception as error:
         traceback.print_exc()  # into the step's log; an exception crosses the pipe without its traceback
@@ -81,12 +95,6 @@ def _load(task: ScoringTask, device: str) -> "LoadedModel":
     return load_for_task(task.section, dtype=config.scoring.dtype, device=device, folder=config.folder)
 
 
-def _stop(number: int, frame: FrameType | None) -> None:
-    """Ends the worker where it is; the rows of its shard are saved on the way out."""
-    del frame
-    sys.exit(128 + number)
-
-
 def _end_with_parent() -> None:
     """Ends this process at once when the step's process is gone, also by a kill that left it no time to say so."""
     parent, pid = multiprocessing.parent_process(), os.getppid()
@@ -100,17 +108,35 @@ def _end_with_parent() -> None:
     threading.Thread(target=watch, daemon=True, name="parent-watch").start()
 
 
-def _throttled(connection: Connection) -> Report:
-    said = float("-inf")
+class _Told:
+    """What the step is told of one shard. Samples are taken in a thread, and finished in their order."""
 
-    def report(shard: ShardReport) -> None:
-        nonlocal said
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._lock = threading.Lock()
+        self._taken: list[str] = []
+        self._finished = 0
+        self._said = float("-inf")
+
+    def taken(self, sample_id: str) -> None:
+        """A sample is begun: said before that."""
+        with self._lock:
+            self._taken.append(sample_id)
+            self._say_in_hand()
+
+    def report(self, shard: ShardReport) -> None:
+        """A sample is finished: said of the last one in hand, and every so often."""
         now = time.monotonic()
-        if now - said >= _SECONDS_BETWEEN_REPORTS or shard.progress.share == 1:
-            said = now
-            connection.send(shard)
+        with self._lock:
+            self._finished = shard.progress.scored
+            if self._finished == len(self._taken):
+                self._say_in_hand()
+            if now - self._said >= _SECONDS_BETWEEN_REPORTS or shard.progress.share == 1:
+                self._said = now
+                self._connection.send(shard)
 
-    return report
+    def _say_in_hand(self) -> None:
+        self._connection.send(InHand(samples=frozenset(self._taken[self._finished :])))
 
 
 def _portable(error: Exception) -> Exception:

@@ -2,31 +2,38 @@
 
 from collections import Counter, deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 from gateau_dagster.errors import GateauError
 from gateau_dagster.execution.shard_scorer import Report, ShardReport
-from gateau_dagster.execution.shard_work import ShardProgress, TableWork
+from gateau_dagster.execution.shard_work import ShardProgress, Suspects, TableWork
 from resources.pools.pool import Warn
 
-MOST_WORKERS_LOST = 3
+_MOST = 3
+_GIVEN_UP = (
+    f"{_MOST} scoring workers died over this sample, often killed by the system for lack of memory. It is "
+    "tried again when scoring.device, scoring.device_map or scoring.workers is another one"
+)
 _NOTHING_YET = ShardProgress(finished=0, scored=0, share=0.0)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """A shard to score."""
+    """A shard to score. `suspects`: of its samples, those over which workers died."""
 
     shard: str
     works: Sequence[TableWork]
+    suspects: Suspects = field(default_factory=Suspects)
 
 
 class ShardQueue:
-    """Shards in their order. One lost worker must not end the step; a shard that is too large for any worker must."""
+    """Shards in their order. One lost worker must not end the step, and a sample that kills workers must not either;
+    a shard that is too large for any worker must."""
 
     def __init__(self, shards: Mapping[str, Sequence[TableWork]], report: Report, warn: Warn) -> None:
         self._waiting = deque(Job(shard=shard, works=works) for shard, works in shards.items())
-        self._lost: Counter[str] = Counter()
+        # By shard, for each lost worker the samples that it had in hand.
+        self._lost: dict[str, list[frozenset[str]]] = {shard: [] for shard in shards}
         self._report, self._warn = report, warn
 
     def __bool__(self) -> bool:
@@ -36,25 +43,37 @@ class ShardQueue:
         """The next shard."""
         return self._waiting.popleft()
 
-    def give_back(self, job: Job, loss: str) -> None:
+    def give_back(self, job: Job, loss: str, in_hand: frozenset[str] = frozenset()) -> None:
         """Makes the shard of a lost worker the next one; its progress begins anew, from the rows that were saved.
+
+        The samples in hand are scored one by one from now on. One that three workers were lost over is rejected.
 
         Not the last one: where every shard is too large, the step should end after three workers.
 
         Args:
             loss: which worker was lost, and how.
+            in_hand: the samples that it was scoring, as far as it had told.
 
         Raises:
-            GateauError: the shard has lost as many workers as it may.
+            GateauError: the shard has lost as many workers as it may, and no sample accounts for it.
         """
-        self._lost[job.shard] += 1
-        times = f"{self._lost[job.shard]} of {MOST_WORKERS_LOST}"
-        if self._lost[job.shard] == MOST_WORKERS_LOST:
+        lost = self._lost[job.shard]
+        lost.append(in_hand)
+        given_up = [sample for sample, times in Counter(s for each in lost for s in each).items() if times == _MOST]
+        if given_up:
+            self._lost[job.shard] = [each for each in lost if not each & {*given_up}]
+            then = f"the last of {_MOST} over the sample {', '.join(given_up)}, which is rejected"
+        elif len(lost) == _MOST:
             raise GateauError(
-                f"{loss} while it scored shard {job.shard}, the last of {MOST_WORKERS_LOST} workers that this shard "
+                f"{loss} while it scored shard {job.shard}, the last of {_MOST} workers that this shard "
                 "has lost; often the system kills them for lack of memory. What was computed is kept: run again with "
                 "fewer scoring.workers or a smaller scoring.batch_tokens."
             )
-        self._warn(f"{loss} while it scored shard {job.shard}; another worker takes the shard (loss {times})")
+        else:
+            then = f"loss {len(lost)} of {_MOST}"
+        self._warn(f"{loss} while it scored shard {job.shard}; another worker takes the shard ({then})")
         self._report(ShardReport(shard=job.shard, progress=_NOTHING_YET, tokens=0, seconds=0.0))
-        self._waiting.appendleft(job)
+        suspects = Suspects(
+            alone=job.suspects.alone | in_hand, given_up={**job.suspects.given_up, **dict.fromkeys(given_up, _GIVEN_UP)}
+        )
+        self._waiting.appendleft(replace(job, suspects=suspects))

@@ -15,6 +15,7 @@ from gateau_dagster.execution.shard_work import (
     Score,
     ShardProgress,
     ShardResult,
+    Suspects,
     TableWork,
     compute_shard,
     samples_of,
@@ -251,3 +252,60 @@ def test_a_damaged_group_is_computed_again(store: Store) -> None:
 def test_tables_become_samples_again(store: Store) -> None:
     frame = store.read("raw_long_sft", SHARD)
     assert [sample.digest for sample in samples_of(frame)] == frame["digest"].to_list()
+
+
+def test_suspects_are_scored_first_and_one_by_one(store: Store) -> None:
+    calls: list[list[str]] = []
+    taken: list[str] = []
+    scorer, seen = Scorer(), []
+
+    def score(asked: Iterable[Asked]) -> Iterator[Outcomes]:
+        given = [*asked]
+        calls.append([one.sample.sample_id for one in given])
+        return for_one_table(scorer)(given)
+
+    work = TableWork(asset=ASSET, columns=tables.PERPLEXITY, stamp=Stamp(fingerprint="f", scorer="v1"), memory="m")
+    found = compute_shard(
+        store,
+        SHARD,
+        [work],
+        score=score,
+        on_sample=seen.append,
+        on_taken=taken.append,
+        suspects=Suspects(alone=frozenset({"s2", "s4", "unknown"}), given_up={"s4": "deadly", "unknown": "?"}),
+    )[ASSET]
+    assert calls == [["s2"], ["s1", "s3"]] and taken == ["s2", "s1", "s3"]
+    assert found.table["sample_id"].to_list() == ["s1", "s2", "s3"]
+    assert found.rejected.rows() == [("s4", "deadly")]
+    assert found.stamp.short_of_memory == "m" and found.stamp.complete == "f"
+    assert [progress.finished for progress in seen] == [2, 3, 4] and seen[-1].share == 1
+
+
+def test_a_shard_of_which_only_rejects_are_left(store: Store) -> None:
+    """No model is asked for."""
+    suspects = Suspects(given_up=dict.fromkeys(("s1", "s2", "s3", "s4"), "deadly"))
+    work = TableWork(asset=ASSET, columns=tables.PERPLEXITY, stamp=Stamp(fingerprint="f", scorer="v1"), memory="m")
+    found = compute_shard(store, SHARD, [work], score=forbidden, on_sample=lambda progress: None, suspects=suspects)
+    assert found[ASSET].rejected.height == 4 and found[ASSET].table.is_empty()
+
+
+def forbidden(asked: Iterable[Asked]) -> Iterator[Outcomes]:
+    raise AssertionError("there is nothing to score")
+
+
+def test_all_rows_that_wait_are_saved_at_once_and_none_twice(store: Store) -> None:
+    """What a process does that is told to end while its main thread is elsewhere."""
+
+    def interrupted(progress: ShardProgress) -> None:
+        if progress.finished == 3:
+            partial.save_all_rows()
+            partial.save_all_rows()
+            assert checkpoint(store).load()["sample_id"].to_list() == ["s1", "s2", "s3"]
+
+    compute(store, Scorer(), on_sample=interrupted)
+    partial.save_all_rows()
+    assert checkpoint(store).load().is_empty(), "the table stands"
+
+
+def checkpoint(store: Store) -> partial.RowCheckpoints:
+    return partial.RowCheckpoints(store, ASSET, SHARD, "v1", tables.schema(tables.PERPLEXITY))

@@ -1,10 +1,16 @@
 """The launcher as Dagster uses it: what is refused before the start, and an end that is no success."""
 
+import os
+import signal
+import threading
+import time
 from pathlib import Path
 from typing import Any
 
 import dagster as dg
+import psutil
 import pytest
+from dagster import DagsterExecutionInterruptedError
 
 from gateau_dagster.config.training import TrainingConfig
 from gateau_dagster.errors import GateauError
@@ -59,3 +65,23 @@ def test_the_reason_of_a_rank_comes_first(tmp_path: Path) -> None:
     work.mkdir()
     script = f"echo 'the loss is nan at step 3' > {work}/failure.txt; exit 0"
     assert outcome(tmp_path, launcher=["sh", "-c", script, "{spec}"]) == "the loss is nan at step 3"
+
+
+STUBBORN = "trap '' INT TERM; sh -c 'trap \"\" INT TERM; touch $0.up; sleep 60; sleep 60' $0 & wait; wait; sleep 60"
+
+
+def test_a_run_that_is_terminated_leaves_no_training_behind(tmp_path: Path) -> None:
+    """Neither a launcher that does not listen nor what it started."""
+    left: list[psutil.Process] = []
+
+    def terminate() -> None:
+        while not (tmp_path / "spec.json.up").exists():
+            time.sleep(0.02)
+        left.extend(psutil.Process().children(recursive=True))
+        os.kill(os.getpid(), signal.SIGINT)  # as Dagster does it for a click on `Terminate`
+
+    threading.Thread(target=terminate).start()
+    with pytest.raises(DagsterExecutionInterruptedError):
+        outcome(tmp_path, launcher=["sh", "-c", STUBBORN, "{spec}"])
+    assert len(left) > 1
+    assert not psutil.wait_procs(left, timeout=30)[1]

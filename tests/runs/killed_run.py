@@ -1,13 +1,14 @@
 """`python killed_run.py POINT NUMBER run --config FILE`: the command line, which kills its whole process group.
 
 POINT is `row` (after the NUMBERth scored sample, saved or not), `table` (after the NUMBERth table, before its event)
-or `seconds` (NUMBER seconds after the start of the command).
+or `seconds` (NUMBER seconds after the start of the command). `interrupt` is like `row`, and a SIGINT to the group.
 """
 
 import os
 import signal
 import sys
 import threading
+from collections.abc import Callable
 from typing import Any
 
 
@@ -16,7 +17,12 @@ def die() -> None:
     os.killpg(os.getpgrp(), signal.SIGKILL)
 
 
-def after_calls(owner: Any, name: str, number: int) -> None:
+def interrupt() -> None:
+    """As Ctrl-C in a terminal does it."""
+    os.killpg(os.getpgrp(), signal.SIGINT)
+
+
+def after_calls(owner: Any, name: str, number: int, end: Callable[[], None] = die) -> None:
     """Lets the NUMBERth call of a method be the last thing that this process group does."""
     original = getattr(owner, name)
     calls = 0
@@ -26,7 +32,7 @@ def after_calls(owner: Any, name: str, number: int) -> None:
         result = original(*arguments, **options)
         calls += 1
         if calls == number:
-            die()
+            end()
         return result
 
     setattr(owner, name, counted)
@@ -41,6 +47,8 @@ def main(point: str, number: str, arguments: list[str]) -> None:
     if point == "row":
         partial.GROUP_ROWS = 3
         after_calls(partial.RowCheckpoints, "add", int(number))
+    elif point == "interrupt":
+        after_calls(partial.RowCheckpoints, "add", int(number), interrupt)
     elif point == "table":
         after_calls(Store, "write", int(number))
     else:

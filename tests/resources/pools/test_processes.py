@@ -16,6 +16,7 @@ from typing import Any
 import psutil
 import pytest
 
+from gateau_dagster import tables
 from gateau_dagster.data.ingest import read_shards
 from gateau_dagster.errors import GateauError, TransientError
 from gateau_dagster.execution.row_checkpoints import GROUP_ROWS
@@ -28,6 +29,7 @@ from resources.pools.pool import ScoringTask
 from resources.pools.processes import ProcessWorkers
 from resources.pools.scoring_worker import _portable
 from tests.project import command_environment, make_project
+from tests.resources.pools.deadly_samples import Deadly
 from tests.runs.stores import assert_same_rows
 
 ASSETS = ("perplexity/long", "cam")
@@ -67,13 +69,13 @@ def workers(state: State, number: int, warned: list[str]) -> ProcessWorkers:
     return ProcessWorkers(task, warned.append)
 
 
-def alone(state: State, shard: str, tables: list[TableWork]) -> dict[str, ShardResult]:
+def alone(state: State, shard: str, works: list[TableWork]) -> dict[str, ShardResult]:
     """What this process computes, when none of it is there."""
     for asset in ASSETS:
         state.store.files.remove(state.store.table_name(asset, shard))
     config, models = state.config, ModelsResource()
     scorer = ShardScorer(config, "long", lambda: models.load(config, config.models["long"], version=""))
-    return scorer.compute(state.store, shard, tables, ignore)
+    return scorer.compute(state.store, shard, works, ignore)
 
 
 def ignore(report: ShardReport) -> None:
@@ -159,6 +161,25 @@ def test_a_shard_that_kills_three_workers_ends_the_step(tmp_path: Path) -> None:
         list(one.results(works(state, planned=KillsAll()), ignore))
     assert len(warned) == 2 and all("shard 0;" in line for line in warned)
     assert not children()
+
+
+def test_a_sample_that_kills_three_workers_is_rejected_and_the_others_are_scored(tmp_path: Path) -> None:
+    state = ingested(tmp_path, samples=8, shards=1)
+    log, warned = tmp_path / "batches", []
+    shards = works(state, planned=Deadly(kills=["s00002"], log=str(log)), columns=(tables.SAMPLE_ID, tables.DIGEST))
+    shards = {shard: found[:1] for shard, found in shards.items()}
+    with workers(state, 1, warned) as one:
+        [(shard, made)] = one.results(shards, ignore)
+    result = made["perplexity/long"]
+    ids = [f"s{number:05d}" for number in range(8)]
+    assert result.table["sample_id"].to_list() == [one for one in ids if one != "s00002"]
+    [(rejected, reason)] = result.rejected.rows()
+    assert rejected == "s00002" and "3 scoring workers died over this sample" in reason
+    assert result.stamp.short_of_memory == "m" and result.stamp == state.store.stamp("perplexity/long", shard)
+    batches = log.read_text().splitlines()
+    assert batches.index(" ".join(ids[:4])) == 0
+    assert batches.count("s00002") == 2, "from the second time on it is alone"
+    assert len(warned) == 3 and "over the sample s00002, which is rejected" in warned[2]
 
 
 def test_without_workers_the_step_ends_with_the_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,10 +1,14 @@
-"""The shards of a step: a lost worker's comes next, its progress begins anew, and the third loss ends the step."""
+"""The shards of a step: a lost worker's comes next, its progress begins anew, and the third loss ends the step.
+
+Where all three were over the same sample, that one is rejected instead.
+"""
 
 import pytest
 
 from gateau_dagster.errors import GateauError
 from gateau_dagster.execution.shard_scorer import ShardReport
-from resources.pools.shard_queue import ShardQueue
+from gateau_dagster.execution.shard_work import Suspects
+from resources.pools.shard_queue import Job, ShardQueue
 
 
 def test_the_shard_of_a_lost_worker_comes_next_and_no_more_than_three_times() -> None:
@@ -27,4 +31,40 @@ def test_the_shard_of_a_lost_worker_comes_next_and_no_more_than_three_times() ->
         "worker 2 was killed while it scored shard a",
         "worker 3 was killed while it scored shard b",
     ]
-    assert queue.take() == b and len(reports) == 3, "a's losses are not b's"
+    assert queue.take().shard == "b" and len(reports) == 3, "a's losses are not b's"
+
+
+def lost(*hands: str) -> tuple[Job, list[str]]:
+    """What is left to do of a shard whose workers had these samples in hand when they died, and the warnings."""
+    warned: list[str] = []
+    queue = ShardQueue({"a": []}, lambda report: None, warned.append)
+    for hand in hands:
+        queue.give_back(queue.take(), "a worker was killed", frozenset(hand.split()))
+    return queue.take(), warned
+
+
+def test_what_was_in_hand_is_scored_alone() -> None:
+    job, warned = lost("x y", "z")
+    assert job.suspects == Suspects(alone=frozenset("xyz"))
+    assert [line.split("(")[1] for line in warned] == ["loss 1 of 3)", "loss 2 of 3)"]
+
+
+def test_three_deaths_over_a_sample_reject_it_and_are_forgotten() -> None:
+    job, warned = lost("x y", "x", "x")
+    assert "over the sample x, which is rejected" in warned[-1]
+    assert [*job.suspects.given_up] == ["x"] and "lack of memory" in job.suspects.given_up["x"]
+    job, _ = lost("x y", "x", "x", "y", "y", "y")
+    assert [*job.suspects.given_up] == ["x", "y"]
+
+
+@pytest.mark.parametrize("hands", [("x", "y", "z"), ("x y", "x", "z"), ("", "", ""), ("x", "", "x")])
+def test_deaths_over_several_samples_end_the_step(hands: tuple[str, ...]) -> None:
+    with pytest.raises(GateauError, match="the last of 3 workers"):
+        lost(*hands)
+
+
+def test_only_deaths_that_no_reject_accounts_for_count() -> None:
+    with pytest.raises(GateauError, match="the last of 3 workers"):
+        lost("x", "x", "x", "a", "b", "c")
+    job, _ = lost("x", "x", "x", "a", "b")
+    assert [*job.suspects.given_up] == ["x"]

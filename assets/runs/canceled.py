@@ -1,0 +1,41 @@
+"""A run that someone interrupts is recorded as canceled, whatever of it still works when the interrupt comes."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from dagster import DagsterInstance, DagsterRun, DagsterRunStatus, RunsFilter
+
+from assets.steps.dead_runs import PROCESS_TAG
+from gateau_dagster.execution.ending import at_end, at_request
+
+_ENDED_WELL = {DagsterRunStatus.SUCCESS, DagsterRunStatus.CANCELED}
+
+
+@contextmanager
+def canceled_when_interrupted(instance: DagsterInstance, process: str) -> Iterator[None]:
+    """For the block that runs a job. `process`: what its run has as `PROCESS_TAG`."""
+
+    def runs() -> list[DagsterRun]:
+        """One of them that has failed did so by the interrupt: after a failure there is no other."""
+        return list(instance.get_runs(RunsFilter(tags={PROCESS_TAG: process})))
+
+    def canceling() -> None:
+        for run in runs():
+            if not run.is_finished:
+                instance.report_run_canceling(run, "Interrupted.")
+
+    def canceled() -> None:
+        for run in runs():
+            record_canceled(instance, run)
+
+    with at_request(canceling), at_end(canceled):
+        yield
+
+
+def record_canceled(instance: DagsterInstance, run: DagsterRun) -> None:
+    """Records the end of a run, unless it ended well or as canceled, and frees its pool slots."""
+    if run.status in _ENDED_WELL:
+        return
+    if instance.event_log_storage.supports_global_concurrency_limits:
+        instance.event_log_storage.free_concurrency_slots_for_run(run.run_id)
+    instance.report_run_canceled(run, "Interrupted. What was computed is kept.")

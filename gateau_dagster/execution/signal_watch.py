@@ -1,0 +1,133 @@
+"""The thread that reads the signals of a process and brings it to its end. See `interruption`."""
+
+import os
+import select
+import signal
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from gateau_dagster.execution.ending import ENDING, Call
+from gateau_dagster.execution.process_tree import signal_children
+
+INTERRUPTED = "Interrupted. What was computed is kept; run again to go on."
+AT_ONCE = "Interrupted twice, and ended at once: the last seconds may be lost. Run again to go on."
+_NOT_KEPT = "the rows of the last seconds are not kept"
+_NOT_ON_RECORD = "its end is not on record in Dagster"
+
+# Seconds after the signal. The main thread ends its child processes itself; later they are told to, then killed.
+_TELL_CHILDREN = 1.0
+LONGEST_UNWINDING = 3.0
+LONGEST_UNWINDING_OF_WORKER = 1.2  # so that whoever told it to end waits long enough
+_LONGEST_SAVING = 4.0
+_LONGEST_END = 4.6
+# `timeout` and some shells send a signal to the process and to its group: that is one.
+_ONE_SIGNAL = 0.3
+WAKES = signal.SIGURG  # ignored everywhere else; makes a main thread that waits look for its signals
+_DONE = 0
+
+
+@dataclass
+class SignalWatch:
+    """The thread that reads the signals `numbers`.
+
+    save: keeps what was computed. error_stream: where it says its line; None: nowhere.
+    longest_unwinding: seconds for the main thread. is_last_resort: one that ends its work in time goes on by itself.
+    """
+
+    numbers: Sequence[int]
+    save: Call
+    error_stream: int | None
+    longest_unwinding: float
+    is_last_resort: bool = False
+    reads: int = field(init=False)
+    writes: int = field(init=False)
+    thread: threading.Thread = field(init=False)
+    _started: float = field(init=False, default=0.0)
+    _failures: list[str] = field(init=False, default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.reads, self.writes = os.pipe()
+        os.set_blocking(self.writes, False)
+        self.thread = threading.Thread(target=self.run, daemon=True, name="signal-watch")
+
+    def close(self) -> None:
+        """Ends the thread, unless it ends the process."""
+        os.write(self.writes, bytes([_DONE]))
+        self.thread.join()
+        os.close(self.reads)
+        os.close(self.writes)
+
+    def run(self) -> None:
+        """The thread's."""
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, self.numbers)
+        while (number := os.read(self.reads, 1)[0]) not in self.numbers:
+            if number == _DONE:
+                return
+        try:
+            self._end(number)
+        except Exception as error:  # the main thread waits for an end
+            leave(number, self.error_stream, f"Interrupted, but not in order ({type(error).__name__}: {error}).")
+
+    def _end(self, number: int) -> None:
+        self._started = time.monotonic()
+        working = bool(ENDING.at_request)
+        ENDING.requested.set()
+        signal.pthread_kill(threading.main_thread().ident or 0, WAKES)
+        for call in [*ENDING.at_request]:
+            self._call(call, None, until=_TELL_CHILDREN)  # a failure of these is made good at the end, or told there
+        if working and not self._wait(ENDING.unwound.is_set, until=min(_TELL_CHILDREN, self.longest_unwinding)):
+            signal_children(signal.SIGTERM)
+            self._wait(ENDING.unwound.is_set, until=self.longest_unwinding)
+        if self.is_last_resort and ENDING.unwound.is_set():
+            return
+        self._call(self.save, _NOT_KEPT, until=_LONGEST_SAVING)
+        signal_children(signal.SIGKILL)
+        for call in [*reversed(ENDING.at_end)]:
+            self._call(call, _NOT_ON_RECORD, until=_LONGEST_END)
+        but = "; ".join(dict.fromkeys(self._failures))
+        leave(number, self.error_stream, f"Interrupted, but {but}. Run again to go on." if but else INTERRUPTED)
+
+    def _call(self, call: Call, if_not: str | None, *, until: float) -> None:
+        """In a thread: it may hang, on a server that does not answer, say. `if_not`: what to say if it fails."""
+
+        def fails(why: object) -> None:
+            if if_not is not None:
+                self._failures.append(f"{if_not} ({why})")
+
+        def called() -> None:
+            try:
+                call()
+            except Exception as error:
+                fails(f"{type(error).__name__}: {error}")
+
+        thread = threading.Thread(target=called, daemon=True)
+        thread.start()
+        if not self._wait(lambda: not thread.is_alive(), until=until):
+            fails("it took too long")
+
+    def _wait(self, ready: Callable[[], bool], *, until: float) -> bool:
+        """Whether it is ready within so many seconds after the signal. A second signal ends the process."""
+        while not ready():
+            passed = time.monotonic() - self._started
+            if passed >= until:
+                return False
+            if not select.select([self.reads], [], [], 0.02)[0]:
+                continue
+            number = os.read(self.reads, 1)[0]
+            if number in self.numbers and passed >= _ONE_SIGNAL and self.error_stream is not None:
+                signal_children(signal.SIGKILL)
+                leave(number, self.error_stream, AT_ONCE)
+        return True
+
+
+def leave(number: int, error_stream: int | None, line: str) -> None:
+    """Ends the process here and now, as shells expect it of one that a signal ended."""
+    try:
+        if error_stream is not None:
+            shown = os.isatty(error_stream)
+            red, plain, cursor = ("\033[31m", "\033[0m", "\r\033[K\033[?25h") if shown else ("", "", "")
+            os.write(error_stream, f"{cursor}{red}{line}{plain}\n".encode())
+    finally:  # whether or not somebody is left to read it
+        os._exit(128 + number)

@@ -1,0 +1,48 @@
+"""What becomes of a run on record when it is interrupted."""
+
+import dagster as dg
+import pytest
+from dagster import DagsterInstance, DagsterRunStatus
+
+from assets.runs.canceled import canceled_when_interrupted
+from assets.steps.dead_runs import PROCESS_TAG
+from gateau_dagster.execution.ending import ENDING
+
+
+@dg.job
+def empty_job() -> None:
+    """Nothing."""
+
+
+@pytest.mark.parametrize(
+    ("status", "told", "ended"),
+    [
+        (DagsterRunStatus.STARTED, DagsterRunStatus.CANCELING, DagsterRunStatus.CANCELED),
+        (DagsterRunStatus.STARTING, DagsterRunStatus.CANCELING, DagsterRunStatus.CANCELED),
+        # Dagster calls it a failure where it hears of the interrupt before it is told that somebody wanted it.
+        (DagsterRunStatus.FAILURE, DagsterRunStatus.FAILURE, DagsterRunStatus.CANCELED),
+        (DagsterRunStatus.SUCCESS, DagsterRunStatus.SUCCESS, DagsterRunStatus.SUCCESS),
+        (DagsterRunStatus.CANCELED, DagsterRunStatus.CANCELED, DagsterRunStatus.CANCELED),
+    ],
+)
+def test_an_interrupted_run_is_canceled(
+    status: DagsterRunStatus, told: DagsterRunStatus, ended: DagsterRunStatus
+) -> None:
+    with DagsterInstance.ephemeral() as instance:
+        ours = instance.create_run_for_job(empty_job, tags={PROCESS_TAG: "this"}, status=status).run_id
+        other = instance.create_run_for_job(
+            empty_job, tags={PROCESS_TAG: "another"}, status=DagsterRunStatus.STARTED
+        ).run_id
+
+        def now(run_id: str) -> DagsterRunStatus:
+            run = instance.get_run_by_id(run_id)
+            assert run is not None
+            return run.status
+
+        with canceled_when_interrupted(instance, "this"):
+            ENDING.at_request[-1]()
+            assert now(ours) is told
+            ENDING.at_end[-1]()
+            assert now(ours) is ended
+        assert now(other) is DagsterRunStatus.STARTED
+        assert not ENDING.at_request and not ENDING.at_end
