@@ -37,6 +37,20 @@ def test_a_folder_that_is_not_whole_is_told(project: Path, files: str, lacks: st
         state_of(project).plan()
 
 
+@pytest.mark.parametrize(
+    ("name", "file", "content"),
+    [
+        ("tokenizer", "tokenizer.json", "{}"),
+        ("config.json", "config.json", '{"model_type": []}'),
+        ("config.json", "config.json", '{"model_type": "of no kind"}'),
+    ],
+)
+def test_what_transformers_cannot_read_is_told(project: Path, name: str, file: str, content: str) -> None:
+    (project.parent / "long" / file).write_text(content)
+    with pytest.raises(GateauError, match=rf"^models\.long\.path: transformers cannot read the {name} in"):
+        state_of(project).plan()
+
+
 def test_two_tokenizers_are_no_pair(project: Path) -> None:
     tokenizer().save_pretrained(project.parent / "short")
     with pytest.raises(GateauError, match=r"models\.short and models\.long tokenise differently: the response '"):
