@@ -70,6 +70,7 @@ def test_a_number_may_be_written_with_an_exponent(number: str) -> None:
         ("training: {max_length: 1000000000000}", "training.max_length"),
         ("training: {max_steps: 1000000000000000000}", "training.max_steps"),
         ("training: {max_steps: 100000, batch_size: 1000}", "training: max_steps"),
+        ("training: {batch_size: 100000, gradient_accumulation: 100000}", "training: batch_size"),
         ("training: {batch_size: 1000000000000}", "training.batch_size"),
         ("training: {gradient_accumulation: 1000000000000}", "training.gradient_accumulation"),
         ("training: {adam_betas: [0.9, 1.5]}", "training.adam_betas.1"),

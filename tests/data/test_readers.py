@@ -274,8 +274,8 @@ def one_mib(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def endless(folder: Path, name: str, ending: bytes = b"") -> SourceFile:
-    """Two records, and between them one of 64 MiB."""
-    data = b'{"id": "a"}\n{"id": "' + b"x" * (64 * MIB) + b'"}\n{"id": "b"}\n' + ending
+    """Two records, and between them one of 16 MiB."""
+    data = b'{"id": "a"}\n{"id": "' + b"x" * (16 * MIB) + b'"}\n{"id": "b"}\n' + ending
     return file_of(folder, name, gzip.compress(data, 1) if name.endswith("gz") else zstd(data))
 
 
@@ -295,7 +295,7 @@ def test_a_line_without_end_costs_itself_and_no_memory(tmp_path: Path, name: str
 
 @pytest.mark.usefixtures("one_mib")
 def test_a_long_value_costs_itself_and_no_memory(tmp_path: Path) -> None:
-    data = b'[{"id": "a"},\n{"id": "' + b"x" * (64 * MIB) + b'"},{"id": "b"}]'
+    data = b'[{"id": "a"},\n{"id": "' + b"x" * (16 * MIB) + b'"},{"id": "b"}]'
     tracemalloc.start()
     first, problem, last = read_records(file_of(tmp_path, "a.json.gz", gzip.compress(data, 1)))
     peak = tracemalloc.get_traced_memory()[1]
@@ -317,7 +317,7 @@ def test_a_long_value_costs_itself_and_no_memory(tmp_path: Path) -> None:
     ],
 )
 def test_a_long_value_ends_where_it_is_closed(tmp_path: Path, opening: bytes, filling: bytes, ending: bytes) -> None:
-    value = opening + filling * (2 * MIB // len(filling)) + ending
+    value = opening + filling * (5 * MIB // 4 // len(filling)) + ending
     json.loads(value)
     first, problem, last = read_records(file_of(tmp_path, "a.json", b'[{"id": "a"}, ' + value + b', {"id": "b"}]'))
     assert [first, last] == [Record(number=1, value={"id": "a"}), Record(number=3, value={"id": "b"})]
@@ -335,7 +335,7 @@ def test_a_value_without_end_is_the_last(tmp_path: Path, value: bytes) -> None:
 
 @pytest.mark.usefixtures("one_mib")
 def test_a_text_and_a_row_may_be_too_long_as_well(tmp_path: Path) -> None:
-    text = read_plain_text(file_of(tmp_path, "a.txt.gz", gzip.compress(b"x" * (64 * MIB), 1)))
+    text = read_plain_text(file_of(tmp_path, "a.txt.gz", gzip.compress(b"x" * (16 * MIB), 1)))
     assert text == Problem(number=0, reason="too long: the text has more than 1 MiB")
     pq.write_table(pa.table({"id": ["a", "x" * (2 * MIB), "b"]}), tmp_path / "a.parquet")
     (file,) = resolve_files("a.parquet", tmp_path)
