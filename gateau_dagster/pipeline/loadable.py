@@ -4,6 +4,7 @@ from pathlib import Path
 
 from gateau_dagster.config import ModelConfig
 from gateau_dagster.pipeline.made_models import made_asset
+from gateau_dagster.pipeline.model_checks import check_folder
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.storage.files import local_copy
 
@@ -12,10 +13,11 @@ def loadable_model(state: State, name: str) -> ModelConfig:
     """The model's section with a real path; one that the pipeline makes is fetched from a store that is not local.
 
     Raises:
-        GateauError, TransientError: it cannot be fetched.
+        GateauError, TransientError: it cannot be fetched, or its files are damaged.
     """
     config, section = state.config, state.config.located_model(name)
     if section.base is None:
+        check_folder(config, name, state.model_digests[name])  # for a step that is launched by hand nobody has planned
         return section
     folder = _fetched(state, name)
     code = section.trust_remote_code or config.models[section.base].trust_remote_code
