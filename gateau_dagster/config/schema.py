@@ -22,7 +22,7 @@ from gateau_dagster.config.models import ModelConfig, ScoringConfig
 from gateau_dagster.config.selection import SelectionConfig
 from gateau_dagster.config.training import TrainingConfig
 
-_MODEL_NAME = re.compile(r"^[A-Za-z0-9_]+\Z")
+_MODEL_NAME = re.compile(r"^[A-Za-z0-9_]{1,100}\Z")
 
 
 class ExecutionConfig(Section):
@@ -111,7 +111,9 @@ class Config(Section):
     def _consistent(self) -> "Config":
         for name in self.models:
             if not _MODEL_NAME.match(name):
-                raise ValueError(f"models.{name}: a model's name becomes an asset key: letters, digits and _ only")
+                raise ValueError(
+                    f"models.{name}: a model's name becomes an asset key: letters, digits and _, 100 at most"
+                )
         if self.training.mix.without_long and self.short_chat is None:
             raise ValueError(
                 "training.mix.without_long: needs short_chat: without long samples only conversations are trained on"

@@ -165,9 +165,9 @@ class TrainingConfig(Section):
         rows = (self.max_steps or 1) * self.passes_per_step * self.batch_size * self.data_processes
         if rows > MOST_ROWS:
             raise ValueError(
-                f"max_steps: {self.max_steps or 1:,} steps of {self.passes_per_step:,} x {self.batch_size:,} x "
-                f"{self.data_processes:,} rows (passes of a step, batch_size, processes) are more than the "
-                f"{MOST_ROWS:,} that can be planned: lower one of them"
+                f"{'batch_size' if self.max_steps is None else 'max_steps'}: {self.max_steps or 1:,} x "
+                f"{self.passes_per_step:,} x {self.batch_size:,} x {self.data_processes:,} rows (steps, passes of a "
+                f"step, batch_size, processes) are more than the {MOST_ROWS:,} that can be planned: lower one of them"
             )
         return self
 

@@ -13,6 +13,8 @@ from gateau_dagster.data.streams import LONGEST_RECORD, too_long
 _CHUNK = 1 << 18
 _SPACE = re.compile(r"[ \t\r\n]*")
 # Undecodable bytes arrive as these code points; valid UTF-8 can never contain them.
+# Where a value may begin or end; what a backslash stands before is neither.
+_MARKS = re.compile(r'\\.|["\[\]{}]', re.DOTALL)
 _ESCAPED_BYTES = re.compile("[\udc80-\udcff]")
 
 
@@ -50,6 +52,27 @@ class _Text:
             if not self.fill():
                 return ""
 
+    def skip(self) -> bool:
+        """Pass over the object, list or text at the position, however long; False where it is none, or has no end."""
+        if self.peek() not in {"{", "[", '"'}:
+            return False
+        depth, quoted = 0, False
+        while True:
+            read = self.position
+            for match in _MARKS.finditer(self.buffer, self.position):
+                mark, read = match.group(), match.end()
+                if mark == '"':
+                    quoted = not quoted
+                elif not quoted and mark in "[]{}":
+                    depth += 1 if mark in "[{" else -1
+                if depth == 0 and not quoted and mark in ']}"':
+                    self.position = read
+                    return True
+            # A backslash at the end belongs to what comes next.
+            self.position = len(self.buffer) - (read < len(self.buffer) and self.buffer.endswith("\\"))
+            if not self.fill():
+                return False
+
     def line(self, index: int) -> int:
         """Line number, from 1, of a place in the buffer."""
         return self._lines + self.buffer.count("\n", 0, index)
@@ -58,7 +81,7 @@ class _Text:
 def json_values(pieces: Iterable[bytes]) -> Iterator[tuple[Any, str | None]]:
     """Yield (value, None) for each value, or (None, reason) for one that is not valid UTF-8.
 
-    What is malformed or too long cannot be skipped: the reason names its line, and is the last item.
+    So is one that is too long. What is malformed cannot be skipped: the reason names its line, and is the last item.
     """
     text = _Text(pieces)
     in_list = text.peek() == "["
@@ -103,18 +126,26 @@ def _decode(text: _Text) -> tuple[Any, str | None, bool]:
         except json.JSONDecodeError as error:
             cut = _may_be_cut(error, text.buffer)
             if cut and len(text.buffer) - start > LONGEST_RECORD:
-                return None, f"{too_long('value')} at line {text.line(start)}; nothing after it was read", True
+                return _too_long(text)
             if cut and text.fill():
                 continue
             return None, f"malformed JSON: {error.msg} at line {text.line(error.pos)}; nothing after it was read", True
         except (ValueError, RecursionError) as error:
             return None, f"malformed JSON: {error} at line {text.line(start)}; nothing after it was read", True
+        if end - start > LONGEST_RECORD:
+            return _too_long(text)
         if end == len(text.buffer) and text.fill():
             continue  # a number may go on in the next piece
         text.position = end
         if _ESCAPED_BYTES.search(text.buffer, start, end):
             return None, f"invalid UTF-8: at line {text.line(start)}", False
         return value, None, False
+
+
+def _too_long(text: _Text) -> tuple[Any, str, bool]:
+    reason = f"{too_long('value')} at line {text.line(text.position)}"
+    skipped = text.skip()
+    return None, reason if skipped else f"{reason}; nothing after it was read", not skipped
 
 
 def _may_be_cut(error: json.JSONDecodeError, buffer: str) -> bool:

@@ -12,6 +12,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from gateau_dagster.config.base import Verify
+from gateau_dagster.config.values import possible_path
 from gateau_dagster.data.globs import matching_files
 from gateau_dagster.data.hub import train_files
 from gateau_dagster.data.sample import text_digest
@@ -76,6 +77,10 @@ def resolve_files(path: str | Sequence[str], folder: Path, *, plain_texts: bool 
     """
     found: dict[str, SourceFile] = {}
     for pattern in [path] if isinstance(path, str) else path:
+        try:
+            possible_path(pattern)
+        except ValueError as error:
+            raise GateauError(f"a path {error}") from error
         files = sorted(_resolve(pattern, folder, _wanted(plain_texts)), key=lambda file: file.address)
         if not files:
             where = "" if is_remote(pattern) or Path(pattern).is_absolute() else f" under {folder.resolve()}"

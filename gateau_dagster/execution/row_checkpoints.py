@@ -47,13 +47,13 @@ class RowCheckpoints:
         groups = [name.removesuffix(".parquet") for name in self._store.files.names(self._folder)]
         numbers = sorted(int(name) for name in groups if name.isdigit())
         self._next = numbers[-1] + 1 if numbers else 0
-        frames = [pl.DataFrame(schema=self._schema)]
+        frames: list[pl.DataFrame] = []
         for number in numbers:
             name = f"{self._folder}/{number}"
             with suppress(DamagedTableError):  # its rows are computed again
                 if self._store.stamp(name) is not None:
                     frames.append(self._store.read(name))
-        return pl.concat(frames)
+        return pl.concat(frames) if frames else pl.DataFrame(schema=self._schema)
 
     def add(self, row: Mapping[str, Any]) -> None:
         """Keeps a row, and saves the group when it is large or old enough."""

@@ -4,6 +4,7 @@ from pathlib import Path
 
 from gateau_dagster.config import ModelConfig
 from gateau_dagster.pipeline.made_models import made_asset
+from gateau_dagster.pipeline.model_checks import check_folder
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.storage.documents import verify_folder
 from gateau_dagster.storage.files import local_copy
@@ -13,10 +14,11 @@ def loadable_model(state: State, name: str) -> ModelConfig:
     """The model's section with a real path; one that the pipeline makes is fetched from a store that is not local.
 
     Raises:
-        GateauError, TransientError: it cannot be fetched, or is damaged.
+        GateauError, TransientError: it cannot be fetched, or its files are damaged.
     """
     config, section = state.config, state.config.located_model(name)
     if section.base is None:
+        check_folder(config, name, state.model_digests[name])  # for a step that is launched by hand nobody has planned
         return section
     folder = verify_folder(state.store, made_asset(config, name), _fetched(state, name))
     code = section.trust_remote_code or config.models[section.base].trust_remote_code

@@ -22,31 +22,47 @@ _TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json")
 _EDITION = "1"
 
 
-def check_folders(config: Config, digests: Mapping[str, str], cache: Path) -> None:
-    """Whether the models that lie here can be read, and their chat templates used where the prompt is made by them.
+def check_folder(config: Config, name: str, digest: str) -> None:
+    """Whether a model that lies here can be read, and its chat template used where the prompt is made by it.
 
     Args:
-        config: names the models; of those that the pipeline makes, what they are made from is looked at.
-        digests: of each model. What was in order under a digest is not looked at again.
-        cache: a file that remembers these.
+        config: names the model; of one that the pipeline makes, what it is made from is looked at instead.
+        name: its key in `models`.
+        digest: of it, see `model_digest`. What was in order under a digest is not looked at again.
 
     Raises:
-        GateauError: a file is missing or damaged, or a chat template fails or does not come to an end.
+        GateauError: a file is missing or damaged, or the chat template fails or does not come to an end.
     """
-    for name, model in config.models.items():
-        folder = None if model.base is not None else model_folder(config, name, local_only=True)
-        if folder is None or digests[name].startswith("demo:"):
-            continue
-        place = f"models.{name}.path"
-        _once(cache, f"files {digests[name]}", partial(check_model_files, folder, place))
-        if digests[name].startswith("folder:"):  # of the hub's cache more may still be fetched
-            check_complete(folder, place)
-        if config.scoring.template == "chat" and model.task == "causal":
-            check = partial(check_chat_template, folder, place, trust_remote_code=model.trust_remote_code)
-            _once(cache, f"chat template {digests[name]}", check)
+    known = digest.startswith(("folder:", "hub:"))  # others are made here
+    folder = model_folder(config, name, local_only=True) if known else None
+    if folder is None:
+        return
+    model, place = config.models[name], f"models.{name}.path"
+    _once(config, f"files {digest}", partial(check_model_files, folder, place))
+    if digest.startswith("folder:"):  # of the hub's cache more may still be fetched
+        check_complete(folder, place)
+        _once(config, f"readable {digest}", partial(_check_readable, folder, place, model.trust_remote_code))
+    if config.scoring.template == "chat" and model.task == "causal":
+        check = partial(check_chat_template, folder, place, trust_remote_code=model.trust_remote_code)
+        _once(config, f"chat template {digest}", check)
 
 
-def check_pair(config: Config, digests: Mapping[str, str], texts: Callable[[], Sequence[str]], cache: Path) -> None:
+def _check_readable(folder: Path, place: str, code: bool) -> None:
+    """Whether transformers reads configuration and tokenizer, whatever it may ask of them."""
+    from transformers import AutoConfig, AutoTokenizer
+
+    for what, kind in (("config.json", AutoConfig), ("tokenizer", AutoTokenizer)):
+        try:
+            kind.from_pretrained(folder, trust_remote_code=code, local_files_only=True)
+        except Exception as error:  # the library and remote code each raise types of their own
+            reason = (str(error).strip().splitlines() or ["no reason given"])[0]
+            raise GateauError(
+                f"{place}: transformers cannot read the {what} in {folder}: {type(error).__name__}: {reason}. Copy it "
+                "again from where the weights are from."
+            ) from error
+
+
+def check_pair(config: Config, digests: Mapping[str, str], texts: Callable[[], Sequence[str]]) -> None:
     """Whether theta_A and theta_B make the same tokens of responses: GATEAU compares their perplexities per token.
 
     `texts`: some responses of the data; they are asked for once for a pair whose tokenizers are not the same files.
@@ -56,7 +72,7 @@ def check_pair(config: Config, digests: Mapping[str, str], texts: Callable[[], S
     """
     origins = {config.origin(name) for name in ("short", "long")}
     if len(origins) == 2 and not _same_files(config, origins):
-        _once(cache, f"pair {digests['short']} {digests['long']}", lambda: _compare(config, texts()))
+        _once(config, f"pair {digests['short']} {digests['long']}", lambda: _compare(config, texts()))
 
 
 def _same_files(config: Config, models: set[str]) -> bool:
@@ -69,10 +85,11 @@ def _same_files(config: Config, models: set[str]) -> bool:
     )
 
 
-def _compare(config: Config, texts: Sequence[str]) -> None:
+def _compare(config: Config, texts: Sequence[str]) -> bool:
+    """False where it cannot be told yet, since a tokenizer is not on this machine."""
     first, second = (known_tokenizer(config, name) for name in ("short", "long"))
     if first is None or second is None:
-        return
+        return False
     for text in texts:
         counts = [len(each(text, add_special_tokens=False, verbose=False)["input_ids"]) for each in (first, second)]
         if counts[0] != counts[1]:
@@ -81,10 +98,11 @@ def _compare(config: Config, texts: Sequence[str]) -> None:
                 f"{counts[1]} tokens. They are not homologous, and their perplexities per token cannot be compared: "
                 "take two models of one family."
             )
+    return True
 
 
-def _once(cache: Path, what: str, check: Callable[[], None]) -> None:
-    key = f"{_EDITION} {what}"
-    if recall(cache, key) is None:
-        check()
+def _once(config: Config, what: str, check: Callable[[], bool | None]) -> None:
+    """Does not check again what was in order; a check that returns False leaves it open."""
+    cache, key = config.work_folder / "cache" / "model-checks.json", f"{_EDITION} {what}"
+    if recall(cache, key) is None and check() is not False:
         remember(cache, key, "in order")

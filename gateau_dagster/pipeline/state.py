@@ -21,7 +21,7 @@ from gateau_dagster.methods.registry import chosen_methods
 from gateau_dagster.models.model_digest import model_digest
 from gateau_dagster.pipeline.asset import Asset, Observed
 from gateau_dagster.pipeline.made_models import check_clusters
-from gateau_dagster.pipeline.model_checks import check_folders, check_pair
+from gateau_dagster.pipeline.model_checks import check_folder, check_pair
 from gateau_dagster.pipeline.node import Node
 from gateau_dagster.pipeline.pipeline import Pipeline, partition_sets, pipeline_of
 from gateau_dagster.pipeline.plan import INPUT, Key, Partitions, Plan, make_plan, recorded_versions
@@ -181,10 +181,10 @@ class State:
             GateauError: a model is not there, its files are damaged, it cannot be made to read further or cannot serve
                 a method, or the pair's tokenizers differ.
         """
-        cache = self.config.work_folder / "cache" / "model-checks.json"
-        check_folders(self.config, self.model_digests, cache)
+        for name, digest in self.model_digests.items():
+            check_folder(self.config, name, digest)
         if self._compares_the_pair:
-            check_pair(self.config, self.model_digests, self._first_responses, cache)
+            check_pair(self.config, self.model_digests, self._first_responses)
         check_homologous(self.config)
         for method in chosen_methods(self.config).values():
             method.check_known_models(self.config)

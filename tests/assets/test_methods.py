@@ -126,7 +126,7 @@ def test_each_table_has_its_checks(project: Pipeline) -> None:
     for check in project.definitions().resolve_asset_graph().asset_check_keys:
         found.setdefault(check.asset_key.to_user_string(), set()).add(check.name)
     whole = {"up_to_date", "unique_ids", "full_coverage"}
-    assert found["letters/long"] == whole
+    assert found["letters/long"] == {*whole, "rejected_share"}
     assert found["method_scores/letters"] == {*whole, "finite_values"}
     assert found["comparison"] == {"up_to_date"}
 

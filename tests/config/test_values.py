@@ -70,6 +70,7 @@ def test_a_number_may_be_written_with_an_exponent(number: str) -> None:
         ("training: {max_length: 1000000000000}", "training.max_length"),
         ("training: {max_steps: 1000000000000000000}", "training.max_steps"),
         ("training: {max_steps: 100000, batch_size: 1000}", "training: max_steps"),
+        ("training: {batch_size: 100000, gradient_accumulation: 100000}", "training: batch_size"),
         ("training: {batch_size: 1000000000000}", "training.batch_size"),
         ("training: {gradient_accumulation: 1000000000000}", "training.gradient_accumulation"),
         ("training: {adam_betas: [0.9, 1.5]}", "training.adam_betas.1"),
@@ -105,7 +106,7 @@ def test_what_no_machine_can_do_is_refused(section: str, place: str) -> None:
         ("a" * 10_000, "is 10,000 bytes long"),
         ("/".join(["ab"] * 2000), "is 5,999 bytes long"),
         ("ä" * 128 + ".jsonl", "is 262 bytes long"),
-        *(("'s3://'", "names nothing"), ("'hf:// '", "names nothing"), ("'://a'", "names nothing")),
+        *(("'s3://'", "names no bucket"), ("'hf:// '", "names no"), ("'://a'", "names nothing")),
         ("~nobody-of-this-name/a", "the home of nobody here"),
     ],
 )

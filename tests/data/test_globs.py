@@ -7,6 +7,7 @@ import pytest
 
 from gateau_dagster.data.globs import matching_files
 from gateau_dagster.data.sources import resolve_files
+from gateau_dagster.errors import GateauError
 
 
 @pytest.fixture
@@ -53,3 +54,9 @@ def test_links_that_lead_round_end(folder: Path) -> None:
 def test_a_folder_that_a_link_leads_to_counts(folder: Path) -> None:
     (folder / "d/other").symlink_to(folder / "e")
     assert folder / "d/other/w.jsonl" in matching_files("d/**/*.jsonl", folder)
+
+
+@pytest.mark.parametrize("path", ["", " ", "a\0b", "x" * 10_000, "s3://", ["d", ""]])
+def test_what_is_no_path_means_no_file(folder: Path, path: str | list[str]) -> None:
+    with pytest.raises(GateauError, match=r"^a path "):
+        resolve_files(path, folder)

@@ -274,8 +274,8 @@ def one_mib(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def endless(folder: Path, name: str, ending: bytes = b"") -> SourceFile:
-    """Two records, and between them one of 64 MiB."""
-    data = b'{"id": "a"}\n{"id": "' + b"x" * (64 * MIB) + b'"}\n{"id": "b"}\n' + ending
+    """Two records, and between them one of 16 MiB."""
+    data = b'{"id": "a"}\n{"id": "' + b"x" * (16 * MIB) + b'"}\n{"id": "b"}\n' + ending
     return file_of(folder, name, gzip.compress(data, 1) if name.endswith("gz") else zstd(data))
 
 
@@ -294,21 +294,48 @@ def test_a_line_without_end_costs_itself_and_no_memory(tmp_path: Path, name: str
 
 
 @pytest.mark.usefixtures("one_mib")
-def test_a_value_without_end_is_told_and_takes_no_memory(tmp_path: Path) -> None:
-    data = b'[{"id": "a"},\n{"id": "' + b"x" * (64 * MIB) + b'"}]'
+def test_a_long_value_costs_itself_and_no_memory(tmp_path: Path) -> None:
+    data = b'[{"id": "a"},\n{"id": "' + b"x" * (16 * MIB) + b'"},{"id": "b"}]'
     tracemalloc.start()
-    first, problem = read_records(file_of(tmp_path, "a.json.gz", gzip.compress(data, 1)))
+    first, problem, last = read_records(file_of(tmp_path, "a.json.gz", gzip.compress(data, 1)))
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
+    assert [first, last] == [Record(number=1, value={"id": "a"}), Record(number=3, value={"id": "b"})]
+    assert problem == Problem(number=2, reason="too long: the value has more than 1 MiB at line 2")
+    assert peak < 8 * MIB
+
+
+@pytest.mark.usefixtures("one_mib")
+@pytest.mark.parametrize(
+    ("opening", "filling", "ending"),
+    [
+        (b'{"id": "', b'\\"', b'"}'),
+        (b'{"id": "x', b"\\\\", b'"}'),
+        (b'"', b"]}", b'"'),
+        (b"[", b'{"a": ["]", "}\\""]},', b"1]"),
+        (b'{"a": {"b": [', b"{},[],", b"[]]}}"),
+    ],
+)
+def test_a_long_value_ends_where_it_is_closed(tmp_path: Path, opening: bytes, filling: bytes, ending: bytes) -> None:
+    value = opening + filling * (5 * MIB // 4 // len(filling)) + ending
+    json.loads(value)
+    first, problem, last = read_records(file_of(tmp_path, "a.json", b'[{"id": "a"}, ' + value + b', {"id": "b"}]'))
+    assert [first, last] == [Record(number=1, value={"id": "a"}), Record(number=3, value={"id": "b"})]
+    assert isinstance(problem, Problem) and problem.reason.startswith("too long")
+
+
+@pytest.mark.usefixtures("one_mib")
+@pytest.mark.parametrize("value", [b'{"id": "' + b"x" * (4 * MIB), b"1." + b"1" * (4 * MIB) + b"]"])
+def test_a_value_without_end_is_the_last(tmp_path: Path, value: bytes) -> None:
+    first, problem = read_records(file_of(tmp_path, "a.json", b'[{"id": "a"},\n' + value))
     assert first == Record(number=1, value={"id": "a"})
-    assert isinstance(problem, Problem) and problem.number == 2
-    assert problem.reason == "too long: the value has more than 1 MiB at line 2; nothing after it was read"
-    assert peak < 16 * MIB
+    reason = "too long: the value has more than 1 MiB at line 2; nothing after it was read"
+    assert problem == Problem(number=2, reason=reason)
 
 
 @pytest.mark.usefixtures("one_mib")
 def test_a_text_and_a_row_may_be_too_long_as_well(tmp_path: Path) -> None:
-    text = read_plain_text(file_of(tmp_path, "a.txt.gz", gzip.compress(b"x" * (64 * MIB), 1)))
+    text = read_plain_text(file_of(tmp_path, "a.txt.gz", gzip.compress(b"x" * (16 * MIB), 1)))
     assert text == Problem(number=0, reason="too long: the text has more than 1 MiB")
     pq.write_table(pa.table({"id": ["a", "x" * (2 * MIB), "b"]}), tmp_path / "a.parquet")
     (file,) = resolve_files("a.parquet", tmp_path)

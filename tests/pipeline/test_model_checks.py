@@ -7,6 +7,7 @@ import pytest
 
 from gateau_dagster.errors import GateauError
 from gateau_dagster.pipeline import model_checks
+from gateau_dagster.pipeline.loadable import loadable_model
 from gateau_dagster.pipeline.project import load_project
 from gateau_dagster.pipeline.state import State
 from tests.project import change_config, make_project
@@ -37,6 +38,20 @@ def test_a_folder_that_is_not_whole_is_told(project: Path, files: str, lacks: st
         state_of(project).plan()
 
 
+@pytest.mark.parametrize(
+    ("name", "file", "content"),
+    [
+        ("tokenizer", "tokenizer.json", "{}"),
+        ("config.json", "config.json", '{"model_type": []}'),
+        ("config.json", "config.json", '{"model_type": "of no kind"}'),
+    ],
+)
+def test_what_transformers_cannot_read_is_told(project: Path, name: str, file: str, content: str) -> None:
+    (project.parent / "long" / file).write_text(content)
+    with pytest.raises(GateauError, match=rf"^models\.long\.path: transformers cannot read the {name} in"):
+        state_of(project).plan()
+
+
 def test_two_tokenizers_are_no_pair(project: Path) -> None:
     tokenizer().save_pretrained(project.parent / "short")
     with pytest.raises(GateauError, match=r"models\.short and models\.long tokenise differently: the response '"):
@@ -59,5 +74,5 @@ def test_what_is_in_order_is_looked_at_once(project: Path, monkeypatch: pytest.M
         assert state_of(project).plan()
     assert tried == ["models.long.path", "models.short.path"]
     (project.parent / "long" / "chat_template.jinja").write_text("another")
-    assert state_of(project).plan()
+    loadable_model(state_of(project), "long")
     assert tried[2:] == ["models.long.path"]

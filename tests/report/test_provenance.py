@@ -30,10 +30,10 @@ def test_a_list_of_plain_values_takes_one_line() -> None:
 
 
 def test_credentials_in_an_address_are_left_out() -> None:
-    given = config(storage={"root": "s3://key:hunter2@bucket/prefix"})
-    record = provenance(given, fingerprints={}, generated_at=datetime.now(UTC), command="gateau run s3://a:b@c/d e@f")
-    assert "hunter2" not in record.configuration
-    assert "root: s3://bucket/prefix" in record.configuration
+    """The configuration refuses them; a command line may hold them all the same."""
+    record = provenance(
+        config(), fingerprints={}, generated_at=datetime.now(UTC), command="gateau run s3://a:b@c/d e@f"
+    )
     assert record.command == "gateau run s3://c/d e@f"
 
 
