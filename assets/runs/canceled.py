@@ -33,9 +33,11 @@ def canceled_when_interrupted(instance: DagsterInstance, process: str) -> Iterat
 
 
 def record_canceled(instance: DagsterInstance, run: DagsterRun) -> None:
-    """Records the end of a run, unless it ended well or as canceled, and frees its pool slots."""
-    if run.status in _ENDED_WELL:
-        return
+    """Records the end of a run, unless it ended well or as canceled, and frees what it holds of the pools.
+
+    Dagster itself frees nothing for a step of another process that was interrupted.
+    """
     if instance.event_log_storage.supports_global_concurrency_limits:
         instance.event_log_storage.free_concurrency_slots_for_run(run.run_id)
-    instance.report_run_canceled(run, "Interrupted. What was computed is kept.")
+    if run.status not in _ENDED_WELL:
+        instance.report_run_canceled(run, "Interrupted. What was computed is kept.")

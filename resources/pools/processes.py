@@ -12,7 +12,7 @@ from gateau_dagster.errors import GateauError
 from gateau_dagster.execution.shard_scorer import Report, ShardReport
 from gateau_dagster.execution.shard_work import ShardResult, TableWork
 from resources.pools.pool import Pool, ScoringTask, Warn
-from resources.pools.scoring_worker import Failed, InHand, run_worker
+from resources.pools.scoring_worker import Failed, Taken, run_worker
 from resources.pools.shard_queue import Job, ShardQueue
 
 # What a worker that is told to stop has for saving the rows of its shard.
@@ -58,8 +58,8 @@ class ProcessWorkers:
                     continue
                 if isinstance(message, ShardReport):
                     report(message)
-                elif isinstance(message, InHand):
-                    worker.in_hand = message.samples
+                elif isinstance(message, Taken):
+                    worker.take(message)
                 elif isinstance(message, Failed):
                     raise message.error
                 else:
@@ -75,9 +75,8 @@ class ProcessWorkers:
 
     def _hand_out(self, queue: ShardQueue) -> None:
         while queue and (worker := self._idle_worker()) is not None:
-            worker.job, worker.in_hand = queue.take(), frozenset()
             try:
-                worker.connection.send(worker.job)
+                worker.give(queue.take())
             except OSError:
                 self._lose(worker, queue)
 
@@ -118,14 +117,15 @@ class ProcessWorkers:
 
 
 class _Worker:
-    """A worker process as the step sees it. `job`: what it is doing. `in_hand`: the samples that it is scoring."""
+    """A worker process as the step sees it. `job`: what it is doing."""
 
     def __init__(self, task: ScoringTask, device: str) -> None:
         context = multiprocessing.get_context("spawn")
         self.connection, self._its_end = context.Pipe()
         self.device = device
         self.job: Job | None = None
-        self.in_hand: frozenset[str] = frozenset()
+        self._taken: list[str] = []
+        self._finished = 0
         self._process = context.Process(
             target=run_worker, args=(task, device, self._its_end), daemon=True, name="scoring-worker"
         )
@@ -133,6 +133,22 @@ class _Worker:
     def start(self) -> None:
         self._process.start()
         self._its_end.close()  # so that its death is the end of the pipe
+
+    def give(self, job: Job) -> None:
+        """Raises OSError if it is gone."""
+        self.job, self._taken, self._finished = job, [], 0
+        self.connection.send(job)
+
+    def take(self, message: Taken) -> None:
+        """It has told which sample it takes."""
+        self._finished = message.finished
+        if message.sample_id is not None:
+            self._taken.append(message.sample_id)
+
+    @property
+    def in_hand(self) -> frozenset[str]:
+        """The samples that it is scoring."""
+        return frozenset(self._taken[self._finished :])
 
     def stop(self) -> None:
         """A worker at work is told to stop, and saves its rows; an idle one ends by itself when its pipe does."""

@@ -1,6 +1,6 @@
 """A scoring worker: a process of its own that loads a model once and scores the shards it is given.
 
-It speaks with the step over one pipe: it receives a `Job`, and sends `InHand` and `ShardReport`s while the shard is
+It speaks with the step over one pipe: it receives a `Job`, and sends `Taken` and `ShardReport`s while the shard is
 scored, then `Finished`, or `Failed` once. It saves rows and writes tables itself, as a step without workers
 does. It ends when the pipe does, and with the step, however that ends.
 """
@@ -33,10 +33,11 @@ _SECONDS_BETWEEN_LOOKS = 1.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class InHand:
-    """The samples that are begun and not finished; if the worker dies, it is over one of them."""
+class Taken:
+    """The shard's next sample is begun, if any; so many are finished. A worker dies over one of those between."""
 
-    samples: frozenset[str]
+    sample_id: str | None
+    finished: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,29 +115,25 @@ class _Told:
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self._lock = threading.Lock()
-        self._taken: list[str] = []
-        self._finished = 0
+        self._taken = self._finished = 0
         self._said = float("-inf")
 
     def taken(self, sample_id: str) -> None:
         """A sample is begun: said before that."""
         with self._lock:
-            self._taken.append(sample_id)
-            self._say_in_hand()
+            self._taken += 1
+            self._connection.send(Taken(sample_id=sample_id, finished=self._finished))
 
     def report(self, shard: ShardReport) -> None:
-        """A sample is finished: said of the last one in hand, and every so often."""
+        """A sample is finished: said when none is in hand, and every so often."""
         now = time.monotonic()
         with self._lock:
             self._finished = shard.progress.scored
-            if self._finished == len(self._taken):
-                self._say_in_hand()
+            if self._finished == self._taken:
+                self._connection.send(Taken(sample_id=None, finished=self._finished))
             if now - self._said >= _SECONDS_BETWEEN_REPORTS or shard.progress.share == 1:
                 self._said = now
                 self._connection.send(shard)
-
-    def _say_in_hand(self) -> None:
-        self._connection.send(InHand(samples=frozenset(self._taken[self._finished :])))
 
 
 def _portable(error: Exception) -> Exception:

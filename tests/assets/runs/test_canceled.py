@@ -1,5 +1,7 @@
 """What becomes of a run on record when it is interrupted."""
 
+from pathlib import Path
+
 import dagster as dg
 import pytest
 from dagster import DagsterInstance, DagsterRunStatus
@@ -46,3 +48,16 @@ def test_an_interrupted_run_is_canceled(
             assert now(ours) is ended
         assert now(other) is DagsterRunStatus.STARTED
         assert not ENDING.at_request and not ENDING.at_end
+
+
+@pytest.mark.parametrize("status", [DagsterRunStatus.STARTED, DagsterRunStatus.CANCELED])
+def test_its_pool_slots_are_free(status: DagsterRunStatus, tmp_path: Path) -> None:
+    """Whoever recorded that it is canceled: the next run would wait for them for ever."""
+    with dg.DagsterInstance.local_temp(str(tmp_path)) as instance:
+        run = instance.create_run_for_job(empty_job, tags={PROCESS_TAG: "this"}, status=status)
+        storage = instance.event_log_storage
+        storage.set_concurrency_slots("gpu", 1)
+        assert storage.claim_concurrency_slot("gpu", run.run_id, "cam").is_claimed
+        with canceled_when_interrupted(instance, "this"):
+            ENDING.at_end[-1]()
+        assert storage.get_concurrency_info("gpu").active_slot_count == 0
