@@ -1,10 +1,12 @@
 """The store: `<root>/<asset key as path>/<partition>.parquet` and its stamp, in one atomic file (design, section 4)."""
 
 import errno
+import os
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any, TypeVar
 
 import polars as pl
@@ -203,4 +205,6 @@ def _opened(files: Files, address: str) -> Any:
     Arrow's threads may still hold it while the process ends, and letting go of a Python object then aborts the process.
     Of a remote one `seal.verified` makes a local copy first, of exactly what it wants: nothing is read ahead.
     """
+    if files.is_local and Path(address).is_dir():
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), address)  # Arrow's has no number
     return pa.OSFile(address) if files.is_local else files.filesystem.open(address, "rb", cache_type="none")

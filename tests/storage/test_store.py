@@ -11,6 +11,7 @@ import pytest
 from gateau_dagster.errors import GateauError
 from gateau_dagster.storage import Stamp, Store, content, parquet
 from gateau_dagster.storage.content import frame_digest
+from gateau_dagster.storage.documents import document_stamp
 from gateau_dagster.storage.files import local_copy
 
 FRAME = pl.DataFrame({"sample_id": ["a", "b"], "values": [[1.0], []], "cas": [0.5, None]})
@@ -100,6 +101,21 @@ def test_garbage_counts_as_missing_and_reading_it_says_so(store: Store, data: by
         GateauError, match=r"cam/0\.parquet is damaged .* set aside as .*0\.parquet\.damaged: run again"
     ):
         store.read("cam", "0")
+
+
+def test_a_folder_in_the_place_of_a_file_is_named(tmp_path: Path) -> None:
+    store = Store(str(tmp_path))
+    for name in ("cam/0.parquet", "report.html"):
+        (tmp_path / name).mkdir(parents=True)
+    store.files.write("report.html.stamp.json", Stamp(fingerprint="f").to_json().encode())
+    for ask in (
+        lambda: store.stamp("cam", "0"),
+        lambda: store.read("cam", "0"),
+        lambda: store.write(FRAME, "cam", "0", STAMP),
+        lambda: document_stamp(store, "report.html"),
+    ):
+        with pytest.raises(GateauError, match=r"(0\.parquet|report\.html): there is a folder of this name, not a file"):
+            ask()
 
 
 def test_any_cut_or_broken_byte_is_met_without_a_crash(tmp_path: Path) -> None:
