@@ -27,6 +27,8 @@ RENEW_SECONDS = 10.0
 EXPIRES_SECONDS = 60.0
 WATCH_SECONDS = 25.0  # two renewals, and time for a slow one
 _CHECK = "check"
+# Roots and numbers of the leases that this process has.
+_of_this_process: set[tuple[str, int]] = set()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,6 +119,7 @@ class Lease:
             self._holder = replace(self._holder, since=now, renewed_at=now)
             if self._files.create(_name(latest + 1), self._holder.to_bytes()):
                 self._number = latest + 1
+                _of_this_process.add((self._files.root, self._number))
                 for number in ended:
                     self._files.remove(_name(number))
         self._thread.start()
@@ -135,9 +138,14 @@ class Lease:
             return
         self._ending.set()
         self._thread.join()
-        if not self._lost:
+        _of_this_process.discard((self._files.root, self._number))
+        if self._lost:
+            return
+        try:
             # The file stays until the next holder has a higher number: numbers must not be used again.
             self._files.write(_name(self._number), replace(self._holder, released=True).to_bytes())
+        except (GateauError, OSError) as error:  # what the work came to counts, and the lease ends with the process
+            self._say(f"The lease of {self._files.root} could not be given back, and runs out by itself: {error}")
 
     def _has_ended(self, number: int) -> bool:
         """Whether a lease counts no more; one that goes together with this one does not end, and is no matter.
@@ -149,6 +157,8 @@ class Lease:
         holder = None if data is None else Holder.from_bytes(data)
         if holder is None:  # a damaged one is written again by who has it
             return data is None or not self._changes(number, data, "A lease is damaged") or self._has_ended(number)
+        if holder.process == self._holder.process and (self._files.root, number) not in _of_this_process:
+            return True  # one that could not be given back
         state = ProcessIdentity.from_text(holder.process).state()
         if holder.released or state == "gone":
             return True

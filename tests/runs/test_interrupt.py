@@ -82,7 +82,7 @@ def test_sigterm_while_training(whole_run: Path, tmp_path: Path) -> None:
     """No process of the training is left behind."""
     file = tmp_path / "project" / whole_run.name
     shutil.copytree(whole_run.parent, file.parent)
-    change_config(file, training={"max_steps": 5000, "epochs": 5000.0})
+    change_config(file, training={"max_steps": 5000, "epochs": 1000.0})
     before = statuses(file)
     process = begun(file)
     deadline = time.monotonic() + 240

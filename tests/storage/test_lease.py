@@ -185,3 +185,18 @@ def test_a_store_out_of_reach_for_a_while_is_no_loss(files: Files, monkeypatch: 
     with leased(files):
         assert failed.wait(20)
     assert latest(files).released
+
+
+def test_one_that_cannot_be_given_back_hides_no_failure_and_is_no_hindrance(
+    files: Files, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(name: str, data: bytes) -> None:
+        raise GateauError("the server does not answer")
+
+    said: list[str] = []
+    with pytest.raises(KeyError, match="the work's own"), leased(files, say=said.append):
+        monkeypatch.setattr(files, "write", fails)
+        raise KeyError("the work's own")
+    assert len(said) == 1 and "could not be given back" in said[0]
+    with leased(files, "two"):
+        assert latest(files).party == "two"
