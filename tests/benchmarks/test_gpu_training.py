@@ -199,6 +199,7 @@ def test_training_has_seconds_of_its_own(script: Script, tmp_path: Path, monkeyp
     assert "skipped" in parts.results["still not"]
 
 
+@pytest.mark.long
 def test_training_alone(
     script: Script,
     cases: ModuleType,

@@ -1,6 +1,7 @@
 """The command line in this process, and a few times in one of its own; what a user reads."""
 
 import json
+import shutil
 import stat
 import sys
 from collections.abc import Callable
@@ -271,19 +272,21 @@ def test_an_interrupt_ends_with_130(command: Command, monkeypatch: pytest.Monkey
     assert status == 130 and "run again to go on" in err
 
 
-def test_run_plan_and_a_change(command: Command, project: Path, tmp_path: Path) -> None:
-    """The life of a project: run, nothing to do, a setting, one edited sample; partly in own processes."""
+def test_plans_of_a_project_that_has_run(command: Command, whole_run: Path, tmp_path: Path) -> None:
+    """Nothing to do, a setting, one edited sample."""
+    project = tmp_path / "project" / whole_run.name
+    shutil.copytree(whole_run.parent, project.parent)
     until = ("--config", str(project), "--until", "selected_subset")
-    assert "Done in" in gateau("run", *until, folder=tmp_path).stdout
     assert command("plan", *until)[1] == "Everything is up to date. `gateau run` would do nothing.\n"
     change_config(project, selection={"alpha": 0.4})
     out = command("plan", *until)[1]
     assert "combined_scores" in out and "changed: selection.alpha 0.5 by default → 0.4" in out
     assert "cam" not in out and "to score" not in out
-    write_samples(tmp_path / "long.jsonl", [sample(number) for number in range(7)] + [{**sample(7), "response": "x ."}])
+    edited = [sample(number) for number in range(35)] + [{**sample(35), "response": "x ."}]
+    write_samples(project.parent / "long.jsonl", edited)
     out = command("plan", *until)[1]
-    (row,) = [line for line in out.splitlines() if line.startswith("cam") and "of 2:" in line]
-    assert row.split()[1:4] == ["1", "of", "2:"] and row.rstrip().endswith("changed: raw_long_sft")
+    (row,) = [line for line in out.splitlines() if line.startswith("cam") and "of 4:" in line]
+    assert row.split()[1:4] == ["1", "of", "4:"] and row.rstrip().endswith("changed: raw_long_sft")
     (scored,) = [line.split() for line in out.splitlines() if line.startswith("cam") and "of" not in line]
     assert scored[1] == "1", "one sample is scored"
     # In a process of its own, where libraries write to standard output as they like.

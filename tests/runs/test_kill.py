@@ -90,16 +90,15 @@ def test_killed_at_every_stage_one_after_the_other(copy: Path, whole_run: Path) 
     """While scoring, before an event, while training: each next run goes on where the last one was."""
     killed_run(copy, "row", 8)
     assert statuses(copy) == [DagsterRunStatus.STARTED], "Dagster does not learn of a kill"
-    killed_run(copy, "row", 13)
-    assert statuses(copy) == [DagsterRunStatus.FAILURE, DagsterRunStatus.STARTED]
     killed_run(copy, "table", 4)
+    assert statuses(copy) == [DagsterRunStatus.FAILURE, DagsterRunStatus.STARTED]
     killed_while_training(copy)
     with instance_of(copy) as instance:
         kept = [number for run in instance.get_runs() for number in samples_kept(instance, run.run_id)]
     assert sum(kept) > 0, "rows of the killed runs were used"
     done = gateau("run", "--config", str(copy), folder=copy.parent)
     assert "Ended 1 earlier run(s) whose process was gone." in done.stdout
-    assert statuses(copy) == [DagsterRunStatus.FAILURE] * 4 + [DagsterRunStatus.SUCCESS]
+    assert statuses(copy) == [DagsterRunStatus.FAILURE] * 3 + [DagsterRunStatus.SUCCESS]
     assert first_training_step(copy) > 1, "the training went on, it did not begin again"
     assert_as_undisturbed(copy, whole_run)
     assert_nothing_is_held(copy)
