@@ -1,12 +1,16 @@
 """Dagster's own home: where runs and events are recorded, shared by `gateau run` and the UI."""
 
+import fcntl
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from dagster import DagsterInstance
 
 from gateau_dagster.config import Config
 from gateau_dagster.errors import GateauError
+from gateau_dagster.storage.local import create_local
 
 _SHOWN = 300  # characters of a reason: Dagster adds all that would be right
 
@@ -36,14 +40,21 @@ def prepare_home(config: Config) -> Path:
     home = Path(os.environ.get("DAGSTER_HOME") or config.work_folder / "dagster").absolute()
     try:
         home.mkdir(parents=True, exist_ok=True)
-        if not (home / "dagster.yaml").exists():
-            (home / "dagster.yaml").write_text(_DAGSTER_YAML)
+        create_local(home / "dagster.yaml", _DAGSTER_YAML.encode())
     except OSError as error:
         raise GateauError(
             f"Dagster's home {home} cannot be made: {error.strerror} ({error.filename}). Move away what is in its "
             "place, or name another folder in DAGSTER_HOME."
         ) from error
     return home
+
+
+@contextmanager
+def _one_at_a_time(home: Path) -> Iterator[None]:
+    """Two processes that make the same tables of the database in a new home get in each other's way."""
+    with (home / ".opening").open("a") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
 
 
 def open_instance(config: Config) -> DagsterInstance:
@@ -55,9 +66,10 @@ def open_instance(config: Config) -> DagsterInstance:
     home = prepare_home(config)
     os.environ["DAGSTER_HOME"] = str(home)
     try:
-        instance = DagsterInstance.from_config(str(home))
-        instance.get_runs(limit=1)
-        instance.all_asset_keys()  # of another file than the runs
+        with _one_at_a_time(home):
+            instance = DagsterInstance.from_config(str(home))
+            instance.get_runs(limit=1)
+            instance.all_asset_keys()  # of another file than the runs
     except Exception as error:  # of YAML, of Dagster, of the database, of the file system: each its own types
         reason = " ".join(str(error).split())[:_SHOWN]
         raise GateauError(

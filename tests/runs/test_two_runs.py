@@ -45,6 +45,25 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_project(tmp_path_factory.mktemp("two"), samples=8, shards=2)
 
 
+def test_of_three_that_begin_at_once_in_a_new_folder_one_runs(file: Path) -> None:
+    """Each would make Dagster's records, the work folder's id and the store."""
+    command = [sys.executable, "-m", "gateau_dagster.cli", "run", "--until", "raw_long_sft", "--config", str(file)]
+    pipe = subprocess.PIPE
+    three = [
+        subprocess.Popen(command, cwd=file.parent, env=command_environment(), stdout=pipe, stderr=pipe, text=True)
+        for _ in range(3)
+    ]
+    told = [process.communicate(timeout=120) for process in three]
+    ended = [process.returncode for process in three]
+    assert sorted(ended) in ([0, 1, 1], [0, 0, 1], [0, 0, 0]), told  # one that comes late finds all done
+    for code, (out, err) in zip(ended, told, strict=True):
+        assert (
+            ("Done in" in out or "Everything is up to date" in out) if code == 0 else out == "" and "in use by" in err
+        )
+        assert err.count("\n") == code, err
+    assert sum("Done in" in out for out, _ in told) == 1
+
+
 @contextmanager
 def held(file: Path) -> Iterator[subprocess.Popen[str]]:
     command = [*ANOTHER_MACHINE, sys.executable, "-c", HOLDER, str(file)]
@@ -70,7 +89,9 @@ def test_of_two_machines_one_works_and_the_other_takes_over_when_its_lease_has_r
             "process 2", "process 1"
         )
         assert "sign of life" in done.stderr and "its lease runs out 60 s after that" in done.stderr
-        assert "raw_long_sft" in gateau("plan", "--config", str(file), folder=file.parent).stdout, "reading needs none"
+        assert "perplexity/long" in gateau("plan", "--config", str(file), folder=file.parent).stdout, (
+            "reading needs none"
+        )
     monkeypatch.setattr(lease, "EXPIRES_SECONDS", 0.5)
     monkeypatch.setattr(lease, "WATCH_SECONDS", 1.0)
     time.sleep(1)

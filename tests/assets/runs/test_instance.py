@@ -1,5 +1,6 @@
 """Dagster's home: beside the configuration unless DAGSTER_HOME names another, and the user's file is kept."""
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -71,8 +72,7 @@ def test_a_folder_in_the_place_of_a_file_and_a_file_in_that_of_the_home(config: 
     (tmp_path / ".gateau" / "dagster" / "dagster.yaml").mkdir(parents=True)
     with pytest.raises(GateauError, match="Is a directory"):
         open_instance(config)
-    (tmp_path / ".gateau" / "dagster" / "dagster.yaml").rmdir()
-    (tmp_path / ".gateau" / "dagster").rmdir()
+    shutil.rmtree(tmp_path / ".gateau" / "dagster")
     (tmp_path / ".gateau" / "dagster").write_text("")
     with pytest.raises(GateauError, match="cannot be made: File exists"):
         open_instance(config)
