@@ -47,7 +47,8 @@ browser:
 	  echo "The browser tests need chromium. Install it (apt-get install chromium), or set CHROMIUM=/path/to/it,"; \
 	  echo "or GATEAU_WITHOUT_BROWSER=1 to leave these tests out."; exit 1; }
 
-PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadscope --no-loadscope-reorder
+# A hundred processes of the tests load the project's modules: compiled once, whatever the environment says.
+PYTEST := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadscope --no-loadscope-reorder
 
 test: $(VENV)/.dev-installed browser  ## all tests but the long ones
 	@echo "Running the tests in $(WORKERS) processes; the slowest build a model pair and drive a browser"
@@ -57,7 +58,7 @@ test-long: $(VENV)/.dev-installed browser  ## the tests that `make test` leaves 
 	@$(PYTEST) -m long --durations 10
 
 test-kills: $(VENV)/.dev-installed  ## a hundred kills at random moments; each chain ends as an undisturbed run
-	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m kills -v -rP
+	@PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m kills -v -rP
 
 check: lint  ## lint, types and tests
 	@$(MAKE) test
