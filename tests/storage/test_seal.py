@@ -13,6 +13,14 @@ import pyarrow.parquet as pq
 import pytest
 
 from gateau_dagster.storage import Stamp, Store, content
+from gateau_dagster.storage.content import file_digests, folder_content
+from gateau_dagster.storage.documents import (
+    document_stamp,
+    folder_stamp,
+    publish_folder,
+    verify_folder,
+    write_document,
+)
 from gateau_dagster.storage.json_cache import recall_all, remember_all
 from gateau_dagster.storage.parquet import read_columns, read_local, write_parquet
 from gateau_dagster.storage.seal import DamagedFileError, read_footer, verified
@@ -87,6 +95,35 @@ def test_flips_in_stamps_and_caches(tmp_path: Path) -> None:
         assert recall_all(cache) in ({}, values)
     cache.write_bytes(good)
     assert recall_all(cache) == values
+
+
+def test_flips_in_documents_and_models(tmp_path: Path) -> None:
+    """And in what lies beside them: a page, a model's file, both stamps."""
+    store, folder = Store(str(tmp_path / "store")), tmp_path / "new"
+    write_document(store, "report.html", "<p>0.25</p>" * 20, STAMP)
+    folder.mkdir()
+    (folder / "model.safetensors").write_bytes(bytes(range(200)))
+    files = file_digests(folder)
+    publish_folder(store, folder, "checkpoint", Stamp(fingerprint="f", content=folder_content(files), files=files))
+    target = tmp_path / "store"
+    document, stamp = document_stamp(store, "report.html"), folder_stamp(store, "checkpoint")
+    assert document is not None and stamp is not None
+    for name in ("report.html", "report.html.stamp.json"):
+        good = (target / name).read_bytes()
+        for bad in flips(good, 200):
+            (target / name).write_bytes(bad)
+            assert document_stamp(store, "report.html") is None, "it is made again"
+        (target / name).write_bytes(good)
+    good = (target / "checkpoint/gateau.json").read_bytes()
+    for bad in flips(good, 200):
+        (target / "checkpoint/gateau.json").write_bytes(bad)
+        assert folder_stamp(store, "checkpoint") is None
+    weights = (target / "checkpoint/model.safetensors").read_bytes()
+    for bad in flips(weights, 200):
+        (target / "checkpoint/gateau.json").write_bytes(good)
+        (target / "checkpoint/model.safetensors").write_bytes(bad)
+        with pytest.raises(DamagedTableError, match=r"model\.safetensors"):
+            verify_folder(store, "checkpoint", target / "checkpoint")
 
 
 def test_a_stamp_of_old_is_read(tmp_path: Path) -> None:
