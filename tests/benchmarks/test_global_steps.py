@@ -10,6 +10,7 @@ import pytest
 Script = Callable[[str], ModuleType]
 
 
+@pytest.mark.long
 def test_two_sizes_are_measured_each_in_a_process_of_its_own(
     script: Script, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

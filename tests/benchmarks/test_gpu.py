@@ -10,6 +10,7 @@ import pytest
 Script = Callable[[str], ModuleType]
 
 
+@pytest.mark.long
 def test_the_whole_script(script: Script, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "gpu.json"
     status = script("gpu").main(["--tiny", "--device", "cpu", "--out", str(file)])

@@ -132,6 +132,7 @@ class KillsOnce(dict[str, str]):
         return False
 
 
+@pytest.mark.long
 def test_rows_that_the_killed_worker_saved_are_not_scored_again(tmp_path: Path) -> None:
     state = ingested(tmp_path, samples=GROUP_ROWS + 30, shards=1)
     shards, warned, reports = works(state, planned=KillsOnce(mark=str(tmp_path / "killed"))), [], []
@@ -237,7 +238,7 @@ if __name__ == "__main__":  # the workers import this file, too
 """
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize("number", [pytest.param(signal.SIGTERM, marks=pytest.mark.long), signal.SIGKILL])
 def test_none_outlives_a_step_that_is_ended(tmp_path: Path, number: signal.Signals) -> None:
     state = ingested(tmp_path / "project", samples=4, shards=2)
     script = tmp_path / "step.py"
