@@ -3,7 +3,7 @@
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from typing import Any
 
 import polars as pl
@@ -20,9 +20,14 @@ _unsaved: "set[RowCheckpoints]" = set()
 
 
 def save_all_rows() -> None:
-    """Saves what waits of all shards that are being computed; called from a thread when the process is to end."""
-    for checkpoints in [*_unsaved]:
-        checkpoints.save()
+    """Saves what waits of all shards that are being computed; called from a thread when the process is to end.
+
+    Raises:
+        GateauError: the rows of a shard could not be written; those of the others are.
+    """
+    with ExitStack() as saving:
+        for checkpoints in [*_unsaved]:
+            saving.callback(checkpoints.save)
 
 
 class RowCheckpoints:
@@ -72,6 +77,13 @@ class RowCheckpoints:
                 self._waiting, self._next = [], self._next + 1
             _unsaved.discard(self)
             self._saved_at = time.monotonic()
+
+    def close(self) -> None:
+        """Saves what waits, once: what could not be written then is computed again, maybe by others."""
+        try:
+            self.save()
+        finally:
+            _unsaved.discard(self)
 
     def remove(self) -> None:
         """Called when the shard's table stands: the groups are of no more use, whatever scorer made them."""

@@ -190,7 +190,7 @@ def compute_shard(
 
 def _save_unless_written(table: _Table, results: Mapping[str, ShardResult]) -> None:
     if table.work.asset not in results:
-        table.partial.save()
+        table.partial.close()
 
 
 @dataclass(frozen=True)

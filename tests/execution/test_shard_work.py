@@ -1,12 +1,14 @@
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pytest
 
 from gateau_dagster import tables
 from gateau_dagster.data.sample import Reject, Sample
+from gateau_dagster.errors import GateauError
 from gateau_dagster.execution import row_checkpoints as partial
 from gateau_dagster.execution.shard_work import (
     Asked,
@@ -305,6 +307,33 @@ def test_all_rows_that_wait_are_saved_at_once_and_none_twice(store: Store) -> No
     compute(store, Scorer(), on_sample=interrupted)
     partial.save_all_rows()
     assert checkpoint(store).load().is_empty(), "the table stands"
+
+
+def test_a_lost_store_keeps_no_other_rows_from_being_saved(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither those that wait beside it when the process is told to end, nor those of later work."""
+    schema = tables.schema(tables.PERPLEXITY)
+    row = next(iter(Scorer()([Sample(sample_id="s1", source="x", context="c", instruction="i", response="r")])))
+    assert isinstance(row, dict)
+    rows = [partial.RowCheckpoints(store, ASSET, shard, "v1", schema) for shard in "234"]
+    for each in rows:
+        each.add(row)
+    write = Store.write
+
+    def lost(self: Store, frame: pl.DataFrame, asset: str, *args: Any) -> Stamp:
+        if f"{ASSET}/3/" in asset:
+            raise GateauError("the store is lost")
+        return write(self, frame, asset, *args)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Store, "write", lost)
+        with pytest.raises(GateauError, match="lost"):
+            partial.save_all_rows()
+        assert [each.load().height for each in rows] == [1, 0, 1]
+        with pytest.raises(GateauError, match="lost"):
+            rows[1].close()
+        partial.save_all_rows()
+    partial.save_all_rows()
+    assert rows[1].load().is_empty(), "given up: its sample is computed again"
 
 
 def checkpoint(store: Store) -> partial.RowCheckpoints:
