@@ -12,8 +12,8 @@ from assets.steps.metadata import figures_metadata
 from assets.steps.unpartitioned_step import UnpartitionedStep, unpartitioned_step
 from gateau_dagster.config import ModelConfig
 from gateau_dagster.data.sample import Sample
-from gateau_dagster.evaluation.benchmark import Materials
-from gateau_dagster.evaluation.registry import FAMILY, chosen_benchmarks
+from gateau_dagster.evaluation.materials import Materials
+from gateau_dagster.evaluation.registry import FAMILY, compared_benchmarks
 from gateau_dagster.execution.shard_work import rejected_frame, samples_of
 from gateau_dagster.pipeline.declarations import CHECKPOINT_FOLDER
 from gateau_dagster.pipeline.loadable import loadable_model, model_version
@@ -34,7 +34,7 @@ def evaluation(
     """What a benchmark measures of the base model and the checkpoint."""
     with unpartitioned_step(context, configuration) as step:
         if step.is_stale:
-            chosen = chosen_benchmarks(step.state.config)[step.asset.removeprefix(f"{FAMILY}/")]
+            chosen = compared_benchmarks(step.state.config)[step.asset.removeprefix(f"{FAMILY}/")]
             outcome = chosen.run(_materials(step, models))
             step.write(outcome.table, rejected_frame(outcome.rejected))
             figures = {figure.name: figure.draw() for figure in chosen.section(outcome.table).figures}

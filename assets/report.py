@@ -11,7 +11,7 @@ from assets.steps.definition import makes_asset
 from assets.steps.metadata import figures_metadata
 from assets.steps.unpartitioned_step import UnpartitionedStep, unpartitioned_step
 from gateau_dagster.evaluation.document_split import SPLIT
-from gateau_dagster.evaluation.registry import chosen_benchmarks
+from gateau_dagster.evaluation.registry import compared_benchmarks
 from gateau_dagster.pipeline.declarations import COMPARISON_FILE, REPORT_FILE
 from gateau_dagster.pipeline.losses import losses, unseen_shares
 from gateau_dagster.pipeline.plan import Key
@@ -73,7 +73,7 @@ def _inputs(state: State) -> "ReportInputs":
         losses=[loss for loss in losses(state) if loss.asset in assets],
         unseen=unseen_shares(state, [state.asset(key) for key in assets]),
         training_log=read_training_log(store) if "checkpoint" in assets else None,
-        evaluations={name: store.read(each.asset) for name, each in chosen_benchmarks(state.config).items()},
+        evaluations={name: store.read(each.asset) for name, each in compared_benchmarks(state.config).items()},
         fingerprints=_fingerprints(recorded),
         efforts=efforts_by_asset(recorded),
         methods=_methods(state) if "comparison" in assets else None,

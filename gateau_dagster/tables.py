@@ -114,3 +114,52 @@ TRAINING_MIX = (
     ),
     _column("truncated_tokens", pl.Int32, "Tokens cut off: the left end of the context, or everything to the right."),
 )
+_QUESTION_ID = _column("question_id", pl.String, "Id of the question, unique in its benchmark.")
+ANSWERS = (
+    _QUESTION_ID,
+    _column("turn", pl.Int32, "0 for the first turn of the question."),
+    _column("digest", pl.String, "Of what was asked: the question, and how its answer is generated."),
+    _column("prompt", pl.String, "The text that the model was shown, its template applied."),
+    _column("answer", pl.String, "What it answered, without special tokens."),
+    _column("prompt_tokens", pl.Int32, "Tokens that it was shown."),
+    _column("cut_tokens", pl.Int32, "Tokens that were cut out of the middle of the prompt."),
+    _column("answer_tokens", pl.Int32, "Tokens that it generated."),
+    _column("finish_reason", pl.String, "stop: the model ended its answer. length: the limit did."),
+    _column("seconds", pl.Float64, "Wall-clock time of the answer, its share of a batch's."),
+)
+JUDGMENTS = (
+    _QUESTION_ID,
+    _column("turn", pl.Int32, "The turn that is judged."),
+    _column("repeat", pl.Int32, "0 for the first judgment of the answer."),
+    _column("digest", pl.String, "Of the request: judge, messages, settings and repeat."),
+    _column("score", pl.Float64, "On the benchmark's own scale; null where the reply holds none.", nullable=True),
+    _column("prompt", pl.String, "What the judge was asked."),
+    _column("reply", pl.String, "What it said; kept where no score is in it, too."),
+    _column("prompt_tokens", pl.Int32, "As the server counted them."),
+    _column("reply_tokens", pl.Int32, "As the server counted them."),
+    _column("seconds", pl.Float64, "Wall-clock time of the request."),
+)
+SCORES = (
+    _QUESTION_ID,
+    _column("group", pl.String, "Data set, category, length or cell that the question belongs to."),
+    _column("value", pl.Float64, "What the answer is worth in the benchmark's unit; several turns: their mean."),
+)
+EXPERIMENT = (
+    _column("variant", pl.String, "What was trained, or the model that was not."),
+    _column("benchmark", pl.String, "The benchmark."),
+    _column("value", pl.Float64, "The benchmark's total, in its unit."),
+    _column("low", pl.Float64, "Lower end of its 95 % interval.", nullable=True),
+    _column("high", pl.Float64, "Upper end.", nullable=True),
+    _column("difference", pl.Float64, "To the reference; null for the reference itself.", nullable=True),
+    _column("difference_low", pl.Float64, "Lower end of its 95 % interval.", nullable=True),
+    _column("difference_high", pl.Float64, "Upper end.", nullable=True),
+    _column("best", pl.Boolean, "Whether it is not told apart from the best."),
+    _column("probability_best", pl.Float64, "Share of the bootstrap's draws in which it is the best."),
+    _column("questions", pl.Int32, "Questions that all variants answered."),
+    _column("seeds", pl.Int32, "Trainings that differ in their seed alone, whose mean the value is."),
+    _column("samples", pl.Int64, "Long samples that it was trained on.", nullable=True),
+    _column("tokens", pl.Int64, "Tokens that it was trained on.", nullable=True),
+    _column("scoring_hours", pl.Float64, "Hours of the device that its selection took.", nullable=True),
+    _column("training_hours", pl.Float64, "Hours of the device that its training took.", nullable=True),
+    _column("judge_cost", pl.Float64, "What its judgments cost, in the currency of the judge's prices.", nullable=True),
+)

@@ -2,47 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
 from gateau_dagster.config.base import Section
-from gateau_dagster.data.sample import Reject, Sample
+from gateau_dagster.data.sample import Reject
+from gateau_dagster.evaluation.materials import Materials
 from gateau_dagster.evaluation.page import PageSection
-from gateau_dagster.progress import Progress, silent
+from gateau_dagster.evaluation.scored import Scored
 from gateau_dagster.storage.stamp import By
 from gateau_dagster.tables import Column
 
 if TYPE_CHECKING:
     from gateau_dagster.config import Config
-    from gateau_dagster.models.loading import LoadedModel
-
-MODELS = ("base", "checkpoint")
-"""The model that was trained from, and the one that came out."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Materials:
-    """What a benchmark is given; tables are read and models loaded when they are asked for.
-
-    reads: the tables that may be read, as ChosenBenchmark.reads says.
-    shards: these columns of a table, shard by shard; a table over the whole data set is one frame.
-    samples: the samples with these ids, in order of id.
-    model: one of MODELS. One at a time stays loaded, unless the caller holds on to the other.
-    """
-
-    config: Config
-    reads: Collection[str]
-    shards: Callable[[str, Sequence[str]], Iterator[pl.DataFrame]]
-    samples: Callable[[Collection[str]], Sequence[Sample]]
-    model: Callable[[str], LoadedModel]
-    progress: Progress = silent
-
-    def table(self, asset: str, columns: Sequence[str]) -> pl.DataFrame:
-        """These columns of a whole table."""
-        return pl.concat(self.shards(asset, columns))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,16 +40,30 @@ def no_check(config: Config, options: Any) -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Benchmark:
-    """A comparison of the checkpoint with its base model, as the asset `evaluation/<name>`.
+class Comparison:
+    """The checkpoint beside its base model, as the asset `evaluation/<name>`.
 
-    title, description: the report's heading, and the asset's page.
-    options: the section `evaluation.<name>` of the configuration.
     columns: of the table; the values of those in `finite` are never null, NaN or infinite.
     reads: the tables that `run` reads beside the checkpoint, and how each counts: by its fingerprint or its content.
         `made`: what is computed for the selection anyway, so that reading it costs nothing.
     run: measures; reads nothing that `reads` does not name.
     section: from the table to what the report shows.
+    """
+
+    columns: tuple[Column, ...]
+    reads: Callable[[Config, Any, Collection[str]], Mapping[str, By]]
+    run: Callable[[Materials, Any], Outcome]
+    section: Callable[[pl.DataFrame], PageSection]
+    finite: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Benchmark:
+    """What models are measured by: the checkpoint beside its base, or any number of variants, or both.
+
+    title, description: the report's heading, and the asset's page.
+    options: the section `evaluation.<name>` of the configuration.
+    comparison: see there. scored: how the variants of an experiment are, as `scores/<name>`.
     settings: what else of the configuration changes the table, beside the options, the prompt's length and template and
         the models' type.
     check: raises GateauError, before any model runs, when the configuration cannot serve it; the message begins with
@@ -85,12 +74,9 @@ class Benchmark:
     name: str
     title: str
     description: str
-    columns: tuple[Column, ...]
-    reads: Callable[[Config, Any, Collection[str]], Mapping[str, By]]
-    run: Callable[[Materials, Any], Outcome]
-    section: Callable[[pl.DataFrame], PageSection]
+    comparison: Comparison | None = None
+    scored: Scored | None = None
     options: type[Section] = Section
-    finite: tuple[str, ...] = ()
     settings: Callable[[Config, Any], Mapping[str, Any]] = no_settings
     check: Callable[[Config, Any], None] = no_check
     default: bool = False

@@ -14,10 +14,11 @@ from gateau_dagster import tables
 from gateau_dagster.config.values import LONGEST
 from gateau_dagster.data.sample import Reject, Sample
 from gateau_dagster.errors import GateauError
-from gateau_dagster.evaluation.benchmark import MODELS, Benchmark, Materials, Outcome
+from gateau_dagster.evaluation.benchmark import Benchmark, Comparison, Outcome
 from gateau_dagster.evaluation.document_split import SPLIT, Reserving
 from gateau_dagster.evaluation.heldout_samples import Buckets, candidates, heldout_ids
 from gateau_dagster.evaluation.heldout_section import heldout_section
+from gateau_dagster.evaluation.materials import MODELS, Materials
 from gateau_dagster.progress import Progress, silent
 from gateau_dagster.storage.stamp import By
 from gateau_dagster.tables import Column
@@ -183,11 +184,9 @@ BENCHMARK = Benchmark(
     description="Perplexity of responses about documents that were not trained on, by context length: base against "
     "checkpoint.",
     options=HeldoutOptions,
-    columns=HELDOUT,
-    finite=("mean_nll", "perplexity"),
-    reads=_reads,
-    run=_run,
-    section=heldout_section,
+    comparison=Comparison(
+        columns=HELDOUT, finite=("mean_nll", "perplexity"), reads=_reads, run=_run, section=heldout_section
+    ),
     default=True,
     code_version="2",
 )

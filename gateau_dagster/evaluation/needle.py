@@ -17,8 +17,9 @@ from gateau_dagster.config.base import Section
 from gateau_dagster.config.values import LONGEST
 from gateau_dagster.data.sample import Reject, Sample
 from gateau_dagster.errors import GateauError, UnscorableSampleError
-from gateau_dagster.evaluation.benchmark import MODELS, Benchmark, Materials, Outcome
+from gateau_dagster.evaluation.benchmark import Benchmark, Comparison, Outcome
 from gateau_dagster.evaluation.haystack import Haystack, build_haystack, insert_needle
+from gateau_dagster.evaluation.materials import MODELS, Materials
 from gateau_dagster.evaluation.needle_section import needle_section
 from gateau_dagster.progress import Progress, silent
 from gateau_dagster.storage.stamp import By
@@ -278,12 +279,10 @@ BENCHMARK = Benchmark(
     description="A fact hidden at a depth of a haystack of a length, and asked for at its end: base against "
     "checkpoint.",
     options=NeedleOptions,
-    columns=NEEDLE,
-    finite=("accuracy", "answer_nll"),
-    reads=_reads,
     settings=_settings,
     check=_check,
-    run=_run,
-    section=needle_section,
+    comparison=Comparison(
+        columns=NEEDLE, finite=("accuracy", "answer_nll"), reads=_reads, run=_run, section=needle_section
+    ),
     default=True,
 )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import polars as pl
 
-from gateau_dagster.evaluation.benchmark import MODELS
+from gateau_dagster.evaluation.materials import MODELS
 from gateau_dagster.evaluation.page import PageColumn, PageFigure, PageSection, PageTable
 from gateau_dagster.readable import percent, plural
 

@@ -13,9 +13,11 @@ from pydantic import create_model
 from gateau_dagster import evaluation
 from gateau_dagster.config.base import Section, validated
 from gateau_dagster.config.evaluation import EvaluationConfig
-from gateau_dagster.evaluation.benchmark import Benchmark, Materials, Outcome
+from gateau_dagster.evaluation.benchmark import Benchmark, Comparison, Outcome
 from gateau_dagster.evaluation.document_split import Reserving
+from gateau_dagster.evaluation.materials import Materials
 from gateau_dagster.evaluation.page import PageSection
+from gateau_dagster.evaluation.scored import Scored
 from gateau_dagster.registry import registered
 from gateau_dagster.storage.stamp import By
 
@@ -40,12 +42,24 @@ class ChosenBenchmark:
 
     @property
     def asset(self) -> str:
-        """The asset that holds its table."""
+        """The asset that holds its comparison."""
         return asset_of(self.name)
 
+    @property
+    def comparison(self) -> Comparison:
+        """Of a benchmark that `compared_benchmarks` names."""
+        assert self.benchmark.comparison is not None
+        return self.benchmark.comparison
+
+    @property
+    def scored(self) -> Scored:
+        """Of a benchmark that `scored_benchmarks` names."""
+        assert self.benchmark.scored is not None
+        return self.benchmark.scored
+
     def reads(self, config: Config, made: Collection[str]) -> dict[str, By]:
-        """See Benchmark.reads; with the checkpoint. An equal checkpoint is not measured again."""
-        return {**self.benchmark.reads(config, self.options, made), "checkpoint": "content"}
+        """See Comparison.reads; with the checkpoint. An equal checkpoint is not measured again."""
+        return {**self.comparison.reads(config, self.options, made), "checkpoint": "content"}
 
     def settings(self, config: Config) -> dict[str, Any]:
         """What of the configuration changes the table."""
@@ -54,12 +68,12 @@ class ChosenBenchmark:
         return {**scoring, **options, **self.benchmark.settings(config, self.options)}
 
     def run(self, materials: Materials) -> Outcome:
-        """See Benchmark.run."""
-        return self.benchmark.run(materials, self.options)
+        """See Comparison.run."""
+        return self.comparison.run(materials, self.options)
 
     def section(self, table: pl.DataFrame) -> PageSection:
-        """See Benchmark.section."""
-        return self.benchmark.section(table)
+        """See Comparison.section."""
+        return self.comparison.section(table)
 
 
 def asset_of(name: str) -> str:
@@ -85,6 +99,16 @@ def chosen_benchmarks(config: Config) -> dict[str, ChosenBenchmark]:
     for each in found.values():
         each.benchmark.check(config, each.options)
     return found
+
+
+def compared_benchmarks(config: Config) -> dict[str, ChosenBenchmark]:
+    """Those of `chosen_benchmarks` that set the checkpoint beside its base model; raises as that does."""
+    return {name: each for name, each in chosen_benchmarks(config).items() if each.benchmark.comparison is not None}
+
+
+def scored_benchmarks(config: Config) -> dict[str, ChosenBenchmark]:
+    """Those of `chosen_benchmarks` that give every variant a value for each question; raises as that does."""
+    return {name: each for name, each in chosen_benchmarks(config).items() if each.benchmark.scored is not None}
 
 
 def reserving(config: Config) -> Reserving | None:

@@ -12,7 +12,7 @@ from gateau_dagster.comparison.compare import CODE_VERSION as COMPARISON_CODE_VE
 from gateau_dagster.config import Config
 from gateau_dagster.data.index import CODE_VERSION as INPUT_CODE_VERSION
 from gateau_dagster.data.short_chat import CODE_VERSION as SHORT_CHAT_CODE_VERSION
-from gateau_dagster.evaluation.registry import chosen_benchmarks
+from gateau_dagster.evaluation.registry import compared_benchmarks
 from gateau_dagster.methods.registry import all_sample_tables
 from gateau_dagster.pipeline.asset import (
     FINITE_VALUES,
@@ -250,8 +250,8 @@ def checkpoint(config: Config) -> Iterator[Asset]:
 
 def evaluations(config: Config) -> Iterator[Asset]:
     """The checkpoint beside its base model, under every benchmark that is asked for."""
-    for chosen in chosen_benchmarks(config).values():
-        benchmark = chosen.benchmark
+    for chosen in compared_benchmarks(config).values():
+        benchmark, comparison = chosen.benchmark, chosen.comparison
         yield Asset(
             key=chosen.asset,
             of="benchmark",
@@ -263,9 +263,9 @@ def evaluations(config: Config) -> Iterator[Asset]:
             reads=chosen.reads(config, tables_read(config)),
             settings=chosen.settings(config),
             code_version=benchmark.code_version,
-            columns=benchmark.columns,
-            finite=benchmark.finite,
-            checks=(FINITE_VALUES,) if benchmark.finite else (),
+            columns=comparison.columns,
+            finite=comparison.finite,
+            checks=(FINITE_VALUES,) if comparison.finite else (),
             goal=True,
             pool="gpu",
         )

@@ -10,7 +10,6 @@ from gateau_dagster import tables
 from gateau_dagster.config import ScoringConfig
 from gateau_dagster.data.sample import Sample
 from gateau_dagster.errors import GateauError
-from gateau_dagster.evaluation.benchmark import Materials
 from gateau_dagster.evaluation.heldout import (
     BENCHMARK,
     HELDOUT,
@@ -20,6 +19,7 @@ from gateau_dagster.evaluation.heldout import (
     heldout_perplexity,
     heldout_table,
 )
+from gateau_dagster.evaluation.materials import Materials
 from gateau_dagster.evaluation.registry import chosen_benchmarks
 from gateau_dagster.progress import Progress, silent
 
@@ -119,7 +119,9 @@ def test_reserved_samples_are_measured_whatever_was_selected() -> None:
         samples=found,
         model={"base": loaded(0), "checkpoint": loaded(1)}.__getitem__,
     )
-    outcome = BENCHMARK.run(materials, HeldoutOptions(samples=2, buckets=[40]))
+    comparison = BENCHMARK.comparison
+    assert comparison is not None
+    outcome = comparison.run(materials, HeldoutOptions(samples=2, buckets=[40]))
     assert outcome.table["bucket"].to_list() == [*["0–40"] * 2, *["over 40"] * 2, *["all"] * 2]
     assert outcome.table["samples"].to_list() == [1, 1, 1, 1, 2, 2]
     assert asked[0] == ["s01", "s02", "s03"] and {"s01"} < {*asked[1]}, "the lengths of all, then two of them"

@@ -10,8 +10,9 @@ import torch
 
 from gateau_dagster import tables
 from gateau_dagster.errors import GateauError
-from gateau_dagster.evaluation.benchmark import Materials, Outcome
+from gateau_dagster.evaluation.benchmark import Outcome
 from gateau_dagster.evaluation.haystack import build_haystack
+from gateau_dagster.evaluation.materials import Materials
 from gateau_dagster.evaluation.needle import (
     BENCHMARK,
     NEEDLE,
@@ -195,7 +196,9 @@ def test_the_first_documents_are_the_haystack_and_each_model_is_asked_for_once()
 
     config = configured(scoring={"max_length": 96}, training={"seed": 1})
     materials = Materials(config=config, reads={"raw_long_sft"}, shards=shards, samples=lambda _: (), model=model)
-    table = BENCHMARK.run(materials, OPTIONS).table
+    comparison = BENCHMARK.comparison
+    assert comparison is not None
+    table = comparison.run(materials, OPTIONS).table
     assert read == [("raw_long_sft", "context", 0), ("raw_long_sft", "context", 1)]
     assert asked == ["base", "checkpoint"] == table["model"].unique(maintain_order=True).to_list()
     assert table.filter(model="base").equals(_grid().table)

@@ -1,0 +1,41 @@
+"""What a benchmark is given: the tables that it may read, and the models."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from gateau_dagster.data.sample import Sample
+from gateau_dagster.progress import Progress, silent
+
+if TYPE_CHECKING:
+    from gateau_dagster.config import Config
+    from gateau_dagster.models.loading import LoadedModel
+
+MODELS = ("base", "checkpoint")
+"""The model that was trained from, and the one that came out."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Materials:
+    """What a benchmark is given; tables are read and models loaded when they are asked for.
+
+    reads: the tables that may be read, as ChosenBenchmark.reads says.
+    shards: these columns of a table, shard by shard; a table over the whole data set is one frame.
+    samples: the samples with these ids, in order of id.
+    model: one of MODELS, or a variant's name. One at a time stays loaded, unless the caller holds on to the other.
+    """
+
+    config: Config
+    reads: Collection[str]
+    shards: Callable[[str, Sequence[str]], Iterator[pl.DataFrame]]
+    samples: Callable[[Collection[str]], Sequence[Sample]]
+    model: Callable[[str], LoadedModel]
+    progress: Progress = silent
+
+    def table(self, asset: str, columns: Sequence[str]) -> pl.DataFrame:
+        """These columns of a whole table."""
+        return pl.concat(self.shards(asset, columns))

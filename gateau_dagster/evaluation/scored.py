@@ -1,0 +1,82 @@
+"""What makes a benchmark comparable between any number of models: a value for each question that one answers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+
+from gateau_dagster.data.sample import Reject
+from gateau_dagster.evaluation.materials import Materials
+from gateau_dagster.evaluation.questions import Question
+from gateau_dagster.storage.stamp import By
+
+if TYPE_CHECKING:
+    from gateau_dagster.config import Config
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measured:
+    """`table`: tables.SCORES. `rejected`: questions without a value, and why."""
+
+    table: pl.DataFrame
+    rejected: Sequence[Reject] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class JudgeRequest:
+    """One answer put before a judge. messages: `role` and `content`. turn: of the question."""
+
+    question_id: str
+    turn: int
+    messages: Sequence[Mapping[str, str]]
+    max_tokens: int
+    temperature: float = 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Judging:
+    """How answers are judged.
+
+    requests: for one question and its answers by turn; none where nothing is to be judged.
+    parse: the score in a reply, None where there is none that can be read. again: how often an unreadable
+    reply is asked for once more.
+    """
+
+    requests: Callable[[Question, Sequence[str], Any], Sequence[JudgeRequest]]
+    parse: Callable[[str], float | None]
+    again: int = 0
+
+
+def nothing_read(config: Config, options: Any, made: Collection[str]) -> Mapping[str, By]:
+    """Of a benchmark whose questions come from its own files."""
+    del config, options, made
+    return {}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scored:
+    """A benchmark, one model at a time; either `questions` and `grade`, or `measure` alone.
+
+    unit: of a value, such as "%". higher: whether more is better. floor: the value of answers that are all wrong.
+    by_group: whether the total is the mean of the groups' means; else of all questions.
+    reads: tables of the store, beside the model; see Benchmark.reads.
+    questions: what is asked. cut: tokens that a prompt may have in all, by options; its middle is cut out; None: never.
+    grade: from the questions, tables.ANSWERS and, where `judging` is given, tables.JUDGMENTS to a value for each.
+    measure: of a benchmark that generates nothing: `Materials.model` is asked for the variant of this name.
+    """
+
+    unit: str
+    higher: bool = True
+    floor: float = 0.0
+    by_group: bool = True
+    reads: Callable[[Config, Any, Collection[str]], Mapping[str, By]] = nothing_read
+    questions: Callable[[Materials, Any], Sequence[Question]] | None = None
+    grade: Callable[[Sequence[Question], pl.DataFrame, pl.DataFrame | None, Any], Measured] | None = None
+    measure: Callable[[Materials, str, Any], Measured] | None = None
+    judging: Judging | None = None
+
+    def __post_init__(self) -> None:
+        assert (self.measure is None) == (self.questions is not None and self.grade is not None), "one of the two ways"
