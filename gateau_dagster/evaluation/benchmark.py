@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -45,13 +45,12 @@ class Comparison:
 
     columns: of the table; the values of those in `finite` are never null, NaN or infinite.
     reads: the tables that `run` reads beside the checkpoint, and how each counts: by its fingerprint or its content.
-        `made`: what is computed for the selection anyway, so that reading it costs nothing.
     run: measures; reads nothing that `reads` does not name.
     section: from the table to what the report shows.
     """
 
     columns: tuple[Column, ...]
-    reads: Callable[[Config, Any, Collection[str]], Mapping[str, By]]
+    reads: Callable[[Config, Any], Mapping[str, By]]
     run: Callable[[Materials, Any], Outcome]
     section: Callable[[pl.DataFrame], PageSection]
     finite: tuple[str, ...] = ()

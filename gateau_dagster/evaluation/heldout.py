@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Annotated
 
@@ -161,8 +161,8 @@ def heldout_table(per_sample: pl.DataFrame, options: HeldoutOptions) -> pl.DataF
     return pl.DataFrame(rows, schema=tables.schema(HELDOUT), orient="row")
 
 
-def _reads(config: Config, options: HeldoutOptions, made: Collection[str]) -> dict[str, By]:
-    del config, options, made
+def _reads(config: Config, options: HeldoutOptions) -> dict[str, By]:
+    del config, options
     return {"raw_long_sft": "fingerprint", SPLIT: "content"}
 
 

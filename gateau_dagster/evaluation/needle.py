@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import random
 import sys
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -221,8 +221,8 @@ def score_answer(loaded: LoadedModel, prompt: Prompt) -> tuple[bool, float]:
     return scored
 
 
-def _reads(config: Config, options: NeedleOptions, made: Collection[str]) -> dict[str, By]:
-    del config, options, made
+def _reads(config: Config, options: NeedleOptions) -> dict[str, By]:
+    del config, options
     return {"raw_long_sft": "fingerprint"}
 
 

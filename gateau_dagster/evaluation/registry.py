@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any, Literal
@@ -57,9 +57,9 @@ class ChosenBenchmark:
         assert self.benchmark.scored is not None
         return self.benchmark.scored
 
-    def reads(self, config: Config, made: Collection[str]) -> dict[str, By]:
+    def reads(self, config: Config) -> dict[str, By]:
         """See Comparison.reads; with the checkpoint. An equal checkpoint is not measured again."""
-        return {**self.comparison.reads(config, self.options, made), "checkpoint": "content"}
+        return {**self.comparison.reads(config, self.options), "checkpoint": "content"}
 
     def settings(self, config: Config) -> dict[str, Any]:
         """What of the configuration changes the table."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -50,9 +50,9 @@ class Judging:
     again: int = 0
 
 
-def nothing_read(config: Config, options: Any, made: Collection[str]) -> Mapping[str, By]:
+def nothing_read(config: Config, options: Any) -> Mapping[str, By]:
     """Of a benchmark whose questions come from its own files."""
-    del config, options, made
+    del config, options
     return {}
 
 
@@ -72,7 +72,7 @@ class Scored:
     higher: bool = True
     floor: float = 0.0
     by_group: bool = True
-    reads: Callable[[Config, Any, Collection[str]], Mapping[str, By]] = nothing_read
+    reads: Callable[[Config, Any], Mapping[str, By]] = nothing_read
     questions: Callable[[Materials, Any], Sequence[Question]] | None = None
     grade: Callable[[Sequence[Question], pl.DataFrame, pl.DataFrame | None, Any], Measured] | None = None
     measure: Callable[[Materials, str, Any], Measured] | None = None

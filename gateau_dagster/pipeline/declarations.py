@@ -34,7 +34,6 @@ from gateau_dagster.pipeline.selection_reads import (
     comparison_reads,
     has_comparison,
     selection_reads,
-    tables_read,
 )
 from gateau_dagster.pipeline.training_settings import mix_settings, shown_configuration, training_settings
 from gateau_dagster.selection.combine import CODE_VERSION as SCORES_CODE_VERSION
@@ -260,7 +259,7 @@ def evaluations(config: Config) -> Iterator[Asset]:
             kinds=("pytorch",),
             summary="what a benchmark measures of the checkpoint and of its base model",
             description=benchmark.description,
-            reads=chosen.reads(config, tables_read(config)),
+            reads=chosen.reads(config),
             settings=chosen.settings(config),
             code_version=benchmark.code_version,
             columns=comparison.columns,

@@ -47,7 +47,7 @@ def _table(config: Config) -> pl.DataFrame:
 
     materials = Materials(
         config=config,
-        reads=_chosen(config).reads(config, ()),
+        reads=_chosen(config).reads(config),
         shards=shards,
         samples=lambda ids: [SAMPLES[name] for name in ids],
         model={"base": loaded(0), "checkpoint": loaded(1)}.__getitem__,

@@ -178,7 +178,7 @@ def test_default_pairs_are_cities_with_seven_digit_numbers() -> None:
 
 def test_what_its_table_is_made_from() -> None:
     chosen = chosen_benchmarks(configured())["needle"]
-    assert chosen.reads(configured(), {"perplexity/long"}) == {"raw_long_sft": "fingerprint", "checkpoint": "content"}
+    assert chosen.reads(configured()) == {"raw_long_sft": "fingerprint", "checkpoint": "content"}
     assert chosen.settings(configured(training={"seed": 7}))["training.seed"] == 7
 
 

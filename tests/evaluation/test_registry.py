@@ -29,7 +29,7 @@ def test_without_a_word_the_two_of_always_run_with_all_their_options() -> None:
     assert list(found) == ["heldout", "needle"]
     for name, chosen in found.items():
         assert chosen.options == all_benchmarks()[name].options()
-        assert chosen.reads(configured(), ())["checkpoint"] == "content"
+        assert chosen.reads(configured())["checkpoint"] == "content"
         settings = chosen.settings(configured())
         assert settings[f"evaluation.{name}"] == chosen.options.model_dump(mode="json")
         assert {"scoring.max_length", "scoring.template", "scoring.dtype"} <= {*settings}
