@@ -25,7 +25,7 @@ _STAMP_KEY = b"gateau.stamp"
 Read = TypeVar("Read")
 REJECTED = "rejected"
 _STAMP_READERS = 16
-_MOST_READS = 20
+_MOST_READS = 4
 
 
 # What readers raise for a file whose content is not what was written.
@@ -130,10 +130,10 @@ class Store:
         Raises:
             GateauError, TransientError: the store cannot be read; that says nothing about the table.
         """
-        address = self.files.address(self.table_name(asset, partition))
+        name = self.table_name(asset, partition)
         try:
-            with readable_failures(f"read {address}"):
-                text = _reading(self.files, address, lambda file: metadata(file).get(_STAMP_KEY))
+            with readable_failures(f"read {self.files.address(name)}"):
+                text = _reading(self.files, name, lambda file: metadata(file).get(_STAMP_KEY))
             return Stamp.from_json(text) if text else None
         except (FileNotFoundError, ValueError) as error:
             if isinstance(error, GateauError):
@@ -163,7 +163,7 @@ class Store:
         for _ in range(2):
             try:
                 with readable_failures(f"read {address}"):
-                    frame = pl.from_arrow(_reading(self.files, address, valid))
+                    frame = pl.from_arrow(_reading(self.files, name, valid))
             except FileNotFoundError as error:
                 raise GateauError(f"{address} is not there yet. Run `gateau run` to compute it.") from error
             except GateauError:
@@ -187,16 +187,19 @@ class Store:
         return f"It is set aside as {self.files.address(aside)}: run again, and only it is recomputed."
 
 
-def _reading(files: Files, address: str, read: Callable[[Any], Read]) -> Read:
-    """What `read` gets from a file; begun again when the object is replaced in the middle, which S3 says by EBUSY."""
-    for attempt in range(_MOST_READS):
+def _reading(files: Files, name: str, read: Callable[[Any], Read]) -> Read:
+    """What `read` gets from a file; begun again when the object is replaced in the middle, which S3 says by EBUSY.
+
+    One that is replaced again and again is fetched whole, by one request, which nothing can come between.
+    """
+    for _ in range(_MOST_READS):
         try:
-            with _opened(files, address) as file:
+            with _opened(files, files.address(name)) as file:
                 return read(file)
         except OSError as error:
-            if error.errno != errno.EBUSY or attempt == _MOST_READS - 1:
+            if error.errno != errno.EBUSY:
                 raise
-    raise AssertionError("unreachable")
+    return read(pa.BufferReader(files.read(name)))
 
 
 def _opened(files: Files, address: str) -> Any:

@@ -3,6 +3,7 @@ import random
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pyarrow.parquet as pq
@@ -181,3 +182,29 @@ def test_a_reader_always_sees_a_whole_table(store: Store) -> None:
     stop.set()
     reader.join()
     assert not failures
+
+
+def test_a_table_that_is_replaced_at_every_look_is_whole_and_not_damaged(
+    bucket: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = Store(f"s3://{bucket}")
+    frames = [pl.DataFrame({"n": [number] * 5000}) for number in range(2)]
+    written = 0
+    open_file = type(store.files.filesystem).open
+
+    def write() -> None:
+        nonlocal written
+        store.write(frames[written % 2], "t", None, Stamp(fingerprint=str(written % 2)))
+        written += 1
+
+    def replaced_when_open(self: Any, path: str, mode: str = "rb", **options: Any) -> Any:
+        file = open_file(self, path, mode, **options)
+        if mode == "rb":
+            write()
+        return file
+
+    write()
+    monkeypatch.setattr(type(store.files.filesystem), "open", replaced_when_open)
+    stamp, table = store.stamp("t"), store.read("t")
+    assert stamp is not None and table["n"].n_unique() == 1 and table.height == 5000
+    assert written > 5 and not store.files.exists("t.parquet.damaged")
