@@ -4,6 +4,7 @@ import io
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import cached_property, partial
 from pathlib import Path
 from typing import IO, Any
@@ -133,7 +134,8 @@ class Files:
             for _ in range(_REMOVALS):
                 if not self.filesystem.exists(self.address(name)):
                     return
-                self.filesystem.rm(self.address(name), recursive=True)
+                with suppress(FileNotFoundError):  # somebody else was faster
+                    self.filesystem.rm(self.address(name), recursive=True)
         raise TransientError(f"Cannot remove {self.address(name)}: the storage server keeps it. Run again later.")
 
 

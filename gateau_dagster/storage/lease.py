@@ -1,8 +1,9 @@
 """A store has one owner at a time: the lease, in the store itself, for all machines that reach it.
 
 A lease is a file `_lease/<number>.json` that nobody else can have made: `Files.create` makes a file only where there is
-none, on a disk by a hard link, on S3 by a conditional write (`If-None-Match: *`: AWS, MinIO, Ceph, R2). Numbers only
-grow, so whoever makes the next one has seen all before it. While it is held, a thread renews it every few seconds.
+none, on a disk by a hard link, on S3 by a conditional write (`If-None-Match: *`: AWS, MinIO, Ceph, R2). Numbers grow:
+whoever makes the next one has seen all before it, and gives it back where a higher one has come meanwhile, for then the
+number may have been another's. While it is held, a thread renews it every few seconds.
 It ends by being released, when its process is gone where that can be seen, else when it was not renewed for a while:
 then a newcomer watches it on his own clock first, so that no step and no difference of clocks ends a living one.
 """
@@ -12,7 +13,9 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable
+import uuid
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from types import TracebackType
@@ -27,8 +30,8 @@ RENEW_SECONDS = 10.0
 EXPIRES_SECONDS = 60.0
 WATCH_SECONDS = 25.0  # two renewals, and time for a slow one
 _CHECK = "check"
-# Roots and numbers of the leases that this process has.
-_of_this_process: set[tuple[str, int]] = set()
+# The ids of the leases that this process has, or is about to take.
+_of_this_process: set[str] = set()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,7 +39,8 @@ class Holder:
     """Who has a lease.
 
     party: holders of one party go together, those of others do not. exclusive: nor do two exclusive ones of a party.
-    process: a `ProcessIdentity`. since, renewed_at: seconds since 1970, by the holder's clock.
+    process: a `ProcessIdentity`; lease: one of those that it may have. since, renewed_at: seconds since 1970, by the
+        holder's clock.
     """
 
     party: str
@@ -47,6 +51,7 @@ class Holder:
     renewed_at: float
     renewals: int = 0
     released: bool = False
+    lease: str = ""
 
     def conflicts(self, other: "Holder") -> bool:
         """Whether the two cannot work on a store at once."""
@@ -103,6 +108,7 @@ class Lease:
             configuration=configuration,
             since=now,
             renewed_at=now,
+            lease=uuid.uuid4().hex,
         )
         self._files, self._say = files, say
         self._number = 0
@@ -111,19 +117,40 @@ class Lease:
         self._thread = threading.Thread(target=self._keep, daemon=True, name="lease")
 
     def __enter__(self) -> "Lease":
-        while not self._number:
+        _of_this_process.add(self._holder.lease)
+        try:
+            self._acquire()
+        except BaseException:
+            _of_this_process.discard(self._holder.lease)
+            raise
+        return self
+
+    def _acquire(self) -> None:
+        """Raises as entering does."""
+        while True:
             numbers = self._numbers()
             ended = [number for number in numbers if self._has_ended(number)]
-            latest = max(numbers, default=0)
             now = time.time()
             self._holder = replace(self._holder, since=now, renewed_at=now)
-            if self._files.create(_name(latest + 1), self._holder.to_bytes()):
-                self._number = latest + 1
-                _of_this_process.add((self._files.root, self._number))
-                for number in ended:
-                    self._files.remove(_name(number))
+            if self._take(max(numbers, default=0) + 1):
+                break
         self._thread.start()
-        return self
+        self._clear_away(ended)
+
+    def _take(self, number: int) -> bool:
+        """Whether the lease of this number is now this one's."""
+        if not self._files.create(_name(number), self._holder.to_bytes()):
+            return False
+        if max(self._numbers(), default=0) > number:
+            self._clear_away([number])
+            return False
+        self._number = number
+        return True
+
+    def _clear_away(self, numbers: Sequence[int]) -> None:
+        for number in numbers:
+            with suppress(GateauError, OSError):  # it has ended, and whoever comes next does it
+                self._files.remove(_name(number))
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -138,7 +165,7 @@ class Lease:
             return
         self._ending.set()
         self._thread.join()
-        _of_this_process.discard((self._files.root, self._number))
+        _of_this_process.discard(self._holder.lease)
         if self._lost:
             return
         try:
@@ -157,7 +184,7 @@ class Lease:
         holder = None if data is None else Holder.from_bytes(data)
         if holder is None:  # a damaged one is written again by who has it
             return data is None or not self._changes(number, data, "A lease is damaged") or self._has_ended(number)
-        if holder.process == self._holder.process and (self._files.root, number) not in _of_this_process:
+        if holder.process == self._holder.process and holder.lease not in _of_this_process:
             return True  # one that could not be given back
         state = ProcessIdentity.from_text(holder.process).state()
         if holder.released or state == "gone":
@@ -209,7 +236,9 @@ class Lease:
             if number not in known and number > self._number:
                 data = self._read(number)
                 holder = None if data is None else Holder.from_bytes(data)
-                if holder is not None and self._holder.conflicts(holder):
+                if holder is None:
+                    continue  # damaged, or half-written where a disk has no links: looked at again
+                if self._holder.conflicts(holder):
                     return holder.described()
                 known.add(number)
         return "" if self._number in numbers else "another run"

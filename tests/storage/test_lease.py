@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gateau_dagster.errors import GateauError
+from gateau_dagster.errors import GateauError, TransientError
 from gateau_dagster.storage import Store, lease
 from gateau_dagster.storage.files import Files
 from gateau_dagster.storage.lease import FOLDER, Holder, Lease
@@ -109,6 +109,47 @@ def test_of_many_at_once_one_has_it(files: Files, exclusive: bool) -> None:
     for thread in threads:
         thread.join()
     assert len(together) >= 1 and len(together) + len(refused) == 6
+
+
+def test_a_number_that_others_used_meanwhile_is_given_back(files: Files, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between looking and creating two others had the store, and what the first one left was cleared away."""
+    left_behind(files)
+    real, other = files.create, leased(Store(files.root).files, "three")
+    begun: list[int] = []
+
+    def slowly(name: str, data: bytes) -> bool:
+        if not begun:
+            begun.append(1)
+            with leased(Store(files.root).files, "two"):
+                pass
+            other.__enter__()
+            assert files.names(FOLDER) == ["00000003.json"]
+        return real(name, data)
+
+    monkeypatch.setattr(files, "create", slowly)
+    try:
+        with pytest.raises(GateauError, match=r"in use by .* /three\.yaml"), leased(files, "one"):
+            pass
+        assert files.names(FOLDER) == ["00000003.json"]
+    finally:
+        other.release()
+
+
+@pytest.mark.parametrize("error", [FileNotFoundError("another was faster"), TransientError("no answer")])
+def test_old_leases_that_cannot_be_cleared_away_are_no_hindrance(
+    files: Files, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    left_behind(files)
+
+    def fails(name: str) -> None:
+        raise error
+
+    with monkeypatch.context() as patch:
+        patch.setattr(files, "remove", fails)
+        with leased(files, "two"):
+            assert latest(files).party == "two"
+    with leased(files, "one"):
+        assert files.names(FOLDER) == ["00000003.json"]
 
 
 def test_a_process_that_is_surely_gone_holds_nothing(files: Files) -> None:
