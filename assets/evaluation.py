@@ -18,8 +18,7 @@ from gateau_dagster.execution.shard_work import rejected_frame, samples_of
 from gateau_dagster.pipeline.declarations import CHECKPOINT_FOLDER
 from gateau_dagster.pipeline.loadable import loadable_model, model_version
 from gateau_dagster.pipeline.state import State
-from gateau_dagster.storage.documents import verify_folder
-from gateau_dagster.storage.files import local_copy
+from gateau_dagster.storage.documents import fetched_folder
 from resources.configuration import ConfigurationResource
 from resources.models import ModelsResource
 
@@ -68,12 +67,12 @@ def _samples(state: State, ids: Collection[str]) -> list[Sample]:
 
 def _compared(state: State, models: ModelsResource, which: str) -> "LoadedModel":
     """`base`: the model that was trained from; `checkpoint`: the one that came out."""
-    config = state.config
-    base = loadable_model(state, config.training.model)
+    config, trained = state.config, state.config.training.model
     if which == "base":
-        return models.load(config, base, version=model_version(state, config.training.model))
-    copy = local_copy(state.store.files, CHECKPOINT_FOLDER, config.work_folder / "evaluation")
-    folder = verify_folder(state.store, CHECKPOINT_FOLDER, copy)
-    checkpoint = ModelConfig(path=str(folder), trust_remote_code=base.trust_remote_code)
-    made = state.stamp("checkpoint", None)
-    return models.load(config, checkpoint, version=made.content if made else "")
+        return models.load(config, loadable_model(state, trained), version=model_version(state, trained))
+    folder = fetched_folder(state.store, CHECKPOINT_FOLDER, config.work_folder / "evaluation")
+    code = any(config.models[name].trust_remote_code for name in (trained, config.origin(trained)))
+    made = state.stamp(CHECKPOINT_FOLDER, None)
+    return models.load(
+        config, ModelConfig(path=str(folder), trust_remote_code=code), version=made.content if made else ""
+    )

@@ -1,13 +1,10 @@
 """Where a configured model can be loaded from, and which version of it that is."""
 
-from pathlib import Path
-
 from gateau_dagster.config import ModelConfig
 from gateau_dagster.pipeline.made_models import made_asset
 from gateau_dagster.pipeline.model_checks import check_folder
 from gateau_dagster.pipeline.state import State
-from gateau_dagster.storage.documents import verify_folder
-from gateau_dagster.storage.files import local_copy
+from gateau_dagster.storage.documents import fetched_folder
 
 
 def loadable_model(state: State, name: str) -> ModelConfig:
@@ -20,24 +17,11 @@ def loadable_model(state: State, name: str) -> ModelConfig:
     if section.base is None:
         check_folder(config, name, state.model_digests[name])  # for a step that is launched by hand nobody has planned
         return section
-    folder = verify_folder(state.store, made_asset(config, name), _fetched(state, name))
+    folder = fetched_folder(state.store, made_asset(config, name), config.work_folder / "models")
     code = section.trust_remote_code or config.models[section.base].trust_remote_code
     # It is an ordinary model from here on: nothing is left to be made.
     made = {"path": str(folder), "trust_remote_code": code, "pre_experience": None, "homologous": None}
     return section.model_copy(update=made)
-
-
-def _fetched(state: State, name: str) -> Path:
-    """The folder of a model that was made; a download is kept for the steps to come."""
-    files, scratch, version = state.store.files, state.config.work_folder / "models", model_version(state, name)
-    note = scratch / f"{made_asset(state.config, name)}.version"
-    if not files.is_local and note.is_file() and note.read_text() == version:
-        return scratch / made_asset(state.config, name)
-    note.unlink(missing_ok=True)
-    folder = local_copy(files, made_asset(state.config, name), scratch)
-    if not files.is_local:
-        note.write_text(version)
-    return folder
 
 
 def model_version(state: State, name: str) -> str:

@@ -10,11 +10,14 @@ from typing import Any
 from gateau_dagster.errors import GateauError
 from gateau_dagster.storage.content import file_digests, folder_content
 from gateau_dagster.storage.failures import readable_failures
+from gateau_dagster.storage.files import local_copy
 from gateau_dagster.storage.local import copy_folder, moves_into
 from gateau_dagster.storage.stamp import Stamp
 from gateau_dagster.storage.store import DamagedTableError, Store
 
 _FOLDER_STAMP = "gateau.json"
+# Folders that this process has read, with their content and their files' sizes and times.
+_as_written: set[tuple[Any, ...]] = set()
 
 
 def write_document(store: Store, name: str, text: str, stamp: Stamp) -> None:
@@ -28,9 +31,12 @@ def write_document(store: Store, name: str, text: str, stamp: Stamp) -> None:
 def document_stamp(store: Store, name: str) -> Stamp | None:
     """The stamp of a document; None when either file is missing, or they do not belong together."""
     stamp = _read_stamp(store, _document_stamp(name))
-    if stamp is None or not store.files.exists(name):
+    if stamp is None:
         return None
-    return stamp if _is_whole(stamp, store.files.read(name)) else None
+    try:
+        return stamp if _is_whole(stamp, store.files.read(name)) else None
+    except FileNotFoundError:
+        return None
 
 
 def read_document(store: Store, name: str) -> str:
@@ -91,20 +97,25 @@ def folder_stamp(store: Store, name: str) -> Stamp | None:
     return _read_stamp(store, f"{name}/{_FOLDER_STAMP}")
 
 
-def verify_folder(store: Store, name: str, folder: Path) -> Path:
-    """A published folder, or a copy of it on this machine, when each of its files is what was written.
+def fetched_folder(store: Store, name: str, scratch: Path) -> Path:
+    """A published folder on this machine, each of its files as it was written: itself on a local store, else a copy.
 
-    A damaged one loses its stamp, so that it counts as missing.
+    The copy is kept in `scratch` for the next time; a damaged one is fetched again before the store's own is blamed,
+    which then loses its stamp, so that it counts as missing.
 
     Raises:
-        DamagedTableError: a file is another one, or is missing.
+        DamagedTableError: a file in the store is another one, or is missing.
+        GateauError, TransientError: see `Files.write`; FileNotFoundError when there is no such folder.
     """
     stamp = folder_stamp(store, name)
-    if stamp is None:
+    folder = _kept_copy(store, name, scratch, "" if stamp is None else stamp.content)
+    if stamp is None or _is_as_written(folder, stamp):
         return folder
+    if not store.files.is_local:
+        _note(scratch, name).unlink(missing_ok=True)
+        if _is_as_written(_kept_copy(store, name, scratch, stamp.content), stamp):
+            return folder
     found = file_digests(folder)
-    if folder_content(found) == stamp.content:
-        return folder
     others = sorted(file for file in {*stamp.files, *found} if stamp.files.get(file) != found.get(file))
     which = ", ".join(others) if stamp.files else "one of its files"
     aside = f"{name}/{_FOLDER_STAMP}.damaged"
@@ -113,6 +124,32 @@ def verify_folder(store: Store, name: str, folder: Path) -> Path:
         f"{store.files.address(name)} is damaged: {which}. The next run makes it again. If you have a copy of it, put "
         f"that back and rename {store.files.address(aside)} to {_FOLDER_STAMP} instead."
     )
+
+
+def _kept_copy(store: Store, name: str, scratch: Path, content: str) -> Path:
+    """The folder, or its copy in `scratch`; a note beside that says which content it has."""
+    if store.files.is_local:
+        return local_copy(store.files, name, scratch)
+    note = _note(scratch, name)
+    if content and note.is_file() and note.read_text() == content:
+        return scratch / name
+    note.unlink(missing_ok=True)
+    folder = local_copy(store.files, name, scratch)
+    note.write_text(content)
+    return folder
+
+
+def _note(scratch: Path, name: str) -> Path:
+    return scratch / f"{name}.version"
+
+
+def _is_as_written(folder: Path, stamp: Stamp) -> bool:
+    """Whether each file has the content that the stamp names; read once in a process while size and time stay."""
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    seen = (folder, stamp.content, *((file, file.stat().st_size, file.stat().st_mtime_ns) for file in files))
+    if seen not in _as_written and folder_content(file_digests(folder)) == stamp.content:
+        _as_written.add(seen)
+    return seen in _as_written
 
 
 def read_training_log(store: Store, name: str = "checkpoint") -> list[dict[str, Any]]:

@@ -13,15 +13,14 @@ from gateau_dagster.storage import Stamp, Store, documents
 from gateau_dagster.storage.content import file_digests, folder_content
 from gateau_dagster.storage.documents import (
     document_stamp,
+    fetched_folder,
     finish_publishing,
     folder_stamp,
     publish_folder,
     read_document,
     read_training_log,
-    verify_folder,
     write_document,
 )
-from gateau_dagster.storage.files import local_copy
 from gateau_dagster.storage.store import DamagedTableError
 
 STAMP = Stamp(fingerprint="f", content="c")
@@ -63,20 +62,39 @@ def stamped(folder: Path) -> Stamp:
 
 
 def test_a_damaged_model_is_named_by_its_file_and_made_again(store: Store, tmp_path: Path) -> None:
-    folder = made(tmp_path, "one", model="weights", config="{}")
+    folder, scratch = made(tmp_path, "one", model="weights", config="{}"), tmp_path / "scratch"
     publish_folder(store, folder, "checkpoint", stamped(folder))
-    copy = local_copy(store.files, "checkpoint", tmp_path / "copy")
-    assert verify_folder(store, "checkpoint", copy) == copy
-    (copy / "model").write_text("Weights")
+    assert (fetched_folder(store, "checkpoint", scratch) / "model").read_text() == "weights"
+    store.files.write("checkpoint/model", b"Weights")
+    (scratch / "checkpoint.version").unlink(missing_ok=True)
     with pytest.raises(DamagedTableError, match=r"checkpoint is damaged: model\. The next run makes it again"):
-        verify_folder(store, "checkpoint", copy)
+        fetched_folder(store, "checkpoint", scratch)
     assert folder_stamp(store, "checkpoint") is None
     store.files.rename("checkpoint/gateau.json.damaged", "checkpoint/gateau.json")
-    (copy / "model").write_text("weights")
-    assert verify_folder(store, "checkpoint", copy) == copy, "a user put the file back"
-    (copy / "config").unlink()
+    store.files.write("checkpoint/model", b"weights")
+    found = fetched_folder(store, "checkpoint", scratch)
+    assert (found / "model").read_text() == "weights", "a user put the file back"
+    store.files.remove("checkpoint/config")
+    (scratch / "checkpoint.version").unlink(missing_ok=True)
     with pytest.raises(DamagedTableError, match="damaged: config"):
-        verify_folder(store, "checkpoint", copy)
+        fetched_folder(store, "checkpoint", scratch)
+
+
+def test_a_damaged_copy_is_fetched_again_and_the_store_is_not_blamed(bucket: str, tmp_path: Path) -> None:
+    store, folder = Store(f"s3://{bucket}/store"), made(tmp_path, "one", model="weights")
+    publish_folder(store, folder, "checkpoint", stamped(folder))
+    copy = fetched_folder(store, "checkpoint", tmp_path / "scratch")
+    (copy / "model").write_text("Weights")
+    assert (fetched_folder(store, "checkpoint", tmp_path / "scratch") / "model").read_text() == "weights"
+    assert folder_stamp(store, "checkpoint") is not None
+
+
+def test_a_folder_is_read_once_while_it_stays(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = made(tmp_path, "one", model="weights")
+    publish_folder(store, folder, "checkpoint", stamped(folder))
+    fetched_folder(store, "checkpoint", tmp_path / "scratch")
+    monkeypatch.setattr(documents, "file_digests", lambda folder: pytest.fail("it is read again"))
+    fetched_folder(store, "checkpoint", tmp_path / "scratch")
 
 
 def test_a_document_whose_stamp_is_damaged_counts_as_missing(store: Store) -> None:

@@ -16,9 +16,9 @@ from gateau_dagster.storage import Stamp, Store, content
 from gateau_dagster.storage.content import file_digests, folder_content
 from gateau_dagster.storage.documents import (
     document_stamp,
+    fetched_folder,
     folder_stamp,
     publish_folder,
-    verify_folder,
     write_document,
 )
 from gateau_dagster.storage.json_cache import recall_all, remember_all
@@ -123,7 +123,7 @@ def test_flips_in_documents_and_models(tmp_path: Path) -> None:
         (target / "checkpoint/gateau.json").write_bytes(good)
         (target / "checkpoint/model.safetensors").write_bytes(bad)
         with pytest.raises(DamagedTableError, match=r"model\.safetensors"):
-            verify_folder(store, "checkpoint", target / "checkpoint")
+            fetched_folder(store, "checkpoint", target)
 
 
 def test_a_stamp_of_old_is_read(tmp_path: Path) -> None:
