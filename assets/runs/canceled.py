@@ -28,7 +28,7 @@ def canceled_when_interrupted(instance: DagsterInstance, process: str) -> Iterat
         for run in runs():
             record_canceled(instance, run)
 
-    with at_request(canceling), at_end(canceled):
+    with at_request(canceling), at_end(canceled, "its end is not on record in Dagster"):
         yield
 
 

@@ -42,7 +42,7 @@ class Refreshed:
 
     @property
     def notes(self) -> list[str]:
-        """What happened beside the work, and what came out of the checks: the same in the UI and on the terminal."""
+        """What happened beside the work: the same in the UI and on the terminal."""
         notes = []
         if self.ended_runs:
             notes.append(f"Ended {self.ended_runs} earlier run(s) whose process was gone.")

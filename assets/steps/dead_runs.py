@@ -11,7 +11,7 @@ from dagster import DagsterInstance, DagsterRun, DagsterRunStatus, OpExecutionCo
 from gateau_dagster.storage.process_identity import ProcessIdentity, State
 
 PROCESS_TAG = "gateau/process"
-# On runs that `refresh` makes while it holds the lock of a configuration: the configuration's work folder.
+# On runs that `refresh` makes while it holds the store: who holds it, see `resources.locks.lease.party`.
 LOCK_TAG = "gateau/lock"
 _MOST_SECONDS_OF_A_SET_CLOCK = 60.0
 _ALIVE = [

@@ -5,8 +5,10 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 Call = Callable[[], object]
+Listed = TypeVar("Listed")
 
 _SIGNAL_ON_ITS_WAY = 0.5  # seconds
 
@@ -24,7 +26,7 @@ class Ending:
     watched: bool = False
     goes_on: bool = False
     at_request: list[Call] = field(default_factory=list)
-    at_end: list[Call] = field(default_factory=list)
+    at_end: list[tuple[Call, str | None]] = field(default_factory=list)
 
 
 ENDING = Ending()
@@ -41,14 +43,18 @@ def at_request(call: Call) -> Iterator[None]:
 
 
 @contextmanager
-def at_end(call: Call) -> Iterator[None]:
-    """While the block works: a thread calls this just before the process ends, the innermost first."""
-    with _listed(call, ENDING.at_end):
+def at_end(call: Call, if_not: str | None = None) -> Iterator[None]:
+    """While the block works: a thread calls this just before the process ends, the innermost first.
+
+    Args:
+        if_not: what the user is told where it fails or takes too long; None: nothing.
+    """
+    with _listed((call, if_not), ENDING.at_end):
         yield
 
 
 @contextmanager
-def _listed(call: Call, calls: list[Call]) -> Iterator[None]:
+def _listed(call: Listed, calls: list[Listed]) -> Iterator[None]:
     calls.append(call)
     try:
         yield

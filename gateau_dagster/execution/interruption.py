@@ -12,7 +12,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from types import FrameType
 
 from gateau_dagster.execution.ending import ENDING, Call, at_request, hold_if_requested
@@ -55,16 +55,17 @@ def ends_in_order(save: Call) -> Iterator[None]:
     # multiprocessing's helper would say what it removes after us.
     silenced = ",".join(filter(None, [os.environ.get("PYTHONWARNINGS"), "ignore:resource_tracker:UserWarning"]))
     with (
+        ExitStack() as opened,
         _environment("PYTHONWARNINGS", silenced),
         _watched(SignalWatch(_signals(), save, error_stream, LONGEST_UNWINDING), _raise_if_working),
     ):
+        opened.callback(os.close, error_stream)
         before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:
             yield
         finally:
             hold_if_requested()
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
-    os.close(error_stream)
 
 
 @contextmanager
@@ -125,14 +126,17 @@ def _environment(name: str, value: str) -> Iterator[None]:
 @contextmanager
 def _watched(watch: SignalWatch, handler: Handler | None) -> Iterator[None]:
     numbers = () if handler is None else watch.numbers
-    with _no_word_of_lost_interrupts(), _handlers([WAKES], _nothing), _handlers(numbers, handler or _nothing):
+    with _no_word_of_lost_interrupts(), _handlers([WAKES], _nothing):
         earlier = signal.set_wakeup_fd(watch.writes, warn_on_full_buffer=False)
         watch.thread.start()
         ENDING.watched, ENDING.goes_on = True, watch.is_last_resort
         try:
-            yield
+            with _handlers(numbers, handler or _nothing):  # last: until then the earlier ones hear of a signal
+                try:
+                    yield
+                finally:
+                    hold_if_requested()
         finally:
-            hold_if_requested()
             ENDING.watched = False
             signal.set_wakeup_fd(earlier)
             watch.close()

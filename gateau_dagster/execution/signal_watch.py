@@ -14,7 +14,6 @@ from gateau_dagster.execution.process_tree import signal_children
 INTERRUPTED = "Interrupted. What was computed is kept; run again to go on."
 AT_ONCE = "Interrupted twice, and ended at once: the last seconds may be lost. Run again to go on."
 _NOT_KEPT = "the rows of the last seconds are not kept"
-_NOT_ON_RECORD = "its end is not on record in Dagster"
 
 # Seconds after the signal. The main thread ends its child processes itself; later they are told to, then killed.
 _TELL_CHILDREN = 1.0
@@ -84,8 +83,8 @@ class SignalWatch:
             return
         self._call(self.save, _NOT_KEPT, until=_LONGEST_SAVING)
         signal_children(signal.SIGKILL)
-        for call in [*reversed(ENDING.at_end)]:
-            self._call(call, _NOT_ON_RECORD, until=_LONGEST_END)
+        for call, if_not in [*reversed(ENDING.at_end)]:
+            self._call(call, if_not, until=_LONGEST_END)
         but = "; ".join(dict.fromkeys(self._failures))
         leave(number, self.error_stream, f"Interrupted, but {but}. Run again to go on." if but else INTERRUPTED)
 

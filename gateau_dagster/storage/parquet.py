@@ -43,7 +43,8 @@ def read_local(path: Path, columns: list[str] | None = None) -> tuple[pl.DataFra
     """
     with pa.OSFile(str(path)) as file:
         try:
-            return pl.DataFrame(pl.from_arrow(read_columns(columns, file))), metadata(file)
+            table = read_columns(columns, file)
+            return pl.DataFrame(pl.from_arrow(table)), table.schema.metadata or {}
         except (pa.ArrowException, pl.exceptions.PanicException, UnicodeDecodeError) as error:
             raise DamagedFileError(" ".join(str(error).split())) from error
 

@@ -23,10 +23,10 @@ def party(config: Config, config_file: str) -> str:
         GateauError: the work folder cannot be written.
     """
     files = Files(str(config.work_folder))
-    files.create("id", uuid.uuid4().hex.encode())
-    return (
-        f"{files.read('id').decode()} {config.work_folder.absolute() / Path(config_file).name} on {config.located_root}"
-    )
+    if not files.exists("id"):
+        files.create("id", uuid.uuid4().hex.encode())
+    own = files.read("id").decode()
+    return f"{own} {config.work_folder.absolute() / Path(config_file).name} on {config.located_root}"
 
 
 @contextmanager
@@ -48,7 +48,10 @@ def store_lease(config: Config, config_file: str, *, exclusive: bool, say: Calla
         return
     shown = config_file or f"the embedded demo in {config.folder}"
     files = Files(config.located_root)
-    with Lease(files, party=whose, exclusive=exclusive, configuration=shown, say=say) as lease, at_end(lease.release):
+    with (
+        Lease(files, party=whose, exclusive=exclusive, configuration=shown, say=say) as lease,
+        at_end(lease.release, "the lease of the store runs out by itself"),
+    ):
         _held.add(whose)
         try:
             yield
