@@ -70,7 +70,7 @@ def _inputs(state: State) -> "ReportInputs":
         selected_subset=store.read("selected_subset", columns=["sample_id"]),
         reserved=store.read(SPLIT).filter("reserved")["sample_id"].to_list() if SPLIT in assets else (),
         rejected=_rejected(state),
-        losses=[loss for loss in losses(state) if loss.asset in assets],
+        losses=[*losses(state, assets)],
         unseen=unseen_shares(state, [state.asset(key) for key in assets]),
         training_log=read_training_log(store) if "checkpoint" in assets else None,
         evaluations={name: store.read(each.asset) for name, each in compared_benchmarks(state.config).items()},

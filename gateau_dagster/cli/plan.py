@@ -39,7 +39,8 @@ def print_plan(config: Config, until: str | None, *, as_json: bool = False) -> N
         plan = state.plan_until(until)
     if not plan:
         out.print("[green]Everything is up to date.[/green] `gateau run` would do nothing.")
-        show_losses(out, (loss for loss in losses(state) if loss.notable))
+        asked = state.pipeline.required if until is None else state.pipeline.ancestors([until])
+        show_losses(out, (loss for loss in losses(state, asked) if loss.notable))
         show_left_out(out, state, plan)
         return
     show_plan(out, state, plan)

@@ -53,18 +53,18 @@ def _announce(out: Console, config: Config, state: State, plan: Plan) -> None:
 
 def _conclude(out: Console, state: State, until: str | None, worked: bool, result: Refreshed, seconds: float) -> None:
     """Only of what was asked for: the rest of the store may be out of date."""
-    asked = set(state.pipeline.by_key) if until is None else state.pipeline.ancestors([until])
+    asked = state.pipeline.required if until is None else state.pipeline.ancestors([until])
     for note in result.notes:
         out.print(escape(note))
     if not worked:
         out.print(f"[green]Everything is up to date[/green] ({seconds:.1f} s).")
     else:
         out.print(f"[green]Done[/green] in {seconds:.0f} s.")
-    lost = [loss for loss in losses(state) if loss.asset in asked]
+    lost = [*losses(state, asked)]
     for line in result.failed_checks:
         if not any(loss.sentence in line for loss in lost):  # said below
             out.print(f"[yellow]![/yellow] {escape(line)}")
-    show_losses(out, lost)
+    show_losses(out, (loss for loss in lost if not loss.intended))
     if worked:
         _show_ground_truth(out, state, asked)
     if "report" in asked:

@@ -1,6 +1,6 @@
 """What the tables lost on the way: samples that were rejected, and tokens that were cut off."""
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Container, Iterable, Iterator
 from dataclasses import dataclass, replace
 
 import polars as pl
@@ -76,22 +76,24 @@ class PromptLimit:
 
 @dataclass(frozen=True, kw_only=True)
 class Loss:
-    """One table's loss in a sentence. notable: worth a warning."""
+    """One table's loss in a sentence. notable: worth a warning. intended: see Truncation."""
 
     asset: str
     sentence: str
     notable: bool
+    intended: bool = False
 
 
-def losses(state: State) -> Iterator[Loss]:
-    """Of the tables that are up to date, in the order of the data's flow; none for a table that lost nothing."""
-    plan = state.whole_plan()
-    made = [asset for asset in state.pipeline.assets if asset.key in state.pipeline.required and not plan.of(asset.key)]
-    for asset in made:
+def losses(state: State, made: Container[str]) -> Iterator[Loss]:
+    """Of these tables, which are up to date, in the order of the data's flow; none for one that lost nothing."""
+    for asset in state.pipeline.assets:
+        if asset.key not in made:
+            continue
         if REJECTED_SHARE in asset.checks and (rejects := rejects_of(state, asset)).count:
             yield Loss(asset=asset.key, sentence=rejects.sentence(noun_of(asset)), notable=rejects.notable)
         if TRUNCATED_SHARE in asset.checks and (truncation := truncation_of(state, asset)).cut:
-            yield Loss(asset=asset.key, sentence=truncation.sentence(), notable=truncation.notable)
+            found = truncation.sentence()
+            yield Loss(asset=asset.key, sentence=found, notable=truncation.notable, intended=truncation.intended)
 
 
 def noun_of(asset: Asset) -> str:

@@ -48,9 +48,13 @@ def sample_table_asset(config: Config, table: SampleTable) -> Asset:
     )
 
 
+# What the share of truncated tokens is counted by.
+_CUT = {"context_tokens", "truncated_tokens"}
+
+
 def _checks(table: SampleTable) -> tuple[str, ...]:
     finite = (FINITE_VALUES,) if table.finite else ()
-    truncated = (TRUNCATED_SHARE,) if any(column.name == "truncated_tokens" for column in table.columns) else ()
+    truncated = (TRUNCATED_SHARE,) if {column.name for column in table.columns} >= _CUT else ()
     return (UNIQUE_IDS, *finite, FULL_COVERAGE, REJECTED_SHARE, *truncated)
 
 

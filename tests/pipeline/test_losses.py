@@ -7,9 +7,12 @@ import pytest
 
 from gateau_dagster import tables
 from gateau_dagster.config import Config
+from gateau_dagster.pipeline.asset import TRUNCATED_SHARE
 from gateau_dagster.pipeline.losses import rejects_of, truncation_among, truncation_of
+from gateau_dagster.pipeline.pipeline import pipeline_of
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.storage import Stamp
+from tests.pipeline.by_method import maximal
 
 MIX = tables.schema(tables.TRAINING_MIX)
 
@@ -54,3 +57,11 @@ def test_sums_do_not_overflow_and_nothing_of_nothing_is_no_share() -> None:
     found = truncation_among(most, most, limit="x")
     assert (found.tokens, found.cut_tokens, found.share) == (6 * (2**31 - 1), 3 * (2**31 - 1), 0.5)
     assert truncation_among(most.clear(), most.clear(), limit="x").share == 0.0
+
+
+def test_a_table_whose_share_is_looked_at_counts_what_it_kept_and_what_it_cut() -> None:
+    """`quality/<model>` and `embedding/<model>` say what they cut, but not of what."""
+    checked = [asset for asset in pipeline_of(maximal()).assets if asset.rows and TRUNCATED_SHARE in asset.checks]
+    assert {"perplexity/short", "perplexity/long"} <= {asset.key for asset in checked}
+    for asset in checked:
+        assert {"context_tokens", "truncated_tokens"} <= {column.name for column in asset.columns}, asset.key
