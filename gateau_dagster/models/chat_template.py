@@ -30,7 +30,7 @@ def check_chat_template(folder: Path, place: str, *, trust_remote_code: bool = F
         done = subprocess.run(command, capture_output=True, text=True, timeout=_PATIENCE, check=False)
     except subprocess.TimeoutExpired as error:
         raise GateauError(f"{place}: the chat template of {folder} could not be tried. {_CURE}") from error
-    if -done.returncode in {signal.SIGVTALRM, signal.SIGKILL}:
+    if done.returncode == -signal.SIGVTALRM:
         raise GateauError(
             f"{place}: the chat template of {folder} comes to no end: it was stopped after {_SECONDS:g} s. {_CURE}"
         )

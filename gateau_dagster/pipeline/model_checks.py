@@ -38,13 +38,15 @@ def check_folder(config: Config, name: str, digest: str) -> None:
     if folder is None:
         return
     model, place = config.models[name], f"models.{name}.path"
+    code = "with remote code " if model.trust_remote_code else ""  # without it the same files may not be readable
     _once(config, f"files {digest}", partial(check_model_files, folder, place))
     if digest.startswith("folder:"):  # of the hub's cache more may still be fetched
         check_complete(folder, place)
-        _once(config, f"readable {digest}", partial(_check_readable, folder, place, model.trust_remote_code))
-    if config.scoring.template == "chat" and model.task == "causal":
+        _once(config, f"readable {code}{digest}", partial(_check_readable, folder, place, model.trust_remote_code))
+    has_tokenizer = any((folder / file).is_file() for file in _TOKENIZER_FILES)  # of the hub, one that was fetched
+    if config.scoring.template == "chat" and model.task == "causal" and has_tokenizer:
         check = partial(check_chat_template, folder, place, trust_remote_code=model.trust_remote_code)
-        _once(config, f"chat template {digest}", check)
+        _once(config, f"chat template {code}{digest}", check)
 
 
 def _check_readable(folder: Path, place: str, code: bool) -> None:
@@ -72,25 +74,25 @@ def check_pair(config: Config, digests: Mapping[str, str], texts: Callable[[], S
     """
     origins = {config.origin(name) for name in ("short", "long")}
     if len(origins) == 2 and not _same_files(config, origins):
-        _once(config, f"pair {digests['short']} {digests['long']}", lambda: _compare(config, texts()))
+        _once(config, f"pair {digests['short']} {digests['long']}", lambda: _compare(config, texts))
 
 
 def _same_files(config: Config, models: set[str]) -> bool:
     first, second = (model_folder(config, name, local_only=True) for name in models)
     if first is None or second is None:
-        return first is second  # neither is here: nothing can be said
+        return False
     return all(
         (first / name).is_file() and (second / name).is_file() and filecmp.cmp(first / name, second / name, False)
         for name in _TOKENIZER_FILES
     )
 
 
-def _compare(config: Config, texts: Sequence[str]) -> bool:
+def _compare(config: Config, texts: Callable[[], Sequence[str]]) -> bool:
     """False where it cannot be told yet, since a tokenizer is not on this machine."""
     first, second = (known_tokenizer(config, name) for name in ("short", "long"))
     if first is None or second is None:
         return False
-    for text in texts:
+    for text in texts():
         counts = [len(each(text, add_special_tokens=False, verbose=False)["input_ids"]) for each in (first, second)]
         if counts[0] != counts[1]:
             raise GateauError(

@@ -72,7 +72,11 @@ class State:
     @cached_property
     def model_digests(self) -> dict[str, str]:
         """What each configured model is."""
-        return {name: model_digest(self.config, name) for name in self.config.models}
+        models = self.config.models
+        known = {name: model_digest(self.config, name) for name, model in models.items() if model.base is None}
+        return {
+            name: known[name] if model.base is None else f"made:{known[model.base]}" for name, model in models.items()
+        }
 
     @cached_property
     def _nodes(self) -> dict[str, Node]:

@@ -76,3 +76,28 @@ def test_what_is_in_order_is_looked_at_once(project: Path, monkeypatch: pytest.M
     (project.parent / "long" / "chat_template.jinja").write_text("another")
     loadable_model(state_of(project), "long")
     assert tried[2:] == ["models.long.path"]
+
+
+def test_of_the_hub_a_tokenizer_that_is_still_to_be_fetched_is_no_fault(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever looks at the configuration has the hub's config.json from then on, and nothing else."""
+    change_config(project, scoring={"template": "chat"})
+    (project.parent / "short" / "tokenizer.json").unlink()
+    (project.parent / "short" / "tokenizer_config.json").unlink()
+    (project.parent / "short" / "chat_template.jinja").unlink(missing_ok=True)
+    monkeypatch.setattr(model_checks, "check_model_files", lambda folder, place: None)
+    model_checks.check_folder(load_project(project), "short", "hub:org/model:commit")
+
+
+def test_what_was_read_with_its_own_code_is_looked_at_again_without(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried: list[bool] = []
+    monkeypatch.setattr(model_checks, "_check_readable", lambda folder, place, code: tried.append(code))
+    config = load_project(project)
+    for code in (True, False, False):
+        long = config.models["long"].model_copy(update={"trust_remote_code": code})
+        changed = config.model_copy(update={"models": {**config.models, "long": long}})
+        model_checks.check_folder(changed, "long", "folder:digest")
+    assert tried == [True, False]
