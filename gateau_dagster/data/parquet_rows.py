@@ -44,9 +44,11 @@ def read_parquet(
 def _read_group(
     parquet: pq.ParquetFile, group: int, start: int, wanted: Collection[int] | None
 ) -> Iterator[Record | Problem]:
-    number = start
+    number, facts = start, parquet.metadata.row_group(group)
+    # So few at a time that rows of a usual length are no more than the longest one.
+    rows = min(_ROWS, max(1, LONGEST_RECORD * facts.num_rows // max(1, facts.total_byte_size)))
     try:
-        for batch in parquet.iter_batches(batch_size=_ROWS, row_groups=[group], use_threads=False):
+        for batch in parquet.iter_batches(batch_size=rows, row_groups=[group], use_threads=False):
             for index in range(batch.num_rows):
                 if wanted is None or number in wanted:
                     yield _row(batch, index, number)

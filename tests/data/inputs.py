@@ -53,3 +53,9 @@ def read(path: Path, data: bytes) -> tuple[dict[int, Any], dict[int, str]]:
     assert len(set(numbers)) == len(numbers)
     records = {item.number: item.value for item in items if isinstance(item, Record)}
     return records, {item.number: item.reason for item in items if isinstance(item, Problem)}
+
+
+def file_of(folder: Path, name: str, content: bytes) -> SourceFile:
+    (folder / name).write_bytes(content)
+    (found,) = resolve_files(name, folder, plain_texts=True)
+    return found
