@@ -49,8 +49,8 @@ def compared(state: State, progress: Progress) -> MethodComparison:
         chosen=chosen,
         selected_by=selection.method,
         ground_truth=selection.ground_truth,
-        alpha=_alpha_sweep(state, frame, chosen) if PRESETS_TABLE in reads else None,
-        segment_length=_segment_length_sweep(state, frame, chosen),
+        alpha=_alpha_sweep(state, candidates, chosen) if PRESETS_TABLE in reads else None,
+        segment_length=_segment_length_sweep(state, candidates, chosen),
         attention=_attention_sweep(state) if {"cam", "perplexity/long"} <= {*reads} else None,
     )
 
@@ -72,20 +72,20 @@ def method_frame(state: State, progress: Progress) -> pl.DataFrame:
     return frame.sort("sample_id")
 
 
-def _alpha_sweep(state: State, frame: pl.DataFrame, chosen: int) -> AlphaSweep:
+def _alpha_sweep(state: State, candidates: pl.DataFrame, chosen: int) -> AlphaSweep:
     selection = state.config.selection
     columns = ["sample_id", *(f"{kind}_{preset}" for preset in PRESETS for kind in ("hmp", "cas"))]
     return alpha_sweep(
-        state.read(PRESETS_TABLE, columns),
+        state.read(PRESETS_TABLE, columns).join(candidates, on="sample_id", how="semi"),
         preset=selection.preset,
         alpha=selection.alpha,
         chosen=chosen,
-        sources=frame.select("sample_id", "source"),
+        sources=candidates.select("sample_id", "source"),
         ground_truth=selection.ground_truth,
     )
 
 
-def _segment_length_sweep(state: State, frame: pl.DataFrame, chosen: int) -> SegmentLengthSweep | None:
+def _segment_length_sweep(state: State, candidates: pl.DataFrame, chosen: int) -> SegmentLengthSweep | None:
     """`cam` beside the tables of further lengths; None without any."""
     selection = state.config.selection
     made = {length: cam_at_asset(length) for length in further_lengths(state.config)}
@@ -93,7 +93,10 @@ def _segment_length_sweep(state: State, frame: pl.DataFrame, chosen: int) -> Seg
         return None
     configured, columns = state.config.scoring.segment_length, [column.name for column in cam_at_columns(state.config)]
     made[configured] = "cam"
-    short, long = (state.read(asset, COLUMNS[asset]) for asset in ("perplexity/short", "perplexity/long"))
+    short, long = (
+        state.read(asset, COLUMNS[asset]).join(candidates, on="sample_id", how="semi")
+        for asset in ("perplexity/short", "perplexity/long")
+    )
     return segment_length_sweep(
         short,
         long,
@@ -102,7 +105,7 @@ def _segment_length_sweep(state: State, frame: pl.DataFrame, chosen: int) -> Seg
         preset=selection.preset,
         alpha=selection.alpha,
         chosen=chosen,
-        sources=frame.select("sample_id", "source"),
+        sources=candidates.select("sample_id", "source"),
         ground_truth=selection.ground_truth,
     )
 

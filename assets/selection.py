@@ -89,15 +89,14 @@ def _one_ahead(read: Callable[[str], T], shards: Sequence[str]) -> Iterator[T]:
 def _score_figures(state: State, scores: pl.DataFrame) -> dict[str, Any]:
     from gateau_dagster.report.plots.score_plots import score_distributions, terms_scatter
 
-    selection = state.config.selection
-    chosen = selection.chosen(scores.height)
+    preset = state.config.selection.preset
     # Only the columns that are shown: each plot filters its table.
     each = scores.select(f"{kind}_{preset}" for preset in PRESETS for kind in ("score", "cas"))
-    terms = scores.select(f"{kind}_{selection.preset}" for kind in ("hmp", "cas", "rank"))
+    terms = scores.select(f"{kind}_{preset}" for kind in ("hmp", "cas", "rank"))
     return figures_metadata(
         {
             "score distributions": score_distributions(each),
-            "terms": terms_scatter(terms, preset=selection.preset, chosen=chosen),
+            "terms": terms_scatter(terms, preset=preset),
         }
     )
 

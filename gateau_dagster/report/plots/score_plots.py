@@ -87,13 +87,10 @@ def _histogram(
     axis.ticklabel_format(axis="x", style="sci", scilimits=(-2, 4))
 
 
-def terms_scatter(
-    scores: pl.DataFrame, *, preset: str, chosen: int | None = None, far: pl.Series | None = None
-) -> Figure:
+def terms_scatter(scores: pl.DataFrame, *, preset: str, far: pl.Series | None = None) -> Figure:
     """HMP (Eq. 2) against CAS (Eq. 5) as `preset` uses them: one mark per sample.
 
-    The selected samples are ringed (bool column `selected`); with `chosen`, before there is a selection, the `chosen`
-    samples that rank first.
+    The selected samples are ringed (bool column `selected`, where there is one).
     Of more than `MARKS` samples, as many are drawn, evenly spaced by rank; the title says so.
     """
     x, y = f"hmp_{preset}", f"cas_{preset}"
@@ -120,13 +117,12 @@ def terms_scatter(
             linewidths=0,
             rasterized=points.height > PIXELS_ABOVE,
         )
-    ringed = pl.col("selected") if chosen is None else pl.col(f"rank_{preset}") <= chosen
-    first = points.filter(ringed)
-    axis.scatter(
-        first[x], first[y], s=44, facecolors="none", edgecolors=SELECTED, linewidths=1.1,
-        label="selected" if chosen is None else f"first {chosen:,}",
-        rasterized=first.height > PIXELS_ABOVE,
-    )  # fmt: skip
+    if "selected" in points.columns:
+        first = points.filter("selected")
+        axis.scatter(
+            first[x], first[y], s=44, facecolors="none", edgecolors=SELECTED, linewidths=1.1, label="selected",
+            rasterized=first.height > PIXELS_ABOVE,
+        )  # fmt: skip
     label(axis, x="HMP as the preset uses it: how much the long model helps", y="CAS as the preset uses it")
     axis.ticklabel_format(style="sci", scilimits=(-2, 4))
     legend(axis, loc="best")

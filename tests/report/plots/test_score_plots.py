@@ -44,19 +44,13 @@ def test_without_both_terms_the_panels_say_so() -> None:
         "no sample has both terms"
         in score_distributions(empty, far=pl.Series([True, False])).axes[0].texts[0].get_text()
     )
-    assert "shorter than two segments" in terms_scatter(empty, preset="paper", chosen=1).axes[0].texts[0].get_text()
+    assert "shorter than two segments" in terms_scatter(empty, preset="paper").axes[0].texts[0].get_text()
 
 
-def test_scatter_marks_samples_and_rings_the_chosen() -> None:
-    axis = terms_scatter(_FRAME, preset="robust", chosen=20, far=_LABELS).axes[0]
+def test_scatter_marks_samples_and_rings_none_before_there_is_a_selection() -> None:
+    axis = terms_scatter(_FRAME, preset="robust", far=_LABELS).axes[0]
     sizes = [len(collection.get_offsets()) for collection in axis.collections]  # type: ignore[arg-type]
-    assert sizes == [150, 49, 20]
-    ringed = {tuple(point) for point in np.asarray(axis.collections[2].get_offsets())}
-    best = _FRAME.filter(pl.col("rank_robust") <= 20).select("hmp_robust", "cas_robust")
-    assert ringed == set(best.rows())
-    legend = axis.get_legend()
-    assert legend is not None
-    assert legend.get_texts()[-1].get_text() == "first 20"
+    assert sizes == [150, 49]
 
 
 def test_scatter_rings_what_was_selected_whatever_its_rank() -> None:
@@ -74,7 +68,8 @@ def test_scatter_rings_what_was_selected_whatever_its_rank() -> None:
 def test_of_many_samples_as_many_as_fit_are_drawn_as_pixels_and_the_title_says_so() -> None:
     count = MARKS * 4 + 2
     many = scores(_RNG.random(count).tolist(), _RNG.random(count).tolist())
-    figure = terms_scatter(many, preset="paper", chosen=count // 10)
+    many = many.with_columns(selected=pl.col("rank_paper") <= count // 10)
+    figure = terms_scatter(many, preset="paper")
     drawn, ringed = (len(figure.axes[0].collections[i].get_offsets()) for i in (0, 2))  # type: ignore[arg-type]
     assert drawn == -(-count // 5)
     assert abs(ringed - drawn / 10) <= 1
