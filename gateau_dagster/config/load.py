@@ -197,17 +197,15 @@ def _line_order(node: yaml.Node | None) -> Callable[[tuple[tuple[int | str, ...]
 def _mistake(
     place: list[int | str], found: list[ErrorDetails], node: yaml.Node | None, name: str, file: Any = Config
 ) -> str:
-    found = [each for each in found if each["type"] == "value_error"] or found  # what one branch of a union found wrong
+    # Of a union the branch that looked at the value itself says more than those of other kinds.
+    found = [each for each in found if each["type"] == "value_error"][:1] or found
     detail = found[0]
     if detail["type"] == "extra_forbidden":
         what = f"unknown key{_suggestion(place, file)}"
     elif detail["type"] == "missing":
         what = "is required"
     else:
-        # Of a union the branch that looked at the value itself says more than those of other kinds.
-        detail = next((each for each in found if each["type"] == "value_error"), detail)
-        shown = [detail] if detail["type"] == "value_error" else found
-        first, *others = dict.fromkeys(_words(each) for each in shown)
+        first, *others = dict.fromkeys(_words(each) for each in found)
         what = " or ".join([first, *(other.removeprefix("should be ") for other in others)])
         named = _NAMED_PLACE.match(what) if not place else None
         if named is not None:
