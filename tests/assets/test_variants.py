@@ -168,6 +168,18 @@ def test_a_removed_variant_leaves_no_work(experiment: Pipeline) -> None:
     assert stale(experiment, variants={"seeds": [1], "also": []}) == {}
 
 
+def test_a_model_that_is_lost_is_missed(experiment: Pipeline) -> None:
+    state = experiment.state()
+    model = state.store.read(CHECKPOINTS, "random-0.25-s1")["model"][0].removeprefix("store:")
+    stamp = Path(state.store.files.address(model)) / "gateau.json"
+    aside = stamp.rename(stamp.with_name("aside"))
+    try:
+        work = experiment.state().plan_until(CHECKPOINTS).of(CHECKPOINTS)
+        assert work is not None and work.reasons == {"random-0.25-s1": "missing"}
+    finally:
+        aside.rename(stamp)
+
+
 def test_nothing_reserved_was_trained_on(experiment: Pipeline) -> None:
     assert reserved(experiment)
     assert not any(reserved(experiment) & {*chosen(experiment, name)} for name in TRAINED_FIRST)
