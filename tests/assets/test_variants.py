@@ -10,6 +10,7 @@ import pytest
 
 from assets.runs.refresh import Refreshed
 from assets.steps.compared_models import located_variant
+from gateau_dagster.errors import GateauError
 from gateau_dagster.pipeline.asset import VARIANT
 from gateau_dagster.pipeline.variant_assets import CHECKPOINTS, MIXES, SUBSETS
 from gateau_dagster.progress import Progress
@@ -33,9 +34,12 @@ class Trainings:
 
     def __init__(self) -> None:
         self.specs: list[TrainingSpec] = []
+        self.most = -1
 
     def run(self, context: dg.AssetExecutionContext, spec: TrainingSpec, file: Path, progress: Progress) -> None:
         del context, file
+        if len(self.specs) == self.most:
+            raise GateauError("no luck: try again")
         self.specs.append(spec)
         spec.output.mkdir(parents=True)
         (spec.output / "config.json").write_text(json.dumps([spec.fingerprint, spec.training.seed]))
@@ -216,3 +220,19 @@ def test_an_edit_trains_again_what_it_changes_and_what_was_trained_is_found_agai
     after = contents(experiment)
     assert {name: after[name] for name in TRAINED_FIRST} == {name: before[name] for name in TRAINED_FIRST}
     assert after["length-1-s1"] == after["random-1-s1"] == after["full-s1"] != after["full-s2"]
+
+
+@pytest.mark.long
+def test_a_training_that_fails_names_its_variant_and_those_before_it_count(
+    experiment: Pipeline, trainings: Trainings
+) -> None:
+    change_config(experiment.file, variants={"fractions": [0.5], "seeds": [1, 2], "also": []})
+    trainings.done()
+    trainings.most = 1
+    with pytest.raises(GateauError, match=r"^variant/checkpoint: length-0\.5-s2: no luck: try again$"):
+        experiment.refresh(until=CHECKPOINTS)
+    trainings.most = -1
+    assert len(trainings.done()) == 1
+    result = experiment.refresh(until=CHECKPOINTS)
+    assert made(experiment, result) == {"length-0.5-s2", "random-0.5-s1", "random-0.5-s2"}
+    assert len(trainings.done()) == 3 and not experiment.state().plan_until(CHECKPOINTS)

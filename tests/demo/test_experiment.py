@@ -40,6 +40,7 @@ def written(folder: Path, pair: Path) -> Path:
 
 @pytest.mark.long
 @pytest.mark.slow
+@pytest.mark.timeout(1800)
 def test_an_experiment_on_the_demo(trained_pair: Path, tmp_path: Path) -> None:
     file = written(tmp_path, trained_pair)
     gateau("run", "--config", str(file), *UNTIL, folder=tmp_path)
