@@ -24,7 +24,7 @@ from gateau_dagster.pipeline.asset import (
     UNIQUE_IDS,
     Asset,
 )
-from gateau_dagster.pipeline.document_split_asset import document_split
+from gateau_dagster.pipeline.document_split_asset import document_split, mix_checks
 from gateau_dagster.pipeline.made_models import embedding_asset, made_models, made_upstream
 from gateau_dagster.pipeline.sample_table_asset import sample_table_asset
 from gateau_dagster.pipeline.selection_reads import (
@@ -36,6 +36,7 @@ from gateau_dagster.pipeline.selection_reads import (
     selection_reads,
 )
 from gateau_dagster.pipeline.training_settings import mix_settings, shown_configuration, training_settings
+from gateau_dagster.pipeline.variant_assets import variant_assets
 from gateau_dagster.selection.combine import CODE_VERSION as SCORES_CODE_VERSION
 from gateau_dagster.selection.joining import COLUMNS
 from gateau_dagster.selection.rules import CODE_VERSION as SELECTION_CODE_VERSION
@@ -220,7 +221,7 @@ def training_mix(config: Config) -> Iterator[Asset]:
         settings=lambda observed: mix_settings(config, observed),
         code_version=MIX_CODE_VERSION,
         columns=tables.TRAINING_MIX,
-        checks=(REJECTED_SHARE, TRUNCATED_SHARE),
+        checks=(REJECTED_SHARE, TRUNCATED_SHARE, *mix_checks(config)),
         goal=True,
     )
 
@@ -305,4 +306,5 @@ DECLARED: tuple[Declare, ...] = (
     training_mix,
     checkpoint,
     evaluations,
+    variant_assets,
 )

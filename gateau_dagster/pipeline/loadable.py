@@ -1,5 +1,7 @@
 """Where a configured model can be loaded from, and which version of it that is."""
 
+from pathlib import Path
+
 from gateau_dagster.config import ModelConfig
 from gateau_dagster.pipeline.made_models import made_asset
 from gateau_dagster.pipeline.model_checks import check_folder
@@ -17,11 +19,16 @@ def loadable_model(state: State, name: str) -> ModelConfig:
     if section.base is None:
         check_folder(config, name, state.model_digests[name])  # for a step that is launched by hand nobody has planned
         return section
-    folder = fetched_folder(state.store, made_asset(config, name), config.work_folder / "models")
+    folder = fetched_folder(state.store, made_asset(config, name), downloads(state))
     code = section.trust_remote_code or config.models[section.base].trust_remote_code
     # It is an ordinary model from here on: nothing is left to be made.
     made = {"path": str(folder), "trust_remote_code": code, "pre_experience": None, "homologous": None}
     return section.model_copy(update=made)
+
+
+def downloads(state: State) -> Path:
+    """Where models of a store that is not local are kept for the steps to come."""
+    return state.config.work_folder / "models"
 
 
 def model_version(state: State, name: str) -> str:

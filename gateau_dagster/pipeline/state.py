@@ -1,8 +1,9 @@
 """Gathers what the planner compares: the input's index, the models' digests and the stamps in the store."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import cast
 
 import polars as pl
@@ -18,14 +19,15 @@ from gateau_dagster.data.sources import FILE_DIGESTS
 from gateau_dagster.demo.prepare import ensure_demo_data
 from gateau_dagster.errors import MissingUpstreamError
 from gateau_dagster.methods.registry import chosen_methods
-from gateau_dagster.models.model_digest import model_digest
+from gateau_dagster.models.model_digest import address_digest, model_digest
 from gateau_dagster.pipeline.asset import Asset, Observed
 from gateau_dagster.pipeline.made_models import check_clusters
-from gateau_dagster.pipeline.model_checks import check_folder, check_pair
+from gateau_dagster.pipeline.model_checks import check_folder, check_others, check_pair
 from gateau_dagster.pipeline.node import Node
 from gateau_dagster.pipeline.pipeline import Pipeline, partition_sets, pipeline_of
 from gateau_dagster.pipeline.plan import INPUT, Key, Partitions, Plan, make_plan, recorded_versions
 from gateau_dagster.pipeline.planned_training import check_training, warnings_of
+from gateau_dagster.pipeline.variant_configs import others, selections
 from gateau_dagster.progress import Progress, silent
 from gateau_dagster.scoring.pair_tables import perplexity_asset
 from gateau_dagster.selection.rules import check_data
@@ -34,6 +36,7 @@ from gateau_dagster.storage.documents import document_stamp, folder_stamp
 from gateau_dagster.training.homologous_texts import check_homologous, text_signatures
 
 _RESPONSES = 64  # by which tokenizers are compared
+_STAMP_READERS = 16
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,6 +82,15 @@ class State:
         }
 
     @cached_property
+    def other_digests(self) -> dict[str, str]:
+        """What each model of `variants.also` is, by its variant."""
+        config = self.config
+        return {
+            name: address_digest(config, each.model, place=f"variants.also.{name}")
+            for name, each in others(config).items()
+        }
+
+    @cached_property
     def _nodes(self) -> dict[str, Node]:
         """What the planner compares, by asset, in topological order."""
         config = self.config
@@ -88,6 +100,7 @@ class State:
             model_digests=self.model_digests,
             short_chat=short_chat_signature(chat, config.folder, cache) if chat else None,
             texts=text_signatures(config, cache / FILE_DIGESTS),
+            others=self.other_digests,
         )
         return {node.asset: node for node in self.pipeline.nodes(observed)}
 
@@ -110,17 +123,30 @@ class State:
             return document_stamp(self.store, asset.file)
         if asset.folder:
             return folder_stamp(self.store, key)
-        return self.store.stamp(key, partition)
+        return self.table_stamps([(key, partition)])[key, partition]
+
+    def table_stamps(self, keys: Iterable[Key]) -> dict[Key, Stamp | None]:
+        """Those of tables; None where the table is missing, or the model is that it is about."""
+        stamps = self.store.stamps(keys)
+        with_models = {key: folder for key, stamp in stamps.items() if (folder := self._model_folder(key, stamp))}
+        with ThreadPoolExecutor(_STAMP_READERS) as pool:
+            models = pool.map(partial(folder_stamp, self.store), with_models.values())
+        lost = {key for key, stamp in zip(with_models, models, strict=True) if stamp is None}
+        return {key: None if key in lost else stamp for key, stamp in stamps.items()}
+
+    def _model_folder(self, key: Key, stamp: Stamp | None) -> str:
+        part = self.asset(key[0]).parts.get(key[1] or "")
+        return f"{part.folders}/{stamp.fingerprint}" if part is not None and part.folders and stamp is not None else ""
 
     def recorded(self) -> dict[Key, Stamp | None]:
         """The stamps of all outputs."""
         keys = [key for asset in self.pipeline.assets for key in self._partitions.keys(asset.key)]
         tables = [key for key in keys if not (self.asset(key[0]).file or self.asset(key[0]).folder)]
-        stamps = self.store.stamps(tables)
+        stamps = self.table_stamps(tables)
         return {key: stamps[key] if key in stamps else self.stamp(*key) for key in keys}
 
-    def read(self, asset: str, columns: list[str] | None = None, shard: str | None = None) -> pl.DataFrame:
-        """A table, or one shard of it; rows of all its shards together.
+    def read(self, asset: str, columns: list[str] | None = None, partition: str | None = None) -> pl.DataFrame:
+        """A table, or one partition of it; rows of all its partitions together.
 
         Raises:
             GateauError: it is not there, or cannot be read.
@@ -128,12 +154,13 @@ class State:
         partitions = self.pipeline.partitions(asset)
         if partitions == [None]:
             return self.store.read(asset, None, columns)
-        return self.store.read_all(asset, self.shards if shard is None else [shard], columns)
+        chosen = partitions if partition is None else [partition]
+        return self.store.read_all(asset, [each for each in chosen if each is not None], columns)
 
-    def read_rejected(self, asset: str, shard: str | None = None) -> pl.DataFrame:
-        """What a table rejected, with the reasons; of one shard, or of all."""
+    def read_rejected(self, asset: str, partition: str | None = None) -> pl.DataFrame:
+        """What a table rejected, with the reasons; of one partition, or of all."""
         partitions = self.pipeline.partitions(asset)
-        chosen: Sequence[str | None] = partitions if shard is None or partitions == [None] else [shard]
+        chosen: Sequence[str | None] = partitions if partition is None or partitions == [None] else [partition]
         return self.store.read_rejected(asset, chosen)
 
     def plan(self, recorded: dict[Key, Stamp | None] | None = None) -> Plan:
@@ -174,7 +201,9 @@ class State:
         """
         check_rejected(self.index.rejects, self.config.long_sft)
         accepted = self.index.accepted
-        check_data(dict(accepted["source"].value_counts().iter_rows()), self.config.selection)
+        sources = dict(accepted["source"].value_counts().iter_rows())
+        for selection in selections(self.config):
+            check_data(sources, selection)
         check_clusters(self.config, accepted.height)
         check_training(self.config, accepted)
 
@@ -187,6 +216,7 @@ class State:
         """
         for name, digest in self.model_digests.items():
             check_folder(self.config, name, digest)
+        check_others(self.config)
         if self._compares_the_pair:
             check_pair(self.config, self.model_digests, self._first_responses)
         check_homologous(self.config)
@@ -228,8 +258,8 @@ class State:
         Raises:
             MissingUpstreamError: an upstream output is not in the store yet.
         """
-        node = self.node(asset)
-        if node.partitions and not node.upstream:
+        node = self.node(asset).of(partition)
+        if node.reads_input:
             assert partition is not None
             return {INPUT: self.shard_input(partition)}
         keys = [key for name in node.upstream for key in self._partitions.read(name, asset, partition)]
@@ -243,6 +273,6 @@ class State:
 
     def wanted_stamp(self, asset: str, partition: str | None) -> Stamp:
         """The stamp of an output computed now, still without rows and content."""
-        node, versions = self.node(asset), self.versions_now(asset, partition)
+        node, versions = self.node(asset).of(partition), self.versions_now(asset, partition)
         scorer = node.row_scorer(versions)
         return Stamp(fingerprint=node.fingerprint(versions), inputs=node.inputs(versions), scorer=scorer)
