@@ -13,6 +13,7 @@ from pydantic import create_model
 from gateau_dagster import evaluation
 from gateau_dagster.config.base import Section, validated
 from gateau_dagster.config.evaluation import EvaluationConfig
+from gateau_dagster.errors import GateauError
 from gateau_dagster.evaluation.benchmark import Benchmark, Comparison, Outcome
 from gateau_dagster.evaluation.document_split import Reserving
 from gateau_dagster.evaluation.materials import Materials
@@ -147,14 +148,20 @@ def configured_benchmarks(config: Config) -> dict[str, ChosenBenchmark]:
 
 
 def check_benchmarks(config: Config) -> None:
-    """Raises GateauError as `chosen_benchmarks` does."""
+    """Raises GateauError as `chosen_benchmarks` does, and for a gate that no benchmark can serve."""
     chosen_benchmarks(config)
+    gate, scored = config.evaluation.gate, list(scored_benchmarks(config))
+    if gate is not None and gate.benchmark not in scored:
+        raise GateauError(
+            f"evaluation.gate.benchmark: {gate.benchmark} is not among the benchmarks that run and give a value to "
+            f"each question: {', '.join(scored) or 'none'}. Name one of these, or add it to evaluation.benchmarks."
+        )
 
 
 def with_benchmarks(config: Config) -> Config:
     """The configuration with the benchmarks' names and their options filled in; raises as `configured_benchmarks`."""
     options = {name: each.options.model_dump(mode="json") for name, each in configured_benchmarks(config).items()}
-    given = {"enabled": config.evaluation.enabled, "benchmarks": _asked(config)}
+    given = config.evaluation.model_dump(include={"enabled", "reference", "gate"}) | {"benchmarks": _asked(config)}
     return config.model_copy(update={"evaluation": EvaluationConfig.model_validate(given | options)})
 
 

@@ -8,8 +8,10 @@ import pytest
 from gateau_dagster.config import Config
 from gateau_dagster.config.base import SectionError
 from gateau_dagster.demo.configuration import embedded_demo
+from gateau_dagster.errors import GateauError
 from gateau_dagster.evaluation.registry import (
     all_benchmarks,
+    check_benchmarks,
     chosen_benchmarks,
     configured_benchmarks,
     with_benchmarks,
@@ -74,6 +76,13 @@ def test_a_filled_configuration_says_the_same() -> None:
     filled = with_benchmarks(given)
     assert list(_section(given)) == ["enabled", "benchmarks", "heldout", "needle"]
     assert chosen_benchmarks(filled) == chosen_benchmarks(given) and with_benchmarks(filled) == filled
+
+
+def test_a_gate_needs_a_benchmark_that_gives_a_value_to_each_question() -> None:
+    gate = {"benchmark": "nothing of it", "margin": 1.0}
+    with pytest.raises(GateauError, match=r"evaluation\.gate\.benchmark: nothing of it"):
+        check_benchmarks(configured(evaluation={"gate": gate}))
+    assert _section(configured(evaluation={"gate": gate}))["gate"] == {**gate, "variant": None}
 
 
 def test_every_column_says_what_it_holds_and_what_is_finite_is_a_number() -> None:
