@@ -13,7 +13,6 @@ from pydantic import create_model
 from gateau_dagster import evaluation
 from gateau_dagster.config.base import Section, validated
 from gateau_dagster.config.evaluation import EvaluationConfig
-from gateau_dagster.errors import GateauError
 from gateau_dagster.evaluation.benchmark import Benchmark, Comparison, Outcome
 from gateau_dagster.evaluation.document_split import Reserving
 from gateau_dagster.evaluation.materials import Materials
@@ -110,10 +109,17 @@ def compared_benchmarks(config: Config) -> dict[str, ChosenBenchmark]:
 def scored_benchmarks(config: Config) -> dict[str, ChosenBenchmark]:
     """Those of `chosen_benchmarks` that give every variant a value for each question; raises as that does.
 
-    One that sets the checkpoint beside its base by itself does so only where `variants` names more models.
+    One that sets the checkpoint beside its base by itself does so only where `variants` names more models, or for the
+    gate.
     """
     found = {name: each for name, each in chosen_benchmarks(config).items() if each.benchmark.scored is not None}
-    return {name: each for name, each in found.items() if config.variants or each.benchmark.comparison is None}
+    gate = config.evaluation.gate
+    gated = "" if gate is None else gate.benchmark
+    return {
+        name: each
+        for name, each in found.items()
+        if config.variants or each.benchmark.comparison is None or name == gated
+    }
 
 
 def reserving(config: Config) -> Reserving | None:
@@ -152,21 +158,16 @@ def configured_benchmarks(config: Config) -> dict[str, ChosenBenchmark]:
 
 
 def check_benchmarks(config: Config) -> None:
-    """Raises GateauError as `chosen_benchmarks` does, and for a gate that no benchmark can serve."""
+    """Raises GateauError as `chosen_benchmarks` does."""
     chosen_benchmarks(config)
-    gate, scored = config.evaluation.gate, list(scored_benchmarks(config))
-    if gate is not None and gate.benchmark not in scored:
-        raise GateauError(
-            f"evaluation.gate.benchmark: {gate.benchmark} is not among the benchmarks that run and give a value to "
-            f"each question: {', '.join(scored) or 'none'}. Name one of these, or add it to evaluation.benchmarks."
-        )
 
 
 def with_benchmarks(config: Config) -> Config:
     """The configuration with the benchmarks' names and their options filled in; raises as `configured_benchmarks`."""
     options = {name: each.options.model_dump(mode="json") for name, each in configured_benchmarks(config).items()}
-    given = config.evaluation.model_dump(include={"enabled", "reference", "gate"}) | {"benchmarks": _asked(config)}
-    return config.model_copy(update={"evaluation": EvaluationConfig.model_validate(given | options)})
+    given = EvaluationConfig.model_validate({"benchmarks": _asked(config)} | options)
+    own = {name: getattr(config.evaluation, name) for name in EvaluationConfig.model_fields if name != "benchmarks"}
+    return config.model_copy(update={"evaluation": given.model_copy(update=own)})
 
 
 def _asked(config: Config) -> tuple[str, ...]:

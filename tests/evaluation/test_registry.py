@@ -8,10 +8,8 @@ import pytest
 from gateau_dagster.config import Config
 from gateau_dagster.config.base import SectionError
 from gateau_dagster.demo.configuration import embedded_demo
-from gateau_dagster.errors import GateauError
 from gateau_dagster.evaluation.registry import (
     all_benchmarks,
-    check_benchmarks,
     chosen_benchmarks,
     configured_benchmarks,
     with_benchmarks,
@@ -78,11 +76,10 @@ def test_a_filled_configuration_says_the_same() -> None:
     assert chosen_benchmarks(filled) == chosen_benchmarks(given) and with_benchmarks(filled) == filled
 
 
-def test_a_gate_needs_a_benchmark_that_gives_a_value_to_each_question() -> None:
-    gate = {"benchmark": "nothing of it", "margin": 1.0}
-    with pytest.raises(GateauError, match=r"evaluation\.gate\.benchmark: nothing of it"):
-        check_benchmarks(configured(evaluation={"gate": gate}))
-    assert _section(configured(evaluation={"gate": gate}))["gate"] == {**gate, "variant": None}
+def test_a_filled_configuration_keeps_what_is_no_benchmark_s() -> None:
+    given = {"gate": {"benchmark": "needle", "margin": 1.0}, "reference": "checkpoint"}
+    filled = _section(configured(evaluation=given))
+    assert filled["reference"] == "checkpoint" and filled["gate"] == {**given["gate"], "variant": None}
 
 
 def test_every_column_says_what_it_holds_and_what_is_finite_is_a_number() -> None:

@@ -30,7 +30,7 @@ def test_every_field_of_the_configuration_has_a_line_here() -> None:
     of_rules = {f"selection.{name}" for name in OF_RULES}
     # See test_made_models and test_homologous.
     of_made_models = {field for field in all_fields(Config) if {"pre_experience", "homologous"} & {*field.split(".")}}
-    of_training = {f"training.{name}" for name in OF_TRAINING} | {f"evaluation.gate.{name}" for name in OF_GATE}
+    of_training = {f"training.{name}" for name in OF_TRAINING} | {f"evaluation.gate.{name}" for name in GATE | OF_GATE}
     of_variants = {field for field in all_fields(Config) if field.startswith("variants.")}  # see test_variant_assets
     known = set(all_fields(Config)).union(
         *(all_fields(each.options, f"evaluation.{name}.") for name, each in all_benchmarks().items())

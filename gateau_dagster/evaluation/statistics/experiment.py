@@ -13,23 +13,10 @@ from gateau_dagster.errors import GateauError
 from gateau_dagster.evaluation.registry import ChosenBenchmark
 from gateau_dagster.evaluation.statistics.bootstrap import DRAWS
 from gateau_dagster.evaluation.statistics.compare import Interval, Model, Standing, compare
+from gateau_dagster.evaluation.statistics.lines import Line
 from gateau_dagster.evaluation.statistics.total import Total, total_of
 
 CODE_VERSION = "1"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Line:
-    """A model of the experiment, as the table has a row for it under each benchmark.
-
-    variants: names of its variants, which differ in their seed alone. trained: whether another seed would have given
-    another model. series: what its samples were chosen by, the same for any number of them; empty where nothing chose.
-    """
-
-    name: str
-    variants: tuple[str, ...]
-    trained: bool = True
-    series: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,13 +1,20 @@
 """The gate: whether a model has lost too much against the reference."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import polars as pl
 
 from gateau_dagster.errors import GateauError
+from gateau_dagster.evaluation.registry import scored_benchmarks
+from gateau_dagster.evaluation.statistics.lines import row_of
 from gateau_dagster.readable import number, percentage
+
+if TYPE_CHECKING:
+    from gateau_dagster.config import Config
 
 Verdict = Literal["passed", "not excluded", "lost"]
 _WORST: tuple[Verdict, ...] = ("lost", "not excluded", "passed")
@@ -47,6 +54,22 @@ def gate(
     verdicts = {verdict for verdict, _ in found}
     worst: Verdict = next(each for each in _WORST if each in verdicts)
     return GateResult(verdict=worst, sentences=[sentence for _, sentence in found])
+
+
+def configured_gate(config: Config, experiment: pl.DataFrame) -> GateResult | None:
+    """What `evaluation.gate` says of tables.EXPERIMENT; None without it. Raises as `gate` does."""
+    settings = config.evaluation.gate
+    if settings is None:
+        return None
+    scored = scored_benchmarks(config)[settings.benchmark].scored
+    return gate(
+        experiment,
+        benchmark=settings.benchmark,
+        margin=settings.margin,
+        variant=None if settings.variant is None else row_of(config, settings.variant),
+        higher=scored.higher,
+        unit=scored.unit,
+    )
 
 
 def _judged(row: dict, margin: float, higher: bool, unit: str) -> tuple[Verdict, str]:
