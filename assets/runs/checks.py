@@ -11,12 +11,14 @@ from assets.steps.failures import readable_failure
 from assets.steps.partitions import asset_key
 from gateau_dagster.config import Config
 from gateau_dagster.errors import GateauError, TransientError
+from gateau_dagster.evaluation.document_split import SPLIT
 from gateau_dagster.evaluation.statistics.gate import configured_gate
 from gateau_dagster.pipeline.asset import (
     FINITE_VALUES,
     FULL_COVERAGE,
     GATE,
     NORMALISATION,
+    NOTHING_RESERVED,
     REJECTED_SHARE,
     TRUNCATED_SHARE,
     UNIQUE_IDS,
@@ -26,7 +28,13 @@ from gateau_dagster.pipeline.asset import (
 from gateau_dagster.pipeline.losses import RAW, noun_of, rejects_of, truncation_of
 from gateau_dagster.pipeline.pipeline import pipeline_of
 from gateau_dagster.pipeline.state import State
-from gateau_dagster.pipeline.table_checks import Coverage, duplicate_ids, non_finite, scored_or_rejected
+from gateau_dagster.pipeline.table_checks import (
+    Coverage,
+    duplicate_ids,
+    non_finite,
+    reserved_among,
+    scored_or_rejected,
+)
 from resources.configuration import ConfigurationResource
 
 _ID = ["sample_id"]
@@ -40,6 +48,7 @@ _DESCRIPTIONS = {
     GATE: "No model lost more than evaluation.gate.margin against the reference: fails where that is sure, warns where "
     "it is not excluded.",
     TRUNCATED_SHARE: "At most a tenth of the tokens was cut off, but for a model that is to see its own window only.",
+    NOTHING_RESERVED: "No document that is reserved for the evaluation was trained on.",
 }
 _WARNS = {UP_TO_DATE, GATE, NORMALISATION, REJECTED_SHARE, TRUNCATED_SHARE}
 
@@ -208,6 +217,11 @@ def _gate(state: State, asset: Asset) -> dg.AssetCheckResult:
     )
 
 
+def _nothing_reserved(state: State, asset: Asset) -> dg.AssetCheckResult:
+    found = reserved_among(_table(state, asset, ["sample_id", "origin"]), state.read(SPLIT))
+    return _result(asset, NOTHING_RESERVED, not found, trained_on=", ".join(found[:20]) or "none")
+
+
 def _present(state: State, asset: Asset) -> list[str]:
     """The partitions that are there."""
     found = state.pipeline.partitions(asset.key)
@@ -240,4 +254,5 @@ _RUN: dict[str, Callable[[State, Asset], dg.AssetCheckResult]] = {
     REJECTED_SHARE: _rejected_share,
     TRUNCATED_SHARE: _truncated_share,
     GATE: _gate,
+    NOTHING_RESERVED: _nothing_reserved,
 }

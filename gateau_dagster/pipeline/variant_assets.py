@@ -11,6 +11,7 @@ from gateau_dagster.evaluation.registry import ChosenBenchmark, scored_benchmark
 from gateau_dagster.evaluation.statistics.experiment import CODE_VERSION as EXPERIMENT_CODE_VERSION
 from gateau_dagster.evaluation.statistics.lines import reference_of
 from gateau_dagster.pipeline.asset import FINITE_VALUES, GATE, VARIANT, Asset, Observed, Part
+from gateau_dagster.pipeline.document_split_asset import mix_checks
 from gateau_dagster.pipeline.made_models import made_upstream
 from gateau_dagster.pipeline.selection_reads import PRESETS_TABLE
 from gateau_dagster.pipeline.training_settings import mix_settings, training_settings
@@ -101,6 +102,7 @@ def _mixes(config: Config) -> Asset:
         parts=parts,
         code_version=f"1.{MIX_CODE_VERSION}",
         columns=tables.TRAINING_MIX,
+        checks=mix_checks(config),
         own_rejects=False,
     )
 
