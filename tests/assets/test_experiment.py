@@ -15,6 +15,7 @@ from gateau_dagster.pipeline.asset import GATE
 from gateau_dagster.storage import Stamp
 from tests.assets.harness import Pipeline, pipeline_on
 from tests.evaluation.statistics.builders import scores
+from tests.pipeline.code_versions import RAISED, raise_version
 from tests.project import change_config, make_project
 
 QUIZ = """
@@ -116,3 +117,11 @@ def test_without_a_gate_there_is_no_such_check(project: Pipeline) -> None:
     assert GATE in asset.checks
     change_config(project.file, evaluation={"gate": None})
     assert GATE not in project.state().asset("experiment").checks
+
+
+def test_another_version_of_the_statistics_makes_the_table_again(
+    project: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = project.state().node("experiment").code_version
+    raise_version(monkeypatch, "gateau_dagster.evaluation.statistics.experiment.CODE_VERSION")
+    assert project.state().node("experiment").code_version == RAISED != before
