@@ -126,10 +126,10 @@ def test_names_of_models_and_groups_are_shown_and_never_obeyed() -> None:
 
 
 def test_figures_are_there_for_what_there_is() -> None:
-    found = {name.split(": ")[0].removeprefix("experiment/"): set() for name in experiment_figures(GIVEN)}
+    found: dict[str, set[str]] = {}
     for name in experiment_figures(GIVEN):
         benchmark, kind = name.removeprefix("experiment/").split(": ")
-        found[benchmark].add(kind)
+        found.setdefault(benchmark, set()).add(kind)
     always = {"values", "amounts", "outcomes"}
     assert found == {"quiz": {*always, "groups"}, "haystack": {*always, "grid"}, "losses": always}
 

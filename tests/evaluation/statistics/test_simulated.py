@@ -99,13 +99,14 @@ def _told(models: list[Model]) -> tuple[bool, bool, bool]:
     return total.low <= 0.5 <= total.high, difference.low <= 0.5 <= difference.high, all(one.best for one in found)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("seed_sd", "chance_sd", "others"),
     [
         (0.2, 0.3, [0.2, 0.4, 0.1]),
-        pytest.param(0.2, 0.3, [], marks=pytest.mark.long),
-        pytest.param(0.0, 0.8, [0.2, 0.4, 0.1], marks=pytest.mark.long),
-        pytest.param(0.5, 0.0, [0.2, 0.4, 0.1], marks=pytest.mark.long),
+        (0.2, 0.3, []),
+        (0.0, 0.8, [0.2, 0.4, 0.1]),
+        (0.5, 0.0, [0.2, 0.4, 0.1]),
     ],
     ids=["both", "both, two models", "questions alone", "seeds above all"],
 )
