@@ -154,7 +154,8 @@ def check_benchmarks(config: Config) -> None:
 def with_benchmarks(config: Config) -> Config:
     """The configuration with the benchmarks' names and their options filled in; raises as `configured_benchmarks`."""
     options = {name: each.options.model_dump(mode="json") for name, each in configured_benchmarks(config).items()}
-    given = {"enabled": config.evaluation.enabled, "benchmarks": _asked(config)}
+    own = config.evaluation.model_dump(mode="json", exclude={*config.evaluation.sections})
+    given = {**own, "benchmarks": _asked(config)}
     return config.model_copy(update={"evaluation": EvaluationConfig.model_validate(given | options)})
 
 
