@@ -8,7 +8,7 @@ from typing import Any
 import dagster as dg
 import polars as pl
 
-from assets.selection import RAW, candidates, choice, chosen_samples, ranking_scores
+from assets.selection import RAW, candidates, choice, ranking_scores, with_texts
 from assets.steps.definition import makes_asset
 from assets.steps.partitioned_step import Event
 from assets.steps.training_metadata import trained_model_metadata
@@ -78,7 +78,7 @@ def _select(step: VariantStep) -> None:
     chosen = _chosen(step)
     subset = pl.DataFrame(schema=tables.schema(tables.SELECTED_SUBSET))
     if chosen.height:
-        subset = chosen_samples(step.state, chosen, step.progress)
+        subset = with_texts(step.state, chosen, step.progress)
     # What is trained on, as of selected_subset.
     step.write(subset, content=rows_digest(subset.select("sample_id", "digest").sort("sample_id")))
     step.metadata["by_source"] = dict(subset.group_by("source").len().sort("len", descending=True).iter_rows())
