@@ -16,7 +16,8 @@ def of_variants(folder: Path, **changes: Any) -> list[str]:
 
 def test_without_variants_the_assets_are_those_of_the_single_run(tmp_path: Path) -> None:
     assert of_variants(tmp_path) == []
-    assert of_variants(tmp_path, variants={"fractions": [0.1]}) == MODELS
+    values = ["scores/heldout", "scores/needle"]
+    assert of_variants(tmp_path, variants={"fractions": [0.1]}) == [*MODELS, *values]
 
 
 def test_each_variant_reads_what_it_is_made_from(tmp_path: Path) -> None:

@@ -42,6 +42,7 @@ class Noting:
     def __init__(self, answer: Callable[[Asked], str | None] = lambda asked: f"{asked.question.question_id}!") -> None:
         self.asked: list[tuple[str, int, tuple[str, ...]]] = []
         self._answer = answer
+        self.seconds = 0.5
 
     def answers(self, asked: Sequence[Asked], missing: Collection[str]) -> Iterator[Sequence[Outcome]]:
         wanted = [each for each in asked if each.question.question_id in missing]
@@ -64,5 +65,5 @@ class Noting:
             cut_tokens=0,
             answer_tokens=1,
             finish_reason="stop",
-            seconds=0.5,
+            seconds=self.seconds,
         )
