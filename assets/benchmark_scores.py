@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 import dagster as dg
+import polars as pl
 
 from assets.steps.compared_models import materials
 from assets.steps.definition import makes_asset
@@ -30,9 +31,9 @@ def _score(step: VariantStep, models: ModelsResource) -> None:
     table = measured.table.sort("question_id")
     assert table["question_id"].is_unique().all(), f"{step.asset}: a question has two values"
     step.write(table, rejected_frame(measured.rejected))
-    groups = table.group_by("group", maintain_order=True).mean().sort("group")
+    groups = table.group_by("group").agg(pl.col("value").mean()).sort("group")
     step.metadata |= {"questions": table.height, "unit": chosen.scored.unit}
-    step.metadata["mean_by_group"] = dict(groups.select("group", "value").iter_rows())
+    step.metadata["mean_by_group"] = dict(groups.iter_rows())
 
 
 def _measured(step: VariantStep, models: ModelsResource, chosen: ChosenBenchmark) -> Measured:

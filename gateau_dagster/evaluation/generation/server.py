@@ -18,6 +18,7 @@ from gateau_dagster.evaluation.questions import Generation
 
 if TYPE_CHECKING:
     from openai import OpenAI
+    from transformers import PreTrainedTokenizerBase
 
 _PLACE = "evaluation.engine"
 
@@ -98,9 +99,8 @@ class Server:
                 text = rendered(self._prompts.tokenizer, said)
                 return text, cut, lambda: _chat(self._client, said, options)
             shown = self._prompts.shown(asked)
-        # The server's tokenizer puts its own special token first.
-        opening = str(self._prompts.tokenizer.bos_token or "")
-        return shown.text, shown.cut_tokens, lambda: _text(self._client, shown.text.removeprefix(opening), options)
+        sent = shown.text.removeprefix(_put_before(self._prompts.tokenizer))
+        return shown.text, shown.cut_tokens, lambda: _text(self._client, sent, options)
 
     def _explained(self, send: Callable[[], tuple[str, str, Any]]) -> tuple[str, str, Any]:
         """What the server said. Its client has tried again what may pass.
@@ -155,6 +155,12 @@ def _client(config: EngineConfig, address: str) -> OpenAI:
     if not key:
         raise GateauError(f"{_PLACE}.key: the environment has no variable {config.key}: set it to the server's key")
     return OpenAI(base_url=address, api_key=key, max_retries=config.retries, timeout=config.timeout)
+
+
+def _put_before(tokenizer: PreTrainedTokenizerBase) -> str:
+    """The special token that a tokenizer, the server's too, puts before every text by itself."""
+    ids: Any = tokenizer("a", verbose=False)["input_ids"]
+    return str(tokenizer.bos_token) if ids[0] == tokenizer.bos_token_id else ""
 
 
 def _options(generation: Generation) -> dict[str, Any]:

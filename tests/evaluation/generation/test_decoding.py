@@ -14,7 +14,7 @@ from tests.evaluation.generation.asking import tiny
 from tests.tiny_models import text, tokenizer
 
 ENDS = frozenset([1])
-KINDS = ["llama", "gemma3_text", "gpt2", "mamba"]
+KINDS = ["llama", "gemma3_text", "gpt2", pytest.param("mamba", marks=pytest.mark.long)]
 
 
 def wanted(count: int = 5, **generation: object) -> list[Wanted]:

@@ -11,6 +11,7 @@ pytest.importorskip("openai")
 
 from gateau_dagster.config.evaluation import EngineConfig
 from gateau_dagster.data.sample import Reject
+from gateau_dagster.demo.language import build_tokenizer
 from gateau_dagster.errors import GateauError, TransientError
 from gateau_dagster.evaluation.generation.asked import Answer, Asked, Outcome
 from gateau_dagster.evaluation.generation.server import Server
@@ -60,10 +61,19 @@ def test_what_the_server_has_no_template_for_is_sent_as_text(template: str, chan
         (answer,) = ask(server(running, template=template, model="other-{variant}"), [asked])
     path, body, _ = running.requests[0]
     shown = prompts(template).shown(asked).text
-    assert path == "/v1/completions" and body["stop"] == ["\n"]
-    assert body["prompt"] == shown.removeprefix("<s>"), "the server's tokenizer puts it there"
+    assert path == "/v1/completions" and body["stop"] == ["\n"] and body["prompt"] == shown
     assert body["model"] == "other-robust-0.1"
     assert isinstance(answer, Answer) and answer.prompt == shown and answer.answer == "Because."
+
+
+def test_what_the_server_s_tokenizer_puts_before_a_text_is_not_sent() -> None:
+    used = build_tokenizer(512)
+    with answering(lambda *_: completion("yes", chat=False)) as running:
+        config = EngineConfig(base_url=running.address)
+        ask(Server(config, "base", prompts(tokenizer=used)), [Asked(question=QUESTION)])
+        prompt = running.requests[0][1]["prompt"]
+    assert not prompt.startswith("<s>")
+    assert tuple(used(prompt)["input_ids"]) == prompts(tokenizer=used).shown(Asked(question=QUESTION)).ids  # pyright: ignore
 
 
 def test_the_first_question_goes_alone_and_the_others_together() -> None:
