@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from typing import TYPE_CHECKING, Any
@@ -42,27 +43,25 @@ class Server:
         self._tokenizing = threading.Lock()  # a tokenizer serves one thread at a time
 
     def answers(self, asked: Sequence[Asked], missing: Collection[str]) -> Iterator[Sequence[Outcome]]:
-        """See Engine. What was on its way when another request failed is still waited for: it may have been paid."""
-        waiting = [each for each in asked if each.question.question_id in missing]
+        """See Engine. No more than `concurrency` questions are asked and not yet saved, so no more are ever paid twice.
+
+        What was on its way when another request failed is still waited for.
+        """
+        waiting = deque(each for each in asked if each.question.question_id in missing)
         if waiting and not self._answered_once:
-            yield [self._answer(waiting.pop(0))]
+            yield [self._answer(waiting.popleft())]
             self._answered_once = True
         with ThreadPoolExecutor(self._config.concurrency) as pool:
-            running = {pool.submit(self._answer, each) for each in waiting}
-            try:
-                while running:
-                    done, running = wait(running, return_when=FIRST_COMPLETED)
-                    if any(each.exception() for each in done):
-                        pool.shutdown(cancel_futures=True)
-                        done |= running
-                        running = set()
-                    yield [each.result() for each in done if _has_result(each)]
-                    for each in done:
-                        if not each.cancelled():
-                            each.result()  # raises what went wrong
-            finally:
-                for each in running:
-                    each.cancel()
+            running: set[Future[Outcome]] = set()
+            while waiting or running:
+                while waiting and len(running) < self._config.concurrency:
+                    running.add(pool.submit(self._answer, waiting.popleft()))
+                done, running = wait(running, return_when=FIRST_COMPLETED)
+                if any(each.exception() for each in done):
+                    done, running = done | wait(running).done, set()
+                yield [each.result() for each in done if each.exception() is None]
+                for each in done:
+                    each.result()  # raises what went wrong
 
     def _answer(self, asked: Asked) -> Outcome:
         question = asked.question
@@ -132,10 +131,6 @@ class Server:
 
 class _RefusedError(ValueError):
     """A question that the server will not answer, such as one longer than its window."""
-
-
-def _has_result(done: Future[Outcome]) -> bool:
-    return not done.cancelled() and done.exception() is None
 
 
 def _said(error: Exception) -> str:
