@@ -86,7 +86,7 @@ def _shown(progress: TimedProgress, place: str) -> TimedProgress:
 
 def _twin(state: State, asset: str, wanted: Stamp) -> tuple[str, Stamp] | None:
     """Another variant whose table is what this one's is to be, and its stamp."""
-    stamps = state.store.stamps((asset, name) for name in state.config.variant_set)
+    stamps = state.table_stamps((asset, name) for name in state.config.variant_set)
     for (_, name), stamp in stamps.items():
         if name is not None and stamp is not None and stamp.fingerprint == wanted.fingerprint:
             return name, stamp

@@ -11,6 +11,7 @@ from gateau_dagster.evaluation.generation.settings import CODE_VERSION as GENERA
 from gateau_dagster.evaluation.generation.settings import generation_settings
 from gateau_dagster.evaluation.registry import ChosenBenchmark, scored_benchmarks
 from gateau_dagster.pipeline.asset import FINITE_VALUES, VARIANT, Asset, Observed, Part
+from gateau_dagster.pipeline.document_split_asset import mix_checks
 from gateau_dagster.pipeline.made_models import made_upstream
 from gateau_dagster.pipeline.selection_reads import PRESETS_TABLE
 from gateau_dagster.pipeline.training_settings import mix_settings, training_settings
@@ -101,6 +102,7 @@ def _mixes(config: Config) -> Asset:
         parts=parts,
         code_version=f"1.{MIX_CODE_VERSION}",
         columns=tables.TRAINING_MIX,
+        checks=mix_checks(config),
         own_rejects=False,
     )
 
@@ -145,7 +147,8 @@ def _checkpoint(config: Config, variant: Variant) -> Part:
         return Part(reads=made, settings=partial(_base_settings, config))
     if not variant.trained:
         return Part(settings=partial(_other_settings, variant))
-    return Part(reads={MIXES: "content", **made}, settings=partial(training_settings, variant_config(config, variant)))
+    settings = partial(training_settings, variant_config(config, variant))
+    return Part(reads={MIXES: "content", **made}, settings=settings, folders=TRAINED)
 
 
 def _base_settings(config: Config, observed: Observed) -> dict[str, Any]:
