@@ -45,6 +45,14 @@ class EngineConfig(Section):
     timeout: float = Field(default=600.0, gt=0, description="Seconds that an answer may take.")
 
 
+class Gate(Section):
+    """Which loss against the reference is too much."""
+
+    benchmark: str = Field(description="One of evaluation.benchmarks that gives a value to each question.")
+    margin: float = Field(ge=0, description="In the benchmark's unit: a loss up to it is none.")
+    variant: str | None = Field(default=None, description="Default: each that is set against the reference.")
+
+
 class EvaluationConfig(Section):
     """Which benchmarks run after training.
 
@@ -75,6 +83,14 @@ class EvaluationConfig(Section):
         exclude_if=lambda value: value is None,
         description="Tokens of a turn, before the template, above which its middle is cut out. Default: "
         "scoring.max_length, less what the longest answer may take. GATEAU's is 64000.",
+    )
+    reference: str | None = Field(
+        default=None,
+        exclude_if=lambda value: value is None,
+        description="The variant that others are set against; default: the model before training.",
+    )
+    gate: Gate | None = Field(
+        default=None, exclude_if=lambda value: value is None, description="Default: no loss fails a check."
     )
 
     @property

@@ -22,6 +22,7 @@ FULL_COVERAGE = "full_coverage"
 NORMALISATION = "normalisation"
 REJECTED_SHARE = "rejected_share"
 TRUNCATED_SHARE = "truncated_share"
+GATE = "gate"
 NOTHING_RESERVED = "nothing_reserved"
 
 

@@ -40,6 +40,7 @@ CONSTANTS: dict[str, set[str]] = {
     "methods.registry.CODE_VERSION": {"method_scores"},
     "selection.rules.CODE_VERSION": {"selected_subset", "variant/selected_subset"},
     "comparison.compare.CODE_VERSION": {"comparison"},
+    "evaluation.statistics.experiment.CODE_VERSION": {"experiment"},
     "pipeline.declarations.REPORT_CODE_VERSION": {"report"},
 }
 # Tables of methods and rules say their version where they are declared.
