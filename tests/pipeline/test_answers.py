@@ -8,6 +8,7 @@ import pytest
 
 from gateau_dagster.config import Config
 from tests.evaluation.quiz import with_quiz
+from tests.pipeline.code_versions import raise_version
 from tests.pipeline.configured import configured, stale, versions
 
 ENGINE = {"base_url": "http://one/v1", "model": "m"}
@@ -53,3 +54,9 @@ def test_where_a_server_is_and_how_it_is_asked_changes_none(name: str, value: An
     before, after = {"evaluation.engine": ENGINE}, {"evaluation.engine": {**ENGINE, name: value}}
     assert stale(versions(asking(tmp_path, **before)), versions(asking(tmp_path, **after))) == set()
     assert made_again(tmp_path, before, {"evaluation.engine": {**ENGINE, "model": "n"}}) == BOTH
+
+
+def test_other_code_answers_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = versions(asking(tmp_path))
+    raise_version(monkeypatch, "gateau_dagster.evaluation.generation.settings.CODE_VERSION")
+    assert stale(before, versions(asking(tmp_path))) == {*BOTH, "experiment", *REPORT}

@@ -63,12 +63,12 @@ def test_memory_that_does_not_suffice_halves_the_batch_and_those_after_it(monkey
 
     def small(loaded: object, wanted: Sequence[decoding.Wanted], endings: frozenset[int]) -> list[decoding.Decoded]:
         sizes.append(len(wanted))
-        if len(wanted) > 2 or len(wanted[0].ids) > 150:
+        if len(wanted) > 2 or len(wanted[0].ids) > 200:
             raise torch.OutOfMemoryError("CUDA out of memory")
         return honest(tiny(), wanted, endings)
 
     monkeypatch.setattr(decoding, "decode", small)
-    asked = [*asked_of(6), Asked(question=question("huge", text(1, 100)))]
+    asked = [*asked_of(6), Asked(question=question("huge", text(1, 140)))]
     every = {each.question.question_id for each in asked}
     groups = list(engine(1500).answers(asked, every))
     assert everything(groups).keys() == every - {"huge"}
