@@ -21,6 +21,8 @@ from gateau_dagster.storage.documents import fetched_folder
 from resources.models import ModelsResource
 
 if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
     from gateau_dagster.models.loading import LoadedModel
 
 
@@ -33,7 +35,15 @@ def materials(state: State, asset: str, models: ModelsResource, progress: Progre
         samples=partial(_samples, state),
         model=partial(compared_model, state, models),
         progress=progress,
+        only_tokenizer=partial(_tokenizer, state),
     )
+
+
+def _tokenizer(state: State, name: str) -> "PreTrainedTokenizerBase":
+    from gateau_dagster.models.loading import load_tokenizer
+
+    section, _ = located_variant(state, name)
+    return load_tokenizer(section, folder=state.config.folder)
 
 
 def _shards(state: State, asset: str, columns: Sequence[str]) -> Iterator[pl.DataFrame]:

@@ -1,10 +1,48 @@
-"""The section about how the checkpoint is compared with its base model."""
+"""The section about how the checkpoint, and every variant of an experiment, is measured."""
 
+import re
 from typing import Annotated, Any
 
-from pydantic import ConfigDict, Field
+from pydantic import AfterValidator, ConfigDict, Field
 
 from gateau_dagster.config.base import Section
+from gateau_dagster.config.values import LONGEST
+
+PROMPT, VARIANT = "{prompt}", "{variant}"
+_WEB = re.compile(r"^https?://[^/\s?#@]+(/[^\s?#@]*)?$")
+
+
+def _web_address(text: str) -> str:
+    """Raises ValueError for what is no address of a server, or holds credentials: it is not shown."""
+    if not _WEB.match(text):
+        raise ValueError(
+            "is no address of a server: give http://host:port/v1, without user, password or query; a key comes from "
+            "the environment variable that `key` names"
+        )
+    return text
+
+
+def _template(text: str) -> str:
+    if text not in {"chat", "gateau"} and text.count(PROMPT) != 1:
+        raise ValueError(f"has to be chat, gateau, or a text with {PROMPT} in it once, such as '[INST]{PROMPT}[/INST]'")
+    return text
+
+
+class EngineConfig(Section):
+    """A server that answers in place of this process: any with OpenAI's interface, such as vLLM's."""
+
+    base_url: Annotated[str, AfterValidator(_web_address)] = Field(
+        description=f"Its address, such as http://localhost:8000/v1; {VARIANT} stands for the variant's name."
+    )
+    model: str = Field(default=VARIANT, min_length=1, description=f"What it calls the model; {VARIANT} as above.")
+    key: str | None = Field(
+        default=None,
+        pattern=r"^[A-Za-z_][A-Za-z0-9_]*$",
+        description="Environment variable that holds its key; without, it asks for none.",
+    )
+    concurrency: int = Field(default=8, ge=1, le=1024, description="Questions that it is asked at a time.")
+    retries: int = Field(default=5, ge=0, le=100, description="Of a request that fails transiently, with back-off.")
+    timeout: float = Field(default=600.0, gt=0, description="Seconds that an answer may take.")
 
 
 class Gate(Section):
@@ -26,6 +64,25 @@ class EvaluationConfig(Section):
     enabled: bool = True
     benchmarks: Annotated[tuple[str, ...], Field(strict=False)] | None = Field(
         default=None, description="Names; default: those that run by default."
+    )
+    engine: EngineConfig | None = Field(
+        default=None,
+        exclude_if=lambda value: value is None,
+        description="What answers questions; without, this process does.",
+    )
+    template: Annotated[str, AfterValidator(_template)] | None = Field(
+        default=None,
+        exclude_if=lambda value: value is None,
+        description=f"The form in which questions are asked: chat, the tokenizer's own where it has one; gateau, as "
+        f"conversations are trained on; or a text with {PROMPT}. Default: scoring.template.",
+    )
+    input_length: int | None = Field(
+        default=None,
+        ge=2,
+        le=LONGEST,
+        exclude_if=lambda value: value is None,
+        description="Tokens of a turn, before the template, above which its middle is cut out. Default: "
+        "scoring.max_length, less what the longest answer may take. GATEAU's is 64000.",
     )
     reference: str | None = Field(
         default=None,

@@ -19,6 +19,7 @@ from gateau_dagster.evaluation.document_split import SPLIT, Reserving
 from gateau_dagster.evaluation.heldout_samples import Buckets, candidates, heldout_ids
 from gateau_dagster.evaluation.heldout_section import heldout_section
 from gateau_dagster.evaluation.materials import MODELS, Materials
+from gateau_dagster.evaluation.scored import Measured, Scored
 from gateau_dagster.progress import Progress, silent
 from gateau_dagster.storage.stamp import By
 from gateau_dagster.tables import Column
@@ -166,16 +167,39 @@ def _reads(config: Config, options: HeldoutOptions) -> dict[str, By]:
     return {"raw_long_sft": "fingerprint", SPLIT: "content"}
 
 
-def _run(materials: Materials, options: HeldoutOptions) -> Outcome:
-    """On the same samples whatever was selected, and by whatever method: nothing of a selection is read."""
+def _chosen(materials: Materials, options: HeldoutOptions) -> tuple[Sequence[Sample], pl.DataFrame]:
+    """The samples that are measured, and the contexts' tokens of these and others, as the base model counts them.
+
+    The same samples whatever was selected, and by whatever method: nothing of a selection is read.
+    """
     split = materials.table(SPLIT, ["sample_id", "reserved"]).filter("reserved")
     reserved = materials.table("raw_long_sft", ["sample_id", "digest"]).join(split, on="sample_id", how="semi")
     offered = materials.samples(candidates(reserved, count=options.samples))
-    lengths = context_lengths(materials.model("base").tokenizer, offered)
+    lengths = context_lengths(materials.tokenizer("base"), offered)
     ids = heldout_ids(reserved, lengths, count=options.samples, buckets=Buckets.of(options.buckets))
+    return materials.samples(ids), lengths
+
+
+def _run(materials: Materials, options: HeldoutOptions) -> Outcome:
+    samples, _ = _chosen(materials, options)
     scoring, progress = materials.config.scoring, materials.progress
-    result = heldout_perplexity(materials.model, materials.samples(ids), options, scoring=scoring, progress=progress)
+    result = heldout_perplexity(materials.model, samples, options, scoring=scoring, progress=progress)
     return Outcome(table=result.table, rejected=result.rejected)
+
+
+def _measure(materials: Materials, variant: str, options: HeldoutOptions) -> Measured:
+    """The mean NLL of each sample's response; the group is the range of its context tokens."""
+    samples, lengths = _chosen(materials, options)
+    tokens, buckets = dict(lengths.iter_rows()), Buckets.of(options.buckets)
+    rows: list[tuple[str, str, float]] = []
+    rejected: list[Reject] = []
+    for done, row in enumerate(_scored(materials.model(variant), samples, materials.config.scoring), start=1):
+        if isinstance(row, Reject):
+            rejected.append(row)
+        else:
+            rows.append((row.sample_id, buckets.labels[buckets.index(tokens[row.sample_id])], row.mean_nll))
+        materials.progress(done, len(samples), "samples", variant)
+    return Measured(table=pl.DataFrame(rows, schema=tables.schema(tables.SCORES), orient="row"), rejected=rejected)
 
 
 BENCHMARK = Benchmark(
@@ -187,6 +211,7 @@ BENCHMARK = Benchmark(
     comparison=Comparison(
         columns=HELDOUT, finite=("mean_nll", "perplexity"), reads=_reads, run=_run, section=heldout_section
     ),
+    scored=Scored(unit="NLL", higher=False, by_group=False, reads=_reads, measure=_measure),
     default=True,
     code_version="2",
 )

@@ -12,6 +12,8 @@ from gateau_dagster.data.sample import Sample
 from gateau_dagster.progress import Progress, silent
 
 if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
     from gateau_dagster.config import Config
     from gateau_dagster.models.loading import LoadedModel
 
@@ -27,6 +29,7 @@ class Materials:
     shards: these columns of a table, shard by shard; a table over the whole data set is one frame.
     samples: the samples with these ids, in order of id.
     model: one of MODELS, or a variant's name. One at a time stays loaded, unless the caller holds on to the other.
+    only_tokenizer: that of a model by its name, where it can be had without the model.
     """
 
     config: Config
@@ -35,6 +38,11 @@ class Materials:
     samples: Callable[[Collection[str]], Sequence[Sample]]
     model: Callable[[str], LoadedModel]
     progress: Progress = silent
+    only_tokenizer: Callable[[str], PreTrainedTokenizerBase] | None = None
+
+    def tokenizer(self, name: str) -> PreTrainedTokenizerBase:
+        """The tokenizer of a model."""
+        return self.model(name).tokenizer if self.only_tokenizer is None else self.only_tokenizer(name)
 
     def table(self, asset: str, columns: Sequence[str]) -> pl.DataFrame:
         """These columns of a whole table."""

@@ -6,21 +6,21 @@ import math
 import random
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
-from pydantic import Field, model_validator
 
 from gateau_dagster import tables
-from gateau_dagster.config.base import Section
-from gateau_dagster.config.values import LONGEST
 from gateau_dagster.data.sample import Reject, Sample
 from gateau_dagster.errors import GateauError, UnscorableSampleError
 from gateau_dagster.evaluation.benchmark import Benchmark, Comparison, Outcome
 from gateau_dagster.evaluation.haystack import Haystack, build_haystack, insert_needle
 from gateau_dagster.evaluation.materials import MODELS, Materials
+from gateau_dagster.evaluation.needle_options import NeedleOptions, default_pairs
 from gateau_dagster.evaluation.needle_section import needle_section
+from gateau_dagster.evaluation.scored import Measured, Scored
 from gateau_dagster.progress import Progress, silent
 from gateau_dagster.storage.stamp import By
 from gateau_dagster.tables import Column
@@ -43,53 +43,20 @@ NEEDLE = (
     ),
     Column(name="answer_nll", dtype=pl.Float64(), description="Mean negative log-likelihood per answer token."),
 )
-_CITIES = ("Lisbon", "Nairobi", "Toronto", "Osaka", "Cusco", "Tallinn", "Hanoi", "Perth", "Bergen", "Tunis")
 # Documents that make up the haystack: enough text for the longest prompts, whatever the data's size.
 _DOCUMENTS = 256
 
 
-class NeedlePair(Section):
-    """A key that is asked for, and the values it may have."""
+@dataclass(frozen=True, kw_only=True)
+class Cell:
+    """The needles of one length and depth: of each whether it was found, and the mean NLL of its answer in nats."""
 
-    key: str
-    values: list[str] = Field(min_length=2)
-
-
-class NeedleOptions(Section):
-    """A fact hidden at a depth of a haystack of a length, and asked for at its end."""
-
-    lengths: list[Annotated[int, Field(ge=1, le=LONGEST)]] = Field(
-        default=[1024, 2048, 4096, 8192], min_length=1, description="Prompt lengths in tokens."
-    )
-    depths: list[float] = Field(default=[0.0, 0.25, 0.5, 0.75, 1.0], min_length=1)
-    repeats: int = Field(default=3, ge=1, le=10_000, description="Needles per cell of the grid.")
-    fact: str = Field(default=" The secret number of {key} is {value}. ", description="With {key} and {value}.")
-    question: str = Field(default="What is the secret number of {key}?", description="With {key}.")
-    answer: str = Field(default="{value}", description="With {key} and {value}.")
-    pairs: list[NeedlePair] | None = Field(default=None, description="Default: cities and seven-digit numbers.")
-
-    @model_validator(mode="after")
-    def _placeholders(self) -> NeedleOptions:
-        for name, text, wanted in (
-            ("fact", self.fact, ("{key}", "{value}")),
-            ("question", self.question, ("{key}",)),
-            ("answer", self.answer, ("{value}",)),
-        ):
-            missing = [placeholder for placeholder in wanted if placeholder not in text]
-            if missing:
-                raise ValueError(f"{name} lacks {' and '.join(missing)}")
-        if any(not 0 <= depth <= 1 for depth in self.depths):
-            raise ValueError("depths lie between 0 (start of the context) and 1 (its end)")
-        return self
+    length: int
+    depth: float
+    scores: Sequence[tuple[bool, float]]
 
 
-def default_pairs() -> list[NeedlePair]:
-    """Ten cities with eight seven-digit numbers each; the same on every machine."""
-    rng = random.Random("needle")
-    return [NeedlePair(key=city, values=[str(rng.randrange(10**6, 10**7)) for _ in range(8)]) for city in _CITIES]
-
-
-def needle_grid(
+def needle_cells(
     loaded: LoadedModel,
     name: str,
     haystack_texts: Iterable[str],
@@ -99,8 +66,8 @@ def needle_grid(
     template: Template,
     seed: int,
     progress: Progress = silent,
-) -> Outcome:
-    """Accuracy and NLL of the answer in every cell of depth x length, for the model called `name` (base, checkpoint).
+) -> tuple[list[Cell], list[Reject]]:
+    """Every cell of depth x length for the model called `name`, and the lengths that are skipped.
 
     A prompt of length L has L tokens, answer included. The answer is teacher-forced: a needle is found when each of
     its tokens is the most likely one. Needles depend on `seed` and cell, not on the model, so that two models with
@@ -109,7 +76,8 @@ def needle_grid(
     """
     lengths = sorted(set(options.lengths))
     hay = build_haystack(loaded.tokenizer, haystack_texts, tokens=4 * min(max(lengths), max_length))
-    rows, skipped = [], []
+    found: list[Cell] = []
+    skipped: list[Reject] = []
     for place, length in enumerate(lengths):
         say = partial(_report, progress, place, len(lengths), f"{name}, {length} tokens")
         try:
@@ -122,12 +90,12 @@ def needle_grid(
                 depth: needle_prompts(loaded, hay, options, length=length, depth=depth, template=template, seed=seed)
                 for depth in sorted(set(options.depths))
             }
-            rows.extend((name, length, *cell) for cell in _score_cells(loaded, cells, say))
+            found.extend(_score_cells(loaded, length, cells, say))
         except NeedleDoesNotFitError as error:
             skipped.append(Reject(sample_id=f"{name}, length={length}", reason=str(error)))
-    if not rows:
+    if not found:
         raise GateauError(f"evaluation/needle: no length can be measured: {skipped[0].reason}")
-    return Outcome(table=pl.DataFrame(rows, schema=tables.schema(NEEDLE), orient="row"), rejected=skipped)
+    return found, skipped
 
 
 def _report(progress: Progress, place: int, lengths: int, note: str, share: float) -> None:
@@ -135,15 +103,32 @@ def _report(progress: Progress, place: int, lengths: int, note: str, share: floa
 
 
 def _score_cells(
-    loaded: LoadedModel, cells: Mapping[float, Sequence[Prompt]], say: Callable[[float], None]
-) -> Iterator[tuple[float, int, float, float]]:
-    """Depth, repeats, accuracy and answer NLL of every cell of one length."""
+    loaded: LoadedModel, length: int, cells: Mapping[float, Sequence[Prompt]], say: Callable[[float], None]
+) -> Iterator[Cell]:
     for done, (depth, prompts) in enumerate(cells.items(), start=1):
-        scores = [score_answer(loaded, prompt) for prompt in prompts]
-        count = len(scores)
-        accuracy = sum(found for found, _ in scores) / count
-        yield depth, count, accuracy, math.fsum(nll for _, nll in scores) / count
+        yield Cell(length=length, depth=depth, scores=[score_answer(loaded, prompt) for prompt in prompts])
         say(done / len(cells))
+
+
+def grid_table(name: str, cells: Iterable[Cell]) -> pl.DataFrame:
+    """NEEDLE: accuracy and answer NLL of every cell, for the model called `name`."""
+    rows = []
+    for cell in cells:
+        count = len(cell.scores)
+        accuracy = sum(found for found, _ in cell.scores) / count
+        nll = math.fsum(nll for _, nll in cell.scores) / count
+        rows.append((name, cell.length, cell.depth, count, accuracy, nll))
+    return pl.DataFrame(rows, schema=tables.schema(NEEDLE), orient="row")
+
+
+def needle_values(cells: Iterable[Cell]) -> pl.DataFrame:
+    """tables.SCORES: 1 for a needle that was found, 0 for another; the group is the prompt's length."""
+    rows = [
+        (f"{cell.length}-{cell.depth:g}-{repeat}", str(cell.length), float(found))
+        for cell in cells
+        for repeat, (found, _) in enumerate(cell.scores)
+    ]
+    return pl.DataFrame(rows, schema=tables.schema(tables.SCORES), orient="row")
 
 
 class NeedleDoesNotFitError(ValueError):
@@ -243,23 +228,32 @@ def _check(config: Config, options: NeedleOptions) -> None:
 
 
 def _run(materials: Materials, options: NeedleOptions) -> Outcome:
-    config, texts = materials.config, _documents(materials)
-    results = [
-        needle_grid(
-            materials.model(name),
-            name,
-            texts,
-            options,
-            max_length=config.scoring.max_length,
-            template=config.scoring.template,
-            seed=config.training.seed,
-            progress=materials.progress,
-        )
-        for name in MODELS
-    ]
+    texts = _documents(materials)
+    results = {name: _cells(materials, name, texts, options) for name in MODELS}
     return Outcome(
-        table=pl.concat([result.table for result in results]),
-        rejected=[reject for result in results for reject in result.rejected],
+        table=pl.concat([grid_table(name, cells) for name, (cells, _) in results.items()]),
+        rejected=[reject for _, skipped in results.values() for reject in skipped],
+    )
+
+
+def _measure(materials: Materials, variant: str, options: NeedleOptions) -> Measured:
+    cells, skipped = _cells(materials, variant, _documents(materials), options)
+    return Measured(table=needle_values(cells), rejected=skipped)
+
+
+def _cells(
+    materials: Materials, name: str, texts: Sequence[str], options: NeedleOptions
+) -> tuple[list[Cell], list[Reject]]:
+    config = materials.config
+    return needle_cells(
+        materials.model(name),
+        name,
+        texts,
+        options,
+        max_length=config.scoring.max_length,
+        template=config.scoring.template,
+        seed=config.training.seed,
+        progress=materials.progress,
     )
 
 
@@ -284,5 +278,6 @@ BENCHMARK = Benchmark(
     comparison=Comparison(
         columns=NEEDLE, finite=("accuracy", "answer_nll"), reads=_reads, run=_run, section=needle_section
     ),
+    scored=Scored(unit="share found", reads=_reads, measure=_measure),
     default=True,
 )

@@ -60,6 +60,7 @@ def shown_configuration(config: Config) -> str:
             "long_sft": {"max_rejected", "verify"},
             "short_chat": {"verify"},
             "models": {"__all__": {"verify"}},
+            "evaluation": {"engine": {"base_url", "key", "concurrency", "retries", "timeout"}},
             "execution": True,
             "demo": True,
             "scoring": OPERATIONAL_SCORING,

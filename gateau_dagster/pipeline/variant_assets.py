@@ -7,6 +7,8 @@ from typing import Any
 from gateau_dagster import tables
 from gateau_dagster.config import Config
 from gateau_dagster.config.variants import BASE, CHECKPOINT, Variant
+from gateau_dagster.evaluation.generation.settings import CODE_VERSION as GENERATION_CODE_VERSION
+from gateau_dagster.evaluation.generation.settings import generation_settings
 from gateau_dagster.evaluation.registry import ChosenBenchmark, scored_benchmarks
 from gateau_dagster.evaluation.statistics.experiment import CODE_VERSION as EXPERIMENT_CODE_VERSION
 from gateau_dagster.evaluation.statistics.lines import reference_of
@@ -168,6 +170,7 @@ def _measured(config: Config, chosen: ChosenBenchmark) -> Iterator[Asset]:
     scored, name = chosen.scored, chosen.name
     own = dict(scored.reads(config, chosen.options))
     before: dict[str, By] = {CHECKPOINTS: "content"}
+    code = f"{chosen.benchmark.code_version}.{GENERATION_CODE_VERSION}"
     common: dict[str, Any] = {
         "of": "benchmark",
         "partitions": VARIANT,
@@ -186,7 +189,7 @@ def _measured(config: Config, chosen: ChosenBenchmark) -> Iterator[Asset]:
             columns=tables.ANSWERS,
             pool="gpu",
             own_rejects=False,
-            **common,
+            **common | {"settings": {**common["settings"], **generation_settings(config)}, "code_version": code},
         )
         before = {f"{ANSWERS}/{name}": "content"}
     if scored.judging is not None:

@@ -101,30 +101,54 @@ def test_what_its_table_is_made_from() -> None:
     assert chosen.reads(configured()) == wanted
 
 
-def test_reserved_samples_are_measured_whatever_was_selected() -> None:
-    texts = [sample(i, context=length) for i, length in enumerate((5, 30, 70, 90))]
-    samples = {one.sample_id: one for one in texts}
+def _materials(samples: dict[str, Sample], asked: list[list[str]], *models: str) -> Materials:
+    """All samples but s00 are reserved; the models are told apart by their seed."""
     digests = pl.DataFrame({"sample_id": list(samples), "digest": [one.digest for one in samples.values()]})
     split = digests.select("sample_id", reserved=pl.col("sample_id") != "s00")
-    asked: list[list[str]] = []
 
     def found(ids: Collection[str]) -> list[Sample]:
         asked.append(sorted(ids))
         return [samples[name] for name in asked[-1]]
 
-    materials = Materials(
+    return Materials(
         config=configured(scoring={"dtype": "float32", "max_length": 200}),
         reads={"raw_long_sft", "document_split"},
         shards=lambda asset, columns: iter([{"raw_long_sft": digests, "document_split": split}[asset].select(columns)]),
         samples=found,
-        model={"base": loaded(0), "checkpoint": loaded(1)}.__getitem__,
+        model={name: loaded(seed) for seed, name in enumerate(models)}.__getitem__,
     )
+
+
+def _four() -> dict[str, Sample]:
+    texts = [sample(i, context=length) for i, length in enumerate((5, 30, 70, 90))]
+    return {one.sample_id: one for one in texts}
+
+
+def test_reserved_samples_are_measured_whatever_was_selected() -> None:
+    asked: list[list[str]] = []
+    materials = _materials(_four(), asked, "base", "checkpoint")
     comparison = BENCHMARK.comparison
     assert comparison is not None
     outcome = comparison.run(materials, HeldoutOptions(samples=2, buckets=[40]))
     assert outcome.table["bucket"].to_list() == [*["0–40"] * 2, *["over 40"] * 2, *["all"] * 2]
     assert outcome.table["samples"].to_list() == [1, 1, 1, 1, 2, 2]
     assert asked[0] == ["s01", "s02", "s03"] and {"s01"} < {*asked[1]}, "the lengths of all, then two of them"
+
+
+def test_a_variant_is_scored_on_the_same_samples() -> None:
+    samples, options = _four(), HeldoutOptions(samples=2, buckets=[40])
+    asked: list[list[str]] = []
+    materials = _materials(samples, asked, "base", "robust-0.1")
+    scored = BENCHMARK.scored
+    assert scored is not None and scored.measure is not None and not scored.higher
+    table = scored.measure(materials, "robust-0.1", options).table
+    assert table.schema == tables.schema(tables.SCORES)
+    assert table["question_id"].to_list() == asked[1] and table["group"].to_list() == ["0–40", "over 40"]
+    wanted = [slow_nll(loaded(1), samples[name], 200) for name in asked[1]]
+    assert table["value"].to_list() == pytest.approx(wanted, rel=1e-5)
+    samples["s01"] = sample(1, context=30, response=210)
+    (reject,) = scored.measure(_materials(samples, [], "base", "robust-0.1"), "robust-0.1", options).rejected
+    assert (reject.sample_id == "s01" and "210" in reject.reason) or "response alone take" in reject.reason
 
 
 def test_a_selection_of_everything_leaves_what_is_reserved() -> None:

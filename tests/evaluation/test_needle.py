@@ -16,13 +16,13 @@ from gateau_dagster.evaluation.materials import Materials
 from gateau_dagster.evaluation.needle import (
     BENCHMARK,
     NEEDLE,
-    NeedleOptions,
-    NeedlePair,
-    default_pairs,
-    needle_grid,
+    grid_table,
+    needle_cells,
     needle_prompts,
+    needle_values,
     score_answer,
 )
+from gateau_dagster.evaluation.needle_options import NeedleOptions, NeedlePair, default_pairs
 from gateau_dagster.evaluation.registry import chosen_benchmarks
 from gateau_dagster.models import forward
 from gateau_dagster.models.loading import LoadedModel
@@ -50,9 +50,10 @@ def _prompts(options: NeedleOptions = OPTIONS, *, length: int = 96, depth: float
 
 
 def _grid(options: NeedleOptions = OPTIONS, *, max_length: int = 96, progress: Progress = silent) -> Outcome:
-    return needle_grid(
+    cells, skipped = needle_cells(
         loaded(), "base", TEXTS, options, max_length=max_length, template="gateau", seed=1, progress=progress
     )
+    return Outcome(table=grid_table("base", cells), rejected=skipped)
 
 
 def _slow(ids: list[int], answer: int) -> tuple[bool, float]:
@@ -202,3 +203,24 @@ def test_the_first_documents_are_the_haystack_and_each_model_is_asked_for_once()
     assert read == [("raw_long_sft", "context", 0), ("raw_long_sft", "context", 1)]
     assert asked == ["base", "checkpoint"] == table["model"].unique(maintain_order=True).to_list()
     assert table.filter(model="base").equals(_grid().table)
+
+
+def test_a_variant_is_scored_by_each_of_the_grid_s_needles() -> None:
+    cells, _ = needle_cells(loaded(), "x", TEXTS, OPTIONS, max_length=96, template="gateau", seed=1)
+    table = needle_values(cells)
+    assert table.schema == tables.schema(tables.SCORES) and table["question_id"].is_unique().all()
+    assert set(table["value"]) <= {0.0, 1.0} and table["question_id"][0] == "48-0-0"
+    shares = table.group_by("group", maintain_order=True).agg(pl.col("value").mean())
+    wanted = _grid().table.group_by("length", maintain_order=True).agg(pl.col("accuracy").mean())
+    assert shares["group"].to_list() == ["48", "96"] and shares["value"].to_list() == wanted["accuracy"].to_list()
+    config = configured(scoring={"max_length": 96}, training={"seed": 1})
+    materials = Materials(
+        config=config,
+        reads={"raw_long_sft"},
+        shards=lambda *_: iter([pl.DataFrame({"context": TEXTS})]),
+        samples=lambda _: (),
+        model={"robust-0.1": loaded()}.__getitem__,
+    )
+    scored = BENCHMARK.scored
+    assert scored is not None and scored.measure is not None
+    assert scored.measure(materials, "robust-0.1", OPTIONS).table.equals(table)

@@ -193,6 +193,9 @@ FIELDS: dict[str, tuple[Any, set[str]]] = {
     "evaluation.heldout.similarity": (0.7, {"document_split", *CHOSEN}),
     "evaluation.heldout.samples": (5, {"evaluation/heldout", *REPORT}),
     "evaluation.heldout.buckets": ([64], {"evaluation/heldout", *REPORT}),
+    # They decide the answers to a benchmark's questions, of which there are none here.
+    "evaluation.template": ("chat", REPORT),
+    "evaluation.input_length": (100, REPORT),
     "evaluation.needle.lengths": ([64], {"evaluation/needle", *REPORT}),
     "evaluation.needle.depths": ([0.0], {"evaluation/needle", *REPORT}),
     "evaluation.needle.repeats": (1, {"evaluation/needle", *REPORT}),

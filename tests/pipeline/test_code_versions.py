@@ -43,6 +43,7 @@ CONSTANTS: dict[str, set[str]] = {
     "evaluation.statistics.experiment.CODE_VERSION": {"experiment"},
     "pipeline.declarations.REPORT_CODE_VERSION": {"report"},
 }
+OF_ANSWERS = "evaluation.generation.settings.CODE_VERSION"  # see test_answers
 # Tables of methods and rules say their version where they are declared.
 OF_TABLES = ("quality/reward", "segment_pairs/long", "response_alone/cherry", "span_attention/long", "embedding/enc",
              "instruction_embedding/long")  # fmt: skip
@@ -53,7 +54,7 @@ def assets_of(names: set[str]) -> set[str]:
 
 
 def test_every_asset_and_every_constant_has_a_line_here() -> None:
-    assert constants() == {f"gateau_dagster.{constant}" for constant in CONSTANTS}
+    assert constants() == {f"gateau_dagster.{constant}" for constant in (*CONSTANTS, OF_ANSWERS)}
     by_constant = [assets_of(names) for names in CONSTANTS.values()]
     benchmarks = set[str]().union(*map(of_benchmark, all_benchmarks()))
     assert benchmarks.union(OF_TABLES, *by_constant) == {asset.key for asset in pipeline_of(maximal()).assets}

@@ -32,10 +32,11 @@ def test_every_field_of_the_configuration_has_a_line_here() -> None:
     of_made_models = {field for field in all_fields(Config) if {"pre_experience", "homologous"} & {*field.split(".")}}
     of_training = {f"training.{name}" for name in OF_TRAINING} | {f"evaluation.gate.{name}" for name in GATE | OF_GATE}
     of_variants = {field for field in all_fields(Config) if field.startswith("variants.")}  # see test_variant_assets
+    of_engine = {field for field in all_fields(Config) if field.startswith("evaluation.engine.")}  # see test_answers
     known = set(all_fields(Config)).union(
         *(all_fields(each.options, f"evaluation.{name}.") for name, each in all_benchmarks().items())
     )
-    assert {*FIELDS, *PAIR_ONLY, *of_rules, *of_training, *of_made_models, *of_variants} == known
+    assert {*FIELDS, *PAIR_ONLY, *of_rules, *of_training, *of_made_models, *of_variants, *of_engine} == known
 
 
 @pytest.mark.parametrize("field", OF_TRAINING)

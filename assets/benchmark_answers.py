@@ -1,0 +1,99 @@
+"""Assets `answers/<benchmark>`: what each variant answers to a benchmark's questions."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import cache
+from typing import TYPE_CHECKING
+
+import dagster as dg
+import polars as pl
+
+from assets.steps.compared_models import located_variant, materials
+from assets.steps.definition import makes_asset
+from assets.steps.partitioned_step import Event
+from assets.steps.variant_step import VariantStep, variant_events
+from gateau_dagster.evaluation.generation.settings import CODE_VERSION, generation_settings, template_of
+from gateau_dagster.evaluation.registry import scored_benchmarks
+from gateau_dagster.execution.answer_rows import answer_questions
+from gateau_dagster.pipeline.variant_assets import ANSWERS, CHECKPOINTS
+from gateau_dagster.storage.stamp import fingerprint
+from resources.configuration import ConfigurationResource
+from resources.models import ModelsResource
+
+if TYPE_CHECKING:
+    from gateau_dagster.evaluation.generation.asked import Engine
+
+
+@makes_asset
+def benchmark_answers(
+    context: dg.AssetExecutionContext, configuration: ConfigurationResource, models: ModelsResource
+) -> Iterator[Event]:
+    """Asks each stale variant what it has not answered yet; no model is loaded where all answers are kept."""
+    yield from variant_events(context, configuration, lambda step: _answer(step, models))
+
+
+def _answer(step: VariantStep, models: ModelsResource) -> None:
+    config = step.state.config
+    chosen = scored_benchmarks(config)[step.asset.removeprefix(f"{ANSWERS}/")]
+    ask = chosen.scored.questions
+    assert ask is not None, "another benchmark has no such asset"
+    scorer = _scorer(step)
+    step.wanted = replace(step.wanted, scorer=scorer)
+    found = answer_questions(
+        step.state.store,
+        step.asset,
+        step.variant.name,
+        scorer=scorer,
+        questions=ask(materials(step.state, step.asset, models, step.progress), chosen.options),
+        engine=cache(lambda: _engine(step, models)),
+        write=lambda table, rejected, content: _write(step, table, rejected, content),
+        progress=step.progress,
+    )
+    step.metadata |= {"answered": len(found.made), "kept": len(found.kept)}
+
+
+def _scorer(step: VariantStep) -> str:
+    """The digest of what answers, and how: the rest stands in each question's own."""
+    how = generation_settings(step.state.config) | {"template": _template(step)}
+    model = step.wanted.inputs["upstream"][CHECKPOINTS]
+    return fingerprint({"code": CODE_VERSION, "model": model, "settings": how})
+
+
+def _template(step: VariantStep) -> str:
+    return template_of(step.state.config, trained_here=step.variant.other is None)
+
+
+def _engine(step: VariantStep, models: ModelsResource) -> "Engine":
+    """This process, or the server that the configuration names.
+
+    Raises:
+        GateauError, TransientError: the model cannot be loaded, or the server cannot be asked.
+    """
+    from gateau_dagster.evaluation.generation.in_process import InProcess
+    from gateau_dagster.evaluation.generation.prompts import Prompts
+    from gateau_dagster.evaluation.generation.server import Server
+    from gateau_dagster.models.loading import load_tokenizer
+
+    config, template = step.state.config, _template(step)
+    section, version = located_variant(step.state, step.variant.name)
+    lengths = {"max_length": config.scoring.max_length, "input_length": config.evaluation.input_length}
+    if config.evaluation.engine is not None:
+        tokenizer = load_tokenizer(section, folder=config.folder)
+        prompts = Prompts(tokenizer=tokenizer, template=template, **lengths)
+        return Server(config.evaluation.engine, step.variant.name, prompts)
+    loaded = models.load(config, section, version=version)
+    prompts = Prompts(tokenizer=loaded.tokenizer, template=template, **lengths)
+    return InProcess(loaded, prompts, batch_tokens=config.scoring.batch_tokens)
+
+
+def _write(step: VariantStep, table: pl.DataFrame, rejected: pl.DataFrame, content: str) -> None:
+    step.write(table, rejected, content=content)
+    cut = pl.col("cut_tokens") > 0
+    figures = table.select(
+        answer_tokens=pl.col("answer_tokens").sum(),
+        prompt_tokens=pl.col("prompt_tokens").sum(),
+        cut=cut.sum(),
+        ended_by_length=(pl.col("finish_reason") == "length").sum(),
+        seconds=pl.col("seconds").sum(),
+    )
+    step.metadata |= figures.row(0, named=True)

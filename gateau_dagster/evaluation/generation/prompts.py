@@ -1,0 +1,166 @@
+"""What a model is shown of a question: its turns cut to length, in the form that the model knows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from gateau_dagster.config.evaluation import PROMPT
+from gateau_dagster.errors import GateauError
+from gateau_dagster.evaluation.generation.asked import Asked
+from gateau_dagster.evaluation.generation.truncation import cut_middle
+from gateau_dagster.evaluation.questions import Question
+from gateau_dagster.models.prompt import FIXED_DATE, encode
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+Message = dict[str, str]
+GAP = "\n\n"
+_ANSWER = "GATEAUANSWERHERE"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shown:
+    """A prompt as text and as token ids; `cut_tokens`: of its turns, before the template."""
+
+    text: str
+    ids: tuple[int, ...]
+    cut_tokens: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prompts:
+    """How questions are shown to one model.
+
+    template: `chat`, the tokenizer's own, where it has one; `gateau`, the form in which conversations are trained on;
+    or a text in which {prompt} stands for a turn. Questions with `chat=False` are shown as they are, to be continued.
+    max_length: tokens of prompt and answer. input_length: tokens of a turn, before the template, above which its middle
+    is cut out; None: what the longest answer leaves of max_length.
+    """
+
+    tokenizer: PreTrainedTokenizerBase
+    template: str
+    max_length: int
+    input_length: int | None = None
+
+    def is_chat(self, question: Question) -> bool:
+        """Whether it goes through the tokenizer's chat template."""
+        return question.chat and self.template == "chat" and bool(self.tokenizer.chat_template)
+
+    def cut(self, asked: Asked) -> tuple[list[str], int]:
+        """The turns up to the one that is asked, each without its middle where it is too long; how much is cut out.
+
+        Raises UnscorableSampleError for text that is not Unicode.
+        """
+        turns = asked.question.turns[: asked.turn + 1]
+        limit = self.input_length or max(2, self.max_length - asked.question.generation.max_new_tokens)
+        cut = [cut_middle(self.tokenizer, turn, limit) for turn in turns]
+        return [text for text, _ in cut], sum(tokens for _, tokens in cut)
+
+    def shown(self, asked: Asked) -> Shown:
+        """What the model reads before it answers.
+
+        Raises:
+            UnscorableSampleError: the question is not Unicode.
+            GateauError: the chat template cannot be used.
+        """
+        turns, cut = self.cut(asked)
+        question = asked.question
+        if self.is_chat(question):
+            text = rendered(self.tokenizer, messages(question, turns, asked.answers)) + question.prefill
+            return Shown(text=text, ids=encode(self.tokenizer, text), cut_tokens=cut)
+        said = [question.prefill + answer for answer in asked.answers]
+        if question.chat and self.template == "gateau":
+            text, ids = self._as_trained(question, turns, said)
+            return Shown(text=text, ids=ids, cut_tokens=cut)
+        form = self.template if question.chat and PROMPT in self.template else PROMPT
+        text = self._framed(form, question, turns, said)
+        return Shown(text=text, ids=tuple(self.tokenizer(text, verbose=False)["input_ids"]), cut_tokens=cut)  # pyright: ignore
+
+    def _as_trained(self, question: Question, turns: Sequence[str], said: Sequence[str]) -> tuple[str, tuple[int, ...]]:
+        """As training.encode.conversation_pieces has it, tokenised piece by piece; up to the answer."""
+        tokenizer = self.tokenizer
+        bos, eos = tokenizer.bos_token_id, tokenizer.eos_token_id
+        texts = [str(tokenizer.bos_token)] if isinstance(bos, int) else []
+        ids = [bos] if isinstance(bos, int) else []
+        for place, turn in enumerate(_with_system(question, turns)):
+            asks = f"{GAP if place else ''}### Instruction: {turn}\n\n### Response: "
+            texts.append(asks)
+            ids += encode(tokenizer, asks)
+            if place < len(said):
+                texts += [said[place], str(tokenizer.eos_token or "")]
+                ids += [*encode(tokenizer, said[place]), *([eos] if isinstance(eos, int) else [])]
+        return "".join(texts) + question.prefill, (*ids, *encode(tokenizer, question.prefill))
+
+    def _framed(self, form: str, question: Question, turns: Sequence[str], said: Sequence[str]) -> str:
+        """Each turn in the form, the answers behind them; one that is to be continued has no form and no ends."""
+        end = GAP if form == PROMPT else str(self.tokenizer.eos_token or "")
+        asks = [form.replace(PROMPT, turn) for turn in _with_system(question, turns)]
+        exchanges = [ask + answer + end for ask, answer in zip(asks, said, strict=False)]
+        return "".join(exchanges) + asks[-1] + question.prefill
+
+
+def _with_system(question: Question, turns: Sequence[str]) -> list[str]:
+    """The turns, the system's words before the first one."""
+    return [f"{question.system}{GAP}{turns[0]}" if question.system else turns[0], *turns[1:]]
+
+
+def messages(question: Question, turns: Sequence[str], answers: Sequence[str]) -> list[Message]:
+    """The conversation up to the turn that is asked; what the answers began with is a part of them."""
+    found = [{"role": "system", "content": question.system}] if question.system else []
+    for place, turn in enumerate(turns):
+        found.append({"role": "user", "content": turn})
+        if place < len(answers):
+            found.append({"role": "assistant", "content": question.prefill + answers[place]})
+    return found
+
+
+def rendered(tokenizer: PreTrainedTokenizerBase, conversation: Sequence[Message]) -> str:
+    """A conversation by the tokenizer's chat template, up to the answer.
+
+    A template without a place for the system's words gets them before the first turn.
+
+    Raises GateauError when it cannot be used.
+    """
+    try:
+        return _by_template(tokenizer, conversation)
+    except GateauError:
+        if conversation[0]["role"] != "system":
+            raise
+    system, first, *rest = conversation
+    return _by_template(tokenizer, [{**first, "content": f"{system['content']}{GAP}{first['content']}"}, *rest])
+
+
+def _by_template(tokenizer: PreTrainedTokenizerBase, conversation: Sequence[Message]) -> str:
+    given: list[Any] = [dict(message) for message in conversation]
+    try:
+        text = tokenizer.apply_chat_template(given, tokenize=False, add_generation_prompt=True, date_string=FIXED_DATE)
+    except Exception as error:  # it is a program that comes with the model, and may raise anything
+        reason = str(error) or type(error).__name__
+        raise GateauError(
+            f"evaluation.template: the tokenizer's chat template cannot be used: {reason}. Set it to gateau, or to a "
+            f"text with {PROMPT}."
+        ) from error
+    assert isinstance(text, str)
+    return text
+
+
+def turn_endings(tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:
+    """Tokens that end an answer: the tokenizer's own, and the one with which its chat template ends a turn."""
+    found = {tokenizer.eos_token_id} if isinstance(tokenizer.eos_token_id, int) else set()
+    if tokenizer.chat_template:
+        conversation: list[Any] = [{"role": "user", "content": "?"}, {"role": "assistant", "content": _ANSWER}]
+        try:
+            text = str(tokenizer.apply_chat_template(conversation, tokenize=False, date_string=FIXED_DATE))
+        except Exception:  # as above; one that cannot be used is told of where it is used
+            text = ""
+        last = encode(tokenizer, text.rpartition(_ANSWER)[2].strip()) if _ANSWER in text else ()
+        special = {*tokenizer.all_special_ids, *_added(tokenizer).values()}
+        found |= {*last[:1]} & special
+    return frozenset(found)
+
+
+def _added(tokenizer: Any) -> dict[str, int]:
+    return tokenizer.get_added_vocab()

@@ -1,0 +1,25 @@
+"""What of the configuration decides an answer, beside the question and the model."""
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from gateau_dagster.config import Config
+
+# Raise it when the same question to the same model comes to another answer.
+CODE_VERSION = "1"
+
+
+def generation_settings(config: "Config") -> dict[str, Any]:
+    """How questions are shown, and what answers them; not where that is."""
+    evaluation, scoring = config.evaluation, config.scoring
+    return {
+        "evaluation.template": evaluation.template or f"scoring: {scoring.template}",
+        "evaluation.input_length": evaluation.input_length or f"scoring: {scoring.max_length}",
+        "evaluation.engine": None if evaluation.engine is None else evaluation.engine.model,
+        "scoring.dtype": scoring.dtype,
+    }
+
+
+def template_of(config: "Config", *, trained_here: bool) -> str:
+    """The form in which a model is asked: the one that it is trained with; of others, their own chat template."""
+    return config.evaluation.template or (config.scoring.template if trained_here else "chat")

@@ -1,0 +1,70 @@
+"""A model's answers to a benchmark, brought up to date: rows that hold are kept, those of a killed run too."""
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+
+import polars as pl
+
+from gateau_dagster import tables
+from gateau_dagster.evaluation.generation.answering import Answered, Row, answer_all
+from gateau_dagster.evaluation.generation.asked import Engine
+from gateau_dagster.evaluation.questions import Question
+from gateau_dagster.execution.row_checkpoints import RowCheckpoints, rows_frame
+from gateau_dagster.execution.shard_work import rejected_frame
+from gateau_dagster.progress import TimedProgress
+from gateau_dagster.storage import Store
+from gateau_dagster.storage.content import frame_digest
+from gateau_dagster.storage.store import DamagedTableError
+
+Write = Callable[[pl.DataFrame, pl.DataFrame, str], None]
+
+
+def answer_questions(
+    store: Store,
+    asset: str,
+    partition: str,
+    *,
+    scorer: str,
+    questions: Sequence[Question],
+    engine: Callable[[], Engine],
+    write: Write,
+    progress: TimedProgress,
+) -> Answered:
+    """Asks what is not answered yet; each group of answers is in the store before the next one is asked.
+
+    Args:
+        scorer: digest of what answers, and how: other rows are not kept.
+        engine: asked for once there is something to ask.
+        write: is given tables.ANSWERS, by question and turn; what was rejected; and a digest of what counts of the
+            answers, which is not how long they took. A question that was rejected has no row.
+
+    Raises:
+        GateauError, TransientError: the engine fails, or the store; what was answered is saved.
+    """
+    schema = tables.schema(tables.ANSWERS)
+    partial = RowCheckpoints(store, asset, partition, scorer, schema)
+    before = pl.concat([partial.load(), _previous(store, asset, partition, scorer)]).to_dicts()
+
+    def save(rows: Sequence[Row]) -> None:
+        for row in rows:
+            partial.add(row)
+        partial.save()
+
+    try:
+        found = answer_all(questions, before, engine, save=save, progress=progress)
+    finally:
+        partial.close()
+    table = rows_frame([*found.kept, *found.made], schema).sort("question_id", "turn")
+    rejected = rejected_frame(found.rejected)
+    table = table.join(rejected, left_on="question_id", right_on="sample_id", how="anti", maintain_order="left")
+    write(table, rejected, frame_digest(table.drop("seconds")))
+    partial.remove()
+    return found
+
+
+def _previous(store: Store, asset: str, partition: str, scorer: str) -> pl.DataFrame:
+    stamp = store.stamp(asset, partition)
+    if stamp is not None and stamp.scorer == scorer:
+        with suppress(DamagedTableError):  # it is about to be replaced
+            return store.read(asset, partition)
+    return pl.DataFrame(schema=tables.schema(tables.ANSWERS))

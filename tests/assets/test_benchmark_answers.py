@@ -1,0 +1,105 @@
+"""Answers and scores of the models of a small project: made once, kept where nothing changed, asked where it did."""
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import polars as pl
+import pytest
+
+from gateau_dagster.config import ModelConfig
+from gateau_dagster.evaluation.generation.asked import Answer, Asked
+from gateau_dagster.evaluation.generation.in_process import InProcess
+from gateau_dagster.evaluation.generation.prompts import Prompts
+from gateau_dagster.evaluation.registry import scored_benchmarks
+from gateau_dagster.models.loading import load_model
+from tests.assets.harness import Pipeline, key_of, pipeline_on, value_of
+from tests.evaluation.generation.answering_server import answering, completion
+from tests.evaluation.quiz import with_quiz
+from tests.project import change_config
+
+VARIANTS = ("base", "checkpoint")
+ALL = ["heldout", "needle", "quiz"]  # the held-out samples stay reserved
+
+
+@pytest.fixture(scope="module")
+def quizzed(whole_run: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pipeline]:
+    """The models of a project that was run answer the quiz."""
+    folder = tmp_path_factory.mktemp("quizzed") / "project"
+    shutil.copytree(whole_run.parent, folder)
+    file = folder / "gateau.yaml"
+    change_config(file, evaluation={"benchmarks": ALL, "quiz": {"questions": 5}}, scoring={"batch_tokens": 100})
+    with with_quiz(), pipeline_on(file) as pipeline:
+        pipeline.refresh("scores/quiz")
+        yield pipeline
+
+
+def scored(pipeline: Pipeline, **evaluation: Any) -> list[dg.AssetMaterialization]:
+    """What a run makes after these changes, but the checkpoint."""
+    change_config(pipeline.file, evaluation=evaluation)
+    runs = pipeline.refresh("scores/quiz").run_ids
+    return [event for run in runs for event in pipeline.materialised(run) if "quiz" in key_of(event)[0]]
+
+
+def answers(pipeline: Pipeline, variant: str) -> pl.DataFrame:
+    return pipeline.state().store.read("answers/quiz", variant)
+
+
+def test_every_model_answers_every_turn_as_it_does_alone(quizzed: Pipeline) -> None:
+    config = quizzed.config
+    quiz = scored_benchmarks(config)["quiz"]
+    ask: Any = quiz.scored.questions
+    model = ModelConfig(path=str(config.folder / "long"))
+    loaded = load_model(model, dtype="float32", device="cpu", folder=Path())
+    alone = InProcess(loaded, Prompts(tokenizer=loaded.tokenizer, template="gateau", max_length=512), batch_tokens=1)
+    for question in ask(None, quiz.options):
+        said: list[str] = []
+        for turn in range(len(question.turns)):
+            ((one,),) = alone.answers([Asked(question=question, answers=tuple(said))], {question.question_id})
+            row = answers(quizzed, "base").row(by_predicate=_at(question.question_id, turn), named=True)
+            assert isinstance(one, Answer)
+            assert {**row, "seconds": 0.0} == {**vars(one), "seconds": 0.0}
+            said.append(one.answer)
+    assert not answers(quizzed, "base")["answer"].equals(answers(quizzed, "checkpoint")["answer"])
+
+
+def _at(question: str, turn: int) -> pl.Expr:
+    return (pl.col("question_id") == question) & (pl.col("turn") == turn)
+
+
+def test_answers_are_graded(quizzed: Pipeline) -> None:
+    for variant in VARIANTS:
+        table = quizzed.state().store.read("scores/quiz", variant)
+        letters = answers(quizzed, variant).group_by("question_id").agg(pl.col("answer").str.len_chars().mean())
+        assert dict(table.select("question_id", "value").iter_rows()) == dict(letters.iter_rows())
+        assert table["question_id"].is_sorted() and table.height == 5
+
+
+def test_only_what_changed_is_made_again(quizzed: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert scored(quizzed) == []
+    before = {name: answers(quizzed, name) for name in VARIANTS}
+    with monkeypatch.context() as nothing:
+        nothing.setattr(InProcess, "answers", None)
+        events = scored(quizzed, quiz={"questions": 5, "worth": 2.0})
+    found = {key_of(event): event for event in events}
+    assert {*found} == {(f"{kind}/quiz", name) for kind in ("answers", "scores") for name in VARIANTS}
+    assert value_of(found["answers/quiz", "base"], "kept") == 7
+    more = {key_of(event): event for event in scored(quizzed, quiz={"questions": 6, "worth": 2.0})}
+    assert value_of(more["answers/quiz", "base"], "answered") == 2, "both turns of the new question"
+    for name, table in before.items():
+        assert answers(quizzed, name).head(7).equals(table)
+
+
+@pytest.mark.long
+def test_a_server_answers_in_the_place_of_this_process(quizzed: Pipeline) -> None:
+    pytest.importorskip("openai")
+    with answering(lambda number, path, body: completion(f"said by {body['model']}", chat=False)) as running:
+        engine = {"base_url": running.address, "model": "the {variant}"}
+        scored(quizzed, quiz={"questions": 2}, engine=engine)
+        assert len(running.requests) == 6
+        for name in VARIANTS:
+            assert answers(quizzed, name)["answer"].to_list() == [f"said by the {name}"] * 3
+        assert scored(quizzed, engine={**engine, "concurrency": 2}) == []
+    change_config(quizzed.file, evaluation={"engine": None})

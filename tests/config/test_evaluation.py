@@ -1,0 +1,49 @@
+"""The keys about how questions are asked; each benchmark's own are tested with it."""
+
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from gateau_dagster.config.evaluation import EngineConfig, EvaluationConfig
+
+
+def evaluation(**given: Any) -> EvaluationConfig:
+    return EvaluationConfig.model_validate(given)
+
+
+def test_what_is_not_given_is_not_shown() -> None:
+    """A report's fingerprint holds the section: it stays what it was before these keys were known."""
+    assert evaluation().model_dump(mode="json") == {"enabled": True, "benchmarks": None}
+    given = {"template": "chat", "input_length": 64_000, "engine": {"base_url": "http://localhost:8000/v1"}}
+    shown = evaluation(**given).model_dump(mode="json")
+    assert shown["template"] == "chat" and shown["engine"]["model"] == "{variant}"
+    assert evaluation(**shown) == evaluation(**given)
+    assert evaluation(other={"x": 1}).sections == {"other": {"x": 1}}
+
+
+@pytest.mark.parametrize("template", ["chat", "gateau", "[INST]{prompt}[/INST]"])
+def test_templates(template: str) -> None:
+    assert evaluation(template=template).template == template
+
+
+@pytest.mark.parametrize("template", ["", "llama", "{prompt}{prompt}", "{question}"])
+def test_a_template_without_a_place_for_the_prompt_is_refused(template: str) -> None:
+    with pytest.raises(ValidationError, match="once, such as"):
+        evaluation(template=template)
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["localhost:8000", "ftp://host/v1", "https://user:secret@host/v1", "https://host/v1?key=secret", "https:///v1"],
+)
+def test_a_server_s_address_holds_no_secret_and_is_one(address: str) -> None:
+    with pytest.raises(ValidationError) as raised:
+        EngineConfig(base_url=address)
+    assert "secret" not in str(raised.value)
+
+
+def test_an_address_may_name_the_variant_and_a_key_names_a_variable() -> None:
+    assert EngineConfig(base_url="http://host:80/{variant}/v1", key="OPENAI_API_KEY").concurrency == 8
+    with pytest.raises(ValidationError):
+        EngineConfig(base_url="http://host/v1", key="sk-12345")

@@ -1,0 +1,122 @@
+"""The engine of this process: batches, memory that does not suffice, questions that cannot be shown."""
+
+from collections.abc import Sequence
+
+import pytest
+import torch
+
+from gateau_dagster.data.sample import Reject
+from gateau_dagster.evaluation.generation import decoding
+from gateau_dagster.evaluation.generation.asked import Answer, Asked, Outcome
+from gateau_dagster.evaluation.generation.in_process import InProcess, learned_positions
+from tests.evaluation.generation.asking import prompts, question, ragged, tiny
+from tests.tiny_models import text
+
+
+def asked_of(count: int) -> list[Asked]:
+    return [Asked(question=each) for each in ragged(count)]
+
+
+def engine(batch_tokens: int = 400, kind: str = "llama") -> InProcess:
+    return InProcess(tiny(kind), prompts(), batch_tokens=batch_tokens)
+
+
+def everything(groups: list[Sequence[Outcome]]) -> dict[str, tuple[str, str, int]]:
+    return {
+        each.question_id: (each.answer, each.finish_reason, each.prompt_tokens)
+        for group in groups
+        for each in group
+        if isinstance(each, Answer)
+    }
+
+
+def names(groups: list[Sequence[Outcome]]) -> list[list[str]]:
+    return [[each.question_id for each in group if isinstance(each, Answer)] for group in groups]
+
+
+def test_batches_of_the_longest_first_answer_as_one_at_a_time() -> None:
+    asked = asked_of(9)
+    every = {each.question.question_id for each in asked}
+    groups, alone = list(engine().answers(asked, every)), list(engine(1).answers(asked, every))
+    assert len(groups) < len(alone) == 9
+    assert everything(groups) == everything(alone) and everything(groups).keys() == every
+    limits = {each.question.question_id: each.question.generation.max_new_tokens for each in asked}
+    order = [limits[name] for group in names(groups) for name in group]
+    assert order == sorted(order, reverse=True)
+    first = groups[0][0]
+    assert isinstance(first, Answer)
+    one = next(each for each in asked if each.question.question_id == first.question_id)
+    shown = prompts().shown(one)
+    assert (first.prompt, first.prompt_tokens, first.turn) == (shown.text, len(shown.ids), 0)
+    assert first.digest == one.question.digest and first.seconds > 0
+
+
+def test_what_is_answered_already_changes_no_batch() -> None:
+    asked = asked_of(9)
+    whole = names(list(engine().answers(asked, {each.question.question_id for each in asked})))
+    rest = {name for group in whole[1:] for name in group}
+    assert names(list(engine().answers(asked, rest))) == whole[1:]
+
+
+def test_memory_that_does_not_suffice_halves_the_batch_and_those_after_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    honest, sizes = decoding.decode, []
+
+    def small(loaded: object, wanted: Sequence[decoding.Wanted], endings: frozenset[int]) -> list[decoding.Decoded]:
+        sizes.append(len(wanted))
+        if len(wanted) > 2 or len(wanted[0].ids) > 200:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return honest(tiny(), wanted, endings)
+
+    monkeypatch.setattr(decoding, "decode", small)
+    asked = [*asked_of(6), Asked(question=question("huge", text(1, 140)))]
+    every = {each.question.question_id for each in asked}
+    groups = list(engine(1500).answers(asked, every))
+    assert everything(groups).keys() == every - {"huge"}
+    (reject,) = [each for group in groups for each in group if isinstance(each, Reject)]
+    assert reject.sample_id == "huge" and reject.short_of_memory and "out of memory on a prompt of" in reject.reason
+    assert sizes[0] > 2 and max(sizes[-3:]) <= 2
+
+    def broken(*_: object) -> list[decoding.Decoded]:
+        raise RuntimeError("mat1 and mat2")
+
+    monkeypatch.setattr(decoding, "decode", broken)
+    with pytest.raises(RuntimeError, match="mat1"):
+        list(engine().answers(asked, every))
+
+
+def test_a_question_that_cannot_be_shown_is_rejected_with_its_reason() -> None:
+    asked = [Asked(question=question("half", "\ud800")), Asked(question=question("q"))]
+    groups = list(engine().answers(asked, {"half", "q"}))
+    (reject,) = groups[0]
+    assert isinstance(reject, Reject) and reject.sample_id == "half" and "tokenised" in reject.reason
+    assert everything(groups).keys() == {"q"}
+    assert everything(list(engine().answers(asked, {"q"}))).keys() == {"q"}
+
+
+def test_learned_positions_end_and_computed_ones_do_not() -> None:
+    assert learned_positions(tiny("llama")) is None and learned_positions(tiny("mamba")) is None
+    most = learned_positions(tiny("gpt2"))
+    assert most == 2048
+    long = question("long", text(3, 1500))
+    wide = InProcess(tiny("gpt2"), prompts(max_length=9999), batch_tokens=400)
+    assert len(prompts(max_length=9999).shown(Asked(question=long)).ids) > most
+    ((reject,),) = wide.answers([Asked(question=long)], {"long"})
+    assert isinstance(reject, Reject) and "positions" in reject.reason
+
+
+def test_a_model_that_cannot_be_padded_answers_one_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(decoding, "pads_left", lambda loaded: False)
+    asked = asked_of(4)
+    groups = list(engine().answers(asked, {each.question.question_id for each in asked}))
+    assert [len(group) for group in groups] == [1] * 4
+
+
+def test_the_second_turn_reads_the_first_answer() -> None:
+    two = question("q", "What is a ledger?", "And an engine?")
+    ((first,),) = engine().answers([Asked(question=two)], {"q"})
+    assert isinstance(first, Answer)
+    ((second,),) = engine().answers([Asked(question=two, answers=(first.answer,))], {"q"})
+    assert isinstance(second, Answer) and second.turn == 1
+    assert f"{first.answer}</s>" in second.prompt and second.prompt.endswith("And an engine?\n\n### Response: ")
+    asked = Asked(question=two, answers=(first.answer,))
+    assert second.prompt_tokens == len(prompts().shown(asked).ids)

@@ -1,0 +1,104 @@
+"""What a model is shown, against how it was trained, its own chat template, and texts written down."""
+
+from typing import Any
+
+import pytest
+from transformers import PreTrainedTokenizerFast
+
+from gateau_dagster.errors import GateauError
+from gateau_dagster.evaluation.generation.asked import Asked
+from gateau_dagster.evaluation.generation.prompts import Prompts, turn_endings
+from gateau_dagster.evaluation.generation.truncation import cut_middle
+from gateau_dagster.training.encode import conversation_pieces
+from tests.evaluation.generation.asking import prompts, question
+from tests.tiny_models import text, tokenizer
+
+TURNS = ("What is a ledger?", " And an  engine? ")
+
+
+def by_template(template: str) -> PreTrainedTokenizerFast:
+    found = PreTrainedTokenizerFast(tokenizer_object=tokenizer().backend_tokenizer, bos_token="<s>", eos_token="</s>")
+    found.chat_template = template
+    return found
+
+
+@pytest.mark.parametrize("bos", [True, False])
+def test_the_form_of_training_is_asked_token_for_token(bos: bool) -> None:
+    used = tokenizer(bos=bos)
+    asked = Asked(question=question("q", *TURNS, system="Be brief."), answers=("A book.",))
+    conversation = [
+        {"role": "system", "content": "Be brief."},
+        {"role": "user", "content": TURNS[0]},
+        {"role": "assistant", "content": "A book."},
+        {"role": "user", "content": TURNS[1]},
+        {"role": "assistant", "content": "never read"},
+    ]
+    trained = conversation_pieces(used, conversation)
+    shown = prompts(tokenizer=used).shown(asked)
+    assert list(shown.ids) == [token for piece in trained[:-1] for token in piece.ids]
+    assert shown.text == used.decode(list(shown.ids))
+
+
+def test_a_chat_model_is_asked_by_its_template() -> None:
+    asked = Asked(question=question("q", *TURNS, prefill="Well,"), answers=(" a book.",))
+    shown = prompts("chat").shown(asked)
+    assert shown.text == (
+        "<|user|>\nWhat is a ledger?<|end|>\n<|assistant|>\nWell, a book.<|end|>\n<|user|>\nAnd an  engine?<|end|>\n"
+        "<|assistant|>\nWell,"
+    )
+    assert list(shown.ids) == tokenizer().encode(shown.text, add_special_tokens=False)
+
+
+def test_a_text_is_the_template_and_what_is_no_chat_is_continued() -> None:
+    one = Asked(question=question("q", TURNS[0]))
+    two = Asked(question=question("q", *TURNS, system="Hm.", prefill="So"), answers=(" it is.",))
+    framed = prompts("[INST]{prompt}[/INST]")
+    assert framed.shown(one).text == f"[INST]{TURNS[0]}[/INST]"
+    assert framed.shown(two).text == f"[INST]Hm.\n\n{TURNS[0]}[/INST]So it is.</s>[INST]{TURNS[1]}[/INST]So"
+    assert list(framed.shown(one).ids) == tokenizer().encode(f"[INST]{TURNS[0]}[/INST]")
+    plain = question("q", *TURNS, chat=False)
+    for template in ("gateau", "chat", "[INST]{prompt}[/INST]"):
+        assert prompts(template).shown(Asked(question=plain)).text == TURNS[0]
+        assert prompts(template).shown(Asked(question=plain, answers=(" x",))).text == f"{TURNS[0]} x\n\n{TURNS[1]}"
+    assert prompts("chat", tokenizer=tokenizer(chat=False)).shown(one).text == TURNS[0]
+
+
+def test_each_turn_is_cut_before_the_template() -> None:
+    long = text(5, 200)
+    cut, tokens = cut_middle(tokenizer(), long, 60)
+    both = Asked(question=question("q", long, long), answers=("yes",))
+    for template in ("gateau", "chat", "A {prompt} B"):
+        shown = prompts(template, input_length=60).shown(both)
+        assert shown.cut_tokens == 2 * tokens
+        assert shown.text.count(cut.strip()) == 2
+    room = prompts("gateau", max_length=68).shown(Asked(question=question("q", long)))
+    assert room.cut_tokens == tokens, "eight tokens are left for the answer"
+
+
+def test_a_template_without_a_place_for_the_system_gets_its_words_before_the_first_turn() -> None:
+    strict = "{% if messages[0].role == 'system' %}{{ raise_exception('no system') }}{% endif %}"
+    used = by_template(strict + "{% for m in messages %}[{{ m.content }}]{% endfor %}")
+    asked = Asked(question=question("q", "Why?", system="Be kind."))
+    assert prompts("chat", tokenizer=used).shown(asked).text == "[Be kind.\n\nWhy?]"
+    broken = by_template("{{ raise_exception('never') }}")
+    with pytest.raises(GateauError, match=r"^evaluation\.template: .* never"):
+        prompts("chat", tokenizer=broken).shown(asked)
+
+
+def test_an_answer_ends_where_the_tokenizer_or_the_template_ends_it() -> None:
+    def ids(*names: str) -> set[int]:
+        known: Any = tokenizer()
+        return {known.convert_tokens_to_ids(name) for name in names}
+
+    assert turn_endings(tokenizer()) == ids("</s>", "<|end|>")
+    assert turn_endings(tokenizer(chat=False)) == ids("</s>")
+    words = by_template("{% for m in messages %}{{ m.content }} over.\n{% endfor %}")
+    assert turn_endings(words) == ids("</s>"), "a word is no end"
+    assert turn_endings(by_template("{{ raise_exception('never') }}")) == ids("</s>")
+
+
+def test_only_what_goes_through_the_template_is_a_chat() -> None:
+    assert prompts("chat").is_chat(question("q"))
+    assert not prompts("gateau").is_chat(question("q"))
+    assert not prompts("chat").is_chat(question("q", chat=False))
+    assert not Prompts(tokenizer=tokenizer(chat=False), template="chat", max_length=9).is_chat(question("q"))

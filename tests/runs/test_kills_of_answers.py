@@ -1,0 +1,121 @@
+"""`kill -9` at random moments while models answer: the answers of an undisturbed run, and none asked for twice."""
+
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+from gateau_dagster.storage import Store
+from tests.evaluation.generation.answering_server import answering, completion
+from tests.project import change_config, command_environment
+
+pytestmark = [pytest.mark.long, pytest.mark.timeout(1200)]
+
+KILLS = 5
+VARIANTS = ("base", "checkpoint")
+
+
+@pytest.fixture
+def asked(whole_run: Path, tmp_path: Path) -> Path:
+    """A project that was run, and has a quiz to answer."""
+    shutil.copytree(whole_run.parent, tmp_path / "project")
+    file = tmp_path / "project" / "gateau.yaml"
+    quiz = {"questions": 60, "words": 30}
+    change_config(
+        file, evaluation={"benchmarks": ["heldout", "needle", "quiz"], "quiz": quiz}, scoring={"batch_tokens": 120}
+    )
+    return file
+
+
+def start(file: Path) -> "subprocess.Popen[bytes]":
+    command = [sys.executable, "-m", "tests.runs.quiz_run", "run", "--config", str(file), "--until", "scores/quiz"]
+    return subprocess.Popen(
+        command,
+        cwd=file.parent,
+        env=command_environment(),
+        start_new_session=True,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+
+
+def saved(file: Path) -> int:
+    """Groups of answers that unfinished tables have in the store."""
+    return len([*(file.parent / "store" / "_partial" / "answers").rglob("*.parquet")])
+
+
+def kill_at_random(file: Path, rng: random.Random, done: Any) -> bool:
+    """Ends a run some time after it has got on; False if it came to its end before."""
+    run, before = start(file), done()
+    while done() <= before and run.poll() is None:
+        time.sleep(0.005)
+    time.sleep(rng.uniform(0, 1.0))
+    if run.poll() is not None:
+        return False
+    os.killpg(run.pid, signal.SIGKILL)
+    run.wait(30)
+    return True
+
+
+def finish(file: Path) -> dict[str, pl.DataFrame]:
+    assert start(file).wait(300) == 0
+    store = Store(str(file.parent / "store"))
+    assert not saved(file)
+    found = {name: store.read(name.split("[")[0], name.split("[")[1]) for name in tables()}
+    return {name: table.drop("seconds", strict=False) for name, table in found.items()}
+
+
+def tables() -> Iterator[str]:
+    return (f"{kind}/quiz[{name}" for kind in ("answers", "scores") for name in VARIANTS)
+
+
+def test_answers_of_this_process(asked: Path, tmp_path: Path) -> None:
+    whole = tmp_path / "whole"
+    shutil.copytree(asked.parent, whole)
+    wanted = finish(whole / asked.name)
+    rng, kills = random.Random(1), 0
+    for _ in range(KILLS):
+        kills += kill_at_random(asked, rng, lambda: saved(asked) + answered_tables(asked))
+    found = finish(asked)
+    assert kills >= 3
+    assert all(found[name].equals(wanted[name]) for name in wanted)
+
+
+def answered_tables(file: Path) -> int:
+    return 1000 * len([*(file.parent / "store" / "answers").rglob("*.parquet")])
+
+
+def test_a_server_is_paid_once(asked: Path) -> None:
+    """One question at a time: a kill may cost the one that is on its way, and no other."""
+    pytest.importorskip("openai")
+    asked_for: Counter[tuple[str, ...]] = Counter()
+    lock = threading.Lock()
+
+    def reply(number: int, path: str, body: dict[str, Any]) -> Any:
+        time.sleep(0.01)
+        with lock:
+            asked_for[body["model"], body["prompt"]] += 1
+        return completion(f"about {len(body['prompt'])}", chat=False)
+
+    rng, kills = random.Random(2), 0
+    with answering(reply) as running:
+        change_config(asked, evaluation={"engine": {"base_url": running.address, "concurrency": 1}})
+        for _ in range(KILLS):
+            kills += kill_at_random(asked, rng, lambda: len(running.requests))
+        found = finish(asked)
+    assert kills >= 3
+    turns = sum(found[f"answers/quiz[{name}"].height for name in VARIANTS)
+    assert turns == 2 * 90 == len(asked_for)
+    assert len(running.requests) - turns <= kills
+    assert max(asked_for.values()) <= 2
