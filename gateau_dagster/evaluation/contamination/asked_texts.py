@@ -17,7 +17,8 @@ NGRAM_WORDS = 13
 LEAST_WORDS = 8
 """A turn or a reference that has fewer words than an n-gram is one itself; below this it says too little."""
 PROMPT_QUESTIONS = 20
-"""Of a group with as many questions, what more than half of them say is the benchmark's prompt."""
+"""Of as many questions, in a group or in all, what more than half of them say is the benchmark's prompt."""
+_NONE = np.zeros(0, dtype=np.uint64)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -51,7 +52,7 @@ class AskedTexts:
             references.append(_distinct_ngrams(answered))
             sketches.append(sketch_of(*asked, *answered))
         groups = [question.group for question in questions]
-        prompts = dict(_prompts(turns, groups))
+        prompts = _prompts(turns, groups)
         own = list(_own(turns, references, [prompts[group] for group in groups]))
         return cls(
             ids=[question.question_id for question in questions],
@@ -60,7 +61,7 @@ class AskedTexts:
             sizes=np.array([each.size for each in own], dtype=np.int64),
             sketches=sketches,
             shingles=HashIndex.of(sketches),
-            prompt_ngrams=sum(prompt.size for prompt in prompts.values()),
+            prompt_ngrams=np.unique(np.concatenate([*prompts.values(), _NONE])).size,
         )
 
 
@@ -72,18 +73,24 @@ def _lengths(part: Hashes) -> Iterator[int]:
 
 def _distinct_ngrams(parts: Sequence[Hashes]) -> Hashes:
     found = [ngrams(part, length) for part in parts for length in _lengths(part)]
-    return np.unique(np.concatenate([*found, np.zeros(0, dtype=np.uint64)]))
+    return np.unique(np.concatenate([*found, _NONE]))
 
 
-def _prompts(turns: Sequence[Hashes], groups: Sequence[str]) -> Iterator[tuple[str, Hashes]]:
+def _prompts(turns: Sequence[Hashes], groups: Sequence[str]) -> dict[str, Hashes]:
     """Of each group the n-grams that say nothing about any of its questions."""
     members: Mapping[str, list[Hashes]] = {group: [] for group in groups}
     for turn, group in zip(turns, groups, strict=True):
         members[group].append(turn)
-    for group, each in members.items():
-        values, counts = np.unique(np.concatenate(each), return_counts=True)
-        most = len(each) / 2 if len(each) >= PROMPT_QUESTIONS else len(each)
-        yield group, values[counts > most]
+    of_all = _common(turns) if len(members) > 1 else _NONE
+    return {group: np.union1d(_common(each), of_all) for group, each in members.items()}
+
+
+def _common(turns: Sequence[Hashes]) -> Hashes:
+    """What more than half of them have, where they are many."""
+    if len(turns) < PROMPT_QUESTIONS:
+        return _NONE
+    values, counts = np.unique(np.concatenate(turns), return_counts=True)
+    return values[counts > len(turns) / 2]
 
 
 def _own(turns: Sequence[Hashes], references: Sequence[Hashes], prompts: Sequence[Hashes]) -> Iterator[Hashes]:

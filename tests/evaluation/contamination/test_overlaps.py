@@ -124,6 +124,8 @@ def test_the_prompt_of_a_benchmark_is_none_of_its_questions() -> None:
     copied = f"{words(3, 30)} {words(15, 40)} {words(4, 30)}"
     assert [*found_in([[copied]], *several)] == [("s0", "q5")]
     assert len(found_in([[f"{words(3, 30)} {answer} {words(4, 30)}"]], *several)) == PROMPT_QUESTIONS - 1
+    cells = [question(number, f"{prompt} {words(10 + number, 40)}") for number in range(PROMPT_QUESTIONS)]
+    assert found_in(sample, *cells) == {}, "in whatever groups they are"
     half = [*several[: PROMPT_QUESTIONS // 2], *(question(30 + n, words(60 + n, 40), group="a") for n in range(10))]
     assert len(found_in(sample, *half)) == PROMPT_QUESTIONS // 2
 
