@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from gateau_dagster.data.shingles import Sketch
-from gateau_dagster.evaluation.contamination.hash_index import HashIndex
+from gateau_dagster.data.shingles import Sketch, mixed
+from gateau_dagster.evaluation.contamination.hash_index import HashIndex, Places
 from gateau_dagster.evaluation.contamination.words import Hashes, ngrams, sketch_of, words
 from gateau_dagster.evaluation.questions import Question
 
@@ -40,28 +41,28 @@ class AskedTexts:
 
     @classmethod
     def of(cls, questions: Sequence[Question]) -> AskedTexts:
-        """Holds some 16 bytes for each word of the questions, and twice as much while it is made."""
-        turns: list[Hashes] = []
-        references: list[Hashes] = []
+        """Holds some 20 bytes for each word of the questions, and 50 while it is made."""
+        own: list[Hashes] = []
+        answers: list[Hashes] = []
         sketches: list[Sketch] = []
         lengths = {NGRAM_WORDS}
         for question in questions:
-            asked, answered = ([words(part) for part in parts] for parts in (question.turns, question.references))
-            lengths |= {length for part in (*asked, *answered) for length in _lengths(part)}
-            turns.append(_distinct_ngrams(asked))
-            references.append(_distinct_ngrams(answered))
-            sketches.append(sketch_of(*asked, *answered))
-        groups = [question.group for question in questions]
-        prompts = _prompts(turns, groups)
-        own = list(_own(turns, references, [prompts[group] for group in groups]))
+            turns, references = ([words(part) for part in parts] for parts in (question.turns, question.references))
+            lengths |= {length for part in (*turns, *references) for length in _lengths(part)}
+            own.append(_distinct_ngrams([*turns, *references]))
+            answers.append(_distinct_ngrams(references))
+            sketches.append(sketch_of(*turns, *references))
+        every = HashIndex.of(own)
+        prompts = _prompts(every, answers, [question.group for question in questions])
+        kept = every.without(prompts) if prompts.size else every
         return cls(
             ids=[question.question_id for question in questions],
             lengths=sorted(lengths),
-            ngrams=HashIndex.of(own),
-            sizes=np.array([each.size for each in own], dtype=np.int64),
+            ngrams=kept,
+            sizes=np.bincount(kept.owners, minlength=len(own)),
             sketches=sketches,
             shingles=HashIndex.of(sketches),
-            prompt_ngrams=np.unique(np.concatenate([*prompts.values(), _NONE])).size,
+            prompt_ngrams=int(np.count_nonzero(np.diff(kept.firsts) < np.diff(every.firsts))),
         )
 
 
@@ -76,24 +77,29 @@ def _distinct_ngrams(parts: Sequence[Hashes]) -> Hashes:
     return np.unique(np.concatenate([*found, _NONE]))
 
 
-def _prompts(turns: Sequence[Hashes], groups: Sequence[str]) -> dict[str, Hashes]:
-    """Of each group the n-grams that say nothing about any of its questions."""
-    members: Mapping[str, list[Hashes]] = {group: [] for group in groups}
-    for turn, group in zip(turns, groups, strict=True):
-        members[group].append(turn)
-    of_all = _common(turns) if len(members) > 1 else _NONE
-    return {group: np.union1d(_common(each), of_all) for group, each in members.items()}
+def _prompts(every: HashIndex, answers: Sequence[Hashes], groups: Sequence[str]) -> Places:
+    """Entries of `every` that say nothing about their question: what more than half of its group's questions say, or of
+    all, where those are many. What is a right answer says something, whoever else has it.
+    """
+    counts = np.diff(every.firsts)
+    many = np.flatnonzero(counts > PROMPT_QUESTIONS / 2)
+    entries = every.entries(many)
+    owners, hashes = every.owners[entries], np.repeat(every.hashes[many], counts[many])
+    names, group_of = np.unique(np.array(groups, dtype=np.str_), return_inverse=True)
+    said = np.repeat(counts[many], counts[many]) > _half(len(groups))
+    in_group = np.repeat(np.arange(many.size), counts[many]) * names.size + group_of[owners]
+    found, place, said_in = np.unique(in_group, return_inverse=True, return_counts=True)
+    if found.size:
+        said |= (said_in > _half(np.bincount(group_of))[found % names.size])[place]
+    answered = np.concatenate([_NONE, *(_of_question(each, number) for number, each in enumerate(answers))])
+    return entries[said & ~np.isin(_of_question(hashes, owners), answered)]
 
 
-def _common(turns: Sequence[Hashes]) -> Hashes:
-    """What more than half of them have, where they are many."""
-    if len(turns) < PROMPT_QUESTIONS:
-        return _NONE
-    values, counts = np.unique(np.concatenate(turns), return_counts=True)
-    return values[counts > len(turns) / 2]
+def _half(questions: Any) -> Any:
+    """Half of them; no number is above, where they are few."""
+    return np.where(np.asarray(questions) < PROMPT_QUESTIONS, np.inf, np.asarray(questions) / 2)
 
 
-def _own(turns: Sequence[Hashes], references: Sequence[Hashes], prompts: Sequence[Hashes]) -> Iterator[Hashes]:
-    """Each question's n-grams without its prompt's; what is a right answer counts, whoever else says it."""
-    for turn, reference, prompt in zip(turns, references, prompts, strict=True):
-        yield np.union1d(np.setdiff1d(turn, prompt, assume_unique=True), reference)
+def _of_question(hashes: Hashes, number: Any) -> Hashes:
+    """A hash for each n-gram and question together."""
+    return mixed(hashes ^ mixed(np.atleast_1d(number).astype(np.uint64)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -19,8 +19,8 @@ class HashIndex:
     """Of hashes and the texts that have them: at most 24 bytes for each pair.
 
     hashes: the different ones, rising. starts: where those with the same first bits begin, and where the last end.
-    owners: the numbers of the texts that have the first hash, the second and so on. firsts: where the owners of each
-    hash begin, and where the last end.
+    owners: the numbers of the texts that have the first hash, the second and so on, rising for each. firsts: where the
+    owners of each hash begin, and where the last end.
     """
 
     hashes: Hashes
@@ -36,22 +36,33 @@ class HashIndex:
         every = every[order]
         owners = np.repeat(np.arange(len(texts), dtype=np.uint32), [text.size for text in texts])[order]
         del order
-        firsts = np.flatnonzero(np.diff(every, prepend=~every[:1])).astype(np.uint32)
-        hashes = every[firsts]
+        firsts = np.flatnonzero(np.append(True, every[1:] != every[:-1])[: every.size]).astype(np.uint32)
+        hashes, firsts = every[firsts], np.append(firsts, np.uint32(every.size))
+        del every
         bits = max(1, hashes.size.bit_length())
-        counts = np.bincount((hashes >> np.uint64(64 - bits)).astype(np.int64), minlength=1 << bits)
+        counts = np.bincount((hashes >> np.uint64(64 - bits)).view(np.int64), minlength=1 << bits)
         starts = np.zeros(counts.size + 1, dtype=np.uint32)
         np.cumsum(counts, dtype=np.uint32, out=starts[1:])
-        return cls(hashes=hashes, starts=starts, owners=owners, firsts=np.append(firsts, np.uint32(every.size)))
+        return cls(hashes=hashes, starts=starts, owners=owners, firsts=firsts)
 
     def common(self, wanted: Hashes) -> tuple[Places, npt.NDArray[Any]]:
         """The texts that have some of `wanted`, rising, and how many different ones each has."""
-        found = self._places(wanted)
-        begins, ends = self.firsts[found], self.firsts[found + 1]
-        # The numbers from each begin to its end, one range after the other.
+        return np.unique(self.owners[self.entries(self._places(wanted))], return_counts=True)
+
+    def entries(self, places: npt.NDArray[Any]) -> Places:
+        """Where the owners stand of the hashes at these places, one hash after the other."""
+        begins, ends = self.firsts[places], self.firsts[places + 1]
+        # The numbers from each begin to its end.
         shifts = np.repeat(ends - np.cumsum(ends - begins, dtype=np.uint32), ends - begins)
-        owners = self.owners[shifts + np.arange(shifts.size, dtype=np.uint32)]
-        return np.unique(owners, return_counts=True)
+        return shifts + np.arange(shifts.size, dtype=np.uint32)
+
+    def without(self, entries: Places) -> HashIndex:
+        """Where these owners no longer have the hashes at which they stand."""
+        kept = np.ones(self.owners.size, dtype=np.bool_)
+        kept[entries] = False
+        before = np.zeros(kept.size + 1, dtype=np.uint32)
+        np.cumsum(kept, dtype=np.uint32, out=before[1:])
+        return replace(self, owners=self.owners[kept], firsts=before[self.firsts])
 
     def _places(self, wanted: Hashes) -> Places:
         """Of those of `wanted` that are here, each once."""
