@@ -13,7 +13,6 @@ from assets.steps.step import asset_step
 from assets.steps.unpartitioned_step import unpartitioned_step
 from gateau_dagster.evaluation.contamination.asked_texts import AskedTexts
 from gateau_dagster.evaluation.contamination.overlaps import overlaps
-from gateau_dagster.evaluation.contamination.touched import touched
 from gateau_dagster.execution.shard_work import ShardResult, rejected_frame
 from gateau_dagster.pipeline.contamination_asset import asking_benchmarks
 from gateau_dagster.pipeline.state import State
@@ -99,7 +98,7 @@ def _shown(
 def _metadata(table: pl.DataFrame, asked: AskedTexts) -> dict[str, Any]:
     return {
         "questions": len(asked.ids),
-        "questions_touched": touched(table).height,
-        "samples_touching": table["sample_id"].n_unique(),
+        "questions_found": table["question_id"].n_unique(),
+        "samples_found": table["sample_id"].n_unique(),
         "ngrams_of_the_prompt_left_out": asked.prompt_ngrams,
     }

@@ -73,7 +73,7 @@ def test_what_is_planted_is_found_and_only_its_shard_is_looked_through_again(
         assert stale(project, LONG) == [shard] and stale(project, SHORT) == []
         (run,) = project.refresh(until=LONG).run_ids
         (event,) = [event for event in project.materialised(run) if key_of(event)[0] == LONG]
-        figures = {"questions": 4, "questions_touched": 1 + (shard == str(shard_of("s00003", SHARDS)))}
+        figures = {"questions": 4, "questions_found": 1 + (shard == str(shard_of("s00003", SHARDS)))}
         assert key_of(event)[1] == shard and {name: value_of(event, name) for name in figures} == figures
         assert found(project, LONG) == [("s00003", "q0"), ("s00007", "q2")]
 
