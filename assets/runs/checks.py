@@ -11,10 +11,12 @@ from assets.steps.failures import readable_failure
 from assets.steps.partitions import asset_key
 from gateau_dagster.config import Config
 from gateau_dagster.errors import GateauError, TransientError
+from gateau_dagster.evaluation.document_split import SPLIT
 from gateau_dagster.pipeline.asset import (
     FINITE_VALUES,
     FULL_COVERAGE,
     NORMALISATION,
+    NOTHING_RESERVED,
     REJECTED_SHARE,
     TRUNCATED_SHARE,
     UNIQUE_IDS,
@@ -24,7 +26,13 @@ from gateau_dagster.pipeline.asset import (
 from gateau_dagster.pipeline.losses import RAW, noun_of, rejects_of, truncation_of
 from gateau_dagster.pipeline.pipeline import pipeline_of
 from gateau_dagster.pipeline.state import State
-from gateau_dagster.pipeline.table_checks import Coverage, duplicate_ids, non_finite, scored_or_rejected
+from gateau_dagster.pipeline.table_checks import (
+    Coverage,
+    duplicate_ids,
+    non_finite,
+    reserved_among,
+    scored_or_rejected,
+)
 from resources.configuration import ConfigurationResource
 
 _ID = ["sample_id"]
@@ -36,6 +44,7 @@ _DESCRIPTIONS = {
     NORMALISATION: "The chosen normalisation still tells samples apart, and no term overrules one of more weight.",
     REJECTED_SHARE: "Few samples were rejected: up to long_sft.max_rejected of the long ones, a tenth of others.",
     TRUNCATED_SHARE: "At most a tenth of the tokens was cut off, but for a model that is to see its own window only.",
+    NOTHING_RESERVED: "No document that is reserved for the evaluation was trained on.",
 }
 _WARNS = {UP_TO_DATE, NORMALISATION, REJECTED_SHARE, TRUNCATED_SHARE}
 
@@ -191,6 +200,11 @@ def _truncated_share(state: State, asset: Asset) -> dg.AssetCheckResult:
     )
 
 
+def _nothing_reserved(state: State, asset: Asset) -> dg.AssetCheckResult:
+    found = reserved_among(_table(state, asset, ["sample_id", "origin"]), state.read(SPLIT))
+    return _result(asset, NOTHING_RESERVED, not found, trained_on=", ".join(found[:20]) or "none")
+
+
 def _present(state: State, asset: Asset) -> list[str]:
     """The partitions that are there."""
     found = state.pipeline.partitions(asset.key)
@@ -222,4 +236,5 @@ _RUN: dict[str, Callable[[State, Asset], dg.AssetCheckResult]] = {
     NORMALISATION: _normalisation,
     REJECTED_SHARE: _rejected_share,
     TRUNCATED_SHARE: _truncated_share,
+    NOTHING_RESERVED: _nothing_reserved,
 }

@@ -22,6 +22,7 @@ FULL_COVERAGE = "full_coverage"
 NORMALISATION = "normalisation"
 REJECTED_SHARE = "rejected_share"
 TRUNCATED_SHARE = "truncated_share"
+NOTHING_RESERVED = "nothing_reserved"
 
 
 @dataclass(frozen=True, kw_only=True)
