@@ -92,8 +92,8 @@ def test_a_benchmark(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def of_benchmark(name: str) -> set[str]:
-    """Its comparison, and its answers, judgments and scores."""
-    families = ("evaluation", "answers", "judgments", "scores")
+    """Its comparison, its answers, judgments and scores, and what its questions have in common with the data."""
+    families = ("evaluation", "answers", "judgments", "scores", "contamination", "short_contamination")
     return {f"{family}/{name}" for family in families} & pipeline_of(maximal()).by_key.keys()
 
 
