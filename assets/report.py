@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import dagster as dg
 import polars as pl
 
+from assets.experiment import experiment_inputs
 from assets.steps.definition import makes_asset
 from assets.steps.metadata import figures_metadata
 from assets.steps.unpartitioned_step import UnpartitionedStep, unpartitioned_step
@@ -17,6 +18,7 @@ from gateau_dagster.pipeline.losses import losses, unseen_shares
 from gateau_dagster.pipeline.plan import Key
 from gateau_dagster.pipeline.selection_reads import PRESETS_TABLE, ranking_asset
 from gateau_dagster.pipeline.state import State
+from gateau_dagster.pipeline.variant_assets import EXPERIMENT
 from gateau_dagster.storage import Stamp
 from gateau_dagster.storage.documents import read_document, read_training_log, write_document
 from resources.configuration import ConfigurationResource
@@ -74,6 +76,7 @@ def _inputs(state: State) -> "ReportInputs":
         unseen=unseen_shares(state, [state.asset(key) for key in assets]),
         training_log=read_training_log(store) if "checkpoint" in assets else None,
         evaluations={name: store.read(each.asset) for name, each in compared_benchmarks(state.config).items()},
+        experiment=experiment_inputs(state, store.read(EXPERIMENT)) if EXPERIMENT in assets else None,
         fingerprints=_fingerprints(recorded),
         efforts=efforts_by_asset(recorded),
         methods=_methods(state) if "comparison" in assets else None,

@@ -162,10 +162,16 @@ EXPERIMENT = (
     _column("best", pl.Boolean, "Whether it is not told apart from the best."),
     _column("probability_best", pl.Float64, "Share of the bootstrap's draws in which it is the best."),
     _column("questions", pl.Int32, "Questions that all variants answered."),
-    _column("seeds", pl.Int32, "Trainings that differ in their seed alone, whose mean the value is."),
+    _column("seeds", pl.Int32, "Trainings that differ in their seed alone, whose mean the value and the costs are."),
     _column("samples", pl.Int64, "Long samples that it was trained on.", nullable=True),
     _column("tokens", pl.Int64, "Tokens that it was trained on.", nullable=True),
     _column("scoring_hours", pl.Float64, "Hours of the device that its selection took.", nullable=True),
     _column("training_hours", pl.Float64, "Hours of the device that its training took.", nullable=True),
     _column("judge_cost", pl.Float64, "What its judgments cost, in the currency of the judge's prices.", nullable=True),
+    _column(
+        "hours_per_point",
+        pl.Float64,
+        "Hours of scoring and training for each unit that it is better than the reference; null where it is not.",
+        nullable=True,
+    ),
 )

@@ -12,9 +12,11 @@ from assets.steps.partitions import asset_key
 from gateau_dagster.config import Config
 from gateau_dagster.errors import GateauError, TransientError
 from gateau_dagster.evaluation.document_split import SPLIT
+from gateau_dagster.evaluation.statistics.gate import configured_gate
 from gateau_dagster.pipeline.asset import (
     FINITE_VALUES,
     FULL_COVERAGE,
+    GATE,
     NORMALISATION,
     NOTHING_RESERVED,
     REJECTED_SHARE,
@@ -43,10 +45,12 @@ _DESCRIPTIONS = {
     FULL_COVERAGE: "Every sample of raw_long_sft is in the table or in its rejected table, with a reason.",
     NORMALISATION: "The chosen normalisation still tells samples apart, and no term overrules one of more weight.",
     REJECTED_SHARE: "Few samples were rejected: up to long_sft.max_rejected of the long ones, a tenth of others.",
+    GATE: "No model lost more than evaluation.gate.margin against the reference: fails where that is sure, warns where "
+    "it is not excluded.",
     TRUNCATED_SHARE: "At most a tenth of the tokens was cut off, but for a model that is to see its own window only.",
     NOTHING_RESERVED: "No document that is reserved for the evaluation was trained on.",
 }
-_WARNS = {UP_TO_DATE, NORMALISATION, REJECTED_SHARE, TRUNCATED_SHARE}
+_WARNS = {UP_TO_DATE, GATE, NORMALISATION, REJECTED_SHARE, TRUNCATED_SHARE}
 
 
 def checks_of(asset: Asset) -> list[str]:
@@ -205,6 +209,19 @@ def _nothing_reserved(state: State, asset: Asset) -> dg.AssetCheckResult:
     return _result(asset, NOTHING_RESERVED, not found, trained_on=", ".join(found[:20]) or "none")
 
 
+def _gate(state: State, asset: Asset) -> dg.AssetCheckResult:
+    found = configured_gate(state.config, _table(state, asset, None))
+    assert found is not None
+    return _result(
+        asset,
+        GATE,
+        found.verdict == "passed",
+        error=found.verdict == "lost",
+        summary=found.verdict,
+        models=dg.MarkdownMetadataValue("\n".join(f"- {sentence}" for sentence in found.sentences)),
+    )
+
+
 def _present(state: State, asset: Asset) -> list[str]:
     """The partitions that are there."""
     found = state.pipeline.partitions(asset.key)
@@ -237,4 +254,5 @@ _RUN: dict[str, Callable[[State, Asset], dg.AssetCheckResult]] = {
     REJECTED_SHARE: _rejected_share,
     TRUNCATED_SHARE: _truncated_share,
     NOTHING_RESERVED: _nothing_reserved,
+    GATE: _gate,
 }

@@ -109,10 +109,17 @@ def compared_benchmarks(config: Config) -> dict[str, ChosenBenchmark]:
 def scored_benchmarks(config: Config) -> dict[str, ChosenBenchmark]:
     """Those of `chosen_benchmarks` that give every variant a value for each question; raises as that does.
 
-    One that sets the checkpoint beside its base by itself does so only where `variants` names more models.
+    One that sets the checkpoint beside its base by itself does so only where `variants` names more models, or for the
+    gate.
     """
     found = {name: each for name, each in chosen_benchmarks(config).items() if each.benchmark.scored is not None}
-    return {name: each for name, each in found.items() if config.variants or each.benchmark.comparison is None}
+    gate = config.evaluation.gate
+    gated = "" if gate is None else gate.benchmark
+    return {
+        name: each
+        for name, each in found.items()
+        if config.variants or each.benchmark.comparison is None or name == gated
+    }
 
 
 def reserving(config: Config) -> Reserving | None:
@@ -158,8 +165,9 @@ def check_benchmarks(config: Config) -> None:
 def with_benchmarks(config: Config) -> Config:
     """The configuration with the benchmarks' names and their options filled in; raises as `configured_benchmarks`."""
     options = {name: each.options.model_dump(mode="json") for name, each in configured_benchmarks(config).items()}
-    given = {"enabled": config.evaluation.enabled, "benchmarks": _asked(config)}
-    return config.model_copy(update={"evaluation": EvaluationConfig.model_validate(given | options)})
+    given = EvaluationConfig.model_validate({"benchmarks": _asked(config)} | options)
+    own = {name: getattr(config.evaluation, name) for name in EvaluationConfig.model_fields if name != "benchmarks"}
+    return config.model_copy(update={"evaluation": given.model_copy(update=own)})
 
 
 def _asked(config: Config) -> tuple[str, ...]:

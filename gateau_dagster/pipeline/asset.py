@@ -23,6 +23,7 @@ NORMALISATION = "normalisation"
 REJECTED_SHARE = "rejected_share"
 TRUNCATED_SHARE = "truncated_share"
 NOTHING_RESERVED = "nothing_reserved"
+GATE = "gate"
 
 
 @dataclass(frozen=True, kw_only=True)

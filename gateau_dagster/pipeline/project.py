@@ -9,6 +9,7 @@ from gateau_dagster.config.load import ENVIRONMENT_VARIABLE, Check, parse_config
 from gateau_dagster.demo.configuration import embedded_demo
 from gateau_dagster.errors import GateauError
 from gateau_dagster.evaluation.registry import check_benchmarks
+from gateau_dagster.evaluation.statistics.lines import check_experiment
 from gateau_dagster.pipeline.needed_models import check_models
 from gateau_dagster.pipeline.variant_configs import check_variants
 
@@ -44,6 +45,7 @@ def check_project(config: Config) -> None:
     _check_training(config)
     check_benchmarks(config)
     check_variants(config)
+    check_experiment(config)
 
 
 def _check_training(config: Config) -> None:

@@ -8,7 +8,9 @@ from gateau_dagster import tables
 from gateau_dagster.config import Config
 from gateau_dagster.config.variants import BASE, CHECKPOINT, Variant
 from gateau_dagster.evaluation.registry import ChosenBenchmark, scored_benchmarks
-from gateau_dagster.pipeline.asset import FINITE_VALUES, VARIANT, Asset, Observed, Part
+from gateau_dagster.evaluation.statistics.experiment import CODE_VERSION as EXPERIMENT_CODE_VERSION
+from gateau_dagster.evaluation.statistics.lines import reference_of
+from gateau_dagster.pipeline.asset import FINITE_VALUES, GATE, VARIANT, Asset, Observed, Part
 from gateau_dagster.pipeline.document_split_asset import mix_checks
 from gateau_dagster.pipeline.made_models import made_upstream
 from gateau_dagster.pipeline.selection_reads import PRESETS_TABLE
@@ -38,7 +40,7 @@ def variant_assets(config: Config) -> Iterator[Asset]:
     for chosen in scored.values():
         yield from _measured(config, chosen)
     if scored:
-        yield _experiment(scored)
+        yield _experiment(config, scored)
 
 
 def _parts(config: Config, part_of: Any) -> dict[str, Part]:
@@ -215,7 +217,7 @@ def _measured(config: Config, chosen: ChosenBenchmark) -> Iterator[Asset]:
     )
 
 
-def _experiment(scored: Mapping[str, ChosenBenchmark]) -> Asset:
+def _experiment(config: Config, scored: Mapping[str, ChosenBenchmark]) -> Asset:
     """Every benchmark's values of every variant, and what they cost."""
     judged = [f"{JUDGMENTS}/{name}" for name, chosen in scored.items() if chosen.scored.judging is not None]
     return Asset(
@@ -223,14 +225,15 @@ def _experiment(scored: Mapping[str, ChosenBenchmark]) -> Asset:
         maker="experiment",
         group=_GROUP,
         kinds=("polars",),
-        summary="a row for each variant and benchmark: value, interval, difference to the reference, what it took",
-        description="Every variant under every benchmark, with intervals by paired bootstrap, what is told apart from "
-        "what, and what training and judging took.",
+        summary="a row for each model and benchmark: value, interval, difference to the reference, what it took",
+        description="Every model under every benchmark, with intervals by paired bootstrap over the questions, what is "
+        "told apart from what, and what scoring, training and judging took.",
         reads=dict.fromkeys([CHECKPOINTS, *judged, *(f"{SCORES}/{name}" for name in scored)], "fingerprint"),
-        code_version="1",
+        settings={"evaluation.reference": reference_of(config)},
+        code_version=EXPERIMENT_CODE_VERSION,
         columns=tables.EXPERIMENT,
-        finite=("value",),
-        checks=(FINITE_VALUES,),
+        finite=("value", "probability_best"),
+        checks=(FINITE_VALUES, *((GATE,) if config.evaluation.gate is not None else ())),
         goal=True,
         own_rejects=False,
     )

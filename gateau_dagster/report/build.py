@@ -10,6 +10,8 @@ from gateau_dagster.readable import fixed, number, percent, plural
 from gateau_dagster.report.comparison import Comparison
 from gateau_dagster.report.drawings import Drawing, pictures
 from gateau_dagster.report.effort import duration, effort_sentence, memory, quantity, table_efforts
+from gateau_dagster.report.experiment_drawings import figure_name
+from gateau_dagster.report.experiment_text import experiment_section
 from gateau_dagster.report.inputs import ReportInputs
 from gateau_dagster.report.methods import methods_section, source_swatches
 from gateau_dagster.report.outcome import benchmark_outcomes, training_facts
@@ -70,6 +72,8 @@ def build_report(inputs: ReportInputs, comparison: Comparison | None, drawn: Map
         rejects=reject_groups(inputs.rejected),
         training=training_facts(inputs.training_log) if inputs.training_log else None,
         benchmarks=benchmark_outcomes(inputs),
+        experiment=None if inputs.experiment is None else experiment_section(inputs.experiment),
+        figure_name=figure_name,
         effort=_effort(inputs),
         far=inputs.far_ranked is not None,
         truth=truth(inputs, comparison),

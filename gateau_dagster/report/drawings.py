@@ -10,6 +10,7 @@ from gateau_dagster.readable import plural
 from gateau_dagster.report import plots
 from gateau_dagster.report.comparison import Comparison
 from gateau_dagster.report.effort import table_efforts
+from gateau_dagster.report.experiment_drawings import experiment_figures
 from gateau_dagster.report.inputs import ReportInputs
 from gateau_dagster.report.methods import reference_of
 from gateau_dagster.report.outcome import benchmark_outcomes
@@ -131,6 +132,9 @@ def _downstream(inputs: ReportInputs) -> dict[str, Drawing]:
     for outcome in benchmark_outcomes(inputs):
         for name, figure in outcome.figures.items():
             drawn[name] = Drawing(figure=figure.draw(), alt=figure.alt)
+    if inputs.experiment is not None:
+        for name, (figure, alt) in experiment_figures(inputs.experiment).items():
+            drawn[name] = Drawing(figure=figure, alt=alt)
     if inputs.methods is not None:
         drawn |= method_drawings(inputs.methods)
     measured = [table for table in table_efforts(inputs.efforts) if table.compared]

@@ -11,6 +11,7 @@ import polars as pl
 from gateau_dagster.comparison.result import MethodComparison
 from gateau_dagster.config import Config
 from gateau_dagster.pipeline.losses import UNSEEN, Loss
+from gateau_dagster.report.experiment import ExperimentInputs
 from gateau_dagster.selection.combine import ranked_by_score
 
 
@@ -47,6 +48,8 @@ class ReportInputs:
     """Entries with `step` and some of `loss`, `learning_rate`, `grad_norm`, `tokens_per_second`."""
     evaluations: Mapping[str, pl.DataFrame] = field(default_factory=dict)
     """The tables of the benchmarks by name."""
+    experiment: ExperimentInputs | None = None
+    """Models side by side, under the benchmarks that give a value to each question."""
     methods: MethodComparison | None = None
     """The methods side by side; see comparison.compare."""
     efforts: Mapping[str, Sequence[Mapping[str, Any]]] = field(default_factory=dict)

@@ -76,6 +76,12 @@ def test_a_filled_configuration_says_the_same() -> None:
     assert chosen_benchmarks(filled) == chosen_benchmarks(given) and with_benchmarks(filled) == filled
 
 
+def test_a_filled_configuration_keeps_what_is_no_benchmark_s() -> None:
+    given = {"gate": {"benchmark": "needle", "margin": 1.0}, "reference": "checkpoint"}
+    filled = _section(configured(evaluation=given))
+    assert filled["reference"] == "checkpoint" and filled["gate"] == {**given["gate"], "variant": None}
+
+
 def test_every_column_says_what_it_holds_and_what_is_finite_is_a_number() -> None:
     for compared in (benchmark.comparison for benchmark in all_benchmarks().values()):
         if compared is not None:

@@ -49,6 +49,10 @@ OF_TRAINING: dict[str, tuple[dict[str, Any], Any]] = {
     "lora.dropout": ({"lora": {}}, 0.1),
     "lora.modules": ({"lora": {}}, ["q_proj"]),
 }
+# The gate's fields, which go together: each with another value. They change what a check says, and the page shows them.
+# Its benchmark is asked for by it; see tests/evaluation/statistics/test_lines.py.
+GATE: dict[str, Any] = {"benchmark": "needle", "margin": 1.0}
+OF_GATE: dict[str, Any] = {"margin": 2.0, "variant": "base"}
 # Every table that a model computes beside the pair, for methods, rule, segment lengths and a pre-experienced model.
 WITH_TABLES: dict[str, Any] = {
     "models.enc": {"path": "a/enc", "task": "embedding"},
@@ -184,6 +188,7 @@ FIELDS: dict[str, tuple[Any, set[str]]] = {
     # Without the held-out evaluation no sample is reserved.
     "evaluation.enabled": (False, CHOSEN - EVALUATED | REPORT),
     "evaluation.benchmarks": (("needle",), CHOSEN - {"evaluation/heldout"}),
+    "evaluation.reference": ("checkpoint", REPORT),
     "evaluation.heldout.share": (0.2, {"document_split", *CHOSEN}),
     "evaluation.heldout.similarity": (0.7, {"document_split", *CHOSEN}),
     "evaluation.heldout.samples": (5, {"evaluation/heldout", *REPORT}),

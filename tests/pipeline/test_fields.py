@@ -11,12 +11,15 @@ from gateau_dagster.evaluation.registry import all_benchmarks
 from tests.pipeline.configured import BASE, all_fields, configured, stale, versions
 from tests.pipeline.fields import (
     FIELDS,
+    GATE,
     MODELS,
+    OF_GATE,
     OF_METHODS,
     OF_RULES,
     OF_TABLES,
     OF_TRAINING,
     PAIR_ONLY,
+    REPORT,
     TABLES,
     TRAINED,
     WITH_TABLES,
@@ -27,7 +30,7 @@ def test_every_field_of_the_configuration_has_a_line_here() -> None:
     of_rules = {f"selection.{name}" for name in OF_RULES}
     # See test_made_models and test_homologous.
     of_made_models = {field for field in all_fields(Config) if {"pre_experience", "homologous"} & {*field.split(".")}}
-    of_training = {f"training.{name}" for name in OF_TRAINING}
+    of_training = {f"training.{name}" for name in OF_TRAINING} | {f"evaluation.gate.{name}" for name in GATE | OF_GATE}
     of_variants = {field for field in all_fields(Config) if field.startswith("variants.")}  # see test_variant_assets
     known = set(all_fields(Config)).union(
         *(all_fields(each.options, f"evaluation.{name}.") for name, each in all_benchmarks().items())
@@ -45,6 +48,14 @@ def test_what_goes_with_other_settings_of_training(field: str, tmp_path: Path) -
         for each in (training, training | inner)
     )
     assert stale(base, changed) == TRAINED
+
+
+@pytest.mark.parametrize("field", OF_GATE)
+def test_the_gate_decides_no_table(field: str, tmp_path: Path) -> None:
+    base, changed = (
+        versions(configured(tmp_path, **{"evaluation.gate": gate})) for gate in (GATE, GATE | {field: OF_GATE[field]})
+    )
+    assert stale(base, changed) == REPORT
 
 
 @pytest.mark.parametrize("field", OF_RULES)

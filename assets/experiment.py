@@ -1,0 +1,84 @@
+"""Asset `experiment`: every model under every benchmark, with intervals, and what it took."""
+
+import dagster as dg
+import polars as pl
+
+from assets.steps.definition import makes_asset
+from assets.steps.metadata import figures_metadata
+from assets.steps.unpartitioned_step import UnpartitionedStep, unpartitioned_step
+from gateau_dagster.config.variants import CHECKPOINT, Variant
+from gateau_dagster.evaluation.registry import scored_benchmarks
+from gateau_dagster.evaluation.statistics.experiment import Cost, experiment_rows
+from gateau_dagster.evaluation.statistics.gate import configured_gate
+from gateau_dagster.evaluation.statistics.lines import lines_of, reference_of
+from gateau_dagster.pipeline.selection_reads import selection_reads
+from gateau_dagster.pipeline.state import State
+from gateau_dagster.pipeline.variant_assets import CHECKPOINTS, SCORES
+from gateau_dagster.pipeline.variant_configs import variant_reads
+from gateau_dagster.report.experiment import ExperimentInputs
+from resources.configuration import ConfigurationResource
+
+_HOUR = 3600.0
+
+
+@makes_asset
+def experiment(context: dg.AssetExecutionContext, configuration: ConfigurationResource) -> dg.MaterializeResult:
+    """The values of every variant's questions, compared."""
+    with unpartitioned_step(context, configuration) as step:
+        if step.is_stale:
+            _make(step)
+    return step.result
+
+
+def experiment_inputs(state: State, table: pl.DataFrame) -> ExperimentInputs:
+    """What figures and page are made from; table: tables.EXPERIMENT."""
+    return ExperimentInputs(
+        table=table,
+        lines=lines_of(state.config),
+        scores={name: _scores(state, name) for name in table["benchmark"].unique(maintain_order=True)},
+        benchmarks=scored_benchmarks(state.config),
+        reference=reference_of(state.config),
+        gate=configured_gate(state.config, table),
+    )
+
+
+def _make(step: UnpartitionedStep) -> None:
+    from gateau_dagster.report.experiment_drawings import experiment_figures
+
+    state, chosen = step.state, scored_benchmarks(step.state.config)
+    lines, reference = lines_of(state.config), reference_of(state.config)
+    costs = {name: variant_cost(state, variant) for name, variant in state.config.variant_set.items()}
+    rows = []
+    for done, (name, benchmark) in enumerate(chosen.items(), start=1):
+        rows.append(experiment_rows(benchmark, lines, _scores(state, name), costs, reference=reference))
+        step.progress(done, len(chosen), "benchmarks", name)
+    table = pl.concat(rows)
+    step.write(table)
+    figures = experiment_figures(experiment_inputs(state, table))
+    step.metadata |= figures_metadata({alt: figure for figure, alt in figures.values()})
+
+
+def _scores(state: State, benchmark: str) -> dict[str, pl.DataFrame]:
+    """By variant."""
+    return {name: state.store.read(f"{SCORES}/{benchmark}", name) for name in state.config.variant_set}
+
+
+def variant_cost(state: State, variant: Variant) -> Cost:
+    """What a variant was made of, and the hours of one device that choosing its samples and training it took."""
+    (row,) = state.store.read(CHECKPOINTS, variant.name).iter_rows(named=True)
+    seconds = row["seconds"]
+    return Cost(
+        samples=row["samples"],
+        tokens=row["tokens"],
+        scoring_hours=_scoring_seconds(state, variant) / _HOUR if row["samples"] is not None else None,
+        training_hours=None if seconds is None else seconds * state.config.training.processes / _HOUR,
+    )
+
+
+def _scoring_seconds(state: State, variant: Variant) -> float:
+    """Of every table that its choice reads, itself or through others, as their shards were last computed."""
+    config = state.config
+    reads = selection_reads(config) if variant.kind == CHECKPOINT else variant_reads(config, variant)
+    tables = state.pipeline.ancestors(asset for asset in reads if asset in state.pipeline.by_key)
+    stamps = [state.stamp(asset, part) for asset in tables for part in state.pipeline.partitions(asset)]
+    return sum(stamp.effort.get("seconds") or 0.0 for stamp in stamps if stamp is not None)

@@ -1,0 +1,35 @@
+"""The paired bootstrap: questions are drawn again with replacement, the same ones for every model."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gateau_dagster.evaluation.statistics.total import Matrix, Total
+
+DRAWS = 10_000
+_CELLS = 2_000_000  # of the counts that are held at once
+
+
+def resampled(values: Matrix, total: Total, *, draws: int = DRAWS, seed: int = 0) -> Matrix:
+    """Totals [draws, rows] of values [rows, Q] over questions drawn again within each stratum.
+
+    A row's difference to another one is that of their columns: both have the same questions in each draw. A draw of n
+    from n questions varies by (n - 1) / n too little, so deviations are stretched by the root of n / (n - 1).
+    """
+    rng = np.random.default_rng(seed)
+    found = np.zeros((draws, len(values)))
+    for places in total.strata:
+        weights, count = total.weights[places], len(places)
+        weighted = (values[:, places] * weights).T  # [n, rows]
+        whole, stretch = weighted.sum(axis=0), np.sqrt(count / max(1, count - 1))
+        step = max(1, _CELLS // count)
+        for start in range(0, draws, step):
+            counts = _counts(rng, min(step, draws - start), count)
+            mean = weights.sum() * (counts @ weighted) / (counts @ weights)[:, None]
+            found[start : start + len(counts)] += whole + stretch * (mean - whole)
+    return found
+
+
+def _counts(rng: np.random.Generator, draws: int, count: int) -> NDArray[np.float64]:
+    """How often each of `count` questions is drawn, [draws, count]; each row sums to `count`."""
+    drawn = rng.integers(count, size=(draws, count)) + count * np.arange(draws)[:, None]
+    return np.bincount(drawn.ravel(), minlength=draws * count).reshape(draws, count).astype(np.float64)

@@ -1,0 +1,185 @@
+"""Models on the same questions: how good each is, against one of them, and which may be the best."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import combinations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gateau_dagster.evaluation.statistics.bootstrap import DRAWS, resampled
+from gateau_dagster.evaluation.statistics.errors import Spread, question_spread, seed_spread
+from gateau_dagster.evaluation.statistics.intervals import holm, interval, p_value
+from gateau_dagster.evaluation.statistics.total import Matrix, Total, Vector
+
+TOLD_APART = 0.04
+"""Corrected p up to which models are told apart: what is estimated on the way keeps it below the promised 5 %."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Model:
+    """A row of the comparison: one model, or trainings that differ in their seed alone.
+
+    values: float64 [seeds, Q]. trained: whether another seed would have given another model.
+    """
+
+    name: str
+    values: Matrix
+    trained: bool = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class Interval:
+    """An estimate and the ends of its 95 % interval; None where so few questions tell nothing of chance."""
+
+    value: float
+    low: float | None
+    high: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Standing:
+    """What a comparison says of one model.
+
+    difference: its value less the reference's; None of the reference itself. best: whether it is not told apart from
+    the model with the best value.
+    """
+
+    name: str
+    total: Interval
+    difference: Interval | None
+    best: bool
+    probability_best: float
+
+
+def compare(
+    models: Sequence[Model],
+    total: Total,
+    *,
+    reference: str = "",
+    higher: bool = True,
+    draws: int = DRAWS,
+    seed: int = 0,
+) -> list[Standing]:
+    """The models, in order, over the same Q questions.
+
+    Each pair of models is compared over all questions of both, and the pairs' p-values are corrected together (Holm),
+    so that models which are equal in truth are told apart in at most 5 % of experiments. reference: the name of the
+    model that others are set against; none where no model has it. higher: whether more is better.
+    """
+    found, sign = _Comparison(models, total, draws=draws, seed=seed), 1.0 if higher else -1.0
+    best, chances, values = found.best(sign), found.probabilities(sign, seed), found.values()
+    names = [model.name for model in models]
+    against = names.index(reference) if reference in names else None
+    differences = [None] * len(models) if against is None else found.differences(against)
+    return [
+        Standing(
+            name=name,
+            total=values[row],
+            difference=None if row == against else differences[row],
+            best=bool(best[row]),
+            probability_best=float(chances[row]),
+        )
+        for row, name in enumerate(names)
+    ]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcomes:
+    """Shares of the questions that a model answered better than the reference, as well and worse."""
+
+    name: str
+    better: float
+    equal: float
+    worse: float
+
+
+def outcomes(models: Sequence[Model], *, reference: str, higher: bool = True) -> list[Outcomes]:
+    """Of each other model, by the mean over its seeds; none where no model is the reference."""
+    means = {model.name: model.values.mean(axis=0) for model in models}
+    against, sign = means.pop(reference, None), 1 if higher else -1
+    if against is None:
+        return []
+    sides = {name: np.sign(sign * (values - against)) for name, values in means.items()}
+    return [
+        Outcomes(name=name, better=_share(side, 1), equal=_share(side, 0), worse=_share(side, -1))
+        for name, side in sides.items()
+    ]
+
+
+class _Comparison:
+    """All models, or all differences, or all pairs, in one pass over arrays."""
+
+    def __init__(self, models: Sequence[Model], total: Total, *, draws: int, seed: int) -> None:
+        self.total = total
+        self.means = np.stack([model.values.mean(axis=0) for model in models])  # [models, Q]
+        self.totals = total.of(self.means)
+        self.draws = resampled(self.means, total, draws=draws, seed=seed)  # [draws, models]
+        levels = np.unique(np.concatenate([model.values.ravel() for model in models]))
+        self.levels = levels if len(levels) == 2 else None  # right or wrong
+        pooled = seed_spread([model.values for model in models if model.trained], total)
+        of_one = Spread(variance=np.zeros(1), freedom=np.zeros(1)) if pooled is None else pooled
+        self.seeds = Spread(  # of each model's mean over its seeds
+            variance=of_one.variance * np.array([model.trained / len(model.values) for model in models]),
+            freedom=of_one.freedom,
+        )
+
+    def values(self) -> list[Interval]:
+        """Each model's, within the two values that there are."""
+        parts = [self._of_questions(self.means), self.seeds]
+        low, high = interval(self.totals, self.draws, parts)
+        if self.levels is not None:
+            low, high = np.maximum(low, self.levels[0]), np.minimum(high, self.levels[1])
+        return _intervals(self.totals, low, high)
+
+    def differences(self, against: int) -> list[Interval]:
+        """Each model's to one of them."""
+        apart = self.totals - self.totals[against]
+        draws = self.draws - self.draws[:, [against]]
+        return _intervals(apart, *interval(apart, draws, self._parts(np.arange(len(apart)), against)))
+
+    def best(self, sign: float) -> NDArray[np.bool_]:
+        """Whether a model is not told apart from the one with the best value, [models]."""
+        found = np.ones(len(self.totals), dtype=np.bool_)
+        pairs = np.array(list(combinations(range(len(self.totals)), 2)), dtype=np.intp)
+        if not len(pairs):
+            return found
+        one, two = pairs.T
+        p = holm(p_value(self.totals[one] - self.totals[two], self._parts(one, two)))
+        apart = pairs[p <= TOLD_APART]
+        first = int((sign * self.totals).argmax())
+        found[np.setdiff1d(apart[(apart == first).any(axis=1)], [first])] = False
+        return found
+
+    def probabilities(self, sign: float, seed: int) -> Vector:
+        """In which share of draws each model is the best, [models]; they sum to 1, and equal models share a draw."""
+        drawn, freedom = self.draws, float(self.seeds.freedom[0])
+        if freedom:
+            chance = np.random.default_rng((seed, 1)).standard_t(freedom, size=drawn.shape)
+            drawn = drawn + np.sqrt(self.seeds.variance) * chance
+        first = sign * drawn == (sign * drawn).max(axis=1, keepdims=True)
+        return (first / first.sum(axis=1, keepdims=True)).mean(axis=0)
+
+    def _parts(self, one: NDArray[np.intp], two: NDArray[np.intp] | int) -> list[Spread]:
+        """Why differences between models vary; one estimate of what a seed changes stands behind all of them."""
+        variance = self.seeds.variance[one] + self.seeds.variance[two]
+        return [
+            self._of_questions(self.means[one] - self.means[two]),
+            Spread(variance=variance, freedom=self.seeds.freedom),
+        ]
+
+    def _of_questions(self, values: Matrix) -> Spread:
+        span = None if self.levels is None else float(np.ptp(self.levels))
+        return question_spread(values, self.total, span=span)
+
+
+def _intervals(estimates: Vector, low: Vector, high: Vector) -> list[Interval]:
+    columns = (estimates.tolist(), low.tolist(), high.tolist())
+    return [
+        Interval(value=value, low=None if np.isnan(start) else start, high=None if np.isnan(end) else end)
+        for value, start, end in zip(*columns, strict=True)
+    ]
+
+
+def _share(sides: Vector, side: int) -> float:
+    return float((sides == side).mean())

@@ -1,0 +1,140 @@
+"""The table `experiment`: from the values of every variant's questions to a row a model and benchmark."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from statistics import fmean
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from gateau_dagster import tables
+from gateau_dagster.errors import GateauError
+from gateau_dagster.evaluation.registry import ChosenBenchmark
+from gateau_dagster.evaluation.statistics.bootstrap import DRAWS
+from gateau_dagster.evaluation.statistics.compare import Interval, Model, Standing, compare
+from gateau_dagster.evaluation.statistics.lines import Line
+from gateau_dagster.evaluation.statistics.total import Total, total_of
+
+CODE_VERSION = "1"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cost:
+    """What a variant was made of, and what that and its judgments took; None: not known, or nothing.
+
+    Hours are of one device.
+    """
+
+    samples: int | None = None
+    tokens: int | None = None
+    scoring_hours: float | None = None
+    training_hours: float | None = None
+    judge_cost: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answered:
+    """The questions that all variants answered: `question_id`, `group`; and what each model's answers are worth."""
+
+    questions: pl.DataFrame
+    models: Sequence[Model]
+
+    def total(self, *, by_group: bool) -> Total:
+        """What counts as the models' value."""
+        return total_of(self.questions["group"].to_list(), by_group=by_group)
+
+
+def answered(benchmark: str, lines: Sequence[Line], scores: Mapping[str, pl.DataFrame]) -> Answered:
+    """scores: tables.SCORES by variant. A model is left out where one of its variants has no value at all.
+
+    Raises:
+        GateauError: no question has a value from all others, or a value is not a number.
+    """
+    present = [line for line in lines if not any(scores[name].is_empty() for name in line.variants)]
+    found = {name: scores[name].sort("question_id") for line in present for name in line.variants}
+    for name, table in found.items():
+        if not table["value"].is_finite().all():
+            raise GateauError(f"scores/{benchmark}[{name}]: a value is not a number. Make it again, or report it.")
+    common = next(iter(found.values()), pl.DataFrame(schema=tables.schema(tables.SCORES)))
+    for table in found.values():
+        common = common.join(table, on="question_id", how="semi", maintain_order="left")
+    if common.is_empty():
+        raise GateauError(
+            f"experiment: no question of {benchmark} has a value from every variant, so that nothing can be compared. "
+            f"The rejected tables of scores/{benchmark} say why."
+        )
+    # Sorted, so that the questions stand in one order in all of them.
+    values = {
+        name: table.join(common, on="question_id", how="semi")["value"].to_numpy() for name, table in found.items()
+    }
+    models = [
+        Model(
+            name=line.name,
+            values=np.stack([values[name] for name in line.variants]),
+            trained=line.trained,
+        )
+        for line in present
+    ]
+    return Answered(questions=common.select("question_id", "group"), models=models)
+
+
+def experiment_rows(
+    chosen: ChosenBenchmark,
+    lines: Sequence[Line],
+    scores: Mapping[str, pl.DataFrame],
+    costs: Mapping[str, Cost],
+    *,
+    reference: str,
+    draws: int = DRAWS,
+) -> pl.DataFrame:
+    """tables.EXPERIMENT for one benchmark, a row a model. costs: by variant; a row has the mean over its variants.
+
+    Raises as `answered` does.
+    """
+    found, scored = answered(chosen.name, lines, scores), chosen.scored
+    total = found.total(by_group=scored.by_group)
+    standings = compare(found.models, total, reference=reference, higher=scored.higher, draws=draws)
+    of_line = {line.name: mean_cost([costs[name] for name in line.variants]) for line in lines}
+    seeds = {model.name: len(model.values) for model in found.models}
+    rows = [
+        {
+            "variant": each.name,
+            "benchmark": chosen.name,
+            **_named("", each.total),
+            **_named("difference", each.difference),
+            "best": each.best,
+            "probability_best": each.probability_best,
+            "questions": found.questions.height,
+            "seeds": seeds[each.name],
+            **{field.name: getattr(of_line[each.name], field.name) for field in fields(Cost)},
+            "hours_per_point": hours_per_point(each, of_line[each.name], higher=scored.higher),
+        }
+        for each in standings
+    ]
+    return pl.DataFrame(rows, schema=tables.schema(tables.EXPERIMENT))
+
+
+def mean_cost(costs: Sequence[Cost]) -> Cost:
+    """Of variants that differ in their seed alone; what is not known of one of them is not known."""
+    means: dict[str, Any] = {}
+    for field in fields(Cost):
+        values = [getattr(cost, field.name) for cost in costs]
+        means[field.name] = None if None in values else fmean(values)
+    for name in ("samples", "tokens"):
+        means[name] = None if means[name] is None else round(means[name])
+    return Cost(**means)
+
+
+def hours_per_point(standing: Standing, cost: Cost, *, higher: bool) -> float | None:
+    """Device hours, of scoring and training, for each unit that the model is better than the reference; None if not."""
+    gain = 0.0 if standing.difference is None else standing.difference.value * (1 if higher else -1)
+    known = [hours for hours in (cost.scoring_hours, cost.training_hours) if hours is not None]
+    return sum(known) / gain if gain > 0 and known else None
+
+
+def _named(prefix: str, interval: Interval | None) -> dict[str, float | None]:
+    """The three columns of an interval."""
+    names = (prefix or "value", *(f"{prefix}_{end}".lstrip("_") for end in ("low", "high")))
+    ends = (None, None, None) if interval is None else (interval.value, interval.low, interval.high)
+    return dict(zip(names, ends, strict=True))

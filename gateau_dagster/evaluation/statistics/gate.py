@@ -1,0 +1,102 @@
+"""The gate: whether a model has lost too much against the reference."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+import polars as pl
+
+from gateau_dagster.errors import GateauError
+from gateau_dagster.evaluation.registry import scored_benchmarks
+from gateau_dagster.evaluation.statistics.lines import row_of
+from gateau_dagster.readable import number, percentage
+
+if TYPE_CHECKING:
+    from gateau_dagster.config import Config
+
+Verdict = Literal["passed", "not excluded", "lost"]
+_WORST: tuple[Verdict, ...] = ("lost", "not excluded", "passed")
+
+
+@dataclass(frozen=True, kw_only=True)
+class GateResult:
+    """The verdict, the worst of the models', and a sentence on each of them."""
+
+    verdict: Verdict
+    sentences: Sequence[str]
+
+
+def gate(
+    experiment: pl.DataFrame,
+    *,
+    benchmark: str,
+    margin: float,
+    variant: str | None = None,
+    higher: bool = True,
+    unit: str = "",
+) -> GateResult:
+    """Whether one model, or each that has a difference to the reference, has lost more than `margin` of the unit.
+
+    experiment: tables.EXPERIMENT. Lost: the whole interval of the loss is above the margin. Not excluded: some of it
+    is, or the interval is not known.
+
+    Raises:
+        GateauError: the table has no such row.
+    """
+    rows = experiment.filter(benchmark=benchmark)
+    compared = rows.filter(pl.col("difference").is_not_null())
+    wanted = compared if variant is None else compared.filter(variant=variant)
+    if wanted.is_empty():
+        raise GateauError(_no_row(rows, benchmark, variant))
+    found = [_judged(row, margin, higher, unit) for row in wanted.iter_rows(named=True)]
+    verdicts = {verdict for verdict, _ in found}
+    worst: Verdict = next(each for each in _WORST if each in verdicts)
+    return GateResult(verdict=worst, sentences=[sentence for _, sentence in found])
+
+
+def configured_gate(config: Config, experiment: pl.DataFrame) -> GateResult | None:
+    """What `evaluation.gate` says of tables.EXPERIMENT; None without it. Raises as `gate` does."""
+    settings = config.evaluation.gate
+    if settings is None:
+        return None
+    scored = scored_benchmarks(config)[settings.benchmark].scored
+    return gate(
+        experiment,
+        benchmark=settings.benchmark,
+        margin=settings.margin,
+        variant=None if settings.variant is None else row_of(config, settings.variant),
+        higher=scored.higher,
+        unit=scored.unit,
+    )
+
+
+def _judged(row: dict, margin: float, higher: bool, unit: str) -> tuple[Verdict, str]:
+    name, loss = row["variant"], -row["difference"] if higher else row["difference"]
+    change = f"{'loses' if loss > 0 else 'gains'} {_shown(abs(loss), unit)} on {row['benchmark']}"
+    if row["difference_low"] is None:
+        return "not excluded", f"{name} {change}; too few questions to say how sure that is."
+    ends = (row["difference_low"], row["difference_high"])
+    least, most = (-ends[1], -ends[0]) if higher else ends
+    sure = f"95 % interval of the loss: {_shown(least, unit)} to {_shown(most, unit)}"
+    limit = f"a loss above {_shown(margin, unit)}"
+    if least > margin:
+        return "lost", f"{name} {change} ({sure}): {limit} is sure."
+    if most > margin:
+        return "not excluded", f"{name} {change} ({sure}): {limit} is not excluded."
+    return "passed", f"{name} {change} ({sure}): {limit} is excluded."
+
+
+def _shown(value: float, unit: str) -> str:
+    return f"{percentage(value / 100)}" if unit == "%" else f"{number(value, 3)} {unit}".rstrip()
+
+
+def _no_row(rows: pl.DataFrame, benchmark: str, variant: str | None) -> str:
+    names = ", ".join(rows["variant"].to_list()) or "none"
+    if variant is None:
+        return (
+            f"evaluation.gate.benchmark: no variant is set against the reference by {benchmark}. It has values of: "
+            f"{names}. Name one of these as evaluation.reference."
+        )
+    return f"evaluation.gate.variant: {variant} is not set against the reference by {benchmark}, which has: {names}."

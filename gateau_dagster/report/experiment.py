@@ -1,0 +1,131 @@
+"""The experiment as the page shows it: its table, and for each benchmark what single groups of questions say."""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import polars as pl
+
+from gateau_dagster.evaluation.registry import ChosenBenchmark
+from gateau_dagster.evaluation.statistics.compare import Model, Outcomes, Standing, compare, outcomes
+from gateau_dagster.evaluation.statistics.experiment import Answered, answered
+from gateau_dagster.evaluation.statistics.gate import GateResult
+from gateau_dagster.evaluation.statistics.lines import Line
+from gateau_dagster.evaluation.statistics.total import total_of
+
+_DRAWS = 2000
+"""Of the intervals of single groups: there are many, and they are read more roughly."""
+_NUMBERS = re.compile(r"(\d+)")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExperimentInputs:
+    """table: tables.EXPERIMENT. scores: tables.SCORES by benchmark and variant. reference: a line's name.
+
+    gate: None where the configuration has none.
+    """
+
+    table: pl.DataFrame
+    lines: Sequence[Line]
+    scores: Mapping[str, Mapping[str, pl.DataFrame]]
+    benchmarks: Mapping[str, ChosenBenchmark]
+    reference: str
+    gate: GateResult | None = None
+
+    @cached_property
+    def results(self) -> "list[BenchmarkResult]":
+        """A result a benchmark, in the table's order."""
+        return [
+            BenchmarkResult(
+                chosen=self.benchmarks[name],
+                rows=self.table.filter(benchmark=name),
+                answered=answered(name, self.lines, self.scores[name]),
+                reference=self.reference,
+                series={line.name: line.series for line in self.lines},
+            )
+            for name in self.table["benchmark"].unique(maintain_order=True)
+        ]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Grouping:
+    """The models' standings within each group of questions.
+
+    heading: what the groups are. groups: their names and how many questions each has. standings: [groups][models].
+    """
+
+    heading: str
+    groups: Sequence[tuple[str, int]]
+    standings: Sequence[Sequence[Standing]]
+
+    def of(self, model: str) -> list[Standing]:
+        """One model's, group by group."""
+        return [each for group in self.standings for each in group if each.name == model]
+
+
+@dataclass(frozen=True, kw_only=True)
+class BenchmarkResult:
+    """One benchmark. rows: tables.EXPERIMENT, its own. series: of each model; see Line."""
+
+    chosen: ChosenBenchmark
+    rows: pl.DataFrame
+    answered: Answered
+    reference: str
+    series: Mapping[str, str]
+
+    @property
+    def name(self) -> str:
+        """The benchmark's."""
+        return self.chosen.name
+
+    @cached_property
+    def groupings(self) -> list[Grouping]:
+        """By the benchmark's own groups, then by what else it names; where there are several groups."""
+        questions, scored = self.answered.questions, self.chosen.scored
+        by_id: Mapping[str, Callable[[str], str]] = scored.groupings
+        found = {"group": questions["group"].to_list()}
+        found |= {heading: [of(name) for name in questions["question_id"]] for heading, of in by_id.items()}
+        return [self._grouping(heading, groups) for heading, groups in found.items() if len(set(groups)) > 1]
+
+    def _grouping(self, heading: str, groups: Sequence[str]) -> Grouping:
+        own = self.answered.questions["group"].to_list()
+        names = sorted(set(groups), key=_natural)
+        standings = []
+        for name in names:
+            places = [place for place, group in enumerate(groups) if group == name]
+            models = [
+                Model(name=model.name, values=model.values[:, places], trained=model.trained)
+                for model in self.answered.models
+            ]
+            total = total_of([own[place] for place in places], by_group=self.chosen.scored.by_group)
+            higher = self.chosen.scored.higher
+            standings.append(compare(models, total, reference=self.reference, higher=higher, draws=_DRAWS))
+        sizes = [sum(group == name for group in groups) for name in names]
+        return Grouping(heading=heading, groups=list(zip(names, sizes, strict=True)), standings=standings)
+
+    @cached_property
+    def outcomes(self) -> list[Outcomes]:
+        """Question by question against the reference."""
+        return outcomes(self.answered.models, reference=self.reference, higher=self.chosen.scored.higher)
+
+    @cached_property
+    def grid(self) -> pl.DataFrame | None:
+        """`model`, `length`, `depth`, `value`: means of the cells of a haystack; None for another benchmark."""
+        cell = self.chosen.scored.grid
+        if cell is None:
+            return None
+        places = [cell(name) for name in self.answered.questions["question_id"]]
+        columns = {"length": [length for length, _ in places], "depth": [depth for _, depth in places]}
+        frames = [
+            pl.DataFrame({**columns, "value": model.values.mean(axis=0)}).with_columns(model=pl.lit(model.name))
+            for model in self.answered.models
+        ]
+        cells = pl.concat(frames).group_by("model", "length", "depth", maintain_order=True)
+        return cells.agg(pl.col("value").mean())
+
+
+def _natural(name: str) -> list[tuple[int, int, str]]:
+    """Sorts 512 before 1024, and both before words."""
+    parts = [part for part in _NUMBERS.split(name) if part]
+    return [(0, int(part), "") if part.isdecimal() else (1, 0, part) for part in parts]

@@ -1,0 +1,314 @@
+"""What the page says of an experiment in words and in cells of tables."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+import polars as pl
+
+from gateau_dagster.evaluation.statistics.compare import Interval, Standing
+from gateau_dagster.evaluation.statistics.gate import GateResult
+from gateau_dagster.readable import fixed, number, percent, plural
+from gateau_dagster.report.effort import duration, quantity
+from gateau_dagster.report.experiment import BenchmarkResult, ExperimentInputs, Grouping
+
+_SHOWN = 60
+"""Groups of questions above which no table shows them."""
+_LARGE = 100
+_HIGHEST = 100.0
+"""The value of answers that are all right, where the unit is %."""
+
+Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cell:
+    """A value as it stands in a table; `best`: whether it is not told apart from the column's best."""
+
+    value: str
+    interval: str = ""
+    best: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableRow:
+    """A row of a table: the model's name, whether it is the reference, and its cells."""
+
+    name: str
+    reference: bool
+    cells: Sequence[Cell]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Table:
+    """heading: what its columns are, where it says. columns: their headings, and a line below each; a row a model."""
+
+    columns: Sequence[tuple[str, str]]
+    rows: Sequence[TableRow]
+    heading: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class BenchmarkPart:
+    """What the page shows of one benchmark, with its figures by their names."""
+
+    name: str
+    title: str
+    sentences: Sequence[str]
+    table: Table
+    groups: Sequence[Table]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExperimentSection:
+    """The whole section. `overview`: None with one benchmark alone, whose own table says it."""
+
+    sentences: Sequence[str]
+    overview: Table | None
+    costs: Table
+    benchmarks: Sequence[BenchmarkPart]
+    headline: str
+    gate: GateResult | None
+
+
+def experiment_section(inputs: ExperimentInputs) -> ExperimentSection:
+    """Everything that the template fills in."""
+    results = inputs.results
+    return ExperimentSection(
+        sentences=_sentences(inputs),
+        overview=_overview(inputs) if len(results) > 1 else None,
+        costs=_costs(inputs),
+        benchmarks=[
+            BenchmarkPart(
+                name=result.name,
+                title=result.chosen.benchmark.title,
+                sentences=_benchmark_sentences(inputs, result),
+                table=_table(result),
+                groups=[
+                    table
+                    for grouping in result.groupings
+                    if len(grouping.groups) <= _SHOWN
+                    for table in _group_tables(result, grouping)
+                ],
+            )
+            for result in results
+        ],
+        headline=" ".join(_told_apart(result) for result in results),
+        gate=inputs.gate,
+    )
+
+
+def shown(value: float | None, unit: str) -> str:
+    """One decimal of a percentage and of large numbers, three of what else there is."""
+    return fixed(value, 1 if unit == "%" or abs(value or 0.0) >= _LARGE else 3)
+
+
+def span(low: float | None, high: float | None, unit: str) -> str:
+    """An interval, or nothing where it is not known."""
+    return "" if low is None or high is None else f"{shown(low, unit)} to {shown(high, unit)}"
+
+
+def signed(value: float | None, unit: str) -> str:
+    """A difference with its sign."""
+    text = shown(value, unit)
+    return f"+{text}" if value is not None and value > 0 and text.strip("0.") else text
+
+
+def in_unit(text: str, unit: str) -> str:
+    """A figure with its unit."""
+    return f"{text} {unit}".strip()
+
+
+def _sentences(inputs: ExperimentInputs) -> list[str]:
+    several = [line for line in inputs.lines if len(line.variants) > 1]
+    trained = [line for line in inputs.lines if line.trained]
+    found = [
+        f"{plural(len(inputs.lines), 'model')} answered the same questions; each value is a mean over them, with the "
+        "interval that holds the true one in 95 of 100 cases, as far as chance decides which questions are asked."
+    ]
+    if several:
+        found.append(
+            "Models that were trained with several seeds count as one, by their mean. How much a seed changes is "
+            f"estimated from all of them together ({', '.join(line.name for line in several)}), and is in the interval "
+            "of every model that was trained."
+        )
+    elif trained:
+        found.append(
+            "Every model was trained once: how much another seed would change is not in the intervals. "
+            "variants.seeds trains with several."
+        )
+    return found
+
+
+def _told_apart(result: BenchmarkResult) -> str:
+    rows, title = result.rows, result.chosen.benchmark.title
+    names = rows.filter("best")["variant"].to_list()
+    if rows.height == 1:
+        return f"{title} has values of one model alone."
+    if len(names) == rows.height:
+        return f"{title} tells none of the {rows.height} models apart from the best."
+    if len(names) == 1:
+        return f"On {title}, {names[0]} is the best, told apart from all others."
+    others = [name for name in rows["variant"] if name not in names]
+    if len(others) < len(names):
+        verb = "is" if len(others) == 1 else "are"
+        return f"On {title}, {_listed(others)} {verb} told apart from the best; the other {len(names)} models are not."
+    return f"On {title}, {_listed(names)} are not told apart from the best; the others are."
+
+
+def _benchmark_sentences(inputs: ExperimentInputs, result: BenchmarkResult) -> list[str]:
+    scored, unit, questions = result.chosen.scored, result.chosen.scored.unit, result.answered.questions
+    groups = questions["group"].n_unique()
+    weighed = f", in {groups} groups that count alike" if scored.by_group and groups > 1 else ""
+    better = "more is better" if scored.higher else "less is better"
+    found = [f"{plural(questions.height, 'question')}{weighed}. Unit: {unit}, {better}.", _told_apart(result)]
+    found += _power(result)
+    if scored.floor:
+        found.append(
+            f"Answers that are all wrong have {in_unit(shown(scored.floor, unit), unit)}: “from 0” counts from there."
+        )
+    missing = [line.name for line in inputs.lines if line.name not in result.rows["variant"]]
+    if missing:
+        found.append(f"No question of it has a value from {_listed(missing)}; the rejected table says why.")
+    return found
+
+
+def _power(result: BenchmarkResult) -> list[str]:
+    """What so many questions can show, as people plan the next experiment by it."""
+    rows, unit = result.rows.drop_nulls(["difference_low", "difference_high"]), result.chosen.scored.unit
+    if rows.is_empty():
+        return []
+    half = median((rows["difference_high"] - rows["difference_low"]) / 2)
+    if not half:
+        return []
+    count = result.answered.questions.height
+    return [
+        f"A difference to {result.reference} is known to ±{in_unit(shown(half, unit), unit)} (median). Half of that "
+        f"takes four times the questions, about {number(4 * count)}, unless it comes from the seeds."
+    ]
+
+
+def _overview(inputs: ExperimentInputs) -> Table:
+    columns, by_model = [], {line.name: [] for line in inputs.lines}
+    for result in inputs.results:
+        unit = result.chosen.scored.unit
+        columns.append(
+            (result.chosen.benchmark.title, unit if result.chosen.scored.higher else f"{unit}, less is better")
+        )
+        rows = {row["variant"]: row for row in result.rows.iter_rows(named=True)}
+        for name, cells in by_model.items():
+            cells.append(_value_cell(rows[name], unit) if name in rows else Cell(value="–"))
+    lines = [TableRow(name=name, reference=name == inputs.reference, cells=cells) for name, cells in by_model.items()]
+    return Table(columns=columns, rows=lines)
+
+
+def _value_cell(row: Row, unit: str) -> Cell:
+    return Cell(value=shown(row["value"], unit), interval=span(row["low"], row["high"], unit), best=row["best"])
+
+
+def _table(result: BenchmarkResult) -> Table:
+    scored, unit = result.chosen.scored, result.chosen.scored.unit
+    judged = result.rows["judge_cost"].is_not_null().any()
+    columns = [("value", unit), (f"to {result.reference}", unit), ("chance to be the best", ""), ("seeds", "")]
+    columns += [("from 0", unit)] if scored.floor else []
+    columns += [("hours per point", "scoring and training")]
+    columns += [("judge's cost", "")] if judged else []
+    lines = []
+    for row in result.rows.iter_rows(named=True):
+        cells = [_value_cell(row, unit), _of_row(row, unit), Cell(value=percent(row["probability_best"], 0))]
+        cells += [Cell(value=number(row["seeds"]))]
+        cells += [Cell(value=shown(from_floor(row["value"], scored.floor, unit), unit))] if scored.floor else []
+        cells += [Cell(value=number(row["hours_per_point"], 3))]
+        cells += [Cell(value=number(row["judge_cost"], 3))] if judged else []
+        lines.append(TableRow(name=row["variant"], reference=row["variant"] == result.reference, cells=cells))
+    return Table(columns=columns, rows=lines)
+
+
+def from_floor(value: float, floor: float, unit: str) -> float:
+    """A value on the scale on which answers that are all wrong have 0; of % all right ones still 100."""
+    return (value - floor) * (_HIGHEST / (_HIGHEST - floor) if unit == "%" else 1.0)
+
+
+def _group_tables(result: BenchmarkResult, grouping: Grouping) -> Iterator[Table]:
+    """Values by group, with the total at the end; then the differences to the reference."""
+    unit, reference = result.chosen.scored.unit, result.reference
+    columns = [(name, plural(count, "question")) for name, count in grouping.groups]
+    rows = {row["variant"]: row for row in result.rows.iter_rows(named=True)}
+    names = [model.name for model in result.answered.models]
+    values = [
+        TableRow(
+            name=name,
+            reference=name == reference,
+            cells=[*(_standing_cell(each, unit) for each in grouping.of(name)), _value_cell(rows[name], unit)],
+        )
+        for name in names
+    ]
+    yield Table(heading=grouping.heading, columns=[*columns, ("total", unit)], rows=values)
+    if reference in names:
+        compared = [name for name in names if name != reference]
+        differences = [
+            TableRow(
+                name=name,
+                reference=False,
+                cells=[
+                    *(_difference_cell(each.difference, unit) for each in grouping.of(name)),
+                    _of_row(rows[name], unit),
+                ],
+            )
+            for name in compared
+        ]
+        heading = f"{grouping.heading}, difference to {reference}"
+        yield Table(heading=heading, columns=[*columns, ("total", unit)], rows=differences)
+
+
+def _difference_cell(found: Interval | None, unit: str) -> Cell:
+    if found is None:
+        return Cell(value="–")
+    return Cell(value=signed(found.value, unit), interval=span(found.low, found.high, unit))
+
+
+def _of_row(row: Row, unit: str) -> Cell:
+    """The difference in a row of tables.EXPERIMENT."""
+    ends = (row["difference_low"], row["difference_high"])
+    return Cell(value=signed(row["difference"], unit), interval=span(*ends, unit))
+
+
+def _standing_cell(standing: Standing, unit: str) -> Cell:
+    total = standing.total
+    return Cell(value=shown(total.value, unit), interval=span(total.low, total.high, unit), best=standing.best)
+
+
+def _costs(inputs: ExperimentInputs) -> Table:
+    """Once for all benchmarks: the same models answered all of them."""
+    columns = [("seeds", ""), ("long samples", ""), ("tokens", ""), ("scoring", "of one device"), ("training", "")]
+    lines = []
+    for row in inputs.table.unique("variant", keep="first", maintain_order=True).iter_rows(named=True):
+        texts = [
+            number(row["seeds"]),
+            number(row["samples"]),
+            quantity(row["tokens"]),
+            *(duration(_seconds(row[name])) for name in ("scoring_hours", "training_hours")),
+        ]
+        cells = [Cell(value=text) for text in texts]
+        lines.append(TableRow(name=row["variant"], reference=row["variant"] == inputs.reference, cells=cells))
+    return Table(columns=columns, rows=lines)
+
+
+def _seconds(hours: float | None) -> float | None:
+    return None if hours is None else 3600 * hours
+
+
+def _listed(names: Sequence[str]) -> str:
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+def amounts(result: BenchmarkResult) -> pl.DataFrame:
+    """`variant`, `series`, `samples`, `value`, `low`, `high`: what is drawn over the number of samples.
+
+    Only the series that have several numbers of samples; others come with an empty name.
+    """
+    series = pl.col("variant").replace_strict(dict(result.series), return_dtype=pl.String())
+    found = result.rows.select("variant", "samples", "value", "low", "high", series=series)
+    several = pl.col("samples").n_unique().over("series") > 1
+    return found.with_columns(series=pl.when(several).then("series").otherwise(pl.lit("")))

@@ -1,0 +1,172 @@
+"""Plots of an experiment: values and differences with their intervals, over amounts, over lengths and depths."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import polars as pl
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import NullFormatter, NullLocator
+
+from gateau_dagster.evaluation.statistics.compare import Outcomes
+from gateau_dagster.plotting import BASE, INK, MUTED, SELECTED, label, legend, new_figure, shortened
+
+SERIES = ("#0072b2", "#d55e00", "#009e73", "#b7588c", "#d08700", "#56a5d8", "#5b6b7a", "#7a3b69")
+_MARKERS = ("o", "s", "D", "^", "v", "P", "X", "*")
+_OUTCOMES = (("better", "#2a8a68"), ("equal", "#d5dde4"), ("worse", "#c9683a"))
+MOST_GRIDS = 12
+"""Heat maps of one figure; further models stand in the table alone."""
+
+
+def values_and_differences(rows: pl.DataFrame, *, title: str, unit: str, reference: str) -> Figure:
+    """A dot and its interval for each model, and beside it that of its difference to the reference.
+
+    rows: tables.EXPERIMENT of one benchmark.
+    """
+    compared = rows["difference"].is_not_null().any()
+    height = 1.5 + 0.34 * rows.height
+    figure, axes = new_figure(title, columns=2 if compared else 1, height=height)
+    _dots(axes[0], rows, ("value", "low", "high"))
+    label(axes[0], x=unit, y="", title="value")
+    axes[0].set_yticks(range(rows.height), [shortened(name) for name in rows["variant"]][::-1])
+    for text, best in zip(axes[0].get_yticklabels()[::-1], rows["best"], strict=True):
+        text.set(color=SELECTED if best else INK, fontweight="bold" if best else "normal")
+    if compared:
+        _dots(axes[1], rows, ("difference", "difference_low", "difference_high"))
+        axes[1].axvline(0, color=MUTED, linewidth=1.1, linestyle=(0, (4, 3)))
+        axes[1].set_yticks(range(rows.height), [""] * rows.height)
+        label(axes[1], x=unit, y="", title=f"difference to {shortened(reference)}")
+    return figure
+
+
+def _dots(axis: Axes, rows: pl.DataFrame, names: tuple[str, str, str]) -> None:
+    for place, row in enumerate(rows.reverse().iter_rows(named=True)):
+        value, low, high = (row[name] for name in names)
+        if value is None:
+            box = {"facecolor": "white", "edgecolor": "none", "pad": 2}
+            axis.text(0, place, "the reference", va="center", ha="center", fontsize=8.5, color=MUTED, bbox=box)
+            continue
+        colour = SELECTED if row["best"] else BASE
+        if low is not None:
+            axis.hlines(place, low, high, color=colour, linewidth=2.2)
+        axis.plot(value, place, "o", color=colour, markersize=7, markeredgecolor="white")
+    axis.set_ylim(-0.6, rows.height - 0.4)
+    axis.grid(False, axis="y")
+    axis.tick_params(axis="y", length=0, labelsize=9.5)
+
+
+def over_amounts(points: pl.DataFrame, *, title: str, unit: str) -> Figure:
+    """A line a series over the number of samples, with intervals; models that belong to none as level lines.
+
+    points: `variant`, `series`, `samples`, `value`, `low`, `high`, see experiment_text.amounts.
+    """
+    figure, (axis,) = new_figure(title, height=3.6)
+    lines = points.filter(pl.col("series") != "").partition_by("series", maintain_order=True)
+    for place, line in enumerate(lines):
+        found = line.sort("samples")
+        x = found["samples"].to_numpy() * 1.012 ** (place - (len(lines) - 1) / 2)  # intervals beside each other
+        colour = SERIES[place % len(SERIES)]
+        axis.plot(x, found["value"], marker=_MARKERS[place % len(_MARKERS)], color=colour, linewidth=1.9,
+                  markersize=5.5, label=shortened(found["series"][0]), zorder=3)  # fmt: skip
+        known = found.with_columns(x=pl.Series(x)).drop_nulls(["low", "high"])
+        axis.vlines(known["x"], known["low"], known["high"], color=colour, linewidth=1.3, alpha=0.55)
+    axis.set_xscale("log")
+    ticks = sorted(points.filter(pl.col("series") != "")["samples"].unique().to_list())
+    axis.set_xticks(ticks, [f"{tick:,}" for tick in ticks])
+    axis.xaxis.set_minor_locator(NullLocator())
+    axis.xaxis.set_minor_formatter(NullFormatter())
+    for row in points.filter(series="").iter_rows(named=True):
+        axis.axhline(row["value"], color=MUTED, linewidth=1.0, linestyle=(0, (4, 3)), zorder=1)
+        axis.text(1.005, row["value"], shortened(row["variant"]), transform=axis.get_yaxis_transform(), va="center",
+                  fontsize=8.5, color=MUTED)  # fmt: skip
+    label(axis, x="long samples trained on (logarithmic)", y=unit)
+    legend(axis, loc="upper left", bbox_to_anchor=(1.11, 1.0))
+    return figure
+
+
+def outcome_bars(found: Sequence[Outcomes], *, title: str, reference: str) -> Figure:
+    """For each model the shares of the questions that it answers better than the reference, as well, and worse."""
+    figure, (axis,) = new_figure(title, width=8.2, height=1.4 + 0.36 * len(found))
+    rows = np.arange(len(found))[::-1]
+    left = np.zeros(len(found))
+    for name, colour in _OUTCOMES:
+        share = 100 * np.array([getattr(each, name) for each in found])
+        words = "equal" if name == "equal" else f"{name} than {shortened(reference)}"
+        axis.barh(rows, share, left=left, height=0.62, color=colour, label=words, linewidth=0)
+        for row, start, width in zip(rows, left, share, strict=True):
+            if width >= 6:
+                ink = INK if name == "equal" else "white"
+                axis.text(start + width / 2, row, f"{width:.0f}", ha="center", va="center", fontsize=8.5, color=ink)
+        left += share
+    axis.set_yticks(rows, [shortened(each.name) for each in found])
+    axis.tick_params(axis="y", length=0, labelsize=9.5, labelcolor=INK)
+    axis.set_xlim(0, 100)
+    axis.grid(False, axis="y")
+    label(axis, x="share of the questions (%)", y="")
+    legend(axis, loc="lower right", bbox_to_anchor=(1.0, 1.0), ncols=3)
+    return figure
+
+
+def by_group(
+    groups: Sequence[str],
+    values: Sequence[tuple[str, Sequence[float]]],
+    *,
+    title: str,
+    heading: str,
+    unit: str,
+) -> Figure:
+    """A line a model over groups that stand in an order, such as lengths. values: of each model, group by group."""
+    figure, (axis,) = new_figure(title, height=3.4)
+    for place, (name, each) in enumerate(values):
+        axis.plot(range(len(groups)), each, marker=_MARKERS[place % len(_MARKERS)], linewidth=1.7, markersize=5.5,
+                  color=SERIES[place % len(SERIES)], label=shortened(name),
+                  linestyle="-" if place < len(SERIES) else (0, (3, 2)))  # fmt: skip
+    axis.set_xticks(range(len(groups)), [shortened(name) for name in groups])
+    label(axis, x=heading, y=unit)
+    legend(axis, loc="upper left", bbox_to_anchor=(1.0, 1.0))
+    return figure
+
+
+def grids(cells: pl.DataFrame, *, title: str, unit: str) -> Figure:
+    """Heat maps over length and depth, a panel a model, all on one scale. cells: see BenchmarkResult.grid."""
+    models = cells["model"].unique(maintain_order=True).to_list()[:MOST_GRIDS]
+    lengths, depths = (cells[name].unique().sort().to_list() for name in ("length", "depth"))
+    columns = min(3, len(models))
+    rows = -(-len(models) // columns)
+    figure = Figure(figsize=(10.2, 0.7 + rows * (1.1 + 0.24 * max(3, len(depths)))), layout="constrained",
+                    facecolor="white")  # fmt: skip
+    figure.suptitle(title, x=0.008, ha="left", fontsize=12, fontweight="bold", color=INK)
+    axes = figure.subplots(rows, columns, squeeze=False).ravel()
+    low, high = float(cells["value"].min() or 0), float(cells["value"].max() or 0)  # pyright: ignore[reportArgumentType]
+    image = None
+    for axis, model in zip(axes, models, strict=False):
+        grid = np.full((len(depths), len(lengths)), np.nan)
+        for length, depth, value in cells.filter(model=model).select("length", "depth", "value").iter_rows():
+            grid[depths.index(depth), lengths.index(length)] = value
+        image = axis.imshow(np.ma.masked_invalid(grid), cmap="cividis", vmin=min(0, low), vmax=high, aspect="auto")
+        _cells(axis, lengths, depths)
+        label(axis, x="", y="", title=shortened(model))
+    for axis in axes[len(models) :]:
+        axis.set_visible(False)
+    if image is not None:
+        bar = figure.colorbar(image, ax=axes.tolist(), shrink=0.8, pad=0.01)
+        bar.set_label(unit, fontsize=9, color=INK)
+        bar.ax.tick_params(labelsize=8, colors=MUTED)
+        bar.outline.set_visible(False)  # type: ignore[operator]
+    figure.supxlabel("length of the context (tokens)", fontsize=9.5, color=INK)
+    figure.supylabel("depth (%)", fontsize=9.5, color=INK)
+    return figure
+
+
+def _cells(axis: Axes, lengths: Sequence[int], depths: Sequence[float]) -> None:
+    every = max(1, -(-len(lengths) // 6))
+    axis.set_xticks(range(0, len(lengths), every), [_thousands(length) for length in lengths[::every]])
+    each = max(1, -(-len(depths) // 6))
+    axis.set_yticks(range(0, len(depths), each), [f"{100 * depth:.0f}" for depth in depths[::each]])
+    axis.tick_params(length=0, labelsize=8, labelcolor=MUTED)
+    axis.spines[:].set_visible(False)
+    axis.grid(False)
+
+
+def _thousands(length: int) -> str:
+    return f"{length / 1000:.3g}k" if length >= 1000 else str(length)

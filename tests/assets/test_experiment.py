@@ -1,0 +1,118 @@
+"""The experiment's asset and its gate, on a store whose scores were written by hand."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import dagster as dg
+import polars as pl
+import pytest
+
+from assets.experiment import experiment, experiment_inputs, variant_cost
+from assets.runs.checks import _checked
+from gateau_dagster import evaluation, tables
+from gateau_dagster.evaluation.registry import all_benchmarks
+from gateau_dagster.pipeline.asset import GATE
+from gateau_dagster.storage import Stamp
+from tests.assets.harness import Pipeline, pipeline_on
+from tests.evaluation.statistics.builders import scores
+from tests.project import change_config, make_project
+
+QUIZ = """
+from gateau_dagster.evaluation.benchmark import Benchmark
+from gateau_dagster.evaluation.scored import Scored
+
+BENCHMARK = Benchmark(name="quiz", title="A quiz", description="Of a test.", scored=Scored(unit="%", measure=print))
+"""
+VARIANTS = {"methods": ["length"], "fractions": [0.25], "seeds": [0, 1], "also": ["full"]}
+VALUES = {"base": 40, "checkpoint": 55, "length-0.25-s0": 60, "length-0.25-s1": 61, "full-s0": 52, "full-s1": 52}
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pipeline]:
+    """Six variants, whose questions have values and whose trainings are on record; nothing else was made."""
+    folder = tmp_path_factory.mktemp("experiment")
+    (folder / "benchmarks").mkdir()
+    (folder / "benchmarks" / "quiz.py").write_text(QUIZ)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(evaluation, "__path__", [*evaluation.__path__, str(folder / "benchmarks")])
+        all_benchmarks.cache_clear()
+        file = make_project(
+            folder / "project", samples=4, shards=1, training=True, variants=VARIANTS,
+            evaluation={"benchmarks": ["quiz"], "gate": {"benchmark": "quiz", "margin": 2.0}},
+        )  # fmt: skip
+        with pipeline_on(file) as pipeline:
+            _fill(pipeline)
+            yield pipeline
+    all_benchmarks.cache_clear()
+
+
+def _fill(project: Pipeline) -> None:
+    state = project.state()
+    stamp = Stamp(fingerprint="f", content="c")
+    for place, (name, value) in enumerate(VALUES.items()):
+        trained = {"model": "m", "samples": 10, "tokens": 500, "seconds": 1800.0 * place}
+        row = trained if place else {"model": "m", "samples": None, "tokens": None, "seconds": None}
+        models = pl.DataFrame([row], schema=tables.schema(tables.VARIANT_CHECKPOINT))
+        state.store.write(models, "variant/checkpoint", name, stamp)
+        values = [value + 10 * (question % 3) + 0.5 * ((question + place) % 2) for question in range(30)]
+        state.store.write(scores(values, ("a", "b")), "scores/quiz", name, stamp)
+    measured = Stamp(fingerprint="f", effort={"seconds": 7200.0})
+    state.store.write(pl.DataFrame({"sample_id": ["s"], "score": [1.0]}), "method_scores/length", "0", measured)
+
+
+def _make(project: Pipeline) -> Any:
+    """The asset's step, without those before it."""
+    made = dg.asset(key="experiment")(experiment)
+    done = dg.materialize([made], resources={"configuration": project.resource}, instance=project.instance)
+    (event,) = done.get_asset_materialization_events()
+    return event.materialization.metadata
+
+
+def _rows(project: Pipeline) -> dict[str, dict]:
+    return {row["variant"]: row for row in project.state().store.read("experiment").iter_rows(named=True)}
+
+
+def test_the_step_writes_a_row_a_model_with_what_it_took(project: Pipeline) -> None:
+    metadata = _make(project)
+    rows = _rows(project)
+    assert [*rows] == ["base", "checkpoint", "length-0.25", "full"]
+    assert rows["base"]["difference"] is None and rows["base"]["samples"] is None
+    chosen = rows["length-0.25"]
+    assert chosen["seeds"] == 2 and chosen["best"] and not rows["full"]["best"]
+    assert chosen["difference"] == pytest.approx(20.5, abs=0.3)
+    assert chosen["training_hours"] == pytest.approx((2 + 3) / 2 / 2)
+    assert chosen["scoring_hours"] == 2.0 and rows["full"]["scoring_hours"] == 0.0
+    assert chosen["hours_per_point"] == pytest.approx((2.0 + 1.25) / chosen["difference"])
+    assert any("values of 4 models" in name for name in metadata)
+
+    assert experiment_inputs(project.state(), project.state().store.read("experiment")).reference == "base"
+    assert "up_to_date" in _make(project)
+
+
+def test_what_a_variant_s_choice_read_is_its_scoring(project: Pipeline) -> None:
+    state = project.state()
+    variants = state.config.variant_set
+    assert variant_cost(state, variants["length-0.25-s1"]).scoring_hours == 2.0
+    assert variant_cost(state, variants["base"]).scoring_hours is None
+
+
+@pytest.mark.parametrize(("low", "high", "severity"), [(1.0, 3.0, None), (-4.0, 1.0, "WARN"), (-5.0, -3.0, "ERROR")])
+def test_a_sure_loss_is_an_error_and_one_not_excluded_a_warning(
+    project: Pipeline, low: float, high: float, severity: str | None
+) -> None:
+    state = project.state()
+    ends = {"value": 50.0, "difference": (low + high) / 2, "difference_low": low, "difference_high": high}
+    row = {"variant": "full", "benchmark": "quiz", **ends, "best": True, "probability_best": 1.0}
+    table = pl.DataFrame([row], schema=tables.schema(tables.EXPERIMENT))
+    state.store.write(table, "experiment", None, Stamp(fingerprint="f"))
+    found = _checked(state, state.asset("experiment"), GATE)
+    assert found.passed is (severity is None)
+    assert severity is None or found.severity.value == severity
+    assert "full" in found.metadata["models"].value  # type: ignore[operator]
+
+
+def test_without_a_gate_there_is_no_such_check(project: Pipeline) -> None:
+    asset = project.state().asset("experiment")
+    assert GATE in asset.checks
+    change_config(project.file, evaluation={"gate": None})
+    assert GATE not in project.state().asset("experiment").checks

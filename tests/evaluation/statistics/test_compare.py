@@ -1,0 +1,105 @@
+"""What is said of models that answered the same questions."""
+
+import numpy as np
+import pytest
+
+from gateau_dagster.evaluation.statistics.compare import Model, Outcomes, Standing, compare, outcomes
+from gateau_dagster.evaluation.statistics.total import total_of
+
+RNG = np.random.default_rng(7)
+HARD = RNG.normal(size=60)  # questions differ more than models do
+
+
+def _model(name: str, shift: float, *, seeds: int = 1, trained: bool = True, noise: float = 0.2) -> Model:
+    apart = noise * RNG.normal(size=(seeds, 60)) + shift
+    return Model(name=name, values=HARD + apart, trained=trained)
+
+
+def _compared(*models: Model, reference: str = "", higher: bool = True) -> dict[str, Standing]:
+    total = total_of(["a"] * 60, by_group=False)
+    return {each.name: each for each in compare(models, total, reference=reference, higher=higher, draws=1000)}
+
+
+def test_a_pair_is_told_apart_though_their_intervals_overlap() -> None:
+    found = _compared(_model("low", 0.0), _model("high", 0.3), reference="low")
+    low, high = found["low"], found["high"]
+    assert low.total.high is not None and high.total.low is not None and low.total.high > high.total.low
+    assert high.difference is not None and high.difference.low is not None and high.difference.low > 0
+    assert high.difference.value == pytest.approx(high.total.value - low.total.value)
+    assert high.best and not low.best and high.probability_best > 0.99
+
+
+def test_best_is_every_model_that_is_not_told_apart_from_the_best() -> None:
+    found = _compared(_model("bad", -2.0), _model("good", 0.0), _model("as good", 0.01))
+    assert {name for name, each in found.items() if each.best} == {"good", "as good"}
+    assert sum(each.probability_best for each in found.values()) == pytest.approx(1)
+
+
+def test_where_less_is_better_the_lowest_is_the_best() -> None:
+    models = _model("low", 0.0), _model("high", 0.3)
+    found = _compared(*models, higher=False, reference="low")
+    assert found["low"].best and not found["high"].best and found["low"].probability_best > 0.99
+    difference = found["high"].difference
+    assert difference is not None and difference.value > 0  # the sign stays that of the values
+    (side,) = outcomes(models, reference="low", higher=False)
+    assert side.worse > 0.5
+
+
+def test_the_reference_has_no_difference_and_neither_has_anything_without_one() -> None:
+    models = _model("one", 0.0), _model("two", 0.1)
+    assert _compared(*models, reference="one")["one"].difference is None
+    assert all(each.difference is None for each in _compared(*models, reference="gone").values())
+    assert outcomes(models, reference="gone") == []
+
+
+def test_shares_of_questions_add_up() -> None:
+    one = _model("one", 0.0)
+    two = Model(name="two", values=one.values + np.array([1.0] * 30 + [0.0] * 20 + [-1.0] * 10))
+    found = outcomes([one, two], reference="one")
+    assert found == [Outcomes(name="two", better=30 / 60, equal=20 / 60, worse=10 / 60)]
+
+
+def test_the_same_answers_are_never_told_apart_and_share_the_chance() -> None:
+    one = _model("one", 0.0)
+    found = _compared(one, Model(name="two", values=one.values), reference="one")
+    assert found["one"].best and found["two"].best
+    assert found["one"].probability_best == found["two"].probability_best == 0.5
+    difference = found["two"].difference
+    assert difference is not None and (difference.low, difference.high) == (0, 0)
+
+
+def test_seeds_that_differ_widen_every_interval_but_that_of_a_model_that_was_not_trained() -> None:
+    seeds = Model(name="seeds", values=HARD + np.array([[-1.0], [0.0], [1.0]]))
+    single, base = _model("single", 0.5), _model("base", 0.0, trained=False)
+    alone, beside = _compared(single, base, reference="base"), _compared(single, base, seeds, reference="base")
+
+    def width(found: dict[str, Standing], name: str) -> float:
+        low, high = found[name].total.low, found[name].total.high
+        assert low is not None and high is not None
+        return high - low
+
+    assert width(beside, "single") > 4 * width(alone, "single")
+    assert width(beside, "base") == pytest.approx(width(alone, "base"))
+    assert alone["single"].best and not alone["base"].best
+    assert beside["base"].best  # one training says little, where trainings differ so much
+
+
+def test_right_and_wrong_stay_within_what_there_is_and_all_right_is_not_sure() -> None:
+    total = total_of(["a"] * 20, by_group=False)
+    models = [Model(name="all", values=np.ones((1, 20))), Model(name="none", values=np.zeros((1, 20)))]
+    found = {each.name: each.total for each in compare(models, total, draws=200)}
+    assert found["all"].high == 1 and found["none"].low == 0
+    assert found["all"].low == pytest.approx(0.85, abs=0.02)
+
+
+def test_one_question_gives_a_value_and_nothing_else() -> None:
+    models = [Model(name=name, values=np.array([[value]])) for name, value in (("one", 1.0), ("two", 2.0))]
+    found = compare(models, total_of(["a"], by_group=True), reference="one", draws=10)
+    assert [each.total.value for each in found] == [1.0, 2.0]
+    assert all(each.total.low is None and each.best for each in found)
+    assert found[1].difference is not None and found[1].difference.high is None
+
+
+def test_one_model_alone_is_the_best() -> None:
+    (found,) = _compared(_model("only", 0.0)).values()
+    assert found.best and found.probability_best == 1

@@ -1,0 +1,64 @@
+"""What the experiment's figures draw."""
+
+import numpy as np
+import polars as pl
+import pytest
+from matplotlib.colors import to_hex
+
+from gateau_dagster.evaluation.statistics.compare import Outcomes
+from gateau_dagster.plotting import SELECTED
+from gateau_dagster.report.experiment_text import amounts
+from gateau_dagster.report.plots.experiment_plots import by_group, grids, outcome_bars, over_amounts
+from gateau_dagster.report.plots.experiment_plots import values_and_differences as drawn
+from tests.report.experiment_builders import experiment_inputs
+
+QUIZ = experiment_inputs(["quiz"]).results[0]
+
+
+def test_models_stand_from_above_in_the_table_s_order_and_the_best_are_green() -> None:
+    left, right = drawn(QUIZ.rows, title="t", unit="%", reference="full").axes
+    labels = left.get_yticklabels()[::-1]
+    assert [text.get_text() for text in labels] == QUIZ.rows["variant"].to_list()
+    assert [to_hex(text.get_color()) == SELECTED for text in labels] == QUIZ.rows["best"].to_list()
+    dots = [line.get_xdata()[0] for line in left.lines][::-1]  # type: ignore[index]
+    assert dots == QUIZ.rows["value"].to_list()
+    assert [text.get_text() for text in right.texts] == ["the reference"]
+
+
+def test_without_differences_there_is_one_panel() -> None:
+    rows = QUIZ.rows.with_columns(difference=pl.lit(None, pl.Float64))
+    assert len(drawn(rows, title="t", unit="%", reference="gone").axes) == 1
+
+
+def test_a_series_is_a_line_over_its_amounts_and_others_are_level() -> None:
+    (axis,) = over_amounts(amounts(QUIZ), title="t", unit="%").axes
+    robust, random, *level = axis.lines
+    assert [robust.get_label(), random.get_label()] == ["robust", "random"]
+    wanted = QUIZ.rows.filter(pl.col("variant").str.starts_with("robust"))
+    assert robust.get_ydata() == pytest.approx(wanted["value"].to_list())
+    assert [text.get_text() for text in axis.texts] == ["base", "full"] and len(level) == 2
+
+
+def test_outcomes_fill_each_bar() -> None:
+    (axis,) = outcome_bars([Outcomes(name="a", better=0.5, equal=0.3, worse=0.2)], title="t", reference="b").axes
+    assert [bar.get_width() for bar in axis.patches] == pytest.approx([50, 30, 20])  # type: ignore[attr-defined]
+
+
+def test_groups_stand_in_their_order() -> None:
+    (axis,) = by_group(["0–4k", "8k+"], [("a", [1.0, 2.0]), ("b", [2.0, 1.0])], title="t", heading="h", unit="%").axes
+    assert [text.get_text() for text in axis.get_xticklabels()] == ["0–4k", "8k+"]
+    assert [list(line.get_ydata()) for line in axis.lines] == [[1, 2], [2, 1]]  # type: ignore[arg-type]
+
+
+def test_grids_share_a_scale_and_gaps_stay_blank() -> None:
+    cells = pl.DataFrame(
+        [("a", 1000, 0.5, 1.0), ("a", 4000, 0.1, 0.25), ("b", 1000, 0.1, 0.5)],
+        schema=["model", "length", "depth", "value"],
+        orient="row",
+    )
+    left, right, *_ = grids(cells, title="t", unit="%").axes
+    np.testing.assert_array_equal(
+        np.ma.filled(np.ma.asarray(left.images[0].get_array()), np.nan), [[np.nan, 0.25], [1.0, np.nan]]
+    )
+    assert left.images[0].get_clim() == right.images[0].get_clim() == (0, 1)
+    assert [text.get_text() for text in left.get_xticklabels()] == ["1k", "4k"]

@@ -1,0 +1,157 @@
+"""The section about the experiment: what stands in it, and what is left out of it."""
+
+from dataclasses import replace
+
+import polars as pl
+import pytest
+
+from gateau_dagster.evaluation.statistics.gate import GateResult
+from gateau_dagster.evaluation.statistics.lines import Line
+from gateau_dagster.report.experiment import ExperimentInputs
+from gateau_dagster.report.experiment_drawings import experiment_figures, figure_name
+from gateau_dagster.report.experiment_text import amounts, experiment_section, from_floor, shown, signed
+from tests.evaluation.statistics.builders import LINES, chosen, experiment_scores, scores
+from tests.report.builders import inputs, page_of
+from tests.report.experiment_builders import DEPTHS, LENGTHS, experiment_inputs, inputs_of
+from tests.report.page import Page
+
+GIVEN = experiment_inputs()
+
+
+@pytest.fixture(scope="module")
+def page() -> Page:
+    return page_of(inputs(experiment=GIVEN), *(figure_name("values", name) for name in GIVEN.benchmarks))
+
+
+def _text(given: ExperimentInputs) -> str:
+    return page_of(inputs(experiment=given)).text("experiment")
+
+
+def test_without_an_experiment_there_is_no_section() -> None:
+    page = page_of(inputs())
+    assert "experiment" not in page.text_of
+    assert "#experiment" not in {attributes["href"] for attributes in page.attributes("a")}
+
+
+def test_every_model_and_benchmark_has_its_row_and_its_figure(page: Page) -> None:
+    text = page.text("experiment")
+    assert all(text.count(line.name) >= 6 for line in LINES)
+    assert all(each.benchmark.title in text for each in GIVEN.benchmarks.values())
+    assert len(page.attributes("img")) == 3
+    assert "On A quiz, robust-0.1, robust-0.3 and robust-0.5 are not told apart from the best" in page.text("summary")
+
+
+def test_all_that_is_not_told_apart_from_the_best_is_marked() -> None:
+    overview = experiment_section(GIVEN).overview
+    assert overview is not None
+    for place, name in enumerate(GIVEN.benchmarks):
+        rows = GIVEN.table.filter(benchmark=name)
+        marked = [row.name for row in overview.rows if row.cells[place].best]
+        assert marked == rows.filter("best")["variant"].to_list()
+    assert [row.name for row in overview.rows if row.reference] == ["full"]
+
+
+def test_one_benchmark_needs_no_overview() -> None:
+    assert experiment_section(experiment_inputs(["losses"])).overview is None
+
+
+def test_groups_are_those_of_the_benchmark_and_what_it_names_besides() -> None:
+    quiz, haystack, _ = experiment_section(GIVEN).benchmarks
+    assert [table.heading for table in quiz.groups] == [
+        "group", "group, difference to full", "length", "length, difference to full",
+    ]  # fmt: skip
+    assert [name for name, _ in quiz.groups[0].columns] == ["code", "qa", "summaries", "total"]
+    assert [name for name, _ in quiz.groups[2].columns] == ["0–4k", "4–8k", "8k+", "total"]
+    assert [name for name, _ in haystack.groups[0].columns] == [*map(str, LENGTHS), "total"]
+    assert [row.name for row in quiz.groups[1].rows] == [line.name for line in LINES if line.name != "full"]
+
+
+def test_a_group_s_values_are_means_over_its_questions_and_seeds() -> None:
+    given = experiment_inputs(["quiz"])
+    qa = [table.filter(group="qa")["value"].mean() for name, table in given.scores["quiz"].items() if "full" in name]
+    cells = next(row.cells for row in experiment_section(given).benchmarks[0].groups[0].rows if row.name == "full")
+    assert cells[1].value == f"{sum(qa) / 2:.1f}"  # type: ignore[arg-type]
+
+
+def test_a_floor_is_said_and_counted_from(page: Page) -> None:
+    assert "Answers that are all wrong have 20.0 %" in page.text("experiment")
+    assert from_floor(20, 20, "%") == 0 and from_floor(100, 20, "%") == 100 and from_floor(60, 20, "%") == 50
+    assert from_floor(3, 1, "points") == 2
+
+
+def test_what_a_seed_changes_is_said(page: Page) -> None:
+    assert "is in the interval of every model that was trained" in page.text("experiment")
+    single = [replace(line, variants=line.variants[:1]) for line in LINES]
+    assert "how much another seed would change is not in the intervals" in _text(replace(GIVEN, lines=single))
+
+
+def test_a_model_without_values_is_named() -> None:
+    found = experiment_scores()
+    missing = {name: found[name] if "robust" in name or name == "base" else scores([]) for name in found}
+    given = inputs_of({"quiz": chosen()}, {"quiz": missing}, reference="base")
+    text = _text(given)
+    assert "No question of it has a value from full, random-0.1, random-0.3 and random-0.5" in text
+
+
+def test_without_its_reference_there_is_no_difference() -> None:
+    given = inputs_of({"quiz": chosen()}, {"quiz": experiment_scores()}, reference="gone")
+    part = experiment_section(given).benchmarks[0]
+    assert [table.heading for table in part.groups] == ["group"]
+    assert not any("outcomes" in name for name in experiment_figures(given))
+
+
+@pytest.mark.parametrize(("verdict", "kind"), [("passed", "ok"), ("not excluded", "warn"), ("lost", "warn")])
+def test_the_gate_s_verdict_is_shown(verdict: str, kind: str) -> None:
+    given = replace(GIVEN, gate=GateResult(verdict=verdict, sentences=["one <b>loses</b>"]))  # type: ignore[arg-type]
+    page = page_of(inputs(experiment=given))
+    assert f"Gate: {verdict}." in page.text("experiment") and "one <b>loses</b>" in page.text("experiment")
+    assert kind in {attributes.get("class") for attributes in page.attributes("div")}
+
+
+def test_names_of_models_and_groups_are_shown_and_never_obeyed() -> None:
+    evil = "<img src=x onerror=alert(1)>"
+    lines = [Line(name=evil, variants=("one",)), Line(name="two", variants=("two",))]
+    values = {"one": scores([1, 2, 3, 4], groups=(evil, "b")), "two": scores([2, 2, 4, 3], groups=(evil, "b"))}
+    table = inputs_of({"quiz": chosen()}, {"quiz": experiment_scores()}).table.head(2)
+    given = ExperimentInputs(
+        table=table.with_columns(variant=pl.Series([evil, "two"]), best=pl.lit(True)),
+        lines=lines,
+        scores={"quiz": values},
+        benchmarks={"quiz": chosen(title=evil)},
+        reference="two",
+    )
+    page = page_of(inputs(experiment=given))
+    assert evil in page.text("experiment")
+    assert all((image["src"] or "").startswith("data:") for image in page.attributes("img"))
+
+
+def test_figures_are_there_for_what_there_is() -> None:
+    found = {name.split(": ")[0].removeprefix("experiment/"): set() for name in experiment_figures(GIVEN)}
+    for name in experiment_figures(GIVEN):
+        benchmark, kind = name.removeprefix("experiment/").split(": ")
+        found[benchmark].add(kind)
+    always = {"values", "amounts", "outcomes"}
+    assert found == {"quiz": {*always, "groups"}, "haystack": {*always, "grid"}, "losses": always}
+
+
+def test_the_grid_has_the_mean_of_each_cell() -> None:
+    result = GIVEN.results[1]
+    assert result.grid is not None
+    assert result.grid.height == len(LINES) * len(LENGTHS) * len(DEPTHS)
+    cell = result.grid.filter(model="base", length=1000, depth=0.1)["value"].item()
+    assert cell == GIVEN.scores["haystack"]["base"].filter(question_id="1000/0.1")["value"].item()
+
+
+def test_only_what_comes_in_several_amounts_is_a_line() -> None:
+    points = amounts(GIVEN.results[0])
+    assert set(points["series"]) == {"", "robust", "random"}
+    assert points.filter(series="robust")["samples"].to_list() == [1000, 3000, 5000]
+    one = replace(GIVEN.results[0], rows=GIVEN.results[0].rows.filter(pl.col("variant") != "robust-0.3"))
+    alone = replace(one, rows=one.rows.filter(pl.col("variant") != "robust-0.5"))
+    assert set(amounts(alone)["series"]) == {"", "random"}
+
+
+def test_figures_are_written_as_people_do() -> None:
+    assert [shown(value, "%") for value in (61.24, None)] == ["61.2", "–"]
+    assert [shown(value, "NLL") for value in (0.5, 2.0, 123.4)] == ["0.500", "2.000", "123.4"]
+    assert [signed(value, "%") for value in (3.0, -3.0, 0.0, 0.01, None)] == ["+3.0", "−3.0", "0.0", "0.0", "–"]
