@@ -1,4 +1,7 @@
-"""Assets `contamination/<benchmark>` and `short_contamination/<benchmark>`: which questions stand in the data."""
+"""Assets `contamination/<benchmark>` and `short_contamination/<benchmark>`: which questions stand in the data.
+
+And `untouched_experiment`: what the variants are worth without these.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -6,16 +9,20 @@ from typing import Any
 import dagster as dg
 import polars as pl
 
+from assets.experiment import variant_cost
 from assets.steps.compared_models import materials
 from assets.steps.definition import makes_asset
 from assets.steps.partitioned_step import Event, Finished, shard_events, stale_partitions
 from assets.steps.step import asset_step
 from assets.steps.unpartitioned_step import unpartitioned_step
 from gateau_dagster.evaluation.contamination.asked_texts import AskedTexts
-from gateau_dagster.evaluation.contamination.overlaps import overlaps
+from gateau_dagster.evaluation.contamination.overlaps import FAMILY, SHORT_FAMILY, overlaps
+from gateau_dagster.evaluation.contamination.untouched import untouched_rows
+from gateau_dagster.evaluation.statistics.lines import lines_of, reference_of
 from gateau_dagster.execution.shard_work import ShardResult, rejected_frame
 from gateau_dagster.pipeline.contamination_asset import asking_benchmarks
 from gateau_dagster.pipeline.state import State
+from gateau_dagster.pipeline.variant_assets import SCORES
 from gateau_dagster.progress import Progress
 from gateau_dagster.storage import Stamp
 from resources.configuration import ConfigurationResource
@@ -49,6 +56,34 @@ def short_contamination(
             step.write(table)
             step.metadata |= _metadata(table, asked)
     return step.result
+
+
+@makes_asset
+def untouched_experiment(
+    context: dg.AssetExecutionContext, configuration: ConfigurationResource
+) -> dg.MaterializeResult:
+    """The experiment over the other questions."""
+    with unpartitioned_step(context, configuration) as step:
+        if step.is_stale:
+            state, asking = step.state, asking_benchmarks(step.state.config)
+            costs = {name: variant_cost(state, variant) for name, variant in state.config.variant_set.items()}
+            lines, reference = lines_of(state.config), reference_of(state.config)
+            found = []
+            for done, (name, chosen) in enumerate(asking.items(), start=1):
+                scores = {variant: state.store.read(f"{SCORES}/{name}", variant) for variant in costs}
+                overlap = _overlaps(state, name)
+                found.append(untouched_rows(chosen, lines, scores, costs, overlap, reference=reference))
+                step.progress(done, len(asking), "benchmarks", name)
+            table = pl.concat(found)
+            step.write(table)
+            step.metadata["benchmarks_without_an_untouched_question"] = len(asking) - table["benchmark"].n_unique()
+    return step.result
+
+
+def _overlaps(state: State, benchmark: str) -> pl.DataFrame:
+    """Of long samples and conversations."""
+    families = [FAMILY, *([SHORT_FAMILY] if state.config.short_chat is not None else [])]
+    return pl.concat([state.read(f"{family}/{benchmark}") for family in families])
 
 
 def _compared(

@@ -6,9 +6,14 @@ from typing import Any
 
 from gateau_dagster.config import Config
 from gateau_dagster.evaluation.contamination.overlaps import CODE_VERSION, FAMILY, OVERLAPS, SHORT_FAMILY
+from gateau_dagster.evaluation.contamination.touched import CODE_VERSION as TOUCHED_CODE_VERSION
+from gateau_dagster.evaluation.contamination.untouched import UNTOUCHED
 from gateau_dagster.evaluation.registry import ChosenBenchmark, scored_benchmarks
+from gateau_dagster.evaluation.statistics.experiment import CODE_VERSION as EXPERIMENT_CODE_VERSION
+from gateau_dagster.evaluation.statistics.lines import reference_of
 from gateau_dagster.pipeline.asset import FINITE_VALUES, SHARD, Asset, Observed
 from gateau_dagster.pipeline.made_models import made_upstream
+from gateau_dagster.pipeline.variant_assets import CHECKPOINTS, SCORES
 
 _DESCRIPTION = (
     "have in common with the questions: n-grams of 13 words, and near-duplicates. Case, punctuation and white space do "
@@ -51,6 +56,31 @@ def contamination(config: Config) -> Iterator[Asset]:
                 reads={"short_chat_mix": "content", **model},
                 **common,
             )
+
+
+def untouched_experiment(config: Config) -> Iterator[Asset]:
+    """The experiment once more, where a benchmark asks questions that may stand in the data."""
+    asking = asking_benchmarks(config)
+    if not asking:
+        return
+    families = (SCORES, FAMILY, *([SHORT_FAMILY] if config.short_chat is not None else []))
+    yield Asset(
+        key="untouched_experiment",
+        maker="untouched_experiment",
+        group="experiment",
+        kinds=("polars",),
+        summary="the experiment over the questions that do not stand in the data",
+        description="Every model under every benchmark, as in the experiment, over the questions of which neither long "
+        "samples nor short conversations hold a notable part; and how many were left out.",
+        reads=dict.fromkeys([CHECKPOINTS, *(f"{each}/{name}" for name in asking for each in families)], "fingerprint"),
+        settings={"evaluation.reference": reference_of(config)},
+        code_version=f"{TOUCHED_CODE_VERSION}.{EXPERIMENT_CODE_VERSION}",
+        columns=UNTOUCHED,
+        finite=("value", "probability_best"),
+        checks=(FINITE_VALUES,),
+        goal=True,
+        own_rejects=False,
+    )
 
 
 def asking_benchmarks(config: Config) -> dict[str, ChosenBenchmark]:

@@ -4,14 +4,20 @@ import json
 from pathlib import Path
 
 import dagster as dg
+import polars as pl
 import pytest
 
+from assets.contamination import untouched_experiment
 from assets.steps import definition
+from gateau_dagster import tables
 from gateau_dagster.data.sample import shard_of
+from gateau_dagster.evaluation.contamination.overlaps import OVERLAPS
+from gateau_dagster.storage import Stamp
 from tests.assets.harness import Pipeline, key_of, pipeline_on, value_of
 from tests.assets.steps.test_partitioned_step import execute, in_range
 from tests.evaluation.asking import quiz
 from tests.evaluation.contamination.slow import drawn_words
+from tests.evaluation.statistics.builders import scores
 from tests.project import change_config, make_project, sample, write_samples
 
 __all__ = ["quiz"]
@@ -42,7 +48,7 @@ def makers(monkeypatch: pytest.MonkeyPatch) -> None:
         del context
 
     functions = definition.asset_functions()
-    others = dict.fromkeys(("benchmark_answers", "benchmark_scores", "experiment"), nothing)
+    others = dict.fromkeys(("benchmark_answers", "benchmark_scores"), nothing)
     monkeypatch.setattr(definition, "asset_functions", lambda: {**others, **functions})
 
 
@@ -79,3 +85,24 @@ def test_what_is_planted_is_found_and_only_its_shard_is_looked_through_again(
 
         change_config(file, evaluation={quiz: {"texts": ASKED[2:]}})
         assert len(stale(project, LONG)) == SHARDS and len(stale(project, SHORT)) == 1
+
+
+def test_the_experiment_without_the_questions_that_stand_in_the_data(tmp_path: Path, quiz: str) -> None:
+    """On a store whose scores and overlaps were written by hand."""
+    file = make_project(tmp_path, samples=4, shards=1, training=True, evaluation={"benchmarks": [quiz]})
+    with pipeline_on(file) as project:
+        state, stamp = project.state(), Stamp(fingerprint="f", content="c")
+        row = {"model": "m", "samples": None, "tokens": None, "seconds": None}
+        models = pl.DataFrame([row], schema=tables.schema(tables.VARIANT_CHECKPOINT))
+        for name, first in (("base", 0.0), ("checkpoint", 100.0)):
+            state.store.write(models, "variant/checkpoint", name, stamp)
+            state.store.write(scores([first, 20.0, 40.0, 30.0]), "scores/quiz", name, stamp)
+        pair = [("s", "q0000", 9, 1.0, 0.5)]
+        state.store.write(pl.DataFrame(pair, schema=tables.schema(OVERLAPS), orient="row"), LONG, "0", stamp)
+        made = dg.asset(key="untouched_experiment")(untouched_experiment)
+        dg.materialize([made], resources={"configuration": project.resource}, instance=project.instance)
+        found = state.read("untouched_experiment")
+        assert found.select("variant", "value", "questions", "touched").rows() == [
+            ("base", 30.0, 3, 1),
+            ("checkpoint", 30.0, 3, 1),
+        ]

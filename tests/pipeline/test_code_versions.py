@@ -31,7 +31,10 @@ CONSTANTS: dict[str, set[str]] = {
     "data.index.CODE_VERSION": {"raw_long_sft"},
     "data.short_chat.CODE_VERSION": {"short_chat_mix"},
     "evaluation.document_split.CODE_VERSION": {"document_split"},
-    "evaluation.contamination.overlaps.CODE_VERSION": set(),  # see test_contamination_asset
+    # Where a benchmark asks questions: see test_contamination_asset.
+    "evaluation.contamination.overlaps.CODE_VERSION": set(),
+    "evaluation.contamination.touched.CODE_VERSION": set(),
+    "evaluation.statistics.experiment.CODE_VERSION": set(),
     "training.text_mix.CODE_VERSION": {"homologous_mix"},
     "training.training_mix.CODE_VERSION": {"training_mix", "pre_experience_mix", "variant/training_mix"},
     "training.spec.CODE_VERSION": {"checkpoint", "pre_experienced", "homologous_model", "variant/checkpoint"},

@@ -67,8 +67,11 @@ def test_settings_and_code_that_change_the_questions_count(
     assert stale(before, versions(asking(tmp_path))) & BOTH == BOTH
     register(monkeypatch)
     assert stale(before, versions(asking(tmp_path))) & BOTH == set()
+    with monkeypatch.context() as raised:
+        raise_version(raised, "gateau_dagster.evaluation.contamination.touched.CODE_VERSION")
+        assert stale(before, versions(asking(tmp_path))) == {"untouched_experiment", "report"}
     raise_version(monkeypatch, "gateau_dagster.evaluation.contamination.overlaps.CODE_VERSION")
-    assert stale(before, versions(asking(tmp_path))) & BOTH == BOTH
+    assert stale(before, versions(asking(tmp_path))) == {*BOTH, "untouched_experiment", "report"}
 
 
 def test_only_questions_from_elsewhere_are_compared(tmp_path: Path, quiz: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -80,3 +83,11 @@ def test_only_questions_from_elsewhere_are_compared(tmp_path: Path, quiz: str, m
     register(monkeypatch, scored=replace(QUIZ.scored, questions=None, grade=None, measure=lambda *_: None))
     assert asking_benchmarks(asking(tmp_path)) == {}
     assert asking_benchmarks(configured(tmp_path)) == {}
+
+
+def test_the_experiment_without_touched_questions_reads_both_parts_of_the_data(tmp_path: Path, quiz: str) -> None:
+    found = pipeline_of(asking(tmp_path)).by_key["untouched_experiment"]
+    assert {*found.reads} == {"variant/checkpoint", "scores/quiz", *BOTH}
+    changed = stale(versions(asking(tmp_path)), versions(asking(tmp_path, **{"evaluation.reference": "checkpoint"})))
+    assert "untouched_experiment" in changed and not changed & BOTH
+    assert "untouched_experiment" not in pipeline_of(configured(tmp_path)).by_key

@@ -6,6 +6,8 @@ import polars as pl
 
 from gateau_dagster.evaluation.contamination.overlaps import NEAR
 
+# Raise it when the same overlaps touch other questions.
+CODE_VERSION = "1"
 LEAST_SHARE = 0.05
 """Share of a question's n-grams that is no mere wording, however many samples have as much."""
 MOST_SAMPLES = 10
