@@ -12,7 +12,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 .DEFAULT_GOAL := help
 .PHONY: help setup demo dev test test-long test-kills browser check lint format example-real example-homologous clean \
 	benchmark-presets benchmark-selection benchmark-cam benchmark-effect benchmark-scoring benchmark-context-length \
-	benchmark-global-steps benchmark-orchestration benchmark-rerun benchmark-training benchmark-gpu
+	benchmark-global-steps benchmark-orchestration benchmark-rerun benchmark-training benchmark-gpu benchmark-contamination
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-26s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -108,6 +108,9 @@ benchmark-rerun: $(VENV)/.run-installed  ## a run after 0, 1 and 1 % changed sam
 
 benchmark-training: $(VENV)/.run-installed  ## training in packed rows against padded ones, and the loss's memory
 	@$(BIN)/python benchmarks/training.py --out $(BENCHMARKS)/training.json
+
+benchmark-contamination: $(VENV)/.run-installed  ## the data against a benchmark's questions, and against sets of n-grams
+	@$(BIN)/python benchmarks/contamination.py --out $(BENCHMARKS)/contamination.json
 
 benchmark-gpu: $(VENV)/.run-installed  ## scoring and training on a CUDA GPU, 9 minutes (needs torch's CUDA build)
 	@$(BIN)/python benchmarks/gpu.py --out $(BENCHMARKS)/gpu.json

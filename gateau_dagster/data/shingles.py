@@ -14,6 +14,7 @@ SHINGLE = 32
 """Bytes of a shingle: five or six words of English, about ten characters of Chinese."""
 KEPT = 256
 """Hashes of a sketch: two long texts' similarity is estimated with a standard error of at most 0.03."""
+_MANY = 8
 _BLANK = ord(" ")
 # Where a character of several bytes begins: what has no blanks between its words has a shingle at each character.
 _SEVERAL = 0xC0
@@ -35,11 +36,26 @@ def sketch(text: bytes) -> Sketch:
     size = len(text)
     begins = (letters[:size] == _BLANK) | (letters[1 : size + 1] >= _SEVERAL)
     windows = np.lib.stride_tricks.sliding_window_view(letters[1:], SHINGLE)[np.flatnonzero(begins)]
-    hashes = np.sort(_mixed((windows.view("<u8") * _FACTORS).sum(axis=1, dtype=np.uint64)))
-    return hashes[np.diff(hashes, prepend=hashes[:1] - np.uint64(1)) != 0][:KEPT]  # each once
+    return smallest(mixed((windows.view("<u8") * _FACTORS).sum(axis=1, dtype=np.uint64)))
 
 
-def _mixed(values: Sketch) -> Sketch:
+def smallest(hashes: Sketch) -> Sketch:
+    """The `KEPT` smallest, rising, each once."""
+    if hashes.size > _MANY * KEPT:
+        # Drawn by lot, some `_MANY` / 2 times as many as are kept lie below this; where many are equal, fewer may.
+        low = _distinct(hashes[hashes < np.uint64((_MANY * KEPT << 63) // hashes.size)])
+        if low.size >= KEPT:
+            return low[:KEPT]
+    return _distinct(hashes)[:KEPT]
+
+
+def _distinct(hashes: Sketch) -> Sketch:
+    """Rising."""
+    rising = np.sort(hashes)
+    return rising[np.diff(rising, prepend=rising[:1] - np.uint64(1)) != 0]
+
+
+def mixed(values: Sketch) -> Sketch:
     """Every bit depends on every bit of the value, so that the smallest are drawn by lot (splitmix64)."""
     for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
         values = (values ^ (values >> np.uint64(shift))) * np.uint64(factor)

@@ -24,6 +24,7 @@ from gateau_dagster.pipeline.asset import (
     UNIQUE_IDS,
     Asset,
 )
+from gateau_dagster.pipeline.contamination_asset import contamination, untouched_experiment
 from gateau_dagster.pipeline.document_split_asset import document_split, mix_checks
 from gateau_dagster.pipeline.made_models import embedding_asset, made_models, made_upstream
 from gateau_dagster.pipeline.sample_table_asset import sample_table_asset
@@ -296,6 +297,7 @@ DECLARED: tuple[Declare, ...] = (
     raw_long_sft,
     document_split,
     short_chat_mix,
+    contamination,
     instruction_embeddings,
     made_models,
     sample_tables,
@@ -307,4 +309,5 @@ DECLARED: tuple[Declare, ...] = (
     checkpoint,
     evaluations,
     variant_assets,
+    untouched_experiment,
 )

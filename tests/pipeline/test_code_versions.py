@@ -31,6 +31,10 @@ CONSTANTS: dict[str, set[str]] = {
     "data.index.CODE_VERSION": {"raw_long_sft"},
     "data.short_chat.CODE_VERSION": {"short_chat_mix"},
     "evaluation.document_split.CODE_VERSION": {"document_split"},
+    # Where a benchmark asks questions: see test_contamination_asset.
+    "evaluation.contamination.overlaps.CODE_VERSION": set(),
+    "evaluation.contamination.touched.CODE_VERSION": set(),
+    "evaluation.statistics.experiment.CODE_VERSION": set(),
     "training.text_mix.CODE_VERSION": {"homologous_mix"},
     "training.training_mix.CODE_VERSION": {"training_mix", "pre_experience_mix", "variant/training_mix"},
     "training.spec.CODE_VERSION": {"checkpoint", "pre_experienced", "homologous_model", "variant/checkpoint"},
@@ -96,8 +100,8 @@ def test_a_benchmark(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def of_benchmark(name: str) -> set[str]:
-    """Its comparison, and its answers, judgments and scores."""
-    families = ("evaluation", "answers", "judgments", "scores")
+    """Its comparison, its answers, judgments and scores, and what its questions have in common with the data."""
+    families = ("evaluation", "answers", "judgments", "scores", "contamination", "short_contamination")
     return {f"{family}/{name}" for family in families} & pipeline_of(maximal()).by_key.keys()
 
 

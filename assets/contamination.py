@@ -1,0 +1,139 @@
+"""Assets `contamination/<benchmark>` and `short_contamination/<benchmark>`: which questions stand in the data.
+
+And `untouched_experiment`: what the variants are worth without these.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import dagster as dg
+import polars as pl
+
+from assets.experiment import variant_cost
+from assets.steps.compared_models import materials
+from assets.steps.definition import makes_asset
+from assets.steps.partitioned_step import Event, Finished, shard_events, stale_partitions
+from assets.steps.step import asset_step
+from assets.steps.unpartitioned_step import unpartitioned_step
+from gateau_dagster.evaluation.contamination.asked_texts import AskedTexts
+from gateau_dagster.evaluation.contamination.overlaps import FAMILY, SHORT_FAMILY, overlaps
+from gateau_dagster.evaluation.contamination.untouched import untouched_rows
+from gateau_dagster.evaluation.statistics.lines import lines_of, reference_of
+from gateau_dagster.execution.shard_work import ShardResult, rejected_frame
+from gateau_dagster.pipeline.contamination_asset import asking_benchmarks
+from gateau_dagster.pipeline.state import State
+from gateau_dagster.pipeline.variant_assets import SCORES
+from gateau_dagster.progress import Progress
+from gateau_dagster.storage import Stamp
+from resources.configuration import ConfigurationResource
+from resources.models import ModelsResource
+
+RAW, CHAT = "raw_long_sft", "short_chat_mix"
+TEXTS = ("context", "instruction", "response")
+
+
+@makes_asset
+def contamination(
+    context: dg.AssetExecutionContext, configuration: ConfigurationResource, models: ModelsResource
+) -> Iterator[Event]:
+    """The long samples; the questions are read once for all shards."""
+    with asset_step(context, configuration) as progress:
+        state, asset = configuration.state(), context.asset_key.to_user_string()
+        stale = stale_partitions(context, state, asset)
+        yield from shard_events(context, state, {asset: stale}, _compared(state, models, asset, stale, progress))
+
+
+@makes_asset
+def short_contamination(
+    context: dg.AssetExecutionContext, configuration: ConfigurationResource, models: ModelsResource
+) -> dg.MaterializeResult:
+    """The short conversations."""
+    with unpartitioned_step(context, configuration) as step:
+        if step.is_stale:
+            chats = step.state.read(CHAT, ["sample_id", "messages"])
+            asked = _asked(step.state, models, step.asset, step.progress)
+            table = overlaps(_shown(_conversations(chats), 0, chats.height, step.progress), asked)
+            step.write(table)
+            step.metadata |= _metadata(table, asked)
+    return step.result
+
+
+@makes_asset
+def untouched_experiment(
+    context: dg.AssetExecutionContext, configuration: ConfigurationResource
+) -> dg.MaterializeResult:
+    """The experiment over the other questions."""
+    with unpartitioned_step(context, configuration) as step:
+        if step.is_stale:
+            state, asking = step.state, asking_benchmarks(step.state.config)
+            costs = {name: variant_cost(state, variant) for name, variant in state.config.variant_set.items()}
+            lines, reference = lines_of(state.config), reference_of(state.config)
+            found = []
+            for done, (name, chosen) in enumerate(asking.items(), start=1):
+                scores = {variant: state.store.read(f"{SCORES}/{name}", variant) for variant in costs}
+                overlap = _overlaps(state, name)
+                found.append(untouched_rows(chosen, lines, scores, costs, overlap, reference=reference))
+                step.progress(done, len(asking), "benchmarks", name)
+            table = pl.concat(found)
+            step.write(table)
+            step.metadata["benchmarks_without_an_untouched_question"] = len(asking) - table["benchmark"].n_unique()
+    return step.result
+
+
+def _overlaps(state: State, benchmark: str) -> pl.DataFrame:
+    """Of long samples and conversations."""
+    families = [FAMILY, *([SHORT_FAMILY] if state.config.short_chat is not None else [])]
+    return pl.concat([state.read(f"{family}/{benchmark}") for family in families])
+
+
+def _compared(
+    state: State, models: ModelsResource, asset: str, stale: Mapping[str, Stamp], progress: Progress
+) -> Iterator[Finished]:
+    if not stale:
+        return
+    asked = _asked(state, models, asset, progress)
+    sizes = state.store.stamps((RAW, shard) for shard in stale)
+    total, done = sum(stamp.rows or 0 for stamp in sizes.values() if stamp is not None), 0
+    for shard, stamp in stale.items():
+        samples = state.read(RAW, ["sample_id", *TEXTS], shard)
+        table = overlaps(_shown(_long_samples(samples), done, total, progress), asked)
+        done += samples.height
+        complete = state.store.write(table, asset, shard, stamp)
+        result = ShardResult(
+            table=table, rejected=rejected_frame([]), computed=samples.height, reused=0, stamp=complete
+        )
+        yield asset, shard, result, _metadata(table, asked)
+
+
+def _asked(state: State, models: ModelsResource, asset: str, progress: Progress) -> AskedTexts:
+    """The benchmark's questions."""
+    chosen = asking_benchmarks(state.config)[asset.partition("/")[2]]
+    assert chosen.scored.questions is not None
+    return AskedTexts.of(chosen.scored.questions(materials(state, asset, models, progress), chosen.options))
+
+
+def _long_samples(samples: pl.DataFrame) -> Iterator[tuple[str, Sequence[str]]]:
+    for sample_id, *texts in samples.iter_rows():
+        yield sample_id, texts
+
+
+def _conversations(chats: pl.DataFrame) -> Iterator[tuple[str, Sequence[str]]]:
+    for sample_id, messages in chats.iter_rows():
+        yield sample_id, [message["content"] for message in messages]
+
+
+def _shown(
+    samples: Iterator[tuple[str, Sequence[str]]], done: int, total: int, progress: Progress
+) -> Iterator[tuple[str, Sequence[str]]]:
+    for number, sample in enumerate(samples, start=done + 1):
+        yield sample
+        progress(number, total, "samples")
+
+
+def _metadata(table: pl.DataFrame, asked: AskedTexts) -> dict[str, Any]:
+    return {
+        "questions": len(asked.ids),
+        "questions_found": table["question_id"].n_unique(),
+        "samples_found": table["sample_id"].n_unique(),
+        "ngrams_of_the_prompt_left_out": asked.prompt_ngrams,
+    }

@@ -1,0 +1,1 @@
+"""Which questions of a benchmark stand in the data that models are trained on."""

@@ -1,0 +1,91 @@
+"""A text by the hashes of its words, and of n of them in a row, whatever its case, punctuation and white space."""
+
+from __future__ import annotations
+
+import unicodedata
+from functools import cache
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from gateau_dagster.data.shingles import Sketch, mixed, smallest
+
+Hashes: TypeAlias = npt.NDArray[np.uint64]
+
+SHINGLE_WORDS = 3
+"""Words of a shingle, of which near-duplicates have many in common: two texts with a word in ten changed, half."""
+_CODES = 0x40000
+"""Characters above are no writing: tags, private use."""
+_BLANK, _LETTER, _ALONE = range(3)
+# Scripts without blanks between words, where each character counts as a word: kana, ideographs, and those of South-East
+# Asia. Korean has blanks.
+_WITHOUT_BLANKS = (
+    *((0x0E00, 0x0F00), (0x1000, 0x10A0), (0x1780, 0x1800), (0x3005, 0x3008), (0x3040, 0x3100), (0x31F0, 0x3200)),
+    *((0x3400, 0x4DC0), (0x4E00, 0xA000), (0xF900, 0xFB00), (0x20000, _CODES)),
+)
+_FACTOR = 0x9E3779B97F4A7C15
+
+
+def words(text: str) -> Hashes:
+    """A hash for each word, in order; equal words have equal ones.
+
+    A word is a run of letters, digits and their marks, or a single character where words have no blanks between them.
+    """
+    folded = unicodedata.normalize("NFKC", text).casefold()
+    if folded.isascii():
+        codes = np.frombuffer(folded.encode("ascii"), dtype=np.uint8)
+    else:
+        points = np.frombuffer(folded.encode("utf-32-le", errors="surrogatepass"), dtype="<u4")
+        codes = np.minimum(points, np.uint32(_CODES - 1))
+    kinds = _kinds().take(codes)
+    begins = kinds != _BLANK
+    begins[1:] &= (kinds[1:] == _ALONE) | (kinds[:-1] != _LETTER)
+    starts = np.flatnonzero(begins)
+    # What stands between two words counts as zeros at the end of the first.
+    return mixed(_polynomials(_values().take(codes), starts, np.append(starts, codes.size)[1:]))
+
+
+def ngrams(of: Hashes, length: int) -> Hashes:
+    """A hash for every `length` words in a row, in order; none where there are fewer words."""
+    count = max(0, of.size - length + 1)
+    return mixed(_polynomials(of, slice(count), slice(length, length + count)) + np.uint64(length))
+
+
+def sketch_of(*parts: Hashes) -> Sketch:
+    """Of the words of a text's parts, as `data.shingles.similarity` compares it."""
+    return smallest(np.concatenate([ngrams(part, SHINGLE_WORDS) for part in parts]))
+
+
+def _polynomials(values: Hashes, begins: Any, ends: Any) -> Hashes:
+    """Sum of `values[begin + i]` times the factor's i-th power, modulo 2^64, from each begin to its end.
+
+    By differences of one running sum, which the inverse of the factor's power brings to the span's begin.
+    """
+    powers, inverses = _powers(1 << max(0, values.size - 1).bit_length())
+    sums = np.zeros(values.size + 1, dtype=np.uint64)
+    np.cumsum(values * powers[: values.size], out=sums[1:])
+    return (sums[ends] - sums[begins]) * inverses[begins]
+
+
+@cache
+def _powers(count: int) -> tuple[Hashes, Hashes]:
+    """The first powers of the factor and of its inverse modulo 2^64; `count` doubles, so that few are ever made."""
+    both = (np.full(count, factor, dtype=np.uint64) for factor in (_FACTOR, pow(_FACTOR, -1, 1 << 64)))
+    one, other = (np.cumprod(each) for each in both)
+    return one, other
+
+
+@cache
+def _kinds() -> npt.NDArray[np.uint8]:
+    """By code point."""
+    kinds = np.array([unicodedata.category(chr(code))[0] in "LNM" for code in range(_CODES)], dtype=np.uint8) * _LETTER
+    for first, end in _WITHOUT_BLANKS:
+        kinds[first:end] *= _ALONE
+    return kinds.astype(np.uint8)
+
+
+@cache
+def _values() -> Hashes:
+    """By code point: drawn by lot, 0 for what is in no word."""
+    return mixed(np.arange(1, _CODES + 1, dtype=np.uint64)) * (_kinds() != _BLANK)

@@ -1,0 +1,102 @@
+"""What the data have in common with the questions of benchmarks, as assets."""
+
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+from gateau_dagster.config import Config
+from gateau_dagster.evaluation.contamination.overlaps import CODE_VERSION, FAMILY, OVERLAPS, SHORT_FAMILY
+from gateau_dagster.evaluation.contamination.touched import CODE_VERSION as TOUCHED_CODE_VERSION
+from gateau_dagster.evaluation.contamination.untouched import UNTOUCHED
+from gateau_dagster.evaluation.registry import ChosenBenchmark, scored_benchmarks
+from gateau_dagster.evaluation.statistics.experiment import CODE_VERSION as EXPERIMENT_CODE_VERSION
+from gateau_dagster.evaluation.statistics.lines import reference_of
+from gateau_dagster.pipeline.asset import FINITE_VALUES, SHARD, Asset, Observed
+from gateau_dagster.pipeline.made_models import made_upstream
+from gateau_dagster.pipeline.variant_assets import CHECKPOINTS, SCORES
+
+_DESCRIPTION = (
+    "have in common with the questions: n-grams of 13 words, and near-duplicates. Case, punctuation and white space do "
+    "not count; Chinese, Japanese and Thai go by characters."
+)
+
+
+def contamination(config: Config) -> Iterator[Asset]:
+    """Of every benchmark that asks questions: the long samples, shard by shard, and the short conversations."""
+    for chosen in asking_benchmarks(config).values():
+        # Questions may be measured in tokens of the model that is trained.
+        model = made_upstream(config, config.training.model)
+        common: dict[str, Any] = {
+            "of": "benchmark",
+            "group": "evaluation",
+            "kinds": ("polars",),
+            "settings": partial(_settings, config, chosen),
+            "code_version": f"{CODE_VERSION}.{chosen.benchmark.code_version}",
+            "columns": OVERLAPS,
+            "finite": ("share", "similarity"),
+            "checks": (FINITE_VALUES,),
+            "goal": True,
+            "own_rejects": False,
+        }
+        yield Asset(
+            key=f"{FAMILY}/{chosen.name}",
+            maker="contamination",
+            partitions=SHARD,
+            summary="what the long samples have in common with a benchmark's questions",
+            description=f"What the long samples {_DESCRIPTION}",
+            reads={"raw_long_sft": "fingerprint", **model},
+            **common,
+        )
+        if config.short_chat is not None:
+            yield Asset(
+                key=f"{SHORT_FAMILY}/{chosen.name}",
+                maker="short_contamination",
+                summary="what the short conversations have in common with a benchmark's questions",
+                description=f"What the short conversations {_DESCRIPTION}",
+                reads={"short_chat_mix": "content", **model},
+                **common,
+            )
+
+
+def untouched_experiment(config: Config) -> Iterator[Asset]:
+    """The experiment once more, where a benchmark asks questions that may stand in the data."""
+    asking = asking_benchmarks(config)
+    if not asking:
+        return
+    families = (SCORES, FAMILY, *([SHORT_FAMILY] if config.short_chat is not None else []))
+    yield Asset(
+        key="untouched_experiment",
+        maker="untouched_experiment",
+        group="experiment",
+        kinds=("polars",),
+        summary="the experiment over the questions that do not stand in the data",
+        description="Every model under every benchmark, as in the experiment, over the questions of which neither long "
+        "samples nor short conversations hold a notable part; and how many were left out.",
+        reads=dict.fromkeys([CHECKPOINTS, *(f"{each}/{name}" for name in asking for each in families)], "fingerprint"),
+        settings={"evaluation.reference": reference_of(config)},
+        code_version=f"{TOUCHED_CODE_VERSION}.{EXPERIMENT_CODE_VERSION}",
+        columns=UNTOUCHED,
+        finite=("value", "probability_best"),
+        checks=(FINITE_VALUES,),
+        goal=True,
+        own_rejects=False,
+    )
+
+
+def asking_benchmarks(config: Config) -> dict[str, ChosenBenchmark]:
+    """The benchmarks with questions from elsewhere than the data: what is made from the store's tables stands in them.
+
+    Raises as `chosen_benchmarks` does.
+    """
+    found = scored_benchmarks(config)
+    return {
+        name: each
+        for name, each in found.items()
+        if each.scored.questions is not None and not each.scored.reads(config, each.options)
+    }
+
+
+def _settings(config: Config, chosen: ChosenBenchmark, observed: Observed) -> dict[str, Any]:
+    """What decides the questions, as far as the configuration does."""
+    model = config.origin(config.training.model)
+    return {**chosen.settings(config), f"models.{model} weights": observed.model_digests[model]}
