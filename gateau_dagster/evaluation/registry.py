@@ -155,7 +155,8 @@ def with_benchmarks(config: Config) -> Config:
     """The configuration with the benchmarks' names and their options filled in; raises as `configured_benchmarks`."""
     options = {name: each.options.model_dump(mode="json") for name, each in configured_benchmarks(config).items()}
     given = {"enabled": config.evaluation.enabled, "benchmarks": _asked(config)}
-    return config.model_copy(update={"evaluation": EvaluationConfig.model_validate(given | options)})
+    filled = EvaluationConfig.model_validate(given | options).model_copy(update={"judge": config.evaluation.judge})
+    return config.model_copy(update={"evaluation": filled})
 
 
 def _asked(config: Config) -> tuple[str, ...]:
