@@ -15,7 +15,6 @@ from pydantic import Field
 
 from gateau_dagster.config.addresses import InputAddress
 from gateau_dagster.config.base import Section
-from gateau_dagster.config.values import LONGEST
 from gateau_dagster.data.sources import FILE_DIGESTS
 from gateau_dagster.evaluation.benchmark import Benchmark
 from gateau_dagster.evaluation.judging.judged_scores import mean_scores
@@ -49,9 +48,6 @@ class LongBenchChatOptions(Section):
         default="longalign",
         description="How a question is asked. longalign: as its case has it. gateau: its last line is replaced by the "
         "query between the words of GATEAU's training prompt.",
-    )
-    max_length: int = Field(
-        default=64_000, ge=16, le=LONGEST, description="Tokens of a prompt; of a longer one the middle is cut out."
     )
     max_new_tokens: int = Field(default=1024, ge=1, description="Of an answer.")
 

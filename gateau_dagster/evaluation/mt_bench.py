@@ -19,10 +19,11 @@ from gateau_dagster.evaluation.benchmark import Benchmark
 from gateau_dagster.evaluation.judging.judged_scores import mean_scores
 from gateau_dagster.evaluation.judging.needed import check_judge
 from gateau_dagster.evaluation.judging.official_files import OfficialFile
+from gateau_dagster.evaluation.judging.pairwise import verdict
 from gateau_dagster.evaluation.judging.rating import first_rating
 from gateau_dagster.evaluation.materials import Materials
 from gateau_dagster.evaluation.questions import Generation, Question
-from gateau_dagster.evaluation.scored import JudgeRequest, Judging, Measured, Scored
+from gateau_dagster.evaluation.scored import JudgeRequest, Judging, Measured, Pairing, Scored
 
 if TYPE_CHECKING:
     from gateau_dagster.config import Config
@@ -37,8 +38,10 @@ WITH_REFERENCE = frozenset({"math", "reasoning", "coding"})
 JUDGE_TOKENS = 2048
 LOWEST, HIGHEST = 1, 10
 _FOLDER = "fastchat/llm_judge/data of github.com/lm-sys/FastChat"
-# By whether the judge sees a reference: of the first turn, and of the second one.
-_PROMPTS = {False: ("single-v1", "single-v1-multi-turn"), True: ("single-math-v1", "single-math-v1-multi-turn")}
+# By whether the judge sees a reference; the second turn's prompts have the ending below.
+_SINGLE = {False: "single-v1", True: "single-math-v1"}
+_PAIR = {False: "pair-v2", True: "pair-math-v1"}
+_ENDINGS = ("", "-multi-turn")
 
 
 class MtBenchOptions(Section):
@@ -85,31 +88,35 @@ def questions_of(materials: Materials, options: MtBenchOptions) -> list[Question
     folder, files = materials.config.folder, _files(options)
     with files["prompts"].understood():
         prompts = {each["name"]: each for each in files["prompts"].records(folder)}
-        judged_by = {
-            seen: [
-                {"system": prompts[name]["system_prompt"], "user": prompts[name]["prompt_template"]} for name in names
-            ]
-            for seen, names in _PROMPTS.items()
-        }
+        single, pair = (
+            {seen: [_prompt(prompts[f"{name}{ending}"]) for ending in _ENDINGS] for seen, name in kinds.items()}
+            for kinds in (_SINGLE, _PAIR)
+        )
     with files["references"].understood():
         records = files["references"].records(folder)
         references = {each["question_id"]: tuple(each["choices"][0]["turns"]) for each in records}
     with files["questions"].understood():
         records = files["questions"].records(folder)
-        questions = [_question(each, references, judged_by, options) for each in records]
+        questions = [_question(each, references, single, pair, options) for each in records]
     unknown = [each.question_id for each in questions if each.group in WITH_REFERENCE and not each.references]
     if unknown:
         raise files["references"].wrong(f"no answer to question {unknown[0]}")
     with files["prompts"].understood():  # each asks for what there is
         for question in questions:
             requests_of(question, question.turns, options)
+            pair_requests_of(question, question.turns, question.turns, options)
     return questions
+
+
+def _prompt(record: Mapping[str, Any]) -> dict[str, str]:
+    return {"system": record["system_prompt"], "user": record["prompt_template"]}
 
 
 def _question(
     record: Mapping[str, Any],
     references: Mapping[Any, tuple[str, ...]],
-    judged_by: Mapping[bool, Sequence[Mapping[str, str]]],
+    single: Mapping[bool, Sequence[Mapping[str, str]]],
+    pair: Mapping[bool, Sequence[Mapping[str, str]]],
     options: MtBenchOptions,
 ) -> Question:
     seen, turns = record["category"] in WITH_REFERENCE, tuple(record["turns"])
@@ -120,17 +127,35 @@ def _question(
         turns=turns,
         generation=Generation(max_new_tokens=options.max_new_tokens, temperature=temperature, seed=options.seed),
         references=references.get(record["question_id"], ()) if seen else (),
-        facts={"prompts": judged_by[seen][: len(turns)]},
+        facts={"single": single[seen][: len(turns)], "pair": pair[seen][: len(turns)]},
     )
 
 
 def requests_of(question: Question, answers: Sequence[str], options: MtBenchOptions) -> list[JudgeRequest]:
     """One for each turn: the first by itself, the second with the whole conversation."""
     del options
-    words: dict[str, str] = {"question": question.turns[0], "answer": answers[0].strip()}
-    for number, (turn, answer) in enumerate(zip(question.turns, answers, strict=True), start=1):
-        words |= {f"question_{number}": turn, f"answer_{number}": answer.strip()}
-    words |= {f"ref_answer_{number}": text for number, text in enumerate(question.references, start=1)}
+    return _requests(question, "single", {"": answers})
+
+
+def pair_requests_of(
+    question: Question, first: Sequence[str], second: Sequence[str], options: MtBenchOptions
+) -> list[JudgeRequest]:
+    """The same for two models' answers: whichever is shown first is assistant A."""
+    del options
+    return _requests(question, "pair", {"_a": first, "_b": second})
+
+
+def _requests(question: Question, kind: str, answers: Mapping[str, Sequence[str]]) -> list[JudgeRequest]:
+    """`answers` by what the prompts' names for them end with."""
+    words: dict[str, str] = {"question": question.turns[0]}
+    for number, turn in enumerate(question.turns, start=1):
+        words[f"question_{number}"] = turn
+    for number, text in enumerate(question.references, start=1):
+        words[f"ref_answer_{number}"] = text
+    for ending, texts in answers.items():
+        words[f"answer{ending}"] = texts[0].strip()
+        for number, text in enumerate(texts, start=1):
+            words[f"answer{ending}_{number}"] = text.strip()
     return [
         JudgeRequest(
             question_id=question.question_id,
@@ -141,7 +166,7 @@ def requests_of(question: Question, answers: Sequence[str], options: MtBenchOpti
             ],
             max_tokens=JUDGE_TOKENS,
         )
-        for turn, prompt in enumerate(question.facts["prompts"])
+        for turn, prompt in enumerate(question.facts[kind])
     ]
 
 
@@ -169,5 +194,6 @@ BENCHMARK = Benchmark(
         questions=questions_of,
         grade=grade,
         judging=Judging(requests=requests_of, parse=partial(first_rating, low=LOWEST, high=HIGHEST)),
+        pairing=Pairing(requests=pair_requests_of, parse=verdict),
     ),
 )

@@ -1,6 +1,7 @@
 """MT-Bench: questions, temperatures and judge prompts are those of FastChat, byte for byte."""
 
 import json
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,14 @@ import pytest
 from gateau_dagster.config import Config
 from gateau_dagster.errors import GateauError
 from gateau_dagster.evaluation.materials import Materials
-from gateau_dagster.evaluation.mt_bench import BENCHMARK, MtBenchOptions, grade, questions_of, requests_of
+from gateau_dagster.evaluation.mt_bench import (
+    BENCHMARK,
+    MtBenchOptions,
+    grade,
+    pair_requests_of,
+    questions_of,
+    requests_of,
+)
 from gateau_dagster.evaluation.questions import Question
 from gateau_dagster.evaluation.registry import chosen_benchmarks
 
@@ -19,9 +27,15 @@ from .builders import configured
 
 JUDGE = {"base_url": "http://localhost/v1", "model": "judge", "key": None}
 PLAIN = {"system_prompt": "Be kind.", "prompt_template": "Q {question} A {answer}"}
+PAIR = {"system_prompt": "Which?", "prompt_template": "{question} {answer_a} {answer_b}"}
+PAIRS = {
+    "system_prompt": "Then?",
+    "prompt_template": "{question_2} {answer_a_1} {answer_a_2} {answer_b_1} {answer_b_2}",
+}
 MULTI = {"system_prompt": "Two.\n\n", "prompt_template": "{question_1} {answer_1} {question_2} {answer_2}"}
 
-NAMES = [f"single{kind}-v1{turn}" for kind in ("", "-math") for turn in ("", "-multi-turn")]
+KINDS = ("single-v1", "single-math-v1", "pair-v2", "pair-math-v1")
+NAMES = [f"{kind}{turn}" for kind in KINDS for turn in ("", "-multi-turn")]
 
 
 def write_files(folder: Path, **changed: list[Any]) -> MtBenchOptions:
@@ -37,6 +51,8 @@ def write_files(folder: Path, **changed: list[Any]) -> MtBenchOptions:
             {"name": "single-v1-multi-turn", **MULTI},
             {"name": "single-math-v1", **PLAIN, "prompt_template": "Q {question} R {ref_answer_1} A {answer}"},
             {"name": "single-math-v1-multi-turn", **MULTI, "prompt_template": "{ref_answer_2} {answer_2}"},
+            *({"name": name, **PAIR} for name in ("pair-v2", "pair-math-v1")),
+            *({"name": name, **PAIRS} for name in ("pair-v2-multi-turn", "pair-math-v1-multi-turn")),
         ],
         **changed,
     }
@@ -73,6 +89,14 @@ def test_each_turn_has_its_prompt(tmp_path: Path) -> None:
         ("Two.\n\n", "Write. {y} Again {x}. b"),
     ]
     assert contents(math, ["a", "b"]) == [("Be kind.", "Q 1+1? R two A a"), ("Two.\n\n", "four b")]
+
+
+def test_two_models_answers_stand_side_by_side(tmp_path: Path) -> None:
+    writing, _ = questions_of(materials(tmp_path), write_files(tmp_path))
+    first, second = pair_requests_of(writing, ["a", "b"], ["c", " d\n"], MtBenchOptions())
+    assert [each["content"] for each in first.messages] == ["Which?", "Write. a c"]
+    assert [each["content"] for each in second.messages] == ["Then?", "Again {x}. a b c d"]
+    assert (first.turn, second.turn) == (0, 1)
 
 
 def test_a_question_of_one_turn_is_judged_once(tmp_path: Path) -> None:
@@ -140,49 +164,60 @@ def test_another_content_of_a_file_is_another_setting(tmp_path: Path) -> None:
 ANSWERS = ["It is {so}.\n\nYes.", "ünï \\ {question} 漢字", "", "[[9]]", "a\tb"]
 
 
+class Theirs:
+    """FastChat's own code: what it would send to a judge, and what it reads of a reply."""
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        conversation = official.loaded(official.code("FastChat/fastchat/conversation.py"), patch)
+        lists = dict.fromkeys(("ANTHROPIC_MODEL_LIST", "OPENAI_MODEL_LIST"), ("gpt-4",))
+        adapter = {"get_conversation_template": lambda _: conversation.get_conv_template("chatgpt"), **lists}
+        empty: dict[str, Any] = {name: {} for name in ("openai", "anthropic", "fastchat", "fastchat__model")}
+        script = official.code("FastChat/fastchat/llm_judge/common.py")
+        self.code = official.loaded(script, patch, **empty, fastchat__model__model_adapter=adapter)
+        patch.setattr(self.code, "chat_completion_openai", self._reply)
+        folder = official.data("mt_bench_questions.jsonl").parent
+        names = ("questions", "references", "judge_prompts")
+        files = [str(folder / f"mt_bench_{name}.jsonl") for name in names]
+        self.options = MtBenchOptions(questions=files[0], references=files[1], prompts=files[2])
+        self.records = self.code.load_questions(files[0], None, None)
+        self.references = {each["question_id"]: each for each in self.code.load_questions(files[1], None, None)}
+        self.prompts = self.code.load_judge_prompts(files[2])
+        self.sent: Any = None
+        self.reply = ""
+
+    def _reply(self, model: str, conv: Any, **_: Any) -> str:
+        self.sent = conv.to_openai_api_messages()
+        return self.reply
+
+    def judged(self, record: Any, kind: str, turn: int, *answers: list[str]) -> Any:
+        """The rating, or the winner of two."""
+        seen = record["category"] in self.code.NEED_REF_CATS
+        version = "-math-v1" if seen else "-v2" if kind == "pair" else "-v1"
+        prompt = self.prompts[f"{kind}{version}{'-multi-turn' if turn else ''}"]
+        judge = self.code.Judge("gpt-4", prompt, ref_based=seen, multi_turn=bool(turn))
+        given = [{"choices": [{"turns": texts}]} for texts in answers]
+        run = self.code.run_judge_single if kind == "single" else self.code.run_judge_pair
+        reference = self.references[record["question_id"]] if seen else None
+        return run(record, *given, judge, reference, multi_turn=bool(turn))[0]
+
+
 def test_prompts_and_ratings_are_those_of_the_official_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every question, both turns: the messages byte for byte, and what is read of a reply."""
-    conversation = official.loaded(official.code("FastChat/fastchat/conversation.py"), monkeypatch)
-    adapter = {
-        "get_conversation_template": lambda model: conversation.get_conv_template("chatgpt"),
-        **dict.fromkeys(("ANTHROPIC_MODEL_LIST", "OPENAI_MODEL_LIST"), ("gpt-4",)),
-    }
-    stubs = {
-        "openai": {},
-        "anthropic": {},
-        "fastchat": {},
-        "fastchat__model": {},
-        "fastchat__model__model_adapter": adapter,
-    }
-    theirs = official.loaded(official.code("FastChat/fastchat/llm_judge/common.py"), monkeypatch, **stubs)
-    folder = official.data("mt_bench_questions.jsonl").parent
-    names = {
-        "questions": "mt_bench_questions",
-        "references": "mt_bench_references",
-        "prompts": "mt_bench_judge_prompts",
-    }
-    options = MtBenchOptions.model_validate({key: str(folder / f"{name}.jsonl") for key, name in names.items()})
-    prompts = theirs.load_judge_prompts(options.prompts)
-    records = theirs.load_questions(options.questions, None, None)
-    references = {each["question_id"]: each for each in theirs.load_questions(options.references, None, None)}
-    questions = questions_of(materials(tmp_path), options)
-    assert len(questions) == len(records) == 80
-    replies = iter(reply for _ in range(80) for reply in ("Rating: [[7]]", "so [3.5] [[4.5]] [[9]]", "[6]"))
-    sent: list[Any] = []
-    monkeypatch.setattr(
-        theirs, "chat_completion_openai", lambda model, conv, **_: sent.append(conv.to_openai_api_messages()) or reply
-    )
-    for number, (question, record) in enumerate(zip(questions, records, strict=True)):
-        answers = [ANSWERS[number % 5], ANSWERS[(number + 1) % 5]]
-        seen = record["category"] in theirs.NEED_REF_CATS
-        assert question.generation.temperature == theirs.temperature_config[record["category"]]
-        for turn, request in enumerate(requests_of(question, answers, options)):
-            name = f"single{'-math' if seen else ''}-v1{'-multi-turn' if turn else ''}"
-            judge = theirs.Judge("gpt-4", prompts[name], ref_based=seen, multi_turn=bool(turn))
-            given, reply = {"choices": [{"turns": answers}]}, next(replies)
-            reference = references[record["question_id"]] if seen else None
-            rating, _, _ = theirs.run_judge_single(record, given, judge, reference, multi_turn=bool(turn))
-            assert sent.pop() == request.messages
-            assert BENCHMARK.scored is not None and BENCHMARK.scored.judging is not None
-            assert BENCHMARK.scored.judging.parse(reply) == rating
-            assert request.turn == turn
+    """Every question, both turns, alone and in pairs: the messages byte for byte, and what is read of a reply."""
+    theirs = Theirs(monkeypatch)
+    questions = questions_of(materials(tmp_path), theirs.options)
+    scored = BENCHMARK.scored
+    assert scored is not None and scored.judging is not None and scored.pairing is not None
+    assert len(questions) == len(theirs.records) == 80
+    ratings, verdicts = cycle(["Rating: [[7]]", "so [3.5] [[4.5]] [[9]]", "[6]"]), cycle(["[[A]]", "x [[B]]", "[[C]]."])
+    winners = {"A": 1.0, "B": 0.0, "tie": 0.5}
+    for number, (question, record) in enumerate(zip(questions, theirs.records, strict=True)):
+        left, right = ([ANSWERS[(number + place + turn) % 5] for turn in (0, 1)] for place in (0, 2))
+        assert question.generation.temperature == theirs.code.temperature_config[record["category"]]
+        for turn, request in enumerate(requests_of(question, left, theirs.options)):
+            theirs.reply = next(ratings)
+            assert scored.judging.parse(theirs.reply) == theirs.judged(record, "single", turn, left)
+            assert theirs.sent == request.messages
+        for turn, request in enumerate(pair_requests_of(question, left, right, theirs.options)):
+            theirs.reply = next(verdicts)
+            assert scored.pairing.parse(theirs.reply) == winners[theirs.judged(record, "pair", turn, left, right)]
+            assert theirs.sent == request.messages

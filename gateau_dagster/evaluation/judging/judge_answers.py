@@ -56,7 +56,11 @@ def wanted_judgments(
     A question without an answer to each of its turns has none. Without `answers`, those that will be needed: for
     answers of the greatest length.
     """
-    given = _by_question(answers) if answers is not None else {each.question_id: _longest(each) for each in questions}
+    given = (
+        answers_by_question(answers)
+        if answers is not None
+        else {each.question_id: _longest(each) for each in questions}
+    )
     found = []
     for question in questions:
         texts = given.get(question.question_id, {})
@@ -80,7 +84,8 @@ def _of_question(
             yield Wanted(question_id=request.question_id, turn=request.turn, asked=asked)
 
 
-def _by_question(answers: pl.DataFrame) -> dict[str, dict[int, str]]:
+def answers_by_question(answers: pl.DataFrame) -> dict[str, dict[int, str]]:
+    """The texts of tables.ANSWERS by question and turn."""
     found: dict[str, dict[int, str]] = {}
     for question, turn, answer in answers.select("question_id", "turn", "answer").iter_rows():
         found.setdefault(question, {})[turn] = answer
