@@ -114,6 +114,12 @@ TRAINING_MIX = (
     ),
     _column("truncated_tokens", pl.Int32, "Tokens cut off: the left end of the context, or everything to the right."),
 )
+VARIANT_CHECKPOINT = (
+    _column("model", pl.String, "Its path or hub name; a folder of the store begins with store:."),
+    _column("samples", pl.Int64, "Long samples that it was trained on; null for a model of others.", nullable=True),
+    _column("tokens", pl.Int64, "Tokens that it was trained on, over all steps; null likewise.", nullable=True),
+    _column("seconds", pl.Float64, "What its training took, all processes side by side.", nullable=True),
+)
 _QUESTION_ID = _column("question_id", pl.String, "Id of the question, unique in its benchmark.")
 ANSWERS = (
     _QUESTION_ID,

@@ -105,13 +105,14 @@ def up_to_date(state: State, asset: Asset) -> dg.AssetCheckResult:
     if not asset.partitions:
         return _result(asset, UP_TO_DATE, False, summary=work.reasons[None])
     reasons = "\n".join(f"- `{shard}`: {work.reasons[shard]}" for shard in work.partitions)
-    share = f"{len(work.partitions)} of {len(state.pipeline.partitions(asset.key))} shards"
+    share = f"{len(work.partitions)} of {len(state.pipeline.partitions(asset.key))} {asset.partitions}s"
+    changed: dict[str, Any] = {f"changed_{asset.partitions}s": ", ".join(work.partitions)}
     return _result(
         asset,
         UP_TO_DATE,
         False,
         summary=f"{share} are out of date; the job `refresh` mends exactly these",
-        changed_shards=", ".join(work.partitions),
+        **changed,
         reasons=dg.MarkdownMetadataValue(reasons),
     )
 
@@ -191,23 +192,26 @@ def _truncated_share(state: State, asset: Asset) -> dg.AssetCheckResult:
 
 
 def _present(state: State, asset: Asset) -> list[str]:
-    """The shards that are there."""
-    return [shard for shard in state.shards if state.stamp(asset.key, shard) is not None]
+    """The partitions that are there."""
+    found = state.pipeline.partitions(asset.key)
+    return [part for part in found if part is not None and state.stamp(asset.key, part) is not None]
 
 
 def _table(state: State, asset: Asset, columns: list[str] | None) -> pl.DataFrame:
-    """The shards that are there, or the table of an asset without any."""
+    """The partitions that are there, or the table of an asset without any."""
     if not asset.partitions:
         return state.store.read(asset.key, None, columns)
     return state.store.read_all(asset.key, _require_made(state, asset), columns)
 
 
 def _require_made(state: State, asset: Asset) -> list[str]:
-    """The shards that are there; none for an asset without shards, whose table says itself that it is missing."""
-    shards = _present(state, asset) if asset.partitions else []
-    if asset.partitions and not shards:
-        raise GateauError(f"{asset.key} has no shard in the store yet. Materialise it, or run `gateau run`.")
-    return shards
+    """The partitions that are there; none for an asset without, whose table says itself that it is missing."""
+    found = _present(state, asset) if asset.partitions else []
+    if asset.partitions and not found:
+        raise GateauError(
+            f"{asset.key} has no {asset.partitions} in the store yet. Materialise it, or run `gateau run`."
+        )
+    return found
 
 
 _RUN: dict[str, Callable[[State, Asset], dg.AssetCheckResult]] = {

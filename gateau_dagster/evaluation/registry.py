@@ -107,8 +107,12 @@ def compared_benchmarks(config: Config) -> dict[str, ChosenBenchmark]:
 
 
 def scored_benchmarks(config: Config) -> dict[str, ChosenBenchmark]:
-    """Those of `chosen_benchmarks` that give every variant a value for each question; raises as that does."""
-    return {name: each for name, each in chosen_benchmarks(config).items() if each.benchmark.scored is not None}
+    """Those of `chosen_benchmarks` that give every variant a value for each question; raises as that does.
+
+    One that sets the checkpoint beside its base by itself does so only where `variants` names more models.
+    """
+    found = {name: each for name, each in chosen_benchmarks(config).items() if each.benchmark.scored is not None}
+    return {name: each for name, each in found.items() if config.variants or each.benchmark.comparison is None}
 
 
 def reserving(config: Config) -> Reserving | None:
