@@ -18,7 +18,7 @@ from gateau_dagster.config.base import Section
 from gateau_dagster.data.sources import FILE_DIGESTS
 from gateau_dagster.evaluation.benchmark import Benchmark
 from gateau_dagster.evaluation.judging.judged_scores import mean_scores
-from gateau_dagster.evaluation.judging.needed import check_judge
+from gateau_dagster.evaluation.judging.needed import needed_judge
 from gateau_dagster.evaluation.judging.official_files import OfficialFile
 from gateau_dagster.evaluation.judging.rating import last_rating
 from gateau_dagster.evaluation.materials import Materials
@@ -63,13 +63,13 @@ def _files(options: LongBenchChatOptions) -> dict[str, OfficialFile]:
 
 
 def _check(config: Config, options: LongBenchChatOptions) -> None:
-    check_judge(config, "longbench_chat")
+    needed_judge(config, "longbench_chat")
     for file in _files(options).values():
         file.check(config.folder)
 
 
 def _settings(config: Config, options: LongBenchChatOptions) -> dict[str, Any]:
-    cache = config.work_folder / FILE_DIGESTS
+    cache = config.work_folder / "cache" / FILE_DIGESTS
     return {f"longbench_chat {key}": file.signature(config.folder, cache) for key, file in _files(options).items()}
 
 

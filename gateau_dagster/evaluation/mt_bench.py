@@ -17,7 +17,7 @@ from gateau_dagster.config.base import Section
 from gateau_dagster.data.sources import FILE_DIGESTS
 from gateau_dagster.evaluation.benchmark import Benchmark
 from gateau_dagster.evaluation.judging.judged_scores import mean_scores
-from gateau_dagster.evaluation.judging.needed import check_judge
+from gateau_dagster.evaluation.judging.needed import needed_judge
 from gateau_dagster.evaluation.judging.official_files import OfficialFile
 from gateau_dagster.evaluation.judging.pairwise import verdict
 from gateau_dagster.evaluation.judging.rating import first_rating
@@ -69,13 +69,13 @@ def _files(options: MtBenchOptions) -> dict[str, OfficialFile]:
 
 
 def _check(config: Config, options: MtBenchOptions) -> None:
-    check_judge(config, "mt_bench")
+    needed_judge(config, "mt_bench")
     for file in _files(options).values():
         file.check(config.folder)
 
 
 def _settings(config: Config, options: MtBenchOptions) -> dict[str, Any]:
-    cache = config.work_folder / FILE_DIGESTS
+    cache = config.work_folder / "cache" / FILE_DIGESTS
     return {f"mt_bench {key}": file.signature(config.folder, cache) for key, file in _files(options).items()}
 
 

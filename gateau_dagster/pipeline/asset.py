@@ -22,6 +22,7 @@ FULL_COVERAGE = "full_coverage"
 NORMALISATION = "normalisation"
 REJECTED_SHARE = "rejected_share"
 TRUNCATED_SHARE = "truncated_share"
+READABLE_REPLIES = "readable_replies"
 
 
 @dataclass(frozen=True, kw_only=True)

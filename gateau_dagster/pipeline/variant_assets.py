@@ -8,7 +8,7 @@ from gateau_dagster import tables
 from gateau_dagster.config import Config
 from gateau_dagster.config.variants import BASE, CHECKPOINT, Variant
 from gateau_dagster.evaluation.registry import ChosenBenchmark, scored_benchmarks
-from gateau_dagster.pipeline.asset import FINITE_VALUES, VARIANT, Asset, Observed, Part
+from gateau_dagster.pipeline.asset import FINITE_VALUES, READABLE_REPLIES, VARIANT, Asset, Observed, Part
 from gateau_dagster.pipeline.made_models import made_upstream
 from gateau_dagster.pipeline.selection_reads import PRESETS_TABLE
 from gateau_dagster.pipeline.training_settings import mix_settings, training_settings
@@ -167,9 +167,9 @@ def _measured(config: Config, chosen: ChosenBenchmark) -> Iterator[Asset]:
         "of": "benchmark",
         "partitions": VARIANT,
         "group": _GROUP,
-        "settings": chosen.settings(config),
         "code_version": chosen.benchmark.code_version,
     }
+    settings = partial(_benchmark_settings, config, chosen)
     if scored.measure is None:
         yield Asset(
             key=f"{ANSWERS}/{name}",
@@ -177,6 +177,7 @@ def _measured(config: Config, chosen: ChosenBenchmark) -> Iterator[Asset]:
             kinds=("pytorch",),
             summary="what each variant answers to a benchmark's questions",
             description=f"What each variant answers. {chosen.benchmark.description}",
+            settings=settings,
             reads={CHECKPOINTS: "content", **own},
             columns=tables.ANSWERS,
             pool="gpu",
@@ -191,8 +192,10 @@ def _measured(config: Config, chosen: ChosenBenchmark) -> Iterator[Asset]:
             kinds=("openai",),
             summary="what a judge says of the answers",
             description=f"What a judge says of each variant's answers. {chosen.benchmark.description}",
+            settings=partial(_judged_settings, config, chosen),
             reads={**before, **own},
             columns=tables.JUDGMENTS,
+            checks=(READABLE_REPLIES,),
             own_rejects=False,
             **common,
         )
@@ -203,6 +206,7 @@ def _measured(config: Config, chosen: ChosenBenchmark) -> Iterator[Asset]:
         kinds=("polars",) if scored.measure is None else ("pytorch",),
         summary="the value of each variant's answer to each of a benchmark's questions",
         description=f"What each variant's answers are worth. {chosen.benchmark.description}",
+        settings=settings,
         reads={**before, **own},
         columns=tables.SCORES,
         finite=("value",),
@@ -211,6 +215,16 @@ def _measured(config: Config, chosen: ChosenBenchmark) -> Iterator[Asset]:
         goal=True,
         **common,
     )
+
+
+def _benchmark_settings(config: Config, chosen: ChosenBenchmark, observed: Observed) -> dict[str, Any]:
+    """Told when the plan is made: it may look at a benchmark's files."""
+    del observed
+    return chosen.settings(config)
+
+
+def _judged_settings(config: Config, chosen: ChosenBenchmark, observed: Observed) -> dict[str, Any]:
+    return {**_benchmark_settings(config, chosen, observed), **chosen.judge_settings(config)}
 
 
 def _experiment(scored: Mapping[str, ChosenBenchmark]) -> Asset:

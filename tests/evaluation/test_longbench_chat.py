@@ -21,7 +21,7 @@ from gateau_dagster.evaluation.registry import chosen_benchmarks
 
 from . import official
 from .builders import configured
-from .test_mt_bench import JUDGE, materials
+from .mt_bench_files import JUDGE, materials
 
 TEMPLATE = "Q {}\nR {}\n1 {} [[{}]]\n2 {} [[{}]]\n3 {} [[{}]]\nNow {}\nRating: "
 CASES = [
