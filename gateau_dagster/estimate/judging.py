@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from itertools import repeat
@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from gateau_dagster.config.judge import JudgeConfig
-from gateau_dagster.errors import GateauError
 from gateau_dagster.evaluation.judging.cost import CountTokens, PlannedCost, check_affordable, planned_cost
 from gateau_dagster.evaluation.judging.judge_answers import Wanted, wanted_judgments
 from gateau_dagster.evaluation.judging.needed import needed_judge
@@ -31,6 +30,10 @@ if TYPE_CHECKING:
 
 _BYTES = 3
 """Of a token, about, in any language, where no tokenizer is here."""
+
+
+class _NotKnownYetError(Exception):
+    """A benchmark's questions need what is not there while nothing runs."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,11 +79,14 @@ class JudgedBenchmark:
 
 @dataclass(frozen=True, kw_only=True)
 class PlannedJudging:
-    """Of one benchmark, over the variants whose judgments are out of date."""
+    """Of one benchmark, over the variants whose judgments are out of date.
+
+    cost: None while its questions are not known: they may be made from tables that are not there yet, or by a model.
+    """
 
     benchmark: str
     variants: Sequence[str]
-    cost: PlannedCost
+    cost: PlannedCost | None
 
 
 def planned_judging(state: State, plan: Plan) -> list[PlannedJudging]:
@@ -99,7 +105,11 @@ def planned_judging(state: State, plan: Plan) -> list[PlannedJudging]:
         if work is None or chosen.scored.judging is None:
             continue
         unanswered = {*answers.partitions} if answers is not None else set()
-        benchmark = JudgedBenchmark.of(state, name, _without_models(state, name))
+        try:
+            benchmark = JudgedBenchmark.of(state, name, _without_models(state, name))
+        except _NotKnownYetError:
+            found.append(PlannedJudging(benchmark=name, variants=work.partitions, cost=None))
+            continue
         wanted = [
             each.asked
             for variant in work.partitions
@@ -110,12 +120,17 @@ def planned_judging(state: State, plan: Plan) -> list[PlannedJudging]:
     return found
 
 
-def check_budget(state: State, planned: Sequence[PlannedJudging]) -> None:
+def total_cost(planned: Iterable[PlannedJudging]) -> PlannedCost | None:
+    """Of those whose cost is known; None where that is none of them."""
+    known = [each.cost for each in planned if each.cost is not None]
+    return reduce(add, known) if known else None
+
+
+def check_budget(state: State, planned: Iterable[PlannedJudging]) -> None:
     """Raises BudgetError where all of this, and what was spent before, is more than `evaluation.judge.budget`."""
-    settings = state.config.evaluation.judge
-    if settings is not None and planned:
-        spent = Replies(state.store.files, settings.model).spent
-        check_affordable(settings, spent, reduce(add, (each.cost for each in planned)))
+    settings, total = state.config.evaluation.judge, total_cost(planned)
+    if settings is not None and total is not None:
+        check_affordable(settings, Replies(state.store.files, settings.model).spent, total)
 
 
 def token_counter(config: Config) -> CountTokens:
@@ -130,10 +145,13 @@ def _without_models(state: State, name: str) -> Materials:
     """What a benchmark's questions may read while nothing runs."""
 
     def shards(asset: str, columns: Sequence[str]) -> Iterator[pl.DataFrame]:
-        yield state.read(asset, [*columns])
+        for part in state.pipeline.partitions(asset):
+            if state.stamp(asset, part) is None:
+                raise _NotKnownYetError
+            yield state.store.read(asset, part, [*columns])
 
     def nothing(_: Any) -> Any:
-        raise GateauError(f"evaluation.{name}: its questions are known once it runs, and what they cost with them.")
+        raise _NotKnownYetError
 
     reads = state.asset(f"{ANSWERS}/{name}").reads
     return Materials(config=state.config, reads=reads, shards=shards, samples=nothing, model=nothing)

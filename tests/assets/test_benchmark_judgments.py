@@ -3,17 +3,20 @@ twice, and the key is nowhere.
 """
 
 from collections.abc import Iterator
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import dagster as dg
 import pytest
 import yaml
+from rich.console import Console
 
 from assets.benchmark_judgments import benchmark_judgments
 from assets.runs.checks import asset_checks
 from assets.steps.partitions import asset_key, partition_definitions
 from gateau_dagster import tables
+from gateau_dagster.cli.judging import judging_record, show_judging
 from gateau_dagster.estimate.judging import check_budget, planned_judging
 from gateau_dagster.evaluation.judging.cost import BudgetError
 from gateau_dagster.storage import Stamp
@@ -131,19 +134,39 @@ def test_the_plan_says_what_it_costs_and_above_the_budget_nothing_is_sent(judged
     state = judged.pipeline.state()
     (planned,) = planned_judging(state, state.whole_plan())
     assert (planned.benchmark, [*planned.variants]) == ("mt_bench", ["base", "checkpoint"])
-    assert planned.cost.usage.requests == 8 and planned.cost.money is not None and planned.cost.money > 0
+    assert planned.cost is not None and planned.cost.usage.requests == 8 and (planned.cost.money or 0) > 0
     with pytest.raises(BudgetError, match=r"^evaluation\.judge\.budget: judging needs about 8 requests"):
         check_budget(state, [planned])
     result = judged.run("base")
     assert not result.success and judged.reason(result).startswith("evaluation.judge.budget: judging needs about 4")
-    assert not judged.server.requests
+    with pytest.raises(BudgetError, match="about 8 requests"):
+        judged.pipeline.refresh()
+    assert not judged.pipeline.runs()[0].is_success and not judged.server.requests
+
+
+def test_the_plan_shows_requests_tokens_and_money(judged: Judged) -> None:
+    judged.configure(prices={"prompt": 1000.0, "reply": 1000.0}, budget={"money": 0.5})
+    state = judged.pipeline.state()
+    out = Console(file=StringIO(), width=120)
+    show_judging(out, state, state.plan())
+    assert isinstance(out.file, StringIO)
+    header, row, *rest = out.file.getvalue().strip().splitlines()
+    assert header.split() == ["to", "judge", "requests", "kept", "tokens", "cost"]
+    assert row.split()[:3] == ["mt_bench", "8", "0"] and row.endswith("USD")
+    assert "evaluation.judge.budget: judging needs about 8 requests" in " ".join(rest)
+    record = judging_record(state, state.plan())
+    assert record["benchmarks"]["mt_bench"]["requests"] == 8 and "the budget is 0.50 USD" in record["refused"]
+    judged.configure(budget={})
+    state = judged.pipeline.state()
+    assert judging_record(state, state.plan())["refused"] == ""
+    assert judging_record(state, state.plan_until("raw_long_sft")) == {"benchmarks": {}, "refused": ""}
 
 
 def test_answers_that_are_to_be_made_first_are_taken_to_be_long(judged: Judged) -> None:
     state = judged.pipeline.state()
     state.store.files.remove("answers")
     (planned,) = planned_judging(state, state.whole_plan())
-    assert planned.cost.usage.requests == 8
+    assert planned.cost is not None and planned.cost.usage.requests == 8
     assert planned.cost.usage.prompt_tokens > 8 * 1024
 
 
