@@ -45,7 +45,7 @@ def selected_subset(context: dg.AssetExecutionContext, configuration: Configurat
     """The influential samples."""
     with unpartitioned_step(context, configuration) as step:
         if step.is_stale:
-            subset = chosen_samples(step.state, _chosen(step.state), step.progress)
+            subset = chosen_samples(step.state, step.progress)
             # What is trained on: an equal choice under other scores must not train again.
             step.write(subset, content=rows_digest(subset.select("sample_id", "digest").sort("sample_id")))
             by_source = subset.group_by("source").len().sort("len", descending=True)
@@ -104,19 +104,20 @@ def _score_figures(state: State, scores: pl.DataFrame) -> dict[str, Any]:
     )
 
 
-def chosen_samples(state: State, chosen: pl.DataFrame, progress: Progress) -> pl.DataFrame:
+def chosen_samples(state: State, progress: Progress) -> pl.DataFrame:
+    """`selected_subset`."""
+    scores, reads = ranking_scores(state, state.config), selection_reads(state.config)
+    del reads[ranking_asset(state.config)]
+    return with_texts(state, choice(candidates(state, reads, scores), scores, state.config.selection), progress)
+
+
+def with_texts(state: State, chosen: pl.DataFrame, progress: Progress) -> pl.DataFrame:
     """tables.SELECTED_SUBSET of the `chosen` (see `choice`); of the texts, only theirs are kept in memory."""
     frames = []
     for done, shard in enumerate(state.shards, start=1):
         frames.append(state.store.read_rows(RAW, shard, chosen))
         progress(done, len(state.shards), "shards")
     return choose(chosen, pl.concat(frames).lazy())
-
-
-def _chosen(state: State) -> pl.DataFrame:
-    scores, reads = ranking_scores(state, state.config), selection_reads(state.config)
-    del reads[ranking_asset(state.config)]
-    return choice(candidates(state, reads, scores), scores, state.config.selection)
 
 
 def ranking_scores(state: State, config: Config) -> pl.DataFrame:

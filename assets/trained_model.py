@@ -98,14 +98,18 @@ def train_and_publish(
         context.log.info(f"an earlier run trained this {wanted.folder} and was ended while it published it")
         return found
     ensure_demo_pair(state.config, progress)
-    # Another store's unfinished training is not touched.
-    scratch = state.config.work_folder / "training" / text_digest([state.store.root])[:12] / wanted.scratch
+    scratch = scratch_of(state, wanted)
     spec = _spec(state, stamp, wanted, scratch)
     training.run(context, spec, scratch / "spec.json", progress)
     files = file_digests(spec.output)
     complete = Stamp(fingerprint=stamp.fingerprint, inputs=stamp.inputs, content=folder_content(files), files=files)
     publish_folder(state.store, spec.output, wanted.folder, complete)
     return complete
+
+
+def scratch_of(state: State, wanted: Wanted) -> Path:
+    """The folder of a training's unfinished work; another store's is another one."""
+    return state.config.work_folder / "training" / text_digest([state.store.root])[:12] / wanted.scratch
 
 
 def _spec(state: State, stamp: Stamp, wanted: Wanted, scratch: Path) -> "TrainingSpec":

@@ -131,8 +131,11 @@ def _pre_experience_samples(step: UnpartitionedStep, model: str) -> pl.DataFrame
         raise GateauError(f"models.{model}.pre_experience.clusters: {error}") from error
 
 
-def mix_statistics(mix: pl.DataFrame) -> dict[str, Any]:
-    """How much there is to learn from, by origin and source, and how long it is. `mix`: tables.TRAINING_MIX."""
+def mix_statistics(mix: pl.DataFrame, *, drawn: bool = True) -> dict[str, Any]:
+    """How much there is to learn from, by origin and source, and how long it is; with a plot if `drawn`.
+
+    `mix`: tables.TRAINING_MIX.
+    """
     from gateau_dagster.report.plots.training_plots import mix_contents
     from gateau_dagster.training.training_mix import by_source, mix_sequences, mix_summary
 
@@ -141,7 +144,7 @@ def mix_statistics(mix: pl.DataFrame) -> dict[str, Any]:
     return {
         **mix_summary(sequences),
         "by source": dg.MetadataValue.table(sources),
-        **figures_metadata({"contents": mix_contents(sequences)}),
+        **(figures_metadata({"contents": mix_contents(sequences)}) if drawn else {}),
     }
 
 

@@ -8,18 +8,19 @@ from typing import Any
 import dagster as dg
 import polars as pl
 
-from assets.selection import RAW, candidates, choice, chosen_samples, ranking_scores
+from assets.selection import RAW, candidates, choice, ranking_scores, with_texts
 from assets.steps.definition import makes_asset
 from assets.steps.partitioned_step import Event
 from assets.steps.training_metadata import trained_model_metadata
 from assets.steps.variant_step import VariantStep, variant_events
-from assets.trained_model import Wanted, train_and_publish
+from assets.trained_model import Wanted, scratch_of, train_and_publish
 from assets.training_mix import mix_statistics, mix_tokenizer
 from gateau_dagster import tables
 from gateau_dagster.config.variants import BASE, CHECKPOINT
 from gateau_dagster.evaluation.document_split import SPLIT
 from gateau_dagster.methods.registry import chosen_methods
 from gateau_dagster.pipeline.declarations import CHECKPOINT_FOLDER
+from gateau_dagster.pipeline.loadable import fetched
 from gateau_dagster.pipeline.variant_assets import IN_STORE, MIXES, SUBSETS, TRAINED
 from gateau_dagster.pipeline.variant_configs import draws_lots, rule_reads, variant_config, variant_reads
 from gateau_dagster.selection.combine import ranked_by_score
@@ -33,7 +34,6 @@ from gateau_dagster.storage.documents import (
     read_training_log,
     verify_folder,
 )
-from gateau_dagster.storage.files import local_copy
 from gateau_dagster.storage.stamp import fingerprint
 from gateau_dagster.training.spec import CODE_VERSION as TRAINING_CODE_VERSION
 from resources.configuration import ConfigurationResource
@@ -78,7 +78,7 @@ def _select(step: VariantStep) -> None:
     chosen = _chosen(step)
     subset = pl.DataFrame(schema=tables.schema(tables.SELECTED_SUBSET))
     if chosen.height:
-        subset = chosen_samples(step.state, chosen, step.progress)
+        subset = with_texts(step.state, chosen, step.progress)
     # What is trained on, as of selected_subset.
     step.write(subset, content=rows_digest(subset.select("sample_id", "digest").sort("sample_id")))
     step.metadata["by_source"] = dict(subset.group_by("source").len().sort("len", descending=True).iter_rows())
@@ -126,7 +126,7 @@ def _mix(step: VariantStep) -> None:
         progress=step.progress,
     )
     step.write(mix, rejected, content=frame_digest(mix.drop("source")))
-    step.metadata |= mix_statistics(mix)
+    step.metadata |= mix_statistics(mix, drawn=False)
 
 
 def _train(step: VariantStep, training: TrainingResource) -> None:
@@ -138,6 +138,7 @@ def _train(step: VariantStep, training: TrainingResource) -> None:
     if stamp is None:
         wanted = Wanted(folder=folder, mix=mix, model=config.training.model, training=config.training, scratch=folder)
         stamp = train_and_publish(step.context, state, step.wanted, wanted, training, step.progress)
+        shutil.rmtree(scratch_of(state, wanted), ignore_errors=True)  # the next one has a folder of its own
     _write(step, folder, mix, stamp)
     step.metadata |= trained_model_metadata(state, folder, mix, config.training)
 
@@ -153,12 +154,11 @@ def _taken_from_single_run(step: VariantStep, folder: str) -> Stamp | None:
     inputs = {"code": TRAINING_CODE_VERSION, "settings": wanted.inputs["settings"], "upstream": same}
     if json.dumps(made.inputs, sort_keys=True) != json.dumps(inputs, sort_keys=True):
         return None
-    scratch = step.state.config.work_folder / "training" / "copy"
-    shutil.rmtree(scratch, ignore_errors=True)
-    local = verify_folder(store, CHECKPOINT_FOLDER, local_copy(store.files, CHECKPOINT_FOLDER, scratch.parent))
-    shutil.copytree(local, scratch)
+    copy = step.state.config.work_folder / "training" / "copy"
+    shutil.rmtree(copy, ignore_errors=True)
+    shutil.copytree(verify_folder(store, CHECKPOINT_FOLDER, fetched(step.state, CHECKPOINT_FOLDER, made.content)), copy)
     stamp = Stamp(fingerprint=wanted.fingerprint, inputs=wanted.inputs, content=made.content, files=made.files)
-    publish_folder(store, scratch, folder, stamp)
+    publish_folder(store, copy, folder, stamp)
     step.metadata["same as"] = CHECKPOINT_FOLDER
     return stamp
 

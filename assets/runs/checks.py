@@ -11,11 +11,13 @@ from assets.steps.failures import readable_failure
 from assets.steps.partitions import asset_key
 from gateau_dagster.config import Config
 from gateau_dagster.errors import GateauError, TransientError
+from gateau_dagster.evaluation.document_split import SPLIT
 from gateau_dagster.evaluation.judging.judged_scores import NOTABLE_UNREADABLE, unreadable
 from gateau_dagster.pipeline.asset import (
     FINITE_VALUES,
     FULL_COVERAGE,
     NORMALISATION,
+    NOTHING_RESERVED,
     READABLE_REPLIES,
     REJECTED_SHARE,
     TRUNCATED_SHARE,
@@ -26,7 +28,13 @@ from gateau_dagster.pipeline.asset import (
 from gateau_dagster.pipeline.losses import RAW, noun_of, rejects_of, truncation_of
 from gateau_dagster.pipeline.pipeline import pipeline_of
 from gateau_dagster.pipeline.state import State
-from gateau_dagster.pipeline.table_checks import Coverage, duplicate_ids, non_finite, scored_or_rejected
+from gateau_dagster.pipeline.table_checks import (
+    Coverage,
+    duplicate_ids,
+    non_finite,
+    reserved_among,
+    scored_or_rejected,
+)
 from gateau_dagster.readable import percent
 from resources.configuration import ConfigurationResource
 
@@ -40,6 +48,7 @@ _DESCRIPTIONS = {
     REJECTED_SHARE: "Few samples were rejected: up to long_sft.max_rejected of the long ones, a tenth of others.",
     TRUNCATED_SHARE: "At most a tenth of the tokens was cut off, but for a model that is to see its own window only.",
     READABLE_REPLIES: "Of each variant at most a twentieth of the judgments is without a score that can be read.",
+    NOTHING_RESERVED: "No document that is reserved for the evaluation was trained on.",
 }
 _WARNS = {UP_TO_DATE, NORMALISATION, REJECTED_SHARE, TRUNCATED_SHARE}
 
@@ -214,6 +223,11 @@ def _readable_replies(state: State, asset: Asset) -> dg.AssetCheckResult:
     )
 
 
+def _nothing_reserved(state: State, asset: Asset) -> dg.AssetCheckResult:
+    found = reserved_among(_table(state, asset, ["sample_id", "origin"]), state.read(SPLIT))
+    return _result(asset, NOTHING_RESERVED, not found, trained_on=", ".join(found[:20]) or "none")
+
+
 def _present(state: State, asset: Asset) -> list[str]:
     """The partitions that are there."""
     found = state.pipeline.partitions(asset.key)
@@ -246,4 +260,5 @@ _RUN: dict[str, Callable[[State, Asset], dg.AssetCheckResult]] = {
     REJECTED_SHARE: _rejected_share,
     TRUNCATED_SHARE: _truncated_share,
     READABLE_REPLIES: _readable_replies,
+    NOTHING_RESERVED: _nothing_reserved,
 }

@@ -95,7 +95,7 @@ def show_plan(out: Console, state: State, plan: Plan) -> None:
     table = _table("asset", "shards, variants" if of_variants else "shards", "why")
     for work in plan.work:
         total = len(state.pipeline.partitions(work.asset))
-        table.add_row(work.asset, _partitions(work, total), Text(_why(work)))
+        table.add_row(work.asset, _shards(work, total), Text(_why(work)))
     out.print(table)
     if any(work.conditional for work in plan.work):
         out.print(f"[dim]{AFTER}…: runs only if that comes out different from before[/dim]")
@@ -214,7 +214,7 @@ def _partitions_record(state: State, work: Work) -> dict[str, Any]:
     return {"shards": [], "variants": work.partitions} if variants else {"shards": work.partitions}
 
 
-def _partitions(work: Work, total: int) -> str:
+def _shards(work: Work, total: int) -> str:
     """`all 16`, `2 of 16: 03, 11`, or nothing for a global asset."""
     if not work.partitions:
         return ""

@@ -23,6 +23,7 @@ NORMALISATION = "normalisation"
 REJECTED_SHARE = "rejected_share"
 TRUNCATED_SHARE = "truncated_share"
 READABLE_REPLIES = "readable_replies"
+NOTHING_RESERVED = "nothing_reserved"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -24,7 +24,7 @@ from gateau_dagster.pipeline.asset import (
     UNIQUE_IDS,
     Asset,
 )
-from gateau_dagster.pipeline.document_split_asset import document_split
+from gateau_dagster.pipeline.document_split_asset import document_split, mix_checks
 from gateau_dagster.pipeline.made_models import embedding_asset, made_models, made_upstream
 from gateau_dagster.pipeline.sample_table_asset import sample_table_asset
 from gateau_dagster.pipeline.selection_reads import (
@@ -221,7 +221,7 @@ def training_mix(config: Config) -> Iterator[Asset]:
         settings=lambda observed: mix_settings(config, observed),
         code_version=MIX_CODE_VERSION,
         columns=tables.TRAINING_MIX,
-        checks=(REJECTED_SHARE, TRUNCATED_SHARE),
+        checks=(REJECTED_SHARE, TRUNCATED_SHARE, *mix_checks(config)),
         goal=True,
     )
 

@@ -6,7 +6,12 @@ from gateau_dagster import tables
 from gateau_dagster.config import Config
 from gateau_dagster.evaluation.document_split import CODE_VERSION, SPLIT
 from gateau_dagster.evaluation.registry import reserving
-from gateau_dagster.pipeline.asset import FULL_COVERAGE, UNIQUE_IDS, Asset
+from gateau_dagster.pipeline.asset import FULL_COVERAGE, NOTHING_RESERVED, UNIQUE_IDS, Asset
+
+
+def mix_checks(config: Config) -> tuple[str, ...]:
+    """The check of a training mix, where samples are reserved at all."""
+    return () if reserving(config) is None else (NOTHING_RESERVED,)
 
 
 def document_split(config: Config) -> Iterator[Asset]:

@@ -1,4 +1,5 @@
-"""What the asset checks count: repeated ids, values that are no numbers, samples neither scored nor rejected."""
+"""What the asset checks count: repeated ids, values that are no numbers, samples neither scored nor rejected, or
+trained on though they are reserved."""
 
 from dataclasses import dataclass
 
@@ -32,6 +33,18 @@ def non_finite(values: pl.Series) -> int:
         # An empty list holds no value; whether it explodes to a null depends on the version of Polars.
         return values.null_count() + non_finite(values.filter(values.list.len().fill_null(0) > 0).explode())
     return int((~values.is_finite().fill_null(False)).sum())
+
+
+def reserved_among(mix: pl.DataFrame, split: pl.DataFrame) -> list[str]:
+    """Ids of the long samples of a training mix whose documents are reserved.
+
+    Args:
+        mix: `sample_id` and `origin`.
+        split: tables.DOCUMENT_SPLIT.
+    """
+    trained = mix.filter(pl.col("origin") == "long").join(split, on="sample_id")
+    documents = split.filter("reserved").select("document").unique()
+    return trained.join(documents, on="document")["sample_id"].unique().sort().to_list()
 
 
 def scored_or_rejected(raw: pl.DataFrame, table: pl.DataFrame, rejected: pl.DataFrame) -> Coverage:

@@ -9,6 +9,7 @@ from gateau_dagster.config import Config
 from gateau_dagster.config.variants import BASE, CHECKPOINT, Variant
 from gateau_dagster.evaluation.registry import ChosenBenchmark, scored_benchmarks
 from gateau_dagster.pipeline.asset import FINITE_VALUES, READABLE_REPLIES, VARIANT, Asset, Observed, Part
+from gateau_dagster.pipeline.document_split_asset import mix_checks
 from gateau_dagster.pipeline.made_models import made_upstream
 from gateau_dagster.pipeline.selection_reads import PRESETS_TABLE
 from gateau_dagster.pipeline.training_settings import mix_settings, training_settings
@@ -99,6 +100,7 @@ def _mixes(config: Config) -> Asset:
         parts=parts,
         code_version=f"1.{MIX_CODE_VERSION}",
         columns=tables.TRAINING_MIX,
+        checks=mix_checks(config),
         own_rejects=False,
     )
 

@@ -22,7 +22,12 @@ PAIR = {"short": {"path": "a/short", "context": "window", "window": 64}, "long":
 
 
 def by_method(
-    method: str, *compare: str, models: dict[str, Any] | None = None, training: bool = False, **selection: Any
+    method: str,
+    *compare: str,
+    models: dict[str, Any] | None = None,
+    training: bool = False,
+    variants: dict[str, Any] | None = None,
+    **selection: Any,
 ) -> Config:
     """`models`: in the place of the pair. `selection`: its further keys."""
     names = [name for name in (method, *compare) if name in NEEDS]
@@ -35,6 +40,7 @@ def by_method(
             "models": (PAIR if models is None else models) | further,
             "selection": {"method": method, "compare": list(compare), "options": options, **selection},
             "training": {"enabled": training},
+            "variants": variants,
             "evaluation": {"benchmarks": [*all_benchmarks()]},
         }
     )
@@ -53,6 +59,7 @@ def maximal() -> Config:
         *all_methods(),
         models=PAIR | models,
         training=True,
+        variants={"methods": ["gateau", "random"], "seeds": [1], "also": ["full", "short_only"]},
         rule="diverse",
         encoder="enc",
         segment_lengths=[64],

@@ -11,9 +11,10 @@ import pytest
 from gateau_dagster.data import index, ingest
 from gateau_dagster.data.ingest import read_shards
 from gateau_dagster.data.sample import Reject, Sample
-from gateau_dagster.evaluation.registry import all_benchmarks, chosen_benchmarks
+from gateau_dagster.evaluation.registry import all_benchmarks
 from gateau_dagster.methods.registry import all_methods, all_sample_tables
 from gateau_dagster.pipeline import declarations
+from gateau_dagster.pipeline.asset import VARIANT
 from gateau_dagster.pipeline.node import Node
 from gateau_dagster.pipeline.pipeline import pipeline_of
 from gateau_dagster.pipeline.plan import AFTER
@@ -31,13 +32,13 @@ CONSTANTS: dict[str, set[str]] = {
     "data.short_chat.CODE_VERSION": {"short_chat_mix"},
     "evaluation.document_split.CODE_VERSION": {"document_split"},
     "training.text_mix.CODE_VERSION": {"homologous_mix"},
-    "training.training_mix.CODE_VERSION": {"training_mix", "pre_experience_mix"},
-    "training.spec.CODE_VERSION": {"checkpoint", "pre_experienced", "homologous_model"},
+    "training.training_mix.CODE_VERSION": {"training_mix", "pre_experience_mix", "variant/training_mix"},
+    "training.spec.CODE_VERSION": {"checkpoint", "pre_experienced", "homologous_model", "variant/checkpoint"},
     "scoring.pair_tables.PERPLEXITY_CODE_VERSION": {"perplexity"},
     "scoring.pair_tables.CAM_CODE_VERSION": {"cam", "cam_at"},
     "selection.combine.CODE_VERSION": {"combined_scores"},
     "methods.registry.CODE_VERSION": {"method_scores"},
-    "selection.rules.CODE_VERSION": {"selected_subset"},
+    "selection.rules.CODE_VERSION": {"selected_subset", "variant/selected_subset"},
     "comparison.compare.CODE_VERSION": {"comparison"},
     "pipeline.declarations.REPORT_CODE_VERSION": {"report"},
 }
@@ -53,7 +54,7 @@ def assets_of(names: set[str]) -> set[str]:
 def test_every_asset_and_every_constant_has_a_line_here() -> None:
     assert constants() == {f"gateau_dagster.{constant}" for constant in CONSTANTS}
     by_constant = [assets_of(names) for names in CONSTANTS.values()]
-    benchmarks = {chosen.asset for chosen in chosen_benchmarks(maximal()).values()}
+    benchmarks = set[str]().union(*map(of_benchmark, all_benchmarks()))
     assert benchmarks.union(OF_TABLES, *by_constant) == {asset.key for asset in pipeline_of(maximal()).assets}
 
 
@@ -86,12 +87,19 @@ def test_a_benchmark(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     before = nodes_of(maximal())
     benchmarks: Any = all_benchmarks()
     monkeypatch.setitem(benchmarks, name, replace(benchmarks[name], code_version=RAISED))
-    check_made_again_once(before, {f"evaluation/{name}"})
+    check_made_again_once(before, of_benchmark(name))
+
+
+def of_benchmark(name: str) -> set[str]:
+    """Its comparison, and its answers, judgments and scores."""
+    families = ("evaluation", "answers", "judgments", "scores")
+    return {f"{family}/{name}" for family in families} & pipeline_of(maximal()).by_key.keys()
 
 
 def check_made_again_once(before: Mapping[str, Node], raised: set[str]) -> None:
     """With everything up to date `before`, a run makes what was `raised`, which comes out the same, and its readers."""
-    world = World([*before.values()], {"0": "i", "1": "j"}, constant=set(before))
+    sets = {VARIANT: [*maximal().variant_set]}
+    world = World([*before.values()], {"0": "i", "1": "j"}, constant=set(before), sets=sets)
     world.run_everything()
     assert raised and not world.plan()
     after = nodes_of(maximal())

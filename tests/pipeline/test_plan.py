@@ -1,6 +1,7 @@
 """The comparison as a pure function, against a twin that simulates runs instead of reasoning about them."""
 
 import random
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -8,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateau_dagster.pipeline.node import Node
+from gateau_dagster.pipeline.node import Node, NodePart
 from gateau_dagster.pipeline.plan import AFTER, Key, Partitions, ancestors, recorded_versions
 from gateau_dagster.storage import Stamp
 from gateau_dagster.storage.stamp import By
@@ -112,11 +113,67 @@ def test_until_keeps_what_an_asset_needs() -> None:
         plan.until("x", world.nodes)
 
 
+def test_what_has_to_wait_is_left_for_later() -> None:
+    plan = World(chain(), dict.fromkeys(SHARDS, "i")).plan()
+    assert [work.asset for work in plan.before({"mix", "report"}).work] == ["raw", "score", "combined", "selected"]
+    assert plan.before({node.asset for node in chain()}) is plan
+    assert not World([], {}).plan().before(["mix"])
+
+
+def split() -> list[Node]:
+    """Two methods, and two models of which each reads one of them."""
+    models = {
+        "a": NodePart(upstream={"m1": "fingerprint"}, settings={"seed": 1}),
+        "b": NodePart(upstream={"m2": "fingerprint"}),
+    }
+    union: dict[str, By] = {"m1": "fingerprint", "m2": "fingerprint"}
+    return [
+        *(Node(asset=name, settings={"x": 0}, upstream={"raw": "fingerprint"}) for name in ("m1", "m2")),
+        Node(asset="model", partitions="fold", upstream=union, parts=models, settings={"x": 0}),
+        Node(asset="answers", partitions="fold", upstream={"model": "content"}),
+        Node(asset="table", upstream={"answers": "fingerprint"}),
+    ]
+
+
+def test_a_partition_is_made_from_its_own() -> None:
+    world = World([Node(asset="raw"), *split()], {}, sets=SETS)
+    world.run_everything()
+    change(world, "m1", x=1)
+    plan = world.plan()
+    assert {work.asset: work.partitions for work in plan.work} == {
+        "m1": [],
+        "model": ["a"],
+        "answers": ["a"],
+        "table": [],
+    }
+    assert world.run(plan) == {("m1", None), ("model", "a"), ("answers", "a"), ("table", None)}
+
+
+def test_another_partition_leaves_the_others_alone() -> None:
+    world = World([Node(asset="raw"), *split()], {}, sets=SETS)
+    world.run_everything()
+    model = next(node for node in world.nodes if node.asset == "model")
+    parts = {"a": NodePart(upstream={"m1": "fingerprint"}, settings={"seed": 2}), "b": model.parts["b"]}
+    more = replace(model, parts={**parts, "c": NodePart()})
+    world.nodes, world.sets = [more if node is model else node for node in world.nodes], {"fold": ["a", "b", "c"]}
+    plan = world.plan()
+    work = plan.of("model")
+    assert work is not None and work.reasons == {"a": "changed: seed 1 → 2", "c": "missing"}
+    assert world.run(plan) == {(asset, part) for asset in ("model", "answers") for part in "ac"} | {("table", None)}
+    assert not world.plan()
+
+
 def test_a_stamp_that_says_nothing_of_its_inputs_is_stale() -> None:
     world = fresh()
     world.stored["combined", None] = Stamp(fingerprint="of another program")
     work = world.plan().of("combined")
     assert work is not None and "alpha unset → 0.8" in work.reasons[None]
+
+
+def parts_of(upstream: Mapping[str, By]) -> st.SearchStrategy[NodePart]:
+    """A partition that reads some of its node's upstreams, and has a setting of its own."""
+    reads = st.sets(st.sampled_from([*upstream])).map(lambda names: {name: upstream[name] for name in sorted(names)})
+    return st.builds(NodePart, upstream=reads, settings=st.sampled_from([{}, {"y": 1}]))
 
 
 @st.composite
@@ -130,7 +187,10 @@ def graphs(draw: st.DrawFn) -> list[Node]:
         if not chosen and partitions == "fold":
             chosen = above[:1]
         upstream: dict[str, By] = {name: draw(BYS) for name in chosen}
-        nodes.append(Node(asset=f"n{number}", partitions=partitions, upstream=upstream, settings={"x": 0}))
+        node = Node(asset=f"n{number}", partitions=partitions, upstream=upstream, settings={"x": 0})
+        if partitions == "fold" and draw(st.booleans()):
+            node = replace(node, parts={part: draw(parts_of(upstream)) for part in SETS["fold"]})
+        nodes.append(node)
     return nodes
 
 
@@ -174,4 +234,5 @@ def test_versions_of_what_is_stored_agree_with_the_twin(nodes: list[Node]) -> No
     for node in nodes:
         for partition in world.parts(node.asset):
             if node.upstream:
-                assert recorded_versions(node, partition, partitions, world.stored) == world.versions(node, partition)
+                found = recorded_versions(node.of(partition), partition, partitions, world.stored)
+                assert found == world.versions(node, partition)

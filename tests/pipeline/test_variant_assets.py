@@ -1,11 +1,21 @@
 """The assets of an experiment: there where they are asked for, and each partition made from its own."""
 
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import polars as pl
+import pytest
+
+from gateau_dagster.config import Config
+from gateau_dagster.evaluation.benchmark import Benchmark
+from gateau_dagster.evaluation.registry import all_benchmarks, scored_benchmarks
+from gateau_dagster.evaluation.scored import Judging, Measured, Scored
 from gateau_dagster.pipeline.asset import VARIANT
-from gateau_dagster.pipeline.pipeline import pipeline_of
+from gateau_dagster.pipeline.pipeline import partition_sets, pipeline_of
 from tests.pipeline.configured import configured, nodes_of
+from tests.pipeline.world import World
 
 MODELS = ["variant/selected_subset", "variant/training_mix", "variant/checkpoint"]
 
@@ -33,3 +43,150 @@ def test_each_variant_reads_what_it_is_made_from(tmp_path: Path) -> None:
     assert dict(models.of("checkpoint").upstream) == {"checkpoint": "content", "training_mix": "content"}
     assert dict(models.of("full").upstream) == {"variant/training_mix": "content"}
     assert not models.of("base").upstream and not models.of("o").upstream
+
+
+def world_of(config: Config, constant: set[str] | None = None) -> World:
+    """Everything made."""
+    inputs = {shard: f"input {shard}" for shard in partition_sets(config)["shard"]}
+    world = World([*nodes_of(config).values()], inputs, constant, partition_sets(config))
+    world.run_everything()
+    assert not world.plan()
+    return world
+
+
+def planned(world: World, config: Config) -> Mapping[str, set[str | None]]:
+    """The variants that are to be made under another configuration, by asset."""
+    world.nodes, world.sets = [*nodes_of(config).values()], dict(partition_sets(config))
+    of_variants = {node.asset for node in world.nodes if node.partitions == VARIANT}
+    return {work.asset: {*work.reasons} for work in world.plan().work if work.asset in of_variants}
+
+
+MATRIX: dict[str, Any] = {"methods": ["gateau", "random"], "fractions": [0.1, 0.5], "also": ["full", "short_only"]}
+OF_GATEAU, OF_RANDOM = {"gateau-0.1", "gateau-0.5"}, {"random-0.1", "random-0.5"}
+EVERY = OF_GATEAU | OF_RANDOM | {"full", "short_only"}
+TRAINED: Mapping[str, set[str]] = {"variant/checkpoint": EVERY | {"checkpoint"}}
+MIXED = {"variant/training_mix": EVERY, **TRAINED}
+
+
+def each(variants: set[str]) -> dict[str, set[str]]:
+    return dict.fromkeys(MODELS, variants)
+
+
+# Another value of a field, and the variants that are made again for it.
+CHANGES: dict[str, tuple[Any, Mapping[str, set[str]]]] = {
+    "variants.also": (["full", "short_only", {"name": "o", "path": "a/o"}], each({"o"})),
+    "variants.methods": (["gateau", "random", "length"], each({"length-0.1", "length-0.5"})),
+    "variants.fractions": ([0.1, 0.5, 0.7], each({"gateau-0.7", "random-0.7"})),
+    "variants.presets": (["robust"], each({"robust-0.1", "robust-0.5"})),
+    "variants.seeds": ([42], each({f"{name}-s42" for name in EVERY})),
+    "variants.equal": (
+        "samples",
+        {"variant/selected_subset": OF_GATEAU | OF_RANDOM, "variant/training_mix": OF_GATEAU | OF_RANDOM}
+        | {"variant/checkpoint": OF_GATEAU | OF_RANDOM},
+    ),
+    "selection.fraction": (0.3, {"variant/checkpoint": {"checkpoint"}}),
+    "selection.alpha": (0.1, {**each(OF_GATEAU), "variant/checkpoint": OF_GATEAU | {"checkpoint"}}),
+    "selection.options": (
+        {"random": {"seed": 5}},
+        each(OF_RANDOM),
+    ),
+    "training.max_length": (64, MIXED),
+    "training.learning_rate": (1e-3, TRAINED),
+    "training.save_steps": (7, {}),
+    "models.long.path": (
+        "a/other",
+        {**each(OF_GATEAU), **MIXED, "variant/checkpoint": EVERY | {"base", "checkpoint"}},
+    ),
+    "short_chat.fraction": (0.5, MIXED),
+}
+
+
+@pytest.mark.parametrize("field", CHANGES)
+def test_a_change_reaches_exactly_the_variants_whose_result_it_changes(field: str, tmp_path: Path) -> None:
+    """Each output's content is a function of what it is made from: what may follow, follows."""
+    value, wanted = CHANGES[field]
+    base: dict[str, Any] = {f"variants.{name}": value for name, value in MATRIX.items()}
+    world = world_of(configured(tmp_path, **base))
+    assert planned(world, configured(tmp_path, **{**base, field: value})) == wanted
+
+
+def test_an_equal_choice_under_other_scores_trains_nothing(tmp_path: Path) -> None:
+    config = configured(tmp_path, variants=MATRIX)
+    world = world_of(config, constant={"variant/selected_subset", "selected_subset"})
+    world.inputs["0"] = "edited"
+    made = world.run(world.plan())
+    assert {("variant/selected_subset", name) for name in EVERY - {"short_only"}} <= made
+    assert not {key for key in made if key[0] in {"variant/training_mix", "variant/checkpoint"}}
+    assert not world.plan()
+
+
+def test_a_training_is_named_by_what_goes_into_it(tmp_path: Path) -> None:
+    """Not by the variant: two that come to an equal mix are one training."""
+    config = configured(tmp_path, variants={"methods": ["gateau", "random"], "seeds": [1, 2]})
+    node = nodes_of(config)["variant/checkpoint"]
+    names = [f"{method}-s{seed}" for method in ("gateau", "random") for seed in (1, 2)]
+    made = {name: node.of(name).fingerprint({"variant/training_mix": "equal"}) for name in names}
+    assert made["gateau-s1"] == made["random-s1"] != made["gateau-s2"] == made["random-s2"]
+
+
+def measure(*_: Any) -> Measured:
+    return Measured(table=pl.DataFrame())
+
+
+def questions(*_: Any) -> list[Any]:
+    return []
+
+
+SCORED = {
+    "measured": Scored(unit="NLL", measure=measure),
+    "asked": Scored(unit="%", questions=questions, grade=measure),
+    "judged": Scored(
+        unit="points", questions=questions, grade=measure, judging=Judging(requests=questions, parse=float)
+    ),
+}
+
+
+@pytest.fixture
+def benchmarks(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Three that score one model at a time; needle does so besides."""
+    known: Any = all_benchmarks()
+    for name, scored in SCORED.items():
+        monkeypatch.setitem(known, name, Benchmark(name=name, title=name, description=name, scored=scored))
+    monkeypatch.setitem(known, "needle", replace(known["needle"], scored=SCORED["measured"]))
+    yield
+
+
+@pytest.mark.usefixtures("benchmarks")
+def test_a_benchmark_that_scores_has_its_assets(tmp_path: Path) -> None:
+    asked = {"evaluation.benchmarks": ("needle", *SCORED)}
+    config = configured(tmp_path, **asked)
+    found = pipeline_of(config)
+    tables = ["answers/asked", "answers/judged", "judgments/judged", *(f"scores/{name}" for name in SCORED)]
+    assert {*of_variants(tmp_path, **asked)} == {"variant/checkpoint", *tables}
+    assert found.partitions("scores/asked") == ["base", "checkpoint"]
+    assert {*found.by_key["experiment"].reads} == {"variant/checkpoint", "judgments/judged"} | {
+        f"scores/{name}" for name in SCORED
+    }
+    reads = {key: dict(found.by_key[key].reads) for key in tables}
+    assert reads["answers/asked"] == reads["scores/measured"] == {"variant/checkpoint": "content"}
+    assert reads["judgments/judged"] == {"answers/judged": "content"}
+    assert reads["scores/judged"] == {"answers/judged": "content", "judgments/judged": "content"}
+    assert found.descendants(["variant/checkpoint"]) == {"variant/checkpoint", "experiment", "report", *tables}
+
+
+@pytest.mark.usefixtures("benchmarks")
+def test_what_compares_by_itself_scores_only_where_there_are_variants(tmp_path: Path) -> None:
+    asked = {"evaluation.benchmarks": ("needle",)}
+    assert not scored_benchmarks(configured(tmp_path, **asked)) and not of_variants(tmp_path, **asked)
+    both = configured(tmp_path, variants={}, **asked)
+    assert {"evaluation/needle", "scores/needle", "experiment"} <= {*pipeline_of(both).by_key}
+
+
+@pytest.mark.usefixtures("benchmarks")
+def test_another_model_is_asked_alone(tmp_path: Path) -> None:
+    asked: dict[str, Any] = {"evaluation.benchmarks": ("judged",)}
+    world = world_of(configured(tmp_path, variants=MATRIX, **asked))
+    more = {**MATRIX, "fractions": [0.1, 0.5, 0.7]}
+    found = planned(world, configured(tmp_path, variants=more, **asked))
+    assert {*map(frozenset, found.values())} == {frozenset({"gateau-0.7", "random-0.7"})}
+    assert {"answers/judged", "judgments/judged", "scores/judged"} <= {*found}

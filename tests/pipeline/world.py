@@ -37,11 +37,12 @@ class World:
 
     def versions(self, node: Node, partition: str | None) -> dict[str, str]:
         """The slow obvious reading of what an output made now is made from."""
-        if not node.upstream and node.partitions:
+        if not node.upstream and node.partitions and not node.parts:
             return {"input": self.inputs[str(partition)]}
         of = {each.asset: each.partitions for each in self.nodes}
         found = {}
-        for name, by in node.upstream.items():
+        upstream = node.parts[str(partition)].upstream if node.parts else node.upstream
+        for name, by in upstream.items():
             parts = [partition] if of[name] and of[name] == node.partitions else self.parts(name)
             stamps = {part or "": self.stored[name, part] for part in parts}
             each = {part: stamp.content if by == "content" else stamp.fingerprint for part, stamp in stamps.items()}
@@ -52,6 +53,7 @@ class World:
         """What a step does: nothing when the stored output is made from the same."""
         node = next(each for each in self.nodes if each.asset == asset)
         versions = self.versions(node, partition)
+        node = node.of(partition)
         wanted = node.fingerprint(versions)
         if (asset, partition) in self.stored and self.stored[asset, partition].fingerprint == wanted:
             return False

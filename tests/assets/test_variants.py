@@ -1,0 +1,203 @@
+"""An experiment: each variant is trained once, for its own sake alone, and on nothing but what it chose."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pytest
+
+from assets.runs.refresh import Refreshed
+from assets.steps.compared_models import located_variant
+from gateau_dagster.pipeline.asset import VARIANT
+from gateau_dagster.pipeline.variant_assets import CHECKPOINTS, MIXES, SUBSETS
+from gateau_dagster.progress import Progress
+from gateau_dagster.training.spec import TrainingSpec
+from resources.training import TrainingResource
+from tests.assets.harness import Pipeline, key_of, pipeline_on, value_of
+from tests.project import change_config, make_project, sample, write_samples
+
+SAMPLES = 24
+FIRST: dict[str, Any] = {
+    "methods": ["length", "random"],
+    "fractions": [0.25],
+    "seeds": [1, 2],
+    "also": [{"name": "theirs", "path": "short"}],
+}
+TRAINED_FIRST = ["length-0.25-s1", "length-0.25-s2", "random-0.25-s1", "random-0.25-s2"]
+
+
+class Trainings:
+    """Stands for the training process: a folder that holds what it was told to train."""
+
+    def __init__(self) -> None:
+        self.specs: list[TrainingSpec] = []
+
+    def run(self, context: dg.AssetExecutionContext, spec: TrainingSpec, file: Path, progress: Progress) -> None:
+        del context, file
+        self.specs.append(spec)
+        spec.output.mkdir(parents=True)
+        (spec.output / "config.json").write_text(json.dumps([spec.fingerprint, spec.training.seed]))
+        step = {"step": 1, "tokens": 100, "tokens_per_second": 50.0, "loss": 1.0, "learning_rate": 0.1}
+        (spec.output / "training_log.json").write_text(json.dumps({"steps": [{**step, "grad_norm": 1.0}]}))
+        progress(1, 1, "steps")
+
+    def done(self) -> list[TrainingSpec]:
+        """Since it was asked last."""
+        found, self.specs = self.specs, []
+        return found
+
+
+@pytest.fixture(scope="module")
+def trainings() -> Iterator[Trainings]:
+    stands = Trainings()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(TrainingResource, "run", stands.run)
+        yield stands
+
+
+@pytest.fixture(scope="module")
+def experiment(tmp_path_factory: pytest.TempPathFactory, trainings: Trainings) -> Iterator[Pipeline]:
+    """The single run is one of the variants, as often as its seed is one of theirs. A part of the samples is
+    reserved."""
+    file = make_project(
+        tmp_path_factory.mktemp("experiment"),
+        samples=SAMPLES,
+        shards=1,
+        training=True,
+        selection={"method": "length", "fraction": 0.25},
+        variants=FIRST,
+        evaluation={"benchmarks": ["heldout"], "heldout": {"share": 0.2, "samples": 4, "buckets": [64]}},
+    )
+    change_config(file, training={"seed": 1})
+    with pipeline_on(file) as pipeline:
+        pipeline.refresh(until=CHECKPOINTS)
+        yield pipeline
+
+
+def made(pipeline: Pipeline, result: Refreshed, asset: str = CHECKPOINTS) -> set[str]:
+    """The variants whose output was made."""
+    keys = [key_of(event) for run in result.run_ids for event in pipeline.materialised(run)]
+    return {str(variant) for name, variant in keys if name == asset}
+
+
+def contents(pipeline: Pipeline) -> dict[str, str]:
+    state = pipeline.state()
+    stamps = {name: state.stamp(CHECKPOINTS, name) for name in state.config.variant_set}
+    return {name: stamp.content for name, stamp in stamps.items() if stamp is not None}
+
+
+def chosen(pipeline: Pipeline, name: str) -> list[str]:
+    return pipeline.state().store.read(SUBSETS, name)["sample_id"].to_list()
+
+
+def reserved(pipeline: Pipeline) -> set[str]:
+    return {*pipeline.state().read("document_split").filter("reserved")["sample_id"]}
+
+
+def stale(pipeline: Pipeline, **sections: Any) -> dict[str, list[str]]:
+    """The variants that would be made after a change of the configuration, by asset."""
+    before = pipeline.file.read_text()
+    try:
+        change_config(pipeline.file, **sections)
+        state = pipeline.state()
+        plan = state.plan_until(CHECKPOINTS)
+        return {work.asset: work.partitions for work in plan.work if state.asset(work.asset).partitions == VARIANT}
+    finally:
+        pipeline.file.write_text(before)
+
+
+def test_shards_run_first_then_variants(experiment: Pipeline) -> None:
+    first, second = (experiment.materialised(run.run_id) for run in reversed(experiment.runs()))
+    assert {"raw_long_sft", "method_scores/length", "checkpoint"} <= {key_of(event)[0] for event in first}
+    assert {key_of(event)[0] for event in second} == {SUBSETS, MIXES, CHECKPOINTS}
+    assert [run.job_name for run in reversed(experiment.runs())] == ["everything", "variants"]
+    assert not experiment.state().plan_until(CHECKPOINTS)
+
+
+def test_every_variant_is_recorded_with_its_own_version(experiment: Pipeline) -> None:
+    events = [e for e in experiment.materialised(experiment.runs()[0].run_id) if key_of(e)[0] == CHECKPOINTS]
+    assert [key_of(event)[1] for event in events] == ["base", "checkpoint", *TRAINED_FIRST, "theirs"]
+    state = experiment.state()
+    for event in events:
+        stamp = state.stamp(CHECKPOINTS, key_of(event)[1])
+        assert stamp is not None and value_of(event, "fingerprint") == stamp.fingerprint
+
+
+def test_each_is_trained_on_what_it_chose(experiment: Pipeline) -> None:
+    state, free = experiment.state(), SAMPLES - len(reserved(experiment))
+    ids = {name: chosen(experiment, name) for name in TRAINED_FIRST}
+    assert all(len(found) == round(free / 4) for found in ids.values())
+    assert ids["length-0.25-s1"] == ids["length-0.25-s2"] == state.read("selected_subset")["sample_id"].to_list()
+    assert {*ids["random-0.25-s1"]} != {*ids["random-0.25-s2"]}, "lots are drawn by the seed"
+    assert all({*state.store.read(MIXES, name)["sample_id"]} == {*found} for name, found in ids.items())
+    rows = {name: state.store.read(CHECKPOINTS, name).row(0, named=True) for name in state.config.variant_set}
+    assert [rows["random-0.25-s1"][name] for name in ("samples", "tokens", "seconds")] == [round(free / 4), 100, 2.0]
+    assert rows["base"] == {"model": "long", "samples": None, "tokens": None, "seconds": None}
+    assert rows["theirs"]["model"] == located_variant(state, "theirs")[0].path == "short"
+
+
+def test_the_single_run_is_taken_over_by_the_variant_that_is_equal(experiment: Pipeline, trainings: Trainings) -> None:
+    """As a copy: the single run may be another one tomorrow."""
+    found = contents(experiment)
+    assert found["checkpoint"] == found["length-0.25-s1"] != found["length-0.25-s2"]
+    assert len(trainings.done()) == len(TRAINED_FIRST), "of five"
+    state = experiment.state()
+    rows = {name: state.store.read(CHECKPOINTS, name)["model"][0] for name in ("checkpoint", *TRAINED_FIRST)}
+    assert rows["checkpoint"] == "store:checkpoint" and len({*rows.values()}) == len(rows)
+    assert located_variant(state, "length-0.25-s1")[1] == located_variant(state, "checkpoint")[1]
+
+
+def test_a_method_more_is_its_own_work_alone(experiment: Pipeline) -> None:
+    new = ["response_length-0.25-s1", "response_length-0.25-s2"]
+    found = stale(experiment, variants={"methods": ["length", "response_length", "random"]})
+    assert found == {SUBSETS: new, MIXES: new, CHECKPOINTS: new}
+
+
+def test_another_single_run_leaves_the_variants_alone(experiment: Pipeline) -> None:
+    assert stale(experiment, selection={"fraction": 0.5}) == {CHECKPOINTS: ["checkpoint"]}
+    every = {SUBSETS: [], MIXES: TRAINED_FIRST, CHECKPOINTS: ["checkpoint", *TRAINED_FIRST]}
+    assert stale(experiment, training={"max_length": 256}) == {asset: p for asset, p in every.items() if p}
+
+
+def test_a_removed_variant_leaves_no_work(experiment: Pipeline) -> None:
+    assert stale(experiment, variants={"seeds": [1], "also": []}) == {}
+
+
+def test_nothing_reserved_was_trained_on(experiment: Pipeline) -> None:
+    assert reserved(experiment)
+    assert not any(reserved(experiment) & {*chosen(experiment, name)} for name in TRAINED_FIRST)
+    logs = [
+        record.get_dagster_event().asset_check_evaluation_data
+        for run in experiment.runs()
+        for record in experiment.instance.all_logs(run.run_id, of_type=dg.DagsterEventType.ASSET_CHECK_EVALUATION)
+    ]
+    found = [check for check in logs if check.check_name == "nothing_reserved"]
+    assert {check.asset_key.to_user_string() for check in found} == {MIXES, "training_mix"}
+    assert all(check.passed for check in found)
+
+
+@pytest.mark.long
+def test_an_edit_trains_again_what_it_changes_and_what_was_trained_is_found_again(
+    experiment: Pipeline, trainings: Trainings
+) -> None:
+    before, data = contents(experiment), experiment.file.parent / "long.jsonl"
+    text, records = data.read_text(), [sample(number) for number in range(SAMPLES)]
+    free = {record["id"] for record in records} - reserved(experiment)
+    edited = min({*chosen(experiment, "random-0.25-s2")} - {*chosen(experiment, "length-0.25-s1")} & free)
+    changed = [each | {"response": "x ."} if each["id"] == edited else each for each in records]
+    write_samples(data, changed)
+    touched = {name for name in TRAINED_FIRST if edited in chosen(experiment, name)}
+    result = experiment.refresh(until=CHECKPOINTS)
+    assert made(experiment, result) == touched and len(trainings.done()) == len(touched)
+
+    data.write_text(text)
+    change_config(experiment.file, variants={"fractions": [0.25, 1.0], "seeds": [1, 2], "also": ["full"]})
+    result = experiment.refresh(until=CHECKPOINTS)
+    new = {f"{name}-s{seed}" for name in ("length-1", "random-1", "full") for seed in (1, 2)}
+    assert made(experiment, result) == {*touched, *new}
+    assert len(trainings.done()) == 2, "all samples, in two orders, whatever method chose them all"
+    after = contents(experiment)
+    assert {name: after[name] for name in TRAINED_FIRST} == {name: before[name] for name in TRAINED_FIRST}
+    assert after["length-1-s1"] == after["random-1-s1"] == after["full-s1"] != after["full-s2"]

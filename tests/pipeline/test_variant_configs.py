@@ -1,0 +1,118 @@
+"""What each variant would be as the single run, and what a configuration of variants lacks."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateau_dagster.config import Config
+from gateau_dagster.errors import GateauError
+from gateau_dagster.pipeline.project import check_project
+from gateau_dagster.pipeline.variant_configs import draws_lots, selections, variant_config, variant_reads
+from tests.pipeline.configured import configured
+
+MATRIX = {"methods": ["gateau", "random"], "presets": ["paper", "robust"], "fractions": [0.1, 0.5], "seeds": [1, 2]}
+
+
+def config_of(config: Config, name: str) -> Config:
+    return variant_config(config, config.variant_set[name])
+
+
+def test_a_variant_is_the_configuration_with_its_own_choice(tmp_path: Path) -> None:
+    config = configured(tmp_path, **{"selection.count": 3}, variants=MATRIX)
+    paper, random = config_of(config, "paper-0.5-s2"), config_of(config, "random-0.1-s1")
+    assert (paper.selection.method, paper.selection.preset, paper.selection.parameters) == (
+        "gateau",
+        "paper",
+        {"rule": "top", "fraction": 0.5},
+    )
+    assert (paper.training.seed, random.training.seed) == (2, 1)
+    assert random.selection.method == "random" and random.selection.preset == config.selection.preset
+    assert paper.training == config.training.model_copy(update={"seed": 2}) and paper.models == config.models
+
+
+def test_without_a_matrix_it_is_the_configuration(tmp_path: Path) -> None:
+    config = configured(tmp_path, variants={})
+    assert [*config.variant_set] == ["base", "checkpoint", "gateau"]
+    assert config_of(config, "gateau") == config
+
+
+def test_only_a_method_that_draws_lots_takes_the_seed(tmp_path: Path) -> None:
+    config = configured(tmp_path, variants=MATRIX)
+    variants = config.variant_set
+    assert draws_lots(config, variants["random-0.1-s1"]) and not draws_lots(config, variants["paper-0.1-s1"])
+    assert config_of(config, "random-0.1-s2").selection.options == {"random": {"seed": 2}}
+    assert variant_reads(config, variants["random-0.1-s1"]).keys() == {"raw_long_sft", "document_split"}
+    same = configured(tmp_path, variants=MATRIX, **{"selection.options": {"random": {"seed": 1}}})
+    assert not draws_lots(same, same.variant_set["random-0.1-s1"]), "the method's asset has these scores"
+    assert "method_scores/random" in variant_reads(same, same.variant_set["random-0.1-s1"])
+
+
+def test_a_budget_takes_the_rule_that_counts_tokens(tmp_path: Path) -> None:
+    def rule(**selection: Any) -> dict[str, Any]:
+        changes = {f"selection.{name}": value for name, value in selection.items()}
+        config = configured(tmp_path, variants={"budgets": [5000]}, **changes)
+        return config_of(config, "gateau-5000t").selection.parameters
+
+    assert rule() == rule(rule="per_source") == {"rule": "token_budget", "budget": 5000}
+    assert rule(rule="per_source_tokens", budget=9) == {
+        "rule": "per_source_tokens",
+        "budget": 5000,
+        "short_source": "error",
+    }
+
+
+def test_a_fraction_keeps_the_rule_that_counts_samples(tmp_path: Path) -> None:
+    config = configured(tmp_path, variants={"fractions": [0.5]}, **{"selection.rule": "per_source"})
+    assert config_of(config, "gateau-0.5").selection.parameters["rule"] == "per_source"
+    config = configured(
+        tmp_path, variants={"fractions": [0.5]}, **{"selection.rule": "token_budget", "selection.budget": 9}
+    )
+    assert config_of(config, "gateau-0.5").selection.parameters == {"rule": "top", "fraction": 0.5}
+
+
+def test_short_conversations_alone(tmp_path: Path) -> None:
+    config = configured(tmp_path, variants={"also": ["short_only", "full"]})
+    assert config_of(config, "short_only").training.mix.without_long
+    assert config_of(config, "full").training == config.training
+    assert not variant_reads(config, config.variant_set["short_only"])
+
+
+def test_equal_tokens_are_counted_by_the_long_model(tmp_path: Path) -> None:
+    config = configured(tmp_path, variants={"methods": ["random"], "equal": "tokens"})
+    assert "perplexity/long" in variant_reads(config, config.variant_set["random"])
+
+
+def test_every_selection_is_looked_at_once(tmp_path: Path) -> None:
+    config = configured(tmp_path, variants={**MATRIX, "methods": ["gateau"], "also": ["full"]})
+    found = [(each.preset, each.fraction) for each in selections(config)]
+    assert found == [("robust", None), ("paper", 0.1), ("robust", 0.1), ("paper", 0.5), ("robust", 0.5)]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            {"variants": {"presets": ["paper"], "methods": ["random"]}},
+            r"^variants\.presets: are those of",
+        ),
+        ({"variants": {"methods": ["nonsense"]}}, r"^variants\.methods: there is no method 'nonsense'"),
+        ({"variants": {"also": [{"name": "base", "path": "a"}]}}, r"^variants\.also: two variants are called base"),
+        ({"variants": {"also": ["full", "full"]}}, r"^variants\.also: two variants are called full"),
+        ({"variants": {"equal": "steps"}}, r"^variants\.equal: steps needs training\.max_steps"),
+        ({"variants": {}, "training.enabled": False}, r"^variants: they are trained"),
+        ({"variants": {"also": ["short_only"]}, "short_chat": None}, r"^variants\.also: short_only trains on"),
+        ({"variants": {}, "training.mix.without_long": True}, r"^variants: none of them would take a long sample"),
+        ({"variants": {"methods": ["random"], "budgets": [9]}, "models": {"m": {"path": "a"}}}, r"^variants\.budget"),
+    ],
+)
+def test_what_is_missing_is_named_with_its_place(changes: dict[str, Any], message: str, tmp_path: Path) -> None:
+    if "models" in changes:
+        changes = {**changes, "selection.method": "random", "training.model": "m"}
+    if changes.get("short_chat", "") is None:
+        content = configured(tmp_path).model_dump() | {"short_chat": None, "variants": changes["variants"]}
+        config = Config.model_validate({**content, "folder": tmp_path})
+    else:
+        config = configured(tmp_path, **changes)
+    with pytest.raises(GateauError, match=message):
+        check_project(config)
