@@ -12,6 +12,7 @@ from gateau_dagster.config.base import Section
 
 _VARIABLE = re.compile(r"^[A-Z][A-Z0-9_]{0,99}\Z")
 _MOST_REQUESTS = 10_000_000
+Pair = Annotated[list[str], Field(min_length=2, max_length=2)]
 
 
 def _server_address(text: str) -> str:
@@ -69,6 +70,11 @@ class JudgeConfig(Section):
     timeout: float = Field(default=120.0, gt=0, le=3600, description="Seconds that the server may be silent.")
     max_retries: int = Field(
         default=5, ge=0, le=100, description="After 429, 5xx and lost connections, with the pause that the server asks."
+    )
+    pairs: list[Pair] = Field(
+        default=[],
+        description="Variants whose answers are set against each other, in both orders, by benchmarks that can: "
+        "[[robust-0.1, full]].",
     )
     token_limit: Literal["max_tokens", "max_completion_tokens"] = Field(
         default="max_tokens", description="How this server calls the limit of a reply's length."

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from itertools import repeat
@@ -13,14 +13,21 @@ import polars as pl
 
 from gateau_dagster.config.judge import JudgeConfig
 from gateau_dagster.evaluation.judging.cost import CountTokens, PlannedCost, check_affordable, planned_cost
-from gateau_dagster.evaluation.judging.judge_answers import Wanted, wanted_judgments
+from gateau_dagster.evaluation.judging.judge_answers import (
+    Wanted,
+    answers_by_question,
+    longest_answers,
+    wanted_judgments,
+)
 from gateau_dagster.evaluation.judging.needed import needed_judge
+from gateau_dagster.evaluation.judging.pairwise import Match, matches
 from gateau_dagster.evaluation.judging.replies import Replies
 from gateau_dagster.evaluation.materials import Materials
 from gateau_dagster.evaluation.questions import Question
 from gateau_dagster.evaluation.registry import ChosenBenchmark, scored_benchmarks
 from gateau_dagster.evaluation.scored import Judging
 from gateau_dagster.models.known_model import known_tokenizer
+from gateau_dagster.pipeline.pairwise_assets import PAIRS
 from gateau_dagster.pipeline.plan import Plan
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.pipeline.variant_assets import ANSWERS, JUDGMENTS
@@ -76,6 +83,22 @@ class JudgedBenchmark:
         answers = state.store.read(f"{ANSWERS}/{self.chosen.name}", variant) if answered else None
         return wanted_judgments(self.questions, answers, self.judging, options, self.settings)
 
+    def matches(self, state: State, unanswered: Collection[str] = ()) -> list[Match]:
+        """The pairs that are set against each other; of variants that are `unanswered`, by answers of full length.
+
+        Raises:
+            GateauError: the answers cannot be read.
+        """
+        settings, pairing = self.settings, self.chosen.scored.pairing
+        assert settings is not None and pairing is not None
+        texts = {
+            name: longest_answers(self.questions)
+            if name in unanswered
+            else answers_by_question(state.store.read(f"{ANSWERS}/{self.chosen.name}", name))
+            for name in dict.fromkeys(name for pair in settings.pairs for name in pair)
+        }
+        return matches(settings.pairs, self.questions, texts, pairing, self.chosen.options, settings)
+
 
 @dataclass(frozen=True, kw_only=True)
 class PlannedJudging:
@@ -102,21 +125,25 @@ def planned_judging(state: State, plan: Plan) -> list[PlannedJudging]:
     found = []
     for name, chosen in scored_benchmarks(state.config).items():
         work, answers = plan.of(f"{JUDGMENTS}/{name}"), plan.of(f"{ANSWERS}/{name}")
-        if work is None or chosen.scored.judging is None:
+        pairs = plan.of(f"{PAIRS}/{name}")
+        variants = work.partitions if work is not None else []
+        if (work is None and pairs is None) or chosen.scored.judging is None:
             continue
         unanswered = {*answers.partitions} if answers is not None else set()
         try:
             benchmark = JudgedBenchmark.of(state, name, _without_models(state, name))
         except _NotKnownYetError:
-            found.append(PlannedJudging(benchmark=name, variants=work.partitions, cost=None))
+            found.append(PlannedJudging(benchmark=name, variants=variants, cost=None))
             continue
         wanted = [
             each.asked
-            for variant in work.partitions
+            for variant in variants
             for each in benchmark.wanted(state, variant, answered=variant not in unanswered)
         ]
+        if pairs is not None:
+            wanted += [asked for each in benchmark.matches(state, unanswered) for asked in (each.first, each.second)]
         cost = planned_cost(settings, wanted, replies, count)
-        found.append(PlannedJudging(benchmark=name, variants=work.partitions, cost=cost))
+        found.append(PlannedJudging(benchmark=name, variants=variants, cost=cost))
     return found
 
 

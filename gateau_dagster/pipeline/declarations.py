@@ -26,6 +26,7 @@ from gateau_dagster.pipeline.asset import (
 )
 from gateau_dagster.pipeline.document_split_asset import document_split, mix_checks
 from gateau_dagster.pipeline.made_models import embedding_asset, made_models, made_upstream
+from gateau_dagster.pipeline.pairwise_assets import pairwise_assets
 from gateau_dagster.pipeline.sample_table_asset import sample_table_asset
 from gateau_dagster.pipeline.selection_reads import (
     CHOSEN,
@@ -307,4 +308,5 @@ DECLARED: tuple[Declare, ...] = (
     checkpoint,
     evaluations,
     variant_assets,
+    pairwise_assets,
 )

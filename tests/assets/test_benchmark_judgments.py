@@ -13,10 +13,12 @@ import yaml
 from rich.console import Console
 
 from assets.benchmark_judgments import benchmark_judgments
+from assets.pairwise import pairwise
 from assets.runs.checks import asset_checks
 from assets.steps.partitions import asset_key, partition_definitions
 from gateau_dagster import tables
 from gateau_dagster.cli.judging import judging_record, show_judging
+from gateau_dagster.errors import GateauError
 from gateau_dagster.estimate.judging import check_budget, planned_judging
 from gateau_dagster.evaluation.judging.cost import BudgetError
 from gateau_dagster.storage import Stamp
@@ -194,3 +196,27 @@ def test_replies_without_a_score_are_counted_and_a_check_says_so(judged: Judged)
     readable = judged.check("readable_replies")
     assert not readable.passed and readable.severity == dg.AssetCheckSeverity.ERROR
     assert readable.metadata["without_score"].value == 2
+
+
+def test_pairs_of_variants_are_set_against_each_other(judged: Judged) -> None:
+    def play(message: str, before: int) -> Answer:
+        return Answer(text="[[A]]" if "Other." in message else "[[C]]")
+
+    judged.server.play = play
+    judged.configure(pairs=[["base", "checkpoint"]])
+    state = judged.pipeline.state()
+    (planned,) = planned_judging(state, state.plan_until("pairwise/mt_bench"))
+    assert planned.cost is not None and planned.cost.usage.requests == 8 and not planned.variants
+    resources = {"configuration": judged.pipeline.resource, "judge": JudgeResource(), "models": ModelsResource()}
+    made = dg.asset(key=asset_key("pairwise/mt_bench"))(pairwise)
+    for paid in (5, 0):  # equal answers look the same in both orders
+        state.store.files.remove("pairwise")
+        done = dg.materialize([made], instance=judged.pipeline.instance, resources=resources)
+        (event,) = done.asset_materializations_for_node("pairwise__mt_bench")
+        assert str(event.metadata["paid"].value).startswith(f"{paid} request")
+    assert event.metadata["base against checkpoint"].value == (
+        "0 won, 4 tied, 0 lost, 0 unreadable; the same in both orders 75.0\u00a0%, preference for the first place 0.25"
+    )
+    judged.configure(pairs=[["base", "nobody"]])
+    with pytest.raises(GateauError, match=r"evaluation\.judge\.pairs: no variant nobody; there are base, checkpoint"):
+        _ = judged.pipeline.state().pipeline

@@ -56,11 +56,7 @@ def wanted_judgments(
     A question without an answer to each of its turns has none. Without `answers`, those that will be needed: for
     answers of the greatest length.
     """
-    given = (
-        answers_by_question(answers)
-        if answers is not None
-        else {each.question_id: _longest(each) for each in questions}
-    )
+    given = longest_answers(questions) if answers is None else answers_by_question(answers)
     found = []
     for question in questions:
         texts = given.get(question.question_id, {})
@@ -92,9 +88,12 @@ def answers_by_question(answers: pl.DataFrame) -> dict[str, dict[int, str]]:
     return found
 
 
-def _longest(question: Question) -> dict[int, str]:
-    """Stand-ins as long as answers may become: a common word is a token."""
-    return dict.fromkeys(range(len(question.turns)), " the" * question.generation.max_new_tokens)
+def longest_answers(questions: Sequence[Question]) -> dict[str, dict[int, str]]:
+    """Stand-ins by question and turn, as long as answers may become: a common word is a token."""
+    return {
+        each.question_id: dict.fromkeys(range(len(each.turns)), " the" * each.generation.max_new_tokens)
+        for each in questions
+    }
 
 
 def judge_answers(

@@ -9,10 +9,10 @@ from typing import Any
 import polars as pl
 
 from gateau_dagster.config.judge import JudgeConfig
-from gateau_dagster.evaluation.judging.judge_answers import Wanted, answers_by_question
+from gateau_dagster.evaluation.judging.judge_answers import Wanted
 from gateau_dagster.evaluation.judging.request import Asked
 from gateau_dagster.evaluation.questions import Question
-from gateau_dagster.evaluation.scored import Pairing
+from gateau_dagster.evaluation.scored import JudgeRequest, Pairing
 from gateau_dagster.tables import Column, schema
 
 PAIRWISE = (
@@ -54,47 +54,35 @@ class Match:
 
 
 def matches(
-    pairs: Sequence[tuple[str, str]],
+    pairs: Sequence[Sequence[str]],
     questions: Sequence[Question],
-    answers: Mapping[str, pl.DataFrame],
+    texts: Mapping[str, Mapping[str, Mapping[int, str]]],
     pairing: Pairing,
     options: Any,
     settings: JudgeConfig,
 ) -> list[Match]:
-    """Of each pair, over the questions that both answered in all turns. `answers`: tables.ANSWERS by variant."""
-    texts = {name: answers_by_question(frame) for name, frame in answers.items()}
+    """Of each pair, over the questions that both answered in all turns.
+
+    texts: the answers by variant, question and turn.
+    """
     found = []
     for one, other in pairs:
         for question in questions:
             ours, theirs = (texts[name].get(question.question_id, {}) for name in (one, other))
             if all(turn in ours and turn in theirs for turn in range(len(question.turns))):
                 left, right = ([each[turn] for turn in sorted(each)] for each in (ours, theirs))
-                requests = zip(
-                    pairing.requests(question, left, right, options),
-                    pairing.requests(question, right, left, options),
-                    strict=True,
-                )
-                for first, second in requests:
-                    asked = [
-                        Asked(
-                            judge=settings.model,
-                            messages=each.messages,
-                            max_tokens=each.max_tokens,
-                            temperature=each.temperature,
-                        )
-                        for each in (first, second)
-                    ]
-                    found.append(
-                        Match(
-                            one=one,
-                            other=other,
-                            question_id=question.question_id,
-                            turn=first.turn,
-                            first=asked[0],
-                            second=asked[1],
-                        )
-                    )
+                ahead = pairing.requests(question, left, right, options)
+                behind = pairing.requests(question, right, left, options)
+                found += [_match(one, other, *each, settings=settings) for each in zip(ahead, behind, strict=True)]
     return found
+
+
+def _match(one: str, other: str, first: JudgeRequest, second: JudgeRequest, *, settings: JudgeConfig) -> Match:
+    asked = [
+        Asked(judge=settings.model, messages=each.messages, max_tokens=each.max_tokens, temperature=each.temperature)
+        for each in (first, second)
+    ]
+    return Match(one=one, other=other, question_id=first.question_id, turn=first.turn, first=asked[0], second=asked[1])
 
 
 def wanted_of(found: Sequence[Match]) -> list[Wanted]:

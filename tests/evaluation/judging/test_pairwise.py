@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from gateau_dagster import tables
-from gateau_dagster.evaluation.judging.judge_answers import judge_answers
+from gateau_dagster.evaluation.judging.judge_answers import answers_by_question, judge_answers
 from gateau_dagster.evaluation.judging.pairwise import (
     PAIRWISE,
     Tally,
@@ -53,7 +53,7 @@ def played(folder: Path, how: str, left: dict[str, list[str]], right: dict[str, 
 
     judge, config = FakeJudge(reply), settings()
     questions = [question(name, turns=len(texts)) for name, texts in left.items()]
-    given = {"x": answers(left), "y": answers(right)}
+    given = {name: answers_by_question(answers(texts)) for name, texts in (("x", left), ("y", right))}
     found = matches([("x", "y"), ("y", "x")], questions, given, PAIRING, None, config)
     made = Judging(requests=lambda *_: [], parse=verdict)
     judged = judge_answers(wanted_of(found), made, judge, Replies(Files(str(folder)), "judge"), config)
