@@ -76,6 +76,13 @@ class JudgeConfig(Section):
         description="Variants whose answers are set against each other, in both orders, by benchmarks that can: "
         "[[robust-0.1, full]].",
     )
+    characteristics: int | None = Field(
+        default=None,
+        ge=1,
+        le=10_000,
+        description="Best and worst samples, so many of each by the score of selection.method, whose context, "
+        "instruction and response are rated; GATEAU rates 100.",
+    )
     token_limit: Literal["max_tokens", "max_completion_tokens"] = Field(
         default="max_tokens", description="How this server calls the limit of a reply's length."
     )

@@ -24,6 +24,7 @@ from gateau_dagster.pipeline.asset import (
     UNIQUE_IDS,
     Asset,
 )
+from gateau_dagster.pipeline.characteristics_asset import characteristics
 from gateau_dagster.pipeline.document_split_asset import document_split, mix_checks
 from gateau_dagster.pipeline.made_models import embedding_asset, made_models, made_upstream
 from gateau_dagster.pipeline.pairwise_assets import pairwise_assets
@@ -309,4 +310,5 @@ DECLARED: tuple[Declare, ...] = (
     evaluations,
     variant_assets,
     pairwise_assets,
+    characteristics,
 )

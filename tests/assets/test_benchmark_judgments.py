@@ -8,11 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import dagster as dg
+import polars as pl
 import pytest
 import yaml
 from rich.console import Console
 
 from assets.benchmark_judgments import benchmark_judgments
+from assets.characteristics import characteristics
 from assets.pairwise import pairwise
 from assets.runs.checks import asset_checks
 from assets.steps.partitions import asset_key, partition_definitions
@@ -220,3 +222,24 @@ def test_pairs_of_variants_are_set_against_each_other(judged: Judged) -> None:
     judged.configure(pairs=[["base", "nobody"]])
     with pytest.raises(GateauError, match=r"evaluation\.judge\.pairs: no variant nobody; there are base, checkpoint"):
         _ = judged.pipeline.state().pipeline
+
+
+def test_the_best_and_the_worst_samples_are_rated(judged: Judged) -> None:
+    judged.configure(characteristics=2)
+    state = judged.pipeline.state()
+    names = [f"s{number}" for number in range(6)]
+    raw = dict.fromkeys(("sample_id", "source", "context", "instruction", "response", "digest"), names)
+    state.store.write(pl.DataFrame(raw), "raw_long_sft", state.shards[0], Stamp(fingerprint="raw"))
+    scores = pl.DataFrame({"sample_id": names, "score": [0.1, 0.9, None, 0.5, 0.4, 0.8]})
+    state.store.write(scores, "combined_scores", None, Stamp(fingerprint="scores"))
+    made = dg.asset(key=asset_key("characteristics"))(characteristics)
+    resources = {"configuration": judged.pipeline.resource, "judge": JudgeResource()}
+    done = dg.materialize([made], instance=judged.pipeline.instance, resources=resources)
+    table = state.store.read("characteristics")
+    assert dict(table.select("sample_id", "part").iter_rows()) == {
+        **dict.fromkeys(["s1", "s5"], "best"),
+        **dict.fromkeys(["s0", "s4"], "worst"),
+    }
+    assert table["rating"].to_list() == [5.0] * 20 and len(judged.server.requests) == 20
+    (event,) = done.asset_materializations_for_node("characteristics")
+    assert event.metadata["coherence"].value == "best 5.0, worst 5.0"
