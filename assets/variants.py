@@ -133,12 +133,12 @@ def _train(step: VariantStep, training: TrainingResource) -> None:
     """An equal mix under equal settings was trained once, whatever variant wanted it: the folder is named by both."""
     state, config = step.state, variant_config(step.state.config, step.variant)
     folder, mix = f"{TRAINED}/{step.wanted.fingerprint}", f"{MIXES}/{step.variant.name}"
+    wanted = Wanted(folder=folder, mix=mix, model=config.training.model, training=config.training, scratch=folder)
     finish_publishing(state.store, folder)
     stamp = folder_stamp(state.store, folder) or _taken_from_single_run(step, folder)
     if stamp is None:
-        wanted = Wanted(folder=folder, mix=mix, model=config.training.model, training=config.training, scratch=folder)
         stamp = train_and_publish(step.context, state, step.wanted, wanted, training, step.progress)
-        shutil.rmtree(scratch_of(state, wanted), ignore_errors=True)  # the next one has a folder of its own
+    shutil.rmtree(scratch_of(state, wanted), ignore_errors=True)  # the next training has a folder of its own
     _write(step, folder, mix, stamp)
     step.metadata |= trained_model_metadata(state, folder, mix, config.training)
 

@@ -20,7 +20,7 @@ Stale = Mapping[str, Mapping[str, Stamp]]
 def stale_partitions(context: dg.AssetExecutionContext, state: State, asset: str) -> dict[str, Stamp]:
     """The asked partitions whose stored table was not made from what is wanted now, with the stamp each is to get."""
     wanted = {shard: state.wanted_stamp(asset, shard) for shard in _asked(context, state, asset)}
-    found = state.store.stamps((asset, shard) for shard in wanted)
+    found = state.table_stamps((asset, shard) for shard in wanted)
     return {
         shard: stamp
         for shard, stamp in wanted.items()

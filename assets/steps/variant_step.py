@@ -1,6 +1,7 @@
 """One step, many variants: makes the stale ones in turn, and records each as it is done."""
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -11,6 +12,7 @@ from assets.steps.metadata import table_metadata
 from assets.steps.partitioned_step import Event, known_partitions, materialisation, outputs, stale_partitions
 from assets.steps.step import asset_step
 from gateau_dagster.config.variants import Variant
+from gateau_dagster.errors import GateauError
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.progress import TimedProgress
 from gateau_dagster.storage import Stamp
@@ -69,12 +71,23 @@ def variant_events(
             context.log.info(f"{asset}: {place}")
             twin = _twin(state, asset, wanted)
             if twin is None:
-                make(step)
+                with _named(name):
+                    make(step)
             else:
                 _take_over(step, *twin)
             assert step.made is not None, f"{asset}[{name}] was not made"
             yield materialisation(state, asset, name, step.made, step.metadata)
         yield from outputs(context, [asset])
+
+
+@contextmanager
+def _named(variant: str) -> Iterator[None]:
+    """A failure says which variant's it is."""
+    try:
+        yield
+    except GateauError as error:
+        error.args = (f"{variant}: {error}", *error.args[1:])
+        raise
 
 
 def _shown(progress: TimedProgress, place: str) -> TimedProgress:
@@ -86,7 +99,7 @@ def _shown(progress: TimedProgress, place: str) -> TimedProgress:
 
 def _twin(state: State, asset: str, wanted: Stamp) -> tuple[str, Stamp] | None:
     """Another variant whose table is what this one's is to be, and its stamp."""
-    stamps = state.store.stamps((asset, name) for name in state.config.variant_set)
+    stamps = state.table_stamps((asset, name) for name in state.config.variant_set)
     for (_, name), stamp in stamps.items():
         if name is not None and stamp is not None and stamp.fingerprint == wanted.fingerprint:
             return name, stamp

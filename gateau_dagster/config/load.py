@@ -249,7 +249,7 @@ def _suggestion(place: list[int | str], model: Any) -> str:
         field = model.model_fields.get(str(part)) if hasattr(model, "model_fields") else None
         model = _section_of(field.annotation) if field else model
     known = list(model.model_fields) if hasattr(model, "model_fields") else []
-    known = [key for key in known if key not in _OWN]
+    known = [key for key in known if key not in _OWN or len(place) > 1]
     near = difflib.get_close_matches(str(place[-1]), known, n=1)
     return f"; did you mean {near[0]}?" if near else f"; known here: {', '.join(known)}"
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Discriminator, Field, Tag, field_validator, model_validator
 
 from gateau_dagster.config.addresses import ModelAddress
 from gateau_dagster.config.base import Section, Verify
@@ -58,6 +58,12 @@ class OtherModel(Section):
         return ModelConfig(**self.model_dump(exclude={"name"}))
 
 
+Beside = Annotated[
+    Annotated[Also, Tag("str")] | Annotated[OtherModel, Tag("dict")],
+    Discriminator(lambda given: "str" if isinstance(given, str) else "dict"),
+]
+
+
 class VariantsConfig(Section):
     """The experiment: a model for each method, preset, amount and seed, and some besides."""
 
@@ -78,7 +84,7 @@ class VariantsConfig(Section):
         min_length=1,
         description="Of the training, and of a method that draws lots; default: training.seed alone.",
     )
-    also: list[Also | OtherModel] = Field(
+    also: list[Beside] = Field(
         default=[],
         description="full: all samples. short_only: the short conversations alone. base: the model before training, "
         "which is there anyway. A model that is not trained here: {name: …, path: …}.",
@@ -101,9 +107,9 @@ class VariantsConfig(Section):
     @model_validator(mode="after")
     def _consistent(self) -> "VariantsConfig":
         if self.fractions is not None and self.budgets is not None:
-            raise ValueError("budgets: give fractions or budgets, not both")
+            raise ValueError("give fractions or budgets, not both")
         if self.budgets is not None and self.equal == "samples":
-            raise ValueError("equal: budgets count tokens: set equal to tokens, or give fractions")
+            raise ValueError("budgets count tokens: with equal: samples give fractions, or set equal: tokens")
         return self
 
 

@@ -61,10 +61,14 @@ class Rows:
 class Part:
     """One partition of an asset whose partitions are not made from the same: which of the asset's `reads` it reads, and
     what changes it besides the asset's `settings`.
+
+    folders: of the store; in it lies, named by the partition's fingerprint, the model that the partition's table is
+    about, and without it the table counts as missing. Empty where there is none.
     """
 
     reads: Mapping[str, By] = field(default_factory=dict)
     settings: Settings = field(default_factory=dict)
+    folders: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)

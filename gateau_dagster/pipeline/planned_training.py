@@ -12,6 +12,7 @@ from gateau_dagster.config.values import MOST_ROWS
 from gateau_dagster.data.sources import resolve_files
 from gateau_dagster.errors import GateauError
 from gateau_dagster.models.known_model import known_model
+from gateau_dagster.pipeline.variant_configs import trained_configs
 from gateau_dagster.readable import percent
 from gateau_dagster.training.launch import training_command
 from gateau_dagster.training.readiness import check_device, check_packages
@@ -37,8 +38,9 @@ def check_training(config: Config, accepted: pl.DataFrame) -> None:
     _check_launch(config)
     _check_positions(config)
     _check_sources(config, set(accepted["source"].unique()))
-    _check_rows(config, accepted)
-    _check_memory(config, accepted)
+    for each in trained_configs(config):
+        _check_rows(each, accepted)
+        _check_memory(each, accepted)
 
 
 def _check_launch(config: Config) -> None:

@@ -1,8 +1,9 @@
 """Gathers what the planner compares: the input's index, the models' digests and the stamps in the store."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import cast
 
 import polars as pl
@@ -35,6 +36,7 @@ from gateau_dagster.storage.documents import document_stamp, folder_stamp
 from gateau_dagster.training.homologous_texts import check_homologous, text_signatures
 
 _RESPONSES = 64  # by which tokenizers are compared
+_STAMP_READERS = 16
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,13 +119,26 @@ class State:
             return document_stamp(self.store, asset.file)
         if asset.folder:
             return folder_stamp(self.store, key)
-        return self.store.stamp(key, partition)
+        return self.table_stamps([(key, partition)])[key, partition]
+
+    def table_stamps(self, keys: Iterable[Key]) -> dict[Key, Stamp | None]:
+        """Those of tables; None where the table is missing, or the model is that it is about."""
+        stamps = self.store.stamps(keys)
+        with_models = {key: folder for key, stamp in stamps.items() if (folder := self._model_folder(key, stamp))}
+        with ThreadPoolExecutor(_STAMP_READERS) as pool:
+            models = pool.map(partial(folder_stamp, self.store), with_models.values())
+        lost = {key for key, stamp in zip(with_models, models, strict=True) if stamp is None}
+        return {key: None if key in lost else stamp for key, stamp in stamps.items()}
+
+    def _model_folder(self, key: Key, stamp: Stamp | None) -> str:
+        part = self.asset(key[0]).parts.get(key[1] or "")
+        return f"{part.folders}/{stamp.fingerprint}" if part is not None and part.folders and stamp is not None else ""
 
     def recorded(self) -> dict[Key, Stamp | None]:
         """The stamps of all outputs."""
         keys = [key for asset in self.pipeline.assets for key in self._partitions.keys(asset.key)]
         tables = [key for key in keys if not (self.asset(key[0]).file or self.asset(key[0]).folder)]
-        stamps = self.store.stamps(tables)
+        stamps = self.table_stamps(tables)
         return {key: stamps[key] if key in stamps else self.stamp(*key) for key in keys}
 
     def read(self, asset: str, columns: list[str] | None = None, partition: str | None = None) -> pl.DataFrame:

@@ -145,7 +145,8 @@ def _checkpoint(config: Config, variant: Variant) -> Part:
         return Part(reads=made, settings=partial(_base_settings, config))
     if not variant.trained:
         return Part(settings=partial(_other_settings, variant))
-    return Part(reads={MIXES: "content", **made}, settings=partial(training_settings, variant_config(config, variant)))
+    settings = partial(training_settings, variant_config(config, variant))
+    return Part(reads={MIXES: "content", **made}, settings=settings, folders=TRAINED)
 
 
 def _base_settings(config: Config, observed: Observed) -> dict[str, Any]:

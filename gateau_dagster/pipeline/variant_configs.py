@@ -7,6 +7,7 @@ from gateau_dagster.config.variants import GATEAU, OtherModel, Variant, Variants
 from gateau_dagster.errors import GateauError
 from gateau_dagster.evaluation.document_split import SPLIT
 from gateau_dagster.evaluation.registry import reserving
+from gateau_dagster.methods.method import Reads
 from gateau_dagster.methods.registry import all_methods, chosen_methods
 from gateau_dagster.pipeline.selection_reads import ranking_asset, selection_reads
 
@@ -20,6 +21,8 @@ def variant_config(config: Config, variant: Variant) -> Config:
 
 def _selection(config: Config, variant: Variant) -> SelectionConfig:
     found = config.selection
+    if variant.kind == "full":
+        return found.taking(fraction=1.0)
     if variant.kind != "selected":
         return found
     if variant.fraction is not None or variant.budget is not None:
@@ -47,17 +50,18 @@ def draws_lots(config: Config, variant: Variant) -> bool:
 
 
 def variant_reads(config: Config, variant: Variant) -> dict[str, list[str]]:
-    """The columns that choosing its samples reads, by asset; nothing where nothing is chosen."""
+    """What choosing its samples reads, columns by asset; nothing where nothing is chosen."""
     if variant.kind == "full":
         split = {SPLIT: ["sample_id", "reserved"]} if reserving(config) is not None else {}
         return {"raw_long_sft": ["sample_id"], **split}
     if variant.kind != "selected":
         return {}
-    wanted = variant_config(config, variant)
-    ranking = ranking_asset(wanted)
     found = rule_reads(config, variant)
-    drawn = chosen_methods(wanted)[wanted.selection.method].reads(wanted) if draws_lots(config, variant) else {}
-    for asset, columns in (drawn or {ranking: selection_reads(wanted)[ranking]}).items():
+    wanted = variant_config(config, variant)
+    scores: Reads = {ranking_asset(wanted): ["sample_id", "score"]}
+    if draws_lots(config, variant):
+        scores = chosen_methods(wanted)[wanted.selection.method].reads(wanted)
+    for asset, columns in scores.items():
         found[asset] = [*dict.fromkeys([*found.get(asset, []), *columns])]
     return found
 
@@ -79,6 +83,12 @@ def selections(config: Config) -> list[SelectionConfig]:
         if variant.kind == "selected":
             found += [each for each in [_selection(config, variant)] if each not in found]
     return found
+
+
+def trained_configs(config: Config) -> list[Config]:
+    """Every training of the project as the single run of a configuration: that of the file, and the variants'."""
+    variants = [each for each in config.variant_set.values() if each.trained]
+    return [config, *(variant_config(config, each) for each in variants)]
 
 
 def others(config: Config) -> dict[str, OtherModel]:

@@ -10,6 +10,7 @@ import pytest
 
 from assets.runs.refresh import Refreshed
 from assets.steps.compared_models import located_variant
+from gateau_dagster.errors import GateauError
 from gateau_dagster.pipeline.asset import VARIANT
 from gateau_dagster.pipeline.variant_assets import CHECKPOINTS, MIXES, SUBSETS
 from gateau_dagster.progress import Progress
@@ -33,9 +34,12 @@ class Trainings:
 
     def __init__(self) -> None:
         self.specs: list[TrainingSpec] = []
+        self.most = -1
 
     def run(self, context: dg.AssetExecutionContext, spec: TrainingSpec, file: Path, progress: Progress) -> None:
         del context, file
+        if len(self.specs) == self.most:
+            raise GateauError("no luck: try again")
         self.specs.append(spec)
         spec.output.mkdir(parents=True)
         (spec.output / "config.json").write_text(json.dumps([spec.fingerprint, spec.training.seed]))
@@ -123,6 +127,9 @@ def test_every_variant_is_recorded_with_its_own_version(experiment: Pipeline) ->
     for event in events:
         stamp = state.stamp(CHECKPOINTS, key_of(event)[1])
         assert stamp is not None and value_of(event, "fingerprint") == stamp.fingerprint
+    subsets = experiment.materialised(experiment.runs()[0].run_id)
+    same = {key_of(event)[1]: value_of(event, "same as") for event in subsets if key_of(event)[0] == SUBSETS}
+    assert same["length-0.25-s2"] == "length-0.25-s1" and same["random-0.25-s2"] is None, "what is equal is taken over"
 
 
 def test_each_is_trained_on_what_it_chose(experiment: Pipeline) -> None:
@@ -165,6 +172,18 @@ def test_a_removed_variant_leaves_no_work(experiment: Pipeline) -> None:
     assert stale(experiment, variants={"seeds": [1], "also": []}) == {}
 
 
+def test_a_model_that_is_lost_is_missed(experiment: Pipeline) -> None:
+    state = experiment.state()
+    model = state.store.read(CHECKPOINTS, "random-0.25-s1")["model"][0].removeprefix("store:")
+    stamp = Path(state.store.files.address(model)) / "gateau.json"
+    aside = stamp.rename(stamp.with_name("aside"))
+    try:
+        work = experiment.state().plan_until(CHECKPOINTS).of(CHECKPOINTS)
+        assert work is not None and work.reasons == {"random-0.25-s1": "missing"}
+    finally:
+        aside.rename(stamp)
+
+
 def test_nothing_reserved_was_trained_on(experiment: Pipeline) -> None:
     assert reserved(experiment)
     assert not any(reserved(experiment) & {*chosen(experiment, name)} for name in TRAINED_FIRST)
@@ -201,3 +220,19 @@ def test_an_edit_trains_again_what_it_changes_and_what_was_trained_is_found_agai
     after = contents(experiment)
     assert {name: after[name] for name in TRAINED_FIRST} == {name: before[name] for name in TRAINED_FIRST}
     assert after["length-1-s1"] == after["random-1-s1"] == after["full-s1"] != after["full-s2"]
+
+
+@pytest.mark.long
+def test_a_training_that_fails_names_its_variant_and_those_before_it_count(
+    experiment: Pipeline, trainings: Trainings
+) -> None:
+    change_config(experiment.file, variants={"fractions": [0.5], "seeds": [1, 2], "also": []})
+    trainings.done()
+    trainings.most = 1
+    with pytest.raises(GateauError, match=r"^variant/checkpoint: length-0\.5-s2: no luck: try again$"):
+        experiment.refresh(until=CHECKPOINTS)
+    trainings.most = -1
+    assert len(trainings.done()) == 1
+    result = experiment.refresh(until=CHECKPOINTS)
+    assert made(experiment, result) == {"length-0.5-s2", "random-0.5-s1", "random-0.5-s2"}
+    assert len(trainings.done()) == 3 and not experiment.state().plan_until(CHECKPOINTS)

@@ -7,7 +7,7 @@ import pytest
 from rich.console import Console
 
 from gateau_dagster.cli import plan as module
-from gateau_dagster.cli.plan import _shards, grounds, plan_record, print_plan, show_estimates
+from gateau_dagster.cli.plan import _shards, grounds, plan_record, print_plan, show_estimates, show_plan
 from gateau_dagster.estimate.estimator import Estimate, Estimator
 from gateau_dagster.pipeline.plan import Work
 from gateau_dagster.pipeline.project import load_project
@@ -47,6 +47,22 @@ def test_shards() -> None:
     assert _shards(work("0", "1"), 2) == "all 2"
     assert _shards(work("3", "1"), 16) == "2 of 16: 1, 3"
     assert _shards(work(*"0123456"), 16) == "7 of 16: 0, 1, 2, 3, …"
+
+
+def test_variants_are_counted_among_variants(tmp_path: Path) -> None:
+    variants = {"methods": ["length"], "fractions": [0.25, 0.5]}
+    file = make_project(
+        tmp_path, samples=12, shards=2, training=True, selection={"method": "length"}, variants=variants
+    )
+    state = State(config=load_project(file))
+    found = {each["asset"]: each for each in plan_record(state, state.plan())["work"]}
+    names = ["base", "checkpoint", "length-0.25", "length-0.5"]
+    assert (found["variant/checkpoint"]["variants"], found["variant/checkpoint"]["shards"]) == (names, [])
+    assert found["raw_long_sft"]["shards"] == ["0", "1"] and "variants" not in found["raw_long_sft"]
+    text = io.StringIO()
+    show_plan(Console(file=text, width=200), state, state.plan())
+    rows = {line.split()[0]: line for line in text.getvalue().splitlines() if line.strip()}
+    assert "all 4" in rows["variant/checkpoint"] and "all 2" in rows["raw_long_sft"]
 
 
 @pytest.fixture

@@ -99,3 +99,13 @@ def test_training_on_what_was_not_scored_is_told(
     assert not warned or found[0].startswith(
         "training.max_length is 65,536, but samples are scored by their last 4,096"
     )
+
+
+def test_the_largest_variant_has_to_be_held_too() -> None:
+    many = samples(1_000_000, 10)
+    part = {"training": {"epochs": 600}, "selection": {"fraction": 0.1}}
+    check_training(configured(**part), many)
+    check_training(configured(**part, variants={"fractions": [0.1, 0.15]}), many)
+    for variants in ({"fractions": [0.1, 0.2]}, {"also": ["full"]}):
+        with pytest.raises(GateauError, match=r"^training\.epochs: 600 passes .* rows, more than"):
+            check_training(configured(**part, variants=variants), many)

@@ -1,7 +1,7 @@
 import polars as pl
 import pytest
 
-from gateau_dagster.pipeline.table_checks import duplicate_ids, non_finite, scored_or_rejected
+from gateau_dagster.pipeline.table_checks import duplicate_ids, non_finite, reserved_among, scored_or_rejected
 
 
 def ids(*names: str) -> pl.DataFrame:
@@ -42,3 +42,14 @@ def test_gaps_strangers_and_overlaps_are_named() -> None:
     assert not stranger.complete and stranger.unknown == ["y", "z"]
     both = scored_or_rejected(ids("a", "b"), ids("a", "b"), ids("b"))
     assert not both.complete and both.missing == both.unknown == []
+
+
+def test_reserved_documents_that_were_trained_on_are_named() -> None:
+    """By document: a question that came later, of a text that is reserved, counts as well."""
+    split = pl.DataFrame(
+        {"sample_id": ["a", "b", "c", "d"], "document": ["1", "1", "2", "3"], "reserved": [True, False, False, True]}
+    )
+    rows = [("a", "long"), ("b", "long"), ("c", "long"), ("d", "short"), ("e", "long")]
+    mix = pl.DataFrame(rows, schema=["sample_id", "origin"], orient="row")
+    assert reserved_among(mix, split) == ["a", "b"]
+    assert reserved_among(mix.filter(pl.col("sample_id") > "b"), split) == []
