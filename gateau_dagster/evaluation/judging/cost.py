@@ -6,6 +6,8 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import polars as pl
+
 from gateau_dagster.config.judge import JudgeConfig
 from gateau_dagster.errors import GateauError
 from gateau_dagster.evaluation.judging.replies import Replies, Usage
@@ -69,6 +71,12 @@ def money_of(settings: JudgeConfig, usage: Usage) -> float | None:
     if prices is None:
         return None
     return (prices.prompt * usage.prompt_tokens + prices.reply * usage.reply_tokens) / _MILLION
+
+
+def cost_of_judgments(settings: JudgeConfig, judgments: pl.DataFrame) -> float | None:
+    """What a table of judgments (tables.JUDGMENTS) is worth, whoever paid for it and when; None without prices."""
+    sums = judgments.select(pl.col("requests", "prompt_tokens", "reply_tokens").cast(pl.Int64).sum()).row(0, named=True)
+    return money_of(settings, Usage(**sums))
 
 
 def cost_sentence(settings: JudgeConfig, usage: Usage) -> str:

@@ -2,12 +2,14 @@
 
 from pathlib import Path
 
+import polars as pl
 import pytest
 
 from gateau_dagster.evaluation.judging.cost import (
     EXPECTED_REPLY,
     BudgetError,
     check_affordable,
+    cost_of_judgments,
     cost_sentence,
     money_of,
     planned_cost,
@@ -59,6 +61,13 @@ def test_money_has_its_budget_and_nothing_to_ask_is_always_affordable() -> None:
     with pytest.raises(BudgetError, match=r"0\.00 USD"):
         check_affordable(config, Usage(), planned_cost(config, [asked(1), asked(2)], None, words))
     check_affordable(config, Usage(prompt_tokens=10**9), planned_cost(config, [], None, words))
+
+
+def test_a_table_of_judgments_has_its_price() -> None:
+    judgments = pl.DataFrame({"requests": [1, 3], "prompt_tokens": [1000, 2000], "reply_tokens": [10, 20]})
+    assert cost_of_judgments(settings(), judgments) == pytest.approx((2.0 * 3000 + 8.0 * 30) / 1e6)
+    assert cost_of_judgments(settings(), judgments.clear()) == 0
+    assert cost_of_judgments(settings(prices=None), judgments) is None
 
 
 def test_a_cost_in_words() -> None:
