@@ -139,11 +139,12 @@ JUDGMENTS = (
     _column("repeat", pl.Int32, "0 for the first judgment of the answer."),
     _column("digest", pl.String, "Of the request: judge, messages, settings and repeat."),
     _column("score", pl.Float64, "On the benchmark's own scale; null where the reply holds none.", nullable=True),
-    _column("prompt", pl.String, "What the judge was asked."),
-    _column("reply", pl.String, "What it said; kept where no score is in it, too."),
-    _column("prompt_tokens", pl.Int32, "As the server counted them."),
-    _column("reply_tokens", pl.Int32, "As the server counted them."),
-    _column("seconds", pl.Float64, "Wall-clock time of the request."),
+    _column("prompt", pl.String, "What the judge was asked: messages as JSON."),
+    _column("reply", pl.String, "What it said last; kept where no score is in it, too."),
+    _column("requests", pl.Int32, "Requests that it took: a reply without a score may be asked for again."),
+    _column("prompt_tokens", pl.Int32, "Of all of them, as the server counted them."),
+    _column("reply_tokens", pl.Int32, "Of all of them, as the server counted them."),
+    _column("seconds", pl.Float64, "Wall-clock time of the last one."),
 )
 SCORES = (
     _QUESTION_ID,

@@ -12,6 +12,7 @@ from assets.steps.partitions import asset_key
 from gateau_dagster.config import Config
 from gateau_dagster.errors import GateauError, TransientError
 from gateau_dagster.evaluation.document_split import SPLIT
+from gateau_dagster.evaluation.judging.judged_scores import NOTABLE_UNREADABLE, unreadable
 from gateau_dagster.evaluation.statistics.gate import configured_gate
 from gateau_dagster.pipeline.asset import (
     FINITE_VALUES,
@@ -19,6 +20,7 @@ from gateau_dagster.pipeline.asset import (
     GATE,
     NORMALISATION,
     NOTHING_RESERVED,
+    READABLE_REPLIES,
     REJECTED_SHARE,
     TRUNCATED_SHARE,
     UNIQUE_IDS,
@@ -35,6 +37,7 @@ from gateau_dagster.pipeline.table_checks import (
     reserved_among,
     scored_or_rejected,
 )
+from gateau_dagster.readable import percent
 from resources.configuration import ConfigurationResource
 
 _ID = ["sample_id"]
@@ -48,6 +51,7 @@ _DESCRIPTIONS = {
     GATE: "No model lost more than evaluation.gate.margin against the reference: fails where that is sure, warns where "
     "it is not excluded.",
     TRUNCATED_SHARE: "At most a tenth of the tokens was cut off, but for a model that is to see its own window only.",
+    READABLE_REPLIES: "Of each variant at most a twentieth of the judgments is without a score that can be read.",
     NOTHING_RESERVED: "No document that is reserved for the evaluation was trained on.",
 }
 _WARNS = {UP_TO_DATE, GATE, NORMALISATION, REJECTED_SHARE, TRUNCATED_SHARE}
@@ -217,6 +221,25 @@ def _gate(state: State, asset: Asset) -> dg.AssetCheckResult:
     )
 
 
+def _readable_replies(state: State, asset: Asset) -> dg.AssetCheckResult:
+    """The worst variant decides: a mean over what is left is compared with those of others."""
+    found = {}
+    for name in _require_made(state, asset):
+        table = state.store.read(asset.key, name, ["score"])
+        found[name] = unreadable(table, state.store.read_rejected(asset.key, [name]))
+    lost = {name: each for name, each in found.items() if each.notable}
+    shown = ", ".join(f"{name} {percent(each.share)}" for name, each in lost.items())
+    return _result(
+        asset,
+        READABLE_REPLIES,
+        not lost,
+        summary=f"more than {percent(NOTABLE_UNREADABLE)} without a score: {shown}" if lost else "few without a score",
+        without_score=sum(each.without_score for each in found.values()),
+        unanswered=sum(each.unanswered for each in found.values()),
+        judgments=sum(each.judgments for each in found.values()),
+    )
+
+
 def _nothing_reserved(state: State, asset: Asset) -> dg.AssetCheckResult:
     found = reserved_among(_table(state, asset, ["sample_id", "origin"]), state.read(SPLIT))
     return _result(asset, NOTHING_RESERVED, not found, trained_on=", ".join(found[:20]) or "none")
@@ -254,5 +277,6 @@ _RUN: dict[str, Callable[[State, Asset], dg.AssetCheckResult]] = {
     REJECTED_SHARE: _rejected_share,
     TRUNCATED_SHARE: _truncated_share,
     GATE: _gate,
+    READABLE_REPLIES: _readable_replies,
     NOTHING_RESERVED: _nothing_reserved,
 }

@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from gateau_dagster.cli.display import console, show_losses
+from gateau_dagster.cli.judging import judging_record, show_judging
 from gateau_dagster.config import Config
 from gateau_dagster.data.rejects import Rejects
 from gateau_dagster.estimate.estimator import Estimate, Estimator
@@ -54,11 +55,13 @@ def print_plan(config: Config, until: str | None, *, as_json: bool = False) -> N
         show_truncation(out, expected)
         for line in grounds(estimator):
             out.print(f"[dim]{escape(line)}[/dim]", soft_wrap=False)
+    show_judging(out, state, plan)
 
 
 def plan_record(state: State, plan: Plan) -> dict[str, Any]:
     """The plan for programs: `work` in the order in which it can run, `estimates` by asset, `grounds` in words.
 
+    `judging`: see judging_record.
     `rejected`: records of the long input. `truncation`: expected of each model that scores. `left_out`: tables that
     nothing configured reads.
     """
@@ -73,6 +76,7 @@ def plan_record(state: State, plan: Plan) -> dict[str, Any]:
         "estimates": {asset: asdict(found) for asset, found in estimates.items()},
         "grounds": list(grounds(estimator)) if estimates else [],
         "rejected": _rejects_record(state.index.rejects),
+        "judging": judging_record(state, plan),
         "truncation": {each.model: _truncation_record(each) for each in _expected(state, estimates)},
         "left_out": left_out(state, plan),
         "warnings": state.warnings,

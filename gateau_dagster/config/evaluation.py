@@ -6,6 +6,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, ConfigDict, Field
 
 from gateau_dagster.config.base import Section
+from gateau_dagster.config.judge import JudgeConfig
 from gateau_dagster.config.values import LONGEST
 
 PROMPT, VARIANT = "{prompt}", "{variant}"
@@ -91,6 +92,9 @@ class EvaluationConfig(Section):
     )
     gate: Gate | None = Field(
         default=None, exclude_if=lambda value: value is None, description="Default: no loss fails a check."
+    )
+    judge: JudgeConfig | None = Field(
+        default=None, exclude_if=lambda judge: judge is None, description="Rates answers, for benchmarks that ask one."
     )
 
     @property

@@ -67,6 +67,13 @@ class ChosenBenchmark:
         options = {f"evaluation.{self.name}": self.options.model_dump(mode="json")}
         return {**scoring, **options, **self.benchmark.settings(config, self.options)}
 
+    def judge_settings(self, config: Config) -> dict[str, Any]:
+        """What of the judge changes its judgments; where it is and what it costs does not."""
+        judge = config.evaluation.judge
+        return (
+            {} if judge is None else {f"evaluation.judge.{name}": getattr(judge, name) for name in ("model", "repeats")}
+        )
+
     def run(self, materials: Materials) -> Outcome:
         """See Comparison.run."""
         return self.comparison.run(materials, self.options)

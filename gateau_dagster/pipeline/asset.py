@@ -23,6 +23,7 @@ NORMALISATION = "normalisation"
 REJECTED_SHARE = "rejected_share"
 TRUNCATED_SHARE = "truncated_share"
 GATE = "gate"
+READABLE_REPLIES = "readable_replies"
 NOTHING_RESERVED = "nothing_reserved"
 
 

@@ -24,9 +24,11 @@ from gateau_dagster.pipeline.asset import (
     UNIQUE_IDS,
     Asset,
 )
+from gateau_dagster.pipeline.characteristics_asset import characteristics
 from gateau_dagster.pipeline.contamination_asset import contamination, untouched_experiment
 from gateau_dagster.pipeline.document_split_asset import document_split, mix_checks
 from gateau_dagster.pipeline.made_models import embedding_asset, made_models, made_upstream
+from gateau_dagster.pipeline.pairwise_assets import pairwise_assets
 from gateau_dagster.pipeline.sample_table_asset import sample_table_asset
 from gateau_dagster.pipeline.selection_reads import (
     CHOSEN,
@@ -310,4 +312,6 @@ DECLARED: tuple[Declare, ...] = (
     evaluations,
     variant_assets,
     untouched_experiment,
+    pairwise_assets,
+    characteristics,
 )

@@ -12,7 +12,7 @@ from gateau_dagster.evaluation.generation.settings import generation_settings
 from gateau_dagster.evaluation.registry import ChosenBenchmark, scored_benchmarks
 from gateau_dagster.evaluation.statistics.experiment import CODE_VERSION as EXPERIMENT_CODE_VERSION
 from gateau_dagster.evaluation.statistics.lines import reference_of
-from gateau_dagster.pipeline.asset import FINITE_VALUES, GATE, VARIANT, Asset, Observed, Part
+from gateau_dagster.pipeline.asset import FINITE_VALUES, GATE, READABLE_REPLIES, VARIANT, Asset, Observed, Part
 from gateau_dagster.pipeline.document_split_asset import mix_checks
 from gateau_dagster.pipeline.made_models import made_upstream
 from gateau_dagster.pipeline.selection_reads import PRESETS_TABLE
@@ -175,9 +175,9 @@ def _measured(config: Config, chosen: ChosenBenchmark) -> Iterator[Asset]:
         "of": "benchmark",
         "partitions": VARIANT,
         "group": _GROUP,
-        "settings": chosen.settings(config),
         "code_version": chosen.benchmark.code_version,
     }
+    settings = partial(_benchmark_settings, config, chosen)
     if scored.measure is None:
         yield Asset(
             key=f"{ANSWERS}/{name}",
@@ -185,6 +185,7 @@ def _measured(config: Config, chosen: ChosenBenchmark) -> Iterator[Asset]:
             kinds=("pytorch",),
             summary="what each variant answers to a benchmark's questions",
             description=f"What each variant answers. {chosen.benchmark.description}",
+            settings=settings,
             reads={CHECKPOINTS: "content", **own},
             columns=tables.ANSWERS,
             pool="gpu",
@@ -199,8 +200,10 @@ def _measured(config: Config, chosen: ChosenBenchmark) -> Iterator[Asset]:
             kinds=("openai",),
             summary="what a judge says of the answers",
             description=f"What a judge says of each variant's answers. {chosen.benchmark.description}",
+            settings=partial(_judged_settings, config, chosen),
             reads={**before, **own},
             columns=tables.JUDGMENTS,
+            checks=(READABLE_REPLIES,),
             own_rejects=False,
             **common,
         )
@@ -211,6 +214,7 @@ def _measured(config: Config, chosen: ChosenBenchmark) -> Iterator[Asset]:
         kinds=("polars",) if scored.measure is None else ("pytorch",),
         summary="the value of each variant's answer to each of a benchmark's questions",
         description=f"What each variant's answers are worth. {chosen.benchmark.description}",
+        settings=settings,
         reads={**before, **own},
         columns=tables.SCORES,
         finite=("value",),
@@ -219,6 +223,16 @@ def _measured(config: Config, chosen: ChosenBenchmark) -> Iterator[Asset]:
         goal=True,
         **common,
     )
+
+
+def _benchmark_settings(config: Config, chosen: ChosenBenchmark, observed: Observed) -> dict[str, Any]:
+    """Told when the plan is made: it may look at a benchmark's files."""
+    del observed
+    return chosen.settings(config)
+
+
+def _judged_settings(config: Config, chosen: ChosenBenchmark, observed: Observed) -> dict[str, Any]:
+    return {**_benchmark_settings(config, chosen, observed), **chosen.judge_settings(config)}
 
 
 def _experiment(config: Config, scored: Mapping[str, ChosenBenchmark]) -> Asset:

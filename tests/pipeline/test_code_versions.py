@@ -34,7 +34,6 @@ CONSTANTS: dict[str, set[str]] = {
     # Where a benchmark asks questions: see test_contamination_asset.
     "evaluation.contamination.overlaps.CODE_VERSION": set(),
     "evaluation.contamination.touched.CODE_VERSION": set(),
-    "evaluation.statistics.experiment.CODE_VERSION": set(),
     "training.text_mix.CODE_VERSION": {"homologous_mix"},
     "training.training_mix.CODE_VERSION": {"training_mix", "pre_experience_mix", "variant/training_mix"},
     "training.spec.CODE_VERSION": {"checkpoint", "pre_experienced", "homologous_model", "variant/checkpoint"},

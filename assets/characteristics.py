@@ -1,0 +1,53 @@
+"""Asset `characteristics`: what a judge says of the best and the worst training samples."""
+
+import dagster as dg
+import polars as pl
+
+from assets.steps.definition import makes_asset
+from assets.steps.unpartitioned_step import UnpartitionedStep, unpartitioned_step
+from gateau_dagster.estimate.judging import token_counter
+from gateau_dagster.evaluation.judging.characteristics import (
+    characteristics_table,
+    ends_of_ranking,
+    mean_ratings,
+    parse,
+    wanted_ratings,
+)
+from gateau_dagster.evaluation.judging.cost import check_affordable, cost_sentence, planned_cost
+from gateau_dagster.evaluation.judging.judge_answers import judge_answers
+from gateau_dagster.evaluation.judging.replies import Replies
+from gateau_dagster.evaluation.scored import Judging
+from gateau_dagster.execution.shard_work import rejected_frame, samples_of
+from gateau_dagster.pipeline.selection_reads import ranking_asset
+from resources.configuration import ConfigurationResource
+from resources.judge import JudgeResource
+
+
+@makes_asset
+def characteristics(
+    context: dg.AssetExecutionContext, configuration: ConfigurationResource, judge: JudgeResource
+) -> dg.MaterializeResult:
+    """Rates the samples at both ends of the ranking; replies that are kept are not asked for again."""
+    with unpartitioned_step(context, configuration) as step:
+        if step.is_stale:
+            _rate(step, judge)
+    return step.result
+
+
+def _rate(step: UnpartitionedStep, judge: JudgeResource) -> None:
+    state, settings = step.state, step.state.config.evaluation.judge
+    assert settings is not None and settings.characteristics is not None
+    parts = ends_of_ranking(state.read(ranking_asset(state.config), ["sample_id", "score"]), settings.characteristics)
+    wanted_ids = pl.DataFrame({"sample_id": [*parts]}, schema={"sample_id": pl.String()})
+    found = pl.concat(state.store.read_rows("raw_long_sft", shard, wanted_ids) for shard in state.shards)
+    wanted = wanted_ratings([*samples_of(found.sort("sample_id"))], settings)
+    replies = Replies(state.store.files, settings.model)
+    planned = planned_cost(settings, [each.asked for each in wanted], replies, token_counter(state.config))
+    check_affordable(settings, replies.spent, planned)
+    judging = Judging(requests=lambda *_: [], parse=parse)
+    judged = judge_answers(wanted, judging, judge.judge(settings), replies, settings, step.progress)
+    table = characteristics_table(parts, judged.table)
+    step.write(table, rejected_frame(judged.rejected))
+    step.metadata["paid"] = cost_sentence(settings, judged.new)
+    for name, best, worst in mean_ratings(table).iter_rows():
+        step.metadata[name] = f"best {best}, worst {worst}"

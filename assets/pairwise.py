@@ -1,0 +1,56 @@
+"""Assets `pairwise/<benchmark>`: two variants' answers set against each other, in both orders."""
+
+import dagster as dg
+
+from assets.steps.compared_models import materials
+from assets.steps.definition import makes_asset
+from assets.steps.unpartitioned_step import UnpartitionedStep, unpartitioned_step
+from gateau_dagster.estimate.judging import JudgedBenchmark, token_counter
+from gateau_dagster.evaluation.judging.cost import check_affordable, cost_sentence, planned_cost
+from gateau_dagster.evaluation.judging.judge_answers import judge_answers
+from gateau_dagster.evaluation.judging.pairwise import pairwise_table, tallies, wanted_of
+from gateau_dagster.evaluation.judging.replies import Replies
+from gateau_dagster.evaluation.scored import Judging
+from gateau_dagster.execution.shard_work import rejected_frame
+from gateau_dagster.pipeline.pairwise_assets import PAIRS
+from gateau_dagster.readable import fixed, percent
+from resources.configuration import ConfigurationResource
+from resources.judge import JudgeResource
+from resources.models import ModelsResource
+
+
+@makes_asset
+def pairwise(
+    context: dg.AssetExecutionContext,
+    configuration: ConfigurationResource,
+    models: ModelsResource,
+    judge: JudgeResource,
+) -> dg.MaterializeResult:
+    """Sets the configured pairs against each other; replies that are kept are not asked for again."""
+    with unpartitioned_step(context, configuration) as step:
+        if step.is_stale:
+            _compare(step, models, judge)
+    return step.result
+
+
+def _compare(step: UnpartitionedStep, models: ModelsResource, judge: JudgeResource) -> None:
+    state, settings = step.state, step.state.config.evaluation.judge
+    assert settings is not None
+    name = step.asset.removeprefix(f"{PAIRS}/")
+    benchmark = JudgedBenchmark.of(state, name, materials(state, step.asset, models, step.progress))
+    pairing = benchmark.chosen.scored.pairing
+    assert pairing is not None
+    found = benchmark.matches(state)
+    wanted, replies = wanted_of(found), Replies(state.store.files, settings.model)
+    planned = planned_cost(settings, [each.asked for each in wanted], replies, token_counter(state.config))
+    check_affordable(settings, replies.spent, planned)
+    judging = Judging(requests=benchmark.judging.requests, parse=pairing.parse)
+    judged = judge_answers(wanted, judging, judge.judge(settings), replies, settings, step.progress)
+    table = pairwise_table(found, judged.table)
+    step.write(table, rejected_frame(judged.rejected))
+    step.metadata["paid"] = cost_sentence(settings, judged.new)
+    for each in tallies(table):
+        step.metadata[f"{each.one} against {each.other}"] = (
+            f"{each.wins} won, {each.ties} tied, {each.losses} lost, {each.unreadable} unreadable; the same in both "
+            f"orders {percent(each.consistent)}, preference for the first place {fixed(each.bias)}"
+        )

@@ -1,0 +1,129 @@
+"""What a judge says of training samples: the five characteristics by which GATEAU compares best with worst ones.
+
+The criteria and the scale are those of the paper (figures 11 to 15); the words are ours, since it gives its own no
+licence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+import polars as pl
+
+from gateau_dagster.config.judge import JudgeConfig
+from gateau_dagster.data.sample import Sample
+from gateau_dagster.evaluation.judging.judge_answers import Wanted
+from gateau_dagster.evaluation.judging.rating import last_rating
+from gateau_dagster.evaluation.judging.request import Asked
+from gateau_dagster.tables import Column, schema
+
+CODE_VERSION = "1"
+LOWEST, HIGHEST = 1, 5
+BEST, WORST = "best", "worst"
+parse = partial(last_rating, low=LOWEST, high=HIGHEST)
+_TOKENS = 512
+_OPENING = "You are an impartial judge of data for training language models. Judge {what} of the sample below."
+_CLOSING = "Give one whole number from 1 (worst) to 5 (best), and write it in this form: [[3]]. Rating:"
+_CONTEXT, _INSTRUCTION, _RESPONSE = "context", "instruction", "response"
+# What is judged, by which questions, and which parts of a sample the judge sees.
+_CHARACTERISTICS: dict[str, tuple[str, str, tuple[str, ...]]] = {
+    "coherence": (
+        "the long context",
+        "Does it read fluently and hang together? Does it keep to its subject, without unrelated parts?",
+        (_CONTEXT,),
+    ),
+    "necessity": (
+        "how much the long context is needed",
+        "How hard would the instruction be to follow without the context? How much of the response rests on it? A "
+        "context that says nothing or has nothing to do with the instruction counts against the sample.",
+        (_INSTRUCTION, _CONTEXT, _RESPONSE),
+    ),
+    "faithfulness": (
+        "how faithful the response is",
+        "Which mistakes does it make, and how much do they matter? Does it do what the instruction asks? Is what it "
+        "says right by the context?",
+        (_INSTRUCTION, _CONTEXT, _RESPONSE),
+    ),
+    "helpfulness": (
+        "how helpful the response is",
+        "Which mistakes does it make, and how much do they matter? Does it answer directly, with what the user needs?",
+        (_INSTRUCTION, _RESPONSE),
+    ),
+    "complexity": (
+        "how demanding the instruction is",
+        "Does it say all that is needed to follow it? Does it go into detail? Does it join several steps or ideas that "
+        "want care? An instruction that is too easy counts against the sample.",
+        (_INSTRUCTION,),
+    ),
+}
+CHARACTERISTICS = (
+    Column(name="sample_id", dtype=pl.String(), description="Id of the sample."),
+    Column(name="part", dtype=pl.String(), description="best or worst, by the score of the method of selection."),
+    Column(name="characteristic", dtype=pl.String(), description=f"{', '.join(_CHARACTERISTICS)}."),
+    Column(
+        name="rating",
+        dtype=pl.Float64(),
+        description="Mean over the repeats, from 1 to 5; null where no reply holds one.",
+        nullable=True,
+    ),
+)
+
+
+def ends_of_ranking(scores: pl.DataFrame, count: int) -> dict[str, str]:
+    """`part` by sample id: the `count` best and worst of `sample_id`, `score`; each half at most.
+
+    A sample without a score is neither.
+    """
+    known = scores.filter(pl.col("score").is_not_null())
+    ranked = known.sort("score", "sample_id", descending=[True, False])["sample_id"].to_list()
+    count = min(count, len(ranked) // 2)
+    return {**dict.fromkeys(ranked[:count], BEST), **dict.fromkeys(ranked[len(ranked) - count :], WORST)}
+
+
+def wanted_ratings(samples: Sequence[Sample], settings: JudgeConfig) -> list[Wanted]:
+    """Five requests a sample and repeat; `turn` counts the characteristics."""
+    return [
+        Wanted(
+            question_id=sample.sample_id,
+            turn=number,
+            asked=Asked(
+                judge=settings.model,
+                messages=[{"role": "user", "content": prompt(sample, name)}],
+                max_tokens=_TOKENS,
+                repeat=repeat,
+            ),
+        )
+        for sample in samples
+        for number, name in enumerate(_CHARACTERISTICS)
+        for repeat in range(settings.repeats)
+    ]
+
+
+def prompt(sample: Sample, characteristic: str) -> str:
+    """What the judge is asked of one sample."""
+    what, questions, parts = _CHARACTERISTICS[characteristic]
+    shown = (f"[{part} begins]\n{getattr(sample, part)}\n[{part} ends]" for part in parts)
+    return "\n\n".join([_OPENING.format(what=what), questions, *shown, _CLOSING])
+
+
+def characteristics_table(parts: dict[str, str], judgments: pl.DataFrame) -> pl.DataFrame:
+    """CHARACTERISTICS by sample and characteristic, from tables.JUDGMENTS of `wanted_ratings`."""
+    means = {
+        (sample, turn): mean
+        for sample, turn, mean in judgments.group_by("question_id", "turn").agg(pl.col("score").mean()).iter_rows()
+    }
+    rows = [
+        (sample, part, name, means.get((sample, number)))
+        for sample, part in sorted(parts.items())
+        for number, name in enumerate(_CHARACTERISTICS)
+    ]
+    return pl.DataFrame(rows, schema=schema(CHARACTERISTICS), orient="row")
+
+
+def mean_ratings(table: pl.DataFrame) -> pl.DataFrame:
+    """`characteristic`, `best`, `worst`: mean ratings, in the order of the paper's figure."""
+    means = table.group_by("characteristic").agg(
+        pl.col("rating").filter(pl.col("part") == part).mean().alias(part) for part in (BEST, WORST)
+    )
+    return pl.DataFrame({"characteristic": [*_CHARACTERISTICS]}).join(means, on="characteristic", how="left")

@@ -1,0 +1,55 @@
+"""Variants whose answers are set against each other, as assets."""
+
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+from gateau_dagster.config import Config
+from gateau_dagster.errors import GateauError
+from gateau_dagster.evaluation.judging.pairwise import PAIRWISE
+from gateau_dagster.evaluation.registry import ChosenBenchmark, scored_benchmarks
+from gateau_dagster.pipeline.asset import Asset, Observed
+from gateau_dagster.pipeline.variant_assets import ANSWERS
+
+PAIRS = "pairwise"
+CODE_VERSION = "1"
+
+
+def pairwise_assets(config: Config) -> Iterator[Asset]:
+    """One for each benchmark whose judge can compare, where `evaluation.judge.pairs` names some.
+
+    Raises GateauError for a variant that there is not.
+    """
+    judge = config.evaluation.judge
+    if judge is None or not judge.pairs:
+        return
+    unknown = sorted({name for pair in judge.pairs for name in pair} - {*config.variant_set})
+    if unknown:
+        raise GateauError(f"evaluation.judge.pairs: no variant {unknown[0]}; there are {', '.join(config.variant_set)}")
+    for name, chosen in scored_benchmarks(config).items():
+        if chosen.scored.pairing is not None:
+            yield Asset(
+                key=f"{PAIRS}/{name}",
+                of="benchmark",
+                maker="pairwise",
+                group="experiment",
+                kinds=("openai",),
+                summary="two variants' answers set against each other, in both orders",
+                description=f"Wins, ties and losses of pairs of variants. {chosen.benchmark.description}",
+                reads={f"{ANSWERS}/{name}": "content"},
+                settings=partial(_settings, config, chosen),
+                code_version=f"{CODE_VERSION}.{chosen.benchmark.code_version}",
+                columns=PAIRWISE,
+                goal=True,
+            )
+
+
+def _settings(config: Config, chosen: ChosenBenchmark, observed: Observed) -> dict[str, Any]:
+    del observed
+    judge = config.evaluation.judge
+    assert judge is not None
+    return {
+        **chosen.settings(config),
+        "evaluation.judge.model": judge.model,
+        "evaluation.judge.pairs": judge.pairs,
+    }

@@ -1,0 +1,32 @@
+"""A process that judges, to be killed: `python -m tests.evaluation.judging.judging_process <server> <folder>`."""
+
+import sys
+from pathlib import Path
+
+from gateau_dagster.evaluation.judging.judge_answers import Wanted, judge_answers, wanted_judgments
+from gateau_dagster.evaluation.judging.replies import Replies
+from gateau_dagster.storage.files import Files
+from resources.judge import JudgeResource
+
+from .builders import answers, judging, question, settings
+
+QUESTIONS, CONCURRENT = 60, 3
+TABLE = "table.parquet"
+
+
+def wanted() -> list[Wanted]:
+    names = [f"q{number:02d}" for number in range(QUESTIONS)]
+    given = answers({name: ["x", "y"] for name in names})
+    return wanted_judgments([question(name, turns=2) for name in names], given, judging(), None, settings())
+
+
+def main(server: str, folder: str) -> None:
+    config = settings(base_url=server, concurrent=CONCURRENT)
+    judged = judge_answers(
+        wanted(), judging(1), JudgeResource().judge(config), Replies(Files(folder), config.model), config
+    )
+    judged.table.drop("seconds").write_parquet(Path(folder) / TABLE)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
