@@ -23,7 +23,7 @@ from gateau_dagster.evaluation.materials import Materials
 from gateau_dagster.evaluation.needle_texts import NeedleText, holds, running_text
 from gateau_dagster.evaluation.python_texts import texts_in
 from gateau_dagster.evaluation.question_files import check_files, files_digest, question_files, text_of
-from gateau_dagster.evaluation.question_tokens import base_tokenizer
+from gateau_dagster.evaluation.question_tokens import base_tokenizer, check_lengths, lengths_within
 from gateau_dagster.evaluation.questions import Generation, Question
 from gateau_dagster.evaluation.scored import Measured, Scored
 from gateau_dagster.storage.stamp import By
@@ -60,10 +60,6 @@ class GeneratedNeedleOptions(Section):
         default=[10, 19, 28, 37, 46, 54, 63, 72, 81, 90], min_length=1, description="Per cent of the text before it."
     )
     answer_tokens: int = Field(default=1024, ge=1, description="At most, of an answer.")
-
-    def lengths_within(self, longest: int) -> list[int]:
-        """The lengths that a prompt may have, each once."""
-        return sorted({length for length in self.lengths if length <= longest})
 
     @property
     def reads_documents(self) -> bool:
@@ -108,7 +104,8 @@ def _texts(materials: Materials, options: GeneratedNeedleOptions) -> Iterator[st
 
 def _questions(materials: Materials, options: GeneratedNeedleOptions) -> list[Question]:
     """A question a cell, the same for every variant: lengths are counted with the base model's tokenizer."""
-    text, lengths = needle_text(materials.config, options), options.lengths_within(materials.config.scoring.max_length)
+    text = needle_text(materials.config, options)
+    lengths = lengths_within(options.lengths, _longest(materials.config, options))
     hay = running_text(base_tokenizer(materials), _texts(materials, options), tokens=max(lengths))
     return [
         Question(
@@ -156,13 +153,13 @@ def _check(config: Config, options: GeneratedNeedleOptions) -> None:
         check_files(config, OFFICIAL, [f"{options.official}/{name}" for name in (_CONFIG, _CODE)], cure=CURE)
     if not options.reads_documents:
         check_files(config, HAYSTACK, _haystack(options), cure=CURE, plain_texts=True)
-    longest, lengths = config.scoring.max_length, sorted({*options.lengths})
-    above = [length for length in lengths if length > longest]
-    if above and (above == lengths or "lengths" in options.model_fields_set):
-        raise GateauError(
-            f"evaluation.generated_needle.lengths: no prompt has {', '.join(map(str, above))} tokens, since "
-            f"scoring.max_length is {longest}: give lengths up to it, or raise it"
-        )
+    longest, given = _longest(config, options), "lengths" in options.model_fields_set
+    check_lengths("evaluation.generated_needle.lengths", options.lengths, longest, given=given)
+
+
+def _longest(config: Config, options: GeneratedNeedleOptions) -> int:
+    """Tokens of a question whose middle is not cut out."""
+    return config.scoring.max_length - options.answer_tokens
 
 
 BENCHMARK = Benchmark(

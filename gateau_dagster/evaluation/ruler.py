@@ -27,7 +27,7 @@ from gateau_dagster.evaluation.materials import Materials
 from gateau_dagster.evaluation.metrics.exact import share_contained
 from gateau_dagster.evaluation.python_texts import assigned
 from gateau_dagster.evaluation.question_files import check_files, files_digest, question_files, text_of
-from gateau_dagster.evaluation.question_tokens import base_tokenizer
+from gateau_dagster.evaluation.question_tokens import base_tokenizer, check_lengths, lengths_within
 from gateau_dagster.evaluation.questions import Generation, Question
 from gateau_dagster.evaluation.ruler_tasks import MAKERS, Made, Material, Task, Words, chains
 from gateau_dagster.evaluation.scored import Measured, Scored
@@ -173,8 +173,9 @@ def _questions(materials: Materials, options: RulerOptions) -> list[Question]:
 
     essays = [] if options.haystack is None else [*_sentences(materials.config, options)]
     known, found = words(), []
-    total = len(tasks) * len({*options.lengths}) * options.samples
-    for length in sorted({*options.lengths}):
+    lengths = lengths_within(options.lengths, materials.config.scoring.max_length)
+    total = len(tasks) * len(lengths) * options.samples
+    for length in lengths:
         material = Material(needle=needle, noise=noise, words=known, sentences=essays, longest=length)
         for task in tasks:
             own = _with_example(task, material, options, count) if task.kind == "variable_tracking" else material
@@ -239,6 +240,8 @@ def _check(config: Config, options: RulerOptions) -> None:
         raise GateauError(f"{HAYSTACK}: is required by {', '.join(in_essays)}: give text files, or leave the tasks out")
     if options.haystack is not None:
         check_files(config, HAYSTACK, options.haystack, cure="give text files", plain_texts=True)
+    given = "lengths" in options.model_fields_set
+    check_lengths("evaluation.ruler.lengths", options.lengths, config.scoring.max_length, given=given)
     words()
 
 

@@ -118,6 +118,10 @@ def test_without_essays_the_tasks_are_those_that_need_none(folder: Path) -> None
         ({"official": "nowhere"}, r"ruler\.official: .*clone"),
         ({"tasks": ["qa_1"]}, r"ruler\.tasks: 'qa_1' is not among"),
         ({"haystack": "nowhere"}, r"ruler\.haystack: "),
+        (
+            {"lengths": [4096, 10**6]},
+            r"ruler\.lengths: 1000000 tokens are more than the 65536 that scoring\.max_length",
+        ),
     ],
 )
 def test_what_cannot_be_made_is_named(options: dict[str, Any], message: str, folder: Path) -> None:
