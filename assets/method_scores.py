@@ -6,7 +6,7 @@ import dagster as dg
 import polars as pl
 
 from assets.steps.definition import makes_asset
-from assets.steps.partitioned_step import Event, Finished, shard_events, stale_shards
+from assets.steps.partitioned_step import Event, Finished, shard_events, stale_partitions
 from assets.steps.step import asset_step
 from assets.steps.unpartitioned_step import unpartitioned_step
 from gateau_dagster.execution.shard_work import ShardResult
@@ -34,7 +34,7 @@ def method_scores_by_shard(context: dg.AssetExecutionContext, configuration: Con
     """Of a method whose score of a sample depends on its own rows only."""
     with asset_step(context, configuration) as progress:
         state, asset = configuration.state(), context.asset_key.to_user_string()
-        stale = stale_shards(context, state, asset)
+        stale = stale_partitions(context, state, asset)
         yield from shard_events(context, state, {asset: stale}, _scored(state, asset, stale, progress))
 
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import dagster as dg
 
 from assets.steps.definition import makes_asset
-from assets.steps.partitioned_step import Event, Finished, shard_events, stale_shards
+from assets.steps.partitioned_step import Event, Finished, shard_events, stale_partitions
 from assets.steps.step import asset_step
 from gateau_dagster.data.ingest import read_shards
 from gateau_dagster.data.rejects import check_rejected
@@ -22,7 +22,7 @@ def raw_long_sft(context: dg.AssetExecutionContext, configuration: Configuration
         state = State(config=configuration.config, progress=progress)
         # `gateau run` has asked before; Materialise in the UI makes no plan.
         check_rejected(state.index.rejects, state.config.long_sft)
-        stale = stale_shards(context, state, "raw_long_sft")
+        stale = stale_partitions(context, state, "raw_long_sft")
         yield from shard_events(context, state, {"raw_long_sft": stale}, _read(state, stale))
 
 

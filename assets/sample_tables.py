@@ -14,7 +14,7 @@ import dagster as dg
 
 from assets.steps.definition import makes_asset
 from assets.steps.metadata import effort_metadata, statistics
-from assets.steps.partitioned_step import Event, Finished, Stale, shard_events, stale_shards
+from assets.steps.partitioned_step import Event, Finished, Stale, shard_events, stale_partitions
 from assets.steps.progress import selected_assets
 from assets.steps.scoring_progress import ScoringProgress
 from assets.steps.step import asset_step
@@ -45,7 +45,7 @@ def sample_table(
     """Scores the stale shards of the tables that the step is asked for; no model is loaded where all rows are kept."""
     with asset_step(context, configuration) as progress:
         state = configuration.state()
-        stale = {asset: stale_shards(context, state, asset) for asset in selected_assets(context)}
+        stale = {asset: stale_partitions(context, state, asset) for asset in selected_assets(context)}
         with closing(_finished(context, state, models, stale, progress)) as results:
             yield from shard_events(context, state, stale, results)
 

@@ -11,8 +11,10 @@ import polars as pl
 from assets.steps.definition import makes_asset
 from assets.steps.metadata import figures_metadata
 from assets.steps.unpartitioned_step import unpartitioned_step
-from gateau_dagster.config import PRESETS
+from gateau_dagster.config import PRESETS, Config
+from gateau_dagster.config.selection import RuleConfig
 from gateau_dagster.evaluation.document_split import SPLIT
+from gateau_dagster.methods.method import Reads
 from gateau_dagster.pipeline.losses import check_some_scored
 from gateau_dagster.pipeline.selection_reads import PRESETS_TABLE, ranking_asset, selection_reads
 from gateau_dagster.pipeline.state import State
@@ -43,7 +45,7 @@ def selected_subset(context: dg.AssetExecutionContext, configuration: Configurat
     """The influential samples."""
     with unpartitioned_step(context, configuration) as step:
         if step.is_stale:
-            subset = chosen_samples(step.state, step.progress)
+            subset = chosen_samples(step.state, _chosen(step.state), step.progress)
             # What is trained on: an equal choice under other scores must not train again.
             step.write(subset, content=rows_digest(subset.select("sample_id", "digest").sort("sample_id")))
             by_source = subset.group_by("source").len().sort("len", descending=True)
@@ -102,9 +104,8 @@ def _score_figures(state: State, scores: pl.DataFrame) -> dict[str, Any]:
     )
 
 
-def chosen_samples(state: State, progress: Progress) -> pl.DataFrame:
-    """`selected_subset`; of the texts, only the chosen samples' are kept in memory."""
-    chosen = _chosen(state)
+def chosen_samples(state: State, chosen: pl.DataFrame, progress: Progress) -> pl.DataFrame:
+    """tables.SELECTED_SUBSET of the `chosen` (see `choice`); of the texts, only theirs are kept in memory."""
     frames = []
     for done, shard in enumerate(state.shards, start=1):
         frames.append(state.store.read_rows(RAW, shard, chosen))
@@ -113,19 +114,41 @@ def chosen_samples(state: State, progress: Progress) -> pl.DataFrame:
 
 
 def _chosen(state: State) -> pl.DataFrame:
-    """`sample_id`, `score` and `rank` of the samples that the rule chooses; the reserved ones are no candidates."""
-    selection, reads = state.config.selection, selection_reads(state.config)
-    ranking = ranking_asset(state.config)
+    scores, reads = ranking_scores(state, state.config), selection_reads(state.config)
+    del reads[ranking_asset(state.config)]
+    return choice(candidates(state, reads, scores), scores, state.config.selection)
+
+
+def ranking_scores(state: State, config: Config) -> pl.DataFrame:
+    """`sample_id`, `score` and `rank` by the method of a configuration: that of the state, or of one of its variants.
+
+    Raises:
+        GateauError: no sample has a score.
+    """
+    ranking, preset = ranking_asset(config), config.selection.preset
     check_some_scored(state, ranking)
-    scores = state.read(ranking, reads[ranking])
     if ranking != PRESETS_TABLE:
-        scores = ranked_by_score(scores)
-    samples = state.read(RAW, reads[RAW]).join(scores, on="sample_id", how="left")
-    for asset in reads.keys() - {ranking, RAW}:
-        samples = samples.join(state.read(asset, reads[asset]), on="sample_id", how="left")
+        return ranked_by_score(state.read(ranking, ["sample_id", "score"]))
+    columns = {f"score_{preset}": "score", f"rank_{preset}": "rank"}
+    return state.read(ranking, ["sample_id", *columns]).rename(columns)
+
+
+def candidates(state: State, reads: Reads, scores: pl.DataFrame) -> pl.DataFrame:
+    """The samples that may be chosen, as `chosen_ids` takes them; the reserved ones are none.
+
+    `reads`: the columns beside the scores, by asset; those of raw_long_sft among them.
+    """
+    samples = state.read(RAW, [*reads[RAW]]).join(scores, on="sample_id", how="left")
+    for asset in reads.keys() - {RAW}:
+        samples = samples.join(state.read(asset, [*reads[asset]]), on="sample_id", how="left")
     if SPLIT in reads:
         samples = samples.filter(~pl.col("reserved"))
     if "context_tokens" in samples.columns:
         samples = samples.with_columns(tokens=pl.col("context_tokens") + pl.col("response_tokens"))
-    ids = pl.DataFrame({"sample_id": chosen_ids(samples, selection)})
+    return samples
+
+
+def choice(samples: pl.DataFrame, scores: pl.DataFrame, rule: RuleConfig) -> pl.DataFrame:
+    """`sample_id`, `score` and `rank` of the candidates (`samples`) that the rule chooses."""
+    ids = pl.DataFrame({"sample_id": chosen_ids(samples, rule)})
     return ids.join(scores, on="sample_id", maintain_order="left")

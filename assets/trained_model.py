@@ -8,7 +8,7 @@ import dagster as dg
 
 from assets.steps.definition import makes_asset
 from assets.steps.training_metadata import provenance, trained_model_metadata
-from assets.steps.unpartitioned_step import UnpartitionedStep, unpartitioned_step
+from assets.steps.unpartitioned_step import unpartitioned_step
 from gateau_dagster.config import Config, TrainingConfig
 from gateau_dagster.config.made_models import stage_training
 from gateau_dagster.data.sample import text_digest
@@ -17,6 +17,7 @@ from gateau_dagster.pipeline.declarations import CHECKPOINT_FOLDER
 from gateau_dagster.pipeline.loadable import loadable_model
 from gateau_dagster.pipeline.made_models import mix_asset
 from gateau_dagster.pipeline.state import State
+from gateau_dagster.progress import Progress
 from gateau_dagster.storage import Stamp
 from gateau_dagster.storage.content import file_digests, folder_content
 from gateau_dagster.storage.documents import finish_publishing, folder_stamp, publish_folder
@@ -73,26 +74,34 @@ def trained_model(
         if step.is_stale:
             models.release()
             wanted = Wanted.of(step.state.config, step.asset)
-            stamp = _train_and_publish(context, step, wanted, training)
+            stamp = train_and_publish(context, step.state, step.wanted, wanted, training, step.progress)
             step.finish(stamp, **trained_model_metadata(step.state, wanted.folder, wanted.mix, wanted.training))
     return step.result
 
 
-def _train_and_publish(
-    context: dg.AssetExecutionContext, step: UnpartitionedStep, wanted: Wanted, training: TrainingResource
+def train_and_publish(
+    context: dg.AssetExecutionContext,
+    state: State,
+    stamp: Stamp,
+    wanted: Wanted,
+    training: TrainingResource,
+    progress: Progress,
 ) -> Stamp:
-    """Raises GateauError when the training failed, or the folder cannot be written."""
-    state, stamp = step.state, step.wanted
+    """The stamp of the model's folder in the store, which `stamp` is the beginning of.
+
+    Raises:
+        GateauError: the training failed, or the folder cannot be written.
+    """
     finish_publishing(state.store, wanted.folder)
     found = folder_stamp(state.store, wanted.folder)
     if found is not None and found.fingerprint == stamp.fingerprint:
         context.log.info(f"an earlier run trained this {wanted.folder} and was ended while it published it")
         return found
-    ensure_demo_pair(state.config, step.progress)
+    ensure_demo_pair(state.config, progress)
     # Another store's unfinished training is not touched.
     scratch = state.config.work_folder / "training" / text_digest([state.store.root])[:12] / wanted.scratch
     spec = _spec(state, stamp, wanted, scratch)
-    training.run(context, spec, scratch / "spec.json", step.progress)
+    training.run(context, spec, scratch / "spec.json", progress)
     files = file_digests(spec.output)
     complete = Stamp(fingerprint=stamp.fingerprint, inputs=stamp.inputs, content=folder_content(files), files=files)
     publish_folder(state.store, spec.output, wanted.folder, complete)

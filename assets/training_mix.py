@@ -13,6 +13,7 @@ from gateau_dagster.config.made_models import homologous_options, stage_training
 from gateau_dagster.demo.prepare import ensure_demo_pair
 from gateau_dagster.errors import GateauError
 from gateau_dagster.pipeline.made_models import embedding_asset
+from gateau_dagster.pipeline.state import State
 from gateau_dagster.progress import Progress
 from gateau_dagster.storage.content import frame_digest
 from gateau_dagster.training.homologous_texts import text_files
@@ -30,7 +31,7 @@ def training_mix(context: dg.AssetExecutionContext, configuration: Configuration
             mix, rejected = build_training_mix(
                 state.read("selected_subset"),
                 state.read("short_chat_mix") if config.short_chat else None,
-                _tokenizer(step, config.training.model),
+                mix_tokenizer(state, config.training.model, step.progress),
                 training=config.training,
                 template=config.scoring.template,
                 progress=step.progress,
@@ -55,7 +56,7 @@ def pre_experience_mix(context: dg.AssetExecutionContext, configuration: Configu
             mix, rejected = build_training_mix(
                 texts.sort("sample_id"),
                 None,
-                _tokenizer(step, model),
+                mix_tokenizer(state, model, step.progress),
                 training=stage_training(config.models[model], config.training),
                 template=config.scoring.template,
                 progress=step.progress,
@@ -88,7 +89,10 @@ def homologous_mix(context: dg.AssetExecutionContext, configuration: Configurati
             }
             try:
                 made = build_text_mix(
-                    sources["texts"], sources.get("short_texts"), _tokenizer(step, model), options=options
+                    sources["texts"],
+                    sources.get("short_texts"),
+                    mix_tokenizer(step.state, model, step.progress),
+                    options=options,
                 )
             except GateauError as error:
                 raise GateauError(f"models.{model}.homologous.{error}") from error
@@ -105,12 +109,12 @@ def _model(step: UnpartitionedStep) -> str:
     return step.asset.split("/", maxsplit=1)[1]
 
 
-def _tokenizer(step: UnpartitionedStep, model: str) -> Any:
+def mix_tokenizer(state: State, model: str, progress: Progress) -> Any:
     """Of a configured model, or of the one that it is made from."""
     from gateau_dagster.models.loading import load_tokenizer
 
-    config = step.state.config
-    ensure_demo_pair(config, step.progress)
+    config = state.config
+    ensure_demo_pair(config, progress)
     return load_tokenizer(config.located_model(config.origin(model)), folder=config.folder)
 
 

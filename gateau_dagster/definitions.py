@@ -11,6 +11,7 @@ from assets.runs.jobs import asset_jobs, refresh_job
 from assets.steps.definition import asset_definitions
 from gateau_dagster.config.load import ENVIRONMENT_VARIABLE
 from resources.configuration import ConfigurationResource
+from resources.judge import JudgeResource
 from resources.models import ModelsResource
 from resources.project import checked_project
 from resources.training import TrainingResource
@@ -42,6 +43,7 @@ def build_definitions(config_file: str = "", demo_folder: str = ".") -> dg.Defin
         executor=executor,
         resources={
             "configuration": ConfigurationResource(config_file=config_file, demo_folder=demo_folder),
+            "judge": JudgeResource(),
             "models": ModelsResource(),
             "training": TrainingResource(),
         },

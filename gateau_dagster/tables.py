@@ -114,6 +114,12 @@ TRAINING_MIX = (
     ),
     _column("truncated_tokens", pl.Int32, "Tokens cut off: the left end of the context, or everything to the right."),
 )
+VARIANT_CHECKPOINT = (
+    _column("model", pl.String, "Its path or hub name; a folder of the store begins with store:."),
+    _column("samples", pl.Int64, "Long samples that it was trained on; null for a model of others.", nullable=True),
+    _column("tokens", pl.Int64, "Tokens that it was trained on, over all steps; null likewise.", nullable=True),
+    _column("seconds", pl.Float64, "What its training took, all processes side by side.", nullable=True),
+)
 _QUESTION_ID = _column("question_id", pl.String, "Id of the question, unique in its benchmark.")
 ANSWERS = (
     _QUESTION_ID,
@@ -133,11 +139,12 @@ JUDGMENTS = (
     _column("repeat", pl.Int32, "0 for the first judgment of the answer."),
     _column("digest", pl.String, "Of the request: judge, messages, settings and repeat."),
     _column("score", pl.Float64, "On the benchmark's own scale; null where the reply holds none.", nullable=True),
-    _column("prompt", pl.String, "What the judge was asked."),
-    _column("reply", pl.String, "What it said; kept where no score is in it, too."),
-    _column("prompt_tokens", pl.Int32, "As the server counted them."),
-    _column("reply_tokens", pl.Int32, "As the server counted them."),
-    _column("seconds", pl.Float64, "Wall-clock time of the request."),
+    _column("prompt", pl.String, "What the judge was asked: messages as JSON."),
+    _column("reply", pl.String, "What it said last; kept where no score is in it, too."),
+    _column("requests", pl.Int32, "Requests that it took: a reply without a score may be asked for again."),
+    _column("prompt_tokens", pl.Int32, "Of all of them, as the server counted them."),
+    _column("reply_tokens", pl.Int32, "Of all of them, as the server counted them."),
+    _column("seconds", pl.Float64, "Wall-clock time of the last one."),
 )
 SCORES = (
     _QUESTION_ID,

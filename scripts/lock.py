@@ -41,7 +41,7 @@ def main() -> None:
     """Writes both files."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     run = closure(project["dependencies"])
-    dev = closure(project["optional-dependencies"]["dev"])
+    dev = closure([each for extra in project["optional-dependencies"].values() for each in extra])
     lines = [f"{name}=={version}\n" for name, version in sorted(run.items())]
     (ROOT / "requirements.lock").write_text(_HEADER + "".join(lines))
     lines = [f"{name}=={version}\n" for name, version in sorted(dev.items()) if name not in run]

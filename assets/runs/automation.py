@@ -9,7 +9,7 @@ import time
 import dagster as dg
 from dagster import DagsterRunStatus, RunsFilter
 
-from assets.runs.jobs import EVERYTHING, REFRESH, refresh_job
+from assets.runs.jobs import EVERYTHING, REFRESH, VARIANTS, refresh_job
 from assets.steps.dead_runs import end_dead_runs
 from assets.steps.event_log import PLAN_TAG
 from gateau_dagster.config import Config
@@ -52,7 +52,7 @@ def out_of_date_sensor(
     """Looks at the state, not at events: a failed shard, a removed sample or a missed tick is seen again next time."""
     end_dead_runs(context.instance)
     # Runs of the job, and those that `gateau run` makes from a terminal.
-    for job in (REFRESH, EVERYTHING):
+    for job in (REFRESH, EVERYTHING, VARIANTS):
         at_work = context.instance.get_runs(RunsFilter(job_name=job, statuses=_AT_WORK), limit=1)
         if at_work:
             return dg.SkipReason(f"{job} is at work in run {at_work[0].run_id}")

@@ -11,10 +11,12 @@ from assets.steps.failures import readable_failure
 from assets.steps.partitions import asset_key
 from gateau_dagster.config import Config
 from gateau_dagster.errors import GateauError, TransientError
+from gateau_dagster.evaluation.judging.judged_scores import NOTABLE_UNREADABLE, unreadable
 from gateau_dagster.pipeline.asset import (
     FINITE_VALUES,
     FULL_COVERAGE,
     NORMALISATION,
+    READABLE_REPLIES,
     REJECTED_SHARE,
     TRUNCATED_SHARE,
     UNIQUE_IDS,
@@ -25,6 +27,7 @@ from gateau_dagster.pipeline.losses import RAW, noun_of, rejects_of, truncation_
 from gateau_dagster.pipeline.pipeline import pipeline_of
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.pipeline.table_checks import Coverage, duplicate_ids, non_finite, scored_or_rejected
+from gateau_dagster.readable import percent
 from resources.configuration import ConfigurationResource
 
 _ID = ["sample_id"]
@@ -36,6 +39,7 @@ _DESCRIPTIONS = {
     NORMALISATION: "The chosen normalisation still tells samples apart, and no term overrules one of more weight.",
     REJECTED_SHARE: "Few samples were rejected: up to long_sft.max_rejected of the long ones, a tenth of others.",
     TRUNCATED_SHARE: "At most a tenth of the tokens was cut off, but for a model that is to see its own window only.",
+    READABLE_REPLIES: "Of each variant at most a twentieth of the judgments is without a score that can be read.",
 }
 _WARNS = {UP_TO_DATE, NORMALISATION, REJECTED_SHARE, TRUNCATED_SHARE}
 
@@ -105,13 +109,14 @@ def up_to_date(state: State, asset: Asset) -> dg.AssetCheckResult:
     if not asset.partitions:
         return _result(asset, UP_TO_DATE, False, summary=work.reasons[None])
     reasons = "\n".join(f"- `{shard}`: {work.reasons[shard]}" for shard in work.partitions)
-    share = f"{len(work.partitions)} of {len(state.pipeline.partitions(asset.key))} shards"
+    share = f"{len(work.partitions)} of {len(state.pipeline.partitions(asset.key))} {asset.partitions}s"
+    changed: dict[str, Any] = {f"changed_{asset.partitions}s": ", ".join(work.partitions)}
     return _result(
         asset,
         UP_TO_DATE,
         False,
         summary=f"{share} are out of date; the job `refresh` mends exactly these",
-        changed_shards=", ".join(work.partitions),
+        **changed,
         reasons=dg.MarkdownMetadataValue(reasons),
     )
 
@@ -190,24 +195,46 @@ def _truncated_share(state: State, asset: Asset) -> dg.AssetCheckResult:
     )
 
 
+def _readable_replies(state: State, asset: Asset) -> dg.AssetCheckResult:
+    """The worst variant decides: a mean over what is left is compared with those of others."""
+    found = {}
+    for name in _require_made(state, asset):
+        table = state.store.read(asset.key, name, ["score"])
+        found[name] = unreadable(table, state.store.read_rejected(asset.key, [name]))
+    lost = {name: each for name, each in found.items() if each.notable}
+    shown = ", ".join(f"{name} {percent(each.share)}" for name, each in lost.items())
+    return _result(
+        asset,
+        READABLE_REPLIES,
+        not lost,
+        summary=f"more than {percent(NOTABLE_UNREADABLE)} without a score: {shown}" if lost else "few without a score",
+        without_score=sum(each.without_score for each in found.values()),
+        unanswered=sum(each.unanswered for each in found.values()),
+        judgments=sum(each.judgments for each in found.values()),
+    )
+
+
 def _present(state: State, asset: Asset) -> list[str]:
-    """The shards that are there."""
-    return [shard for shard in state.shards if state.stamp(asset.key, shard) is not None]
+    """The partitions that are there."""
+    found = state.pipeline.partitions(asset.key)
+    return [part for part in found if part is not None and state.stamp(asset.key, part) is not None]
 
 
 def _table(state: State, asset: Asset, columns: list[str] | None) -> pl.DataFrame:
-    """The shards that are there, or the table of an asset without any."""
+    """The partitions that are there, or the table of an asset without any."""
     if not asset.partitions:
         return state.store.read(asset.key, None, columns)
     return state.store.read_all(asset.key, _require_made(state, asset), columns)
 
 
 def _require_made(state: State, asset: Asset) -> list[str]:
-    """The shards that are there; none for an asset without shards, whose table says itself that it is missing."""
-    shards = _present(state, asset) if asset.partitions else []
-    if asset.partitions and not shards:
-        raise GateauError(f"{asset.key} has no shard in the store yet. Materialise it, or run `gateau run`.")
-    return shards
+    """The partitions that are there; none for an asset without, whose table says itself that it is missing."""
+    found = _present(state, asset) if asset.partitions else []
+    if asset.partitions and not found:
+        raise GateauError(
+            f"{asset.key} has no {asset.partitions} in the store yet. Materialise it, or run `gateau run`."
+        )
+    return found
 
 
 _RUN: dict[str, Callable[[State, Asset], dg.AssetCheckResult]] = {
@@ -218,4 +245,5 @@ _RUN: dict[str, Callable[[State, Asset], dg.AssetCheckResult]] = {
     NORMALISATION: _normalisation,
     REJECTED_SHARE: _rejected_share,
     TRUNCATED_SHARE: _truncated_share,
+    READABLE_REPLIES: _readable_replies,
 }

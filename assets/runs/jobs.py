@@ -1,5 +1,7 @@
 """Jobs: scoring, everything, and `refresh`, which brings exactly what is out of date up to date."""
 
+from collections.abc import Iterable
+
 import dagster as dg
 from dagster import OpExecutionContext
 from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
@@ -9,7 +11,7 @@ from assets.steps.dead_runs import tag_with_process
 from assets.steps.failures import readable_failure
 from assets.steps.partitions import asset_key
 from gateau_dagster.config import Config
-from gateau_dagster.pipeline.asset import UP_TO_DATE
+from gateau_dagster.pipeline.asset import UP_TO_DATE, VARIANT
 from gateau_dagster.pipeline.pipeline import pipeline_of
 from gateau_dagster.pipeline.selection_reads import PRESETS_TABLE
 from gateau_dagster.scoring.pair_tables import CAM, perplexity_asset
@@ -17,6 +19,7 @@ from resources.configuration import ConfigurationResource
 
 SCORING = "scoring"
 EVERYTHING = "everything"
+VARIANTS = "variants"
 REFRESH = "refresh"
 CHECK_UP_TO_DATE = "check_up_to_date"
 RAW = "raw_long_sft"
@@ -26,6 +29,7 @@ def asset_jobs(config: Config) -> list[UnresolvedAssetJobDefinition]:
     """The asset jobs, for launching chosen shards by hand."""
     pipeline = pipeline_of(config)
     assets = list(pipeline.by_key)
+    of_variants = pipeline.descendants(asset.key for asset in pipeline.assets if asset.partitions == VARIANT)
     scores = [key for key in assets if key in {PRESETS_TABLE, CAM} or key.startswith(perplexity_asset(""))]
     scored = pipeline.ancestors([RAW, *scores])
     looked_at = [dg.AssetCheckKey(asset_key(asset), UP_TO_DATE) for asset in assets]
@@ -43,11 +47,21 @@ def asset_jobs(config: Config) -> list[UnresolvedAssetJobDefinition]:
         ),
         dg.define_asset_job(
             EVERYTHING,
-            selection=dg.AssetSelection.assets(*map(asset_key, assets)),
+            selection=dg.AssetSelection.assets(*(asset_key(key) for key in assets if key not in of_variants)),
             description="All assets, for the chosen shards, with those that the configuration does not need; the job "
-            "`refresh` leaves these out.",
+            "`refresh` leaves these out. What variants are compared by is made by the job `variants`.",
         ),
+        *([_variants(key for key in assets if key in of_variants)] if of_variants else []),
     ]
+
+
+def _variants(assets: Iterable[str]) -> UnresolvedAssetJobDefinition:
+    """A run has partitions of one set: shards come first, then this."""
+    return dg.define_asset_job(
+        VARIANTS,
+        selection=dg.AssetSelection.assets(*map(asset_key, assets)),
+        description="The chosen variants' samples, models, answers and scores, and what sets them side by side.",
+    )
 
 
 class RefreshConfig(dg.Config):

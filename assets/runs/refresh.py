@@ -21,13 +21,16 @@ from assets.steps.partitions import asset_key
 from assets.steps.progress import remove_old_boards
 from gateau_dagster.config import Config
 from gateau_dagster.errors import GateauError, UnforeseenError
+from gateau_dagster.pipeline.asset import VARIANT
+from gateau_dagster.pipeline.pipeline import partition_sets
 from gateau_dagster.pipeline.plan import Plan
 from gateau_dagster.pipeline.state import State
 from resources.configuration import ConfigurationResource
 from resources.locks.lease import party, store_lease
 
-# A run can make work for another only where content decides (see stamp.By), and each asset does so at most once.
-_MOST_ROUNDS = 4
+# A run can make work for another only where content decides (see stamp.By), and each asset does so at most once. Each
+# may be two: of shards, and of variants.
+_MOST_ROUNDS = 8
 _log = logging.getLogger(__name__)
 
 
@@ -116,7 +119,7 @@ def _refresh(
         plan = None
         if not current:
             return Refreshed(run_ids=run_ids, recorded=recorded, ended_runs=ended, failed_checks=failed_checks)
-        run_id, failed = _run(instance, configuration, current, parent_run)
+        run_id, failed = _run(instance, configuration, state, current, parent_run)
         run_ids.append(run_id)
         failed_checks += failed
     raise GateauError(
@@ -126,9 +129,11 @@ def _refresh(
 
 
 def _run(
-    instance: DagsterInstance, configuration: ConfigurationResource, plan: Plan, parent_run: str | None
+    instance: DagsterInstance, configuration: ConfigurationResource, state: State, whole: Plan, parent_run: str | None
 ) -> tuple[str, list[str]]:
-    """One run of the stale assets over the range of stale shards; shards of the range that are current cost nothing.
+    """One run of the stale assets over the range of stale partitions; those of the range that are current cost nothing.
+
+    A run has partitions of one set: what reads no variant comes first, and is all that is run where there is any.
 
     Returns its id and the checks that failed in it.
 
@@ -136,18 +141,21 @@ def _run(
         KeyboardInterrupt: it was interrupted from the terminal.
         GateauError: it failed; an UnforeseenError by a defect.
     """
+    of_variants = state.pipeline.descendants(each.key for each in state.pipeline.assets if each.partitions == VARIANT)
+    plan = whole.before(of_variants)
     tags = {PROCESS_TAG: process_tag(), LOCK_TAG: party(configuration.config, configuration.config_file)}
     tags[PLAN_TAG] = f"{len(plan.work)} assets"
-    shards = sorted({shard for work in plan.work for shard in work.partitions})
-    if shards:
-        tags |= {ASSET_PARTITION_RANGE_START_TAG: shards[0], ASSET_PARTITION_RANGE_END_TAG: shards[-1]}
+    stale = {part for work in plan.work for part in work.partitions}
+    found = [part for keys in partition_sets(state.config).values() for part in keys if part in stale]
+    if found:
+        tags |= {ASSET_PARTITION_RANGE_START_TAG: found[0], ASSET_PARTITION_RANGE_END_TAG: found[-1]}
     if parent_run is not None:
         tags["gateau/refresh"] = parent_run
     with (
         configured_environment(configuration),
         canceled_when_interrupted(instance, tags[PROCESS_TAG]),
         dg.execute_job(
-            _everything(),
+            _job("variants" if plan.work[0].asset in of_variants else "everything"),
             instance=instance,
             tags=tags,
             asset_selection=[asset_key(work.asset) for work in plan.work],
@@ -193,10 +201,10 @@ def _console(level: str) -> dict[str, object]:
     return {"loggers": {"console": {"config": {"log_level": level}}}}
 
 
-def _everything() -> ReconstructableJob:
+def _job(name: str) -> ReconstructableJob:
     """The job by name, so that the steps of a multi-process executor can load it."""
     repository = ReconstructableRepository.for_module("gateau_dagster.definitions", "defs")
-    return repository.get_reconstructable_job("everything")
+    return repository.get_reconstructable_job(name)
 
 
 @contextmanager

@@ -1,13 +1,13 @@
 """One step, many shards: loads a model once, records each shard as it is done, skips those that are up to date."""
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 import dagster as dg
 
 from assets.steps.event_log import PLAN_TAG, recorded_versions
 from assets.steps.metadata import DATA_VERSION_TAG, table_metadata
-from assets.steps.partitions import asked_shards, asset_key, no_event_for_output
+from assets.steps.partitions import asked_partitions, asset_key, no_event_for_output
 from gateau_dagster.execution.shard_work import ShardResult
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.storage import Stamp
@@ -17,9 +17,9 @@ Finished = tuple[str, str, ShardResult, dict[str, Any]]
 Stale = Mapping[str, Mapping[str, Stamp]]
 
 
-def stale_shards(context: dg.AssetExecutionContext, state: State, asset: str) -> dict[str, Stamp]:
-    """The asked shards whose stored table was not made from what is wanted now, with the stamp each is to get."""
-    wanted = {shard: state.wanted_stamp(asset, shard) for shard in asked_shards(context, state.shards)}
+def stale_partitions(context: dg.AssetExecutionContext, state: State, asset: str) -> dict[str, Stamp]:
+    """The asked partitions whose stored table was not made from what is wanted now, with the stamp each is to get."""
+    wanted = {shard: state.wanted_stamp(asset, shard) for shard in _asked(context, state, asset)}
     found = state.store.stamps((asset, shard) for shard in wanted)
     return {
         shard: stamp
@@ -40,7 +40,7 @@ def shard_events(
         stale: by asset, for every asset that the step is asked for.
     """
     for asset, shards in stale.items():
-        yield from _known_shards(context, state, asset, shards)
+        yield from known_partitions(context, state, asset, shards)
     done = dict.fromkeys(stale, 0)
     for asset, shard, result, extra in results:
         done[asset] += 1
@@ -48,25 +48,37 @@ def shard_events(
             f"{asset}, shard {shard} ({done[asset]} of {len(stale[asset])}): {result.computed} samples computed, "
             f"{result.reused} kept, {result.rejected.height} rejected"
         )
-        yield _materialisation(state, asset, shard, result.stamp, _shard_metadata(result) | extra)
+        yield materialisation(state, asset, shard, result.stamp, _shard_metadata(result) | extra)
+    yield from outputs(context, stale)
+
+
+def outputs(context: dg.AssetExecutionContext, assets: Iterable[str]) -> Iterator[dg.Output]:
+    """The step's outputs, whose partitions are on record already."""
     with no_event_for_output(context):
-        for asset in stale:
+        for asset in assets:
             yield dg.Output(None, context.output_for_asset_key(asset_key(asset)))
 
 
-def _known_shards(
+def known_partitions(
     context: dg.AssetExecutionContext, state: State, asset: str, stale: Collection[str]
 ) -> Iterator[dg.AssetMaterialization]:
-    current = [shard for shard in asked_shards(context, state.shards) if shard not in stale]
+    """The record of the asked partitions that are up to date, for whom it is a new one."""
+    current = [part for part in _asked(context, state, asset) if part not in stale]
     if not current:
         return
-    context.log.info(f"{len(current)} shards are up to date and stay as they are: {', '.join(current[:20])}")
+    what = f"{len(current)} {state.asset(asset).partitions}s"
+    context.log.info(f"{what} are up to date and stay as they are: {', '.join(current[:20])}")
     versions = recorded_versions(context.instance, asset, current)
     for shard in current:
         stamp = state.stamp(asset, shard)
         assert stamp is not None
         if versions.get(shard) != stamp.fingerprint or PLAN_TAG not in context.run.tags:
-            yield _materialisation(state, asset, shard, stamp, {"up_to_date": "kept: nothing changed"})
+            yield materialisation(state, asset, shard, stamp, {"up_to_date": "kept: nothing changed"})
+
+
+def _asked(context: dg.AssetExecutionContext, state: State, asset: str) -> list[str]:
+    keys = state.pipeline.partitions(asset)
+    return asked_partitions(context, [key for key in keys if key is not None])
 
 
 def _shard_metadata(result: ShardResult) -> dict[str, Any]:
@@ -77,13 +89,14 @@ def _shard_metadata(result: ShardResult) -> dict[str, Any]:
     }
 
 
-def _materialisation(
-    state: State, asset: str, shard: str, stamp: Stamp, metadata: dict[str, Any]
+def materialisation(
+    state: State, asset: str, partition: str, stamp: Stamp, metadata: dict[str, Any]
 ) -> dg.AssetMaterialization:
-    common = table_metadata(state.store.address(asset, shard), stamp)
+    """The record of one partition, with its own data version."""
+    common = table_metadata(state.store.address(asset, partition), stamp)
     return dg.AssetMaterialization(
         asset_key(asset),
-        partition=shard,
+        partition=partition,
         metadata=metadata | common,
         tags={DATA_VERSION_TAG: stamp.fingerprint},
     )

@@ -1,6 +1,6 @@
-"""Keys and partitions as Dagster has them, and the shards that a step is asked for."""
+"""Keys and partitions as Dagster has them, and the partitions that a step is asked for."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 import dagster as dg
@@ -20,11 +20,11 @@ def partition_definitions(config: Config) -> Mapping[str, dg.StaticPartitionsDef
     return {name: dg.StaticPartitionsDefinition(keys) for name, keys in partition_sets(config).items()}
 
 
-def asked_shards(context: dg.AssetExecutionContext, shards: list[str]) -> list[str]:
-    """The shards of this run: its partition or range of partitions; all of them in a run without."""
+def asked_partitions(context: dg.AssetExecutionContext, partitions: Sequence[str]) -> list[str]:
+    """Those of this run: its partition or range of partitions; all of them in a run without."""
     if context.has_partition_key or context.has_partition_key_range:
-        return [key for key in context.partition_keys if key in set(shards)]
-    return shards
+        return [key for key in context.partition_keys if key in set(partitions)]
+    return [*partitions]
 
 
 @contextmanager

@@ -16,6 +16,7 @@ from gateau_dagster.data.rejects import Rejects
 from gateau_dagster.estimate.estimator import Estimate, Estimator
 from gateau_dagster.estimate.scored_model import ScoredModel
 from gateau_dagster.estimate.truncation import ExpectedTruncation, expected_truncation
+from gateau_dagster.pipeline.asset import VARIANT
 from gateau_dagster.pipeline.losses import RAW, Loss, losses, prompted_models
 from gateau_dagster.pipeline.pipeline import left_out_sentence
 from gateau_dagster.pipeline.plan import AFTER, Plan, Work
@@ -65,7 +66,7 @@ def plan_record(state: State, plan: Plan) -> dict[str, Any]:
     return {
         "up_to_date": not plan,
         "work": [
-            {"asset": each.asset, "shards": each.partitions, "why": _why(each), "conditional": each.conditional}
+            {"asset": each.asset, **_partitions_record(state, each), "why": _why(each), "conditional": each.conditional}
             for each in plan.work
         ],
         "estimates": {asset: asdict(found) for asset, found in estimates.items()},
@@ -86,9 +87,11 @@ def show_warnings(out: Console, state: State) -> None:
 def show_plan(out: Console, state: State, plan: Plan) -> None:
     """One row an asset, what the words mean that need it, and what should be known of the configuration."""
     show_warnings(out, state)
-    table = _table("asset", "shards", "why")
+    of_variants = any(state.asset(work.asset).partitions == VARIANT for work in plan.work)
+    table = _table("asset", "shards, variants" if of_variants else "shards", "why")
     for work in plan.work:
-        table.add_row(work.asset, _shards(work, len(state.shards)), Text(_why(work)))
+        total = len(state.pipeline.partitions(work.asset))
+        table.add_row(work.asset, _partitions(work, total), Text(_why(work)))
     out.print(table)
     if any(work.conditional for work in plan.work):
         out.print(f"[dim]{AFTER}…: runs only if that comes out different from before[/dim]")
@@ -201,7 +204,13 @@ def _table(*left: str, right: tuple[str, ...] = ()) -> Table:
     return table
 
 
-def _shards(work: Work, total: int) -> str:
+def _partitions_record(state: State, work: Work) -> dict[str, Any]:
+    """The stale shards, none for a global asset; of an asset with a partition a variant, the stale variants."""
+    variants = state.asset(work.asset).partitions == VARIANT
+    return {"shards": [], "variants": work.partitions} if variants else {"shards": work.partitions}
+
+
+def _partitions(work: Work, total: int) -> str:
     """`all 16`, `2 of 16: 03, 11`, or nothing for a global asset."""
     if not work.partitions:
         return ""

@@ -5,6 +5,7 @@ from typing import Annotated, Any
 from pydantic import ConfigDict, Field
 
 from gateau_dagster.config.base import Section
+from gateau_dagster.config.judge import JudgeConfig
 
 
 class EvaluationConfig(Section):
@@ -18,6 +19,9 @@ class EvaluationConfig(Section):
     enabled: bool = True
     benchmarks: Annotated[tuple[str, ...], Field(strict=False)] | None = Field(
         default=None, description="Names; default: those that run by default."
+    )
+    judge: JudgeConfig | None = Field(
+        default=None, exclude_if=lambda judge: judge is None, description="Rates answers, for benchmarks that ask one."
     )
 
     @property

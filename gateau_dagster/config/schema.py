@@ -21,6 +21,7 @@ from gateau_dagster.config.made_models import check_made_models
 from gateau_dagster.config.models import ModelConfig, ScoringConfig
 from gateau_dagster.config.selection import SelectionConfig
 from gateau_dagster.config.training import TrainingConfig
+from gateau_dagster.config.variants import Variant, VariantsConfig, variants_of
 
 _MODEL_NAME = re.compile(r"^[A-Za-z0-9_]{1,100}\Z")
 
@@ -52,6 +53,7 @@ class Config(Section):
     scoring: ScoringConfig = ScoringConfig()
     selection: SelectionConfig = SelectionConfig()
     training: TrainingConfig = TrainingConfig()
+    variants: VariantsConfig | None = Field(default=None, description="Models to set side by side, in one experiment.")
     evaluation: EvaluationConfig = EvaluationConfig()
     execution: ExecutionConfig = ExecutionConfig()
     demo: DemoConfig | None = Field(default=None, description="Builds what paths that start with demo: name.")
@@ -164,6 +166,12 @@ class Config(Section):
     def homologous_models(self) -> list[str]:
         """Those of them that are trained on with long texts."""
         return [name for name in self.made_models if self.models[name].is_homologous]
+
+    @property
+    def variant_set(self) -> dict[str, Variant]:
+        """The models that are compared with one another, by name: base, checkpoint and those of `variants`."""
+        found = variants_of(self.variants, method=self.selection.method, trains=self.training.enabled)
+        return {variant.name: variant for variant in found}
 
     def origin(self, model: str) -> str:
         """The model whose folder or hub name is known beforehand: itself, or the one that it is made from."""

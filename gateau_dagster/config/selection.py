@@ -1,6 +1,6 @@
 """Section about the ranking and what is taken from it: the method, the rule, and how much."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
@@ -95,6 +95,19 @@ class RuleConfig(Section):
         if self.count is not None:
             return min(self.count, scored)
         return min(scored, max(1, round((self.fraction or DEFAULT_FRACTION) * scored)))
+
+    def taking(self, *, fraction: float | None = None, count: int | None = None, budget: int | None = None) -> Self:
+        """The same rule with one of these as the amount; where it does not count so, the plain rule that does."""
+        [(unit, amount)] = [
+            (name, value) for name, value in (("fraction", fraction), ("count", count), ("budget", budget)) if value
+        ]
+        rule: Rule = self.rule
+        if unit not in _READS[rule]:
+            rule = "token_budget" if unit == "budget" else "top"
+        kept = {*_READS[rule]} - {"fraction", "count", "budget"}
+        others = {name for read in _READS.values() for name in read} - kept
+        given = {name: value for name, value in self.model_dump().items() if name not in others}
+        return self.model_validate({**given, "rule": rule, unit: amount})
 
     def _changed(self) -> list[str]:
         """Fields of some rule that differ from their defaults."""

@@ -67,6 +67,13 @@ class ChosenBenchmark:
         options = {f"evaluation.{self.name}": self.options.model_dump(mode="json")}
         return {**scoring, **options, **self.benchmark.settings(config, self.options)}
 
+    def judge_settings(self, config: Config) -> dict[str, Any]:
+        """What of the judge changes its judgments; where it is and what it costs does not."""
+        judge = config.evaluation.judge
+        return (
+            {} if judge is None else {f"evaluation.judge.{name}": getattr(judge, name) for name in ("model", "repeats")}
+        )
+
     def run(self, materials: Materials) -> Outcome:
         """See Comparison.run."""
         return self.comparison.run(materials, self.options)
@@ -107,8 +114,12 @@ def compared_benchmarks(config: Config) -> dict[str, ChosenBenchmark]:
 
 
 def scored_benchmarks(config: Config) -> dict[str, ChosenBenchmark]:
-    """Those of `chosen_benchmarks` that give every variant a value for each question; raises as that does."""
-    return {name: each for name, each in chosen_benchmarks(config).items() if each.benchmark.scored is not None}
+    """Those of `chosen_benchmarks` that give every variant a value for each question; raises as that does.
+
+    One that sets the checkpoint beside its base by itself does so only where `variants` names more models.
+    """
+    found = {name: each for name, each in chosen_benchmarks(config).items() if each.benchmark.scored is not None}
+    return {name: each for name, each in found.items() if config.variants or each.benchmark.comparison is None}
 
 
 def reserving(config: Config) -> Reserving | None:
@@ -155,7 +166,8 @@ def with_benchmarks(config: Config) -> Config:
     """The configuration with the benchmarks' names and their options filled in; raises as `configured_benchmarks`."""
     options = {name: each.options.model_dump(mode="json") for name, each in configured_benchmarks(config).items()}
     given = {"enabled": config.evaluation.enabled, "benchmarks": _asked(config)}
-    return config.model_copy(update={"evaluation": EvaluationConfig.model_validate(given | options)})
+    filled = EvaluationConfig.model_validate(given | options).model_copy(update={"judge": config.evaluation.judge})
+    return config.model_copy(update={"evaluation": filled})
 
 
 def _asked(config: Config) -> tuple[str, ...]:

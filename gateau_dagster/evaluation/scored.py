@@ -50,6 +50,18 @@ class Judging:
     again: int = 0
 
 
+@dataclass(frozen=True, kw_only=True)
+class Pairing:
+    """How two models' answers to a question are set against each other.
+
+    requests: for one question and its answers by turn, of the model that is shown first and of the other one.
+    parse: 1 where the first is the better one, 0 where the second is, 0.5 for a tie; None where nothing can be read.
+    """
+
+    requests: Callable[[Question, Sequence[str], Sequence[str], Any], Sequence[JudgeRequest]]
+    parse: Callable[[str], float | None]
+
+
 def nothing_read(config: Config, options: Any) -> Mapping[str, By]:
     """Of a benchmark whose questions come from its own files."""
     del config, options
@@ -65,6 +77,7 @@ class Scored:
     reads: tables of the store, beside the model; see Benchmark.reads.
     questions: what is asked. cut: tokens that a prompt may have in all, by options; its middle is cut out; None: never.
     grade: from the questions, tables.ANSWERS and, where `judging` is given, tables.JUDGMENTS to a value for each.
+    pairing: how any two variants are set against each other, where a judge can.
     measure: of a benchmark that generates nothing: `Materials.model` is asked for the variant of this name.
     """
 
@@ -77,6 +90,7 @@ class Scored:
     grade: Callable[[Sequence[Question], pl.DataFrame, pl.DataFrame | None, Any], Measured] | None = None
     measure: Callable[[Materials, str, Any], Measured] | None = None
     judging: Judging | None = None
+    pairing: Pairing | None = None
 
     def __post_init__(self) -> None:
         assert (self.measure is None) == (self.questions is not None and self.grade is not None), "one of the two ways"

@@ -76,19 +76,22 @@ def all_methods() -> Mapping[str, Method]:
 
 
 def chosen_methods(config: Config) -> dict[str, ChosenMethod]:
-    """`selection.method` and `selection.compare` by name, with their options, each name once.
+    """`selection.method`, `selection.compare` and `variants.methods` by name, with their options, each name once.
 
     Raises:
         GateauError: a name or an option that does not exist, or a configuration that lacks what a method needs.
     """
     selection = config.selection
     found = {}
-    for name in dict.fromkeys([selection.method, *selection.compare]):
-        where = "method" if name == selection.method else "compare"
-        found[name] = ChosenMethod(method=_known(name, where), options=_options(config, name))
-        found[name].method.check(config, found[name].options)
+    variants = config.variants.methods if config.variants is not None else None
+    named = {"selection.method": [selection.method], "selection.compare": selection.compare}
+    for place, names in {**named, "variants.methods": variants or []}.items():
+        for name in names:
+            if name not in found:
+                found[name] = ChosenMethod(method=_known(name, place), options=_options(config, name))
+                found[name].method.check(config, found[name].options)
     for name in selection.options:
-        _known(name, "options")
+        _known(name, "selection.options")
         _options(config, name)
     return found
 
@@ -132,9 +135,9 @@ def _wanted_tables(config: Config) -> Iterator[SampleTable]:
             yield instruction_embedding_table(config.origin(name))
 
 
-def _known(name: str, where: str) -> Method:
+def _known(name: str, place: str) -> Method:
     if name not in all_methods():
-        raise GateauError(f"selection.{where}: there is no method {name!r}; there are {', '.join(all_methods())}")
+        raise GateauError(f"{place}: there is no method {name!r}; there are {', '.join(all_methods())}")
     return all_methods()[name]
 
 

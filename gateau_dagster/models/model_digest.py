@@ -4,7 +4,7 @@ import hashlib
 import re
 from pathlib import Path
 
-from gateau_dagster.config import Config
+from gateau_dagster.config import Config, ModelConfig
 from gateau_dagster.config.base import Verify
 from gateau_dagster.config.inputs import RECIPE_VERSION
 from gateau_dagster.errors import GateauError, TransientError
@@ -32,6 +32,14 @@ def model_digest(config: Config, name: str) -> str:
     model = config.models[name]
     if model.base is not None:
         return f"made:{model_digest(config, model.base)}"
+    return address_digest(config, model, place=f"models.{name}")
+
+
+def address_digest(config: Config, model: ModelConfig, *, place: str) -> str:
+    """Of a model that is there already; `place` of its section in the configuration, for messages.
+
+    Raises GateauError, TransientError as `model_digest`.
+    """
     if config.demo is not None and model.path.startswith("demo:"):
         return f"demo:{model.path.removeprefix('demo:')}:{RECIPE_VERSION}:seed{config.demo.seed}"
     folder = config.folder / Path(model.path).expanduser()
@@ -39,10 +47,10 @@ def model_digest(config: Config, name: str) -> str:
         return f"folder:{folder_digest(folder, config.work_folder / 'cache' / 'model_digests.json', model.verify)}"
     if not _HUB_NAME.fullmatch(model.path):
         raise GateauError(
-            f"models.{name}.path: there is no folder {folder}. Give a folder with config.json and safetensors weights, "
+            f"{place}.path: there is no folder {folder}. Give a folder with config.json and safetensors weights, "
             "or a Hugging Face name such as meta-llama/Llama-2-7b-hf."
         )
-    return f"hub:{model.path}:{_hub_commit(model.path, model.revision, name)}"
+    return f"hub:{model.path}:{_hub_commit(model.path, model.revision, place)}"
 
 
 def folder_digest(folder: Path, cache_file: Path, verify: Verify = "signature") -> str:
@@ -73,7 +81,7 @@ def _file_digest(file: Path) -> str:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
-def _hub_commit(name: str, revision: str | None, section: str) -> str:
+def _hub_commit(name: str, revision: str | None, place: str) -> str:
     """The commit behind a hub name; from the local cache when the hub cannot be asked."""
     from httpx2 import HTTPError
     from huggingface_hub import HfApi
@@ -89,22 +97,19 @@ def _hub_commit(name: str, revision: str | None, section: str) -> str:
         commit = HfApi().model_info(name, revision=revision).sha
     except RepositoryNotFoundError as error:
         raise GateauError(
-            f"models.{section}.path: {name} is neither a folder here nor a model on the hub. If it is private, set "
-            "HF_TOKEN."
+            f"{place}.path: {name} is neither a folder here nor a model on the hub. If it is private, set HF_TOKEN."
         ) from error
     except RevisionNotFoundError as error:
-        raise GateauError(
-            f"models.{section}.revision: {name} on the hub has no branch, tag or commit {revision}."
-        ) from error
+        raise GateauError(f"{place}.revision: {name} on the hub has no branch, tag or commit {revision}.") from error
     except HFValidationError as error:
         raise GateauError(
-            f"models.{section}.path: {name} is neither a folder here nor a possible name on the hub ({error})."
+            f"{place}.path: {name} is neither a folder here nor a possible name on the hub ({error})."
         ) from error
     except (OfflineModeIsEnabled, HfHubHTTPError, HTTPError, OSError) as error:
         commit = _cached_commit(name, revision)
         if commit is None:
             raise TransientError(
-                f"models.{section}.path: there is no folder {name} here, and the Hugging Face hub cannot be reached "
+                f"{place}.path: there is no folder {name} here, and the Hugging Face hub cannot be reached "
                 f"({error}). Correct the path, or download the model first: hf download {name}"
             ) from error
     assert commit is not None

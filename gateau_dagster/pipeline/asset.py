@@ -5,12 +5,14 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
 from gateau_dagster import tables
-from gateau_dagster.pipeline.node import Node
+from gateau_dagster.pipeline.node import Node, NodePart
 from gateau_dagster.scoring.sample_table import SampleTable
 from gateau_dagster.storage.stamp import By, fingerprint
 
 # Names of partition sets. An asset without one is a single output over the whole data set.
 SHARD = "shard"
+# Models that are compared with one another: see config.variants.
+VARIANT = "variant"
 
 # Names of asset checks; `up_to_date` is every asset's.
 UP_TO_DATE = "up_to_date"
@@ -20,6 +22,7 @@ FULL_COVERAGE = "full_coverage"
 NORMALISATION = "normalisation"
 REJECTED_SHARE = "rejected_share"
 TRUNCATED_SHARE = "truncated_share"
+READABLE_REPLIES = "readable_replies"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,12 +30,14 @@ class Observed:
     """What stands outside configuration and store, and decides results with them.
 
     model_digests: see models.model_digest, of every configured model. short_chat: changes with the short
-    conversations' files; None without any. texts: of each homologous model, changes with its texts.
+    conversations' files; None without any. texts: of each homologous model, changes with its texts. others: digests of
+    the models of `variants.also`, by the variants' names.
     """
 
     model_digests: Mapping[str, str]
     short_chat: str | None = None
     texts: Mapping[str, str] = field(default_factory=dict)
+    others: Mapping[str, str] = field(default_factory=dict)
 
 
 Settings: TypeAlias = Mapping[str, Any] | Callable[[Observed], Mapping[str, Any]]
@@ -52,6 +57,16 @@ class Rows:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Part:
+    """One partition of an asset whose partitions are not made from the same: which of the asset's `reads` it reads, and
+    what changes it besides the asset's `settings`.
+    """
+
+    reads: Mapping[str, By] = field(default_factory=dict)
+    settings: Settings = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
 class Asset:
     """One asset, declared once.
 
@@ -59,7 +74,8 @@ class Asset:
         as a model, where a family of assets has one for each.
     maker: the function in `assets/` that makes it; several assets may share one.
     partitions: name of its partition set, or empty.
-    reads: its upstreams, and how each counts.
+    reads: its upstreams, and how each counts. parts: by partition, where not all are made from the same; what one of
+        them reads, `reads` names as well.
     settings: every part of the configuration that changes its result, and nothing else; by a function where it takes
         what is observed.
     code_version: raised where its code changes a result; stands beside that code.
@@ -93,6 +109,10 @@ class Asset:
     own_rejects: bool = True
     pool: Literal["", "gpu"] = ""
     rows: Rows | None = None
+    parts: Mapping[str, Part] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        assert all(part.reads.items() <= self.reads.items() for part in self.parts.values()), self.key
 
     @property
     def family(self) -> str:
@@ -116,8 +136,12 @@ class Asset:
         Raises:
             GateauError: a setting cannot be told, such as that of a file that is missing.
         """
-        settings = dict(self.settings(observed) if callable(self.settings) else self.settings)
+        settings = _resolved(self.settings, observed)
         rows = self.rows
+        parts = {
+            name: NodePart(upstream=part.reads, settings=_resolved(part.settings, observed))
+            for name, part in self.parts.items()
+        }
         return Node(
             asset=self.key,
             partitions=self.partitions,
@@ -128,4 +152,9 @@ class Asset:
             model="" if rows is None else rows.model,
             memory="" if rows is None else rows.memory,
             required=required,
+            parts=parts,
         )
+
+
+def _resolved(settings: Settings, observed: Observed) -> dict[str, Any]:
+    return dict(settings(observed) if callable(settings) else settings)

@@ -36,6 +36,7 @@ from gateau_dagster.pipeline.selection_reads import (
     selection_reads,
 )
 from gateau_dagster.pipeline.training_settings import mix_settings, shown_configuration, training_settings
+from gateau_dagster.pipeline.variant_assets import variant_assets
 from gateau_dagster.selection.combine import CODE_VERSION as SCORES_CODE_VERSION
 from gateau_dagster.selection.joining import COLUMNS
 from gateau_dagster.selection.rules import CODE_VERSION as SELECTION_CODE_VERSION
@@ -305,4 +306,5 @@ DECLARED: tuple[Declare, ...] = (
     training_mix,
     checkpoint,
     evaluations,
+    variant_assets,
 )

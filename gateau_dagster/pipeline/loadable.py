@@ -20,21 +20,26 @@ def loadable_model(state: State, name: str) -> ModelConfig:
     if section.base is None:
         check_folder(config, name, state.model_digests[name])  # for a step that is launched by hand nobody has planned
         return section
-    folder = verify_folder(state.store, made_asset(config, name), _fetched(state, name))
+    made = made_asset(config, name)
+    folder = verify_folder(state.store, made, fetched(state, made, model_version(state, name)))
     code = section.trust_remote_code or config.models[section.base].trust_remote_code
     # It is an ordinary model from here on: nothing is left to be made.
-    made = {"path": str(folder), "trust_remote_code": code, "pre_experience": None, "homologous": None}
-    return section.model_copy(update=made)
+    found = {"path": str(folder), "trust_remote_code": code, "pre_experience": None, "homologous": None}
+    return section.model_copy(update=found)
 
 
-def _fetched(state: State, name: str) -> Path:
-    """The folder of a model that was made; a download is kept for the steps to come."""
-    files, scratch, version = state.store.files, state.config.work_folder / "models", model_version(state, name)
-    note = scratch / f"{made_asset(state.config, name)}.version"
+def fetched(state: State, name: str, version: str) -> Path:
+    """The folder of a model of the store; a download is kept for the steps to come.
+
+    Raises:
+        GateauError, TransientError: it cannot be fetched.
+    """
+    files, scratch = state.store.files, state.config.work_folder / "models"
+    note = scratch / f"{name}.version"
     if not files.is_local and note.is_file() and note.read_text() == version:
-        return scratch / made_asset(state.config, name)
+        return scratch / name
     note.unlink(missing_ok=True)
-    folder = local_copy(files, made_asset(state.config, name), scratch)
+    folder = local_copy(files, name, scratch)
     if not files.is_local:
         note.write_text(version)
     return folder

@@ -12,6 +12,7 @@ from gateau_dagster.errors import GateauError
 from gateau_dagster.models.chat_template import check_chat_template
 from gateau_dagster.models.known_model import known_tokenizer, model_folder
 from gateau_dagster.models.model_files import check_complete, check_model_files
+from gateau_dagster.pipeline.variant_configs import others
 from gateau_dagster.storage.json_cache import recall, remember
 
 if TYPE_CHECKING:
@@ -45,6 +46,19 @@ def check_folder(config: Config, name: str, digest: str) -> None:
     if config.scoring.template == "chat" and model.task == "causal":
         check = partial(check_chat_template, folder, place, trust_remote_code=model.trust_remote_code)
         _once(config, f"chat template {digest}", check)
+
+
+def check_others(config: Config) -> None:
+    """Whether the models of `variants.also` that lie here are whole.
+
+    Raises:
+        GateauError: a file is missing or damaged.
+    """
+    for name, other in others(config).items():
+        folder, place = config.folder / Path(other.path).expanduser(), f"variants.also.{name}.path"
+        if folder.is_dir():
+            check_model_files(folder, place)
+            check_complete(folder, place)
 
 
 def _check_readable(folder: Path, place: str, code: bool) -> None:

@@ -8,7 +8,7 @@ from gateau_dagster.config import Config
 from gateau_dagster.data.sample import shard_keys
 from gateau_dagster.methods.registry import chosen_methods
 from gateau_dagster.pipeline import declarations
-from gateau_dagster.pipeline.asset import SHARD, Asset, Observed
+from gateau_dagster.pipeline.asset import SHARD, VARIANT, Asset, Observed
 from gateau_dagster.pipeline.node import Node
 from gateau_dagster.pipeline.selection_reads import wants_presets
 
@@ -47,6 +47,14 @@ class Pipeline:
                 waiting.extend(self.by_key[key].reads)
         return found
 
+    def descendants(self, keys: Iterable[str]) -> set[str]:
+        """These assets and everything downstream of them."""
+        found = set(keys)
+        for asset in self.assets:
+            if found & set(asset.reads):
+                found.add(asset.key)
+        return found
+
     def nodes(self, observed: Observed) -> list[Node]:
         """The assets as the planner compares them with the store.
 
@@ -66,7 +74,7 @@ def pipeline_of(config: Config) -> Pipeline:
 
 def partition_sets(config: Config) -> Mapping[str, list[str]]:
     """The keys of every partition set, by its name."""
-    return {SHARD: shard_keys(config.long_sft.shards)}
+    return {SHARD: shard_keys(config.long_sft.shards), VARIANT: [*config.variant_set]}
 
 
 def _required(config: Config, assets: Sequence[Asset]) -> frozenset[str]:

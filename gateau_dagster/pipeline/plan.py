@@ -1,6 +1,6 @@
 """The level-triggered comparison: what is recorded against what is wanted (design, section 3). Pure functions."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from gateau_dagster.errors import GateauError
@@ -50,6 +50,11 @@ class Plan:
         """
         wanted = ancestors(asset, nodes)
         return Plan(work=[work for work in self.work if work.asset in wanted])
+
+    def before(self, later: Collection[str]) -> "Plan":
+        """The work on other assets than these; all of it where there is no other."""
+        first = [work for work in self.work if work.asset not in later]
+        return Plan(work=first) if first else self
 
 
 def ancestors(asset: str, nodes: Sequence[Node]) -> set[str]:
@@ -104,7 +109,7 @@ def make_plan(
     Args:
         nodes: in topological order.
         sets: the keys of every partition set, by its name.
-        inputs: content digest of each partition's input, for the partitioned nodes without upstream.
+        inputs: content digest of each partition's input, for the nodes that read it.
         recorded: the stamp of every output, None or absent where there is none.
     """
     wanted: dict[Key, str | None] = {}
@@ -113,19 +118,20 @@ def make_plan(
     for node in nodes:
         reasons: dict[str | None, str] = {}
         for key in partitions.keys(node.asset):
-            versions = _upstream_versions(node, key, partitions, inputs, wanted, recorded)
+            part = node.of(key[1])
+            versions = _upstream_versions(part, key, partitions, inputs, wanted, recorded)
             waiting = [name for name, version in versions.items() if version is None]
             if waiting:
                 wanted[key] = None
-                reasons[key[1]] = _reason_before(waiting, node, versions, recorded.get(key))
+                reasons[key[1]] = _reason_before(waiting, part, versions, recorded.get(key))
                 continue
             known = {name: version for name, version in versions.items() if version is not None}
-            wanted[key] = node.fingerprint(known)
+            wanted[key] = part.fingerprint(known)
             stamp = recorded.get(key)
-            if stamp is not None and node.is_current(stamp, wanted[key] or ""):
+            if stamp is not None and part.is_current(stamp, wanted[key] or ""):
                 wanted[key] = stamp.fingerprint
             else:
-                reasons[key[1]] = staleness_of(stamp, node.inputs(known))
+                reasons[key[1]] = staleness_of(stamp, part.inputs(known))
         if reasons:
             conditional = all(reason.startswith(AFTER) for reason in reasons.values())
             work.append(Work(asset=node.asset, reasons=reasons, conditional=conditional))
@@ -152,7 +158,7 @@ def _upstream_versions(
 ) -> dict[str, str | None]:
     """The version of each upstream that an up-to-date output is made from; None while it cannot be known."""
     versions: dict[str, str | None] = {}
-    if node.partitions and not node.upstream:
+    if node.reads_input:
         assert key[1] is not None
         versions[INPUT] = inputs[key[1]]
     for name, by in node.upstream.items():
@@ -177,7 +183,10 @@ def _one(versions: Mapping[str, str]) -> str:
 def recorded_versions(
     node: Node, partition: str | None, partitions: Partitions, stamps: Mapping[Key, Stamp]
 ) -> dict[str, str]:
-    """The versions of the upstream outputs as they stand in the store: what an output made now is made from."""
+    """The versions of the upstream outputs as they stand in the store: what an output made now is made from.
+
+    `node`: as it is for this partition, see Node.of.
+    """
     versions: dict[str, str] = {}
     for name, by in node.upstream.items():
         keys = partitions.read(name, node.asset, partition)

@@ -10,6 +10,7 @@ from gateau_dagster.demo.configuration import embedded_demo
 from gateau_dagster.errors import GateauError
 from gateau_dagster.evaluation.registry import check_benchmarks
 from gateau_dagster.pipeline.needed_models import check_models
+from gateau_dagster.pipeline.variant_configs import check_variants
 
 
 def load_project(path: str | Path | None = None, folder: Path | None = None, checks: Sequence[Check] = ()) -> Config:
@@ -42,6 +43,7 @@ def check_project(config: Config) -> None:
     check_models(config)
     _check_training(config)
     check_benchmarks(config)
+    check_variants(config)
 
 
 def _check_training(config: Config) -> None:

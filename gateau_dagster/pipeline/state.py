@@ -18,14 +18,15 @@ from gateau_dagster.data.sources import FILE_DIGESTS
 from gateau_dagster.demo.prepare import ensure_demo_data
 from gateau_dagster.errors import MissingUpstreamError
 from gateau_dagster.methods.registry import chosen_methods
-from gateau_dagster.models.model_digest import model_digest
+from gateau_dagster.models.model_digest import address_digest, model_digest
 from gateau_dagster.pipeline.asset import Asset, Observed
 from gateau_dagster.pipeline.made_models import check_clusters
-from gateau_dagster.pipeline.model_checks import check_folder, check_pair
+from gateau_dagster.pipeline.model_checks import check_folder, check_others, check_pair
 from gateau_dagster.pipeline.node import Node
 from gateau_dagster.pipeline.pipeline import Pipeline, partition_sets, pipeline_of
 from gateau_dagster.pipeline.plan import INPUT, Key, Partitions, Plan, make_plan, recorded_versions
 from gateau_dagster.pipeline.planned_training import check_training, warnings_of
+from gateau_dagster.pipeline.variant_configs import others, selections
 from gateau_dagster.progress import Progress, silent
 from gateau_dagster.scoring.pair_tables import perplexity_asset
 from gateau_dagster.selection.rules import check_data
@@ -75,6 +76,15 @@ class State:
         return {name: model_digest(self.config, name) for name in self.config.models}
 
     @cached_property
+    def other_digests(self) -> dict[str, str]:
+        """What each model of `variants.also` is, by its variant."""
+        config = self.config
+        return {
+            name: address_digest(config, each.model, place=f"variants.also.{name}")
+            for name, each in others(config).items()
+        }
+
+    @cached_property
     def _nodes(self) -> dict[str, Node]:
         """What the planner compares, by asset, in topological order."""
         config = self.config
@@ -84,6 +94,7 @@ class State:
             model_digests=self.model_digests,
             short_chat=short_chat_signature(chat, config.folder, cache) if chat else None,
             texts=text_signatures(config, cache / FILE_DIGESTS),
+            others=self.other_digests,
         )
         return {node.asset: node for node in self.pipeline.nodes(observed)}
 
@@ -115,8 +126,8 @@ class State:
         stamps = self.store.stamps(tables)
         return {key: stamps[key] if key in stamps else self.stamp(*key) for key in keys}
 
-    def read(self, asset: str, columns: list[str] | None = None, shard: str | None = None) -> pl.DataFrame:
-        """A table, or one shard of it; rows of all its shards together.
+    def read(self, asset: str, columns: list[str] | None = None, partition: str | None = None) -> pl.DataFrame:
+        """A table, or one partition of it; rows of all its partitions together.
 
         Raises:
             GateauError: it is not there, or cannot be read.
@@ -124,12 +135,13 @@ class State:
         partitions = self.pipeline.partitions(asset)
         if partitions == [None]:
             return self.store.read(asset, None, columns)
-        return self.store.read_all(asset, self.shards if shard is None else [shard], columns)
+        chosen = partitions if partition is None else [partition]
+        return self.store.read_all(asset, [each for each in chosen if each is not None], columns)
 
-    def read_rejected(self, asset: str, shard: str | None = None) -> pl.DataFrame:
-        """What a table rejected, with the reasons; of one shard, or of all."""
+    def read_rejected(self, asset: str, partition: str | None = None) -> pl.DataFrame:
+        """What a table rejected, with the reasons; of one partition, or of all."""
         partitions = self.pipeline.partitions(asset)
-        chosen: Sequence[str | None] = partitions if shard is None or partitions == [None] else [shard]
+        chosen: Sequence[str | None] = partitions if partition is None or partitions == [None] else [partition]
         return self.store.read_rejected(asset, chosen)
 
     def plan(self, recorded: dict[Key, Stamp | None] | None = None) -> Plan:
@@ -170,7 +182,9 @@ class State:
         """
         check_rejected(self.index.rejects, self.config.long_sft)
         accepted = self.index.accepted
-        check_data(dict(accepted["source"].value_counts().iter_rows()), self.config.selection)
+        sources = dict(accepted["source"].value_counts().iter_rows())
+        for selection in selections(self.config):
+            check_data(sources, selection)
         check_clusters(self.config, accepted.height)
         check_training(self.config, accepted)
 
@@ -183,6 +197,7 @@ class State:
         """
         for name, digest in self.model_digests.items():
             check_folder(self.config, name, digest)
+        check_others(self.config)
         if self._compares_the_pair:
             check_pair(self.config, self.model_digests, self._first_responses)
         check_homologous(self.config)
@@ -224,8 +239,8 @@ class State:
         Raises:
             MissingUpstreamError: an upstream output is not in the store yet.
         """
-        node = self.node(asset)
-        if node.partitions and not node.upstream:
+        node = self.node(asset).of(partition)
+        if node.reads_input:
             assert partition is not None
             return {INPUT: self.shard_input(partition)}
         keys = [key for name in node.upstream for key in self._partitions.read(name, asset, partition)]
@@ -239,6 +254,6 @@ class State:
 
     def wanted_stamp(self, asset: str, partition: str | None) -> Stamp:
         """The stamp of an output computed now, still without rows and content."""
-        node, versions = self.node(asset), self.versions_now(asset, partition)
+        node, versions = self.node(asset).of(partition), self.versions_now(asset, partition)
         scorer = node.row_scorer(versions)
         return Stamp(fingerprint=node.fingerprint(versions), inputs=node.inputs(versions), scorer=scorer)

@@ -64,6 +64,7 @@ def shown_configuration(config: Config) -> str:
             "demo": True,
             "scoring": OPERATIONAL_SCORING,
             "training": _OPERATIONAL_TRAINING - {"enabled"},
+            **({"variants": True} if config.variants is None else {}),
         },
     )
     return fingerprint(shown)

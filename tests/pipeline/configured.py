@@ -53,7 +53,8 @@ def nodes_of(
     """What the planner compares, by asset in topological order, with made-up observations."""
     models = digests or {name: f"{model.path}@{model.revision}" for name, model in config.models.items()}
     of_texts = dict.fromkeys(config.homologous_models, texts)
-    observed = Observed(model_digests=models, short_chat=signature, texts=of_texts)
+    of_others = {name: each.other.path for name, each in config.variant_set.items() if each.other is not None}
+    observed = Observed(model_digests=models, short_chat=signature, texts=of_texts, others=of_others)
     return {node.asset: node for node in pipeline_of(config).nodes(observed)}
 
 

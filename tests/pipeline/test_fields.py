@@ -28,10 +28,19 @@ def test_every_field_of_the_configuration_has_a_line_here() -> None:
     # See test_made_models and test_homologous.
     of_made_models = {field for field in all_fields(Config) if {"pre_experience", "homologous"} & {*field.split(".")}}
     of_training = {f"training.{name}" for name in OF_TRAINING}
+    of_variants = {field for field in all_fields(Config) if field.startswith("variants.")}  # see test_variant_assets
     known = set(all_fields(Config)).union(
         *(all_fields(each.options, f"evaluation.{name}.") for name, each in all_benchmarks().items())
     )
-    assert {*FIELDS, *PAIR_ONLY, *of_rules, *of_training, *of_made_models} == known
+    known -= {field for field in known if field.startswith("evaluation.judge.")}  # see test_benchmark_judgments
+    known -= _of_models_alone()
+    assert {*FIELDS, *PAIR_ONLY, *of_rules, *of_training, *of_made_models, *of_variants} == known
+
+
+def _of_models_alone() -> set[str]:
+    """Options of benchmarks that no comparison with the base model has: each has a test of its own settings."""
+    alone = {name: each for name, each in all_benchmarks().items() if each.comparison is None}
+    return {field for name, each in alone.items() for field in all_fields(each.options, f"evaluation.{name}.")}
 
 
 @pytest.mark.parametrize("field", OF_TRAINING)

@@ -1,0 +1,85 @@
+"""The models that are compared, ready to be asked: where each lies, and what a benchmark may read beside it."""
+
+from collections.abc import Collection, Iterator, Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from gateau_dagster.config import ModelConfig
+from gateau_dagster.config.variants import BASE, CHECKPOINT
+from gateau_dagster.data.sample import Sample
+from gateau_dagster.demo.prepare import ensure_demo_pair
+from gateau_dagster.evaluation.materials import Materials
+from gateau_dagster.execution.shard_work import samples_of
+from gateau_dagster.pipeline.declarations import CHECKPOINT_FOLDER
+from gateau_dagster.pipeline.loadable import fetched, loadable_model, model_version
+from gateau_dagster.pipeline.state import State
+from gateau_dagster.pipeline.variant_assets import CHECKPOINTS, IN_STORE
+from gateau_dagster.progress import Progress
+from gateau_dagster.storage.documents import verify_folder
+from resources.models import ModelsResource
+
+if TYPE_CHECKING:
+    from gateau_dagster.models.loading import LoadedModel
+
+
+def materials(state: State, asset: str, models: ModelsResource, progress: Progress) -> Materials:
+    """What a benchmark may read of the store for this asset, and the models that it compares."""
+    return Materials(
+        config=state.config,
+        reads=state.asset(asset).reads,
+        shards=partial(_shards, state),
+        samples=partial(_samples, state),
+        model=partial(compared_model, state, models),
+        progress=progress,
+    )
+
+
+def _shards(state: State, asset: str, columns: Sequence[str]) -> Iterator[pl.DataFrame]:
+    for part in state.pipeline.partitions(asset):
+        yield state.store.read(asset, part, list(columns))
+
+
+def _samples(state: State, ids: Collection[str]) -> list[Sample]:
+    """A shard's other texts are let go at once."""
+    wanted = pl.DataFrame({"sample_id": list(ids)}, schema={"sample_id": pl.String()})
+    found = [state.store.read("raw_long_sft", shard).join(wanted, on="sample_id", how="semi") for shard in state.shards]
+    return list(samples_of(pl.concat(found).sort("sample_id")))
+
+
+def compared_model(state: State, models: ModelsResource, name: str) -> "LoadedModel":
+    """A variant's model. base: the one that is trained from; checkpoint: the one that came out of the single run.
+
+    Raises:
+        GateauError, TransientError: it cannot be fetched or loaded, or its files are damaged.
+    """
+    section, version = located_variant(state, name)
+    return models.load(state.config, section, version=version)
+
+
+def located_variant(state: State, name: str) -> tuple[ModelConfig, str]:
+    """Where a variant's model can be loaded from, and which version of it that is; raises as `compared_model`."""
+    config, trained = state.config, state.config.training.model
+    if name == BASE:
+        ensure_demo_pair(config, state.progress)
+        return loadable_model(state, trained), model_version(state, trained)
+    if name == CHECKPOINT:
+        made = state.stamp(CHECKPOINT_FOLDER, None)
+        return _in_store(state, CHECKPOINT_FOLDER, made.content if made else "")
+    row = state.store.read(CHECKPOINTS, name).row(0, named=True)
+    stamp = state.stamp(CHECKPOINTS, name)
+    assert stamp is not None
+    if row["model"].startswith(IN_STORE):
+        return _in_store(state, row["model"].removeprefix(IN_STORE), stamp.content)
+    other = config.variant_set[name].other
+    assert other is not None
+    return other.model, stamp.content
+
+
+def _in_store(state: State, folder: str, version: str) -> tuple[ModelConfig, str]:
+    """A folder that was trained here; a download is kept for the steps to come."""
+    local = verify_folder(state.store, folder, fetched(state, folder, version))
+    code = state.config.models[state.config.origin(state.config.training.model)].trust_remote_code
+    code = code or state.config.models[state.config.training.model].trust_remote_code
+    return ModelConfig(path=str(local), trust_remote_code=code), version

@@ -1,0 +1,100 @@
+"""One step, many variants: makes the stale ones in turn, and records each as it is done."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import dagster as dg
+import polars as pl
+
+from assets.steps.metadata import table_metadata
+from assets.steps.partitioned_step import Event, known_partitions, materialisation, outputs, stale_partitions
+from assets.steps.step import asset_step
+from gateau_dagster.config.variants import Variant
+from gateau_dagster.pipeline.state import State
+from gateau_dagster.progress import TimedProgress
+from gateau_dagster.storage import Stamp
+from resources.configuration import ConfigurationResource
+
+
+@dataclass(kw_only=True)
+class VariantStep:
+    """What one variant's part of a step is given, and what it makes of it.
+
+    asset: its key. variant: the partition. wanted: the stamp that its table is to get. progress: shows the variant.
+    metadata: of its record in Dagster.
+    """
+
+    asset: str
+    variant: Variant
+    state: State
+    wanted: Stamp
+    progress: TimedProgress
+    context: dg.AssetExecutionContext
+    metadata: dict[str, Any] = field(default_factory=dict)
+    made: Stamp | None = None
+
+    def write(self, table: pl.DataFrame, rejected: pl.DataFrame | None = None, *, content: str = "") -> None:
+        """Writes the variant's table. `content`: digest of what counts of it downstream; the whole table's if empty."""
+        stamp = replace(self.wanted, content=content) if content else self.wanted
+        store, name = self.state.store, self.variant.name
+        self.made = store.write(table, self.asset, name, stamp, rejected)
+        self.metadata |= table_metadata(store.address(self.asset, name), self.made, rejected)
+
+
+def variant_events(
+    context: dg.AssetExecutionContext, configuration: ConfigurationResource, make: Callable[[VariantStep], None]
+) -> Iterator[Event]:
+    """The step of the asset that the context names: `make` writes the table of each stale variant.
+
+    A table that another variant has, made from the same to the digest, is taken over: nothing is computed twice.
+
+    Raises:
+        dagster.Failure: with a readable reason; the variants before it are on record.
+    """
+    with asset_step(context, configuration) as progress:
+        state, asset = configuration.state(), context.asset_key.to_user_string()
+        stale = stale_partitions(context, state, asset)
+        yield from known_partitions(context, state, asset, stale)
+        for done, (name, wanted) in enumerate(stale.items(), start=1):
+            place = name if len(stale) == 1 else f"{name} ({done} of {len(stale)})"
+            step = VariantStep(
+                asset=asset,
+                variant=state.config.variant_set[name],
+                state=state,
+                wanted=wanted,
+                progress=_shown(progress, place),
+                context=context,
+            )
+            context.log.info(f"{asset}: {place}")
+            twin = _twin(state, asset, wanted)
+            if twin is None:
+                make(step)
+            else:
+                _take_over(step, *twin)
+            assert step.made is not None, f"{asset}[{name}] was not made"
+            yield materialisation(state, asset, name, step.made, step.metadata)
+        yield from outputs(context, [asset])
+
+
+def _shown(progress: TimedProgress, place: str) -> TimedProgress:
+    def report(done: float, total: float | None, unit: str, note: str = "", *, left: float | None = None) -> None:
+        progress(done, total, unit, f"{place}, {note}" if note else place, left=left)
+
+    return report
+
+
+def _twin(state: State, asset: str, wanted: Stamp) -> tuple[str, Stamp] | None:
+    """Another variant whose table is what this one's is to be, and its stamp."""
+    stamps = state.store.stamps((asset, name) for name in state.config.variant_set)
+    for (_, name), stamp in stamps.items():
+        if name is not None and stamp is not None and stamp.fingerprint == wanted.fingerprint:
+            return name, stamp
+    return None
+
+
+def _take_over(step: VariantStep, name: str, stamp: Stamp) -> None:
+    store = step.state.store
+    rejected = store.read_rejected(step.asset, [name])
+    step.write(store.read(step.asset, name), rejected, content=stamp.content)
+    step.metadata["same as"] = name

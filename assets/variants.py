@@ -1,0 +1,204 @@
+"""Assets `variant/selected_subset`, `variant/training_mix` and `variant/checkpoint`: the models of the experiment."""
+
+import json
+import shutil
+from collections.abc import Iterator
+from typing import Any
+
+import dagster as dg
+import polars as pl
+
+from assets.selection import RAW, candidates, choice, chosen_samples, ranking_scores
+from assets.steps.definition import makes_asset
+from assets.steps.partitioned_step import Event
+from assets.steps.training_metadata import trained_model_metadata
+from assets.steps.variant_step import VariantStep, variant_events
+from assets.trained_model import Wanted, train_and_publish
+from assets.training_mix import mix_statistics, mix_tokenizer
+from gateau_dagster import tables
+from gateau_dagster.config.variants import BASE, CHECKPOINT
+from gateau_dagster.evaluation.document_split import SPLIT
+from gateau_dagster.methods.registry import chosen_methods
+from gateau_dagster.pipeline.declarations import CHECKPOINT_FOLDER
+from gateau_dagster.pipeline.variant_assets import IN_STORE, MIXES, SUBSETS, TRAINED
+from gateau_dagster.pipeline.variant_configs import draws_lots, rule_reads, variant_config, variant_reads
+from gateau_dagster.selection.combine import ranked_by_score
+from gateau_dagster.selection.equal_amounts import equal_amount
+from gateau_dagster.storage import Stamp
+from gateau_dagster.storage.content import frame_digest, rows_digest
+from gateau_dagster.storage.documents import (
+    finish_publishing,
+    folder_stamp,
+    publish_folder,
+    read_training_log,
+    verify_folder,
+)
+from gateau_dagster.storage.files import local_copy
+from gateau_dagster.storage.stamp import fingerprint
+from gateau_dagster.training.spec import CODE_VERSION as TRAINING_CODE_VERSION
+from resources.configuration import ConfigurationResource
+from resources.models import ModelsResource
+from resources.training import TrainingResource
+
+
+@makes_asset
+def variant_selected_subset(context: dg.AssetExecutionContext, configuration: ConfigurationResource) -> Iterator[Event]:
+    """The samples that each variant is trained on."""
+    yield from variant_events(context, configuration, _select)
+
+
+@makes_asset
+def variant_training_mix(context: dg.AssetExecutionContext, configuration: ConfigurationResource) -> Iterator[Event]:
+    """These samples and the short conversations, tokenised, in training order."""
+    yield from variant_events(context, configuration, _mix)
+
+
+@makes_asset
+def variant_checkpoint(
+    context: dg.AssetExecutionContext,
+    configuration: ConfigurationResource,
+    models: ModelsResource,
+    training: TrainingResource,
+) -> Iterator[Event]:
+    """Which model each variant is; those that are to be trained are."""
+
+    def make(step: VariantStep) -> None:
+        if step.variant.trained:
+            models.release()
+            _train(step, training)
+        elif step.variant.kind == CHECKPOINT:
+            _single_run(step)
+        else:
+            _as_it_is(step)
+
+    yield from variant_events(context, configuration, make)
+
+
+def _select(step: VariantStep) -> None:
+    chosen = _chosen(step)
+    subset = pl.DataFrame(schema=tables.schema(tables.SELECTED_SUBSET))
+    if chosen.height:
+        subset = chosen_samples(step.state, chosen, step.progress)
+    # What is trained on, as of selected_subset.
+    step.write(subset, content=rows_digest(subset.select("sample_id", "digest").sort("sample_id")))
+    step.metadata["by_source"] = dict(subset.group_by("source").len().sort("len", descending=True).iter_rows())
+
+
+def _chosen(step: VariantStep) -> pl.DataFrame:
+    """`sample_id`, `score` and `rank`; without scores all samples have the score 0, and the order of their ids."""
+    state, variant = step.state, step.variant
+    if variant.kind != "selected":
+        return _all(step) if variant.kind == "full" else pl.DataFrame(schema={"sample_id": pl.String()})
+    config, section = variant_config(state.config, variant), state.config.variants
+    assert section is not None
+    if draws_lots(state.config, variant):
+        method = chosen_methods(config)[config.selection.method]
+        found = {asset: state.read(asset, [*columns]) for asset, columns in method.reads(config).items()}
+        scores = ranked_by_score(method.score(found, config))
+    else:
+        scores = ranking_scores(state, config)
+    samples = candidates(state, rule_reads(state.config, variant), scores)
+    return choice(samples, scores, equal_amount(config.selection, section.equal, samples))
+
+
+def _all(step: VariantStep) -> pl.DataFrame:
+    reads = variant_reads(step.state.config, step.variant)
+    samples = step.state.read(RAW, reads[RAW]).sort("sample_id")
+    if SPLIT in reads:
+        split = step.state.read(SPLIT, reads[SPLIT])
+        samples = samples.join(split.filter("reserved"), on="sample_id", how="anti", maintain_order="left")
+    return samples.select("sample_id", score=pl.lit(0.0), rank=pl.int_range(1, pl.len() + 1, dtype=pl.Int32))
+
+
+def _mix(step: VariantStep) -> None:
+    from gateau_dagster.training.training_mix import build_training_mix
+
+    if not step.variant.trained:
+        step.write(pl.DataFrame(schema=tables.schema(tables.TRAINING_MIX)))
+        return
+    state, config = step.state, variant_config(step.state.config, step.variant)
+    mix, rejected = build_training_mix(
+        state.read(SUBSETS, partition=step.variant.name),
+        state.read("short_chat_mix") if config.short_chat else None,
+        mix_tokenizer(state, config.training.model, step.progress),
+        training=config.training,
+        template=config.scoring.template,
+        progress=step.progress,
+    )
+    step.write(mix, rejected, content=frame_digest(mix.drop("source")))
+    step.metadata |= mix_statistics(mix)
+
+
+def _train(step: VariantStep, training: TrainingResource) -> None:
+    """An equal mix under equal settings was trained once, whatever variant wanted it: the folder is named by both."""
+    state, config = step.state, variant_config(step.state.config, step.variant)
+    folder, mix = f"{TRAINED}/{step.wanted.fingerprint}", f"{MIXES}/{step.variant.name}"
+    finish_publishing(state.store, folder)
+    stamp = folder_stamp(state.store, folder) or _taken_from_single_run(step, folder)
+    if stamp is None:
+        wanted = Wanted(folder=folder, mix=mix, model=config.training.model, training=config.training, scratch=folder)
+        stamp = train_and_publish(step.context, state, step.wanted, wanted, training, step.progress)
+    _write(step, folder, mix, stamp)
+    step.metadata |= trained_model_metadata(state, folder, mix, config.training)
+
+
+def _taken_from_single_run(step: VariantStep, folder: str) -> Stamp | None:
+    """A copy of the checkpoint as `folder` where it was trained on the same in the same way: the single run may be
+    another one tomorrow. None where it was not.
+    """
+    store, wanted, made = step.state.store, step.wanted, step.state.stamp(CHECKPOINT_FOLDER, None)
+    if made is None:
+        return None
+    same = {"training_mix" if name == MIXES else name: version for name, version in wanted.inputs["upstream"].items()}
+    inputs = {"code": TRAINING_CODE_VERSION, "settings": wanted.inputs["settings"], "upstream": same}
+    if json.dumps(made.inputs, sort_keys=True) != json.dumps(inputs, sort_keys=True):
+        return None
+    scratch = step.state.config.work_folder / "training" / "copy"
+    shutil.rmtree(scratch, ignore_errors=True)
+    local = verify_folder(store, CHECKPOINT_FOLDER, local_copy(store.files, CHECKPOINT_FOLDER, scratch.parent))
+    shutil.copytree(local, scratch)
+    stamp = Stamp(fingerprint=wanted.fingerprint, inputs=wanted.inputs, content=made.content, files=made.files)
+    publish_folder(store, scratch, folder, stamp)
+    step.metadata["same as"] = CHECKPOINT_FOLDER
+    return stamp
+
+
+def _single_run(step: VariantStep) -> None:
+    stamp = step.state.stamp(CHECKPOINT_FOLDER, None)
+    assert stamp is not None, "it is upstream"
+    _write(step, CHECKPOINT_FOLDER, "training_mix", stamp)
+
+
+def _write(step: VariantStep, folder: str, mix: str, stamp: Stamp) -> None:
+    """The row of a model that was trained here: `stamp` of its folder."""
+    long = step.state.store.read(mix, columns=["sample_id", "origin"]).filter(pl.col("origin") == "long")
+    log = read_training_log(step.state.store, folder)
+    row: dict[str, Any] = {
+        "model": f"{IN_STORE}{folder}",
+        "samples": long["sample_id"].n_unique(),
+        "tokens": log[-1]["tokens"] if log else None,
+        "seconds": _seconds(log),
+    }
+    step.write(pl.DataFrame([row], schema=tables.schema(tables.VARIANT_CHECKPOINT)), content=stamp.content)
+
+
+def _seconds(log: list[dict[str, Any]]) -> float | None:
+    """Of all steps together, however often the training was begun again: tokens of each by its rate."""
+    before = [0, *(metrics["tokens"] for metrics in log)]
+    each = [
+        (metrics["tokens"] - done) / metrics["tokens_per_second"]
+        for done, metrics in zip(before, log, strict=False)
+        if metrics["tokens_per_second"] > 0
+    ]
+    return sum(each) if each else None
+
+
+def _as_it_is(step: VariantStep) -> None:
+    """A model that is not trained here."""
+    config, other = step.state.config, step.variant.other
+    assert other is not None or step.variant.kind == BASE
+    path = config.models[config.training.model].path if other is None else other.path
+    row = {"model": path, "samples": None, "tokens": None, "seconds": None}
+    made_from = {name: step.wanted.inputs[name] for name in ("settings", "upstream")}
+    table = pl.DataFrame([row], schema=tables.schema(tables.VARIANT_CHECKPOINT))
+    step.write(table, content=fingerprint(made_from))

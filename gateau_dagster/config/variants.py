@@ -1,0 +1,177 @@
+"""Section about the experiment: which models are set side by side, how each is trained, and what it is called."""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, field_validator, model_validator
+
+from gateau_dagster.config.addresses import ModelAddress
+from gateau_dagster.config.base import Section, Verify
+from gateau_dagster.config.models import HOMOLOGOUS, PRE_EXPERIENCED, ModelConfig
+from gateau_dagster.config.selection import Preset
+from gateau_dagster.config.values import MOST_SEEDS, MOST_TOKENS
+
+BASE, CHECKPOINT = "base", "checkpoint"
+"""Variants that are always there: the model before any training, and that of the single run, `checkpoint`."""
+Kind = Literal["base", "checkpoint", "selected", "full", "short_only", "other"]
+Also = Literal["full", "short_only", "base"]
+Equal = Literal["samples", "tokens", "steps"]
+GATEAU = "gateau"
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,99}")
+
+Method = Annotated[str, Field(min_length=1)]
+Fraction = Annotated[float, Field(gt=0, le=1)]
+Budget = Annotated[int, Field(ge=1, le=MOST_TOKENS)]
+Seed = Annotated[int, Field(ge=0, lt=MOST_SEEDS)]
+
+
+class OtherModel(Section):
+    """A model that is not trained here."""
+
+    name: str = Field(description="What the variant is called: letters, digits, _, . and -.")
+    path: ModelAddress = Field(description="Hugging Face folder or hub name.")
+    revision: str | None = Field(default=None, pattern=r"^[^\x00-\x1f]+$", description="Hub revision.")
+    rope_theta: float | None = Field(default=None, gt=0, description="Replaces the base of the rotary embedding.")
+    verify: Verify = Field(default="signature", description="As for models.")
+    trust_remote_code: bool = False
+
+    @field_validator("name")
+    @classmethod
+    def _possible(cls, name: str) -> str:
+        if not _NAME.fullmatch(name):
+            raise ValueError("becomes a file's name: a letter, then letters, digits, _, . and -, 100 at most")
+        return name
+
+    @field_validator("path")
+    @classmethod
+    def _is_there(cls, path: str) -> str:
+        if path.startswith((PRE_EXPERIENCED, HOMOLOGOUS)):
+            raise ValueError(f"{path} is a model that the pipeline makes: give a folder or a hub name")
+        return path
+
+    @property
+    def model(self) -> ModelConfig:
+        """As a model of the configuration."""
+        return ModelConfig(**self.model_dump(exclude={"name"}))
+
+
+class VariantsConfig(Section):
+    """The experiment: a model for each method, preset, amount and seed, and some besides."""
+
+    methods: list[Method] | None = Field(
+        default=None, min_length=1, description="Methods of selection; default: selection.method alone."
+    )
+    presets: list[Preset] | None = Field(
+        default=None, min_length=1, description="Presets of method gateau; default: selection.preset alone."
+    )
+    fractions: list[Fraction] | None = Field(
+        default=None, min_length=1, description="Shares of the samples to choose; default: as selection says."
+    )
+    budgets: list[Budget] | None = Field(
+        default=None, min_length=1, description="Tokens that the chosen samples have at most, instead of fractions."
+    )
+    seeds: list[Seed] | None = Field(
+        default=None,
+        min_length=1,
+        description="Of the training, and of a method that draws lots; default: training.seed alone.",
+    )
+    also: list[Also | OtherModel] = Field(
+        default=[],
+        description="full: all samples. short_only: the short conversations alone. base: the model before training, "
+        "which is there anyway. A model that is not trained here: {name: …, path: …}.",
+    )
+    equal: Equal | None = Field(
+        default=None,
+        description="What is the same for every method. samples: a fraction is one of all candidates, scored or not. "
+        "tokens: it is one of the candidates' tokens. steps: training.max_steps. Default: a fraction is one of the "
+        "samples that the method scores, and training.epochs decides.",
+    )
+
+    @field_validator("methods", "presets", "fractions", "budgets", "seeds")
+    @classmethod
+    def _each_once(cls, given: list[Any] | None) -> list[Any] | None:
+        repeated = [value for place, value in enumerate(given or []) if value in (given or [])[:place]]
+        if repeated:
+            raise ValueError(f"{repeated[0]} stands there more than once: name each once")
+        return given
+
+    @model_validator(mode="after")
+    def _consistent(self) -> "VariantsConfig":
+        if self.fractions is not None and self.budgets is not None:
+            raise ValueError("budgets: give fractions or budgets, not both")
+        if self.budgets is not None and self.equal == "samples":
+            raise ValueError("equal: budgets count tokens: set equal to tokens, or give fractions")
+        return self
+
+
+@dataclass(frozen=True, kw_only=True)
+class Variant:
+    """One model of the experiment.
+
+    cell: its name without the seed: variants of one cell differ in their seed alone.
+    method, preset, fraction, budget, seed: None where the configuration's own counts. other: of kind `other`.
+    """
+
+    name: str
+    kind: Kind
+    cell: str
+    method: str | None = None
+    preset: Preset | None = None
+    fraction: float | None = None
+    budget: int | None = None
+    seed: int | None = None
+    other: OtherModel | None = None
+
+    @property
+    def trained(self) -> bool:
+        """Whether it is trained for the experiment."""
+        return self.kind in {"selected", "full", "short_only"}
+
+
+def variants_of(section: VariantsConfig | None, *, method: str, trains: bool) -> list[Variant]:
+    """All of them, base and checkpoint first; names may repeat, see pipeline.variant_configs.
+
+    Args:
+        section: `variants` of the configuration, if any.
+        method: `selection.method`.
+        trains: whether there is the single run, `training.enabled`.
+    """
+    found = [Variant(name=name, kind=name, cell=name) for name in ((BASE, CHECKPOINT) if trains else (BASE,))]
+    if section is None or not trains:
+        return found
+    return [*found, *_matrix(section, method), *_besides(section)]
+
+
+def _matrix(section: VariantsConfig, method: str) -> Iterator[Variant]:
+    amounts: Sequence[float | int | None] = section.fractions or section.budgets or [None]
+    for name, amount in product(section.methods or [method], amounts):
+        for preset in (section.presets or [None]) if name == GATEAU else [None]:
+            parts = [preset or name]
+            if amount is not None:
+                parts.append(f"{amount:g}" if section.fractions else f"{amount}t")
+            yield from _seeded(
+                section,
+                parts,
+                kind="selected",
+                method=name,
+                preset=preset,
+                fraction=amount if section.fractions else None,
+                budget=amount if section.budgets else None,
+            )
+
+
+def _besides(section: VariantsConfig) -> Iterator[Variant]:
+    for each in section.also:
+        if isinstance(each, OtherModel):
+            yield Variant(name=each.name, kind="other", cell=each.name, other=each)
+        elif each != BASE:
+            yield from _seeded(section, [each], kind=each)
+
+
+def _seeded(section: VariantsConfig, parts: Sequence[str], **fields: Any) -> Iterator[Variant]:
+    cell = "-".join(parts)
+    for seed in section.seeds or [None]:
+        yield Variant(name=cell if seed is None else f"{cell}-s{seed}", cell=cell, seed=seed, **fields)

@@ -1,0 +1,1 @@
+"""How answers are put before a judge, what it said, what that costs."""

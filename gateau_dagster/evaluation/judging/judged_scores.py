@@ -1,0 +1,72 @@
+"""From the judgments of a model's answers to a value for each question, and what of them could not be used."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import polars as pl
+
+from gateau_dagster import tables
+from gateau_dagster.data.sample import Reject
+from gateau_dagster.evaluation.questions import Question
+from gateau_dagster.evaluation.scored import Measured
+
+NOTABLE_UNREADABLE = 0.05
+"""The share of judgments without a score above which their mean is not to be trusted."""
+
+
+def mean_scores(questions: Sequence[Question], judgments: pl.DataFrame, *, scale: float) -> Measured:
+    """`scale` times the mean over a question's turns of the mean over the judgments of each.
+
+    A question of which a turn has no score is rejected: the mean of the others would be of an easier question.
+    """
+    turns = (
+        judgments.filter(pl.col("score").is_not_null())
+        .group_by("question_id", "turn")
+        .agg(score=pl.col("score").mean())
+    )
+    found = {
+        name: (count, mean)
+        for name, count, mean in turns.group_by("question_id")
+        .agg(count=pl.len(), mean=pl.col("score").mean())
+        .iter_rows()
+    }
+    rows, rejected = [], []
+    for question in questions:
+        count, mean = found.get(question.question_id, (0, 0.0))
+        if count == len(question.turns):
+            rows.append((question.question_id, question.group, scale * mean))
+        else:
+            reason = f"{len(question.turns) - count} of its {len(question.turns)} turns have no judgment with a score"
+            rejected.append(Reject(sample_id=question.question_id, reason=reason))
+    return Measured(table=pl.DataFrame(rows, schema=tables.schema(tables.SCORES), orient="row"), rejected=rejected)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Unreadable:
+    """Judgments without a score, by why: the reply holds none, or there was no reply to any of the question's."""
+
+    judgments: int
+    without_score: int
+    unanswered: int
+
+    @property
+    def share(self) -> float:
+        """Of all that were wanted; 0 where none were."""
+        total = self.judgments + self.unanswered
+        return (self.without_score + self.unanswered) / total if total else 0.0
+
+    @property
+    def notable(self) -> bool:
+        """Whether it is more than what an undecided judge now and then does."""
+        return self.share > NOTABLE_UNREADABLE
+
+
+def unreadable(judgments: pl.DataFrame, rejected: pl.DataFrame) -> Unreadable:
+    """`judgments`: tables.JUDGMENTS. `rejected`: its rejected questions, tables.REJECTED."""
+    return Unreadable(
+        judgments=judgments.height,
+        without_score=judgments["score"].null_count(),
+        unanswered=rejected.height,
+    )

@@ -1,0 +1,83 @@
+"""Questions and prompts of a benchmark, read from its authors' own files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from gateau_dagster.data.readers import read_plain_text, read_records
+from gateau_dagster.data.sources import Problem, SourceFile, content_signature, location, resolve_files
+from gateau_dagster.errors import GateauError
+from gateau_dagster.storage.remote import is_remote
+
+
+@dataclass(frozen=True, kw_only=True)
+class OfficialFile:
+    """A file that a configuration names.
+
+    place: its key there. path: None where it is not given. origin: where its authors have it.
+    """
+
+    place: str
+    path: str | None
+    origin: str
+
+    @property
+    def cure(self) -> str:
+        """What to do where it cannot be read."""
+        return f"Download {self.origin} and give its path, or an s3:// or hf:// address"
+
+    def check(self, folder: Path) -> None:
+        """Raises GateauError where it is not given, or is a local file that is not there."""
+        if self.path is None:
+            raise GateauError(f"{self.place}: is not given. {self.cure}")
+        if not is_remote(self.path) and not (folder / Path(self.path).expanduser()).exists():
+            raise GateauError(f"{self.place}: there is no {self.path}. {self.cure}")
+
+    def signature(self, folder: Path, cache: Path) -> str:
+        """Changes with its content; see content_signature. Raises GateauError."""
+        return content_signature(self._files(folder), cache)
+
+    def records(self, folder: Path) -> list[Any]:
+        """Its records: lines of JSON Lines, elements of a JSON list. Raises GateauError, also for a broken one."""
+        found: list[Any] = []
+        for file in self._files(folder):
+            for item in read_records(file):
+                if isinstance(item, Problem):
+                    raise self.wrong(f"{location(file, item.number)}: {item.reason}")
+                found.append(item.value)
+        return found
+
+    def text(self, folder: Path) -> str:
+        """The whole of it, byte for byte. Raises GateauError."""
+        (file,) = self._files(folder)
+        item = read_plain_text(file)
+        if isinstance(item, Problem):
+            raise self.wrong(item.reason)
+        return str(item.value)
+
+    @contextmanager
+    def understood(self) -> Iterator[None]:
+        """Around what is made of its content. Raises GateauError where a field is missing or is another thing."""
+        try:
+            yield
+        except (KeyError, IndexError, TypeError, AttributeError) as error:
+            raise self.wrong(f"{type(error).__name__}: {error}") from error
+
+    def wrong(self, reason: str) -> GateauError:
+        """What to raise for content that is not what it should be."""
+        return GateauError(f"{self.place}: {self.path} is not the file that is needed ({reason}). {self.cure}")
+
+    def _files(self, folder: Path) -> list[SourceFile]:
+        self.check(folder)
+        assert self.path is not None
+        try:
+            files = resolve_files(self.path, folder)
+        except GateauError as error:
+            raise GateauError(f"{self.place}: {error}") from error
+        if len(files) != 1:
+            raise self.wrong(f"{len(files)} files")
+        return files

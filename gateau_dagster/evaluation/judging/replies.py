@@ -1,0 +1,115 @@
+"""Replies of judges as they came, one file each: paid for once, whatever run, variant or benchmark asks again.
+
+A file is written as soon as its reply is there and never changed, so that processes need no lock. Its name holds the
+tokens: what has been spent is known from a listing.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import asdict, dataclass
+
+from gateau_dagster.evaluation.judging.request import Asked, Reply
+from gateau_dagster.storage.files import Files
+from gateau_dagster.storage.stamp import fingerprint
+
+FOLDER = "_judge_replies"
+_NAME = re.compile(r"^(?P<digest>[0-9a-f]{32})-(?P<prompt>\d+)-(?P<reply>\d+)\.json$")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Usage:
+    """Requests that were answered, and their tokens."""
+
+    requests: int = 0
+    prompt_tokens: int = 0
+    reply_tokens: int = 0
+
+    def __add__(self, other: Usage) -> Usage:
+        return Usage(
+            requests=self.requests + other.requests,
+            prompt_tokens=self.prompt_tokens + other.prompt_tokens,
+            reply_tokens=self.reply_tokens + other.reply_tokens,
+        )
+
+    @classmethod
+    def of(cls, reply: Reply) -> Usage:
+        """One request's."""
+        return cls(requests=1, prompt_tokens=reply.prompt_tokens, reply_tokens=reply.reply_tokens)
+
+
+class Replies:
+    """The kept replies of one judge: `<root>/_judge_replies/<judge>/<digest>-<prompt tokens>-<reply tokens>.json`."""
+
+    def __init__(self, files: Files, judge: str) -> None:
+        self._files = files
+        self._folder = f"{FOLDER}/{fingerprint({'judge': judge})[:12]}"
+        self._names: dict[str, str] = {}
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Looks again which replies there are."""
+        for name in self._files.names(self._folder):
+            if match := _NAME.match(name):
+                self._names[match["digest"]] = name
+
+    def __contains__(self, asked: Asked) -> bool:
+        return asked.digest in self._names
+
+    def usage(self, asked: Asked) -> Usage | None:
+        """What the reply took, or None where there is none; reads nothing."""
+        match = _NAME.match(self._names.get(asked.digest, ""))
+        return _usage(match) if match else None
+
+    @property
+    def spent(self) -> Usage:
+        """All that this judge was asked, by this store."""
+        usage = Usage()
+        for match in filter(None, map(_NAME.match, [*self._names.values()])):
+            usage += _usage(match)
+        return usage
+
+    def find(self, asked: Asked) -> Reply | None:
+        """The reply, or None where there is none; a damaged file is removed.
+
+        Raises:
+            GateauError, TransientError: the store cannot be read.
+        """
+        name = self._names.get(asked.digest)
+        if name is None:
+            return None
+        try:
+            reply = _read(self._files.read(f"{self._folder}/{name}"))
+        except FileNotFoundError:
+            reply = None
+        if reply is None:
+            del self._names[asked.digest]
+            self._files.remove(f"{self._folder}/{name}")
+        return reply
+
+    def keep(self, asked: Asked, reply: Reply) -> None:
+        """Writes the reply before anything else is made of it.
+
+        Raises:
+            GateauError, TransientError: the store cannot be written.
+        """
+        name = f"{asked.digest}-{reply.prompt_tokens}-{reply.reply_tokens}.json"
+        content = asdict(reply)
+        text = json.dumps({**content, "check": fingerprint(content)})
+        self._files.write(f"{self._folder}/{name}", text.encode())
+        self._names[asked.digest] = name
+
+
+def _usage(name: re.Match[str]) -> Usage:
+    return Usage(requests=1, prompt_tokens=int(name["prompt"]), reply_tokens=int(name["reply"]))
+
+
+def _read(data: bytes) -> Reply | None:
+    """None for anything but what `Replies.keep` wrote."""
+    try:
+        content = json.loads(data)
+        check = content.pop("check")
+        return Reply(**content) if check == fingerprint(content) else None
+    except (ValueError, TypeError, KeyError, AttributeError):
+        return None

@@ -1,0 +1,152 @@
+"""LongBench-Chat: fifty questions about documents of 10k to 100k tokens, rated beside scored answers (LongAlign).
+
+Cases, scored answers and the judge's prompt are read from LongAlign's own files.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal
+
+import polars as pl
+from pydantic import Field
+
+from gateau_dagster.config.addresses import InputAddress
+from gateau_dagster.config.base import Section
+from gateau_dagster.data.sources import FILE_DIGESTS
+from gateau_dagster.evaluation.benchmark import Benchmark
+from gateau_dagster.evaluation.judging.judged_scores import mean_scores
+from gateau_dagster.evaluation.judging.needed import needed_judge
+from gateau_dagster.evaluation.judging.official_files import OfficialFile
+from gateau_dagster.evaluation.judging.rating import last_rating
+from gateau_dagster.evaluation.materials import Materials
+from gateau_dagster.evaluation.questions import Generation, Question
+from gateau_dagster.evaluation.scored import JudgeRequest, Judging, Measured, Scored
+
+if TYPE_CHECKING:
+    from gateau_dagster.config import Config
+
+SYSTEM = "You're a good assistant at evaluating the quality of texts."
+LOWEST, HIGHEST = 1, 10
+JUDGE_TOKENS = 1024
+"""LongAlign sets no limit; the reply is to be a rating alone."""
+AGAIN = 4
+"""Further requests for a reply without a rating."""
+_FOLDER = "LongBench_Chat of github.com/THUDM/LongAlign"
+_CHINESE = re.compile(r"[\u4e00-\u9fff]")
+
+
+class LongBenchChatOptions(Section):
+    """`evaluation.longbench_chat` of the configuration; the files are LongAlign's."""
+
+    cases: InputAddress | None = Field(default=None, description="test_cases.json.")
+    few_shots: InputAddress | None = Field(default=None, description="few_shots.json.")
+    prompt: InputAddress | None = Field(default=None, description="prompt_fs.txt.")
+    form: Literal["longalign", "gateau"] = Field(
+        default="longalign",
+        description="How a question is asked. longalign: as its case has it. gateau: its last line is replaced by the "
+        "query between the words of GATEAU's training prompt.",
+    )
+    max_new_tokens: int = Field(default=1024, ge=1, description="Of an answer.")
+
+
+def _files(options: LongBenchChatOptions) -> dict[str, OfficialFile]:
+    names = {"cases": "test_cases.json", "few_shots": "few_shots.json", "prompt": "prompt_fs.txt"}
+    return {
+        key: OfficialFile(
+            place=f"evaluation.longbench_chat.{key}", path=getattr(options, key), origin=f"{name} from {_FOLDER}"
+        )
+        for key, name in names.items()
+    }
+
+
+def _check(config: Config, options: LongBenchChatOptions) -> None:
+    needed_judge(config, "longbench_chat")
+    for file in _files(options).values():
+        file.check(config.folder)
+
+
+def _settings(config: Config, options: LongBenchChatOptions) -> dict[str, Any]:
+    cache = config.work_folder / "cache" / FILE_DIGESTS
+    return {f"longbench_chat {key}": file.signature(config.folder, cache) for key, file in _files(options).items()}
+
+
+def questions_of(materials: Materials, options: LongBenchChatOptions) -> list[Question]:
+    """One turn each, by language; `facts` hold the query alone, the scored answers and the judge's prompt.
+
+    Raises:
+        GateauError: a file cannot be read, or is another one.
+    """
+    folder, files = materials.config.folder, _files(options)
+    template = files["prompt"].text(folder)
+    with files["few_shots"].understood():
+        shots = [
+            [text for shot in case for text in (shot["answer"], str(shot["score"]))]
+            for case in files["few_shots"].records(folder)
+        ]
+    with files["cases"].understood():
+        cases = files["cases"].records(folder)
+        questions = [_question(case, shots[case["idx"] - 1], template, options) for case in cases]
+    with files["prompt"].understood():  # it asks for what there is
+        for question in questions:
+            requests_of(question, question.turns, options)
+    return questions
+
+
+def _question(case: Mapping[str, Any], shots: Sequence[str], template: str, options: LongBenchChatOptions) -> Question:
+    query = case["query"]
+    return Question(
+        question_id=f"{case['idx']:02d}",
+        group="Chinese" if _CHINESE.search(query) else "English",
+        turns=(asked(case["prompt"], query, options.form),),
+        generation=Generation(max_new_tokens=options.max_new_tokens),
+        references=(case["answer"],),
+        facts={"query": query, "shots": shots, "template": template},
+    )
+
+
+def asked(prompt: str, query: str, form: Literal["longalign", "gateau"]) -> str:
+    """What the model is asked; `prompt` is the document with the question behind it."""
+    if form == "longalign":
+        return prompt
+    document = prompt[: prompt.rfind(prompt.rsplit("\n", maxsplit=1)[-1])]
+    return f"{document} ###Instruction: {query}\n\n\n ###Response: "
+
+
+def requests_of(question: Question, answers: Sequence[str], options: LongBenchChatOptions) -> list[JudgeRequest]:
+    """The answer on one line, as LongAlign keeps it, behind the reference and the scored answers."""
+    del options
+    facts, answer = question.facts, answers[0].strip().replace("\n", " ").strip()
+    prompt = facts["template"].format(facts["query"], question.references[0], *facts["shots"], answer)
+    messages = [{"role": "system", "content": SYSTEM}, {"role": "user", "content": prompt}]
+    return [JudgeRequest(question_id=question.question_id, turn=0, messages=messages, max_tokens=JUDGE_TOKENS)]
+
+
+def grade(
+    questions: Sequence[Question], answers: pl.DataFrame, judgments: pl.DataFrame | None, options: LongBenchChatOptions
+) -> Measured:
+    """Ten times the rating."""
+    del answers, options
+    assert judgments is not None
+    return mean_scores(questions, judgments, scale=10)
+
+
+BENCHMARK = Benchmark(
+    name="longbench_chat",
+    title="LongBench-Chat",
+    description="Fifty questions about documents of 10k to 100k tokens, each answer rated from 1 to 10 by a judge that "
+    "sees a reference and three scored answers; shown times ten.",
+    options=LongBenchChatOptions,
+    settings=_settings,
+    check=_check,
+    scored=Scored(
+        unit="points",
+        floor=10.0 * LOWEST,
+        by_group=False,
+        questions=questions_of,
+        grade=grade,
+        judging=Judging(requests=requests_of, parse=partial(last_rating, low=LOWEST, high=HIGHEST), again=AGAIN),
+    ),
+)

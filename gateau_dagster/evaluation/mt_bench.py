@@ -1,0 +1,199 @@
+"""MT-Bench: eighty questions of two turns in eight categories, rated by a judge (Zheng et al., 2023).
+
+Questions, references and judge prompts are read from FastChat's own files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+from pydantic import Field
+
+from gateau_dagster.config.addresses import InputAddress
+from gateau_dagster.config.base import Section
+from gateau_dagster.data.sources import FILE_DIGESTS
+from gateau_dagster.evaluation.benchmark import Benchmark
+from gateau_dagster.evaluation.judging.judged_scores import mean_scores
+from gateau_dagster.evaluation.judging.needed import needed_judge
+from gateau_dagster.evaluation.judging.official_files import OfficialFile
+from gateau_dagster.evaluation.judging.pairwise import verdict
+from gateau_dagster.evaluation.judging.rating import first_rating
+from gateau_dagster.evaluation.materials import Materials
+from gateau_dagster.evaluation.questions import Generation, Question
+from gateau_dagster.evaluation.scored import JudgeRequest, Judging, Measured, Pairing, Scored
+
+if TYPE_CHECKING:
+    from gateau_dagster.config import Config
+
+_EXACT = ("extraction", "math", "coding", "reasoning")
+TEMPERATURES = {"writing": 0.7, "roleplay": 0.7, **dict.fromkeys(_EXACT, 0.0), "stem": 0.1, "humanities": 0.1}
+"""Of the answers, by category."""
+OTHER_TEMPERATURE = 0.7
+"""Of the answers in any other category."""
+WITH_REFERENCE = frozenset({"math", "reasoning", "coding"})
+"""Categories whose judge sees a reference answer."""
+JUDGE_TOKENS = 2048
+LOWEST, HIGHEST = 1, 10
+_FOLDER = "fastchat/llm_judge/data of github.com/lm-sys/FastChat"
+# By whether the judge sees a reference; the second turn's prompts have the ending below.
+_SINGLE = {False: "single-v1", True: "single-math-v1"}
+_PAIR = {False: "pair-v2", True: "pair-math-v1"}
+_ENDINGS = ("", "-multi-turn")
+
+
+class MtBenchOptions(Section):
+    """`evaluation.mt_bench` of the configuration; the files are FastChat's."""
+
+    questions: InputAddress | None = Field(default=None, description="mt_bench/question.jsonl.")
+    references: InputAddress | None = Field(default=None, description="mt_bench/reference_answer/gpt-4.jsonl.")
+    prompts: InputAddress | None = Field(default=None, description="judge_prompts.jsonl.")
+    max_new_tokens: int = Field(default=1024, ge=1, description="Of an answer.")
+    seed: int = Field(default=0, ge=0, description="Of the answers in categories whose temperature is above 0.")
+
+
+def _files(options: MtBenchOptions) -> dict[str, OfficialFile]:
+    names = {
+        "questions": "mt_bench/question.jsonl",
+        "references": "mt_bench/reference_answer/gpt-4.jsonl",
+        "prompts": "judge_prompts.jsonl",
+    }
+    return {
+        key: OfficialFile(
+            place=f"evaluation.mt_bench.{key}", path=getattr(options, key), origin=f"{name} from {_FOLDER}"
+        )
+        for key, name in names.items()
+    }
+
+
+def _check(config: Config, options: MtBenchOptions) -> None:
+    needed_judge(config, "mt_bench")
+    for file in _files(options).values():
+        file.check(config.folder)
+
+
+def _settings(config: Config, options: MtBenchOptions) -> dict[str, Any]:
+    cache = config.work_folder / "cache" / FILE_DIGESTS
+    return {f"mt_bench {key}": file.signature(config.folder, cache) for key, file in _files(options).items()}
+
+
+def questions_of(materials: Materials, options: MtBenchOptions) -> list[Question]:
+    """As the file has them; `facts` hold the prompts of their judge, and `references` the right answers to show it.
+
+    Raises:
+        GateauError: a file cannot be read, or is another one.
+    """
+    folder, files = materials.config.folder, _files(options)
+    with files["prompts"].understood():
+        prompts = {each["name"]: each for each in files["prompts"].records(folder)}
+        single, pair = (
+            {seen: [_prompt(prompts[f"{name}{ending}"]) for ending in _ENDINGS] for seen, name in kinds.items()}
+            for kinds in (_SINGLE, _PAIR)
+        )
+    with files["references"].understood():
+        records = files["references"].records(folder)
+        references = {each["question_id"]: tuple(each["choices"][0]["turns"]) for each in records}
+    with files["questions"].understood():
+        records = files["questions"].records(folder)
+        questions = [_question(each, references, single, pair, options) for each in records]
+    unknown = [each.question_id for each in questions if each.group in WITH_REFERENCE and not each.references]
+    if unknown:
+        raise files["references"].wrong(f"no answer to question {unknown[0]}")
+    with files["prompts"].understood():  # each asks for what there is
+        for question in questions:
+            requests_of(question, question.turns, options)
+            pair_requests_of(question, question.turns, question.turns, options)
+    return questions
+
+
+def _prompt(record: Mapping[str, Any]) -> dict[str, str]:
+    return {"system": record["system_prompt"], "user": record["prompt_template"]}
+
+
+def _question(
+    record: Mapping[str, Any],
+    references: Mapping[Any, tuple[str, ...]],
+    single: Mapping[bool, Sequence[Mapping[str, str]]],
+    pair: Mapping[bool, Sequence[Mapping[str, str]]],
+    options: MtBenchOptions,
+) -> Question:
+    seen, turns = record["category"] in WITH_REFERENCE, tuple(record["turns"])
+    temperature = TEMPERATURES.get(record["category"], OTHER_TEMPERATURE)
+    return Question(
+        question_id=str(record["question_id"]),
+        group=record["category"],
+        turns=turns,
+        generation=Generation(max_new_tokens=options.max_new_tokens, temperature=temperature, seed=options.seed),
+        references=references.get(record["question_id"], ()) if seen else (),
+        facts={"single": single[seen][: len(turns)], "pair": pair[seen][: len(turns)]},
+    )
+
+
+def requests_of(question: Question, answers: Sequence[str], options: MtBenchOptions) -> list[JudgeRequest]:
+    """One for each turn: the first by itself, the second with the whole conversation."""
+    del options
+    return _requests(question, "single", {"": answers})
+
+
+def pair_requests_of(
+    question: Question, first: Sequence[str], second: Sequence[str], options: MtBenchOptions
+) -> list[JudgeRequest]:
+    """The same for two models' answers: whichever is shown first is assistant A."""
+    del options
+    return _requests(question, "pair", {"_a": first, "_b": second})
+
+
+def _requests(question: Question, kind: str, answers: Mapping[str, Sequence[str]]) -> list[JudgeRequest]:
+    """`answers` by what the prompts' names for them end with."""
+    words: dict[str, str] = {"question": question.turns[0]}
+    for number, turn in enumerate(question.turns, start=1):
+        words[f"question_{number}"] = turn
+    for number, text in enumerate(question.references, start=1):
+        words[f"ref_answer_{number}"] = text
+    for ending, texts in answers.items():
+        words[f"answer{ending}"] = texts[0].strip()
+        for number, text in enumerate(texts, start=1):
+            words[f"answer{ending}_{number}"] = text.strip()
+    return [
+        JudgeRequest(
+            question_id=question.question_id,
+            turn=turn,
+            messages=[
+                {"role": "system", "content": prompt["system"]},
+                {"role": "user", "content": prompt["user"].format(**words)},
+            ],
+            max_tokens=JUDGE_TOKENS,
+        )
+        for turn, prompt in enumerate(question.facts[kind])
+    ]
+
+
+def grade(
+    questions: Sequence[Question], answers: pl.DataFrame, judgments: pl.DataFrame | None, options: MtBenchOptions
+) -> Measured:
+    """Ten times the mean rating of a question's two turns."""
+    del answers, options
+    assert judgments is not None
+    return mean_scores(questions, judgments, scale=10)
+
+
+BENCHMARK = Benchmark(
+    name="mt_bench",
+    title="MT-Bench",
+    description="Eighty questions of two turns in eight categories, each answer rated from 1 to 10 by a judge; shown "
+    "times ten.",
+    options=MtBenchOptions,
+    settings=_settings,
+    check=_check,
+    scored=Scored(
+        unit="points",
+        floor=10.0 * LOWEST,
+        by_group=False,
+        questions=questions_of,
+        grade=grade,
+        judging=Judging(requests=requests_of, parse=partial(first_rating, low=LOWEST, high=HIGHEST)),
+        pairing=Pairing(requests=pair_requests_of, parse=verdict),
+    ),
+)

@@ -1,0 +1,248 @@
+"""The assets of an experiment: a partition for each model that is compared, and what they are compared by."""
+
+from collections.abc import Iterator, Mapping
+from functools import partial
+from typing import Any
+
+from gateau_dagster import tables
+from gateau_dagster.config import Config
+from gateau_dagster.config.variants import BASE, CHECKPOINT, Variant
+from gateau_dagster.evaluation.registry import ChosenBenchmark, scored_benchmarks
+from gateau_dagster.pipeline.asset import FINITE_VALUES, READABLE_REPLIES, VARIANT, Asset, Observed, Part
+from gateau_dagster.pipeline.made_models import made_upstream
+from gateau_dagster.pipeline.selection_reads import PRESETS_TABLE
+from gateau_dagster.pipeline.training_settings import mix_settings, training_settings
+from gateau_dagster.pipeline.variant_configs import draws_lots, variant_config, variant_reads
+from gateau_dagster.selection.rules import CODE_VERSION as SELECTION_CODE_VERSION
+from gateau_dagster.storage.stamp import By
+from gateau_dagster.training.spec import CODE_VERSION as TRAINING_CODE_VERSION
+from gateau_dagster.training.training_mix import CODE_VERSION as MIX_CODE_VERSION
+
+SUBSETS, MIXES, CHECKPOINTS = "variant/selected_subset", "variant/training_mix", "variant/checkpoint"
+ANSWERS, JUDGMENTS, SCORES, EXPERIMENT = "answers", "judgments", "scores", "experiment"
+IN_STORE = "store:"
+"""How the address of a model begins that is a folder of the store."""
+TRAINED = "variant/models"
+"""The folder of the store with a folder for each mix and settings of training."""
+_GROUP = "experiment"
+
+
+def variant_assets(config: Config) -> Iterator[Asset]:
+    """What the variants are trained on and what comes out; their answers, judgments and scores; the experiment."""
+    scored = scored_benchmarks(config)
+    if config.variants is not None:
+        yield from (_subsets(config), _mixes(config))
+    if config.variants is not None or scored:
+        yield _checkpoints(config)
+    for chosen in scored.values():
+        yield from _measured(config, chosen)
+    if scored:
+        yield _experiment(scored)
+
+
+def _parts(config: Config, part_of: Any) -> dict[str, Part]:
+    return {name: part_of(config, variant) for name, variant in config.variant_set.items()}
+
+
+def _union(parts: Mapping[str, Part]) -> dict[str, By]:
+    return {asset: by for part in parts.values() for asset, by in part.reads.items()}
+
+
+def _subsets(config: Config) -> Asset:
+    parts = _parts(config, _subset)
+    return Asset(
+        key=SUBSETS,
+        maker="variant_selected_subset",
+        partitions=VARIANT,
+        group=_GROUP,
+        kinds=("parquet", "polars"),
+        summary="the samples that each variant is trained on",
+        description="The chosen samples of every variant of the experiment, with their texts, as in selected_subset; "
+        "empty for what is not trained here. None of them is reserved for the held-out evaluation.",
+        reads=_union(parts),
+        parts=parts,
+        code_version=f"1.{SELECTION_CODE_VERSION}",
+        columns=tables.SELECTED_SUBSET,
+        finite=("score",),
+        checks=(FINITE_VALUES,),
+        own_rejects=False,
+    )
+
+
+def _subset(config: Config, variant: Variant) -> Part:
+    reads: dict[str, By] = dict.fromkeys(variant_reads(config, variant), "fingerprint")
+    if variant.kind != "selected":
+        return Part(reads=reads, settings={"samples": "all" if variant.kind == "full" else "none"})
+    selection = variant_config(config, variant).selection
+    equal = config.variants.equal if config.variants is not None else None
+    settings: dict[str, Any] = {"selection.method": selection.method, "selection.rule": selection.parameters}
+    if PRESETS_TABLE in reads:
+        settings["selection.preset"] = selection.preset
+    if draws_lots(config, variant):
+        settings[f"selection.options.{selection.method}"] = selection.options[selection.method]
+    if equal in {"samples", "tokens"}:
+        settings["variants.equal"] = equal
+    return Part(reads=reads, settings=settings)
+
+
+def _mixes(config: Config) -> Asset:
+    parts = _parts(config, _mix)
+    return Asset(
+        key=MIXES,
+        maker="variant_training_mix",
+        partitions=VARIANT,
+        group=_GROUP,
+        kinds=("parquet", "huggingface"),
+        summary="each variant's samples and the short conversations, tokenised, in training order",
+        description="What every variant is trained on, as in training_mix; empty for what is not trained here.",
+        reads=_union(parts),
+        parts=parts,
+        code_version=f"1.{MIX_CODE_VERSION}",
+        columns=tables.TRAINING_MIX,
+        own_rejects=False,
+    )
+
+
+def _mix(config: Config, variant: Variant) -> Part:
+    if not variant.trained:
+        return Part()
+    wanted = variant_config(config, variant)
+    mix = wanted.training.mix
+    by: By = "fingerprint" if mix.long_fraction < 1 or mix.weights else "content"
+    chat: dict[str, By] = {"short_chat_mix": "content"} if config.short_chat else {}
+    return Part(reads={SUBSETS: by, **chat}, settings=partial(mix_settings, wanted))
+
+
+def _checkpoints(config: Config) -> Asset:
+    parts = _parts(config, _checkpoint)
+    return Asset(
+        key=CHECKPOINTS,
+        maker="variant_checkpoint",
+        partitions=VARIANT,
+        group=_GROUP,
+        kinds=("pytorch", "huggingface", "deepspeed"),
+        summary="which model each variant is; those that are trained, once for equal mixes and settings",
+        description="Which model every variant of the experiment is. Those that are trained lie in variant/models, a "
+        "folder for each mix and settings of training, whatever variants these belong to.",
+        reads=_union(parts),
+        parts=parts,
+        code_version=f"1.{TRAINING_CODE_VERSION}",
+        columns=tables.VARIANT_CHECKPOINT,
+        goal=config.variants is not None,
+        own_rejects=False,
+        pool="gpu",
+    )
+
+
+def _checkpoint(config: Config, variant: Variant) -> Part:
+    model = config.training.model
+    made = made_upstream(config, model)
+    if variant.kind == CHECKPOINT:
+        return Part(reads={"training_mix": "content", CHECKPOINT: "content"})
+    if variant.kind == BASE:
+        return Part(reads=made, settings=partial(_base_settings, config))
+    if not variant.trained:
+        return Part(settings=partial(_other_settings, variant))
+    return Part(reads={MIXES: "content", **made}, settings=partial(training_settings, variant_config(config, variant)))
+
+
+def _base_settings(config: Config, observed: Observed) -> dict[str, Any]:
+    """What decides how the model that is trained answers before it is."""
+    name, model = config.training.model, config.models[config.training.model]
+    weights = {f"models.{name} weights": observed.model_digests[name]} if model.base is None else {}
+    return {**weights, **{f"models.{name}.{key}": getattr(model, key) for key in ("rope_theta", "context", "window")}}
+
+
+def _other_settings(variant: Variant, observed: Observed) -> dict[str, Any]:
+    assert variant.other is not None
+    return {"weights": observed.others[variant.name], "rope_theta": variant.other.rope_theta}
+
+
+def _measured(config: Config, chosen: ChosenBenchmark) -> Iterator[Asset]:
+    """What a benchmark asks, what is answered, how that is judged, and what it is worth; or what it measures."""
+    scored, name = chosen.scored, chosen.name
+    own = dict(scored.reads(config, chosen.options))
+    before: dict[str, By] = {CHECKPOINTS: "content"}
+    common: dict[str, Any] = {
+        "of": "benchmark",
+        "partitions": VARIANT,
+        "group": _GROUP,
+        "code_version": chosen.benchmark.code_version,
+    }
+    settings = partial(_benchmark_settings, config, chosen)
+    if scored.measure is None:
+        yield Asset(
+            key=f"{ANSWERS}/{name}",
+            maker="benchmark_answers",
+            kinds=("pytorch",),
+            summary="what each variant answers to a benchmark's questions",
+            description=f"What each variant answers. {chosen.benchmark.description}",
+            settings=settings,
+            reads={CHECKPOINTS: "content", **own},
+            columns=tables.ANSWERS,
+            pool="gpu",
+            own_rejects=False,
+            **common,
+        )
+        before = {f"{ANSWERS}/{name}": "content"}
+    if scored.judging is not None:
+        yield Asset(
+            key=f"{JUDGMENTS}/{name}",
+            maker="benchmark_judgments",
+            kinds=("openai",),
+            summary="what a judge says of the answers",
+            description=f"What a judge says of each variant's answers. {chosen.benchmark.description}",
+            settings=partial(_judged_settings, config, chosen),
+            reads={**before, **own},
+            columns=tables.JUDGMENTS,
+            checks=(READABLE_REPLIES,),
+            own_rejects=False,
+            **common,
+        )
+        before[f"{JUDGMENTS}/{name}"] = "content"
+    yield Asset(
+        key=f"{SCORES}/{name}",
+        maker="benchmark_scores",
+        kinds=("polars",) if scored.measure is None else ("pytorch",),
+        summary="the value of each variant's answer to each of a benchmark's questions",
+        description=f"What each variant's answers are worth. {chosen.benchmark.description}",
+        settings=settings,
+        reads={**before, **own},
+        columns=tables.SCORES,
+        finite=("value",),
+        checks=(FINITE_VALUES,),
+        pool="" if scored.measure is None else "gpu",
+        goal=True,
+        **common,
+    )
+
+
+def _benchmark_settings(config: Config, chosen: ChosenBenchmark, observed: Observed) -> dict[str, Any]:
+    """Told when the plan is made: it may look at a benchmark's files."""
+    del observed
+    return chosen.settings(config)
+
+
+def _judged_settings(config: Config, chosen: ChosenBenchmark, observed: Observed) -> dict[str, Any]:
+    return {**_benchmark_settings(config, chosen, observed), **chosen.judge_settings(config)}
+
+
+def _experiment(scored: Mapping[str, ChosenBenchmark]) -> Asset:
+    """Every benchmark's values of every variant, and what they cost."""
+    judged = [f"{JUDGMENTS}/{name}" for name, chosen in scored.items() if chosen.scored.judging is not None]
+    return Asset(
+        key=EXPERIMENT,
+        maker="experiment",
+        group=_GROUP,
+        kinds=("polars",),
+        summary="a row for each variant and benchmark: value, interval, difference to the reference, what it took",
+        description="Every variant under every benchmark, with intervals by paired bootstrap, what is told apart from "
+        "what, and what training and judging took.",
+        reads=dict.fromkeys([CHECKPOINTS, *judged, *(f"{SCORES}/{name}" for name in scored)], "fingerprint"),
+        code_version="1",
+        columns=tables.EXPERIMENT,
+        finite=("value",),
+        checks=(FINITE_VALUES,),
+        goal=True,
+        own_rejects=False,
+    )

@@ -1,0 +1,121 @@
+"""What each variant of the experiment would be as the single run: which samples it takes, and how it is trained."""
+
+from collections import Counter
+
+from gateau_dagster.config import Config, SelectionConfig, TrainingConfig
+from gateau_dagster.config.variants import GATEAU, OtherModel, Variant, VariantsConfig, variants_of
+from gateau_dagster.errors import GateauError
+from gateau_dagster.evaluation.document_split import SPLIT
+from gateau_dagster.evaluation.registry import reserving
+from gateau_dagster.methods.registry import all_methods, chosen_methods
+from gateau_dagster.pipeline.selection_reads import ranking_asset, selection_reads
+
+LENGTHS = "perplexity/long"
+
+
+def variant_config(config: Config, variant: Variant) -> Config:
+    """The configuration that has this variant as its single run. `variant`: one that is trained."""
+    return config.model_copy(update={"selection": _selection(config, variant), "training": _training(config, variant)})
+
+
+def _selection(config: Config, variant: Variant) -> SelectionConfig:
+    found = config.selection
+    if variant.kind != "selected":
+        return found
+    if variant.fraction is not None or variant.budget is not None:
+        found = found.taking(fraction=variant.fraction, budget=variant.budget)
+    method, options = variant.method or found.method, found.options
+    if variant.seed is not None and "seed" in all_methods()[method].options.model_fields:
+        options = {**options, method: {**options.get(method, {}), "seed": variant.seed}}
+    return found.model_copy(update={"method": method, "preset": variant.preset or found.preset, "options": options})
+
+
+def _training(config: Config, variant: Variant) -> TrainingConfig:
+    training = config.training
+    if variant.seed is not None:
+        training = training.model_copy(update={"seed": variant.seed})
+    if variant.kind == "short_only":
+        training = training.model_copy(update={"mix": training.mix.model_copy(update={"without_long": True})})
+    return training
+
+
+def draws_lots(config: Config, variant: Variant) -> bool:
+    """Whether its method's scores are not those of the method's asset, since the seed is another one."""
+    wanted = variant_config(config, variant)
+    name = wanted.selection.method
+    return chosen_methods(wanted)[name].options != chosen_methods(config)[name].options
+
+
+def variant_reads(config: Config, variant: Variant) -> dict[str, list[str]]:
+    """The columns that choosing its samples reads, by asset; nothing where nothing is chosen."""
+    if variant.kind == "full":
+        split = {SPLIT: ["sample_id", "reserved"]} if reserving(config) is not None else {}
+        return {"raw_long_sft": ["sample_id"], **split}
+    if variant.kind != "selected":
+        return {}
+    wanted = variant_config(config, variant)
+    ranking = ranking_asset(wanted)
+    found = rule_reads(config, variant)
+    drawn = chosen_methods(wanted)[wanted.selection.method].reads(wanted) if draws_lots(config, variant) else {}
+    for asset, columns in (drawn or {ranking: selection_reads(wanted)[ranking]}).items():
+        found[asset] = [*dict.fromkeys([*found.get(asset, []), *columns])]
+    return found
+
+
+def rule_reads(config: Config, variant: Variant) -> dict[str, list[str]]:
+    """The columns that the rule of its selection reads beside the scores, by asset. `variant`: one of kind selected."""
+    wanted = variant_config(config, variant)
+    found = selection_reads(wanted)
+    del found[ranking_asset(wanted)]
+    if config.variants is not None and config.variants.equal == "tokens":
+        found[LENGTHS] = ["sample_id", "context_tokens", "response_tokens"]
+    return found
+
+
+def selections(config: Config) -> list[SelectionConfig]:
+    """That of the single run and of every variant that chooses samples, each once."""
+    found = [config.selection]
+    for variant in config.variant_set.values():
+        if variant.kind == "selected":
+            found += [each for each in [_selection(config, variant)] if each not in found]
+    return found
+
+
+def others(config: Config) -> dict[str, OtherModel]:
+    """The models that are not trained here, by the variants' names."""
+    return {name: each.other for name, each in config.variant_set.items() if each.other is not None}
+
+
+def check_variants(config: Config) -> None:
+    """Raises GateauError, with the place in the file, for the first thing that the variants lack."""
+    section = config.variants
+    if section is None:
+        return
+    if not config.training.enabled:
+        raise GateauError("variants: they are trained: set training.enabled: true, or remove variants")
+    _check_names(config, section)
+    _check_lengths(config, section)
+    if section.presets and GATEAU not in (section.methods or [config.selection.method]):
+        raise GateauError("variants.presets: are those of method gateau: name it in variants.methods, too")
+    if "short_only" in section.also and config.short_chat is None:
+        raise GateauError("variants.also: short_only trains on the short conversations, which short_chat names")
+    if section.equal == "steps" and config.training.max_steps is None:
+        raise GateauError("variants.equal: steps needs training.max_steps, the steps of every training")
+    if config.training.mix.without_long:
+        raise GateauError(
+            "variants: none of them would take a long sample: set training.mix.without_long: false, and "
+            "variants.also: [short_only] for the training without"
+        )
+
+
+def _check_names(config: Config, section: VariantsConfig) -> None:
+    every = variants_of(section, method=config.selection.method, trains=True)
+    repeated = [name for name, count in Counter(variant.name for variant in every).items() if count > 1]
+    if repeated:
+        raise GateauError(f"variants.also: two variants are called {repeated[0]}: choose another name")
+
+
+def _check_lengths(config: Config, section: VariantsConfig) -> None:
+    place = "budgets" if section.budgets is not None else "equal" if section.equal == "tokens" else ""
+    if place and "long" not in config.models:
+        raise GateauError(f"variants.{place}: counts the tokens of models.long, which is missing")

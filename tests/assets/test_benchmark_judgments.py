@@ -1,0 +1,173 @@
+"""The asset `judgments/<benchmark>`: a real server judges answers of variants; failures are readable, nothing is paid
+twice, and the key is nowhere.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pytest
+import yaml
+
+from assets.benchmark_judgments import benchmark_judgments
+from assets.runs.checks import asset_checks
+from assets.steps.partitions import asset_key, partition_definitions
+from gateau_dagster import tables
+from gateau_dagster.estimate.judging import check_budget, planned_judging
+from gateau_dagster.evaluation.judging.cost import BudgetError
+from gateau_dagster.storage import Stamp
+from resources.judge import JudgeResource
+from resources.models import ModelsResource
+from tests.assets.harness import Pipeline, pipeline_on
+from tests.evaluation.judging.builders import answers
+from tests.evaluation.judging.judge_server import Answer, JudgeServer, error, judge_server
+from tests.evaluation.mt_bench_files import write_files
+from tests.project import make_project
+
+ASSET, KEY = "judgments/mt_bench", "sk-test-0123456789abcdefghij"
+GIVEN = {"81": ["Once.", "Again."], "111": ["2", "4"]}
+
+
+class Judged:
+    """A project whose models' answers are there, and a server that judges them."""
+
+    def __init__(self, pipeline: Pipeline, server: JudgeServer) -> None:
+        self.pipeline, self.server = pipeline, server
+
+    def answer(self, variant: str, given: dict[str, list[str]]) -> None:
+        self.pipeline.state().store.write(answers(given), "answers/mt_bench", variant, Stamp(fingerprint=variant))
+
+    def configure(self, **judge: Any) -> None:
+        content = yaml.safe_load(self.pipeline.file.read_text())
+        content["evaluation"]["judge"] |= judge
+        self.pipeline.file.write_text(yaml.safe_dump(content))
+
+    def asset(self) -> dg.AssetsDefinition:
+        """It alone: what is upstream of it needs no code of its own here."""
+        variants = partition_definitions(self.pipeline.config)["variant"]
+        options: dict[str, Any] = {"partitions_def": variants, "dagster_type": dg.Nothing}
+        return dg.asset(key=asset_key(ASSET), **options)(benchmark_judgments)
+
+    def check(self, name: str) -> dg.AssetCheckEvaluation:
+        """What one of its checks finds."""
+        key = dg.AssetCheckKey(asset_key(ASSET), name)
+        definitions = dg.Definitions(
+            assets=[self.asset()],
+            asset_checks=[each for each in asset_checks(self.pipeline.config) if key in each.check_keys],
+            resources={"configuration": self.pipeline.resource, "judge": JudgeResource(), "models": ModelsResource()},
+        )
+        whole = definitions.resolve_implicit_global_asset_job_def()
+        job = whole.get_subset(asset_selection=set(), asset_check_selection={key})
+        done = job.execute_in_process(instance=self.pipeline.instance, raise_on_error=False)
+        (found,) = done.get_asset_check_evaluations()
+        return found
+
+    def run(self, variant: str) -> dg.ExecuteInProcessResult:
+        made = self.asset()
+        resources = {"configuration": self.pipeline.resource, "judge": JudgeResource(), "models": ModelsResource()}
+        return dg.materialize(
+            [made],
+            instance=self.pipeline.instance,
+            resources=resources,
+            partition_key=variant,
+            raise_on_error=False,
+        )
+
+    def reason(self, result: dg.ExecuteInProcessResult) -> str:
+        """What a failed step says."""
+        (event,) = result.get_step_failure_events()
+        data = event.step_failure_data.user_failure_data
+        assert data is not None and data.description is not None
+        return data.description
+
+
+@pytest.fixture
+def judged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Judged]:
+    monkeypatch.setenv("JUDGE_KEY", KEY)
+    with judge_server() as server:
+        judge = {"base_url": server.base_url, "model": "judge", "key": "JUDGE_KEY", "max_retries": 0}
+        evaluation = {"benchmarks": ["mt_bench"], "judge": judge, "mt_bench": write_files(tmp_path).model_dump()}
+        file = make_project(tmp_path, samples=4, shards=1, training=True, evaluation=evaluation)
+        with pipeline_on(file) as pipeline:
+            found = Judged(pipeline, server)
+            found.answer("base", GIVEN)
+            found.answer("checkpoint", {**GIVEN, "81": ["Once.", "Other."]})
+            yield found
+
+
+def test_answers_are_judged_and_equal_ones_of_another_variant_cost_nothing(judged: Judged) -> None:
+    (event,) = judged.run("base").asset_materializations_for_node("judgments__mt_bench")
+    state = judged.pipeline.state()
+    table = state.store.read(ASSET, "base")
+    assert table.schema == tables.schema(tables.JUDGMENTS)
+    assert table["score"].to_list() == [5.0] * 4
+    assert event.metadata["requests_paid"].value == 4
+    assert judged.server.keys == {f"Bearer {KEY}"}
+    (event,) = judged.run("checkpoint").asset_materializations_for_node("judgments__mt_bench")
+    assert event.metadata["requests_paid"].value == 1
+    assert judged.server.asked[4].endswith("Other.")
+    assert state.store.read(ASSET, "checkpoint").height == 4
+    judged.run("base")
+    assert len(judged.server.requests) == 5
+
+
+def test_where_the_judge_is_changes_nothing_and_another_one_judges_again(judged: Judged) -> None:
+    judged.run("base")
+    before = judged.pipeline.state().wanted_stamp(ASSET, "base").fingerprint
+    judged.configure(concurrent=2, timeout=9.0, prices={"prompt": 1.0, "reply": 1.0}, budget={"money": 5.0})
+    assert judged.pipeline.state().wanted_stamp(ASSET, "base").fingerprint == before
+    for change in ({"repeats": 2}, {"model": "other"}):
+        judged.configure(**change)
+        assert judged.pipeline.state().wanted_stamp(ASSET, "base").fingerprint != before
+    judged.configure(model="judge")
+    judged.run("base")
+    assert len(judged.server.requests) == 8, "the second judgments of four answers"
+    assert judged.pipeline.state().store.read(ASSET, "base")["repeat"].to_list() == [0, 1] * 4
+
+
+def test_the_plan_says_what_it_costs_and_above_the_budget_nothing_is_sent(judged: Judged) -> None:
+    judged.configure(prices={"prompt": 1.0, "reply": 1.0}, budget={"requests": 3})
+    state = judged.pipeline.state()
+    (planned,) = planned_judging(state, state.whole_plan())
+    assert (planned.benchmark, [*planned.variants]) == ("mt_bench", ["base", "checkpoint"])
+    assert planned.cost.usage.requests == 8 and planned.cost.money is not None and planned.cost.money > 0
+    with pytest.raises(BudgetError, match=r"^evaluation\.judge\.budget: judging needs about 8 requests"):
+        check_budget(state, [planned])
+    result = judged.run("base")
+    assert not result.success and judged.reason(result).startswith("evaluation.judge.budget: judging needs about 4")
+    assert not judged.server.requests
+
+
+def test_answers_that_are_to_be_made_first_are_taken_to_be_long(judged: Judged) -> None:
+    state = judged.pipeline.state()
+    state.store.files.remove("answers")
+    (planned,) = planned_judging(state, state.whole_plan())
+    assert planned.cost.usage.requests == 8
+    assert planned.cost.usage.prompt_tokens > 8 * 1024
+
+
+def test_a_wrong_key_ends_the_step_with_one_line_and_is_nowhere(judged: Judged, tmp_path: Path) -> None:
+    judged.server.play = lambda message, before: error(401, f"Incorrect API key provided: {KEY}")
+    result = judged.run("base")
+    assert not result.success and len(judged.server.requests) == 1
+    line = judged.reason(result)
+    assert line.startswith("evaluation.judge: http://127.0.0.1:") and "JUDGE_KEY" in line and "\n" not in line
+    judged.server.play = lambda message, before: Answer(text=f"{KEY} [[4]]")
+    assert judged.run("base").success
+    shown = [str(entry) for run in judged.pipeline.runs() for entry in judged.pipeline.instance.all_logs(run.run_id)]
+    assert shown and not [text for text in shown if KEY in text]
+    files = [file for file in tmp_path.rglob("*") if file.is_file()]
+    assert files and not [file for file in files if KEY.encode() in file.read_bytes()]
+
+
+def test_replies_without_a_score_are_counted_and_a_check_says_so(judged: Judged) -> None:
+    def play(message: str, before: int) -> Answer:
+        return Answer(text="11 of 10") if "Write." in message else Answer()
+
+    judged.server.play = play
+    (event,) = judged.run("base").asset_materializations_for_node("judgments__mt_bench")
+    assert event.metadata["without_score"].value == 2 and event.metadata["unusable_share"].value == 0.5
+    readable = judged.check("readable_replies")
+    assert not readable.passed and readable.severity == dg.AssetCheckSeverity.ERROR
+    assert readable.metadata["without_score"].value == 2

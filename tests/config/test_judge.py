@@ -1,0 +1,67 @@
+"""The judge's section: an address without credentials, a variable's name and never a key, a budget with prices."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from gateau_dagster.config.evaluation import EvaluationConfig
+from gateau_dagster.config.judge import JudgeConfig
+from gateau_dagster.config.load import parse_config
+from gateau_dagster.errors import GateauError
+
+JUDGE = {"base_url": "https://api.openai.com/v1/", "model": "gpt-4o"}
+KEY = "sk-proj-abcdefghijklmnopqrstuvwxyz"
+
+
+def judge(**keys: Any) -> JudgeConfig:
+    return JudgeConfig.model_validate({**JUDGE, **keys})
+
+
+def test_two_keys_are_enough() -> None:
+    found = judge()
+    assert (found.base_url, found.key, found.repeats) == ("https://api.openai.com/v1", "OPENAI_API_KEY", 1)
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        {"base_url": "localhost:8000"},
+        {"base_url": "ftp://x/v1"},
+        {"base_url": "http://"},
+        {"base_url": "https://user:secret@x/v1"},
+        {"base_url": "https://x/v1?key=secret"},
+        {"key": KEY},
+        {"key": "lower"},
+        {"model": ""},
+        {"budget": {"money": 3}},
+        {"concurrent": 0},
+        {"prices": {"prompt": -1, "reply": 0}},
+    ],
+)
+def test_what_cannot_be_is_refused(keys: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError):
+        judge(**keys)
+
+
+def test_a_key_in_the_file_is_refused_and_not_shown(tmp_path: Path) -> None:
+    text = f"""
+long_sft: {{path: long.jsonl}}
+evaluation:
+  judge:
+    base_url: https://me:{KEY}@api.openai.com/v1
+    model: gpt-4o
+    key: {KEY}
+"""
+    with pytest.raises(GateauError) as raised:
+        parse_config(text, folder=tmp_path)
+    assert "evaluation.judge.key: names the environment variable" in str(raised.value)
+    assert "evaluation.judge.base_url: holds credentials" in str(raised.value)
+    assert KEY not in str(raised.value)
+
+
+def test_without_a_judge_the_section_is_written_as_ever() -> None:
+    assert "judge" not in EvaluationConfig().model_dump(mode="json")
+    written = EvaluationConfig.model_validate({"judge": JUDGE}).model_dump(mode="json")
+    assert EvaluationConfig.model_validate(written).judge == judge()

@@ -1,0 +1,85 @@
+"""The matrix, what stands beside it, and what each variant is called."""
+
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from gateau_dagster.config.variants import Variant, VariantsConfig, variants_of
+
+
+def names(**section: Any) -> list[str]:
+    return [each.name for each in matrix(**section)]
+
+
+def matrix(**section: Any) -> list[Variant]:
+    return variants_of(VariantsConfig.model_validate(section), method="length", trains=True)[2:]
+
+
+def test_base_and_the_single_run_are_always_there() -> None:
+    assert [each.name for each in variants_of(None, method="length", trains=True)] == ["base", "checkpoint"]
+    assert [each.name for each in variants_of(VariantsConfig(), method="length", trains=False)] == ["base"]
+
+
+def test_the_matrix_is_every_method_preset_amount_and_seed() -> None:
+    found = matrix(methods=["gateau", "random"], presets=["robust", "paper"], fractions=[0.1, 0.5], seeds=[1, 2])
+    assert [each.name for each in found] == [
+        *("robust-0.1-s1", "robust-0.1-s2", "paper-0.1-s1", "paper-0.1-s2"),
+        *("robust-0.5-s1", "robust-0.5-s2", "paper-0.5-s1", "paper-0.5-s2"),
+        *("random-0.1-s1", "random-0.1-s2", "random-0.5-s1", "random-0.5-s2"),
+    ]
+    assert found[1] == Variant(
+        name="robust-0.1-s2",
+        kind="selected",
+        cell="robust-0.1",
+        method="gateau",
+        preset="robust",
+        fraction=0.1,
+        seed=2,
+    )
+    assert {each.cell for each in found} == {"robust-0.1", "paper-0.1", "robust-0.5", "paper-0.5", *RANDOM}
+    assert all(each.preset is None for each in found if each.method == "random")
+
+
+RANDOM = ("random-0.1", "random-0.5")
+
+
+def test_what_is_not_given_is_no_part_of_a_name() -> None:
+    assert names() == ["length"]
+    assert names(methods=["gateau"]) == ["gateau"]
+    assert names(methods=["gateau"], budgets=[5000]) == ["gateau-5000t"]
+    assert names(seeds=[7]) == ["length-s7"]
+    assert names(fractions=[1.0, 0.05]) == ["length-1", "length-0.05"]
+
+
+def test_what_stands_beside_the_matrix() -> None:
+    also = ["full", "base", "short_only", {"name": "theirs", "path": "org/model"}]
+    found = matrix(methods=["random"], seeds=[1, 2], also=also)
+    assert [(each.name, each.kind, each.trained) for each in found[2:]] == [
+        ("full-s1", "full", True),
+        ("full-s2", "full", True),
+        ("short_only-s1", "short_only", True),
+        ("short_only-s2", "short_only", True),
+        ("theirs", "other", False),
+    ]
+    other = found[-1].other
+    assert other is not None and other.model.path == "org/model"
+
+
+@pytest.mark.parametrize(
+    ("section", "message"),
+    [
+        ({"fractions": [0.1], "budgets": [10]}, "give fractions or budgets"),
+        ({"budgets": [10], "equal": "samples"}, "budgets count tokens"),
+        ({"methods": ["random", "random"]}, "random stands there more than once"),
+        ({"fractions": [0.0]}, "greater than 0"),
+        ({"methods": []}, "at least 1 item"),
+        ({"also": ["half"]}, "full"),
+        ({"also": [{"name": "a/b", "path": "org/model"}]}, "becomes a file's name"),
+        ({"also": [{"name": "0", "path": "org/model"}]}, "a letter, then"),
+        ({"also": [{"name": "a", "path": "homologous:short"}]}, "that the pipeline makes"),
+    ],
+)
+def test_what_cannot_be_is_said(section: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValidationError, match=message):
+        VariantsConfig.model_validate(section)

@@ -1,0 +1,75 @@
+"""Questions, answers and judges of tests."""
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import polars as pl
+
+from gateau_dagster import tables
+from gateau_dagster.config.judge import JudgeConfig
+from gateau_dagster.evaluation.judging.rating import first_rating
+from gateau_dagster.evaluation.judging.request import Asked, Reply
+from gateau_dagster.evaluation.questions import Generation, Question
+from gateau_dagster.evaluation.scored import JudgeRequest, Judging
+
+
+def settings(**keys: Any) -> JudgeConfig:
+    """A judge with prices, one request at a time."""
+    given = {"base_url": "http://localhost:1/v1", "model": "judge", "prices": {"prompt": 2.0, "reply": 8.0}}
+    return JudgeConfig.model_validate({**given, "concurrent": 1, "key": None, **keys})
+
+
+def question(name: str, *, turns: int = 1, group: str = "all") -> Question:
+    texts = tuple(f"{name} asks {turn}" for turn in range(turns))
+    return Question(question_id=name, group=group, turns=texts, generation=Generation(max_new_tokens=8))
+
+
+def answers(given: Mapping[str, Sequence[str]]) -> pl.DataFrame:
+    """tables.ANSWERS from the texts by turn of each question."""
+    rows = [
+        {
+            **dict.fromkeys(("digest", "prompt", "finish_reason"), ""),
+            **dict.fromkeys(("prompt_tokens", "cut_tokens", "answer_tokens"), 0),
+            "question_id": name,
+            "turn": turn,
+            "answer": text,
+            "seconds": 0.0,
+        }
+        for name, texts in given.items()
+        for turn, text in enumerate(texts)
+    ]
+    return pl.DataFrame(rows, schema=tables.schema(tables.ANSWERS))
+
+
+def requests_of(question: Question, texts: Sequence[str], options: Any) -> list[JudgeRequest]:
+    """The question's turn and the answer to it, a request a turn."""
+    return [
+        JudgeRequest(
+            question_id=question.question_id,
+            turn=turn,
+            messages=[{"role": "system", "content": "judge"}, {"role": "user", "content": f"{asked} | {answer}"}],
+            max_tokens=16,
+        )
+        for turn, (asked, answer) in enumerate(zip(question.turns, texts, strict=True))
+    ]
+
+
+def judging(again: int = 0) -> Judging:
+    return Judging(requests=requests_of, parse=partial(first_rating, low=1, high=10), again=again)
+
+
+class FakeJudge:
+    """A judge in this process; `asked` counts what it was asked."""
+
+    def __init__(self, reply: Callable[[Asked], str]) -> None:
+        self._reply = reply
+        self.asked: list[Asked] = []
+        self._lock = threading.Lock()
+
+    def __call__(self, asked: Asked) -> Reply:
+        with self._lock:
+            self.asked.append(asked)
+        words = sum(len(each["content"].split()) for each in asked.messages)
+        return Reply(text=self._reply(asked), prompt_tokens=words, reply_tokens=4, seconds=0.0)

@@ -1,0 +1,68 @@
+"""Costs are counted with a tokenizer, then with what the server counted, and refused above the budget."""
+
+from pathlib import Path
+
+import pytest
+
+from gateau_dagster.evaluation.judging.cost import (
+    EXPECTED_REPLY,
+    BudgetError,
+    check_affordable,
+    cost_sentence,
+    money_of,
+    planned_cost,
+)
+from gateau_dagster.evaluation.judging.replies import Replies, Usage
+from gateau_dagster.evaluation.judging.request import Asked, Reply
+from gateau_dagster.storage.files import Files
+
+from .builders import settings
+
+
+def asked(words: int) -> Asked:
+    return Asked(judge="judge", messages=[{"role": "user", "content": "word " * words}], max_tokens=1000)
+
+
+def words(text: str) -> int:
+    return len(text.split())
+
+
+def test_without_replies_the_tokenizer_counts() -> None:
+    found = planned_cost(settings(), [asked(100), asked(300)], None, words)
+    assert found.usage == Usage(requests=2, prompt_tokens=400, reply_tokens=2 * EXPECTED_REPLY)
+    assert found.kept == 0
+    assert found.money == pytest.approx((2.0 * 400 + 8.0 * 600) / 1e6)
+
+
+def test_replies_that_came_correct_the_count_and_cost_nothing(tmp_path: Path) -> None:
+    replies = Replies(Files(str(tmp_path)), "judge")
+    replies.keep(asked(100), Reply(text="", prompt_tokens=230, reply_tokens=10, seconds=0.0))
+    found = planned_cost(settings(), [asked(100), asked(300)], replies, words)
+    assert found.kept == 1
+    assert found.usage == Usage(requests=1, prompt_tokens=690, reply_tokens=10)
+    assert (found + found).usage.prompt_tokens == 1380
+
+
+@pytest.mark.parametrize(("budget", "fits"), [({"requests": 12}, True), ({"requests": 11}, False), ({}, True)])
+def test_what_is_spent_counts_towards_the_budget(budget: dict[str, int], fits: bool) -> None:
+    config = settings(budget=budget)
+    planned = planned_cost(config, [asked(1), asked(2)], None, words)
+    if fits:
+        check_affordable(config, Usage(requests=10), planned)
+    else:
+        with pytest.raises(BudgetError, match=r"evaluation\.judge\.budget: .*11 requests"):
+            check_affordable(config, Usage(requests=10), planned)
+
+
+def test_money_has_its_budget_and_nothing_to_ask_is_always_affordable() -> None:
+    config = settings(budget={"money": 0.001})
+    with pytest.raises(BudgetError, match=r"0\.00 USD"):
+        check_affordable(config, Usage(), planned_cost(config, [asked(1), asked(2)], None, words))
+    check_affordable(config, Usage(prompt_tokens=10**9), planned_cost(config, [], None, words))
+
+
+def test_a_cost_in_words() -> None:
+    usage = Usage(requests=1, prompt_tokens=1_000_000, reply_tokens=500)
+    assert money_of(settings(prices=None), usage) is None
+    assert cost_sentence(settings(), usage) == "1 request, 1,000,500 tokens, 2.00 USD"
+    assert cost_sentence(settings(prices=None), usage) == "1 request, 1,000,500 tokens"

@@ -1,0 +1,45 @@
+"""Files of the benchmarks' authors, which are not part of this project: tests that need them are skipped without.
+
+GATEAU_EVALUATION_DATA: a folder with mt_bench_questions.jsonl and the like. GATEAU_OFFICIAL_CODE: a folder with
+checked-out repositories by their names, such as FastChat and LongAlign.
+"""
+
+import importlib.util
+import os
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+
+def data(name: str) -> Path:
+    """A file of GATEAU_EVALUATION_DATA, or the test is skipped."""
+    return _found("GATEAU_EVALUATION_DATA", name)
+
+
+def code(name: str) -> Path:
+    """A file of GATEAU_OFFICIAL_CODE, or the test is skipped."""
+    return _found("GATEAU_OFFICIAL_CODE", name)
+
+
+def _found(variable: str, name: str) -> Path:
+    folder = os.environ.get(variable)
+    if not folder or not (Path(folder) / name).exists():
+        pytest.skip(f"{variable} names no folder with {name}")
+    return Path(folder) / name
+
+
+def loaded(file: Path, patch: pytest.MonkeyPatch, **stubs: Any) -> ModuleType:
+    """The official file as a module; `stubs` stand for what it imports and does not need, dots written as `__`."""
+    for name, attributes in stubs.items():
+        stub = ModuleType(name.replace("__", "."))
+        vars(stub).update(attributes)
+        patch.setitem(sys.modules, stub.__name__, stub)
+    spec = importlib.util.spec_from_file_location(f"official_{file.stem}", file)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    patch.setitem(sys.modules, module.__name__, module)
+    spec.loader.exec_module(module)
+    return module

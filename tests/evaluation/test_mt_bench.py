@@ -1,0 +1,179 @@
+"""MT-Bench: questions, temperatures and judge prompts are those of FastChat, byte for byte."""
+
+from itertools import cycle
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+from gateau_dagster.config import Config
+from gateau_dagster.errors import GateauError
+from gateau_dagster.evaluation.mt_bench import (
+    BENCHMARK,
+    MtBenchOptions,
+    grade,
+    pair_requests_of,
+    questions_of,
+    requests_of,
+)
+from gateau_dagster.evaluation.questions import Question
+from gateau_dagster.evaluation.registry import chosen_benchmarks
+
+from . import official
+from .builders import configured
+from .mt_bench_files import JUDGE, NAMES, PLAIN, materials, write_files
+
+
+def contents(question: Question, answers: list[str]) -> list[tuple[str, ...]]:
+    options = MtBenchOptions()
+    return [tuple(each["content"] for each in request.messages) for request in requests_of(question, answers, options)]
+
+
+def test_questions_have_their_category_s_temperature_and_references_where_the_judge_sees_them(tmp_path: Path) -> None:
+    writing, math = questions_of(materials(tmp_path), write_files(tmp_path))
+    assert (writing.question_id, writing.group, writing.turns) == ("81", "writing", ("Write.", "Again {x}."))
+    assert (writing.generation.temperature, math.generation.temperature) == (0.7, 0.0)
+    assert writing.generation.max_new_tokens == 1024
+    assert (writing.references, math.references) == ((), ("two", "four"))
+
+
+def test_each_turn_has_its_prompt(tmp_path: Path) -> None:
+    writing, math = questions_of(materials(tmp_path), write_files(tmp_path))
+    assert contents(writing, ["{y}\n", " b "]) == [
+        ("Be kind.", "Q Write. A {y}"),
+        ("Two.\n\n", "Write. {y} Again {x}. b"),
+    ]
+    assert contents(math, ["a", "b"]) == [("Be kind.", "Q 1+1? R two A a"), ("Two.\n\n", "four b")]
+
+
+def test_two_models_answers_stand_side_by_side(tmp_path: Path) -> None:
+    writing, _ = questions_of(materials(tmp_path), write_files(tmp_path))
+    first, second = pair_requests_of(writing, ["a", "b"], ["c", " d\n"], MtBenchOptions())
+    assert [each["content"] for each in first.messages] == ["Which?", "Write. a c"]
+    assert [each["content"] for each in second.messages] == ["Then?", "Again {x}. a b c d"]
+    assert (first.turn, second.turn) == (0, 1)
+
+
+def test_a_question_of_one_turn_is_judged_once(tmp_path: Path) -> None:
+    one = {"question_id": 1, "category": "other", "turns": ["Why?"]}
+    (found,) = questions_of(materials(tmp_path), write_files(tmp_path, questions=[one]))
+    assert found.generation.temperature == 0.7 and len(contents(found, ["a"])) == 1
+
+
+def test_the_value_is_ten_times_the_mean_of_the_turns_and_of_the_repeats(tmp_path: Path) -> None:
+    questions = questions_of(materials(tmp_path), write_files(tmp_path))
+    rows = [("81", 0, 4.0), ("81", 0, 6.0), ("81", 1, 9.0), ("81", 1, None), ("111", 0, 3.0), ("111", 1, None)]
+    judgments = pl.DataFrame(rows, schema=["question_id", "turn", "score"], orient="row")
+    found = grade(questions, pl.DataFrame(), judgments, MtBenchOptions())
+    assert found.table.rows() == [("81", "writing", 70.0)]
+    assert [(each.sample_id, each.reason) for each in found.rejected] == [
+        ("111", "1 of its 2 turns have no judgment with a score")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("changed", "place"),
+    [
+        ({"questions": [{"question_id": 81, "turns": ["a"]}]}, "questions"),
+        ({"questions": ["text"]}, "questions"),
+        ({"references": []}, "references"),
+        ({"references": [{"question_id": 1, "choices": [{"turns": ["a", "b"]}]}]}, "references"),
+        ({"references": [{"question_id": 111}]}, "references"),
+        ({"prompts": [{"name": "single-v1"}]}, "prompts"),
+        ({"prompts": [{"name": name, **PLAIN, "prompt_template": "{other}"} for name in NAMES]}, "prompts"),
+    ],
+)
+def test_a_file_that_is_another_one_is_named(changed: dict[str, list[Any]], place: str, tmp_path: Path) -> None:
+    options = write_files(tmp_path, **changed)
+    with pytest.raises(GateauError, match=rf"^evaluation\.mt_bench\.{place}: .*lm-sys/FastChat"):
+        questions_of(materials(tmp_path), options)
+
+
+def asking(folder: Path, **evaluation: Any) -> Config:
+    given = {"benchmarks": ["mt_bench"], **evaluation}
+    return configured(evaluation=given).model_copy(update={"folder": folder})
+
+
+def test_what_is_missing_says_how_to_get_it(tmp_path: Path) -> None:
+    options = write_files(tmp_path).model_dump(include={"questions", "references", "prompts"})
+    with pytest.raises(GateauError, match=r"^evaluation\.judge: mt_bench is rated by a judge"):
+        chosen_benchmarks(asking(tmp_path, mt_bench=options))
+    with pytest.raises(GateauError, match=r"^evaluation\.mt_bench\.questions: is not given\. Download .*FastChat"):
+        chosen_benchmarks(asking(tmp_path, judge=JUDGE))
+    with pytest.raises(GateauError, match=r"^evaluation\.mt_bench\.prompts: there is no gone\.jsonl"):
+        chosen_benchmarks(asking(tmp_path, judge=JUDGE, mt_bench={**options, "prompts": "gone.jsonl"}))
+    assert [*chosen_benchmarks(asking(tmp_path, judge=JUDGE, mt_bench=options))] == ["mt_bench"]
+
+
+def test_another_content_of_a_file_is_another_setting(tmp_path: Path) -> None:
+    options = write_files(tmp_path)
+    config = asking(tmp_path)
+    before = BENCHMARK.settings(config, options)
+    write_files(tmp_path)
+    assert BENCHMARK.settings(config, options) == before
+    write_files(tmp_path, references=[{}])
+    changed = BENCHMARK.settings(config, options)
+    assert {key for key in before if before[key] != changed[key]} == {"mt_bench references"}
+
+
+ANSWERS = ["It is {so}.\n\nYes.", "ünï \\ {question} 漢字", "", "[[9]]", "a\tb"]
+
+
+class Theirs:
+    """FastChat's own code: what it would send to a judge, and what it reads of a reply."""
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        conversation = official.loaded(official.code("FastChat/fastchat/conversation.py"), patch)
+        lists = dict.fromkeys(("ANTHROPIC_MODEL_LIST", "OPENAI_MODEL_LIST"), ("gpt-4",))
+        adapter = {"get_conversation_template": lambda _: conversation.get_conv_template("chatgpt"), **lists}
+        empty: dict[str, Any] = {name: {} for name in ("openai", "anthropic", "fastchat", "fastchat__model")}
+        script = official.code("FastChat/fastchat/llm_judge/common.py")
+        self.code = official.loaded(script, patch, **empty, fastchat__model__model_adapter=adapter)
+        patch.setattr(self.code, "chat_completion_openai", self._reply)
+        folder = official.data("mt_bench_questions.jsonl").parent
+        names = ("questions", "references", "judge_prompts")
+        files = [str(folder / f"mt_bench_{name}.jsonl") for name in names]
+        self.options = MtBenchOptions(questions=files[0], references=files[1], prompts=files[2])
+        self.records = self.code.load_questions(files[0], None, None)
+        self.references = {each["question_id"]: each for each in self.code.load_questions(files[1], None, None)}
+        self.prompts = self.code.load_judge_prompts(files[2])
+        self.sent: Any = None
+        self.reply = ""
+
+    def _reply(self, model: str, conv: Any, **_: Any) -> str:
+        self.sent = conv.to_openai_api_messages()
+        return self.reply
+
+    def judged(self, record: Any, kind: str, turn: int, *answers: list[str]) -> Any:
+        """The rating, or the winner of two."""
+        seen = record["category"] in self.code.NEED_REF_CATS
+        version = "-math-v1" if seen else "-v2" if kind == "pair" else "-v1"
+        prompt = self.prompts[f"{kind}{version}{'-multi-turn' if turn else ''}"]
+        judge = self.code.Judge("gpt-4", prompt, ref_based=seen, multi_turn=bool(turn))
+        given = [{"choices": [{"turns": texts}]} for texts in answers]
+        run = self.code.run_judge_single if kind == "single" else self.code.run_judge_pair
+        reference = self.references[record["question_id"]] if seen else None
+        return run(record, *given, judge, reference, multi_turn=bool(turn))[0]
+
+
+def test_prompts_and_ratings_are_those_of_the_official_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every question, both turns, alone and in pairs: the messages byte for byte, and what is read of a reply."""
+    theirs = Theirs(monkeypatch)
+    questions = questions_of(materials(tmp_path), theirs.options)
+    scored = BENCHMARK.scored
+    assert scored is not None and scored.judging is not None and scored.pairing is not None
+    assert len(questions) == len(theirs.records) == 80
+    ratings, verdicts = cycle(["Rating: [[7]]", "so [3.5] [[4.5]] [[9]]", "[6]"]), cycle(["[[A]]", "x [[B]]", "[[C]]."])
+    winners = {"A": 1.0, "B": 0.0, "tie": 0.5}
+    for number, (question, record) in enumerate(zip(questions, theirs.records, strict=True)):
+        left, right = ([ANSWERS[(number + place + turn) % 5] for turn in (0, 1)] for place in (0, 2))
+        assert question.generation.temperature == theirs.code.temperature_config[record["category"]]
+        for turn, request in enumerate(requests_of(question, left, theirs.options)):
+            theirs.reply = next(ratings)
+            assert scored.judging.parse(theirs.reply) == theirs.judged(record, "single", turn, left)
+            assert theirs.sent == request.messages
+        for turn, request in enumerate(pair_requests_of(question, left, right, theirs.options)):
+            theirs.reply = next(verdicts)
+            assert scored.pairing.parse(theirs.reply) == winners[theirs.judged(record, "pair", turn, left, right)]
+            assert theirs.sent == request.messages
