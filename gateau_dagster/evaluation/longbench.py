@@ -2,95 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from functools import partial
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING
 
 import polars as pl
-from pydantic import Field, field_validator
 
-from gateau_dagster.config.addresses import InputAddress, InputAddresses
-from gateau_dagster.config.base import Section
 from gateau_dagster.errors import GateauError
 from gateau_dagster.evaluation.benchmark import Benchmark
 from gateau_dagster.evaluation.grading import grade_each
-from gateau_dagster.evaluation.longbench_rows import (
-    DATA_CURE,
-    PROMPTS_CURE,
-    Prompts,
-    Row,
-    read_prompts,
-    read_rows,
+from gateau_dagster.evaluation.longbench_questions import (
+    LongBenchOptions,
+    check_question_files,
+    file_settings,
+    read_questions,
 )
-from gateau_dagster.evaluation.longbench_sets import SETS, SUITES, answer_score
+from gateau_dagster.evaluation.longbench_sets import SETS, answer_score
 from gateau_dagster.evaluation.materials import Materials
-from gateau_dagster.evaluation.question_files import check_files, files_digest, question_files
-from gateau_dagster.evaluation.questions import Generation, Question
+from gateau_dagster.evaluation.questions import Question
 from gateau_dagster.evaluation.scored import Measured, Scored
 
 if TYPE_CHECKING:
     from gateau_dagster.config import Config
 
-DATA, PROMPTS = "evaluation.longbench.data", "evaluation.longbench.prompts"
-
-
-class LongBenchOptions(Section):
-    """Which of LongBench's data sets are asked, and where they lie."""
-
-    data: InputAddresses | None = Field(
-        default=None, description="Its rows: folder, glob, s3:// or hf:// address; a file a data set, <set>.jsonl."
-    )
-    prompts: InputAddress | None = Field(
-        default=None, description="Folder of dataset2prompt.json and dataset2maxlen.json, as published."
-    )
-    sets: Literal["gateau", "english", "all"] | list[str] = Field(
-        default="gateau",
-        description="gateau: the twelve that GATEAU reports; english: sixteen, with those in code; all: 21; or names.",
-    )
-    extended: bool = Field(default=False, description="LongBench-E: files <set>_e.jsonl, even in length.")
-    rows: int | None = Field(default=None, ge=1, description="The first rows of each set; default: all.")
-
-    @field_validator("sets")
-    @classmethod
-    def _known(cls, sets: str | list[str]) -> str | list[str]:
-        if isinstance(sets, list) and (not sets or not {*sets} <= {*SETS}):
-            raise ValueError(f"is gateau, english, all, or a list of these: {', '.join(SETS)}")
-        return sets
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The data sets, each once, in LongBench's order."""
-        chosen = SUITES[self.sets] if isinstance(self.sets, str) else self.sets
-        return tuple(name for name in SETS if name in chosen)
-
-
-def questions_of(rows: Sequence[Row], prompts: Prompts) -> list[Question]:
-    """A question a row, worded as published; answers are greedy.
-
-    Ids are data set, range of length and the row's own id. samsum's answers are not ended at their first line, as they
-    are in the published code: only their first line is graded, and it is the same.
-    """
-    return [
-        Question(
-            question_id=f"{row.data_set}/{row.bucket}/{row.row_id}",
-            group=row.data_set,
-            turns=(_worded(prompts.texts[row.data_set], row),),
-            generation=Generation(max_new_tokens=prompts.answer_tokens[row.data_set]),
-            chat=SETS[row.data_set].chat,
-            references=row.answers,
-            facts={"classes": [*row.classes]},
-        )
-        for row in rows
-    ]
-
-
-def _worded(prompt: str, row: Row) -> str:
-    try:
-        return prompt.format(**row.fields)
-    except (KeyError, IndexError, ValueError) as error:
-        raise GateauError(
-            f"{PROMPTS}: the prompt of {row.data_set} asks for {error}, which its rows lack; {PROMPTS_CURE}"
-        ) from error
+_NAME = "longbench"
 
 
 def grade(
@@ -116,26 +52,12 @@ def by_length(scores: pl.DataFrame) -> pl.DataFrame:
 
 
 def _questions(materials: Materials, options: LongBenchOptions) -> list[Question]:
-    config = materials.config
-    texts = question_files(config, PROMPTS, options.prompts, cure=PROMPTS_CURE)
-    prompts = read_prompts(texts, options.names, PROMPTS)
-    files = question_files(config, DATA, options.data, cure=DATA_CURE)
-    rows = read_rows(files, options.names, DATA, extended=options.extended, most=options.rows)
-    return questions_of([*rows], prompts)
-
-
-def _settings(config: Config, options: LongBenchOptions) -> Mapping[str, Any]:
-    """What is in the files: they may lie elsewhere without another result."""
-    return {
-        DATA: files_digest(config, DATA, options.data, cure=DATA_CURE),
-        PROMPTS: files_digest(config, PROMPTS, options.prompts, cure=PROMPTS_CURE),
-    }
+    return read_questions(materials.config, options, _NAME)
 
 
 def _check(config: Config, options: LongBenchOptions) -> None:
     """Raises GateauError for files that are not there, and for Chinese sets where jieba is not installed."""
-    check_files(config, DATA, options.data, cure=DATA_CURE)
-    check_files(config, PROMPTS, options.prompts, cure=PROMPTS_CURE)
+    check_question_files(config, options, _NAME)
     segmented = [name for name in options.names if SETS[name].segmented]
     if segmented and find_spec("jieba") is None:
         raise GateauError(
@@ -145,11 +67,11 @@ def _check(config: Config, options: LongBenchOptions) -> None:
 
 
 BENCHMARK = Benchmark(
-    name="longbench",
+    name=_NAME,
     title="LongBench",
     description="Questions about long documents, summaries, examples and code, by LongBench's automatic metrics.",
     options=LongBenchOptions,
-    settings=_settings,
+    settings=partial(file_settings, benchmark=_NAME),
     check=_check,
     scored=Scored(unit="%", questions=_questions, grade=grade),
 )

@@ -3,7 +3,6 @@
 import importlib.util
 import json
 import logging
-import os
 import shutil
 import sys
 from pathlib import Path
@@ -13,8 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-OFFICIAL = "GATEAU_RULER"
-"""Environment variable: the folder of RULER's repository."""
+from tests.evaluation import official
 
 _NEEDLES = {
     "type_needle_k": "words",
@@ -65,19 +63,12 @@ def write_ruler(folder: Path) -> None:
     (folder / "scripts" / "synthetic.yaml").write_text(yaml.safe_dump(tasks))
 
 
-def official_folder() -> Path:
-    """Skips the test where it is not at hand."""
-    if OFFICIAL not in os.environ:
-        pytest.skip(f"{OFFICIAL} does not name the folder of RULER's repository")
-    return Path(os.environ[OFFICIAL])
-
-
 def published_sample(task: str, folder: Path, *, length: int, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """A sample of the published code, run from a copy in `folder`; a word is a token."""
     data = folder / "data"
-    shutil.copytree(official_folder() / "scripts" / "data", data, dirs_exist_ok=True)
+    shutil.copytree(official.code("RULER") / "scripts" / "data", data, dirs_exist_ok=True)
     (data / "synthetic" / "json" / "english_words.json").write_text(json.dumps({"1": "word"}))
-    tasks = yaml.safe_load((official_folder() / "scripts" / "synthetic.yaml").read_text())
+    tasks = yaml.safe_load((official.code("RULER") / "scripts" / "synthetic.yaml").read_text())
     made: list[dict[str, Any]] = []
     stubs = {
         "tokenizer": {"select_tokenizer": lambda *_: SimpleNamespace(text_to_tokens=str.split)},

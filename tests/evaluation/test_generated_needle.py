@@ -1,11 +1,7 @@
 """LongAlign's needle: where it is placed, what is asked, what is found; beside the published code where that is."""
 
 import asyncio
-import importlib.util
-import os
-import sys
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import polars as pl
@@ -16,10 +12,10 @@ from gateau_dagster.evaluation.materials import Materials
 from gateau_dagster.evaluation.needle_texts import RESERVED, NeedleText, RunningText, holds, running_text
 from gateau_dagster.evaluation.registry import scored_benchmarks
 
+from . import official
 from .builders import loaded
 from .scored_builders import asked, chosen, materials, project, values
 
-OFFICIAL = "GATEAU_LONGALIGN_NEEDLE"
 STOP = 30930
 
 
@@ -148,27 +144,21 @@ class _Published(Letters):
 
 def test_prompts_are_the_published_code_s_byte_for_byte(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Its own code beside ours on two essays, at every depth; its libraries that are not needed are left out."""
-    folder = os.environ.get(OFFICIAL)
-    if not folder:
-        pytest.skip(f"{OFFICIAL} does not name LongAlign's folder Needle_test")
-    for name, holding in {"dotenv": "load_dotenv", "tiktoken": "", "anthropic": "Anthropic"}.items():
-        monkeypatch.setitem(sys.modules, name, ModuleType(name))
-        if holding:
-            setattr(sys.modules[name], holding, lambda: None)
-    spec = importlib.util.spec_from_file_location("published_needle", Path(folder) / "prompt.py")
-    assert spec is not None and spec.loader is not None
-    code = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(code)
+    folder = official.code("LongAlign/Needle_test")
+    stubs = {"dotenv": {"load_dotenv": lambda: None}, "tiktoken": {}, "anthropic": {"Anthropic": None}}
+    code: Any = official.loaded(folder / "prompt.py", monkeypatch, **stubs)
     monkeypatch.setattr(code.AutoTokenizer, "from_pretrained", lambda *_, **__: _Published())
-    config = project(tmp_path, "generated_needle", official=folder, lengths=[1000, 4000], depths=[0, 10, 46, 90, 100])
+    config = project(
+        tmp_path, "generated_needle", official=str(folder), lengths=[1000, 4000], depths=[0, 10, 46, 90, 100]
+    )
     from gateau_dagster.evaluation import generated_needle
 
     monkeypatch.setattr(generated_needle, "base_tokenizer", lambda _: Letters())
     found = asked(config)
-    settings = generated_needle.needle_text(config, generated_needle.GeneratedNeedleOptions(official=folder))
+    settings = generated_needle.needle_text(config, generated_needle.GeneratedNeedleOptions(official=str(folder)))
     published = code.Prompter(
         needle=settings.needle,
-        haystack_dir=str(Path(folder) / "PaulGrahamEssays"),
+        haystack_dir=str(folder / "PaulGrahamEssays"),
         retrieval_question=settings.question,
         context_lengths=[1000, 4000],
         tokenizer_type="Huggingface",

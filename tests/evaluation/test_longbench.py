@@ -2,7 +2,6 @@
 
 import importlib.util
 import json
-import os
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +16,9 @@ from gateau_dagster.evaluation.longbench_rows import LENGTHS, PROMPTS, bucket_of
 from gateau_dagster.evaluation.longbench_sets import SETS, SUITES
 from gateau_dagster.evaluation.registry import scored_benchmarks
 
+from . import official
 from .scored_builders import answers, asked, chosen, project, values, write_jsonl
 
-CONFIG = "GATEAU_LONGBENCH_CONFIG"
 WITH_JIEBA = importlib.util.find_spec("jieba") is not None
 
 
@@ -66,7 +65,7 @@ def test_a_question_is_the_row_in_the_set_s_prompt(files: Path) -> None:
     assert [each.chat for each in found] == [True, True, False, False]
     assert [each.generation.max_new_tokens for each in found] == [18, 18, 14, 13]
     assert all(each.generation.temperature == 0 and not each.generation.stop for each in found)
-    assert found[0].references == ("Paris", "the City of Light") and found[2].facts == {"classes": ["Food", "Date"]}
+    assert found[0].references == ("Paris", "the City of Light") and found[2].facts["classes"] == ["Food", "Date"]
 
 
 def test_rows_are_those_that_are_asked_for(files: Path) -> None:
@@ -178,15 +177,14 @@ def test_sets_without_rows_or_prompts_are_named(files: Path) -> None:
 
 
 def test_prompts_are_the_published_ones_byte_for_byte(files: Path) -> None:
-    if CONFIG not in os.environ:
-        pytest.skip(f"{CONFIG} does not name the folder of LongBench's {PROMPTS} and {LENGTHS}")
-    published = json.loads((Path(os.environ[CONFIG]) / PROMPTS).read_bytes())
-    longest = json.loads((Path(os.environ[CONFIG]) / LENGTHS).read_bytes())
+    config = official.data("longbench_config")
+    published = json.loads((config / PROMPTS).read_bytes())
+    longest = json.loads((config / LENGTHS).read_bytes())
     assert {*published} == {*SETS} == {*longest}
     for name in SETS:
         write_jsonl(files / "all" / f"{name}.jsonl", [_row(1, answers=["x"])])
     sets = [name for name in SETS if WITH_JIEBA or not SETS[name].segmented]
-    found = asked(project(files, "longbench", data="all", prompts=os.environ[CONFIG], sets=sets))
+    found = asked(project(files, "longbench", data="all", prompts=str(config), sets=sets))
     for question in found:
         prompt = published[question.group].replace("{context}", "context 1 {braces}").replace("{input}", "question 1")
         assert question.turns == (prompt,) and question.generation.max_new_tokens == longest[question.group]

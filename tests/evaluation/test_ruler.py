@@ -14,7 +14,8 @@ from gateau_dagster.evaluation.questions import Question
 from gateau_dagster.evaluation.registry import scored_benchmarks
 from gateau_dagster.evaluation.ruler import IN_ESSAYS, OFFLINE, largest
 
-from .ruler_files import official_folder, published_sample, write_ruler
+from . import official
+from .ruler_files import published_sample, write_ruler
 from .scored_builders import asked, chosen, project, values
 
 
@@ -182,7 +183,7 @@ def test_the_form_is_the_published_code_s(task: str, tmp_path: Path, monkeypatch
     """Its own script beside ours on prompts of 1,500 words."""
     length = 1500
     theirs = published_sample(task, tmp_path, length=length, monkeypatch=monkeypatch)
-    config = project(tmp_path, "ruler", official=str(official_folder()), tasks=[task], lengths=[length], samples=1)
+    config = project(tmp_path, "ruler", official=str(official.code("RULER")), tasks=[task], lengths=[length], samples=1)
     monkeypatch.setattr(ruler, "base_tokenizer", lambda _: Words())
     (ours,) = asked(config)
     assert _without_order(_form(ours.turns[0])) == _without_order(_form(theirs["input"]))

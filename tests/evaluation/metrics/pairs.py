@@ -1,8 +1,6 @@
 """Answers and right answers made up for each metric, what they are worth by the published code, and that code."""
 
-import importlib.util
 import json
-import os
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -11,8 +9,8 @@ from typing import Any
 
 import pytest
 
-OFFICIAL = "GATEAU_LONGBENCH_CODE"
-"""Environment variable: the folder of the published metrics.py and eval.py."""
+from tests.evaluation import official
+
 VALUES = Path(__file__).with_name("official_values.json")
 """`metric`, `answer`, `right`, `classes`, `value`; made by `python -m tests.evaluation.metrics.pairs`."""
 
@@ -82,27 +80,22 @@ def made_pairs() -> Iterator[tuple[str, str, str]]:
         yield from ((metric, answer, right) for answer, right in pairs)
 
 
-def official_code(name: str) -> ModuleType:
-    """The published file `name`.py from where it lies; without it, or what it needs, the test is skipped."""
-    folder = os.environ.get(OFFICIAL)
-    if not folder:
-        pytest.skip(f"{OFFICIAL} does not name the folder of LongBench's metrics.py and eval.py")
+def official_code(name: str, patch: pytest.MonkeyPatch) -> ModuleType:
+    """The published `name`.py from where it lies; without it, or what it needs, the test is skipped."""
     for package in ("jieba", "fuzzywuzzy", "rouge"):
         pytest.importorskip(package, reason=f"the published metrics need {package}")
-    for module in ("metrics", name):
-        spec = importlib.util.spec_from_file_location(module, Path(folder) / f"{module}.py")
-        assert spec is not None and spec.loader is not None
-        sys.modules[module] = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(sys.modules[module])
-    return sys.modules[name]
+    metrics = official.loaded(official.code("LongBench/LongBench/metrics.py"), patch)
+    patch.setitem(sys.modules, "metrics", metrics)
+    return metrics if name == "metrics" else official.loaded(official.code(f"LongBench/LongBench/{name}.py"), patch)
 
 
-def _values() -> Iterator[dict[str, Any]]:
-    official = official_code("metrics")
+def _values(patch: pytest.MonkeyPatch) -> Iterator[dict[str, Any]]:
+    published = official_code("metrics", patch)
     for metric, answer, right in made_pairs():
-        value = getattr(official, metric)(answer, right, all_classes=CLASSES)
+        value = getattr(published, metric)(answer, right, all_classes=CLASSES)
         yield {"metric": metric, "answer": answer, "right": right, "value": value}
 
 
 if __name__ == "__main__":
-    VALUES.write_text(json.dumps([*_values()], ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
+    with pytest.MonkeyPatch.context() as patch:
+        VALUES.write_text(json.dumps([*_values(patch)], ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
