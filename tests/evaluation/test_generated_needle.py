@@ -8,6 +8,7 @@ import polars as pl
 import pytest
 
 from gateau_dagster.errors import GateauError
+from gateau_dagster.evaluation import generated_needle_questions
 from gateau_dagster.evaluation.materials import Materials
 from gateau_dagster.evaluation.needle_texts import RESERVED, NeedleText, RunningText, holds, running_text
 from gateau_dagster.evaluation.registry import scored_benchmarks
@@ -87,7 +88,7 @@ def test_questions_are_cells_in_the_project_s_documents(tmp_path: Path) -> None:
     assert values(config, found, said) == {"260/10": 100.0, "260/50": 0.0}
 
 
-def _write_official(folder: Path) -> None:
+def write_official(folder: Path) -> None:
     """Files in the published form, with texts of our own."""
     folder.mkdir()
     (folder / "config-prompt.yaml").write_text(
@@ -102,7 +103,7 @@ def _write_official(folder: Path) -> None:
 
 
 def test_the_published_files_say_what_is_hidden_and_asked(tmp_path: Path) -> None:
-    _write_official(tmp_path / "needle")
+    write_official(tmp_path / "needle")
     config, given = _own(tmp_path, official="needle")
     assert not chosen(config).scored.reads(config, chosen(config).options)
     prompt = asked(config, given)[0].turns[0]
@@ -127,7 +128,7 @@ def test_what_cannot_be_made_is_named(options: dict[str, Any], words: str, tmp_p
 
 
 def test_other_files_than_the_published_ones_are_told(tmp_path: Path) -> None:
-    _write_official(tmp_path / "needle")
+    write_official(tmp_path / "needle")
     (tmp_path / "needle" / "prompt.py").write_text("def generate_prompt():\n  return 'content'\n")
     with pytest.raises(GateauError, match=r"official: .*is not the published file"):
         asked(*_own(tmp_path, official="needle"))
@@ -151,11 +152,10 @@ def test_prompts_are_the_published_code_s_byte_for_byte(monkeypatch: pytest.Monk
     config = project(
         tmp_path, "generated_needle", official=str(folder), lengths=[1000, 4000], depths=[0, 10, 46, 90, 100]
     )
-    from gateau_dagster.evaluation import generated_needle
-
-    monkeypatch.setattr(generated_needle, "base_tokenizer", lambda _: Letters())
+    monkeypatch.setattr(generated_needle_questions, "base_tokenizer", lambda _: Letters())
     found = asked(config)
-    settings = generated_needle.needle_text(config, generated_needle.GeneratedNeedleOptions(official=str(folder)))
+    options = generated_needle_questions.GeneratedNeedleOptions(official=str(folder))
+    settings = generated_needle_questions.needle_text(config, options, "generated_needle")
     published = code.Prompter(
         needle=settings.needle,
         haystack_dir=str(folder / "PaulGrahamEssays"),
