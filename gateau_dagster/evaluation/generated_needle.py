@@ -10,6 +10,7 @@ import polars as pl
 from gateau_dagster.evaluation.benchmark import Benchmark
 from gateau_dagster.evaluation.generated_needle_questions import (
     GeneratedNeedleOptions,
+    cell_of,
     check_needle,
     needle_questions,
     needle_reads,
@@ -41,5 +42,11 @@ BENCHMARK = Benchmark(
     options=GeneratedNeedleOptions,
     settings=partial(needle_settings, benchmark=_NAME),
     check=partial(check_needle, benchmark=_NAME),
-    scored=Scored(unit="%", reads=needle_reads, questions=partial(needle_questions, benchmark=_NAME), grade=grade),
+    scored=Scored(
+        unit="%",
+        grid=cell_of,
+        reads=needle_reads,
+        questions=partial(needle_questions, benchmark=_NAME),
+        grade=grade,
+    ),
 )

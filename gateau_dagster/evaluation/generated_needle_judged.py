@@ -15,6 +15,7 @@ from gateau_dagster.evaluation.benchmark import Benchmark
 from gateau_dagster.evaluation.generated_needle_questions import (
     CURE,
     GeneratedNeedleOptions,
+    cell_of,
     check_needle,
     needle_questions,
     needle_reads,
@@ -123,6 +124,7 @@ BENCHMARK = Benchmark(
     scored=Scored(
         unit="points",
         floor=1.0,
+        grid=cell_of,
         reads=needle_reads,
         questions=_questions,
         grade=grade,

@@ -123,6 +123,12 @@ def needle_questions(materials: Materials, options: GeneratedNeedleOptions, benc
     ]
 
 
+def cell_of(question_id: str) -> tuple[int, float]:
+    """Length in tokens and depth (0 to 1) of a question."""
+    length, depth = question_id.split("/")
+    return int(length), int(depth) / 100
+
+
 def needle_reads(config: Config, options: GeneratedNeedleOptions) -> Mapping[str, By]:
     del config
     return {"raw_long_sft": "fingerprint"} if options.reads_documents else {}

@@ -16,6 +16,7 @@ from gateau_dagster.evaluation.longbench_questions import (
     LongBenchOptions,
     check_question_files,
     file_settings,
+    length_of,
     read_questions,
 )
 from gateau_dagster.evaluation.longbench_sets import SETS, answer_score
@@ -41,16 +42,6 @@ def grade(
     return grade_each(questions, answers, value)
 
 
-def by_length(scores: pl.DataFrame) -> pl.DataFrame:
-    """`bucket`, `value`, `questions`: over the ranges of length, the mean of the data sets' means (GATEAU, Fig. 3).
-
-    scores: tables.SCORES of this benchmark.
-    """
-    bucketed = scores.with_columns(bucket=pl.col("question_id").str.split("/").list.get(1))
-    by_set = bucketed.group_by("bucket", "group").agg(pl.col("value").mean(), questions=pl.len())
-    return by_set.group_by("bucket").agg(pl.col("value").mean(), pl.col("questions").sum()).sort("bucket")
-
-
 def _questions(materials: Materials, options: LongBenchOptions) -> list[Question]:
     return read_questions(materials.config, options, _NAME)
 
@@ -73,5 +64,5 @@ BENCHMARK = Benchmark(
     options=LongBenchOptions,
     settings=partial(file_settings, benchmark=_NAME),
     check=_check,
-    scored=Scored(unit="%", questions=_questions, grade=grade),
+    scored=Scored(unit="%", groupings={"length": length_of}, questions=_questions, grade=grade),
 )

@@ -24,6 +24,7 @@ from gateau_dagster.evaluation.longbench_questions import (
     LongBenchOptions,
     check_question_files,
     file_settings,
+    length_of,
     read_questions,
 )
 from gateau_dagster.evaluation.longbench_sets import SUITES
@@ -138,6 +139,7 @@ BENCHMARK = Benchmark(
         unit="%",
         # The mean of the twelve sets' lowest values: a third of 100 for eight of them, a fifth for four.
         floor=sum(100 / highest for highest in HIGHEST.values()) / len(HIGHEST),
+        groupings={"length": length_of},
         questions=_questions,
         grade=grade,
         judging=Judging(requests=requests_of, parse=partial(last_rating, low=1, high=5), again=AGAIN),

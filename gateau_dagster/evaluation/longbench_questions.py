@@ -85,6 +85,11 @@ def _worded(prompt: str, row: Row) -> str:
         ) from error
 
 
+def length_of(question_id: str) -> str:
+    """The range of length that a question belongs to."""
+    return question_id.split("/")[1]
+
+
 def read_questions(config: Config, options: LongBenchOptions, benchmark: str) -> list[Question]:
     """From the files that `evaluation.<benchmark>` names; raises GateauError where they are not there, or others."""
     data, prompts = f"evaluation.{benchmark}.data", f"evaluation.{benchmark}.prompts"

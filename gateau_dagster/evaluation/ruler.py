@@ -245,6 +245,14 @@ def _check(config: Config, options: RulerOptions) -> None:
     words()
 
 
+def _task_of(question_id: str) -> str:
+    return question_id.split("/", maxsplit=1)[0]
+
+
+def _length_of(question_id: str) -> str:
+    return question_id.split("/")[1]
+
+
 BENCHMARK = Benchmark(
     name="ruler",
     title="RULER",
@@ -252,5 +260,5 @@ BENCHMARK = Benchmark(
     options=RulerOptions,
     settings=_settings,
     check=_check,
-    scored=Scored(unit="%", questions=_questions, grade=grade),
+    scored=Scored(unit="%", groupings={"task": _task_of, "length": _length_of}, questions=_questions, grade=grade),
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
@@ -74,6 +74,8 @@ class Scored:
 
     unit: of a value, such as "%". higher: whether more is better. floor: the value of answers that are all wrong.
     by_group: whether the total is the mean of the groups' means; else of all questions.
+    groupings: what else the report shows values by: a heading, and the group of a question, by its id.
+    grid: of a needle in a haystack: length and depth (0 to 1) of a question, by its id; for a heat map.
     reads: tables of the store, beside the model; see Benchmark.reads.
     questions: what is asked. cut: tokens that a prompt may have in all, by options; its middle is cut out; None: never.
     grade: from the questions, tables.ANSWERS and, where `judging` is given, tables.JUDGMENTS to a value for each.
@@ -85,6 +87,8 @@ class Scored:
     higher: bool = True
     floor: float = 0.0
     by_group: bool = True
+    groupings: Mapping[str, Callable[[str], str]] = field(default_factory=dict)
+    grid: Callable[[str], tuple[int, float]] | None = None
     reads: Callable[[Config, Any], Mapping[str, By]] = nothing_read
     questions: Callable[[Materials, Any], Sequence[Question]] | None = None
     grade: Callable[[Sequence[Question], pl.DataFrame, pl.DataFrame | None, Any], Measured] | None = None

@@ -83,6 +83,8 @@ def test_questions_are_cells_in_the_project_s_documents(tmp_path: Path) -> None:
     found = asked(config, given)
     assert [each.group for each in found] == ["260/10", "260/50", "300/10", "300/50"]
     assert all(each.generation.max_new_tokens == 9 and each.generation.temperature == 0 for each in found)
+    cell = chosen(config).scored.grid
+    assert cell is not None and [cell(each.question_id) for each in found[1:3]] == [(260, 0.5), (300, 0.1)]
     assert "brass clock" in found[0].references[0] and found[0].turns[0].endswith("of the harbour museum?")
     said = {found[0].question_id: "A brass clock that runs backwards at full moon", found[1].question_id: "a clock"}
     assert values(config, found, said) == {"260/10": 100.0, "260/50": 0.0}

@@ -5,13 +5,10 @@ import json
 from pathlib import Path
 from typing import Any
 
-import polars as pl
 import pytest
 
-from gateau_dagster import tables
 from gateau_dagster.config.base import SectionError
 from gateau_dagster.errors import GateauError
-from gateau_dagster.evaluation.longbench import by_length
 from gateau_dagster.evaluation.longbench_rows import LENGTHS, PROMPTS, bucket_of
 from gateau_dagster.evaluation.longbench_sets import SETS, SUITES
 from gateau_dagster.evaluation.registry import scored_benchmarks
@@ -61,6 +58,8 @@ def test_a_question_is_the_row_in_the_set_s_prompt(files: Path) -> None:
         "trec/8k+/id2",
         "lcc/0-4k/id3",
     ]
+    of = chosen(project(files, "longbench", **_options())).scored.groupings["length"]
+    assert [of(each.question_id) for each in found] == ["0-4k", "4-8k", "8k+", "0-4k"]
     assert found[0].turns == ("hotpotqa\ncontext 0 {braces}\nNow: question 0",)
     assert [each.chat for each in found] == [True, True, False, False]
     assert [each.generation.max_new_tokens for each in found] == [18, 18, 14, 13]
@@ -94,10 +93,7 @@ def test_a_question_without_an_answer_is_told(files: Path) -> None:
     assert [each.sample_id for each in graded.rejected] == [each.question_id for each in questions[1:]]
 
 
-def test_ranges_of_length_weigh_sets_alike() -> None:
-    rows = [("a/0-4k/1", "a", 10.0), ("a/0-4k/2", "a", 30.0), ("b/0-4k/1", "b", 60.0), ("b/8k+/2", "b", 5.0)]
-    scores = pl.DataFrame(rows, schema=tables.schema(tables.SCORES), orient="row")
-    assert by_length(scores).rows() == [("0-4k", 40.0, 3), ("8k+", 5.0, 1)]
+def test_the_ranges_of_length_are_the_published_ones() -> None:
     assert [bucket_of(length) for length in (3999, 4000, 7999, 8000)] == ["0-4k", "4-8k", "4-8k", "8k+"]
 
 

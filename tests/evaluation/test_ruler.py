@@ -108,6 +108,9 @@ def test_without_essays_the_tasks_are_those_that_need_none(folder: Path) -> None
     options = {"official": "ruler", "lengths": [700, 900], "samples": 1}
     found = asked(project(folder, "ruler", **options))
     assert {each.group for each in found} == {f"{task}/{length}" for task in OFFLINE for length in (700, 900)}
+    groupings = chosen(project(folder, "ruler", **options)).scored.groupings
+    named = {heading: {of(each.question_id) for each in found} for heading, of in groupings.items()}
+    assert named == {"task": {*OFFLINE}, "length": {"700", "900"}}
     with pytest.raises(GateauError, match=r"ruler\.haystack: is required by niah_single_2"):
         scored_benchmarks(project(folder, "ruler", official="ruler", tasks=[IN_ESSAYS[0]]))
 
