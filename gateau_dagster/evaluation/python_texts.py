@@ -10,13 +10,14 @@ from gateau_dagster.errors import GateauError
 from gateau_dagster.evaluation.question_files import text_of
 
 
-def assigned(file: SourceFile, name: str, place: str) -> list[Any]:
-    """The values that are written out where `name` is assigned, anywhere in the file, in order.
+def assigned(file: SourceFile, name: str, place: str, *, inside: str | None = None) -> list[Any]:
+    """The values that are written out where `name` is assigned, in order: anywhere in the file, or `inside` a function.
 
     Raises GateauError for a file that is no Python, or has none.
     """
     found = []
-    for node in ast.walk(_tree(file, place)):
+    tree = _tree(file, place) if inside is None else _function(file, inside, place)
+    for node in ast.walk(tree):
         if isinstance(node, ast.Assign) and any(isinstance(to, ast.Name) and to.id == name for to in node.targets):
             try:
                 found.append((node.lineno, ast.literal_eval(node.value)))
@@ -29,11 +30,16 @@ def assigned(file: SourceFile, name: str, place: str) -> list[Any]:
 
 def texts_in(file: SourceFile, function: str, place: str) -> list[str]:
     """The texts that stand in a function or method, in order. Raises GateauError where there is no such function."""
+    node = _function(file, function, place)
+    inside = [each for each in ast.walk(node) if isinstance(each, ast.Constant) and isinstance(each.value, str)]
+    return [str(each.value) for each in sorted(inside, key=lambda each: (each.lineno, each.col_offset))]
+
+
+def _function(file: SourceFile, name: str, place: str) -> ast.AST:
     for node in ast.walk(_tree(file, place)):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name == function:
-            inside = [each for each in ast.walk(node) if isinstance(each, ast.Constant) and isinstance(each.value, str)]
-            return [str(each.value) for each in sorted(inside, key=lambda each: (each.lineno, each.col_offset))]
-    raise GateauError(f"{place}: {file.label} has no function {function}: it is not the published file")
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name == name:
+            return node
+    raise GateauError(f"{place}: {file.label} has no function {name}: it is not the published file")
 
 
 def _tree(file: SourceFile, place: str) -> ast.Module:
