@@ -9,6 +9,7 @@ import pytest
 
 from gateau_dagster.config.base import SectionError
 from gateau_dagster.errors import GateauError
+from gateau_dagster.evaluation import longbench
 from gateau_dagster.evaluation.longbench_rows import LENGTHS, PROMPTS, bucket_of
 from gateau_dagster.evaluation.longbench_sets import SETS, SUITES
 from gateau_dagster.evaluation.registry import scored_benchmarks
@@ -140,8 +141,8 @@ def test_a_set_that_does_not_exist_is_named_with_its_place(files: Path) -> None:
         scored_benchmarks(project(files, "longbench", **_options(sets=["hotpot"])))
 
 
-@pytest.mark.skipif(WITH_JIEBA, reason="jieba is installed")
-def test_chinese_sets_say_what_to_install(files: Path) -> None:
+def test_chinese_sets_say_what_to_install(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(longbench, "find_spec", lambda _: None)
     with pytest.raises(GateauError, match=r"evaluation\.longbench\.sets: .*gateau-dagster\[evaluation\]"):
         scored_benchmarks(project(files, "longbench", **_options(sets="gateau")))
 

@@ -51,7 +51,7 @@ def test_rouge_l_of_sentences() -> None:
     assert rouge_l("a b x. d.", "a b c. e d.") == pytest.approx(2 * 0.6 * 0.75 / 1.35, abs=1e-7)
     assert rouge_l("same words here", "same words here") == pytest.approx(1, abs=1e-7)
     assert rouge_l("", "a") == rouge_l("a", "...") == 0
-    long = [str(number) for number in range(3000)]
+    long = [str(number) for number in range(1100)]
     assert rouge_l(" ".join(long), " ".join(long)) == pytest.approx(1, abs=1e-7)
 
 
