@@ -28,7 +28,7 @@ CODE_VERSION = "3"
 BEST = 0.1
 """Share of all samples whose likeness is described as what a method prefers."""
 BOUNDS = (4000, 8000)
-"""Context tokens at which the length buckets 0-4k, 4-8k and 8k+ meet, those of LongBench-E."""
+"""Context tokens at which the length buckets 0-4k, 4-8k and 8k+ meet, as long-context benchmarks report them."""
 DISPUTED = 10
 SOURCES = 10
 """Sources that stand alone; the others are one."""

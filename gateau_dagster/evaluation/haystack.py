@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -48,6 +48,11 @@ class Haystack:
         return tuple(taken[:count])
 
 
+def sentences_of(text: str) -> Iterator[str]:
+    """The text's sentences, each with the white space after it."""
+    return (match.group() for match in _SENTENCE.finditer(text))
+
+
 def build_haystack(tokenizer: PreTrainedTokenizerBase, texts: Iterable[str], *, tokens: int) -> Haystack:
     """Sentences of `texts`, in order, until `tokens` of them are there or the texts end."""
     from gateau_dagster.models.prompt import encode
@@ -55,10 +60,10 @@ def build_haystack(tokenizer: PreTrainedTokenizerBase, texts: Iterable[str], *, 
     sentences: list[tuple[str, tuple[int, ...]]] = []
     total = 0
     for text in texts:
-        for match in _SENTENCE.finditer(text):
-            ids = encode(tokenizer, match.group())
+        for sentence in sentences_of(text):
+            ids = encode(tokenizer, sentence)
             if ids:
-                sentences.append((match.group(), ids))
+                sentences.append((sentence, ids))
                 total += len(ids)
             if total >= tokens:
                 return Haystack(sentences=tuple(sentences))

@@ -107,7 +107,7 @@ def lines_of(text: str) -> list[str]:
         ("training:\n  enabled: true\n  model: longg", "7: training.model: 'longg' is none of models (short, long)"),
         ("training: {adam_betas: [0.9]}", "5: training.adam_betas.1: is required"),
         ("storage: {root: ''}", "5: storage.root: is empty: give a path"),
-        ("evaluation: {benchmarks: [heldout, x]}", "5: evaluation.benchmarks.1: should be 'heldout', "),
+        ("evaluation: {benchmarks: [heldout, x]}", "5: evaluation.benchmarks.1: should be 'generated_needle', "),
         (
             "evaluation: {heldout: {buckets: []}}",
             "5: evaluation.heldout.buckets: should have at least 1 item (found [])",

@@ -84,7 +84,7 @@ def test_it_is_planned_made_and_checked() -> None:
     [
         ("closed_book: {samples: 0}", "4: evaluation.closed_book.samples: should be greater than or equal to 1"),
         ("closed_book: {sample: 1}", "4: evaluation.closed_book.sample: unknown key; did you mean samples?"),
-        ("benchmarks: [closed]", "4: evaluation.benchmarks.0: should be 'closed_book', 'heldout', "),
+        ("benchmarks: [closed]", "4: evaluation.benchmarks.0: should be 'closed_book', "),
     ],
 )
 def test_its_options_are_validated_in_the_file(section: str, mistake: str) -> None:

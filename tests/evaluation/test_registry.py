@@ -94,5 +94,5 @@ def test_every_column_says_what_it_holds_and_what_is_finite_is_a_number() -> Non
 def test_a_benchmark_is_named_in_its_own_files_and_by_the_demo_alone(name: str) -> None:
     files = [file for package in ("gateau_dagster", "assets", "resources") for file in (ROOT / package).rglob("*")]
     code = [file for file in files if file.suffix in {".py", ".j2"}]
-    naming = {file.parent.name for file in code if name in file.read_text(encoding="utf-8").lower()}
+    naming = {file.relative_to(ROOT).parts[1] for file in code if name in file.read_text(encoding="utf-8").lower()}
     assert naming <= {"evaluation", "demo"}

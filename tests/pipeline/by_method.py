@@ -7,6 +7,8 @@ from gateau_dagster.evaluation.registry import all_benchmarks
 from gateau_dagster.methods.registry import all_methods
 from gateau_dagster.pipeline.project import check_project
 
+# Those that need neither files of others nor a judge.
+BENCHMARKS = [name for name, each in all_benchmarks().items() if each.default]
 _SHOWN = {"demonstrations": [{"instruction": "1 + 1?", "response": "2."}]}
 # What a method is not offered without: its options, and a model beside the pair.
 NEEDS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
@@ -41,7 +43,7 @@ def by_method(
             "selection": {"method": method, "compare": list(compare), "options": options, **selection},
             "training": {"enabled": training},
             "variants": variants,
-            "evaluation": {"benchmarks": [*all_benchmarks()]},
+            "evaluation": {"benchmarks": BENCHMARKS},
         }
     )
     check_project(config)

@@ -20,7 +20,7 @@ from gateau_dagster.pipeline.pipeline import pipeline_of
 from gateau_dagster.pipeline.plan import AFTER
 from gateau_dagster.pipeline.project import load_project
 from gateau_dagster.pipeline.state import State
-from tests.pipeline.by_method import maximal
+from tests.pipeline.by_method import BENCHMARKS, maximal
 from tests.pipeline.code_versions import RAISED, constants, raise_version
 from tests.pipeline.configured import nodes_of
 from tests.pipeline.world import World
@@ -90,7 +90,7 @@ def test_a_method(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     check_made_again_once(before, {f"method_scores/{name}"})
 
 
-@pytest.mark.parametrize("name", all_benchmarks())
+@pytest.mark.parametrize("name", BENCHMARKS)
 def test_a_benchmark(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     before = nodes_of(maximal())
     benchmarks: Any = all_benchmarks()

@@ -1,0 +1,133 @@
+"""LongAlign's needle by a judge, who sees the needle itself: ratings from 1 to 10."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+import yaml
+
+from gateau_dagster.errors import GateauError
+from gateau_dagster.evaluation.benchmark import Benchmark
+from gateau_dagster.evaluation.generated_needle_questions import (
+    CURE,
+    GeneratedNeedleOptions,
+    cell_of,
+    check_needle,
+    needle_questions,
+    needle_reads,
+    needle_settings,
+    place_of,
+)
+from gateau_dagster.evaluation.judging.judged_scores import mean_scores
+from gateau_dagster.evaluation.judging.needed import needed_judge
+from gateau_dagster.evaluation.materials import Materials
+from gateau_dagster.evaluation.python_texts import assigned, texts_in
+from gateau_dagster.evaluation.question_files import check_files, files_digest, question_files, text_of
+from gateau_dagster.evaluation.questions import Question
+from gateau_dagster.evaluation.scored import JudgeRequest, Judging, Measured, Scored
+
+if TYPE_CHECKING:
+    from gateau_dagster.config import Config
+
+_NAME = "generated_needle_judged"
+_PLACE = place_of(_NAME, "official")
+_FILES = ("eval.py", "config-eval.yaml")
+_RATING = re.compile(r"\[\[(\d+)\]\]")
+JUDGE_TOKENS = 1024
+"""LongAlign sets no limit."""
+
+
+def _paths(options: GeneratedNeedleOptions) -> list[str] | None:
+    return None if options.official is None else [f"{options.official}/{name}" for name in _FILES]
+
+
+def judge_texts(config: Config, options: GeneratedNeedleOptions) -> tuple[str, str]:
+    """What the judge is told by the system, and its prompt, in which {prediction} alone is open.
+
+    Raises GateauError where the official files are not there, or are others.
+    """
+    code, settings = question_files(config, _PLACE, _paths(options), cure=CURE)
+    system, user, criteria = (
+        assigned(code, name, _PLACE)[0] for name in ("SYSTEM_TEMPLATE", "USER_TEMPLATE", "CRITERIA")
+    )
+    opening = texts_in(code, "get_criteria", _PLACE)[0]
+    asked = yaml.safe_load(text_of(settings, _PLACE))["prompt"]
+    told = opening + "".join(f"{name}: {text}\n" for name, text in criteria.items())
+    try:
+        before, after = user.split("{prediction}")
+        fill = {"criteria": told, "reference": asked["needle"], "input": asked["retrieval_question"]}
+        filled = [part.format(**fill) for part in (before, after)]
+    except (KeyError, IndexError, ValueError) as error:
+        raise GateauError(f"{_PLACE}: {code.label} is not the published file ({error}); {CURE}") from error
+    return system, "{prediction}".join(filled)
+
+
+def _questions(materials: Materials, options: GeneratedNeedleOptions) -> list[Question]:
+    """`facts` hold what the judge is told as well."""
+    system, prompt = judge_texts(materials.config, options)
+    return [
+        replace(each, facts={**each.facts, "judge_system": system, "judge_prompt": prompt})
+        for each in needle_questions(materials, options, _NAME)
+    ]
+
+
+def requests_of(question: Question, answers: Sequence[str], options: GeneratedNeedleOptions) -> list[JudgeRequest]:
+    """The answer without white space around it, beside the needle."""
+    del options
+    prompt = question.facts["judge_prompt"].replace("{prediction}", answers[0].strip())
+    messages = [{"role": "system", "content": question.facts["judge_system"]}, {"role": "user", "content": prompt}]
+    return [JudgeRequest(question_id=question.question_id, turn=0, messages=messages, max_tokens=JUDGE_TOKENS)]
+
+
+def rating(reply: str) -> float | None:
+    """The whole number in the first double brackets, from 1 to 10; None where there is none."""
+    match = _RATING.search(reply)
+    return float(match[1]) if match is not None and 1 <= int(match[1]) <= 10 else None
+
+
+def grade(
+    questions: Sequence[Question],
+    answers: pl.DataFrame,
+    judgments: pl.DataFrame | None,
+    options: GeneratedNeedleOptions,
+) -> Measured:
+    """The rating."""
+    del answers, options
+    assert judgments is not None
+    return mean_scores(questions, judgments, scale=1)
+
+
+def _settings(config: Config, options: GeneratedNeedleOptions) -> Mapping[str, Any]:
+    judged = files_digest(config, _PLACE, _paths(options), cure=CURE)
+    return {**needle_settings(config, options, _NAME), f"{_PLACE}: judge": judged}
+
+
+def _check(config: Config, options: GeneratedNeedleOptions) -> None:
+    """Raises GateauError for files that are not there, lengths that no prompt may have, and no judge."""
+    check_files(config, _PLACE, _paths(options), cure=CURE)
+    check_needle(config, options, _NAME)
+    needed_judge(config, _NAME)
+
+
+BENCHMARK = Benchmark(
+    name=_NAME,
+    title="Needle in a haystack by a judge",
+    description="A sentence hidden at a depth of a text of a length, and asked for; each answer rated from 1 to 10 by "
+    "a judge that sees the sentence.",
+    options=GeneratedNeedleOptions,
+    settings=_settings,
+    check=_check,
+    scored=Scored(
+        unit="points",
+        floor=1.0,
+        grid=cell_of,
+        reads=needle_reads,
+        questions=_questions,
+        grade=grade,
+        judging=Judging(requests=requests_of, parse=rating, again=4),
+    ),
+)

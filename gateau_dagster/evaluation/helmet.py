@@ -1,0 +1,174 @@
+"""HELMET (Yen et al. 2024), its tasks that need no judge: values of JSON keys, questions over passages, re-ranking.
+
+Texts and settings are read from its repository, rows from its data; in-context learning is not among the tasks.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+import yaml
+from pydantic import Field, field_validator
+
+from gateau_dagster.config.addresses import InputAddress
+from gateau_dagster.config.base import Section
+from gateau_dagster.data.sources import SourceFile
+from gateau_dagster.errors import GateauError
+from gateau_dagster.evaluation.benchmark import Benchmark
+from gateau_dagster.evaluation.grading import grade_each
+from gateau_dagster.evaluation.helmet_rows import TASKS, Asked, Setting, asked_of, settings_of, words_of
+from gateau_dagster.evaluation.materials import Materials
+from gateau_dagster.evaluation.metrics.ranking import ndcg, ranked_ids
+from gateau_dagster.evaluation.metrics.word_overlap import normalised_words
+from gateau_dagster.evaluation.question_files import check_files, files_digest, question_files, rows_of, text_of
+from gateau_dagster.evaluation.questions import Generation, Question
+from gateau_dagster.evaluation.scored import Measured, Scored
+
+if TYPE_CHECKING:
+    from gateau_dagster.config import Config
+
+OFFICIAL, DATA = "evaluation.helmet.official", "evaluation.helmet.data"
+CURE = "clone https://github.com/princeton-nlp/HELMET, and give its path"
+DATA_CURE = (
+    "download https://huggingface.co/datasets/princeton-nlp/HELMET/resolve/main/data.tar.gz, unpack it, and give the "
+    "folder that holds its folder data"
+)
+_CONFIGS = tuple(f"configs/{name}{short}.yaml" for name in ("recall", "rag", "rerank") for short in ("_short", ""))
+_CODE = "data.py"
+
+
+class HelmetOptions(Section):
+    """Which of HELMET's tasks are asked, how long, and where they lie."""
+
+    official: InputAddress | None = Field(default=None, description="The folder of HELMET's repository.")
+    data: InputAddress | None = Field(
+        default=None, description="The folder that holds HELMET's unpacked folder data; default: the repository."
+    )
+    tasks: list[str] = Field(default=[*TASKS], min_length=1, description="As HELMET's configurations name them.")
+    lengths: list[int] = Field(
+        default=[32_768, 65_536], min_length=1, description="Of its prompts in tokens: 8192, 16384 ... 131072."
+    )
+    questions: int = Field(default=100, ge=1, description="Different ones a task and length; rows may share one.")
+    chat: bool = Field(default=False, description="Whether prompts go through the model's chat template.")
+
+    @field_validator("tasks")
+    @classmethod
+    def _known(cls, tasks: list[str]) -> list[str]:
+        if not {*tasks} <= {*TASKS}:
+            raise ValueError(f"are some of {', '.join(TASKS)}")
+        return tasks
+
+
+def _wanted(config: Config, options: HelmetOptions) -> list[Setting]:
+    """The chosen tasks at the chosen lengths; raises GateauError for one that HELMET does not have."""
+    paths = None if options.official is None else [f"{options.official}/{name}" for name in _CONFIGS]
+    files = question_files(config, OFFICIAL, paths, cure=CURE)
+    known = [each for file in files for each in settings_of(yaml.safe_load(text_of(file, OFFICIAL)))]
+    found = [each for each in known if each.task in options.tasks and each.length in options.lengths]
+    for task in options.tasks:
+        missing = {*options.lengths} - {each.length for each in found if each.task == task}
+        if missing:
+            have = ", ".join(str(length) for length in sorted({each.length for each in known if each.task == task}))
+            raise GateauError(f"evaluation.helmet.lengths: {task} has {have}, not {min(missing)}")
+    return found
+
+
+def _code(config: Config, options: HelmetOptions) -> SourceFile:
+    path = None if options.official is None else f"{options.official}/{_CODE}"
+    return question_files(config, OFFICIAL, path, cure=CURE)[0]
+
+
+def _data_paths(options: HelmetOptions, settings: Sequence[Setting]) -> list[str]:
+    names = (name for each in settings for name in (each.test_file, each.demo_file) if name)
+    return [_data_path(options, name) for name in dict.fromkeys(names)]
+
+
+def _data_path(options: HelmetOptions, name: str) -> str:
+    return f"{options.official if options.data is None else options.data}/{name}"
+
+
+def _questions(materials: Materials, options: HelmetOptions) -> list[Question]:
+    config, found = materials.config, []
+    settings = _wanted(config, options)
+    code, rows = _code(config, options), {}
+    for path in _data_paths(options, settings):
+        rows[path] = [row for _, _, row in rows_of(question_files(config, DATA, path, cure=DATA_CURE), DATA)]
+    for setting in settings:
+        words, seen = words_of(code, setting.task, OFFICIAL), Counter()
+        path = _data_path(options, setting.test_file)
+        demos = rows[_data_path(options, setting.demo_file)] if setting.demo_file else ()
+        try:
+            asked = [*asked_of(setting, words, rows[path], demos, most=options.questions)]
+        except (KeyError, IndexError, TypeError) as error:
+            raise GateauError(f"{DATA}: {path}: a row is no row of {setting.task} ({error}); {DATA_CURE}") from error
+        for each in asked:
+            seen[each.key] += 1
+            found.append(_question(setting, each, seen[each.key], chat=options.chat))
+    return found
+
+
+def _question(setting: Setting, asked: Asked, number: int, *, chat: bool) -> Question:
+    """The answer's beginning is the end of a prompt that is continued."""
+    return Question(
+        question_id=f"{setting.task}/{setting.length}/{asked.key}/{number}",
+        group=f"{setting.task}/{setting.length}",
+        turns=(asked.prompt if chat else f"{asked.prompt}\n{asked.lead}",),
+        prefill=asked.lead if chat else "",
+        chat=chat,
+        generation=Generation(max_new_tokens=setting.answer_tokens, stop=("\n",) if setting.one_line else ()),
+        references=asked.answers,
+        facts={"relevance": dict(asked.relevance)},
+    )
+
+
+def value_of(question: Question, answer: str) -> float:
+    """In per cent: NDCG@10 of a ranking; else whether a right answer stands in the answer, both bare of punctuation."""
+    if question.facts["relevance"]:
+        return 100 * ndcg(ranked_ids(answer), question.facts["relevance"], depth=10)
+    said = " ".join(normalised_words(answer))
+    return 100.0 * any(" ".join(normalised_words(right)) in said for right in question.references)
+
+
+def grade(
+    questions: Sequence[Question], answers: pl.DataFrame, judgments: pl.DataFrame | None, options: HelmetOptions
+) -> Measured:
+    """`value_of` each question."""
+    del judgments, options
+    return grade_each(questions, answers, value_of)
+
+
+def _settings(config: Config, options: HelmetOptions) -> Mapping[str, Any]:
+    settings = _wanted(config, options)
+    official = [f"{options.official}/{name}" for name in (*_CONFIGS, _CODE)]
+    return {
+        OFFICIAL: files_digest(config, OFFICIAL, official, cure=CURE),
+        DATA: files_digest(config, DATA, _data_paths(options, settings), cure=DATA_CURE),
+    }
+
+
+def _check(config: Config, options: HelmetOptions) -> None:
+    """Raises GateauError for files that are not there, and lengths that HELMET does not have."""
+    _code(config, options)
+    check_files(config, DATA, _data_paths(options, _wanted(config, options)), cure=DATA_CURE)
+
+
+BENCHMARK = Benchmark(
+    name="helmet",
+    title="HELMET",
+    description="Values of JSON keys, questions over retrieved passages, and re-ranking, at several lengths.",
+    options=HelmetOptions,
+    settings=_settings,
+    check=_check,
+    scored=Scored(
+        unit="%",
+        groupings={
+            "task": lambda question_id: question_id.split("/", maxsplit=1)[0],
+            "length": lambda question_id: question_id.split("/")[1],
+        },
+        questions=_questions,
+        grade=grade,
+    ),
+)

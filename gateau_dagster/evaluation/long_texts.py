@@ -1,0 +1,92 @@
+"""Documents as they stand in text files, long enough to be read at every length, and their NLL token by token."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import Field
+
+from gateau_dagster.config.addresses import InputAddresses
+from gateau_dagster.config.base import Section
+from gateau_dagster.data.sample import Reject
+from gateau_dagster.data.text_corpus import TextFields, read_texts
+from gateau_dagster.errors import GateauError
+from gateau_dagster.evaluation.question_files import question_files
+from gateau_dagster.evaluation.question_tokens import base_tokenizer
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+    from gateau_dagster.evaluation.materials import Materials
+    from gateau_dagster.models.loading import LoadedModel
+
+CURE = (
+    "give text files, or jsonl, json or parquet files of records with a text, such as the test split of "
+    "hf://datasets/hoskinson-center/proof-pile"
+)
+
+
+class LongTextsOptions(Section):
+    """Which documents are read."""
+
+    texts: InputAddresses | None = Field(
+        default=None, description="Text files, or records with a text: path, glob, folder, s3:// or hf:// address."
+    )
+    field: str = Field(default="text", min_length=1, description="Of a record, with dots for inner ones.")
+    documents: int = Field(default=100, ge=1, le=1_000_000, description="The first that are long enough.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class LongText:
+    """A document's first tokens, `<bos>` in front where there is one; `text`: what they were made of."""
+
+    name: str
+    text: str
+    ids: tuple[int, ...]
+
+
+def token_ids(tokenizer: PreTrainedTokenizerBase, text: str, *, most: int) -> tuple[int, ...]:
+    """The first `most` token ids of a text, `<bos>` in front where the tokenizer has one."""
+    ids = tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
+    begin = [] if tokenizer.bos_token_id is None else [tokenizer.bos_token_id]
+    return tuple([*begin, *ids][:most])  # pyright: ignore
+
+
+def long_texts(materials: Materials, options: LongTextsOptions, place: str, *, tokens: int) -> list[LongText]:
+    """The first documents that have `tokens` tokens by the base model's tokenizer.
+
+    Raises GateauError where there is none, or a record holds no text.
+    """
+    tokenizer = base_tokenizer(materials)
+    files = question_files(materials.config, place, options.texts, cure=CURE, plain_texts=True)
+    found: list[LongText] = []
+    for text in read_texts(files, TextFields(text=options.field), lambda _: None, plain_texts=True):
+        if isinstance(text, Reject):
+            raise GateauError(f"{place}: {text.sample_id}: {text.reason}. Correct the file, or give others")
+        ids = token_ids(tokenizer, text.text, most=tokens)
+        if len(ids) == tokens:
+            found.append(LongText(name=text.name, text=text.text, ids=ids))
+            if len(found) == options.documents:
+                break
+    if not found:
+        raise GateauError(f"{place}: no document has {tokens} tokens: lower the longest length, or give longer ones")
+    return found
+
+
+def token_nlls(loaded: LoadedModel, ids: Sequence[int]) -> npt.NDArray[np.float64] | None:
+    """-log P in nats of each token but the first, given all before it: [n-1]; None where memory does not suffice."""
+    import torch
+
+    from gateau_dagster.models.forward import token_nll
+    from gateau_dagster.models.memory import unless_out_of_memory
+    from gateau_dagster.models.packing import lone_states
+
+    @torch.no_grad()
+    def read() -> npt.NDArray[np.float64]:
+        return token_nll(loaded, lone_states(loaded, ids)[:-1], ids[1:]).cpu().numpy()
+
+    return unless_out_of_memory(read)

@@ -1,0 +1,147 @@
+"""LongBench by a judge, as GATEAU rates its answers: questions from 1 to 3, summaries from 1 to 5.
+
+The judge's prompts are read from GATEAU's own files (S1s-Z/GATEAU). Its scale begins at a third of the points for
+questions and at a fifth for summaries: an answer that is all wrong has so many.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+from pydantic import Field
+
+from gateau_dagster.config.addresses import InputAddress
+from gateau_dagster.errors import GateauError
+from gateau_dagster.evaluation.benchmark import Benchmark
+from gateau_dagster.evaluation.judging.judged_scores import mean_scores
+from gateau_dagster.evaluation.judging.needed import needed_judge
+from gateau_dagster.evaluation.judging.rating import last_rating
+from gateau_dagster.evaluation.longbench_questions import (
+    LongBenchOptions,
+    check_question_files,
+    file_settings,
+    length_of,
+    read_questions,
+)
+from gateau_dagster.evaluation.longbench_sets import SUITES
+from gateau_dagster.evaluation.materials import Materials
+from gateau_dagster.evaluation.question_files import check_files, files_digest, question_files, text_of
+from gateau_dagster.evaluation.questions import Question
+from gateau_dagster.evaluation.scored import JudgeRequest, Judging, Measured, Scored
+
+if TYPE_CHECKING:
+    from gateau_dagster.config import Config
+
+_NAME = "longbench_judged"
+SYSTEM = "You're a good assistant at evaluating the quality of texts."
+JUDGE_TOKENS = 1024
+"""GATEAU sets no limit; the reply is to be a rating alone."""
+AGAIN = 4
+"""Further requests for a reply without a rating."""
+SUMMARIES = ("gov_report", "qmsum", "multi_news", "vcsum")
+HIGHEST = {name: 5 if name in SUMMARIES else 3 for name in SUITES["gateau"]}
+"""Of the judge's scale, by data set; it begins at 1."""
+
+
+class LongBenchJudgedOptions(LongBenchOptions):
+    """Which data sets are asked, where they lie, and what the judge is told."""
+
+    question_prompt: InputAddress | None = Field(default=None, description="GATEAU's prompt_for_qa.txt.")
+    summary_prompt: InputAddress | None = Field(default=None, description="GATEAU's prompt_for_sum.txt.")
+
+
+def _prompt_files(options: LongBenchJudgedOptions) -> dict[str, tuple[str | None, str]]:
+    """Path and cure by place."""
+    origin = "from https://github.com/S1s-Z/GATEAU (folder train/LongBench), and give its path"
+    return {
+        f"evaluation.{_NAME}.question_prompt": (options.question_prompt, f"get prompt_for_qa.txt {origin}"),
+        f"evaluation.{_NAME}.summary_prompt": (options.summary_prompt, f"get prompt_for_sum.txt {origin}"),
+    }
+
+
+def _questions(materials: Materials, options: LongBenchJudgedOptions) -> list[Question]:
+    """LongBench's; `facts` hold the judge's prompt as well."""
+    templates = []
+    for gaps, (place, (path, cure)) in zip((3, 2), _prompt_files(options).items(), strict=True):
+        (file,) = question_files(materials.config, place, path, cure=cure)
+        templates.append(text_of(file, place))
+        try:
+            templates[-1].format(*[""] * gaps)
+        except (IndexError, KeyError, ValueError) as error:
+            raise GateauError(f"{place}: {path} is not the published file, which has other gaps; {cure}") from error
+    return [
+        replace(each, facts={**each.facts, "template": templates[each.group in SUMMARIES]})
+        for each in read_questions(materials.config, options, _NAME)
+    ]
+
+
+def requests_of(question: Question, answers: Sequence[str], options: LongBenchJudgedOptions) -> list[JudgeRequest]:
+    """The answer on one line, as GATEAU keeps it, beside all right answers, written as a list of Python's."""
+    del options
+    right, answer = str([*question.references]), answers[0].strip().replace("\n", " ")
+    given = (right, answer) if question.group in SUMMARIES else (question.facts["input"], right, answer)
+    prompt = question.facts["template"].format(*given)
+    messages = [{"role": "system", "content": SYSTEM}, {"role": "user", "content": prompt}]
+    return [JudgeRequest(question_id=question.question_id, turn=0, messages=messages, max_tokens=JUDGE_TOKENS)]
+
+
+def grade(
+    questions: Sequence[Question],
+    answers: pl.DataFrame,
+    judgments: pl.DataFrame | None,
+    options: LongBenchJudgedOptions,
+) -> Measured:
+    """The rating in per cent of the highest one; a rating above that is none."""
+    del answers, options
+    assert judgments is not None
+    highest = pl.DataFrame({"question_id": [each.question_id for each in questions]}).with_columns(
+        highest=pl.Series([float(HIGHEST[each.group]) for each in questions], dtype=pl.Float64)
+    )
+    shares = judgments.join(highest, on="question_id", how="inner", maintain_order="left").with_columns(
+        score=pl.when(pl.col("score") <= pl.col("highest")).then(pl.col("score") / pl.col("highest"))
+    )
+    return mean_scores(questions, shares, scale=100)
+
+
+def _settings(config: Config, options: LongBenchJudgedOptions) -> Mapping[str, Any]:
+    own = {
+        place: files_digest(config, place, path, cure=cure) for place, (path, cure) in _prompt_files(options).items()
+    }
+    return {**file_settings(config, options, _NAME), **own}
+
+
+def _check(config: Config, options: LongBenchJudgedOptions) -> None:
+    """Raises GateauError for files that are not there, no judge, and sets that GATEAU does not have judged."""
+    others = [name for name in options.names if name not in HIGHEST]
+    if others:
+        raise GateauError(
+            f"evaluation.{_NAME}.sets: {', '.join(others)} are not judged: name some of {', '.join(HIGHEST)}, or gateau"
+        )
+    check_question_files(config, options, _NAME)
+    for place, (path, cure) in _prompt_files(options).items():
+        check_files(config, place, path, cure=cure)
+    needed_judge(config, _NAME)
+
+
+BENCHMARK = Benchmark(
+    name=_NAME,
+    title="LongBench by a judge",
+    description="Questions about long documents and summaries, each answer rated by a judge beside the right ones: 1 "
+    "to 3 for questions, 1 to 5 for summaries, in per cent of the highest rating.",
+    options=LongBenchJudgedOptions,
+    settings=_settings,
+    check=_check,
+    scored=Scored(
+        unit="%",
+        # The mean of the twelve sets' lowest values: a third of 100 for eight of them, a fifth for four.
+        floor=sum(100 / highest for highest in HIGHEST.values()) / len(HIGHEST),
+        groupings={"length": length_of},
+        questions=_questions,
+        grade=grade,
+        judging=Judging(requests=requests_of, parse=partial(last_rating, low=1, high=5), again=AGAIN),
+    ),
+)

@@ -1,0 +1,123 @@
+"""LongPPL (Fang et al. 2024): perplexity of those tokens alone that a long context makes likely."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import Field, model_validator
+
+from gateau_dagster.config.values import LONGEST
+from gateau_dagster.data.sample import Reject
+from gateau_dagster.evaluation.benchmark import Benchmark
+from gateau_dagster.evaluation.grading import measured
+from gateau_dagster.evaluation.long_texts import CURE, LongText, LongTextsOptions, long_texts, token_ids, token_nlls
+from gateau_dagster.evaluation.materials import MODELS, Materials
+from gateau_dagster.evaluation.question_files import check_files, files_digest
+from gateau_dagster.evaluation.scored import Measured, Scored
+
+if TYPE_CHECKING:
+    from gateau_dagster.config import Config
+    from gateau_dagster.models.loading import LoadedModel
+
+TEXTS = "evaluation.longppl.texts"
+Nlls = npt.NDArray[np.float64]
+
+
+class LongPplOptions(LongTextsOptions):
+    """Which documents are read, and which of their tokens count."""
+
+    length: int = Field(default=32_768, ge=3, le=LONGEST, description="Tokens of a document that are read.")
+    short: int = Field(default=4096, ge=2, le=LONGEST, description="Tokens of the short context, the token included.")
+    step: int = Field(default=1024, ge=1, le=LONGEST, description="The short context moves on by so many tokens.")
+    gain: float = Field(
+        default=2.0, description="A token counts where the long context makes its log-probability higher by more."
+    )
+    least: float = Field(default=-2.0, le=0, description="And where that is above this.")
+
+    @model_validator(mode="after")
+    def _nested(self) -> LongPplOptions:
+        if not self.step < self.short < self.length:
+            raise ValueError("step is below short, and short below length")
+        return self
+
+
+def short_context_nlls(loaded: LoadedModel, ids: tuple[int, ...], *, short: int, step: int) -> Nlls | None:
+    """-log P of each token but the first [n-1], given between `short - step` and `short - 1` tokens before it.
+
+    NaN for the first `short` tokens, whose context is no longer; None where a pass does not fit into memory.
+    """
+    found = np.full(len(ids) - 1, np.nan)
+    for begin in range(short, len(ids), step):
+        end = min(begin + step, len(ids))
+        nlls = token_nlls(loaded, ids[begin + step - short : end])
+        if nlls is None:
+            return None
+        found[begin - 1 : end - 1] = nlls[begin - end :]
+    return found
+
+
+def key_tokens(long: Nlls, short: Nlls, *, gain: float, least: float) -> npt.NDArray[np.bool_]:
+    """Which tokens [n-1] the long context makes likely; none where `short` is NaN."""
+    return (short - long > gain) & (-long > least)
+
+
+def _chosen(loaded: LoadedModel, text: LongText, options: LongPplOptions) -> npt.NDArray[np.bool_] | Reject:
+    long = token_nlls(loaded, text.ids)
+    short = None if long is None else short_context_nlls(loaded, text.ids, short=options.short, step=options.step)
+    if long is None or short is None:
+        return Reject(sample_id=text.name, reason=f"{len(text.ids)} tokens do not fit into memory")
+    keys = key_tokens(long, short, gain=options.gain, least=options.least)
+    if not keys.any():
+        return Reject(sample_id=text.name, reason="no token of it gains by the long context")
+    return keys
+
+
+def _value(loaded: LoadedModel, text: LongText, keys: npt.NDArray[np.bool_]) -> float | Reject:
+    """exp of the mean NLL of the key tokens."""
+    if token_ids(loaded.tokenizer, text.text, most=len(text.ids)) != text.ids:
+        return Reject(sample_id=text.name, reason=f"{loaded.name} splits it into other tokens than the base model")
+    nlls = token_nlls(loaded, text.ids)
+    if nlls is None:
+        return Reject(sample_id=text.name, reason=f"{len(text.ids)} tokens do not fit into memory")
+    return math.exp(nlls[keys].mean())
+
+
+def _measure(materials: Materials, name: str, options: LongPplOptions) -> Measured:
+    """The key tokens are the base model's, so that every variant is measured on the same ones."""
+    texts, base = long_texts(materials, options, TEXTS, tokens=options.length), materials.model(MODELS[0])
+    keys = []
+    for done, text in enumerate(texts, start=1):
+        keys.append(_chosen(base, text, options))
+        materials.progress(done / 2, len(texts), "documents", f"{name}: tokens that count")
+    loaded, rows, rejected = materials.model(name), [], []
+    for done, (text, chosen) in enumerate(zip(texts, keys, strict=True), start=1):
+        value = chosen if isinstance(chosen, Reject) else _value(loaded, text, chosen)
+        if isinstance(value, Reject):
+            rejected.append(value)
+        else:
+            rows.append((text.name, "all", value))
+        materials.progress((len(texts) + done) / 2, len(texts), "documents", name)
+    return measured(rows, rejected)
+
+
+def _settings(config: Config, options: LongPplOptions) -> Mapping[str, Any]:
+    return {TEXTS: files_digest(config, TEXTS, options.texts, cure=CURE, plain_texts=True)}
+
+
+def _check(config: Config, options: LongPplOptions) -> None:
+    check_files(config, TEXTS, options.texts, cure=CURE, plain_texts=True)
+
+
+BENCHMARK = Benchmark(
+    name="longppl",
+    title="LongPPL",
+    description="Perplexity of the tokens of long documents that the base model needs the long context for.",
+    options=LongPplOptions,
+    settings=_settings,
+    check=_check,
+    scored=Scored(unit="PPL", higher=False, measure=_measure),
+)

@@ -1,0 +1,87 @@
+"""The files that a benchmark's questions come from: found, known by their content, read record by record."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from gateau_dagster.data.readers import read_plain_text, read_records
+from gateau_dagster.data.sources import (
+    FILE_DIGESTS,
+    Problem,
+    SourceFile,
+    content_signature,
+    location,
+    resolve_files,
+)
+from gateau_dagster.errors import GateauError, TransientError
+from gateau_dagster.storage.remote import is_remote
+
+if TYPE_CHECKING:
+    from gateau_dagster.config import Config
+
+Addresses = str | Sequence[str]
+
+
+def question_files(
+    config: Config, place: str, path: Addresses | None, *, cure: str, plain_texts: bool = False
+) -> list[SourceFile]:
+    """The files that the configuration names at `place`; see sources.resolve_files.
+
+    Raises GateauError for a path that is not given, or means no file; `cure` says how the files are got.
+    """
+    if path is None:
+        raise GateauError(f"{place}: is required: {cure}")
+    try:
+        return resolve_files(path, config.folder, plain_texts=plain_texts)
+    except GateauError as error:
+        kind = TransientError if isinstance(error, TransientError) else GateauError
+        raise kind(f"{place}: {error}; {cure}") from error
+
+
+def check_files(config: Config, place: str, path: Addresses | None, *, cure: str, plain_texts: bool = False) -> None:
+    """Raises GateauError as `question_files` does; of addresses that are remote only for one that is not given."""
+    paths = [path] if isinstance(path, str) or path is None else path
+    for each in paths:
+        if each is None or not is_remote(each):
+            question_files(config, place, each, cure=cure, plain_texts=plain_texts)
+
+
+def files_digest(config: Config, place: str, path: Addresses | None, *, cure: str, plain_texts: bool = False) -> str:
+    """Changes with the files' names and contents, for a benchmark's settings; raises as `question_files`."""
+    files = question_files(config, place, path, cure=cure, plain_texts=plain_texts)
+    return content_signature(files, config.work_folder / "cache" / FILE_DIGESTS)
+
+
+def rows_of(files: Sequence[SourceFile], place: str) -> Iterator[tuple[SourceFile, int, dict[str, Any]]]:
+    """File, number and content of each record of the files, in order.
+
+    Raises GateauError for a record that cannot be read: without one of its questions it is another benchmark.
+    """
+    for file in files:
+        for item in read_records(file):
+            if isinstance(item, Problem):
+                raise GateauError(f"{place}: {location(file, item.number)}: {item.reason}. Get the file again")
+            if not isinstance(item.value, dict):
+                raise GateauError(f"{place}: {location(file, item.number)} is no object. Get the file again")
+            yield file, item.number, item.value
+
+
+def text_of(file: SourceFile, place: str) -> str:
+    """A whole text file; raises GateauError for what is none."""
+    read = read_plain_text(file)
+    if isinstance(read, Problem):
+        raise GateauError(f"{place}: {location(file, read.number)}: {read.reason}. Get the file again")
+    return str(read.value)
+
+
+def json_of(file: SourceFile, place: str) -> dict[str, Any]:
+    """A file that is one JSON object; raises GateauError for what is none."""
+    try:
+        found = json.loads(text_of(file, place))
+    except ValueError as error:
+        raise GateauError(f"{place}: {location(file, 0)} is no JSON ({error}). Get the file again") from error
+    if not isinstance(found, dict):
+        raise GateauError(f"{place}: {location(file, 0)} is no JSON object. Get the file again")
+    return found

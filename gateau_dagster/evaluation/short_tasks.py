@@ -1,0 +1,181 @@
+"""Short tasks by lm-eval, in the Open LLM Leaderboard's settings: does long training cost what a model knew?"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache, partial
+from importlib.metadata import version
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pydantic import Field
+
+from gateau_dagster.config.base import Section
+from gateau_dagster.config.values import AnyPath
+from gateau_dagster.errors import GateauError, TransientError
+from gateau_dagster.evaluation.benchmark import Benchmark
+from gateau_dagster.evaluation.grading import measured
+from gateau_dagster.evaluation.materials import Materials
+from gateau_dagster.evaluation.question_files import files_digest
+from gateau_dagster.evaluation.scored import Measured, Scored
+
+if TYPE_CHECKING:
+    from gateau_dagster.config import Config
+    from gateau_dagster.models.loading import LoadedModel
+
+DATA = "evaluation.short_tasks.data"
+
+
+class ShortTask(Section):
+    """One of lm-eval's tasks, and which of its values counts."""
+
+    task: str = Field(min_length=1, description="As lm-eval calls the task or the group.")
+    metric: str = Field(default="acc", description="0 to 1 a question, more is better.")
+    filter: str = Field(default="none", description="What reads the answer; gsm8k has strict-match.")
+    shots: int | None = Field(default=None, ge=0, description="Examples in the prompt; default: the task's own.")
+    data: str | None = Field(default=None, description="Its data set's name on the Hugging Face hub.")
+
+
+PUBLISHED = (
+    ShortTask(task="hellaswag", metric="acc_norm", shots=10, data="Rowan/hellaswag"),
+    ShortTask(task="mmlu", shots=5, data="cais/mmlu"),
+    ShortTask(task="arc_challenge", metric="acc_norm", shots=25, data="allenai/ai2_arc"),
+    ShortTask(task="winogrande", shots=5, data="allenai/winogrande"),
+    ShortTask(task="gsm8k", metric="exact_match", filter="strict-match", shots=5, data="openai/gsm8k"),
+    ShortTask(task="truthfulqa_mc2", shots=0, data="truthfulqa/truthful_qa"),
+)
+
+
+class ShortTasksOptions(Section):
+    """Which tasks, on how many questions, and where their data lie."""
+
+    tasks: list[ShortTask] = Field(default=[*PUBLISHED], min_length=1)
+    rows: int | None = Field(default=None, ge=1, description="The first questions of each task; default: all.")
+    batch_size: int = Field(default=1, ge=1, le=4096, description="Requests a pass; changes no result but by rounding.")
+    data: AnyPath | None = Field(
+        default=None,
+        description="Folder of copies of the data sets, by their names on the hub; default: the hub itself.",
+    )
+    include: AnyPath | None = Field(default=None, description="Folder of lm-eval task files of your own.")
+
+
+def cure(task: ShortTask) -> str:
+    """How the task's data are got."""
+    name = task.data or "<its name>"
+    return (
+        f"on a machine with a network: hf download {name} --repo-type dataset --local-dir FOLDER/{name}; then give "
+        "FOLDER as evaluation.short_tasks.data"
+    )
+
+
+def short_task_values(
+    loaded: LoadedModel, task: ShortTask, options: ShortTasksOptions, *, folder: Path
+) -> Iterator[tuple[str, str, float]]:
+    """Question's id, task and value in per cent of every question of a task. folder: where relative paths start.
+
+    Raises GateauError for data that are not there, and for a task, metric or filter that lm-eval does not know.
+    """
+    from lm_eval import simple_evaluate  # pyright: ignore[reportMissingImports]
+    from lm_eval.models.huggingface import HFLM  # pyright: ignore[reportMissingImports]
+
+    logging.getLogger("lm_eval").setLevel(logging.ERROR)
+    manager = _known_tasks(_placed(options.include, folder))
+    if task.task not in manager.task_index:
+        raise GateauError(f"evaluation.short_tasks.tasks: lm-eval knows no task {task.task!r}: see `lm-eval ls tasks`")
+    tasks = _loaded_tasks(manager, task, options, folder)
+    model: Any = HFLM(
+        pretrained=loaded.model,
+        tokenizer=loaded.tokenizer,  # pyright: ignore[reportArgumentType]
+        batch_size=options.batch_size,
+        max_length=loaded.window,
+    )
+    for kind in ("loglikelihood", "loglikelihood_rolling", "generate_until"):
+        setattr(model, kind, partial(getattr(model, kind), disable_tqdm=True))
+    found = simple_evaluate(model, tasks=tasks, limit=options.rows, bootstrap_iters=0, task_manager=manager)
+    assert found is not None, "this process is the only one"
+    yield from _values(found["samples"], task)
+
+
+@cache
+def _known_tasks(include: str | None) -> Any:
+    """Reads thousands of files, which takes a quarter of a minute."""
+    from lm_eval.tasks import TaskManager  # pyright: ignore[reportMissingImports]
+
+    return TaskManager(include_path=include)
+
+
+def _placed(path: str | None, folder: Path) -> str | None:
+    return None if path is None else str((folder / Path(path).expanduser()).absolute())
+
+
+def _loaded_tasks(manager: Any, task: ShortTask, options: ShortTasksOptions, folder: Path) -> list[Any]:
+    """lm-eval's tasks with the data from where they lie."""
+    changes: dict[str, Any] = {} if task.shots is None else {"num_fewshot": task.shots}
+    if options.data is not None and task.data is not None:
+        changes["dataset_path"] = f"{_placed(options.data, folder)}/{task.data}"
+    kind = "group" if task.task in manager.all_groups else "task"
+    try:  # inside a group a change goes to every task of it
+        return [*manager.load({"group": "asked", "task": [{kind: task.task, **changes}]})["tasks"].values()]
+    except (OSError, ValueError, RuntimeError) as error:
+        failed = TransientError if isinstance(error, ConnectionError) else GateauError
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise failed(f"{DATA}: the data of {task.task} cannot be had ({reason}): {cure(task)}") from error
+
+
+def _values(samples: Mapping[str, Sequence[Mapping[str, Any]]], task: ShortTask) -> Iterator[tuple[str, str, float]]:
+    """Of the samples that lm-eval logs, by its own tasks: a group has several."""
+    for name, logged in samples.items():
+        filtered = [each for each in logged if each["filter"] == task.filter]
+        if not filtered:
+            known = ", ".join(sorted({str(each["filter"]) for each in logged}))
+            raise GateauError(f"evaluation.short_tasks.tasks: {name} has no filter {task.filter!r}, but {known}")
+        for each in filtered:
+            if task.metric not in each:
+                known = ", ".join(each["metrics"])
+                raise GateauError(f"evaluation.short_tasks.tasks: {name} has no metric {task.metric!r}, but {known}")
+            yield f"{name}/{each['doc_id']}", task.task, 100 * float(each[task.metric])
+
+
+def _measure(materials: Materials, name: str, options: ShortTasksOptions) -> Measured:
+    loaded, rows = materials.model(name), []
+    for done, task in enumerate(options.tasks, start=1):
+        rows += short_task_values(loaded, task, options, folder=materials.config.folder)
+        materials.progress(done, len(options.tasks), "tasks", task.task)
+    return measured(rows)
+
+
+def _settings(config: Config, options: ShortTasksOptions) -> Mapping[str, Any]:
+    """The library's version, and what is in the copies of the data."""
+    found: dict[str, Any] = {"lm-eval": version("lm-eval")}
+    if options.data is not None:
+        paths = [f"{options.data}/{name}" for name in sorted({task.data for task in options.tasks if task.data})]
+        found[DATA] = files_digest(config, DATA, paths, cure=cure(options.tasks[0]))
+    return found
+
+
+def _check(config: Config, options: ShortTasksOptions) -> None:
+    """Raises GateauError where lm-eval is not installed, or copies of the data are not where they are said to be."""
+    if find_spec("lm_eval") is None:
+        raise GateauError(
+            "evaluation.short_tasks: lm-eval is not installed: pip install 'gateau-dagster[evaluation]', or take "
+            "short_tasks out of evaluation.benchmarks"
+        )
+    if options.data is None:
+        return
+    for task in options.tasks:
+        folder = config.folder / Path(options.data).expanduser() / (task.data or "")
+        if not folder.is_dir():
+            raise GateauError(f"{DATA}: there is no folder {folder} with the data of {task.task}: {cure(task)}")
+
+
+BENCHMARK = Benchmark(
+    name="short_tasks",
+    title="Short tasks",
+    description="HellaSwag, MMLU, ARC, WinoGrande, GSM8K and TruthfulQA by lm-eval: what a model knew before.",
+    options=ShortTasksOptions,
+    settings=_settings,
+    check=_check,
+    scored=Scored(unit="%", measure=_measure),
+)

@@ -1,0 +1,174 @@
+"""LongAlign's needle: where it is placed, what is asked, what is found; beside the published code where that is."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+from gateau_dagster.errors import GateauError
+from gateau_dagster.evaluation import generated_needle_questions
+from gateau_dagster.evaluation.materials import Materials
+from gateau_dagster.evaluation.needle_texts import RESERVED, NeedleText, RunningText, holds, running_text
+from gateau_dagster.evaluation.registry import scored_benchmarks
+
+from . import official
+from .builders import loaded
+from .scored_builders import asked, chosen, materials, project, values
+
+STOP = 30930
+
+
+class Letters:
+    """A tokenizer of one token a character; the full stop has LongAlign's number."""
+
+    def __call__(self, text: str, **_: Any) -> Any:
+        return {"input_ids": [STOP if character == "." else ord(character) for character in text]}
+
+    def decode(self, ids: list[int], **_: Any) -> str:
+        return "".join("." if token == STOP else chr(token) for token in ids)
+
+
+def _text(text: str, tokens: int) -> RunningText:
+    return running_text(Letters(), [text], tokens=tokens)  # pyright: ignore[reportArgumentType]
+
+
+def test_the_needle_stands_after_the_last_full_stop_before_its_depth() -> None:
+    text = _text("One. Two. Three. ", 500)
+    room = 300 - RESERVED - len("NEEDLE")
+    plain = ("One. Two. Three. " * 20)[:room]
+    for depth in (0, 1, 10, 50, 99):
+        place = plain[: int(room * depth / 100)].rfind(".") + 1
+        assert text.with_needle("NEEDLE", length=300, depth=depth) == f"{plain[:place]}NEEDLE{plain[place:]}"
+    assert text.with_needle("NEEDLE", length=300, depth=100) == f"{plain}NEEDLE"
+    with pytest.raises(GateauError, match=r"generated_needle\.lengths: 206 tokens have no room"):
+        text.with_needle("NEEDLE", length=206, depth=50)
+
+
+def test_without_text_there_is_nothing_to_hide_it_in() -> None:
+    with pytest.raises(GateauError, match=r"generated_needle\.haystack"):
+        _text("", 10)
+
+
+@pytest.mark.parametrize(
+    ("answer", "found"),
+    [
+        ("Eat a sandwich, and sit in the park.", True),
+        ("You should EAT SANDWICH and sit in park!", True),
+        ("Sit in the park and eat a sandwich", False),
+        ("Eat a sandwich and sit in the parking lot", False),
+        ("", False),
+    ],
+)
+def test_found_is_what_the_question_does_not_say(answer: str, found: bool) -> None:
+    text = NeedleText(
+        needle="\nThe thing to do here is eat a sandwich and sit in the park.\n",
+        question="What is the thing to do here?",
+        frame="{context} {question}",
+    )
+    assert text.key == ["eat", "sandwich", "and", "sit", "in", "park"]
+    assert holds(answer, text.key) == found
+
+
+def _own(folder: Path, **options: Any) -> tuple[Any, Materials]:
+    config = project(folder, "generated_needle", lengths=[260, 300], depths=[50, 10], answer_tokens=9, **options)
+    documents = pl.DataFrame({"context": ["the note . recall of . " * 40, "the . "]})
+    return config, materials(config, model=lambda _: loaded(), tables_of={"raw_long_sft": documents})
+
+
+def test_questions_are_cells_in_the_project_s_documents(tmp_path: Path) -> None:
+    config, given = _own(tmp_path)
+    assert chosen(config).scored.reads(config, chosen(config).options) == {"raw_long_sft": "fingerprint"}
+    found = asked(config, given)
+    assert [each.group for each in found] == ["260/10", "260/50", "300/10", "300/50"]
+    assert all(each.generation.max_new_tokens == 9 and each.generation.temperature == 0 for each in found)
+    cell = chosen(config).scored.grid
+    assert cell is not None and [cell(each.question_id) for each in found[1:3]] == [(260, 0.5), (300, 0.1)]
+    assert "brass clock" in found[0].references[0] and found[0].turns[0].endswith("of the harbour museum?")
+    said = {found[0].question_id: "A brass clock that runs backwards at full moon", found[1].question_id: "a clock"}
+    assert values(config, found, said) == {"260/10": 100.0, "260/50": 0.0}
+
+
+def write_official(folder: Path) -> None:
+    """Files in the published form, with texts of our own."""
+    folder.mkdir()
+    (folder / "config-prompt.yaml").write_text(
+        'prompt:\n  needle: "\\nThe key is 7.\\n"\n  retrieval_question: "What is the key?"\n'
+    )
+    (folder / "prompt.py").write_text(
+        "class P:\n def generate_prompt(self, context):\n  return [{'role': 'system', 'content': 'Be {brief}.'},"
+        " {'role': 'user', 'content': context + '\\n\\n' + f'Say: {self.question}'}]\n"
+    )
+    (folder / "PaulGrahamEssays").mkdir()
+    (folder / "PaulGrahamEssays" / "a.txt").write_text("the note . " * 300)
+
+
+def test_the_published_files_say_what_is_hidden_and_asked(tmp_path: Path) -> None:
+    write_official(tmp_path / "needle")
+    config, given = _own(tmp_path, official="needle")
+    assert not chosen(config).scored.reads(config, chosen(config).options)
+    prompt = asked(config, given)[0].turns[0]
+    assert prompt.startswith("Be {brief}.\nthe note") and prompt.endswith("\n\nSay: What is the key?")
+    settings = chosen(config).benchmark.settings(config, chosen(config).options)
+    (tmp_path / "needle" / "PaulGrahamEssays" / "a.txt").write_text("other . " * 400)
+    changed = chosen(config).benchmark.settings(config, chosen(config).options)
+    assert {name for name in settings if settings[name] != changed[name]} == {"evaluation.generated_needle.haystack"}
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"official": "nowhere"}, r"generated_needle\.official: .*clone https://github.com/THUDM/LongAlign"),
+        ({"haystack": "nowhere/*.txt"}, r"generated_needle\.haystack: "),
+        ({"lengths": [10**6]}, r"generated_needle\.lengths: 1000000 tokens are more than the 64512 that"),
+    ],
+)
+def test_what_cannot_be_made_is_named(options: dict[str, Any], words: str, tmp_path: Path) -> None:
+    with pytest.raises(GateauError, match=words):
+        scored_benchmarks(project(tmp_path, "generated_needle", **options))
+
+
+def test_other_files_than_the_published_ones_are_told(tmp_path: Path) -> None:
+    write_official(tmp_path / "needle")
+    (tmp_path / "needle" / "prompt.py").write_text("def generate_prompt():\n  return 'content'\n")
+    with pytest.raises(GateauError, match=r"official: .*is not the published file"):
+        asked(*_own(tmp_path, official="needle"))
+
+
+class _Published(Letters):
+    """What the published code asks of its tokenizer."""
+
+    def __call__(self, text: str, **_: Any) -> Any:
+        import torch
+
+        return type("Encoded", (), {"input_ids": torch.tensor([super().__call__(text)["input_ids"]])})
+
+
+def test_prompts_are_the_published_code_s_byte_for_byte(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Its own code beside ours on two essays, at every depth; its libraries that are not needed are left out."""
+    folder = official.code("LongAlign/Needle_test")
+    stubs = {"dotenv": {"load_dotenv": lambda: None}, "tiktoken": {}, "anthropic": {"Anthropic": None}}
+    code: Any = official.loaded(folder / "prompt.py", monkeypatch, **stubs)
+    monkeypatch.setattr(code.AutoTokenizer, "from_pretrained", lambda *_, **__: _Published())
+    config = project(
+        tmp_path, "generated_needle", official=str(folder), lengths=[1000, 4000], depths=[0, 10, 46, 90, 100]
+    )
+    monkeypatch.setattr(generated_needle_questions, "base_tokenizer", lambda _: Letters())
+    found = asked(config)
+    options = generated_needle_questions.GeneratedNeedleOptions(official=str(folder))
+    settings = generated_needle_questions.needle_text(config, options, "generated_needle")
+    published = code.Prompter(
+        needle=settings.needle,
+        haystack_dir=str(folder / "PaulGrahamEssays"),
+        retrieval_question=settings.question,
+        context_lengths=[1000, 4000],
+        tokenizer_type="Huggingface",
+        model_name="letters",
+    )
+    monkeypatch.setattr(code.glob, "glob", lambda pattern: sorted(map(str, Path(pattern).parent.glob("*.txt"))))
+    for question in found:
+        context = asyncio.run(published.generate_context(question.facts["length"], question.facts["depth"]))
+        system, user = (message["content"] for message in published.generate_prompt(context))
+        assert question.turns[0] == f"{system}\n{user}"
+    assert len(found) == 10

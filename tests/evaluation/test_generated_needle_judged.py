@@ -1,0 +1,111 @@
+"""LongAlign's needle by a judge: what it is told, and how its ratings are read, as in LongAlign's code."""
+
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+from gateau_dagster.config import Config
+from gateau_dagster.errors import GateauError
+from gateau_dagster.evaluation.generated_needle_judged import BENCHMARK, judge_texts, rating, requests_of
+from gateau_dagster.evaluation.generated_needle_questions import GeneratedNeedleOptions
+from gateau_dagster.evaluation.questions import Question
+from gateau_dagster.evaluation.registry import scored_benchmarks
+
+from . import official
+from .builders import configured, loaded
+from .mt_bench_files import JUDGE
+from .scored_builders import materials
+from .test_generated_needle import write_official
+
+CODE = """
+USER_TEMPLATE = 'Asked {input}{criteria}Right {reference}\\nSaid {prediction}!'
+SYSTEM_TEMPLATE = 'Judge.'
+CRITERIA = {'accuracy': 'Score 1: no.'}
+def get_criteria():
+    cri = 'Look at:\\n'
+    return cri
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    write_official(tmp_path / "needle")
+    (tmp_path / "needle" / "eval.py").write_text(CODE)
+    (tmp_path / "needle" / "config-eval.yaml").write_text(
+        'prompt: {needle: "\\nIt is 7.\\n", retrieval_question: "Key?"}'
+    )
+    return tmp_path
+
+
+def _config(folder: Path, judge: Any = JUDGE, **options: Any) -> Config:
+    given = {"official": "needle", "lengths": [300], "depths": [10, 50], "answer_tokens": 9, **options}
+    asked = {"benchmarks": ["generated_needle_judged"], "generated_needle_judged": given}
+    config = configured(evaluation=asked if judge is None else {**asked, "judge": judge})
+    return config.model_copy(update={"folder": folder})
+
+
+def _questions(folder: Path) -> list[Question]:
+    config = _config(folder)
+    (chosen,) = scored_benchmarks(config).values()
+    assert chosen.scored.questions is not None
+    return [*chosen.scored.questions(materials(config, model=lambda _: loaded()), chosen.options)]
+
+
+def test_the_judge_is_told_the_needle_and_the_answer(folder: Path) -> None:
+    questions = _questions(folder)
+    assert [each.group for each in questions] == ["300/10", "300/50"]
+    (request,) = requests_of(questions[0], [" {input} \n"], GeneratedNeedleOptions())
+    assert [each["content"] for each in request.messages] == [
+        "Judge.",
+        "Asked Key?Look at:\naccuracy: Score 1: no.\nRight \nIt is 7.\n\nSaid {input}!",
+    ]
+    assert request.temperature == 0
+
+
+def test_the_judge_s_words_are_longalign_s_byte_for_byte(monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = official.code("LongAlign/Needle_test")
+    code: Any = official.loaded(folder / "eval.py", monkeypatch, requests={})
+    system, prompt = judge_texts(configured(), GeneratedNeedleOptions(official=str(folder)))
+    needle = "\nThe best thing to do in San Francisco is eat a sandwich and sit in Dolores Park on a sunny day.\n"
+    question = "What is the best thing to do in San Francisco?"
+    wanted = code.get_user_template(question, "An {answer}.", needle, code.get_criteria())
+    assert prompt.replace("{prediction}", "An {answer}.") == wanted and system == code.SYSTEM_TEMPLATE
+
+
+@pytest.mark.parametrize(
+    ("reply", "score"),
+    [("Rating: [[7]]", 7.0), ("[[10]] or [[1]]", 10.0), ("[[11]]", None), ("[5]", None), ("[[0]]", None), ("", None)],
+)
+def test_a_rating_is_the_first_in_double_brackets(reply: str, score: float | None) -> None:
+    assert rating(reply) == score
+
+
+def test_the_value_is_the_mean_rating(folder: Path) -> None:
+    questions = _questions(folder)
+    rows = [("300/10", 0, 10.0), ("300/10", 0, 7.0), ("300/50", 0, None)]
+    judgments = pl.DataFrame(rows, schema=["question_id", "turn", "score"], orient="row")
+    assert BENCHMARK.scored is not None and BENCHMARK.scored.grade is not None
+    graded = BENCHMARK.scored.grade(questions, pl.DataFrame(), judgments, None)
+    assert graded.table.rows() == [("300/10", "300/10", 8.5)]
+    assert [each.sample_id for each in graded.rejected] == ["300/50"]
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"official": None}, r"generated_needle_judged\.official: is required: clone"),
+        ({"official": "nowhere"}, r"generated_needle_judged\.official: .*clone"),
+        ({"judge": None}, r"evaluation\.judge: generated_needle_judged is rated"),
+    ],
+)
+def test_what_is_missing_is_named(options: dict[str, Any], words: str, folder: Path) -> None:
+    with pytest.raises(GateauError, match=words):
+        scored_benchmarks(_config(folder, **options))
+
+
+def test_other_files_than_the_published_ones_are_told(folder: Path) -> None:
+    (folder / "needle" / "eval.py").write_text(CODE.replace("{prediction}", "{other}"))
+    with pytest.raises(GateauError, match=r"official: eval\.py is not the published file"):
+        _questions(folder)

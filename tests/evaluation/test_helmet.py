@@ -1,0 +1,162 @@
+"""HELMET's prompts from its rows, in the words of its code, and what answers are worth."""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from gateau_dagster.config.base import SectionError
+from gateau_dagster.errors import GateauError
+from gateau_dagster.evaluation.registry import scored_benchmarks
+
+from . import official
+from .scored_builders import asked, chosen, project, values, write_jsonl
+
+CODE = """
+def load_qa(dataset):
+    if bad:
+        user_template = "Bad"
+    else:
+        user_template = "Read.\\n{demos}{context}\\nQ {question}"
+    system_template = "A:"
+    demo_template = "{documents}\\nQ {question}\\nA {answer}"
+    passage_template = "Doc {title}: {text}"
+def load_json_kv(path):
+    user_template = "{context}\\nFind.\\n{demos}Key: {question}"
+    system_template = "Value:"
+    demo_template = "Key: {key}\\nValue:{value}"
+def load_msmarco_rerank(path):
+    user_template = "Rank.\\n{demos}{context}\\nQ {question}"
+    system_template = "Ranking:"
+    def update(sample):
+        passage_template = "[ID: {id}] {title}: {text}" if titled else "[ID: {id}] {text}"
+"""
+
+
+def _passages(*texts: str) -> list[dict[str, Any]]:
+    return [{"id": str(n), "title": f"T{n}", "text": text, "label": n} for n, text in enumerate(texts)]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Files in HELMET's form with words of our own, at one length."""
+    (tmp_path / "configs").mkdir()
+    (tmp_path / "data.py").write_text(CODE)
+    tasks = {
+        "recall": [("json_kv", 100, "data/kv.jsonl", "")],
+        "rag": [
+            ("kilt_nq", 20, "data/nq.jsonl", "data/nq_demos.jsonl"),
+            ("kilt_popqa_3", 20, "data/pop.jsonl", "data/pop.jsonl"),
+        ],
+        "rerank": [("msmarco_rerank_psg", 200, "data/rank.jsonl", "data/rank.jsonl")],
+    }
+    names = ("datasets", "generation_max_length", "test_files", "demo_files")
+    for name, rows in tasks.items():
+        lists = {key: ",".join(map(str, column)) for key, column in zip(names, zip(*rows, strict=True), strict=True)}
+        common = {"shots": 2, "stop_new_line": name != "recall"}
+        for short, length in (("_short", 8192), ("", 131_072)):
+            lengths = ",".join([str(length)] * len(rows))
+            (tmp_path / "configs" / f"{name}{short}.yaml").write_text(
+                yaml.safe_dump({**lists, **common, "input_max_length": lengths})
+            )
+    key: dict[str, Any] = {"context": '{"k": "v"}', "question": "k", "answer": "v", "num_kvs": 1}
+    key["demos"] = [["a", "b"], ["c", "d"], ["e", "f"]]
+    write_jsonl(tmp_path / "data" / "kv.jsonl", [key])
+    read = [{"id": n, "question": f"q{n}", "answers": [f"answer {n}"], "ctxs": _passages("x")} for n in (1, 1, 2)]
+    write_jsonl(tmp_path / "data" / "nq.jsonl", read)
+    demos = [{"id": n, "question": f"d{n}", "answers": ["y", "z"], "ctxs": _passages("u", "w")} for n in (7, 8, 7)]
+    write_jsonl(tmp_path / "data" / "nq_demos.jsonl", demos)
+    popular = [{**read[2], "id": n, "s_pop": 10 ** (n + 1)} for n in (0.2, 1, 1.5, 5)]
+    write_jsonl(tmp_path / "data" / "pop.jsonl", popular)
+    ranked = [{"qid": f"r{n}", "query": f"best {n}", "ctxs": _passages("low", "high")} for n in range(3)]
+    write_jsonl(tmp_path / "data" / "rank.jsonl", ranked)
+    return tmp_path
+
+
+def _options(**options: Any) -> dict[str, Any]:
+    tasks = ["json_kv", "kilt_nq", "kilt_popqa_3", "msmarco_rerank_psg"]
+    return {"official": ".", "lengths": [8192], "tasks": tasks, **options}
+
+
+def test_prompts_are_rows_and_examples_in_the_published_words(folder: Path) -> None:
+    found = {each.question_id: each for each in asked(project(folder, "helmet", **_options()))}
+    recalled = found["json_kv/8192/k/1"]
+    assert recalled.turns == ('{"k": "v"}\nFind.\nKey: a\nValue: b\n\nKey: c\nValue: d\n\nKey: k\nValue:',)
+    assert (recalled.generation.max_new_tokens, recalled.generation.stop, recalled.chat) == (100, (), False)
+    read = found["kilt_nq/8192/1/2"]
+    demos = [f"Doc T0: u\n\nDoc T1: w\nQ d{n}\nA y\n\n" for n in (7, 8)]
+    assert read.turns[0] in {f"Read.\n{a}{b}Doc T0: x\nQ q1\nA:" for a, b in (demos, demos[::-1])}
+    assert read.generation.stop == ("\n",) and read.references == ("answer 1",)
+    assert {name for name in found if "kilt_nq" in name} == {f"kilt_nq/8192/{name}" for name in ("1/1", "1/2", "2/1")}
+    assert {name.split("/")[2] for name in found if "popqa" in name} == {"0.2", "1", "1.5"}
+    ranked = found["msmarco_rerank_psg/8192/r0/1"]
+    example = "[ID: 0] T0: low\n\n[ID: 1] T1: high\n\nQuery: best {}\nRanking: 1 > 0\n\n"
+    ends = "[ID: 0] T0: low\n\n[ID: 1] T1: high\nQ best 0\nRanking:"
+    both = {f"Rank.\n{example.format(a)}{example.format(b)}{ends}" for a, b in ((1, 2), (2, 1))}
+    assert ranked.turns[0] in both and ranked.facts["relevance"] == {"0": 0, "1": 1}
+
+
+def test_through_a_chat_template_the_answer_is_begun(folder: Path) -> None:
+    (found,) = asked(project(folder, "helmet", **_options(tasks=["json_kv"], chat=True)))
+    assert found.turns[0].endswith("Key: k") and (found.prefill, found.chat) == ("Value:", True)
+
+
+def test_answers_are_found_and_rankings_weighed(folder: Path) -> None:
+    config = project(folder, "helmet", **_options(questions=2))
+    found = asked(config)
+    said = {each.question_id: "It is the Answer: 1, V" for each in found}
+    said |= {each.question_id: " ID0 > ID1" for each in found if each.facts["relevance"]}
+    worth = values(config, found, said)
+    assert worth["json_kv/8192/k/1"] == worth["kilt_nq/8192/1/1"] == 100 and worth["kilt_nq/8192/2/1"] == 0
+    ranked = [value for name, value in worth.items() if "rerank" in name]
+    assert len(ranked) == 2 and ranked[0] == pytest.approx(63.09, abs=0.01)
+    of = chosen(config).scored.groupings
+    assert (of["task"]("kilt_nq/8192/1/1"), of["length"]("kilt_nq/8192/1/1")) == ("kilt_nq", "8192")
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"official": None}, r"helmet\.official: is required: clone https://github.com/princeton-nlp/HELMET"),
+        ({"data": "nowhere"}, r"helmet\.data: 'nowhere/data/kv\.jsonl' matches no .*data\.tar\.gz"),
+        ({"lengths": [8192, 5]}, r"helmet\.lengths: json_kv has 8192, 131072, not 5"),
+    ],
+)
+def test_what_is_missing_is_named(options: dict[str, Any], words: str, folder: Path) -> None:
+    with pytest.raises(GateauError, match=words):
+        scored_benchmarks(project(folder, "helmet", **_options(**options)))
+
+
+def test_other_tasks_and_other_rows_are_named(folder: Path) -> None:
+    with pytest.raises(SectionError, match="json_kv, kilt_nq"):
+        scored_benchmarks(project(folder, "helmet", **_options(tasks=["icl"])))
+    write_jsonl(folder / "data" / "kv.jsonl", [{"question": "k"}])
+    with pytest.raises(GateauError, match=r"helmet\.data: \./data/kv\.jsonl: a row is no row of json_kv \('demos'\)"):
+        asked(project(folder, "helmet", **_options(tasks=["json_kv"])))
+    write_jsonl(folder / "data" / "nq_demos.jsonl", [{"id": 1, "question": "d", "answers": ["y"], "ctxs": []}])
+    with pytest.raises(GateauError, match=r"nq_demos\.jsonl has fewer than 2 examples"):
+        asked(project(folder, "helmet", **_options(tasks=["kilt_nq"])))
+
+
+@pytest.mark.long
+def test_prompts_are_the_published_code_s(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On the same rows and examples, line by line: which example comes first is drawn otherwise."""
+    pytest.importorskip("datasets", reason="HELMET's code reads its rows with datasets")
+    stubs: dict[str, Any] = {"pytrec_eval": {}, "rouge_score": {"rouge_scorer": None}}
+    utils = official.loaded(official.code("HELMET/utils.py"), monkeypatch, **stubs)
+    monkeypatch.setitem(sys.modules, "utils", utils)
+    code: Any = official.loaded(official.code("HELMET/data.py"), monkeypatch)
+    (folder / "data.py").write_bytes(official.code("HELMET/data.py").read_bytes())
+    data = folder / "data"
+    theirs = {
+        "json_kv": code.load_json_kv(str(data / "kv.jsonl"), 2),
+        "kilt_nq": code.load_qa("kilt_nq", str(data / "nq.jsonl"), str(data / "nq_demos.jsonl"), shots=2),
+        "msmarco_rerank_psg": code.load_msmarco_rerank(str(data / "rank.jsonl"), str(data / "rank.jsonl"), shots=2),
+    }
+    for task, loaded in theirs.items():
+        wanted = [loaded["prompt_template"].format(**row) for row in loaded["data"]]
+        found = [each.turns[0] for each in asked(project(folder, "helmet", **_options(tasks=[task])))]
+        assert [sorted(text.split("\n")) for text in found] == [sorted(text.split("\n")) for text in wanted]
+        assert all(text.split("\n")[0] == wanted[0].split("\n")[0] for text in found)

@@ -1,0 +1,122 @@
+"""Perplexity by length and LongPPL against slow twins that read one prefix after the other."""
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from gateau_dagster import tables
+from gateau_dagster.errors import GateauError
+from gateau_dagster.evaluation import longppl
+from gateau_dagster.evaluation.longppl import key_tokens, short_context_nlls
+from gateau_dagster.evaluation.registry import scored_benchmarks
+from gateau_dagster.evaluation.scored import Measured
+
+from .builders import loaded, sample
+from .scored_builders import chosen, materials, project, write_jsonl
+
+SIZES = (130, 60, 150, 200)
+NAMES = [f"texts.jsonl:{place}" for place in (1, 3)]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Four documents, of which the first, the third and the fourth are long enough."""
+    rows = [{"body": {"text": sample(place, context=size).context}} for place, size in enumerate(SIZES)]
+    write_jsonl(tmp_path / "texts.jsonl", rows)
+    return tmp_path
+
+
+def _measured(folder: Path, name: str, variant: str = "b", **options: Any) -> Measured:
+    given = {"texts": "texts.jsonl", "field": "body.text", "documents": 2, **options}
+    config = project(folder, name, **given)
+    models = {"base": loaded(0), "b": loaded(1)}
+    measure = chosen(config).scored.measure
+    assert measure is not None
+    found = measure(materials(config, model=models.__getitem__), variant, chosen(config).options)
+    assert found.table.schema == tables.schema(tables.SCORES)
+    return found
+
+
+def _slow(seed: int, ids: list[int]) -> float:
+    """-log P of the last token given the others."""
+    with torch.no_grad():
+        logits = loaded(seed).model(input_ids=torch.tensor([ids[:-1]])).logits[0, -1].double()
+    return -torch.log_softmax(logits, -1)[ids[-1]].item()
+
+
+def _ids(place: int, size: int) -> list[int]:
+    tokenizer = loaded().tokenizer
+    ids = tokenizer.encode(sample(place, context=SIZES[place]).context, add_special_tokens=False)
+    return [tokenizer.bos_token_id, *ids][:size]
+
+
+def test_perplexity_of_every_length_is_that_of_its_prefix(folder: Path) -> None:
+    found = _measured(folder, "text_perplexity", lengths=[100, 20])
+    expected = {}
+    for name, place in zip(NAMES, (0, 2), strict=True):
+        ids = _ids(place, 100)
+        nlls = [_slow(1, ids[: end + 1]) for end in range(1, 100)]
+        expected |= {f"{name}/{length}": math.exp(sum(nlls[: length - 1]) / (length - 1)) for length in (20, 100)}
+    assert dict(found.table.select("question_id", "value").iter_rows()) == pytest.approx(expected, rel=1e-5)
+    assert found.table["group"].to_list() == ["20", "100"] * 2 and not found.rejected
+
+
+def test_a_short_context_is_all_that_a_token_is_given() -> None:
+    ids = tuple(_ids(0, 100))
+    found = short_context_nlls(loaded(), ids, short=30, step=10)
+    assert found is not None and np.isnan(found[:29]).all()
+    for place in (30, 39, 40, 75, 99):
+        first = (place // 10 - 2) * 10
+        assert found[place - 1] == pytest.approx(_slow(0, [*ids[first : place + 1]]), rel=1e-5)
+
+
+def test_tokens_count_that_the_long_context_makes_likely() -> None:
+    long, short = np.array([0.5, 0.5, 3.0, 1.9, 0.1]), np.array([2.6, 2.4, 9.0, np.nan, 2.2])
+    assert key_tokens(long, short, gain=2.0, least=-2.0).tolist() == [True, False, False, False, True]
+
+
+def test_longppl_is_the_variant_s_on_the_base_s_tokens(folder: Path) -> None:
+    options = {"length": 100, "short": 30, "step": 10, "gain": 0.05, "least": -9.0}
+    found = _measured(folder, "longppl", **options)
+    expected = {}
+    for name, place in zip(NAMES, (0, 2), strict=True):
+        ids = _ids(place, 100)
+        keys = [
+            end
+            for end in range(30, 100)
+            if (long := _slow(0, ids[: end + 1])) < 9.0 and _slow(0, ids[(end // 10 - 2) * 10 : end + 1]) - long > 0.05
+        ]
+        assert 0 < len(keys) < 60
+        expected[name] = math.exp(sum(_slow(1, ids[: end + 1]) for end in keys) / len(keys))
+    assert dict(found.table.select("question_id", "value").iter_rows()) == pytest.approx(expected, rel=1e-5)
+    none = _measured(folder, "longppl", **{**options, "gain": 50.0})
+    assert none.table.is_empty() and [each.sample_id for each in none.rejected] == NAMES
+    assert "no token of it gains" in none.rejected[0].reason
+
+
+def test_a_variant_with_other_tokens_is_not_measured(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(longppl, "token_ids", lambda *_, **__: (0,))
+    found = _measured(folder, "longppl", length=100, short=30, step=10, gain=0.05, least=-9.0)
+    assert found.table.is_empty() and all("other tokens" in each.reason for each in found.rejected)
+
+
+@pytest.mark.parametrize("name", ["text_perplexity", "longppl"])
+def test_what_is_missing_is_named(name: str, folder: Path) -> None:
+    with pytest.raises(GateauError, match=rf"evaluation\.{name}\.texts: is required: give text files"):
+        scored_benchmarks(project(folder, name))
+    with pytest.raises(GateauError, match=rf"evaluation\.{name}\.texts: 'nowhere'"):
+        scored_benchmarks(project(folder, name, texts="nowhere"))
+    longest: dict[str, Any] = {"lengths": [4000]} if name == "text_perplexity" else {"length": 5000}
+    with pytest.raises(GateauError, match=rf"evaluation\.{name}\.texts: no document has [45]000 tokens"):
+        _measured(folder, name, **longest)
+    with pytest.raises(GateauError, match=rf"evaluation\.{name}\.texts: texts\.jsonl:1: no text: the field 'x'"):
+        _measured(folder, name, field="x")
+
+
+def test_contexts_of_longppl_lie_in_one_another(folder: Path) -> None:
+    with pytest.raises(GateauError, match="step is below short"):
+        scored_benchmarks(project(folder, "longppl", texts="texts.jsonl", short=99, step=100))

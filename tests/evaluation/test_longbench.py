@@ -1,0 +1,187 @@
+"""LongBench's questions as published, and its values: best of the right answers, by set and by range of length."""
+
+import importlib.util
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateau_dagster.config.base import SectionError
+from gateau_dagster.errors import GateauError
+from gateau_dagster.evaluation import longbench
+from gateau_dagster.evaluation.longbench_rows import LENGTHS, PROMPTS, bucket_of
+from gateau_dagster.evaluation.longbench_sets import SETS, SUITES
+from gateau_dagster.evaluation.registry import scored_benchmarks
+
+from . import official
+from .scored_builders import answers, asked, chosen, project, values, write_jsonl
+
+WITH_JIEBA = importlib.util.find_spec("jieba") is not None
+
+
+def _row(number: int, *, answers: list[str], length: int | None = 10, **fields: Any) -> dict[str, Any]:
+    common = {"context": f"context {number} {{braces}}", "input": f"question {number}", "answers": answers}
+    return {**common, "length": length, "dataset": "x", "all_classes": None, "_id": f"id{number}", **fields}
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Path:
+    """Two rows each of three sets, and prompts of our own for them."""
+    data = tmp_path / "data"
+    write_jsonl(
+        data / "hotpotqa.jsonl", [_row(0, answers=["Paris", "the City of Light"]), _row(1, answers=["7"], length=4000)]
+    )
+    write_jsonl(data / "hotpotqa_e.jsonl", [_row(5, answers=["even"])])
+    write_jsonl(data / "trec.jsonl", [_row(2, answers=["Food"], length=9000, all_classes=["Food", "Date"])])
+    write_jsonl(data / "lcc.jsonl", [_row(3, answers=["return 1"], input="")])
+    write_jsonl(data / "unasked.jsonl", [_row(9, answers=["x"], dataset="qasper")])
+    write_prompts(tmp_path / "config", ["hotpotqa", "trec", "lcc", "qasper"])
+    return tmp_path
+
+
+def write_prompts(folder: Path, sets: list[str]) -> None:
+    folder.mkdir(exist_ok=True)
+    prompts = {name: f"{name}\n{{context}}\nNow: {{input}}" for name in sets}
+    (folder / PROMPTS).write_text(json.dumps(prompts))
+    (folder / LENGTHS).write_text(json.dumps({name: 10 + len(name) for name in sets}))
+
+
+def _options(**options: Any) -> dict[str, Any]:
+    return {"data": "data", "prompts": "config", "sets": ["trec", "hotpotqa", "lcc"], **options}
+
+
+def test_a_question_is_the_row_in_the_set_s_prompt(files: Path) -> None:
+    found = asked(project(files, "longbench", **_options()))
+    assert [each.question_id for each in found] == [
+        "hotpotqa/0-4k/id0",
+        "hotpotqa/4-8k/id1",
+        "trec/8k+/id2",
+        "lcc/0-4k/id3",
+    ]
+    of = chosen(project(files, "longbench", **_options())).scored.groupings["length"]
+    assert [of(each.question_id) for each in found] == ["0-4k", "4-8k", "8k+", "0-4k"]
+    assert found[0].turns == ("hotpotqa\ncontext 0 {braces}\nNow: question 0",)
+    assert [each.chat for each in found] == [True, True, False, False]
+    assert [each.generation.max_new_tokens for each in found] == [18, 18, 14, 13]
+    assert all(each.generation.temperature == 0 and not each.generation.stop for each in found)
+    assert found[0].references == ("Paris", "the City of Light") and found[2].facts["classes"] == ["Food", "Date"]
+
+
+def test_rows_are_those_that_are_asked_for(files: Path) -> None:
+    first = asked(project(files, "longbench", **_options(rows=1, sets=["hotpotqa"])))
+    assert [each.question_id for each in first] == ["hotpotqa/0-4k/id0"]
+    extended = asked(project(files, "longbench", **_options(extended=True, sets=["hotpotqa"])))
+    assert [each.question_id for each in extended] == ["hotpotqa/0-4k/id5"]
+    elsewhere = asked(project(files, "longbench", **_options(sets=["qasper"])))
+    assert [each.question_id for each in elsewhere] == ["qasper/0-4k/id9"]
+
+
+def test_an_answer_is_worth_its_best_right_one_in_per_cent(files: Path) -> None:
+    config = project(files, "longbench", **_options())
+    questions = asked(config)
+    said = ["city of light", "6 or 7", "\nFood\nDate", "`return 2`\nreturn 11\n"]
+    found = values(config, questions, {each.question_id: text for each, text in zip(questions, said, strict=True)})
+    assert [*found.values()] == pytest.approx([100.0, 50.0, 100.0, 94.0])
+
+
+def test_a_question_without_an_answer_is_told(files: Path) -> None:
+    config = project(files, "longbench", **_options())
+    questions, grade = asked(config), chosen(config).scored.grade
+    assert grade is not None
+    graded = grade(questions, answers({questions[0].question_id: "Paris"}), None, chosen(config).options)
+    assert graded.table["value"].to_list() == [100.0]
+    assert [each.sample_id for each in graded.rejected] == [each.question_id for each in questions[1:]]
+
+
+def test_the_ranges_of_length_are_the_published_ones() -> None:
+    assert [bucket_of(length) for length in (3999, 4000, 7999, 8000)] == ["0-4k", "4-8k", "4-8k", "8k+"]
+
+
+def test_the_suites_are_the_papers() -> None:
+    assert len(SUITES["gateau"]) == 12 and len(SUITES["english"]) == 16 and len(SUITES["all"]) == len(SETS) == 21
+    assert sum(SETS[name].segmented for name in SUITES["gateau"]) == 3
+    assert {name for name in SETS if not SETS[name].chat} == {
+        "trec",
+        "triviaqa",
+        "samsum",
+        "lsht",
+        "lcc",
+        "repobench-p",
+    }
+
+
+def test_the_table_changes_with_what_the_files_hold_and_not_with_where_they_lie(files: Path) -> None:
+    first = chosen(project(files, "longbench", **_options()))
+    settings = first.benchmark.settings(project(files, "longbench", **_options()), first.options)
+    moved = files.rename(files.with_name("moved"))
+    config = project(moved, "longbench", **_options())
+    assert first.benchmark.settings(config, first.options) == settings
+    write_jsonl(moved / "data" / "trec.jsonl", [_row(2, answers=["Date"], all_classes=["Food", "Date"])])
+    changed = first.benchmark.settings(config, first.options)
+    assert {name for name in settings if settings[name] != changed[name]} == {"evaluation.longbench.data"}
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"data": None}, r"evaluation\.longbench\.data: is required: download https://"),
+        ({"data": "nowhere"}, r"evaluation\.longbench\.data: 'nowhere' matches no data file.*download"),
+        ({"prompts": None}, r"evaluation\.longbench\.prompts: is required: get dataset2prompt\.json"),
+        ({"prompts": "nowhere"}, r"evaluation\.longbench\.prompts: .*dataset2maxlen\.json from https://github"),
+    ],
+)
+def test_files_that_are_missing_say_how_they_are_got(options: dict[str, Any], words: str, files: Path) -> None:
+    with pytest.raises(GateauError, match=words):
+        scored_benchmarks(project(files, "longbench", **_options(**options)))
+
+
+def test_a_set_that_does_not_exist_is_named_with_its_place(files: Path) -> None:
+    with pytest.raises(SectionError, match="hotpotqa, 2wikimqa"):
+        scored_benchmarks(project(files, "longbench", **_options(sets=["hotpot"])))
+
+
+def test_chinese_sets_say_what_to_install(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(longbench, "find_spec", lambda _: None)
+    with pytest.raises(GateauError, match=r"evaluation\.longbench\.sets: .*gateau-dagster\[evaluation\]"):
+        scored_benchmarks(project(files, "longbench", **_options(sets="gateau")))
+
+
+@pytest.mark.parametrize(
+    ("rows", "words"),
+    [
+        ([_row(0, answers=[])], r"trec\.jsonl:1 is no row of trec: it lacks answers"),
+        ([_row(0, answers=["x"], length=None)], "it lacks length"),
+        ([_row(0, answers=["x"]), _row(0, answers=["y"])], r"trec\.jsonl:2: the id 'id0' of trec came before"),
+        ([["no object"]], r"trec\.jsonl:1 is no object"),
+    ],
+)
+def test_a_row_that_is_none_is_named(rows: Any, words: str, files: Path) -> None:
+    write_jsonl(files / "data" / "trec.jsonl", rows)
+    with pytest.raises(GateauError, match=words):
+        asked(project(files, "longbench", **_options()))
+
+
+def test_sets_without_rows_or_prompts_are_named(files: Path) -> None:
+    with pytest.raises(GateauError, match=r"data: no rows of musique: .*download"):
+        write_prompts(files / "config", ["musique"])
+        asked(project(files, "longbench", **_options(sets=["musique"])))
+    with pytest.raises(GateauError, match=r"prompts: dataset2prompt\.json says nothing of hotpotqa, trec, lcc"):
+        asked(project(files, "longbench", **_options()))
+    (files / "config" / LENGTHS).unlink()
+    with pytest.raises(GateauError, match=r"prompts: dataset2maxlen\.json is not there"):
+        asked(project(files, "longbench", **_options(sets=["musique"])))
+
+
+def test_prompts_are_the_published_ones_byte_for_byte(files: Path) -> None:
+    config = official.data("longbench_config")
+    published = json.loads((config / PROMPTS).read_bytes())
+    longest = json.loads((config / LENGTHS).read_bytes())
+    assert {*published} == {*SETS} == {*longest}
+    for name in SETS:
+        write_jsonl(files / "all" / f"{name}.jsonl", [_row(1, answers=["x"])])
+    sets = [name for name in SETS if WITH_JIEBA or not SETS[name].segmented]
+    found = asked(project(files, "longbench", data="all", prompts=str(config), sets=sets))
+    for question in found:
+        prompt = published[question.group].replace("{context}", "context 1 {braces}").replace("{input}", "question 1")
+        assert question.turns == (prompt,) and question.generation.max_new_tokens == longest[question.group]

@@ -1,0 +1,81 @@
+"""A benchmark's files: on this machine or on S3, whole or named as broken; and texts out of Python files."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import boto3
+import pytest
+
+from gateau_dagster.data.sources import SourceFile, resolve_files
+from gateau_dagster.errors import GateauError
+from gateau_dagster.evaluation.python_texts import assigned, texts_in
+from gateau_dagster.evaluation.question_files import (
+    check_files,
+    files_digest,
+    json_of,
+    question_files,
+    rows_of,
+    text_of,
+)
+
+from .builders import configured
+
+
+def _file(folder: Path, name: str, content: str | bytes) -> SourceFile:
+    (folder / name).write_bytes(content if isinstance(content, bytes) else content.encode())
+    return resolve_files(name, folder)[0]
+
+
+def test_rows_on_s3_are_those_on_the_disk(bucket: str, tmp_path: Path) -> None:
+    config = configured().model_copy(update={"folder": tmp_path})
+    text = "".join(json.dumps({"n": number}) + "\n" for number in range(3))
+    client: Any = boto3.client("s3")
+    client.put_object(Bucket=bucket, Key="set/rows.jsonl", Body=text.encode())
+    here = [_file(tmp_path, "rows.jsonl", text)]
+    there = question_files(config, "place", f"s3://{bucket}/set", cure="get it")
+    found = [[(file.name, number, row) for file, number, row in rows_of(files, "place")] for files in (here, there)]
+    assert found[0] == found[1] == [("rows.jsonl", number + 1, {"n": number}) for number in range(3)]
+    digest = files_digest(config, "place", f"s3://{bucket}/set", cure="get it")
+    client.put_object(Bucket=bucket, Key="set/rows.jsonl", Body=b"{}\n")
+    assert files_digest(config, "place", f"s3://{bucket}/set", cure="get it") != digest
+
+
+def test_a_remote_address_is_not_asked_for_before_a_run(tmp_path: Path) -> None:
+    config = configured().model_copy(update={"folder": tmp_path})
+    check_files(config, "place", ["s3://nowhere/x", "hf://datasets/nobody/nothing"], cure="get it")
+    with pytest.raises(GateauError, match="place: is required: get it"):
+        check_files(config, "place", None, cure="get it")
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ('{"a": 1}\n{broken\n', r"place: x\.jsonl:2: malformed JSON.*Get the file again"),
+        ("[1]\n[2]\n", r"place: x\.jsonl:1 is no object"),
+        ("", r"place: x\.jsonl: empty file"),
+    ],
+)
+def test_a_file_without_one_of_its_rows_is_refused(content: str, words: str, tmp_path: Path) -> None:
+    with pytest.raises(GateauError, match=words):
+        list(rows_of([_file(tmp_path, "x.jsonl", content)], "place"))
+
+
+def test_texts_and_objects_are_whole_files(tmp_path: Path) -> None:
+    assert text_of(_file(tmp_path, "a.txt", "one\ntwo "), "place") == "one\ntwo "
+    assert json_of(_file(tmp_path, "a.json", '{"a": [1]}'), "place") == {"a": [1]}
+    for name, content in (("b.json", "[1]"), ("c.json", "{"), ("d.json", b"\xff{}")):
+        with pytest.raises(GateauError, match=rf"place: {name}"):
+            json_of(_file(tmp_path, name, content), "place")
+
+
+def test_texts_of_python_files_are_read_and_not_run(tmp_path: Path) -> None:
+    code = "x = 'one'\nraise SystemExit\ndef f(a):\n    x = 'two'\n    y = x + a\n    return 'three'\n"
+    file = _file(tmp_path, "code.py", code)
+    assert assigned(file, "x", "place") == ["one", "two"] and assigned(file, "x", "place", inside="f") == ["two"]
+    assert texts_in(file, "f", "place") == ["two", "three"]
+    for name, inside in (("y", None), ("x", "g")):
+        with pytest.raises(GateauError, match=r"place: code\.py .*it is not the published file"):
+            assigned(file, name, "place", inside=inside)
+    with pytest.raises(GateauError, match=r"place: bad\.py is no Python file"):
+        texts_in(_file(tmp_path, "bad.py", "def ("), "f", "place")
