@@ -116,7 +116,10 @@ class _Comparison:
         self.totals = total.of(self.means)
         self.draws = resampled(self.means, total, draws=draws, seed=seed)  # [draws, models]
         levels = np.unique(np.concatenate([model.values.ravel() for model in models]))
+        if len(levels) == 1 and levels[0] > 0:  # all right: wrong is worth nothing
+            levels = np.array([0.0, levels[0]])
         self.levels = levels if len(levels) == 2 else None  # right or wrong
+        self.all_wrong = len(levels) == 1  # and nothing says what a right answer is worth
         pooled = seed_spread([model.values for model in models if model.trained], total)
         of_one = Spread(variance=np.zeros(1), freedom=np.zeros(1)) if pooled is None else pooled
         self.seeds = Spread(  # of each model's mean over its seeds
@@ -169,6 +172,8 @@ class _Comparison:
         ]
 
     def _of_questions(self, values: Matrix) -> Spread:
+        if self.all_wrong:
+            return Spread(variance=np.full(len(values), np.nan), freedom=np.zeros(len(values)))
         span = None if self.levels is None else float(np.ptp(self.levels))
         return question_spread(values, self.total, span=span)
 

@@ -76,7 +76,7 @@ def _judged(row: dict, margin: float, higher: bool, unit: str) -> tuple[Verdict,
     name, loss = row["variant"], -row["difference"] if higher else row["difference"]
     change = f"{'loses' if loss > 0 else 'gains'} {_shown(abs(loss), unit)} on {row['benchmark']}"
     if row["difference_low"] is None:
-        return "not excluded", f"{name} {change}; too few questions to say how sure that is."
+        return "not excluded", f"{name} {change}; its questions do not say how sure that is."
     ends = (row["difference_low"], row["difference_high"])
     least, most = (-ends[1], -ends[0]) if higher else ends
     sure = f"95 % interval of the loss: {_shown(least, unit)} to {_shown(most, unit)}"

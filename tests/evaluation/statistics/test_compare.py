@@ -92,6 +92,15 @@ def test_right_and_wrong_stay_within_what_there_is_and_all_right_is_not_sure() -
     assert found["all"].low == pytest.approx(0.85, abs=0.02)
 
 
+@pytest.mark.parametrize(("value", "low"), [(1.0, 0.85), (100.0, 85.0), (0.0, None)])
+def test_where_all_models_are_always_right_or_always_wrong_that_is_not_sure(value: float, low: float | None) -> None:
+    total = total_of(["a"] * 20, by_group=False)
+    models = [Model(name=name, values=np.full((1, 20), value)) for name in "ab"]
+    for each in compare(models, total, reference="a", draws=50):
+        assert each.best and each.total.value == pytest.approx(value)
+        assert each.total.low == (None if low is None else pytest.approx(low, rel=0.02))
+
+
 def test_one_question_gives_a_value_and_nothing_else() -> None:
     models = [Model(name=name, values=np.array([[value]])) for name, value in (("one", 1.0), ("two", 2.0))]
     found = compare(models, total_of(["a"], by_group=True), reference="one", draws=10)
