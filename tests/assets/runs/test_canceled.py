@@ -44,7 +44,7 @@ def test_an_interrupted_run_is_canceled(
         with canceled_when_interrupted(instance, "this"):
             ENDING.at_request[-1]()
             assert now(ours) is told
-            ENDING.at_end[-1]()
+            ENDING.at_end[-1][0]()
             assert now(ours) is ended
         assert now(other) is DagsterRunStatus.STARTED
         assert not ENDING.at_request and not ENDING.at_end
@@ -59,5 +59,5 @@ def test_its_pool_slots_are_free(status: DagsterRunStatus, tmp_path: Path) -> No
         storage.set_concurrency_slots("gpu", 1)
         assert storage.claim_concurrency_slot("gpu", run.run_id, "cam").is_claimed
         with canceled_when_interrupted(instance, "this"):
-            ENDING.at_end[-1]()
+            ENDING.at_end[-1][0]()
         assert storage.get_concurrency_info("gpu").active_slot_count == 0
