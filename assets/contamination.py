@@ -9,7 +9,7 @@ from typing import Any
 import dagster as dg
 import polars as pl
 
-from assets.experiment import variant_cost
+from assets.experiment import judged_costs, variant_cost
 from assets.steps.compared_models import materials
 from assets.steps.definition import makes_asset
 from assets.steps.partitioned_step import Event, Finished, shard_events, stale_partitions
@@ -72,7 +72,11 @@ def untouched_experiment(
             for done, (name, chosen) in enumerate(asking.items(), start=1):
                 scores = {variant: state.store.read(f"{SCORES}/{name}", variant) for variant in costs}
                 overlap = _overlaps(state, name)
-                found.append(untouched_rows(chosen, lines, scores, costs, overlap, reference=reference))
+                found.append(
+                    untouched_rows(
+                        chosen, lines, scores, judged_costs(state, chosen, costs), overlap, reference=reference
+                    )
+                )
                 step.progress(done, len(asking), "benchmarks", name)
             table = pl.concat(found)
             step.write(table)

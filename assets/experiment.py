@@ -1,5 +1,8 @@
 """Asset `experiment`: every model under every benchmark, with intervals, and what it took."""
 
+from collections.abc import Mapping
+from dataclasses import replace
+
 import dagster as dg
 import polars as pl
 
@@ -7,13 +10,14 @@ from assets.steps.definition import makes_asset
 from assets.steps.metadata import figures_metadata
 from assets.steps.unpartitioned_step import UnpartitionedStep, unpartitioned_step
 from gateau_dagster.config.variants import CHECKPOINT, Variant
-from gateau_dagster.evaluation.registry import scored_benchmarks
+from gateau_dagster.evaluation.judging.cost import cost_of_judgments
+from gateau_dagster.evaluation.registry import ChosenBenchmark, scored_benchmarks
 from gateau_dagster.evaluation.statistics.experiment import Cost, experiment_rows
 from gateau_dagster.evaluation.statistics.gate import configured_gate
 from gateau_dagster.evaluation.statistics.lines import lines_of, reference_of
 from gateau_dagster.pipeline.selection_reads import selection_reads
 from gateau_dagster.pipeline.state import State
-from gateau_dagster.pipeline.variant_assets import CHECKPOINTS, SCORES
+from gateau_dagster.pipeline.variant_assets import CHECKPOINTS, JUDGMENTS, SCORES
 from gateau_dagster.pipeline.variant_configs import variant_reads
 from gateau_dagster.report.experiment import ExperimentInputs
 from resources.configuration import ConfigurationResource
@@ -50,7 +54,8 @@ def _make(step: UnpartitionedStep) -> None:
     costs = {name: variant_cost(state, variant) for name, variant in state.config.variant_set.items()}
     rows = []
     for done, (name, benchmark) in enumerate(chosen.items(), start=1):
-        rows.append(experiment_rows(benchmark, lines, _scores(state, name), costs, reference=reference))
+        with_judge = judged_costs(state, benchmark, costs)
+        rows.append(experiment_rows(benchmark, lines, _scores(state, name), with_judge, reference=reference))
         step.progress(done, len(chosen), "benchmarks", name)
     table = pl.concat(rows)
     step.write(table)
@@ -73,6 +78,15 @@ def variant_cost(state: State, variant: Variant) -> Cost:
         scoring_hours=_scoring_seconds(state, variant) / _HOUR if row["samples"] is not None else None,
         training_hours=None if seconds is None else seconds * state.config.training.processes / _HOUR,
     )
+
+
+def judged_costs(state: State, chosen: ChosenBenchmark, costs: Mapping[str, Cost]) -> Mapping[str, Cost]:
+    """`costs` by variant, with what judging its answers to this benchmark is worth."""
+    judge = state.config.evaluation.judge
+    if judge is None or chosen.scored.judging is None:
+        return costs
+    judged = {name: state.store.read(f"{JUDGMENTS}/{chosen.name}", name) for name in costs}
+    return {name: replace(cost, judge_cost=cost_of_judgments(judge, judged[name])) for name, cost in costs.items()}
 
 
 def _scoring_seconds(state: State, variant: Variant) -> float:

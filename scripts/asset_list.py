@@ -26,6 +26,12 @@ EVERYTHING: dict[str, Any] = {
         "encoder": "encoder",
         "segment_lengths": [64],
     },
+    "variants": {"methods": ["gateau"], "fractions": [0.1]},
+    "evaluation": {
+        "benchmarks": ["heldout", "needle", "mt_bench"],
+        "mt_bench": {key: f"s3://a/{key}" for key in ("questions", "references", "prompts")},
+        "judge": {"base_url": "http://localhost:8000/v1", "model": "judge"},
+    },
 }
 
 

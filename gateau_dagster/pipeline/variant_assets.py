@@ -170,14 +170,12 @@ def _measured(config: Config, chosen: ChosenBenchmark) -> Iterator[Asset]:
     scored, name = chosen.scored, chosen.name
     own = dict(scored.reads(config, chosen.options))
     before: dict[str, By] = {CHECKPOINTS: "content"}
-    code = f"{chosen.benchmark.code_version}.{GENERATION_CODE_VERSION}"
+    version = chosen.benchmark.code_version
     common: dict[str, Any] = {
         "of": "benchmark",
         "partitions": VARIANT,
         "group": _GROUP,
-        "code_version": chosen.benchmark.code_version,
     }
-    settings = partial(_benchmark_settings, config, chosen)
     if scored.measure is None:
         yield Asset(
             key=f"{ANSWERS}/{name}",
@@ -185,12 +183,13 @@ def _measured(config: Config, chosen: ChosenBenchmark) -> Iterator[Asset]:
             kinds=("pytorch",),
             summary="what each variant answers to a benchmark's questions",
             description=f"What each variant answers. {chosen.benchmark.description}",
-            settings=settings,
+            settings=partial(_answered_settings, config, chosen),
             reads={CHECKPOINTS: "content", **own},
             columns=tables.ANSWERS,
             pool="gpu",
             own_rejects=False,
-            **common | {"settings": {**common["settings"], **generation_settings(config)}, "code_version": code},
+            code_version=f"{version}.{GENERATION_CODE_VERSION}",
+            **common,
         )
         before = {f"{ANSWERS}/{name}": "content"}
     if scored.judging is not None:
@@ -201,6 +200,7 @@ def _measured(config: Config, chosen: ChosenBenchmark) -> Iterator[Asset]:
             summary="what a judge says of the answers",
             description=f"What a judge says of each variant's answers. {chosen.benchmark.description}",
             settings=partial(_judged_settings, config, chosen),
+            code_version=version,
             reads={**before, **own},
             columns=tables.JUDGMENTS,
             checks=(READABLE_REPLIES,),
@@ -214,7 +214,8 @@ def _measured(config: Config, chosen: ChosenBenchmark) -> Iterator[Asset]:
         kinds=("polars",) if scored.measure is None else ("pytorch",),
         summary="the value of each variant's answer to each of a benchmark's questions",
         description=f"What each variant's answers are worth. {chosen.benchmark.description}",
-        settings=settings,
+        settings=partial(_benchmark_settings, config, chosen),
+        code_version=version,
         reads={**before, **own},
         columns=tables.SCORES,
         finite=("value",),
@@ -231,8 +232,19 @@ def _benchmark_settings(config: Config, chosen: ChosenBenchmark, observed: Obser
     return chosen.settings(config)
 
 
+def _answered_settings(config: Config, chosen: ChosenBenchmark, observed: Observed) -> dict[str, Any]:
+    return {**_benchmark_settings(config, chosen, observed), **generation_settings(config)}
+
+
 def _judged_settings(config: Config, chosen: ChosenBenchmark, observed: Observed) -> dict[str, Any]:
     return {**_benchmark_settings(config, chosen, observed), **chosen.judge_settings(config)}
+
+
+def _prices(config: Config) -> dict[str, Any]:
+    """What judgments are worth by."""
+    judge = config.evaluation.judge
+    prices = None if judge is None or judge.prices is None else judge.prices.model_dump(mode="json")
+    return {"evaluation.judge.prices": prices}
 
 
 def _experiment(config: Config, scored: Mapping[str, ChosenBenchmark]) -> Asset:
@@ -247,7 +259,7 @@ def _experiment(config: Config, scored: Mapping[str, ChosenBenchmark]) -> Asset:
         description="Every model under every benchmark, with intervals by paired bootstrap over the questions, what is "
         "told apart from what, and what scoring, training and judging took.",
         reads=dict.fromkeys([CHECKPOINTS, *judged, *(f"{SCORES}/{name}" for name in scored)], "fingerprint"),
-        settings={"evaluation.reference": reference_of(config)},
+        settings={"evaluation.reference": reference_of(config), **(_prices(config) if judged else {})},
         code_version=EXPERIMENT_CODE_VERSION,
         columns=tables.EXPERIMENT,
         finite=("value", "probability_best"),

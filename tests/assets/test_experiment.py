@@ -1,17 +1,25 @@
 """The experiment's asset and its gate, on a store whose scores were written by hand."""
 
 from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import dagster as dg
 import polars as pl
 import pytest
 
-from assets.experiment import experiment, experiment_inputs, variant_cost
+from assets.experiment import experiment, experiment_inputs, judged_costs, variant_cost
 from assets.runs.checks import _checked
 from gateau_dagster import evaluation, tables
-from gateau_dagster.evaluation.registry import all_benchmarks
+from gateau_dagster.config.base import Section
+from gateau_dagster.evaluation.benchmark import Benchmark
+from gateau_dagster.evaluation.registry import ChosenBenchmark, all_benchmarks
+from gateau_dagster.evaluation.scored import Judging, Scored
+from gateau_dagster.evaluation.statistics.experiment import Cost
 from gateau_dagster.pipeline.asset import GATE
+from gateau_dagster.pipeline.project import load_project
+from gateau_dagster.pipeline.state import State
 from gateau_dagster.storage import Stamp
 from tests.assets.harness import Pipeline, pipeline_on
 from tests.evaluation.statistics.builders import scores
@@ -55,6 +63,7 @@ def _fill(project: Pipeline) -> None:
         row = trained if place else {"model": "m", "samples": None, "tokens": None, "seconds": None}
         models = pl.DataFrame([row], schema=tables.schema(tables.VARIANT_CHECKPOINT))
         state.store.write(models, "variant/checkpoint", name, stamp)
+        state.store.files.write("variant/models/f/gateau.json", stamp.to_json().encode())
         values = [value + 10 * (question % 3) + 0.5 * ((question + place) % 2) for question in range(30)]
         state.store.write(scores(values, ("a", "b")), "scores/quiz", name, stamp)
     measured = Stamp(fingerprint="f", effort={"seconds": 7200.0})
@@ -125,3 +134,26 @@ def test_another_version_of_the_statistics_makes_the_table_again(
     before = project.state().node("experiment").code_version
     raise_version(monkeypatch, "gateau_dagster.evaluation.statistics.experiment.CODE_VERSION")
     assert project.state().node("experiment").code_version == RAISED != before
+
+
+def _never(*arguments: Any) -> Any:
+    raise AssertionError(f"nothing is to be asked: {arguments}")
+
+
+def test_judging_is_priced_by_variant(tmp_path: Path) -> None:
+    judge = {"base_url": "http://localhost:1/v1", "model": "m", "prices": {"prompt": 2.0, "reply": 10.0}}
+    state = State(config=load_project(make_project(tmp_path, samples=4, shards=1, evaluation={"judge": judge})))
+    said = dict.fromkeys(tables.schema(tables.JUDGMENTS), None) | {"requests": 1}
+    for name, tokens in (("a", 500_000), ("b", 0)):
+        rows = [said | {"prompt_tokens": tokens, "reply_tokens": 100_000} for _ in range(2)]
+        found = pl.DataFrame(rows, schema=tables.schema(tables.JUDGMENTS))
+        state.store.write(found, "judgments/quiz", name, Stamp(fingerprint="f"))
+    judged = Scored(unit="", questions=_never, grade=_never, judging=Judging(requests=_never, parse=_never))
+    chosen = ChosenBenchmark(
+        benchmark=Benchmark(name="quiz", title="", description="", scored=judged), options=Section(), asked=True
+    )
+    costs = {"a": Cost(samples=3), "b": Cost()}
+    found = judged_costs(state, chosen, costs)
+    assert found == {"a": Cost(samples=3, judge_cost=4.0), "b": Cost(judge_cost=2.0)}
+    unjudged = replace(chosen, benchmark=replace(chosen.benchmark, scored=Scored(unit="", measure=_never)))
+    assert judged_costs(state, unjudged, costs) == costs

@@ -31,9 +31,11 @@ CONSTANTS: dict[str, set[str]] = {
     "data.index.CODE_VERSION": {"raw_long_sft"},
     "data.short_chat.CODE_VERSION": {"short_chat_mix"},
     "evaluation.document_split.CODE_VERSION": {"document_split"},
-    # Where a benchmark asks questions: see test_contamination_asset.
+    # Where a benchmark asks questions, or a judge is there: see test_contamination_asset and test_pairwise_assets.
     "evaluation.contamination.overlaps.CODE_VERSION": set(),
     "evaluation.contamination.touched.CODE_VERSION": set(),
+    "evaluation.judging.characteristics.CODE_VERSION": set(),
+    "pipeline.pairwise_assets.CODE_VERSION": set(),
     "training.text_mix.CODE_VERSION": {"homologous_mix"},
     "training.training_mix.CODE_VERSION": {"training_mix", "pre_experience_mix", "variant/training_mix"},
     "training.spec.CODE_VERSION": {"checkpoint", "pre_experienced", "homologous_model", "variant/checkpoint"},
@@ -63,10 +65,7 @@ def test_every_asset_and_every_constant_has_a_line_here() -> None:
     assert benchmarks.union(OF_TABLES, *by_constant) == {asset.key for asset in pipeline_of(maximal()).assets}
 
 
-# There is an experiment only where a benchmark gives a value to each question.
-@pytest.mark.parametrize(
-    "constant", [each for each, names in CONSTANTS.items() if assets_of(names) or names != {"experiment"}]
-)
+@pytest.mark.parametrize("constant", [each for each, names in CONSTANTS.items() if names])
 def test_a_constant(constant: str, monkeypatch: pytest.MonkeyPatch) -> None:
     before = nodes_of(maximal())
     raise_version(monkeypatch, f"gateau_dagster.{constant}")

@@ -173,7 +173,8 @@ def test_a_benchmark_that_scores_has_its_assets(tmp_path: Path) -> None:
     assert reads["answers/asked"] == reads["scores/measured"] == {"variant/checkpoint": "content"}
     assert reads["judgments/judged"] == {"answers/judged": "content"}
     assert reads["scores/judged"] == {"answers/judged": "content", "judgments/judged": "content"}
-    assert found.descendants(["variant/checkpoint"]) == {"variant/checkpoint", "experiment", "report", *tables}
+    after = {"experiment", "untouched_experiment", "report"}
+    assert found.descendants(["variant/checkpoint"]) == {"variant/checkpoint", *after, *tables}
 
 
 @pytest.mark.usefixtures("benchmarks")
