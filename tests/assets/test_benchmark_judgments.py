@@ -142,7 +142,9 @@ def test_the_plan_says_what_it_costs_and_above_the_budget_nothing_is_sent(judged
     with pytest.raises(BudgetError, match=r"^evaluation\.judge\.budget: judging needs about 8 requests"):
         check_budget(state, [planned])
     result = judged.run("base")
-    assert not result.success and judged.reason(result).startswith("evaluation.judge.budget: judging needs about 4")
+    assert not result.success and judged.reason(result).startswith(
+        "base: evaluation.judge.budget: judging needs about 4"
+    )
     with pytest.raises(BudgetError, match="about 8 requests"):
         judged.pipeline.refresh()
     assert not judged.pipeline.runs()[0].is_success and not judged.server.requests
@@ -179,7 +181,7 @@ def test_a_wrong_key_ends_the_step_with_one_line_and_is_nowhere(judged: Judged, 
     result = judged.run("base")
     assert not result.success and len(judged.server.requests) == 1
     line = judged.reason(result)
-    assert line.startswith("evaluation.judge: http://127.0.0.1:") and "JUDGE_KEY" in line and "\n" not in line
+    assert line.startswith("base: evaluation.judge: http://127.0.0.1:") and "JUDGE_KEY" in line and "\n" not in line
     judged.server.play = lambda message, before: Answer(text=f"{KEY} [[4]]")
     assert judged.run("base").success
     shown = [str(entry) for run in judged.pipeline.runs() for entry in judged.pipeline.instance.all_logs(run.run_id)]

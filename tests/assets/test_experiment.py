@@ -26,11 +26,11 @@ from tests.evaluation.statistics.builders import scores
 from tests.pipeline.code_versions import RAISED, raise_version
 from tests.project import change_config, make_project
 
-QUIZ = """
+EXAM = """
 from gateau_dagster.evaluation.benchmark import Benchmark
 from gateau_dagster.evaluation.scored import Scored
 
-BENCHMARK = Benchmark(name="quiz", title="A quiz", description="Of a test.", scored=Scored(unit="%", measure=print))
+BENCHMARK = Benchmark(name="exam", title="An exam", description="Of a test.", scored=Scored(unit="%", measure=print))
 """
 VARIANTS = {"methods": ["length"], "fractions": [0.25], "seeds": [0, 1], "also": ["full"]}
 VALUES = {"base": 40, "checkpoint": 55, "length-0.25-s0": 60, "length-0.25-s1": 61, "full-s0": 52, "full-s1": 52}
@@ -41,13 +41,13 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pipeline]:
     """Six variants, whose questions have values and whose trainings are on record; nothing else was made."""
     folder = tmp_path_factory.mktemp("experiment")
     (folder / "benchmarks").mkdir()
-    (folder / "benchmarks" / "quiz.py").write_text(QUIZ)
+    (folder / "benchmarks" / "exam.py").write_text(EXAM)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(evaluation, "__path__", [*evaluation.__path__, str(folder / "benchmarks")])
         all_benchmarks.cache_clear()
         file = make_project(
             folder / "project", samples=4, shards=1, training=True, variants=VARIANTS,
-            evaluation={"benchmarks": ["quiz"], "gate": {"benchmark": "quiz", "margin": 2.0}},
+            evaluation={"benchmarks": ["exam"], "gate": {"benchmark": "exam", "margin": 2.0}},
         )  # fmt: skip
         with pipeline_on(file) as pipeline:
             _fill(pipeline)
@@ -65,7 +65,7 @@ def _fill(project: Pipeline) -> None:
         state.store.write(models, "variant/checkpoint", name, stamp)
         state.store.files.write("variant/models/f/gateau.json", stamp.to_json().encode())
         values = [value + 10 * (question % 3) + 0.5 * ((question + place) % 2) for question in range(30)]
-        state.store.write(scores(values, ("a", "b")), "scores/quiz", name, stamp)
+        state.store.write(scores(values, ("a", "b")), "scores/exam", name, stamp)
     measured = Stamp(fingerprint="f", effort={"seconds": 7200.0})
     state.store.write(pl.DataFrame({"sample_id": ["s"], "score": [1.0]}), "method_scores/length", "0", measured)
 
@@ -112,7 +112,7 @@ def test_a_sure_loss_is_an_error_and_one_not_excluded_a_warning(
 ) -> None:
     state = project.state()
     ends = {"value": 50.0, "difference": (low + high) / 2, "difference_low": low, "difference_high": high}
-    row = {"variant": "full", "benchmark": "quiz", **ends, "best": True, "probability_best": 1.0}
+    row = {"variant": "full", "benchmark": "exam", **ends, "best": True, "probability_best": 1.0}
     table = pl.DataFrame([row], schema=tables.schema(tables.EXPERIMENT))
     state.store.write(table, "experiment", None, Stamp(fingerprint="f"))
     found = _checked(state, state.asset("experiment"), GATE)
@@ -147,10 +147,10 @@ def test_judging_is_priced_by_variant(tmp_path: Path) -> None:
     for name, tokens in (("a", 500_000), ("b", 0)):
         rows = [said | {"prompt_tokens": tokens, "reply_tokens": 100_000} for _ in range(2)]
         found = pl.DataFrame(rows, schema=tables.schema(tables.JUDGMENTS))
-        state.store.write(found, "judgments/quiz", name, Stamp(fingerprint="f"))
+        state.store.write(found, "judgments/exam", name, Stamp(fingerprint="f"))
     judged = Scored(unit="", questions=_never, grade=_never, judging=Judging(requests=_never, parse=_never))
     chosen = ChosenBenchmark(
-        benchmark=Benchmark(name="quiz", title="", description="", scored=judged), options=Section(), asked=True
+        benchmark=Benchmark(name="exam", title="", description="", scored=judged), options=Section(), asked=True
     )
     costs = {"a": Cost(samples=3), "b": Cost()}
     found = judged_costs(state, chosen, costs)
