@@ -4,6 +4,7 @@ import importlib
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,9 @@ import dagster as dg
 import pytest
 from dagster import DagsterInstance, DagsterRun
 from dagster._core.definitions.reconstruct import ReconstructableJob
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.backends.backend_svg import FigureCanvasSVG
+from matplotlib.figure import Figure
 
 from assets.runs.instance import open_instance
 from assets.runs.refresh import Refreshed, refresh
@@ -45,7 +49,8 @@ class Pipeline:
     def refresh(self, until: str | None = None) -> Refreshed:
         """What `gateau run` does."""
         forget_definitions()
-        return refresh(self.instance, self.resource, until=until)
+        with blank_plots():
+            return refresh(self.instance, self.resource, until=until)
 
     def definitions(self) -> dg.Definitions:
         """The code location on this project."""
@@ -60,6 +65,19 @@ class Pipeline:
         records = self.instance.get_records_for_run(run_id, of_type=dg.DagsterEventType.ASSET_MATERIALIZATION).records
         events = [record.event_log_entry.get_dagster_event() for record in records]
         return [event.step_materialization_data.materialization for event in events]
+
+
+@contextmanager
+def blank_plots() -> Iterator[None]:
+    """Plots without anything on them: drawing is most of the time of a small run, and is tested in tests/report."""
+    with pytest.MonkeyPatch.context() as patch:
+        for canvas, name in ((FigureCanvasSVG, "print_svg"), (FigureCanvasAgg, "print_png")):
+            patch.setattr(canvas, name, partial(_print_blank, canvas, getattr(canvas, name)))
+        yield
+
+
+def _print_blank(canvas: Any, draw: Any, target: Any, **options: Any) -> None:
+    draw(canvas(Figure(figsize=(1, 1))), target, **options)
 
 
 def forget_definitions() -> None:

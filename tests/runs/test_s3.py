@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 from transformers import AutoModelForCausalLM
 
-from assets.steps import failures
 from gateau_dagster.errors import GateauError
 from gateau_dagster.pipeline.project import load_project
 from gateau_dagster.pipeline.state import State
@@ -100,8 +99,7 @@ def test_a_server_that_is_back_in_time_costs_a_retry(
 def test_a_server_that_is_gone_is_one_message_and_costs_nothing_done(
     remote: Pipeline, s3: Connection, short_pauses: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(failures, "_FIRST_WAIT_SECONDS", 0.1)
-    change_config(remote.file, execution={"retries": 1})
+    change_config(remote.file, execution={"retries": 0})
     changed(remote, 4)
     with monkeypatch.context() as patch:
         lose_the_server(patch, s3, seconds=None)
