@@ -144,7 +144,7 @@ def _client(config: EngineConfig, address: str) -> OpenAI:
         from openai import OpenAI
     except ImportError as error:
         raise GateauError(
-            f"{_PLACE}: the package openai is not installed: pip install 'gateau-dagster[evaluation]'"
+            f"{_PLACE}: the package openai is not installed: pip install 'gateau-dagster[judge]'"
         ) from error
     key = os.environ.get(config.key, "") if config.key else "none"
     if not key:
