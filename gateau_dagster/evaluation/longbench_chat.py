@@ -15,18 +15,16 @@ from pydantic import Field
 
 from gateau_dagster.config.addresses import InputAddress
 from gateau_dagster.config.base import Section
-from gateau_dagster.data.sources import FILE_DIGESTS
 from gateau_dagster.evaluation.benchmark import Benchmark
 from gateau_dagster.evaluation.judging.judged_scores import mean_scores
-from gateau_dagster.evaluation.judging.needed import needed_judge
-from gateau_dagster.evaluation.judging.official_files import OfficialFile
+from gateau_dagster.evaluation.judging.official_files import OfficialFiles
 from gateau_dagster.evaluation.judging.rating import last_rating
 from gateau_dagster.evaluation.materials import Materials
 from gateau_dagster.evaluation.questions import Generation, Question
 from gateau_dagster.evaluation.scored import JudgeRequest, Judging, Measured, Scored
 
 if TYPE_CHECKING:
-    from gateau_dagster.config import Config
+    pass
 
 SYSTEM = "You're a good assistant at evaluating the quality of texts."
 LOWEST, HIGHEST = 1, 10
@@ -52,25 +50,11 @@ class LongBenchChatOptions(Section):
     max_new_tokens: int = Field(default=1024, ge=1, description="Of an answer.")
 
 
-def _files(options: LongBenchChatOptions) -> dict[str, OfficialFile]:
-    names = {"cases": "test_cases.json", "few_shots": "few_shots.json", "prompt": "prompt_fs.txt"}
-    return {
-        key: OfficialFile(
-            place=f"evaluation.longbench_chat.{key}", path=getattr(options, key), origin=f"{name} from {_FOLDER}"
-        )
-        for key, name in names.items()
-    }
-
-
-def _check(config: Config, options: LongBenchChatOptions) -> None:
-    needed_judge(config, "longbench_chat")
-    for file in _files(options).values():
-        file.check(config.folder)
-
-
-def _settings(config: Config, options: LongBenchChatOptions) -> dict[str, Any]:
-    cache = config.work_folder / "cache" / FILE_DIGESTS
-    return {f"longbench_chat {key}": file.signature(config.folder, cache) for key, file in _files(options).items()}
+_FILES = OfficialFiles(
+    benchmark="longbench_chat",
+    names={"cases": "test_cases.json", "few_shots": "few_shots.json", "prompt": "prompt_fs.txt"},
+    origin=_FOLDER,
+)
 
 
 def questions_of(materials: Materials, options: LongBenchChatOptions) -> list[Question]:
@@ -79,7 +63,7 @@ def questions_of(materials: Materials, options: LongBenchChatOptions) -> list[Qu
     Raises:
         GateauError: a file cannot be read, or is another one.
     """
-    folder, files = materials.config.folder, _files(options)
+    folder, files = materials.config.folder, _FILES.of(options)
     template = files["prompt"].text(folder)
     with files["few_shots"].understood():
         shots = [
@@ -139,8 +123,8 @@ BENCHMARK = Benchmark(
     description="Fifty questions about documents of 10k to 100k tokens, each answer rated from 1 to 10 by a judge that "
     "sees a reference and three scored answers; shown times ten.",
     options=LongBenchChatOptions,
-    settings=_settings,
-    check=_check,
+    settings=_FILES.settings,
+    check=_FILES.check,
     scored=Scored(
         unit="points",
         floor=10.0 * LOWEST,

@@ -14,11 +14,9 @@ from pydantic import Field
 
 from gateau_dagster.config.addresses import InputAddress
 from gateau_dagster.config.base import Section
-from gateau_dagster.data.sources import FILE_DIGESTS
 from gateau_dagster.evaluation.benchmark import Benchmark
 from gateau_dagster.evaluation.judging.judged_scores import mean_scores
-from gateau_dagster.evaluation.judging.needed import needed_judge
-from gateau_dagster.evaluation.judging.official_files import OfficialFile
+from gateau_dagster.evaluation.judging.official_files import OfficialFiles
 from gateau_dagster.evaluation.judging.pairwise import verdict
 from gateau_dagster.evaluation.judging.rating import first_rating
 from gateau_dagster.evaluation.materials import Materials
@@ -26,7 +24,7 @@ from gateau_dagster.evaluation.questions import Generation, Question
 from gateau_dagster.evaluation.scored import JudgeRequest, Judging, Measured, Pairing, Scored
 
 if TYPE_CHECKING:
-    from gateau_dagster.config import Config
+    pass
 
 _EXACT = ("extraction", "math", "coding", "reasoning")
 TEMPERATURES = {"writing": 0.7, "roleplay": 0.7, **dict.fromkeys(_EXACT, 0.0), "stem": 0.1, "humanities": 0.1}
@@ -54,29 +52,15 @@ class MtBenchOptions(Section):
     seed: int = Field(default=0, ge=0, description="Of the answers in categories whose temperature is above 0.")
 
 
-def _files(options: MtBenchOptions) -> dict[str, OfficialFile]:
-    names = {
+_FILES = OfficialFiles(
+    benchmark="mt_bench",
+    names={
         "questions": "mt_bench/question.jsonl",
         "references": "mt_bench/reference_answer/gpt-4.jsonl",
         "prompts": "judge_prompts.jsonl",
-    }
-    return {
-        key: OfficialFile(
-            place=f"evaluation.mt_bench.{key}", path=getattr(options, key), origin=f"{name} from {_FOLDER}"
-        )
-        for key, name in names.items()
-    }
-
-
-def _check(config: Config, options: MtBenchOptions) -> None:
-    needed_judge(config, "mt_bench")
-    for file in _files(options).values():
-        file.check(config.folder)
-
-
-def _settings(config: Config, options: MtBenchOptions) -> dict[str, Any]:
-    cache = config.work_folder / "cache" / FILE_DIGESTS
-    return {f"mt_bench {key}": file.signature(config.folder, cache) for key, file in _files(options).items()}
+    },
+    origin=_FOLDER,
+)
 
 
 def questions_of(materials: Materials, options: MtBenchOptions) -> list[Question]:
@@ -85,7 +69,7 @@ def questions_of(materials: Materials, options: MtBenchOptions) -> list[Question
     Raises:
         GateauError: a file cannot be read, or is another one.
     """
-    folder, files = materials.config.folder, _files(options)
+    folder, files = materials.config.folder, _FILES.of(options)
     with files["prompts"].understood():
         prompts = {each["name"]: each for each in files["prompts"].records(folder)}
         single, pair = (
@@ -185,8 +169,8 @@ BENCHMARK = Benchmark(
     description="Eighty questions of two turns in eight categories, each answer rated from 1 to 10 by a judge; shown "
     "times ten.",
     options=MtBenchOptions,
-    settings=_settings,
-    check=_check,
+    settings=_FILES.settings,
+    check=_FILES.check,
     scored=Scored(
         unit="points",
         floor=10.0 * LOWEST,

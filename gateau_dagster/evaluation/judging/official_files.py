@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gateau_dagster.data.readers import read_plain_text, read_records
-from gateau_dagster.data.sources import Problem, SourceFile, content_signature, location, resolve_files
+from gateau_dagster.data.sources import (
+    FILE_DIGESTS,
+    Problem,
+    SourceFile,
+    content_signature,
+    location,
+    resolve_files,
+)
 from gateau_dagster.errors import GateauError
+from gateau_dagster.evaluation.judging.needed import needed_judge
 from gateau_dagster.storage.remote import is_remote
+
+if TYPE_CHECKING:
+    from gateau_dagster.config import Config
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,3 +92,39 @@ class OfficialFile:
         if len(files) != 1:
             raise self.wrong(f"{len(files)} files")
         return files
+
+
+@dataclass(frozen=True, kw_only=True)
+class OfficialFiles:
+    """Those of a benchmark that a judge rates.
+
+    names: by the key of its options, as its authors call it. origin: where they have them.
+    """
+
+    benchmark: str
+    names: Mapping[str, str]
+    origin: str
+
+    def of(self, options: Any) -> dict[str, OfficialFile]:
+        """By key, each where the options have it."""
+        return {
+            key: OfficialFile(
+                place=f"evaluation.{self.benchmark}.{key}",
+                path=getattr(options, key),
+                origin=f"{name} from {self.origin}",
+            )
+            for key, name in self.names.items()
+        }
+
+    def check(self, config: Config, options: Any) -> None:
+        """Raises GateauError where there is no judge, or a file is not given or not there; see Benchmark.check."""
+        needed_judge(config, self.benchmark)
+        for file in self.of(options).values():
+            file.check(config.folder)
+
+    def settings(self, config: Config, options: Any) -> dict[str, Any]:
+        """What they hold, as far as it changes the questions; see Benchmark.settings. Raises GateauError."""
+        cache = config.work_folder / "cache" / FILE_DIGESTS
+        return {
+            f"{self.benchmark} {key}": file.signature(config.folder, cache) for key, file in self.of(options).items()
+        }
