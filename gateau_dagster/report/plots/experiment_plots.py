@@ -1,5 +1,6 @@
 """Plots of an experiment: values and differences with their intervals, over amounts, over lengths and depths."""
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -75,13 +76,21 @@ def over_amounts(points: pl.DataFrame, *, title: str, unit: str) -> Figure:
     axis.set_xticks(ticks, [f"{tick:,}" for tick in ticks])
     axis.xaxis.set_minor_locator(NullLocator())
     axis.xaxis.set_minor_formatter(NullFormatter())
-    for row in points.filter(series="").iter_rows(named=True):
-        axis.axhline(row["value"], color=MUTED, linewidth=1.0, linestyle=(0, (4, 3)), zorder=1)
-        axis.text(1.005, row["value"], shortened(row["variant"]), transform=axis.get_yaxis_transform(), va="center",
-                  fontsize=8.5, color=MUTED)  # fmt: skip
+    _level_lines(axis, points.filter(series=""))
     label(axis, x="long samples trained on (logarithmic)", y=unit)
     legend(axis, loc="upper left", bbox_to_anchor=(1.11, 1.0))
     return figure
+
+
+def _level_lines(axis: Axes, models: pl.DataFrame) -> None:
+    """The models' names stand beside their lines, so far apart that each can be read."""
+    bottom, top = axis.get_ylim()
+    place = -math.inf
+    for row in models.sort("value").iter_rows(named=True):
+        axis.axhline(row["value"], color=MUTED, linewidth=1.0, linestyle=(0, (4, 3)), zorder=1)
+        place = max(row["value"], place + 0.07 * (top - bottom))
+        axis.text(1.005, place, shortened(row["variant"]), transform=axis.get_yaxis_transform(), va="center",
+                  fontsize=8.5, color=MUTED)  # fmt: skip
 
 
 def outcome_bars(found: Sequence[Outcomes], *, title: str, reference: str) -> Figure:

@@ -39,6 +39,14 @@ def test_a_series_is_a_line_over_its_amounts_and_others_are_level() -> None:
     assert [text.get_text() for text in axis.texts] == ["base", "full"] and len(level) == 2
 
 
+def test_names_of_equal_models_stand_apart() -> None:
+    points = amounts(QUIZ).with_columns(value=pl.when(series="").then(50.0).otherwise("value"))
+    (axis,) = over_amounts(points, title="t", unit="%").axes
+    first, second = (text.get_position()[1] for text in axis.texts)
+    bottom, top = axis.get_ylim()
+    assert first == 50.0 and second - first >= 0.06 * (top - bottom)
+
+
 def test_outcomes_fill_each_bar() -> None:
     (axis,) = outcome_bars([Outcomes(name="a", better=0.5, equal=0.3, worse=0.2)], title="t", reference="b").axes
     assert [bar.get_width() for bar in axis.patches] == pytest.approx([50, 30, 20])  # type: ignore[attr-defined]
