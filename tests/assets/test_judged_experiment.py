@@ -1,0 +1,49 @@
+"""From questions to the experiment in one run: answers, a judge's ratings, pairs, characteristics, scores, costs."""
+
+from pathlib import Path
+
+import pytest
+
+from gateau_dagster.storage.documents import read_document
+from tests.assets.harness import pipeline_on
+from tests.evaluation.judging.judge_server import judge_server
+from tests.evaluation.mt_bench_files import write_files
+from tests.project import change_config, make_project
+
+KEY = "sk-test-0123456789abcdefghij"
+
+
+@pytest.mark.long
+def test_one_run_answers_judges_and_compares_and_the_next_does_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("JUDGE_KEY", KEY)
+    with judge_server() as server:
+        judge = {"base_url": server.base_url, "model": "judge", "key": "JUDGE_KEY", "max_retries": 0}
+        judge |= {"prices": {"prompt": 1.0, "reply": 1.0}, "pairs": [["base", "checkpoint"]], "characteristics": 1}
+        asked = {**write_files(tmp_path).model_dump(), "max_new_tokens": 4}
+        file = make_project(
+            tmp_path, samples=12, shards=2, training=True,
+            evaluation={"benchmarks": ["heldout", "mt_bench"], "judge": judge, "mt_bench": asked},
+        )  # fmt: skip
+        change_config(file, training={"max_steps": 2, "epochs": 1.0})
+        with pipeline_on(file) as pipeline:
+            result = pipeline.refresh()
+            state = pipeline.state()
+            assert len(result.run_ids) == 2, "what does not depend on a variant, and what does"
+            rows = state.store.read("experiment")
+            assert set(rows["variant"]) == {"base", "checkpoint"} and set(rows["benchmark"]) == {"mt_bench"}
+            assert rows["value"].is_between(10, 100).all() and (rows["judge_cost"] > 0).all()
+            for asset in ("pairwise/mt_bench", "characteristics"):
+                assert state.store.read(asset).height > 0
+            assert "MT-Bench" in read_document(state.store, "report.html")
+            paid = len(server.requests)
+            assert not state.plan() and pipeline.refresh().run_ids == [] and len(server.requests) == paid
+            change_config(file, evaluation={"benchmarks": ["heldout", "mt_bench"], "judge": judge | {"repeats": 2},
+                                            "mt_bench": asked})  # fmt: skip
+            answered = pipeline.state().stamp("answers/mt_bench", "base")
+            pipeline.refresh()
+            assert pipeline.state().stamp("answers/mt_bench", "base") == answered, "another judging asks no model"
+            assert len(server.requests) > paid
+    for found in (file.parent / "store").rglob("*"):
+        assert not found.is_file() or KEY.encode() not in found.read_bytes(), found
