@@ -120,7 +120,12 @@ class State:
         """The stamp of an output as it stands in the store."""
         asset = self.asset(key)
         if asset.file:
-            return document_stamp(self.store, asset.file)
+            found, *others = (document_stamp(self.store, name) for name in (asset.file, *asset.further_files))
+            # One that was made with another page, or without one, is of no use.
+            together = found is not None and all(
+                each is not None and each.fingerprint == found.fingerprint for each in others
+            )
+            return found if together else None
         if asset.folder:
             return folder_stamp(self.store, key)
         return self.table_stamps([(key, partition)])[key, partition]
