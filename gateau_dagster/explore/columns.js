@@ -15,6 +15,13 @@ async function loadIndex() {
 /** `rank` (0: none) and `score` of every row under a ranking. */
 const ranking = remembered((number) => load(index.rankings[number].file));
 
+/** The last rank of a ranking's first ones: as many as are chosen, without the samples that cannot be. */
+const cutRank = remembered(async (number) => {
+  const { rank } = await ranking(number);
+  const free = rank.filter((place, row) => place > 0 && !(marks[row] & RESERVED)).sort((a, b) => a - b);
+  return free[Math.min(index.selected.length, free.length) - 1] ?? 0;
+});
+
 const disputes = remembered(() => load(index.disputed));
 
 const unseenShares = remembered(() => new Map(index.unseen));

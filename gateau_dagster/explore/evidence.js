@@ -137,7 +137,7 @@ function givers(sample, segments, context) {
   const rows = far.slice(0, 6).map(([number, { gain, named }]) =>
     make("tr", {},
       make("th", { scope: "row" }, make("button", { type: "button", class: "plain", onclick: () => showSegment(context, number) },
-        `segment ${number + 1}`), named ? tag("named", "far") : ""),
+        `segment ${number + 1}`), " ", named ? tag("named", "far") : ""),
       make("td", { class: "n" }, shown(gain)), make("td", {}, (given.get(number) ?? []).join(" · "))));
   return make("table", { class: "givers" },
     make("caption", {}, "Far segments that gave most"),

@@ -22,14 +22,14 @@ async function showRows(turn = asked) {
   state.page = Math.min(Math.max(state.page, 0), pageCount() - 1);
   const first = state.page * ROWS;
   const shownRows = rows.subarray(first, first + ROWS);
-  const [columns, spread] = await Promise.all([
-    ranking(state.ranking), state.order === "disputed" ? disputes() : null,
+  const [columns, spread, cut] = await Promise.all([
+    ranking(state.ranking), state.order === "disputed" ? disputes() : null, cutRank(state.ranking),
   ]);
   if (turn !== asked) return;
   const body = byId("rows");
   body.replaceChildren(...[...shownRows].flatMap((row, place) => {
     const line = rowOf(row, columns, spread);
-    return isCut(first + place, columns) ? [line, cutLine()] : [line];
+    return isCut(first + place, columns, cut) ? [line, cutLine()] : [line];
   }));
   byId("score-name").textContent = spread ? "disputed" : "score";
   byId("where").textContent = rows.length
@@ -64,15 +64,15 @@ async function addOpenings(shownRows) {
   }
 }
 
-/** Whether the border of what is chosen follows this place of the list, which is in order of rank. */
-function isCut(place, { rank }) {
-  if (state.order !== "rank") return false;
-  const chosen = index.selected.length, next = rows[place + 1];
-  return rank[rows[place]] > 0 && rank[rows[place]] <= chosen && next !== undefined && !(rank[next] && rank[next] <= chosen);
+/** Whether the border of what is chosen follows this place of the list. */
+function isCut(place, { rank }, cut) {
+  const isFirst = (row) => rank[row] > 0 && rank[row] <= cut;
+  return state.order === "rank" && isFirst(rows[place]) && place + 1 < rows.length && !isFirst(rows[place + 1]);
 }
 
 const cutLine = () =>
-  make("tr", { class: "cutline" }, make("td", { colspan: "6" }, `As many as are chosen: ${whole.format(index.selected.length)}`));
+  make("tr", { class: "cutline" },
+    make("td", { colspan: "6" }, `As many as are chosen: ${plural(index.selected.length, "sample")}`));
 
 const addressOf = (row) => `#${encodeURIComponent(index.ids[row])}`;
 const linkOf = (row) => byId("rows").querySelector(`[data-row="${row}"] a`);
@@ -84,9 +84,8 @@ function markRow(row) {
 
 async function jump(where) {
   if (where === "cut") {
-    const { rank } = await ranking(state.ranking);
-    const chosen = index.selected.length;
-    const place = rows.findIndex((row) => !rank[row] || rank[row] > chosen);
+    const [{ rank }, cut] = await Promise.all([ranking(state.ranking), cutRank(state.ranking)]);
+    const place = rows.findIndex((row) => !rank[row] || rank[row] > cut);
     state.page = Math.floor(Math.max(0, (place < 0 ? rows.length : place) - 1) / ROWS);
   } else {
     state.page = { first: 0, before: state.page - 1, after: state.page + 1, last: pageCount() - 1 }[where];

@@ -76,7 +76,7 @@ const guarded = (work) => async (...given) => {
 };
 
 function listen() {
-  const changed = guarded(async () => { readControls(); await refresh(); });
+  const changed = guarded(async () => { readControls(); await refresh(); byId("list").scrollTop = 0; });
   let pause;
   byId("controls").addEventListener("submit", (event) => event.preventDefault());
   byId("controls").addEventListener("change", changed);

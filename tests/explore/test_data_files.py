@@ -8,7 +8,7 @@ from gateau_dagster.explore.data_files import DataFiles
 from gateau_dagster.storage.files import Files
 
 
-@pytest.mark.parametrize("place", ["disk", "s3"])
+@pytest.mark.parametrize("place", ["disk", pytest.param("s3", marks=pytest.mark.long)])
 def test_only_what_is_new_is_written_and_only_what_is_old_is_removed(
     place: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:

@@ -13,7 +13,7 @@ from gateau_dagster.report.evidence import Evidence, evidence
 from gateau_dagster.report.inputs import ReportInputs
 from tests import tiny_models
 from tests.explore.builders import method_scores, write_viewer
-from tests.report.builders import inputs, raw
+from tests.report.builders import inputs, raw, scores
 from tests.report.evidence_rows import LENGTH, rows_of, sample
 from tests.ui.browser import open_page, required_chromium
 
@@ -22,6 +22,7 @@ pytestmark = pytest.mark.browser
 COUNT = 130
 HOSTILE = "</script><img src=x onerror=\"document.title='taken'\"><script>document.title='taken'</script>\u202e"
 MAPPED, GIVER = "s000003", 2
+RESERVED = scores(COUNT).sort("rank")["sample_id"][2]
 CONTEXT = f"{HOSTILE} {tiny_models.text(1, 60)}"
 
 
@@ -39,7 +40,7 @@ def given() -> ReportInputs:
     is_mapped = pl.col("sample_id") == MAPPED
     texts = {"context": CONTEXT, "instruction": HOSTILE, "response": "one two"}
     changed = [pl.when(is_mapped).then(pl.lit(text)).otherwise(name).alias(name) for name, text in texts.items()]
-    return inputs(COUNT, raw=raw(COUNT).with_columns(*changed).lazy())
+    return inputs(COUNT, raw=raw(COUNT).with_columns(*changed).lazy(), reserved=[RESERVED])
 
 
 @pytest.fixture(scope="module")
@@ -94,9 +95,10 @@ def test_first_last_and_around_the_cut(page: Page, given: ReportInputs) -> None:
     page.get_by_role("button", name="Around the cut").click()
     expect(page.locator(".cutline")).to_be_visible()
     before = page.locator("tr:has(+ .cutline) a")
-    assert before.inner_text() == order[chosen - 1]
+    assert before.inner_text() == order[chosen], "one of the first cannot be chosen"
 
 
+@pytest.mark.long
 def test_other_orders(page: Page, given: ReportInputs) -> None:
     first = page.locator("#rows td.id a").first
     lengths = dict(given.scores.select("sample_id", "context_tokens").iter_rows())
@@ -115,6 +117,7 @@ def test_other_orders(page: Page, given: ReportInputs) -> None:
     expect(page.locator("#rows td.score").last).to_have_text("–")
 
 
+@pytest.mark.long
 def test_by_source_by_length_and_by_what_became_of_it(page: Page, given: ReportInputs) -> None:
     where = page.locator("#where")
     page.select_option("#choice", "selected")
@@ -144,6 +147,7 @@ def test_search_by_id_by_instruction_and_by_text(page: Page) -> None:
     assert ids(page) == ["s000077"]
 
 
+@pytest.mark.long
 def test_a_sample_with_its_ranks(page: Page, given: ReportInputs) -> None:
     name = by_rank(given)[4]
     page.get_by_role("link", name=name).click()
@@ -172,6 +176,7 @@ def test_a_token_shows_its_segment(page: Page) -> None:
     expect(shown.locator("del")).to_have_text(found.sample.context[: found.unseen].strip().replace("\u202e", "\ufffd"))
 
 
+@pytest.mark.long
 def test_keys(page: Page, given: ReportInputs) -> None:
     order = by_rank(given)
     page.keyboard.press("j")
