@@ -118,12 +118,18 @@ class State:
 
     def stamp(self, key: str, partition: str | None) -> Stamp | None:
         """The stamp of an output as it stands in the store."""
-        asset = self.asset(key)
-        if asset.file:
-            return document_stamp(self.store, asset.file)
-        if asset.folder:
-            return folder_stamp(self.store, key)
-        return self.table_stamps([(key, partition)])[key, partition]
+        return self.stamps([(key, partition)])[key, partition]
+
+    def stamps(self, keys: Iterable[Key]) -> dict[Key, Stamp | None]:
+        """The stamps of outputs as they stand in the store."""
+        wanted = list(keys)
+        tables = [key for key in wanted if not (self.asset(key[0]).file or self.asset(key[0]).folder)]
+        found = self.table_stamps(tables)
+        return {key: found[key] if key in found else self._file_stamp(self.asset(key[0])) for key in wanted}
+
+    def _file_stamp(self, asset: Asset) -> Stamp | None:
+        """Of the report's page or the checkpoint's folder."""
+        return document_stamp(self.store, asset.file) if asset.file else folder_stamp(self.store, asset.key)
 
     def table_stamps(self, keys: Iterable[Key]) -> dict[Key, Stamp | None]:
         """Those of tables; None where the table is missing, or the model is that it is about."""
@@ -140,10 +146,7 @@ class State:
 
     def recorded(self) -> dict[Key, Stamp | None]:
         """The stamps of all outputs."""
-        keys = [key for asset in self.pipeline.assets for key in self._partitions.keys(asset.key)]
-        tables = [key for key in keys if not (self.asset(key[0]).file or self.asset(key[0]).folder)]
-        stamps = self.table_stamps(tables)
-        return {key: stamps[key] if key in stamps else self.stamp(*key) for key in keys}
+        return self.stamps(key for asset in self.pipeline.assets for key in self._partitions.keys(asset.key))
 
     def read(self, asset: str, columns: list[str] | None = None, partition: str | None = None) -> pl.DataFrame:
         """A table, or one partition of it; rows of all its partitions together.
@@ -263,12 +266,11 @@ class State:
             assert partition is not None
             return {INPUT: self.shard_input(partition)}
         keys = [key for name in node.upstream for key in self._partitions.read(name, asset, partition)]
-        stamps: dict[Key, Stamp] = {}
-        for key in keys:
-            stamp = self.stamp(*key)
+        found = self.stamps(keys)
+        for key, stamp in found.items():
             if stamp is None:
                 raise MissingUpstreamError(asset, partition, key)
-            stamps[key] = stamp
+        stamps = {key: stamp for key, stamp in found.items() if stamp is not None}
         return recorded_versions(node, partition, self._partitions, stamps)
 
     def wanted_stamp(self, asset: str, partition: str | None) -> Stamp:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 
 import polars as pl
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -139,6 +140,7 @@ def _effort(inputs: ReportInputs) -> dict | None:
     return {"sentence": effort_sentence(tables), "tables": tables}
 
 
+@cache
 def _environment() -> Environment:
     # autoescape for every template, whatever its name ends in.
     environment = Environment(

@@ -17,6 +17,7 @@ from gateau_dagster.errors import GateauError
 from gateau_dagster.storage.content import frame_digest
 from gateau_dagster.storage.failures import readable_failures
 from gateau_dagster.storage.files import Files
+from gateau_dagster.storage.objects import fetch_small, object_version
 from gateau_dagster.storage.parquet import metadata, read_columns, verified_schema, wanted_rows, write_parquet
 from gateau_dagster.storage.seal import DamagedFileError
 from gateau_dagster.storage.stamp import Stamp
@@ -27,7 +28,8 @@ REJECTED = "rejected"
 _STAMP_READERS = 16
 _MOST_READS = 4
 
-
+# Of objects on S3 by their address: which version was read, and what it says of itself.
+_known_stamps: dict[str, tuple[str, Stamp | None]] = {}
 # What readers raise for a file whose content is not what was written.
 _DAMAGE = (DamagedFileError, pa.ArrowException, pl.exceptions.PanicException, UnicodeDecodeError, OSError)
 _ASIDE = ".damaged"
@@ -131,20 +133,34 @@ class Store:
             GateauError, TransientError: the store cannot be read; that says nothing about the table.
         """
         name = self.table_name(asset, partition)
+        address = self.files.address(name)
         try:
-            with readable_failures(f"read {self.files.address(name)}"):
-                text = _reading(self.files, name, lambda file: metadata(file).get(_STAMP_KEY))
-            return Stamp.from_json(text) if text else None
+            with readable_failures(f"read {address}"):
+                return _reading(self.files, name, partial(_stamp_in, address))
         except (FileNotFoundError, ValueError) as error:
             if isinstance(error, GateauError):
                 raise
             return None
 
     def stamps(self, wanted: Iterable[tuple[str, str | None]]) -> dict[tuple[str, str | None], Stamp | None]:
-        """Stamps of many tables, read side by side: on S3 each costs a round trip."""
+        """Stamps of many tables: on S3 one listing says which are there, and which this process has read already.
+
+        Raises:
+            GateauError, TransientError: as for `stamp`.
+        """
         keys = list(wanted)
+        versions = None if self.files.is_local or len(keys) < 2 else self.files.versions()
+
+        def one(key: tuple[str, str | None]) -> Stamp | None:
+            if versions is None:
+                return self.stamp(*key)
+            version, known = versions.get(self.table_name(*key)), _known_stamps.get(self.address(*key))
+            if version is None:
+                return None
+            return known[1] if known is not None and known[0] == version else self.stamp(*key)
+
         with ThreadPoolExecutor(_STAMP_READERS) as pool:
-            return dict(zip(keys, pool.map(lambda key: self.stamp(*key), keys), strict=True))
+            return dict(zip(keys, pool.map(one, keys), strict=True))
 
     def _read(self, name: str, columns: list[str] | None) -> pl.DataFrame:
         """Only the wanted columns are fetched: ids without the texts, from S3 too."""
@@ -155,6 +171,7 @@ class Store:
         """What `read` gets from a table's file. Damage is looked at twice: a read may fail where the file is whole."""
 
         def valid(file: Any) -> pa.Table:
+            fetch_small(file)
             found = read(file)
             found.validate(full=True)  # Polars takes on trust that text is UTF-8
             return found
@@ -185,6 +202,23 @@ class Store:
         except (GateauError, FileNotFoundError):
             return "Remove it and run again: only it is recomputed."
         return f"It is set aside as {self.files.address(aside)}: run again, and only it is recomputed."
+
+
+def _stamp_in(address: str, file: Any) -> Stamp | None:
+    """The stamp in a table's file; of an object that this process has read before, without reading it again.
+
+    Raises:
+        ValueError: it is damaged.
+    """
+    version, known = object_version(file), _known_stamps.get(address)
+    if version and known is not None and known[0] == version:
+        return known[1]
+    fetch_small(file)
+    text = metadata(file).get(_STAMP_KEY)
+    stamp = Stamp.from_json(text) if text else None
+    if version:
+        _known_stamps[address] = version, stamp
+    return stamp
 
 
 def _reading(files: Files, name: str, read: Callable[[Any], Read]) -> Read:

@@ -65,6 +65,43 @@ def test_partitions_and_rejects_are_read_together(store: Store) -> None:
     assert stamps[("cam", "0")] is not None and stamps[("cam", "7")] is None
 
 
+def test_stamps_of_many_are_those_of_now(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    keys = [("cam", "0"), ("cam", "1"), ("scores", None)]
+
+    def fingerprints() -> list[str | None]:
+        stamps = store.stamps(keys).values()
+        return [None if stamp is None else stamp.fingerprint for stamp in stamps]
+
+    assert fingerprints() == [None, None, None]
+    for version in ("f1", "f2", "f1"):
+        for asset, partition in keys[1:]:
+            store.write(FRAME, asset, partition, Stamp(fingerprint=version))
+        assert fingerprints() == [None, version, version]
+    store.files.write(store.table_name("cam", "1"), b"garbage")
+    store.files.remove(store.table_name("scores"))
+    assert fingerprints() == [None, None, None]
+
+
+def test_stamps_on_s3_are_read_once(bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = Store(f"s3://{bucket}/store")
+    keys: list[tuple[str, str | None]] = [("cam", str(shard)) for shard in range(5)]
+    for asset, partition in keys:
+        store.write(FRAME, asset, partition, STAMP)
+    first = store.stamps(keys)
+    requests, ask = [], store.files.filesystem._call_s3  # pyright: ignore[reportAttributeAccessIssue]
+
+    async def counted(method: str, *arguments: Any, **options: Any) -> Any:
+        requests.append(method)
+        return await ask(method, *arguments, **options)
+
+    monkeypatch.setattr(store.files.filesystem, "_call_s3", counted)
+    assert Store(f"s3://{bucket}/store").stamps(keys) == first
+    assert set(requests) <= {"list_objects_v2"} and requests
+    store.write(FRAME, "cam", "3", Stamp(fingerprint="f2"))
+    changed = store.stamps(keys)
+    assert {key for key in keys if changed[key] != first[key]} == {("cam", "3")}
+
+
 TEXTS = pl.DataFrame({"sample_id": [f"s{n}" for n in range(10)], "text": [f"text {n}" * n for n in range(10)]})
 
 
