@@ -16,7 +16,7 @@ from gateau_dagster import tables
 from gateau_dagster.errors import GateauError
 from gateau_dagster.storage.content import frame_digest
 from gateau_dagster.storage.failures import readable_failures
-from gateau_dagster.storage.files import Files
+from gateau_dagster.storage.files import Files, local_copy
 from gateau_dagster.storage.objects import fetch_small, object_version
 from gateau_dagster.storage.parquet import metadata, read_columns, verified_schema, wanted_rows, write_parquet
 from gateau_dagster.storage.seal import DamagedFileError
@@ -109,6 +109,23 @@ class Store:
         """
         self._found(self.table_name(asset, partition), verified_schema)
 
+    def fetched(self, asset: str, scratch: Path) -> Path:
+        """A global table's file on this machine, each of its bytes as it was written: itself on a local store, else a
+        copy in `scratch`, fetched now.
+
+        Raises:
+            GateauError: as for `read`.
+        """
+        name = self.table_name(asset)
+
+        def fetch() -> Path:
+            path = local_copy(self.files, name, scratch)
+            with pa.OSFile(str(path)) as file:
+                verified_schema(file)
+            return path
+
+        return self._whole(name, fetch)
+
     def read_rejected(self, asset: str, partitions: Iterable[str | None]) -> pl.DataFrame:
         """Rejected samples of the partitions; empty where nothing was rejected.
 
@@ -168,7 +185,7 @@ class Store:
         return frame if columns is None else frame.select(columns)
 
     def _found(self, name: str, read: Callable[[Any], pa.Table]) -> pl.DataFrame:
-        """What `read` gets from a table's file. Damage is looked at twice: a read may fail where the file is whole."""
+        """What `read` gets from a table's file."""
 
         def valid(file: Any) -> pa.Table:
             fetch_small(file)
@@ -176,20 +193,21 @@ class Store:
             found.validate(full=True)  # Polars takes on trust that text is UTF-8
             return found
 
+        return self._whole(name, lambda: pl.DataFrame(pl.from_arrow(_reading(self.files, name, valid))))
+
+    def _whole(self, name: str, get: Callable[[], Read]) -> Read:
+        """What `get` makes of a table's file. Damage is looked at twice: a read may fail where the file is whole."""
         address, last = self.files.address(name), None
         for _ in range(2):
             try:
                 with readable_failures(f"read {address}"):
-                    frame = pl.from_arrow(_reading(self.files, name, valid))
+                    return get()
             except FileNotFoundError as error:
                 raise GateauError(f"{address} is not there yet. Run `gateau run` to compute it.") from error
             except GateauError:
                 raise
             except _DAMAGE as error:  # a full disk or a lost server is a GateauError by now
                 last = error
-            else:
-                assert isinstance(frame, pl.DataFrame)
-                return frame
         raise DamagedTableError(
             f"{address} is damaged ({' '.join(str(last).split())}). {self._set_aside(name)}"
         ) from last

@@ -14,6 +14,7 @@ from gateau_dagster.storage import Stamp, Store, content, parquet
 from gateau_dagster.storage.content import frame_digest
 from gateau_dagster.storage.documents import document_stamp
 from gateau_dagster.storage.files import local_copy
+from gateau_dagster.storage.store import DamagedTableError
 
 FRAME = pl.DataFrame({"sample_id": ["a", "b"], "values": [[1.0], []], "cas": [0.5, None]})
 STAMP = Stamp(fingerprint="f1", inputs={"settings": {"x": [1, None]}, "upstream": {"raw": "d"}}, scorer="s1")
@@ -129,6 +130,44 @@ def test_a_table_in_many_groups_is_one_table(store: Store, tmp_path: Path, monke
 def test_a_missing_table_is_named_with_its_cure(store: Store) -> None:
     with pytest.raises(GateauError, match=r"cam/3\.parquet is not there yet\. Run `gateau run`"):
         store.read("cam", "3")
+
+
+def test_a_fetched_file_is_the_one_that_was_verified_and_fetched_once(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A training reads the file itself: another copy than the verified one may be damaged on its way."""
+    store.write(FRAME, "mix", None, STAMP)
+    fetches, damages = list[str](), iter([True, False, False])
+    real = store.files.filesystem.get
+
+    def get(address: str, target: str, **options: Any) -> None:
+        fetches.append(target)
+        real(address, target, **options)
+        if next(damages):
+            content = bytearray(Path(target).read_bytes())
+            content[50] ^= 1
+            Path(target).write_bytes(content)
+
+    monkeypatch.setattr(store.files.filesystem, "get", get)
+    path = store.fetched("mix", tmp_path / "scratch")
+    assert pl.read_parquet(path).equals(FRAME)
+    if store.files.is_local:
+        assert str(path) == store.address("mix") and not fetches
+        return
+    assert fetches == [str(path)] * 2 and path.is_relative_to(tmp_path / "scratch"), "the damaged copy was no good"
+    store.fetched("mix", tmp_path / "scratch")
+    assert len(fetches) == 3, "a whole one is fetched once"
+
+
+def test_a_table_that_is_damaged_where_it_lies_is_not_fetched(store: Store, tmp_path: Path) -> None:
+    store.write(FRAME, "mix", None, STAMP)
+    content = bytearray(store.files.read("mix.parquet"))
+    content[50] ^= 1
+    store.files.write("mix.parquet", bytes(content))
+    with pytest.raises(DamagedTableError, match=r"mix\.parquet is damaged .* set aside"):
+        store.fetched("mix", tmp_path / "scratch")
+    with pytest.raises(GateauError, match="is not there yet"):
+        store.fetched("mix", tmp_path / "scratch")
 
 
 @pytest.mark.parametrize("data", [b"", b"garbage", b"PAR1" + bytes(100), b"PAR1" + bytes(100) + b"\x10\0\0\0PAR1"])
