@@ -125,6 +125,6 @@ BENCHMARK = Benchmark(
     options=LongPplOptions,
     settings=_settings,
     check=_check,
-    scored=Scored(unit="PPL", higher=False, measure=_measure),
+    scored=Scored(unit="PPL", higher=False, by_base=True, measure=_measure),
     code_version="2",
 )

@@ -293,6 +293,12 @@ BENCHMARK = Benchmark(
     options=RulerOptions,
     settings=_settings,
     check=_check,
-    scored=Scored(unit="%", groupings={"task": _task_of, "length": _length_of}, questions=_questions, grade=grade),
+    scored=Scored(
+        unit="%",
+        by_base=True,
+        groupings={"task": _task_of, "length": _length_of},
+        questions=_questions,
+        grade=grade,
+    ),
     code_version="2",
 )
