@@ -21,7 +21,8 @@ from assets.steps.partitions import asset_key
 from assets.steps.progress import remove_old_boards
 from gateau_dagster.config import Config
 from gateau_dagster.errors import GateauError, UnforeseenError
-from gateau_dagster.estimate.judging import check_budget, planned_judging
+from gateau_dagster.estimate.judging import planned_judging
+from gateau_dagster.estimate.servers import check_servers
 from gateau_dagster.pipeline.asset import VARIANT
 from gateau_dagster.pipeline.pipeline import partition_sets
 from gateau_dagster.pipeline.plan import Plan
@@ -121,7 +122,7 @@ def _refresh(
         plan = None
         if not current:
             return Refreshed(run_ids=run_ids, recorded=recorded, ended_runs=ended, failed_checks=failed_checks)
-        check_budget(state, planned_judging(state, current))  # before days of training, not after
+        check_servers(state, current, planned_judging(state, current))  # before days of training, not after
         run_id, failed = _run(instance, configuration, state, current, parent_run)
         run_ids.append(run_id)
         failed_checks += failed
