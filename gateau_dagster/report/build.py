@@ -53,7 +53,7 @@ def build_report(inputs: ReportInputs, comparison: Comparison | None, drawn: Map
         comparison: of the presets; see report.comparison.compare.
         drawn: see drawings; a figure that is not among them is left out.
     """
-    top, bottom = sample_cards(inputs)
+    cards = sample_cards(inputs)
     return _environment().get_template("report.html.j2").render(
         inputs=inputs,
         selection=inputs.config.selection,
@@ -64,8 +64,9 @@ def build_report(inputs: ReportInputs, comparison: Comparison | None, drawn: Map
         counts=counts(inputs),
         comparison=comparison,
         pictures=pictures(drawn),
-        top=top,
-        bottom=bottom,
+        top=cards.top,
+        bottom=cards.bottom,
+        no_evidence=cards.no_evidence,
         sources=source_table(inputs.ranked),
         lengths=_length_sentence(inputs.ranked, inputs.length_unit),
         length_unit=inputs.length_unit,

@@ -1,6 +1,6 @@
 """Everything the report is made from, in one record."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
@@ -10,7 +10,9 @@ import polars as pl
 
 from gateau_dagster.comparison.result import MethodComparison
 from gateau_dagster.config import Config
+from gateau_dagster.data.sample import Sample
 from gateau_dagster.pipeline.losses import UNSEEN, Loss
+from gateau_dagster.report.evidence_maps import EvidenceMaps, no_evidence
 from gateau_dagster.report.experiment import ExperimentInputs
 from gateau_dagster.selection.combine import ranked_by_score
 
@@ -44,6 +46,8 @@ class ReportInputs:
     """What the tables rejected and what was cut off, in sentences."""
     unseen: pl.DataFrame = field(default_factory=UNSEEN.to_frame)
     """UNSEEN: of each sample that every model saw cut, the share of its context that none saw."""
+    evidence: Callable[[Sequence[Sample]], EvidenceMaps] = no_evidence
+    """Makes the evidence maps of samples."""
     training_log: Sequence[Mapping[str, Any]] | None = None
     """Entries with `step` and some of `loss`, `learning_rate`, `grad_norm`, `tokens_per_second`."""
     evaluations: Mapping[str, pl.DataFrame] = field(default_factory=dict)
