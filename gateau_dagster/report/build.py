@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import polars as pl
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from gateau_dagster.methods.registry import chosen_methods
 from gateau_dagster.readable import fixed, number, percent, plural
 from gateau_dagster.report.comparison import Comparison
 from gateau_dagster.report.drawings import Drawing, pictures
@@ -61,6 +62,7 @@ def build_report(inputs: ReportInputs, comparison: Comparison | None, drawn: Map
         chosen_by=chosen_by(inputs.config.selection),
         scored_by=scored_by(inputs.config),
         by_gateau=inputs.by_gateau,
+        deciding=chosen_methods(inputs.config)[inputs.config.selection.method].method,
         counts=counts(inputs),
         comparison=comparison,
         pictures=pictures(drawn),

@@ -7,6 +7,7 @@ import polars as pl
 from gateau_dagster.config import PRESETS
 from gateau_dagster.data.sample import Sample
 from gateau_dagster.report.evidence_card import EvidenceCard, evidence_card
+from gateau_dagster.report.formula import ScoreTerms, terms
 from gateau_dagster.report.inputs import ReportInputs
 from gateau_dagster.report.text import Snippet, printable, snippet
 
@@ -29,8 +30,8 @@ _FACTS = {
 class SampleCard:
     """One sample with its scores and texts, of which a long one is shown by its ends.
 
-    ranks: under GATEAU's presets, where these decide. evidence: what gave the response its tokens; without it
-    `context` and `response` are shown instead.
+    terms, ranks: of its score, and under GATEAU's presets, where these decide. evidence: what gave the response its
+    tokens; without it `context` and `response` are shown instead.
     """
 
     sample_id: str
@@ -40,6 +41,7 @@ class SampleCard:
     far: bool
     score: float | None
     facts: list[tuple[str, float | int | None]]
+    terms: ScoreTerms | None
     ranks: list[tuple[str, int | None]]
     context: Snippet
     instruction: Snippet
@@ -71,7 +73,7 @@ def sample_cards(inputs: ReportInputs) -> SampleCards:
 
     def cards(part: pl.DataFrame) -> list[SampleCard]:
         rows = [(row["sample_id"], row) for row in part.iter_rows(named=True)]
-        return [_card(row, samples[name], unseen.get(name, 0.0), maps.get(name)) for name, row in rows]
+        return [_card(inputs, row, samples[name], unseen.get(name, 0.0), maps.get(name)) for name, row in rows]
 
     return SampleCards(top=cards(top), bottom=cards(bottom), no_evidence=found.missing)
 
@@ -84,7 +86,7 @@ def _samples(inputs: ReportInputs, wanted: list[str]) -> dict[str, Sample]:
     return {name: found[name] for name in wanted}
 
 
-def _card(row: dict, sample: Sample, unseen: float, evidence: EvidenceCard | None) -> SampleCard:
+def _card(inputs: ReportInputs, row: dict, sample: Sample, unseen: float, evidence: EvidenceCard | None) -> SampleCard:
     facts = [(name, row[column]) for column, name in _FACTS.items() if column in row]
     context = sample.context
     return SampleCard(
@@ -95,6 +97,7 @@ def _card(row: dict, sample: Sample, unseen: float, evidence: EvidenceCard | Non
         far=row["far"],
         score=row["score"],
         facts=facts,
+        terms=terms(row, inputs.config.selection) if inputs.by_gateau else None,
         ranks=[(preset, row[f"rank_{preset}"]) for preset in PRESETS if f"rank_{preset}" in row],
         # Tokens are taken to be alike in length, so the place of the cut is near the true one.
         context=snippet(context, unseen=round(unseen * len(context))),

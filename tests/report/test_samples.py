@@ -37,6 +37,7 @@ def test_a_card_holds_the_sample_s_own_texts_and_scores() -> None:
         assert (card.instruction.start, card.response.start) == (text["instruction"], text["response"])
         assert (card.score, dict(card.facts)["HMP"]) == (row["score"], row["hmp"])
         assert dict(card.ranks) == {preset: row[f"rank_{preset}"] for preset in ("paper", "official", "robust")}
+        assert card.terms is not None and card.terms.score == row["score"]
         assert card.far == (text["source"] == "far")
         assert card.selected == (row["rank"] <= 3)
 
