@@ -11,6 +11,8 @@ from gateau_dagster.readable import fixed, number, percent, plural
 from gateau_dagster.report.comparison import Comparison
 from gateau_dagster.report.drawings import Drawing, pictures
 from gateau_dagster.report.effort import duration, effort_sentence, memory, quantity, table_efforts
+from gateau_dagster.report.evidence import NAMED_GAIN
+from gateau_dagster.report.evidence_shares import evidence_shares
 from gateau_dagster.report.experiment_drawings import figure_name
 from gateau_dagster.report.experiment_text import experiment_section
 from gateau_dagster.report.inputs import ReportInputs
@@ -69,6 +71,8 @@ def build_report(inputs: ReportInputs, comparison: Comparison | None, drawn: Map
         top=cards.top,
         bottom=cards.bottom,
         no_evidence=cards.no_evidence,
+        evidence=evidence_shares(inputs),
+        named_gain=NAMED_GAIN,
         sources=source_table(inputs.ranked),
         lengths=_length_sentence(inputs.ranked, inputs.length_unit),
         length_unit=inputs.length_unit,

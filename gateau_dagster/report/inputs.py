@@ -49,6 +49,8 @@ class ReportInputs:
     """UNSEEN: of each sample that every model saw cut, the share of its context that none saw."""
     evidence: Callable[[Sequence[Sample]], EvidenceMaps] = no_evidence
     """Makes the evidence maps of samples."""
+    named: pl.DataFrame | None = None
+    """NAMED (evidence_maps): of each row of `cam`, the segments that its map names."""
     training_log: Sequence[Mapping[str, Any]] | None = None
     """Entries with `step` and some of `loss`, `learning_rate`, `grad_norm`, `tokens_per_second`."""
     evaluations: Mapping[str, pl.DataFrame] = field(default_factory=dict)
