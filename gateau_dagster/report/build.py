@@ -7,10 +7,13 @@ from functools import cache
 import polars as pl
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from gateau_dagster.methods.registry import chosen_methods
 from gateau_dagster.readable import fixed, number, percent, plural
 from gateau_dagster.report.comparison import Comparison
 from gateau_dagster.report.drawings import Drawing, pictures
 from gateau_dagster.report.effort import duration, effort_sentence, memory, quantity, table_efforts
+from gateau_dagster.report.evidence import NAMED_GAIN
+from gateau_dagster.report.evidence_shares import evidence_shares
 from gateau_dagster.report.experiment_drawings import figure_name
 from gateau_dagster.report.experiment_text import experiment_section
 from gateau_dagster.report.inputs import ReportInputs
@@ -54,7 +57,7 @@ def build_report(inputs: ReportInputs, comparison: Comparison | None, drawn: Map
         comparison: of the presets; see report.comparison.compare.
         drawn: see drawings; a figure that is not among them is left out.
     """
-    top, bottom = sample_cards(inputs)
+    cards = sample_cards(inputs)
     return _environment().get_template("report.html.j2").render(
         inputs=inputs,
         selection=inputs.config.selection,
@@ -62,11 +65,15 @@ def build_report(inputs: ReportInputs, comparison: Comparison | None, drawn: Map
         chosen_by=chosen_by(inputs.config.selection),
         scored_by=scored_by(inputs.config),
         by_gateau=inputs.by_gateau,
+        deciding=chosen_methods(inputs.config)[inputs.config.selection.method].method,
         counts=counts(inputs),
         comparison=comparison,
         pictures=pictures(drawn),
-        top=top,
-        bottom=bottom,
+        top=cards.top,
+        bottom=cards.bottom,
+        no_evidence=cards.no_evidence,
+        evidence=evidence_shares(inputs),
+        named_gain=NAMED_GAIN,
         sources=source_table(inputs.ranked),
         lengths=_length_sentence(inputs.ranked, inputs.length_unit),
         length_unit=inputs.length_unit,
