@@ -10,7 +10,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from gateau_dagster.methods.registry import chosen_methods
 from gateau_dagster.readable import fixed, number, percent, plural
 from gateau_dagster.report.comparison import Comparison
-from gateau_dagster.report.drawings import Drawing, pictures
+from gateau_dagster.report.drawings import Drawing
 from gateau_dagster.report.effort import duration, effort_sentence, memory, quantity, table_efforts
 from gateau_dagster.report.evidence import NAMED_GAIN
 from gateau_dagster.report.evidence_shares import evidence_shares
@@ -19,6 +19,7 @@ from gateau_dagster.report.experiment_text import experiment_section
 from gateau_dagster.report.inputs import ReportInputs
 from gateau_dagster.report.methods import methods_section, source_swatches
 from gateau_dagster.report.outcome import benchmark_outcomes, training_facts
+from gateau_dagster.report.pictures import pictures
 from gateau_dagster.report.plots.agreement_plots import bucket_name, share_text
 from gateau_dagster.report.provenance import chosen_by, provenance, ranked_by, scored_by
 from gateau_dagster.report.rejects import reject_groups
@@ -28,8 +29,6 @@ from gateau_dagster.report.truth import truth
 
 SOURCES = 20
 """Sources in the table of what was selected; the others are one line."""
-FINGERPRINTS = 60
-"""Fingerprints shown before the rest is folded away."""
 RAW = "raw_long_sft"
 
 
@@ -93,7 +92,6 @@ def build_report(inputs: ReportInputs, comparison: Comparison | None, drawn: Map
             generated_at=inputs.generated_at,
             command=inputs.command,
         ),
-        fingerprints_shown=FINGERPRINTS,
     )  # fmt: skip
 
 
