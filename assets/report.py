@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING
 
 import dagster as dg
@@ -19,6 +20,7 @@ from gateau_dagster.pipeline.plan import Key
 from gateau_dagster.pipeline.selection_reads import PRESETS_TABLE, compared_methods, ranking_asset
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.pipeline.variant_assets import EXPERIMENT
+from gateau_dagster.scoring.pair_tables import CAM
 from gateau_dagster.storage import Stamp
 from gateau_dagster.storage.documents import read_document, read_training_log, write_document
 from resources.configuration import ConfigurationResource
@@ -63,6 +65,7 @@ def _make(step: UnpartitionedStep) -> None:
 
 def _inputs(state: State) -> "ReportInputs":
     from gateau_dagster.report.effort import efforts_by_asset
+    from gateau_dagster.report.evidence_maps import evidence_maps, named_by_sample, no_evidence
     from gateau_dagster.report.inputs import ReportInputs
 
     store, assets = state.store, set(state.asset("report").reads)
@@ -77,6 +80,8 @@ def _inputs(state: State) -> "ReportInputs":
         reserved=store.read(SPLIT).filter("reserved")["sample_id"].to_list() if SPLIT in assets else (),
         rejected=_rejected(state),
         losses=[*losses(state, assets)],
+        evidence=partial(evidence_maps, state) if {CAM, LENGTHS} <= assets else no_evidence,
+        named=named_by_sample(state) if CAM in assets else None,
         unseen=unseen_shares(state, [state.asset(key) for key in assets]),
         training_log=read_training_log(store) if "checkpoint" in assets else None,
         evaluations={name: store.read(each.asset) for name, each in compared_benchmarks(state.config).items()},

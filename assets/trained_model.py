@@ -21,7 +21,6 @@ from gateau_dagster.progress import Progress
 from gateau_dagster.storage import Stamp
 from gateau_dagster.storage.content import file_digests, folder_content
 from gateau_dagster.storage.documents import finish_publishing, folder_stamp, publish_folder
-from gateau_dagster.storage.files import local_copy
 from resources.configuration import ConfigurationResource
 from resources.models import ModelsResource
 from resources.training import TrainingResource
@@ -118,11 +117,10 @@ def _spec(state: State, stamp: Stamp, wanted: Wanted, scratch: Path) -> "Trainin
     from gateau_dagster.training.spec import TrainingSpec
 
     config = state.config
-    state.store.verify(wanted.mix)
     model = loadable_model(state, wanted.model)
     local = config.folder / Path(model.path).expanduser()
     return TrainingSpec(
-        mix=local_copy(state.store.files, state.store.table_name(wanted.mix), scratch),
+        mix=state.store.fetched(wanted.mix, scratch),
         base_model=str(local.absolute()) if local.is_dir() else model.path,
         revision=model.revision,
         rope_theta=None if wanted.own_rotary else model.rope_theta,

@@ -14,7 +14,11 @@ from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-INK, MUTED, GRID = "#1b2733", "#5b6b7a", "#e6ebf0"
+INK, MUTED, GRID, FRAME, FAINT = "#1b2733", "#5b6b7a", "#e6ebf0", "#b9c4ce", "#eef1f4"
+# Letters on a coloured ground: the same on a light and on a dark page, unlike all other letters.
+ON_LIGHT, ON_DARK = "#1b2734", "#fefefe"
+# What the neutral colours become on a dark page; those of the data are readable on both.
+DARK = {INK: "#e3e9ef", MUTED: "#9badbd", GRID: "#2a343e", FRAME: "#4a5763", FAINT: "#222c35", "#ffffff": "#161d24"}
 # Okabe and Ito's colours, the light ones darkened a little so that they read on white.
 PRESET_COLOURS = {"paper": "#b7588c", "official": "#d08700", "robust": "#0072b2"}
 FAR, OTHER = "#d55e00", "#8fb8d6"
@@ -31,15 +35,20 @@ def new_figure(
     """
     figure = Figure(figsize=(width, height), layout="constrained", facecolor="white")
     axes = figure.subplots(1, columns, squeeze=False)[0]
-    figure.suptitle(title, x=0.008, ha="left", fontsize=12, fontweight="bold", color=INK)
+    entitle(figure, title)
     for axis in axes:
         _clean(axis)
     return figure, list(axes)
 
 
+def entitle(figure: Figure, title: str) -> None:
+    """Writes the figure's title at its top left."""
+    figure.suptitle(title, x=0.008, ha="left", fontsize=12, fontweight="bold", color=INK)
+
+
 def _clean(axis: Axes) -> None:
     axis.spines[["top", "right"]].set_visible(False)
-    axis.spines[["left", "bottom"]].set_color("#b9c4ce")
+    axis.spines[["left", "bottom"]].set_color(FRAME)
     axis.tick_params(colors=MUTED, labelsize=8.5, length=3)
     axis.grid(True, color=GRID, linewidth=0.8)
     axis.set_axisbelow(True)
@@ -160,8 +169,3 @@ def as_markdown_image(png: bytes, *, alt: str = "plot") -> str:
         raise ValueError(f"a picture of {len(png)} bytes is too large for metadata (limit {PNG_LIMIT})")
     safe = "".join(character for character in alt if character not in "[]()\n")
     return f"![{safe}](data:image/png;base64,{base64.b64encode(png).decode('ascii')})"
-
-
-def as_data_uri(svg: bytes) -> str:
-    """An SVG document as the `src` of an image: nothing in it can reach into the page around it."""
-    return f"data:image/svg+xml;base64,{base64.b64encode(svg).decode('ascii')}"

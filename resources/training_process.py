@@ -159,7 +159,7 @@ def main(arguments: list[str]) -> int:
             _choose_accelerator()
             from gateau_dagster.training.train import train
 
-            train(spec, Reporter(say, send))
+            train(spec, Reporter(say, send), say=say)
         except GateauError as error:
             return _fail(spec, str(error), None if pipes is None else pipes.log.error)
         except Exception as error:

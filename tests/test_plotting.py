@@ -17,7 +17,6 @@ from PIL import Image
 from gateau_dagster import plotting as style
 from gateau_dagster.plotting import (
     PNG_LIMIT,
-    as_data_uri,
     as_markdown_image,
     edges,
     finite,
@@ -142,7 +141,3 @@ def test_markdown_image_gives_the_png_back_and_its_text_cannot_break_out() -> No
 def test_markdown_image_refuses_what_does_not_belong_into_metadata(data: bytes) -> None:
     with pytest.raises(ValueError, match=r"PNG bytes|too large"):
         as_markdown_image(data)
-
-
-def test_data_uri() -> None:
-    assert base64.b64decode(as_data_uri(b"<svg/>").removeprefix("data:image/svg+xml;base64,")) == b"<svg/>"

@@ -247,8 +247,8 @@ def _nothing_reserved(state: State, asset: Asset) -> dg.AssetCheckResult:
 
 def _present(state: State, asset: Asset) -> list[str]:
     """The partitions that are there."""
-    found = state.pipeline.partitions(asset.key)
-    return [part for part in found if part is not None and state.stamp(asset.key, part) is not None]
+    stamps = state.stamps((asset.key, part) for part in state.pipeline.partitions(asset.key))
+    return [part for (_, part), stamp in stamps.items() if part is not None and stamp is not None]
 
 
 def _table(state: State, asset: Asset, columns: list[str] | None) -> pl.DataFrame:

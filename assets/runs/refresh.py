@@ -21,13 +21,14 @@ from assets.steps.partitions import asset_key
 from assets.steps.progress import remove_old_boards
 from gateau_dagster.config import Config
 from gateau_dagster.errors import GateauError, UnforeseenError
-from gateau_dagster.estimate.judging import check_budget, planned_judging
+from gateau_dagster.estimate.judging import planned_judging
+from gateau_dagster.estimate.servers import check_servers
 from gateau_dagster.pipeline.asset import VARIANT
 from gateau_dagster.pipeline.pipeline import partition_sets
 from gateau_dagster.pipeline.plan import Plan
 from gateau_dagster.pipeline.state import State
 from resources.configuration import ConfigurationResource
-from resources.locks.lease import party, store_lease
+from resources.locks.lease import store_id, store_lease
 
 # A run can make work for another only where content decides (see stamp.By), and each asset does so at most once. Each
 # may be two: of shards, and of variants.
@@ -106,7 +107,7 @@ def _refresh(
 ) -> Refreshed:
     """`plan`: the first one, when the caller has just made it."""
     config = configuration.config
-    holding = party(config, configuration.config_file)
+    holding = store_id(config)
     run_ids: list[str] = []
     failed_checks: list[str] = []
     ended = len(end_dead_runs(instance, holding=holding))
@@ -121,7 +122,7 @@ def _refresh(
         plan = None
         if not current:
             return Refreshed(run_ids=run_ids, recorded=recorded, ended_runs=ended, failed_checks=failed_checks)
-        check_budget(state, planned_judging(state, current))  # before days of training, not after
+        check_servers(state, current, planned_judging(state, current))  # before days of training, not after
         run_id, failed = _run(instance, configuration, state, current, parent_run)
         run_ids.append(run_id)
         failed_checks += failed
@@ -146,7 +147,7 @@ def _run(
     """
     of_variants = state.pipeline.descendants(each.key for each in state.pipeline.assets if each.partitions == VARIANT)
     plan = whole.before(of_variants)
-    tags = {PROCESS_TAG: process_tag(), LOCK_TAG: party(configuration.config, configuration.config_file)}
+    tags = {PROCESS_TAG: process_tag(), LOCK_TAG: store_id(configuration.config)}
     tags[PLAN_TAG] = f"{len(plan.work)} assets"
     stale = {part for work in plan.work for part in work.partitions}
     found = [part for keys in partition_sets(state.config).values() for part in keys if part in stale]

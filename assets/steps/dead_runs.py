@@ -11,7 +11,7 @@ from dagster import DagsterInstance, DagsterRun, DagsterRunStatus, OpExecutionCo
 from gateau_dagster.storage.process_identity import ProcessIdentity, State
 
 PROCESS_TAG = "gateau/process"
-# On runs that `refresh` makes while it holds the store: who holds it, see `resources.locks.lease.party`.
+# On runs that `refresh` makes while it alone has the store: which one, see `resources.locks.lease.store_id`.
 LOCK_TAG = "gateau/lock"
 _MOST_SECONDS_OF_A_SET_CLOCK = 60.0
 _ALIVE = [
@@ -74,7 +74,7 @@ def end_dead_runs(instance: DagsterInstance, *, holding: str | None = None) -> l
     One that was being ended is recorded as canceled, the others as failed. A run whose process cannot be seen from
     here, on another machine or in another container, is left alone.
 
-    `holding`: the lock that the caller holds. Whoever had it before is gone, also where that cannot be seen.
+    `holding`: the store that the caller has. Whoever had it before is gone, also where that cannot be seen.
 
     Dagster learns of a run's end from the run itself; one that was killed with `kill -9` says nothing.
     """

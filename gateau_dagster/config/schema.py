@@ -21,6 +21,7 @@ from gateau_dagster.config.made_models import check_made_models
 from gateau_dagster.config.models import ModelConfig, ScoringConfig
 from gateau_dagster.config.selection import SelectionConfig
 from gateau_dagster.config.training import TrainingConfig
+from gateau_dagster.config.values import UrlVariable
 from gateau_dagster.config.variants import Variant, VariantsConfig, variants_of
 
 _MODEL_NAME = re.compile(r"^[A-Za-z0-9_]{1,100}\Z")
@@ -34,6 +35,11 @@ class ExecutionConfig(Section):
         default=1, ge=1, le=1024, description="Steps at a time, with the multiprocess executor."
     )
     pool: str = Field(default="processes", description="What runs scoring.workers, where there are several.")
+    postgres: UrlVariable | None = Field(
+        default=None,
+        description="The environment variable that holds the URL of the PostgreSQL database with Dagster's records; "
+        "null: as Dagster's home says, by default files in it.",
+    )
     shards_per_run: int = Field(
         default=64, ge=1, le=10_000, description="Shards of one backfill run, which loads a model once."
     )

@@ -1,6 +1,7 @@
 """Values that stand in several sections: paths that a file system can hold, and counts that a machine can."""
 
 import os
+import re
 from pathlib import Path
 from typing import Annotated
 
@@ -17,6 +18,7 @@ MOST_ROWS = 100_000_000
 MOST_SEEDS = 2**32
 """Seeds are below it."""
 
+_VARIABLE = re.compile(r"^[A-Za-z_][A-Za-z0-9_]{0,99}\Z")
 _LONGEST_PATH, _LONGEST_NAME = 4095, 255  # bytes; of Linux and, but for the path, of macOS
 
 
@@ -65,7 +67,22 @@ def possible_paths(paths: str | list[str]) -> str | list[str]:
     return possible_path(paths)
 
 
+def url_variable(text: str) -> str:
+    """A name of an environment variable. What was given instead, maybe the URL itself, is not shown.
+
+    Raises:
+        ValueError: it is none.
+    """
+    if not _VARIABLE.match(text):
+        raise ValueError(
+            "names the environment variable that holds the URL, such as DAGSTER_POSTGRES_URL; the URL itself, and with "
+            "it the password, is not for files"
+        )
+    return text
+
+
 AnyPath = Annotated[str, AfterValidator(possible_path)]
+UrlVariable = Annotated[str, AfterValidator(url_variable)]
 
 Beta = Annotated[float, Field(ge=0, lt=1)]
 AdamBetas = Annotated[tuple[Beta, Beta], Field(strict=False)]  # YAML and JSON have lists

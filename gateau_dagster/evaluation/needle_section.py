@@ -80,6 +80,8 @@ def needle_heatmaps(needle: pl.DataFrame) -> Figure:
 
 
 def _heatmap(axis: Axes, grid: np.ndarray, *, lengths: list[int], depths: list[float]) -> None:
+    from gateau_dagster.plotting import ON_DARK, ON_LIGHT
+
     axis.imshow(np.ma.masked_invalid(grid), cmap="cividis", vmin=0, vmax=1, aspect="auto")
     axis.grid(False)
     axis.spines[:].set_visible(False)
@@ -87,6 +89,6 @@ def _heatmap(axis: Axes, grid: np.ndarray, *, lengths: list[int], depths: list[f
     axis.set_yticks(range(len(depths)), [f"{100 * depth:.0f}" for depth in depths])
     for row, column in np.ndindex(grid.shape):
         if not np.isnan(grid[row, column]):
-            ink = "white" if grid[row, column] < 0.5 else "black"
+            ink = ON_DARK if grid[row, column] < 0.5 else ON_LIGHT
             text = f"{100 * grid[row, column]:.0f} %"
             axis.text(column, row, text, ha="center", va="center", fontsize=9, color=ink)

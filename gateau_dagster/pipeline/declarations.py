@@ -50,7 +50,7 @@ from gateau_dagster.training.training_mix import CODE_VERSION as MIX_CODE_VERSIO
 REPORT_FILE, EXPLORER_FILE = "report.html", "explore.html"
 COMPARISON_FILE, CHECKPOINT_FOLDER = "comparison.json", "checkpoint"
 # The page's own, and the viewer's beside it: raise it when the same tables come to another one.
-REPORT_CODE_VERSION, EXPLORER_CODE_VERSION = "6", "1"
+REPORT_CODE_VERSION, EXPLORER_CODE_VERSION = "7", "1"
 
 
 def raw_long_sft(config: Config) -> Iterator[Asset]:

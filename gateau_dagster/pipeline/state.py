@@ -118,17 +118,22 @@ class State:
 
     def stamp(self, key: str, partition: str | None) -> Stamp | None:
         """The stamp of an output as it stands in the store."""
-        asset = self.asset(key)
-        if asset.file:
-            found, *others = (document_stamp(self.store, name) for name in (asset.file, *asset.further_files))
-            # One that was made with another page, or without one, is of no use.
-            together = found is not None and all(
-                each is not None and each.fingerprint == found.fingerprint for each in others
-            )
-            return found if together else None
+        return self.stamps([(key, partition)])[key, partition]
+
+    def stamps(self, keys: Iterable[Key]) -> dict[Key, Stamp | None]:
+        """The stamps of outputs as they stand in the store."""
+        wanted = list(keys)
+        tables = [key for key in wanted if not (self.asset(key[0]).file or self.asset(key[0]).folder)]
+        found = self.table_stamps(tables)
+        return {key: found[key] if key in found else self._file_stamp(self.asset(key[0])) for key in wanted}
+
+    def _file_stamp(self, asset: Asset) -> Stamp | None:
+        """Of the checkpoint's folder, or the report's page: without what was made with it, that is of no use."""
         if asset.folder:
-            return folder_stamp(self.store, key)
-        return self.table_stamps([(key, partition)])[key, partition]
+            return folder_stamp(self.store, asset.key)
+        found, *others = (document_stamp(self.store, name) for name in (asset.file, *asset.further_files))
+        made = found.fingerprint if found is not None else None
+        return found if all(each is not None and each.fingerprint == made for each in others) else None
 
     def table_stamps(self, keys: Iterable[Key]) -> dict[Key, Stamp | None]:
         """Those of tables; None where the table is missing, or the model is that it is about."""
@@ -145,10 +150,7 @@ class State:
 
     def recorded(self) -> dict[Key, Stamp | None]:
         """The stamps of all outputs."""
-        keys = [key for asset in self.pipeline.assets for key in self._partitions.keys(asset.key)]
-        tables = [key for key in keys if not (self.asset(key[0]).file or self.asset(key[0]).folder)]
-        stamps = self.table_stamps(tables)
-        return {key: stamps[key] if key in stamps else self.stamp(*key) for key in keys}
+        return self.stamps(key for asset in self.pipeline.assets for key in self._partitions.keys(asset.key))
 
     def read(self, asset: str, columns: list[str] | None = None, partition: str | None = None) -> pl.DataFrame:
         """A table, or one partition of it; rows of all its partitions together.
@@ -268,12 +270,11 @@ class State:
             assert partition is not None
             return {INPUT: self.shard_input(partition)}
         keys = [key for name in node.upstream for key in self._partitions.read(name, asset, partition)]
-        stamps: dict[Key, Stamp] = {}
-        for key in keys:
-            stamp = self.stamp(*key)
+        found = self.stamps(keys)
+        for key, stamp in found.items():
             if stamp is None:
                 raise MissingUpstreamError(asset, partition, key)
-            stamps[key] = stamp
+        stamps = {key: stamp for key, stamp in found.items() if stamp is not None}
         return recorded_versions(node, partition, self._partitions, stamps)
 
     def wanted_stamp(self, asset: str, partition: str | None) -> Stamp:

@@ -169,6 +169,7 @@ def _measured(config: Config, chosen: ChosenBenchmark) -> Iterator[Asset]:
     """What a benchmark asks, what is answered, how that is judged, and what it is worth; or what it measures."""
     scored, name = chosen.scored, chosen.name
     own = dict(scored.reads(config, chosen.options))
+    own |= made_upstream(config, config.training.model) if scored.by_base else {}
     before: dict[str, By] = {CHECKPOINTS: "content"}
     version = chosen.benchmark.code_version
     common: dict[str, Any] = {
@@ -228,8 +229,9 @@ def _measured(config: Config, chosen: ChosenBenchmark) -> Iterator[Asset]:
 
 def _benchmark_settings(config: Config, chosen: ChosenBenchmark, observed: Observed) -> dict[str, Any]:
     """Told when the plan is made: it may look at a benchmark's files."""
-    del observed
-    return chosen.settings(config)
+    origin = config.origin(config.training.model)
+    base = {f"models.{origin} weights": observed.model_digests[origin]} if chosen.scored.by_base else {}
+    return {**chosen.settings(config), **base}
 
 
 def _answered_settings(config: Config, chosen: ChosenBenchmark, observed: Observed) -> dict[str, Any]:

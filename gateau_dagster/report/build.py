@@ -2,19 +2,24 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 
 import polars as pl
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from gateau_dagster.methods.registry import chosen_methods
 from gateau_dagster.readable import fixed, number, percent, plural
 from gateau_dagster.report.comparison import Comparison
-from gateau_dagster.report.drawings import Drawing, pictures
+from gateau_dagster.report.drawings import Drawing
 from gateau_dagster.report.effort import duration, effort_sentence, memory, quantity, table_efforts
+from gateau_dagster.report.evidence import NAMED_GAIN
+from gateau_dagster.report.evidence_shares import evidence_shares
 from gateau_dagster.report.experiment_drawings import figure_name
 from gateau_dagster.report.experiment_text import experiment_section
 from gateau_dagster.report.inputs import ReportInputs
 from gateau_dagster.report.methods import methods_section, source_swatches
 from gateau_dagster.report.outcome import benchmark_outcomes, training_facts
+from gateau_dagster.report.pictures import pictures
 from gateau_dagster.report.plots.agreement_plots import bucket_name, share_text
 from gateau_dagster.report.provenance import chosen_by, provenance, ranked_by, scored_by
 from gateau_dagster.report.rejects import reject_groups
@@ -24,8 +29,6 @@ from gateau_dagster.report.truth import truth
 
 SOURCES = 20
 """Sources in the table of what was selected; the others are one line."""
-FINGERPRINTS = 60
-"""Fingerprints shown before the rest is folded away."""
 RAW = "raw_long_sft"
 
 
@@ -53,7 +56,7 @@ def build_report(inputs: ReportInputs, comparison: Comparison | None, drawn: Map
         comparison: of the presets; see report.comparison.compare.
         drawn: see drawings; a figure that is not among them is left out.
     """
-    top, bottom = sample_cards(inputs)
+    cards = sample_cards(inputs)
     return _environment().get_template("report.html.j2").render(
         inputs=inputs,
         selection=inputs.config.selection,
@@ -61,11 +64,15 @@ def build_report(inputs: ReportInputs, comparison: Comparison | None, drawn: Map
         chosen_by=chosen_by(inputs.config.selection),
         scored_by=scored_by(inputs.config),
         by_gateau=inputs.by_gateau,
+        deciding=chosen_methods(inputs.config)[inputs.config.selection.method].method,
         counts=counts(inputs),
         comparison=comparison,
         pictures=pictures(drawn),
-        top=top,
-        bottom=bottom,
+        top=cards.top,
+        bottom=cards.bottom,
+        no_evidence=cards.no_evidence,
+        evidence=evidence_shares(inputs),
+        named_gain=NAMED_GAIN,
         sources=source_table(inputs.ranked),
         lengths=_length_sentence(inputs.ranked, inputs.length_unit),
         length_unit=inputs.length_unit,
@@ -85,7 +92,6 @@ def build_report(inputs: ReportInputs, comparison: Comparison | None, drawn: Map
             generated_at=inputs.generated_at,
             command=inputs.command,
         ),
-        fingerprints_shown=FINGERPRINTS,
     )  # fmt: skip
 
 
@@ -139,6 +145,7 @@ def _effort(inputs: ReportInputs) -> dict | None:
     return {"sentence": effort_sentence(tables), "tables": tables}
 
 
+@cache
 def _environment() -> Environment:
     # autoescape for every template, whatever its name ends in.
     environment = Environment(

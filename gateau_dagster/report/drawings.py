@@ -1,6 +1,5 @@
 """Every figure of the report, drawn once, with its alternative text."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from matplotlib.figure import Figure
@@ -64,22 +63,6 @@ def method_drawings(methods: MethodComparison) -> dict[str, Drawing]:
             "same",
         )
     return drawn
-
-
-@dataclass(frozen=True, kw_only=True)
-class Picture:
-    """An image as a data URI, and what it shows for those who do not see it."""
-
-    uri: str
-    alt: str
-
-
-def pictures(drawn: Mapping[str, Drawing]) -> dict[str, Picture]:
-    """The drawings as they stand in the page."""
-    return {
-        name: Picture(uri=plots.as_data_uri(plots.to_svg(drawing.figure)), alt=drawing.alt)
-        for name, drawing in drawn.items()
-    }
 
 
 def drawings(inputs: ReportInputs, comparison: Comparison | None) -> dict[str, Drawing]:

@@ -1,6 +1,6 @@
 """Everything the report is made from, in one record."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
@@ -9,9 +9,12 @@ from typing import Any
 import polars as pl
 
 from gateau_dagster.comparison.result import MethodComparison
-from gateau_dagster.config import Config
+from gateau_dagster.config import Config, Preset
+from gateau_dagster.data.sample import Sample
 from gateau_dagster.pipeline.losses import UNSEEN, Loss
+from gateau_dagster.report.evidence_maps import EvidenceMaps, no_evidence
 from gateau_dagster.report.experiment import ExperimentInputs
+from gateau_dagster.report.formula import with_terms
 from gateau_dagster.selection.combine import ranked_by_score
 
 
@@ -23,7 +26,7 @@ class ReportInputs:
     raw: pl.LazyFrame | pl.DataFrame
     """RAW_LONG_SFT over all shards. Lazy is better: only two columns, and the texts of 20 samples, are read."""
     combined_scores: pl.DataFrame | None = None
-    """COMBINED_SCORES, with `hmp_`, `cas_`, `score_`, `rank_` of every preset, `context_tokens`, `response_tokens`.
+    """COMBINED_SCORES, with `hmp_`, `cas_`, `score_`, `rank_` of every preset and `selection.combine.FURTHER`.
 
     Needed where GATEAU decides the selection; without it the page is without the presets.
     """
@@ -44,6 +47,10 @@ class ReportInputs:
     """What the tables rejected and what was cut off, in sentences."""
     unseen: pl.DataFrame = field(default_factory=UNSEEN.to_frame)
     """UNSEEN: of each sample that every model saw cut, the share of its context that none saw."""
+    evidence: Callable[[Sequence[Sample]], EvidenceMaps] = no_evidence
+    """Makes the evidence maps of samples."""
+    named: pl.DataFrame | None = None
+    """NAMED (evidence_maps): of each row of `cam`, the segments that its map names."""
     training_log: Sequence[Mapping[str, Any]] | None = None
     """Entries with `step` and some of `loss`, `learning_rate`, `grad_norm`, `tokens_per_second`."""
     evaluations: Mapping[str, pl.DataFrame] = field(default_factory=dict)
@@ -66,16 +73,19 @@ class ReportInputs:
         return self.config.selection.method == "gateau"
 
     @property
-    def preset(self) -> str:
+    def preset(self) -> Preset:
         """GATEAU's preset: it decides the selection unless another method does."""
         return self.config.selection.preset
 
     @cached_property
     def scores(self) -> pl.DataFrame:
-        """`combined_scores` with `source`, and booleans `far` (known to need far context) and `selected`."""
+        """`combined_scores` with the preset's terms (formula.with_terms), `source`, and booleans `far` and `selected`.
+
+        far: known to need far context.
+        """
         assert self.combined_scores is not None
         sources = self.raw.lazy().select("sample_id", "source").collect()
-        frame = self.combined_scores.drop("source", strict=False)
+        frame = with_terms(self.combined_scores.drop("source", strict=False), self.preset)
         return self._described(frame.join(sources, on="sample_id", how="left", maintain_order="left"))
 
     @cached_property

@@ -15,7 +15,10 @@ from gateau_dagster.selection.presets import PRESET_FUNCTIONS, Measures, PresetS
 from gateau_dagster.selection.statistics import Vector
 
 # Raise it when the same tables come to other scores.
-CODE_VERSION = "2"
+CODE_VERSION = "3"
+
+# Measures that stand beside the promised columns: what the presets' terms are computed from, and lengths.
+FURTHER = ("probability_short", "probability_long", "context_tokens", "response_tokens", "segments")
 
 Frame = pl.DataFrame | pl.LazyFrame
 Order = npt.NDArray[np.int64]
@@ -34,8 +37,8 @@ def combine(short: Frame, long: Frame, cam: Frame, *, preset: Preset, alpha: flo
 def ranked(measures: pl.DataFrame, *, preset: Preset, alpha: float | None) -> pl.DataFrame:
     """tables.COMBINED_SCORES under `preset`, sorted by rank; one row per sample of `measures` (`join_all`).
 
-    Further columns: `hmp_p`, `cas_p`, `score_p`, `rank_p` for every preset p, `context_tokens`, `response_tokens`,
-    `segments`. A null CAS ranks last, by HMP; ties break by sample_id. `alpha`: of every preset; None: each its own.
+    Further columns: `hmp_p`, `cas_p`, `score_p`, `rank_p` for every preset p, and FURTHER. A null CAS ranks last, by
+    HMP; ties break by sample_id. `alpha`: of every preset; None: each its own.
     """
     found = {name: _preset_columns(measures, name, alpha_of(name, alpha)) for name in PRESETS}
     # The row of each rank. Column by column, so that the table is not in memory twice.
@@ -45,7 +48,7 @@ def ranked(measures: pl.DataFrame, *, preset: Preset, alpha: float | None) -> pl
     each = {name: _taken(found.pop(name), order) for name in PRESETS}
     columns = [*taken.values(), *each[preset].values()]
     columns += [column.alias(f"{kind}_{name}") for name in PRESETS for kind, column in each[name].items()]
-    columns += [measures[name].gather(order) for name in ("context_tokens", "response_tokens", "segments")]
+    columns += [measures[name].gather(order) for name in FURTHER]
     frame = pl.DataFrame(columns)
     promised = tables.schema(tables.COMBINED_SCORES)
     assert dict(list(frame.schema.items())[: len(promised)]) == dict(promised)

@@ -116,6 +116,18 @@ class Files:
                 return []
         return sorted(path.rstrip("/").rsplit("/", 1)[-1] for path in found)
 
+    def versions(self) -> dict[str, str]:
+        """The ETag of each object below the root by its name, from one listing of a store on S3.
+
+        Raises:
+            GateauError, TransientError: as for `write`.
+        """
+        assert not self.is_local
+        with readable_failures(f"list {self.root}"):
+            found: Any = self.filesystem.find(self.root, detail=True)
+        below = len(self.filesystem._strip_protocol(self.root)) + 1  # pyright: ignore[reportArgumentType]
+        return {path[below:]: entry["ETag"] for path, entry in found.items()}
+
     def rename(self, name: str, new: str) -> None:
         """Gives a file another name, and replaces one that has it; not in one step on S3.
 

@@ -3,7 +3,7 @@
 import re
 from html.parser import HTMLParser
 
-_VOID = {"meta", "img", "link", "br", "hr", "input", "wbr"}
+_VOID = {"meta", "img", "link", "br", "hr", "input", "wbr", "source"}
 
 
 class Page(HTMLParser):

@@ -1,6 +1,6 @@
 """The plots of the report and of Dagster's metadata. Each function gives a Figure; `to_svg` and `to_png` give bytes."""
 
-from gateau_dagster.plotting import PNG_LIMIT, as_data_uri, as_markdown_image, to_png, to_svg
+from gateau_dagster.plotting import PNG_LIMIT, as_markdown_image, to_png, to_svg
 from gateau_dagster.report.plots.agreement_plots import (
     agreement_by_length,
     auroc_bars,
@@ -18,7 +18,6 @@ __all__ = [
     "PNG_LIMIT",
     "agreement_by_length",
     "alpha_curves",
-    "as_data_uri",
     "as_markdown_image",
     "auroc_bars",
     "context_lengths",

@@ -8,13 +8,25 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from gateau_dagster.comparison.result import Bucket, MethodComparison, spearman_matrix
-from gateau_dagster.plotting import INK, MUTED, PRESET_COLOURS, SELECTED, label, legend, new_figure, say, shortened
+from gateau_dagster.plotting import (
+    FAINT,
+    GRID,
+    INK,
+    MUTED,
+    ON_LIGHT,
+    PRESET_COLOURS,
+    SELECTED,
+    label,
+    legend,
+    new_figure,
+    say,
+    shortened,
+)
 
-BUCKETS = ("#56a5d8", "#d08700", "#7a3b69", "#5b6b7a")
+BUCKETS = ("#56a5d8", "#d08700", "#a5568f", "#7d8d9c")
 _MARKERS = ("o", "s", "D", "^")
 EDGES = (-1.05, 1.05)
 """Where an axis of correlations ends."""
-_EMPTY = "#eef1f4"
 
 
 def similar_first(matrix: NDArray[np.float64]) -> list[int]:
@@ -52,7 +64,7 @@ def method_correlations(comparison: MethodComparison) -> Figure:
             continue
         value = values[row, column]
         text = "–" if np.isnan(value) else f"{value:z.2f}".replace("-", "−")
-        axis.text(column, row, text, ha="center", va="center", fontsize=9, color=MUTED if np.isnan(value) else INK)
+        axis.text(column, row, text, ha="center", va="center", fontsize=9, color=MUTED if np.isnan(value) else ON_LIGHT)
     _name_columns(axis, comparison, order)
     axis.set_yticks(range(count), [shortened(comparison.names[row]) for row in order])
     _mark_chosen(axis.get_yticklabels(), comparison, order)
@@ -80,7 +92,7 @@ def agreement_by_length(comparison: MethodComparison, reference: str) -> Figure:
             found[number], np.arange(len(names)) + offset, label=f"{bucket_name(bucket)} ({bucket.samples:,})",
             s=46, marker=_MARKERS[number % 4], color=BUCKETS[number % 4], edgecolors="white", linewidths=0.6, zorder=2,
         )  # fmt: skip
-    axis.hlines(np.arange(len(names) - 1) + 0.5, *EDGES, color="#dfe6ec", linewidth=0.8, zorder=0)
+    axis.hlines(np.arange(len(names) - 1) + 0.5, *EDGES, color=GRID, linewidth=0.8, zorder=0)
     axis.grid(False, axis="y")
     axis.axvline(0, color=MUTED, linewidth=1.0, linestyle=(0, (4, 3)))
     axis.set_xlim(min(-0.1, np.nanmin([*found.ravel(), 0]) - 0.05), EDGES[1])
@@ -110,7 +122,9 @@ def disputed_ranks(comparison: MethodComparison) -> Figure:
     for row, column in np.ndindex(shares.shape):
         share = float(shares[row, column])
         text = "–" if np.isnan(share) else share_text(share)
-        axis.text(column, row, text, ha="center", va="center", fontsize=8.5, color=MUTED if np.isnan(share) else INK)
+        axis.text(
+            column, row, text, ha="center", va="center", fontsize=8.5, color=MUTED if np.isnan(share) else ON_LIGHT
+        )
     _name_columns(axis, comparison, order)
     axis.set_yticks(range(len(shares)), [f"sample {number}" for number in range(1, len(shares) + 1)])
     return figure
@@ -137,7 +151,7 @@ def _with(bucket: Bucket, one: str, two: str) -> float:
 
 
 def _cells(axis: Axes, values: NDArray[np.float64], *, colours: str, low: float, high: float) -> None:
-    axis.set_facecolor(_EMPTY)
+    axis.set_facecolor(FAINT)
     axis.imshow(np.ma.masked_invalid(values), cmap=colours, vmin=low, vmax=high, aspect="auto")
     axis.grid(False)
     axis.spines[:].set_visible(False)
@@ -190,7 +204,8 @@ def _matrix(
     for row, column in np.ndindex(values.shape):
         value = values[row, column]
         text = "undefined" if np.isnan(value) else f"{value:.0f}{unit}" if unit else f"{value:.2f}".replace("-", "−")
-        axis.text(column, row, text, ha="center", va="center", fontsize=10.5, color=INK)
+        ink = INK if np.isnan(value) else ON_LIGHT
+        axis.text(column, row, text, ha="center", va="center", fontsize=10.5, color=ink)
 
 
 def auroc_bars(auroc: Mapping[str, float]) -> Figure:

@@ -10,9 +10,21 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import NullFormatter, NullLocator
 
 from gateau_dagster.evaluation.statistics.compare import Outcomes
-from gateau_dagster.plotting import BASE, INK, MUTED, SELECTED, label, legend, new_figure, shortened
+from gateau_dagster.plotting import (
+    BASE,
+    INK,
+    MUTED,
+    ON_DARK,
+    ON_LIGHT,
+    SELECTED,
+    entitle,
+    label,
+    legend,
+    new_figure,
+    shortened,
+)
 
-SERIES = ("#0072b2", "#d55e00", "#009e73", "#b7588c", "#d08700", "#56a5d8", "#5b6b7a", "#7a3b69")
+SERIES = ("#0072b2", "#d55e00", "#009e73", "#b7588c", "#d08700", "#56a5d8", "#7d8d9c", "#a5568f")
 _MARKERS = ("o", "s", "D", "^", "v", "P", "X", "*")
 _OUTCOMES = (("better", "#2a8a68"), ("equal", "#d5dde4"), ("worse", "#c9683a"))
 MOST_GRIDS = 12
@@ -104,7 +116,7 @@ def outcome_bars(found: Sequence[Outcomes], *, title: str, reference: str) -> Fi
         axis.barh(rows, share, left=left, height=0.62, color=colour, label=words, linewidth=0)
         for row, start, width in zip(rows, left, share, strict=True):
             if width >= 6:
-                ink = INK if name == "equal" else "white"
+                ink = ON_LIGHT if name == "equal" else ON_DARK
                 axis.text(start + width / 2, row, f"{width:.0f}", ha="center", va="center", fontsize=8.5, color=ink)
         left += share
     axis.set_yticks(rows, [shortened(each.name) for each in found])
@@ -144,7 +156,7 @@ def grids(cells: pl.DataFrame, *, title: str, unit: str) -> Figure:
     rows = -(-len(models) // columns)
     figure = Figure(figsize=(10.2, 0.7 + rows * (1.1 + 0.24 * max(3, len(depths)))), layout="constrained",
                     facecolor="white")  # fmt: skip
-    figure.suptitle(title, x=0.008, ha="left", fontsize=12, fontweight="bold", color=INK)
+    entitle(figure, title)
     axes = figure.subplots(rows, columns, squeeze=False).ravel()
     low, high = float(cells["value"].min() or 0), float(cells["value"].max() or 0)  # pyright: ignore[reportArgumentType]
     image = None

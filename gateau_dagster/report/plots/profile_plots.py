@@ -7,7 +7,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, NullFormatter, PercentFormatter
 
 from gateau_dagster.comparison.result import MethodComparison, Profile, Spread
-from gateau_dagster.plotting import CHECKPOINT, INK, MUTED, SELECTED, label, new_figure, say, shortened
+from gateau_dagster.plotting import CHECKPOINT, FAINT, FRAME, INK, MUTED, SELECTED, label, new_figure, say, shortened
 
 SOURCES = ("#0072b2", "#d08700", "#009e73", "#b7588c", "#56a5d8", "#a3a12b", "#7a4fa3", "#c3cdd6")
 """Colours of the first sources; the last one is that of all others."""
@@ -32,13 +32,14 @@ def method_profiles(comparison: MethodComparison) -> Figure:
     _sources(axes[3], profiles)
     for number, axis in enumerate(axes):
         axis.set_ylim(len(names) - 0.4, -0.6)
-        axis.set_yticks(range(len(names)), names if number == 0 else [""] * len(names))
+        axis.set_yticks(range(len(names)), names)
         axis.tick_params(axis="y", length=0, labelsize=9.5, labelcolor=INK)
         axis.grid(False, axis="y")
-        axis.axhline(0.5, color="#b9c4ce", linewidth=0.8)
-    for text, name in zip(axes[0].get_yticklabels(), ["", *comparison.names], strict=True):
-        if name == comparison.selected_by and name:
-            text.set(color=SELECTED, fontweight="bold")
+        axis.axhline(0.5, color=FRAME, linewidth=0.8)
+        for text, name in zip(axis.get_yticklabels(), ["", *comparison.names], strict=True):
+            if name == comparison.selected_by and name:
+                text.set(color=SELECTED, fontweight="bold")
+        axis.tick_params(axis="y", labelleft=number == 0)
     return figure
 
 
@@ -59,7 +60,7 @@ def _figure(axis: Axes, spreads: Sequence[Spread | None], colours: Sequence[str]
         return
     everything = spreads[0]
     if everything is not None:
-        axis.axvspan(everything.low, everything.high, color="#eef2f5", zorder=0)
+        axis.axvspan(everything.low, everything.high, color=FAINT, zorder=0)
         axis.axvline(everything.median, color=MUTED, linewidth=1.0, linestyle=(0, (4, 3)), zorder=1)
     for row, (spread, colour) in enumerate(zip(spreads, colours, strict=True)):
         if spread is None:

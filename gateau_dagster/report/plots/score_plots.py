@@ -42,7 +42,8 @@ def score_distributions(scores: pl.DataFrame, *, far: pl.Series | None = None) -
         known = scores[f"cas_{preset}"].is_not_null()
         part = None if far is None else far.filter(known)
         _histogram(axis, scores.filter(known), f"score_{preset}", colour=PRESET_COLOURS[preset], far=part)
-        label(axis, x="score (no unit)", y="samples" if preset == PRESETS[0] else "", title=preset)
+        label(axis, x="score (no unit)", y="samples", title=preset)
+        axis.yaxis.label.set_visible(preset == PRESETS[0])
     if far is not None and axes[0].get_legend_handles_labels()[0]:
         legend(axes[0])
     return figure
@@ -125,7 +126,8 @@ def terms_scatter(scores: pl.DataFrame, *, preset: str, far: pl.Series | None = 
         )  # fmt: skip
     label(axis, x="HMP as the preset uses it: how much the long model helps", y="CAS as the preset uses it")
     axis.ticklabel_format(style="sci", scilimits=(-2, 4))
-    legend(axis, loc="best")
+    if axis.get_legend_handles_labels()[0]:
+        legend(axis, loc="best")
     return figure
 
 

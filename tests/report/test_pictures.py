@@ -1,0 +1,95 @@
+"""Figures as the page shows them: readable on light and dark, on a screen and on a phone."""
+
+import base64
+import re
+from itertools import pairwise
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+from matplotlib.figure import Figure
+
+from gateau_dagster.plotting import DARK, label, new_figure, to_svg
+from gateau_dagster.report.drawings import Drawing
+from gateau_dagster.report.pictures import NARROW, pictures, stack, themed
+
+_SVG = "{http://www.w3.org/2000/svg}"
+
+
+def panels(count: int) -> Figure:
+    """`count` panels; all but the first leave the names of the rows to their neighbour."""
+    figure, axes = new_figure("A title that is much too long for one line of a phone, so it breaks", columns=count)
+    for number, axis in enumerate(axes):
+        axis.barh(["one", "two"], [1, 2])
+        label(axis, x="x", y="y", title=f"panel {number}")
+        axis.tick_params(axis="y", labelleft=number == 0)
+        axis.yaxis.label.set_visible(number == 0)
+    return figure
+
+
+def size(uri: str) -> tuple[float, float]:
+    """Width and height in points."""
+    root = document(uri)
+    return float(root.attrib["width"].removesuffix("pt")), float(root.attrib["height"].removesuffix("pt"))
+
+
+def document(uri: str) -> ElementTree.Element:
+    head, data = uri.split(",")
+    assert head == "data:image/svg+xml;base64"
+    return ElementTree.fromstring(base64.b64decode(data))
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_panels_stand_below_each_other_on_a_phone(count: int) -> None:
+    picture = pictures({"one": Drawing(figure=panels(count), alt="text")})["one"]
+    (wide, height), (narrow, tall) = size(picture.wide), size(picture.narrow)
+    assert narrow == pytest.approx(72 * NARROW) and narrow < wide / 2
+    assert tall == pytest.approx(count * height)
+    assert picture.alt == "text"
+
+
+def test_a_stacked_panel_has_the_names_that_its_neighbour_had() -> None:
+    figure = panels(3)
+    to_svg(figure)
+    stack(figure)
+    to_svg(figure)
+    boxes = [axis.get_position() for axis in figure.axes]
+    assert all(above.y0 > below.y1 for above, below in pairwise(boxes))
+    for axis in figure.axes:
+        assert [text.get_text() for text in axis.get_yticklabels()] == ["one", "two"]
+        assert axis.yaxis.label.get_visible()
+    edges = [text.get_window_extent().x1 for axis in figure.axes for text in (axis.title, axis.xaxis.label)]
+    assert max(edges) <= figure.bbox.width
+
+
+def test_a_matrix_of_many_columns_keeps_room_for_its_figures() -> None:
+    figure, (axis,) = new_figure("matrix")
+    axis.imshow(np.zeros((3, 20)))
+    stack(figure)
+    assert figure.get_figwidth() / 20 > 0.4
+
+
+def test_panels_with_a_common_scale_can_be_stacked() -> None:
+    figure, axes = new_figure("grids", columns=2)
+    for axis in axes:
+        image = axis.imshow(np.zeros((3, 3)))
+    figure.colorbar(image, ax=list(axes))
+    stack(figure)
+    to_svg(figure)
+    assert axes[0].get_position().y0 > axes[1].get_position().y1
+
+
+def test_neutral_colours_are_others_on_a_dark_page() -> None:
+    found = themed(to_svg(panels(1))).decode()
+    drawing, _, style = found.partition("<style>svg{")
+    assert not [colour for colour in DARK if colour in drawing], "all are variables"
+    light, dark = style.split("@media(prefers-color-scheme:dark)")
+    for colour, other in DARK.items():
+        name = next(iter(re.findall(rf"(--c\d+):{colour}", light)))
+        assert f"{name}:{other}" in dark
+        assert f"var({name})" in drawing or colour not in to_svg(panels(1)).decode()
+
+
+def test_a_themed_document_stays_one() -> None:
+    root = ElementTree.fromstring(themed(to_svg(panels(2))))
+    assert root.tag == f"{_SVG}svg" and root[-1].tag == f"{_SVG}style"
