@@ -14,10 +14,10 @@ from assets.steps.metadata import figures_metadata
 from assets.steps.unpartitioned_step import UnpartitionedStep, unpartitioned_step
 from gateau_dagster.evaluation.document_split import SPLIT
 from gateau_dagster.evaluation.registry import compared_benchmarks
-from gateau_dagster.pipeline.declarations import COMPARISON_FILE, REPORT_FILE
+from gateau_dagster.pipeline.declarations import COMPARISON_FILE, EXPLORER_FILE, REPORT_FILE
 from gateau_dagster.pipeline.losses import losses, unseen_shares
 from gateau_dagster.pipeline.plan import Key
-from gateau_dagster.pipeline.selection_reads import PRESETS_TABLE, ranking_asset
+from gateau_dagster.pipeline.selection_reads import PRESETS_TABLE, compared_methods, ranking_asset
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.pipeline.variant_assets import EXPERIMENT
 from gateau_dagster.scoring.pair_tables import CAM
@@ -43,20 +43,24 @@ def report(context: dg.AssetExecutionContext, configuration: ConfigurationResour
 
 
 def _make(step: UnpartitionedStep) -> None:
+    from gateau_dagster.explore.publish import publish
     from gateau_dagster.report.build import build_report
     from gateau_dagster.report.comparison import compare
     from gateau_dagster.report.drawings import drawings
 
     store, inputs = step.state.store, _inputs(step.state)
+    complete = Stamp(fingerprint=step.wanted.fingerprint, inputs=step.wanted.inputs)
+    # First, since the page's own stamp says that both are made.
+    publish(step.state, inputs, _all_method_scores(step.state), complete, step.progress)
     comparison = compare(inputs)
     drawn = drawings(inputs, comparison)
     page = build_report(inputs, comparison, drawn)
-    complete = Stamp(fingerprint=step.wanted.fingerprint, inputs=step.wanted.inputs)
     write_document(store, REPORT_FILE, page, complete)
     address = store.files.address(REPORT_FILE)
-    link = dg.MetadataValue.path(address) if store.files.is_local else dg.MetadataValue.url(address)
+    as_link = dg.MetadataValue.path if store.files.is_local else dg.MetadataValue.url
+    links = {"report": as_link(address), "viewer": as_link(store.files.address(EXPLORER_FILE))}
     figures = figures_metadata({drawing.alt: drawing.figure for drawing in drawn.values()})
-    step.finish(complete, report=link, size_bytes=len(page.encode()), **figures)
+    step.finish(complete, **links, size_bytes=len(page.encode()), **figures)
 
 
 def _inputs(state: State) -> "ReportInputs":
@@ -93,6 +97,13 @@ def _method_scores(state: State) -> pl.DataFrame | None:
     """Of the method that decides the selection, where that is not GATEAU."""
     ranking = ranking_asset(state.config)
     return None if ranking == PRESETS_TABLE else state.read(ranking, ["sample_id", "score"])
+
+
+def _all_method_scores(state: State) -> dict[str, pl.DataFrame]:
+    """Of every method whose scores are a table that the page is made from."""
+    assets = state.asset("report").reads
+    made = (each for each in compared_methods(state.config) if each.asset in assets)
+    return {each.name: state.read(each.asset, ["sample_id", "score"]) for each in made}
 
 
 def _lengths(state: State) -> pl.DataFrame:

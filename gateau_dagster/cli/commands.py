@@ -1,4 +1,4 @@
-"""`gateau run | plan | validate | dev`: options, and failures as one readable message."""
+"""`gateau run | plan | validate | show | dev`: options, and failures as one readable message."""
 
 import logging
 import os
@@ -27,6 +27,7 @@ def cli() -> None:
     gateau validate   what of the input can be used, and why the rest cannot
     gateau plan       what would run, why, and about how long it takes
     gateau run        run exactly what is missing or changed
+    gateau show       one sample: why it ranks where it does
     gateau dev        the Dagster UI on this configuration
     """
 
@@ -66,6 +67,17 @@ def validate(config_file: str | None) -> None:
     from gateau_dagster.cli.validate import print_validation
 
     print_validation(_load(config_file))
+
+
+@cli.command()
+@_config_option
+@click.argument("sample")
+@click.option("--method", metavar="NAME", help="Rank and figures of this method; default: the one that selects.")
+def show(config_file: str | None, sample: str, method: str | None) -> None:
+    """Print one sample: its ranks, what gave its response, its texts. SAMPLE is its id, or how that begins."""
+    from gateau_dagster.cli.show import print_sample
+
+    print_sample(_load(config_file), sample, method)
 
 
 @cli.command(context_settings={"ignore_unknown_options": True})

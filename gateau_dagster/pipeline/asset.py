@@ -89,7 +89,8 @@ class Asset:
         column may be null.
     checks: names of its asset checks beside `up_to_date`.
     summary: what it holds, for a list of assets. description: more of it, for its page; the summary where empty.
-    file: of a document, its name in the store. folder: whether it is a model's folder.
+    file: of a document, its name in the store. further_files: documents that are made with it, and missed like it.
+    folder: whether it is a model's folder.
     goal: whether it is made for its own sake; others are made for what reads them.
     own_rejects: whether it rejects samples for reasons that no table before it had.
     pool: of steps that wait for one another, as those that take a GPU.
@@ -110,6 +111,7 @@ class Asset:
     finite: tuple[str, ...] = ()
     checks: tuple[str, ...] = ()
     file: str = ""
+    further_files: tuple[str, ...] = ()
     folder: bool = False
     goal: bool = False
     own_rejects: bool = True

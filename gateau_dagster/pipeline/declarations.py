@@ -47,9 +47,10 @@ from gateau_dagster.storage.stamp import By
 from gateau_dagster.training.spec import CODE_VERSION as TRAINING_CODE_VERSION
 from gateau_dagster.training.training_mix import CODE_VERSION as MIX_CODE_VERSION
 
-REPORT_FILE, COMPARISON_FILE, CHECKPOINT_FOLDER = "report.html", "comparison.json", "checkpoint"
-# The page's own: raise it when the same tables come to another page.
-REPORT_CODE_VERSION = "7"
+REPORT_FILE, EXPLORER_FILE = "report.html", "explore.html"
+COMPARISON_FILE, CHECKPOINT_FOLDER = "comparison.json", "checkpoint"
+# The page's own, and the viewer's beside it: raise it when the same tables come to another one.
+REPORT_CODE_VERSION, EXPLORER_CODE_VERSION = "7", "1"
 
 
 def raw_long_sft(config: Config) -> Iterator[Asset]:
@@ -283,11 +284,12 @@ def report(config: Config, shown: Sequence[str]) -> Asset:
         kinds=("html", "matplotlib"),
         summary="one self-contained page",
         description="One self-contained page: score distributions, presets side by side, best and worst samples, "
-        "rejects, training curve, evaluation, provenance.",
+        "rejects, training curve, evaluation, provenance. Beside it explore.html, which shows every sample.",
         reads=dict.fromkeys(shown, "fingerprint"),
         settings={"configuration": shown_configuration(config)},
-        code_version=REPORT_CODE_VERSION,
+        code_version=f"{REPORT_CODE_VERSION}.{EXPLORER_CODE_VERSION}",
         file=REPORT_FILE,
+        further_files=(EXPLORER_FILE,),
         goal=True,
         own_rejects=False,
     )

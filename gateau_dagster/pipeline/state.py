@@ -128,8 +128,12 @@ class State:
         return {key: found[key] if key in found else self._file_stamp(self.asset(key[0])) for key in wanted}
 
     def _file_stamp(self, asset: Asset) -> Stamp | None:
-        """Of the report's page or the checkpoint's folder."""
-        return document_stamp(self.store, asset.file) if asset.file else folder_stamp(self.store, asset.key)
+        """Of the report's page or the checkpoint's folder; None of a page beside which another's is missing."""
+        if asset.folder:
+            return folder_stamp(self.store, asset.key)
+        found, *others = (document_stamp(self.store, name) for name in (asset.file, *asset.further_files))
+        together = {None if each is None else each.fingerprint for each in others}
+        return found if found is not None and together <= {found.fingerprint} else None
 
     def table_stamps(self, keys: Iterable[Key]) -> dict[Key, Stamp | None]:
         """Those of tables; None where the table is missing, or the model is that it is about."""

@@ -52,6 +52,7 @@ CONSTANTS: dict[str, set[str]] = {
     "comparison.compare.CODE_VERSION": {"comparison"},
     "evaluation.statistics.experiment.CODE_VERSION": {"experiment"},
     "pipeline.declarations.REPORT_CODE_VERSION": {"report"},
+    "pipeline.declarations.EXPLORER_CODE_VERSION": {"report"},
 }
 OF_ANSWERS = "evaluation.generation.settings.CODE_VERSION"  # see test_answers
 # Tables of methods and rules say their version where they are declared.
