@@ -7,8 +7,10 @@ import dagster as dg
 
 from assets.runs.automation import dead_runs_sensor, nightly, out_of_date_sensor
 from assets.runs.checks import asset_checks
+from assets.runs.input_sensor import inputs_sensor
 from assets.runs.jobs import asset_jobs, refresh_job
 from assets.steps.definition import asset_definitions
+from assets.steps.inputs import input_specs
 from gateau_dagster.config.load import ENVIRONMENT_VARIABLE
 from resources.configuration import ConfigurationResource
 from resources.judge import JudgeResource
@@ -35,11 +37,11 @@ def build_definitions(config_file: str = "", demo_folder: str = ".") -> dg.Defin
         else dg.multiprocess_executor.configured({"max_concurrent": execution.max_concurrent})
     )
     return dg.Definitions(
-        assets=asset_definitions(config),
+        assets=[*input_specs(config), *asset_definitions(config)],
         asset_checks=asset_checks(config),
         jobs=[*asset_jobs(config), refresh_job],
         schedules=[nightly(config)],
-        sensors=[out_of_date_sensor, dead_runs_sensor],
+        sensors=[out_of_date_sensor, dead_runs_sensor, inputs_sensor],
         executor=executor,
         resources={
             "configuration": ConfigurationResource(config_file=config_file, demo_folder=demo_folder),

@@ -8,6 +8,7 @@ from typing import Any, Literal
 from pydantic import Field, model_validator
 
 from gateau_dagster.config.base import Section
+from gateau_dagster.config.catalogue import CatalogueConfig
 from gateau_dagster.config.evaluation import EvaluationConfig
 from gateau_dagster.config.inputs import (
     DEMO_SCHEME,
@@ -41,6 +42,7 @@ class ExecutionConfig(Section):
         default=2, ge=0, le=16, description="Of a step that fails transiently, with exponential back-off."
     )
     schedule: str = Field(default="0 3 * * *", description="Cron line of the nightly refresh, which is off by default.")
+    catalogue: CatalogueConfig = CatalogueConfig()
 
 
 class Config(Section):
