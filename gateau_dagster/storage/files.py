@@ -116,6 +116,16 @@ class Files:
                 return []
         return sorted(path.rstrip("/").rsplit("/", 1)[-1] for path in found)
 
+    def sizes(self) -> dict[str, int]:
+        """Of all files, in bytes, by name; none where there is no such store yet. One listing."""
+        with readable_failures(f"list {self.root}"):
+            try:
+                found = self.filesystem.find(self.root, detail=True)
+            except FileNotFoundError:
+                return {}
+        root = self.root.partition("://")[2] or self.root
+        return {name.removeprefix(f"{root}/"): int(info["size"] or 0) for name, info in found.items()}
+
     def rename(self, name: str, new: str) -> None:
         """Gives a file another name, and replaces one that has it; not in one step on S3.
 
