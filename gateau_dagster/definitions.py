@@ -7,6 +7,7 @@ import dagster as dg
 
 from assets.runs.automation import dead_runs_sensor, nightly, out_of_date_sensor
 from assets.runs.checks import asset_checks
+from assets.runs.failures_sensor import failure_sensors
 from assets.runs.input_sensor import inputs_sensor
 from assets.runs.jobs import asset_jobs, refresh_job
 from assets.steps.definition import asset_definitions
@@ -15,6 +16,7 @@ from gateau_dagster.config.load import ENVIRONMENT_VARIABLE
 from resources.configuration import ConfigurationResource
 from resources.judge import JudgeResource
 from resources.models import ModelsResource
+from resources.notification import NotificationResource
 from resources.project import checked_project
 from resources.training import TrainingResource
 
@@ -30,7 +32,7 @@ def build_definitions(config_file: str = "", demo_folder: str = ".") -> dg.Defin
         GateauError: the configuration is missing or wrong.
     """
     config = checked_project(config_file or None, folder=Path(demo_folder))
-    execution = config.execution
+    execution, jobs = config.execution, [*asset_jobs(config), refresh_job]
     executor = (
         dg.in_process_executor
         if execution.executor == "in_process"
@@ -39,14 +41,20 @@ def build_definitions(config_file: str = "", demo_folder: str = ".") -> dg.Defin
     return dg.Definitions(
         assets=[*input_specs(config), *asset_definitions(config)],
         asset_checks=asset_checks(config),
-        jobs=[*asset_jobs(config), refresh_job],
+        jobs=jobs,
         schedules=[nightly(config)],
-        sensors=[out_of_date_sensor, dead_runs_sensor, inputs_sensor],
+        sensors=[
+            out_of_date_sensor,
+            dead_runs_sensor,
+            inputs_sensor,
+            *failure_sensors(config, frozenset(job.name for job in jobs)),
+        ],
         executor=executor,
         resources={
             "configuration": ConfigurationResource(config_file=config_file, demo_folder=demo_folder),
             "judge": JudgeResource(),
             "models": ModelsResource(),
+            "notification": NotificationResource(),
             "training": TrainingResource(),
         },
     )

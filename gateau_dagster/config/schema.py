@@ -20,6 +20,7 @@ from gateau_dagster.config.inputs import (
 )
 from gateau_dagster.config.made_models import check_made_models
 from gateau_dagster.config.models import ModelConfig, ScoringConfig
+from gateau_dagster.config.notify import NotifyConfig
 from gateau_dagster.config.selection import SelectionConfig
 from gateau_dagster.config.training import TrainingConfig
 from gateau_dagster.config.variants import Variant, VariantsConfig, variants_of
@@ -43,6 +44,7 @@ class ExecutionConfig(Section):
     )
     schedule: str = Field(default="0 3 * * *", description="Cron line of the nightly refresh, which is off by default.")
     catalogue: CatalogueConfig = CatalogueConfig()
+    notify: NotifyConfig | None = Field(default=None, description="Who is told of runs that failed.")
 
 
 class Config(Section):
