@@ -91,18 +91,22 @@ class State:
         }
 
     @cached_property
-    def _nodes(self) -> dict[str, Node]:
-        """What the planner compares, by asset, in topological order."""
+    def observed(self) -> Observed:
+        """What stands outside configuration and store, as it is now."""
         config = self.config
         ensure_demo_data(config)
         chat, cache = config.located_short_chat, config.work_folder / "cache"
-        observed = Observed(
+        return Observed(
             model_digests=self.model_digests,
             short_chat=short_chat_signature(chat, config.folder, cache) if chat else None,
             texts=text_signatures(config, cache / FILE_DIGESTS),
             others=self.other_digests,
         )
-        return {node.asset: node for node in self.pipeline.nodes(observed)}
+
+    @cached_property
+    def _nodes(self) -> dict[str, Node]:
+        """What the planner compares, by asset, in topological order."""
+        return {node.asset: node for node in self.pipeline.nodes(self.observed)}
 
     def node(self, asset: str) -> Node:
         """An asset as the planner compares it."""
