@@ -2,6 +2,7 @@
 
 import os
 import sys
+from importlib.resources import files
 from pathlib import Path
 
 from rich.markup import escape
@@ -10,14 +11,23 @@ from assets.runs.instance import open_instance
 from gateau_dagster.cli.display import console
 from gateau_dagster.config import Config
 
+# Of one look of the schedule or the sensor: the first one reads a whole input, or the weights of a model.
+_LOOK_SECONDS = "300"
+
 
 def start_ui(config: Config, config_file: str, options: list[str]) -> None:
-    """Becomes `dagster dev`, on the Dagster home that `gateau run` uses."""
+    """Becomes `dagster dev`, on the Dagster home that `gateau run` uses.
+
+    By a workspace file, which gives the code location its one name; by the module alone it would have another.
+    """
     os.environ |= {"GATEAU_CONFIG": config_file, "GATEAU_DEMO_FOLDER": str(config.folder)}
     with open_instance(config):  # it says what is wrong with its home, and where that is
         home = os.environ["DAGSTER_HOME"]
     name = escape(config_file) if config_file else "the embedded demo"
     console().print(f"Dagster UI on [bold]{name}[/bold]; Dagster's home is {escape(home)}")
+    for kind in ("SENSOR", "SCHEDULE"):
+        os.environ.setdefault(f"DAGSTER_{kind}_GRPC_TIMEOUT_SECONDS", _LOOK_SECONDS)
     dagster = str(Path(sys.executable).with_name("dagster"))
-    command = [dagster, "dev", "--module-name", "gateau_dagster.definitions", *options]
+    workspace = str(files("gateau_dagster").joinpath("workspace.yaml"))
+    command = [dagster, "dev", "--workspace", workspace, *options]
     os.execv(dagster, command)

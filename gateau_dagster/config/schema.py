@@ -21,6 +21,7 @@ from gateau_dagster.config.made_models import check_made_models
 from gateau_dagster.config.models import ModelConfig, ScoringConfig
 from gateau_dagster.config.selection import SelectionConfig
 from gateau_dagster.config.training import TrainingConfig
+from gateau_dagster.config.values import TimeZone
 from gateau_dagster.config.variants import Variant, VariantsConfig, variants_of
 
 _MODEL_NAME = re.compile(r"^[A-Za-z0-9_]{1,100}\Z")
@@ -41,6 +42,7 @@ class ExecutionConfig(Section):
         default=2, ge=0, le=16, description="Of a step that fails transiently, with exponential back-off."
     )
     schedule: str = Field(default="0 3 * * *", description="Cron line of the nightly refresh, which is off by default.")
+    timezone: TimeZone = Field(default="UTC", description="Of the schedule, such as Europe/Berlin.")
 
 
 class Config(Section):

@@ -3,6 +3,7 @@
 import os
 from pathlib import Path
 from typing import Annotated
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from pydantic import AfterValidator, Field
 
@@ -64,6 +65,21 @@ def possible_paths(paths: str | list[str]) -> str | list[str]:
         return paths
     return possible_path(paths)
 
+
+def known_time_zone(name: str) -> str:
+    """The name as it is.
+
+    Raises:
+        ValueError: no time zone is called so, as far as this machine knows.
+    """
+    try:
+        ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError, OSError) as error:
+        raise ValueError(f"is {name!r}, which is no time zone: give a name such as UTC or Europe/Berlin") from error
+    return name
+
+
+TimeZone = Annotated[str, AfterValidator(known_time_zone)]
 
 AnyPath = Annotated[str, AfterValidator(possible_path)]
 
