@@ -23,7 +23,7 @@ from gateau_dagster.config.models import ModelConfig, ScoringConfig
 from gateau_dagster.config.notify import NotifyConfig
 from gateau_dagster.config.selection import SelectionConfig
 from gateau_dagster.config.training import TrainingConfig
-from gateau_dagster.config.values import UrlVariable
+from gateau_dagster.config.values import TimeZone, UrlVariable
 from gateau_dagster.config.variants import Variant, VariantsConfig, variants_of
 
 _MODEL_NAME = re.compile(r"^[A-Za-z0-9_]{1,100}\Z")
@@ -49,6 +49,7 @@ class ExecutionConfig(Section):
         default=2, ge=0, le=16, description="Of a step that fails transiently, with exponential back-off."
     )
     schedule: str = Field(default="0 3 * * *", description="Cron line of the nightly refresh, which is off by default.")
+    timezone: TimeZone = Field(default="UTC", description="Of the schedule, such as Europe/Berlin.")
     catalogue: CatalogueConfig = CatalogueConfig()
     notify: NotifyConfig | None = Field(default=None, description="Who is told of runs that failed.")
 
