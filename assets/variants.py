@@ -19,8 +19,8 @@ from gateau_dagster import tables
 from gateau_dagster.config.variants import BASE, CHECKPOINT
 from gateau_dagster.evaluation.document_split import SPLIT
 from gateau_dagster.methods.registry import chosen_methods
-from gateau_dagster.pipeline.declarations import CHECKPOINT_FOLDER
 from gateau_dagster.pipeline.loadable import downloads
+from gateau_dagster.pipeline.training_assets import CHECKPOINT_FOLDER
 from gateau_dagster.pipeline.variant_assets import IN_STORE, MIXES, SUBSETS, TRAINED
 from gateau_dagster.pipeline.variant_configs import draws_lots, rule_reads, variant_config, variant_reads
 from gateau_dagster.selection.combine import ranked_by_score

@@ -10,11 +10,14 @@ from dagster import DagsterInstance, DagsterRun, DagsterRunStatus, OpExecutionCo
 
 from gateau_dagster.storage.process_identity import ProcessIdentity, State
 
+# The process that works on a run; of one that `refresh` has launched and whose first step has not begun, that of
+# `refresh`.
 PROCESS_TAG = "gateau/process"
 # On runs that `refresh` makes while it alone has the store: which one, see `resources.locks.lease.store_id`.
 LOCK_TAG = "gateau/lock"
 _MOST_SECONDS_OF_A_SET_CLOCK = 60.0
-_ALIVE = [
+UNFINISHED = [
+    DagsterRunStatus.QUEUED,
     DagsterRunStatus.STARTING,
     DagsterRunStatus.STARTED,
     DagsterRunStatus.CANCELING,
@@ -68,6 +71,16 @@ def _by_start_time(host: str, pid: int, started: float) -> State:
         return "gone"
 
 
+def process_of(instance: DagsterInstance, run: DagsterRun) -> str | None:
+    """The tag of the process that works on a run; None while there is none.
+
+    A run that is executed again begins with the tags of the one before it, the process among them.
+    """
+    tag = run.tags.get(PROCESS_TAG)
+    before = None if run.parent_run_id is None else instance.get_run_by_id(run.parent_run_id)
+    return None if before is not None and before.tags.get(PROCESS_TAG) == tag else tag
+
+
 def end_dead_runs(instance: DagsterInstance, *, holding: str | None = None) -> list[DagsterRun]:
     """Ends the runs whose process is gone, and frees their pool slots, which the next run would wait for.
 
@@ -79,9 +92,11 @@ def end_dead_runs(instance: DagsterInstance, *, holding: str | None = None) -> l
     Dagster learns of a run's end from the run itself; one that was killed with `kill -9` says nothing.
     """
     ended = []
-    for run in instance.get_runs(RunsFilter(statuses=_ALIVE)):
-        tag = run.tags.get(PROCESS_TAG)
-        state = "unknown" if tag is None else process_state(tag)
+    for run in instance.get_runs(RunsFilter(statuses=UNFINISHED)):
+        tag = process_of(instance, run)
+        if tag is None:
+            continue
+        state = process_state(tag)
         left = holding is not None and run.tags.get(LOCK_TAG) == holding
         if state == "alive" or (state == "unknown" and not left):
             continue

@@ -8,6 +8,7 @@ from typing import Any, Literal
 from pydantic import Field, model_validator
 
 from gateau_dagster.config.base import Section
+from gateau_dagster.config.catalogue import CatalogueConfig
 from gateau_dagster.config.evaluation import EvaluationConfig
 from gateau_dagster.config.inputs import (
     DEMO_SCHEME,
@@ -19,9 +20,10 @@ from gateau_dagster.config.inputs import (
 )
 from gateau_dagster.config.made_models import check_made_models
 from gateau_dagster.config.models import ModelConfig, ScoringConfig
+from gateau_dagster.config.notify import NotifyConfig
 from gateau_dagster.config.selection import SelectionConfig
 from gateau_dagster.config.training import TrainingConfig
-from gateau_dagster.config.values import UrlVariable
+from gateau_dagster.config.values import TimeZone, UrlVariable
 from gateau_dagster.config.variants import Variant, VariantsConfig, variants_of
 
 _MODEL_NAME = re.compile(r"^[A-Za-z0-9_]{1,100}\Z")
@@ -47,6 +49,9 @@ class ExecutionConfig(Section):
         default=2, ge=0, le=16, description="Of a step that fails transiently, with exponential back-off."
     )
     schedule: str = Field(default="0 3 * * *", description="Cron line of the nightly refresh, which is off by default.")
+    timezone: TimeZone = Field(default="UTC", description="Of the schedule, such as Europe/Berlin.")
+    catalogue: CatalogueConfig = CatalogueConfig()
+    notify: NotifyConfig | None = Field(default=None, description="Who is told of runs that failed.")
 
 
 class Config(Section):

@@ -4,6 +4,7 @@ import os
 import re
 from pathlib import Path
 from typing import Annotated
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from pydantic import AfterValidator, Field
 
@@ -80,6 +81,21 @@ def url_variable(text: str) -> str:
         )
     return text
 
+
+def known_time_zone(name: str) -> str:
+    """The name as it is.
+
+    Raises:
+        ValueError: no time zone is called so, as far as this machine knows.
+    """
+    try:
+        ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError, OSError) as error:
+        raise ValueError(f"is {name!r}, which is no time zone: give a name such as UTC or Europe/Berlin") from error
+    return name
+
+
+TimeZone = Annotated[str, AfterValidator(known_time_zone)]
 
 AnyPath = Annotated[str, AfterValidator(possible_path)]
 UrlVariable = Annotated[str, AfterValidator(url_variable)]

@@ -11,10 +11,10 @@ from gateau_dagster.config import Config
 from gateau_dagster.data.sources import resolve_files
 from gateau_dagster.estimate.amount import Amount
 from gateau_dagster.estimate.estimator import HALF_WIDTH, MOST, SPREAD, SPREAD_OF_OTHERS, Estimator
-from gateau_dagster.pipeline.declarations import CHECKPOINT_FOLDER
 from gateau_dagster.pipeline.plan import Plan
 from gateau_dagster.pipeline.planned_training import chosen_share
 from gateau_dagster.pipeline.state import State
+from gateau_dagster.pipeline.training_assets import CHECKPOINT_FOLDER
 from gateau_dagster.pipeline.variant_assets import CHECKPOINTS
 from gateau_dagster.pipeline.variant_configs import variant_config
 from gateau_dagster.readable import plural

@@ -80,6 +80,8 @@ class Asset:
         as a model, where a family of assets has one for each.
     maker: the function in `assets/` that makes it; several assets may share one.
     partitions: name of its partition set, or empty.
+    inputs: what it reads from outside, by the keys of `inputs`; its settings, or the input of each shard, say which
+        version of it counts.
     reads: its upstreams, and how each counts. parts: by partition, where not all are made from the same; what one of
         them reads, `reads` names as well.
     settings: every part of the configuration that changes its result, and nothing else; by a function where it takes
@@ -104,6 +106,7 @@ class Asset:
     summary: str
     description: str = ""
     partitions: str = ""
+    inputs: tuple[str, ...] = ()
     reads: Mapping[str, By] = field(default_factory=dict)
     settings: Settings = field(default_factory=dict)
     code_version: str
@@ -126,6 +129,12 @@ class Asset:
     def family(self) -> str:
         """The first part of its key."""
         return self.key.split("/", maxsplit=1)[0]
+
+    @property
+    def shown_group(self) -> str:
+        """The group it stands in on the graph, where nodes have the last part of their keys as names: a family has a
+        group of its own, so that `perplexity/short` is `short` in `perplexity`."""
+        return self.family if "/" in self.key else self.group
 
     @property
     def pattern(self) -> str:

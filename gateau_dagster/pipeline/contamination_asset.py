@@ -12,6 +12,7 @@ from gateau_dagster.evaluation.registry import ChosenBenchmark, scored_benchmark
 from gateau_dagster.evaluation.statistics.experiment import CODE_VERSION as EXPERIMENT_CODE_VERSION
 from gateau_dagster.evaluation.statistics.lines import reference_of
 from gateau_dagster.pipeline.asset import FINITE_VALUES, SHARD, Asset, Observed
+from gateau_dagster.pipeline.inputs import origin_key
 from gateau_dagster.pipeline.made_models import made_upstream
 from gateau_dagster.pipeline.variant_assets import CHECKPOINTS, SCORES
 
@@ -30,6 +31,7 @@ def contamination(config: Config) -> Iterator[Asset]:
             "of": "benchmark",
             "group": "evaluation",
             "kinds": ("polars",),
+            "inputs": (origin_key(config, config.training.model),),
             "settings": partial(_settings, config, chosen),
             "code_version": f"{CODE_VERSION}.{chosen.benchmark.code_version}",
             "columns": OVERLAPS,

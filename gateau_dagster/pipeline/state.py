@@ -91,18 +91,22 @@ class State:
         }
 
     @cached_property
-    def _nodes(self) -> dict[str, Node]:
-        """What the planner compares, by asset, in topological order."""
+    def observed(self) -> Observed:
+        """What stands outside configuration and store, as it is now."""
         config = self.config
         ensure_demo_data(config)
         chat, cache = config.located_short_chat, config.work_folder / "cache"
-        observed = Observed(
+        return Observed(
             model_digests=self.model_digests,
             short_chat=short_chat_signature(chat, config.folder, cache) if chat else None,
             texts=text_signatures(config, cache / FILE_DIGESTS),
             others=self.other_digests,
         )
-        return {node.asset: node for node in self.pipeline.nodes(observed)}
+
+    @cached_property
+    def _nodes(self) -> dict[str, Node]:
+        """What the planner compares, by asset, in topological order."""
+        return {node.asset: node for node in self.pipeline.nodes(self.observed)}
 
     def node(self, asset: str) -> Node:
         """An asset as the planner compares it."""
@@ -128,12 +132,12 @@ class State:
         return {key: found[key] if key in found else self._file_stamp(self.asset(key[0])) for key in wanted}
 
     def _file_stamp(self, asset: Asset) -> Stamp | None:
-        """Of the checkpoint's folder, or the report's page: without what was made with it, that is of no use."""
+        """Of the report's page or the checkpoint's folder; None of a page beside which another's is missing."""
         if asset.folder:
             return folder_stamp(self.store, asset.key)
         found, *others = (document_stamp(self.store, name) for name in (asset.file, *asset.further_files))
-        made = found.fingerprint if found is not None else None
-        return found if all(each is not None and each.fingerprint == made for each in others) else None
+        together = {None if each is None else each.fingerprint for each in others}
+        return found if found is not None and together <= {found.fingerprint} else None
 
     def table_stamps(self, keys: Iterable[Key]) -> dict[Key, Stamp | None]:
         """Those of tables; None where the table is missing, or the model is that it is about."""

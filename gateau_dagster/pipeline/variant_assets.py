@@ -14,10 +14,11 @@ from gateau_dagster.evaluation.statistics.experiment import CODE_VERSION as EXPE
 from gateau_dagster.evaluation.statistics.lines import reference_of
 from gateau_dagster.pipeline.asset import FINITE_VALUES, GATE, READABLE_REPLIES, VARIANT, Asset, Observed, Part
 from gateau_dagster.pipeline.document_split_asset import mix_checks
+from gateau_dagster.pipeline.inputs import origin_key, other_key
 from gateau_dagster.pipeline.made_models import made_upstream
 from gateau_dagster.pipeline.selection_reads import PRESETS_TABLE
 from gateau_dagster.pipeline.training_settings import mix_settings, training_settings
-from gateau_dagster.pipeline.variant_configs import draws_lots, variant_config, variant_reads
+from gateau_dagster.pipeline.variant_configs import draws_lots, others, variant_config, variant_reads
 from gateau_dagster.selection.rules import CODE_VERSION as SELECTION_CODE_VERSION
 from gateau_dagster.storage.stamp import By
 from gateau_dagster.training.spec import CODE_VERSION as TRAINING_CODE_VERSION
@@ -100,6 +101,7 @@ def _mixes(config: Config) -> Asset:
         kinds=("parquet", "huggingface"),
         summary="each variant's samples and the short conversations, tokenised, in training order",
         description="What every variant is trained on, as in training_mix; empty for what is not trained here.",
+        inputs=(origin_key(config, config.training.model),),
         reads=_union(parts),
         parts=parts,
         code_version=f"1.{MIX_CODE_VERSION}",
@@ -130,6 +132,7 @@ def _checkpoints(config: Config) -> Asset:
         summary="which model each variant is; those that are trained, once for equal mixes and settings",
         description="Which model every variant of the experiment is. Those that are trained lie in variant/models, a "
         "folder for each mix and settings of training, whatever variants these belong to.",
+        inputs=(origin_key(config, config.training.model), *map(other_key, others(config))),
         reads=_union(parts),
         parts=parts,
         code_version=f"1.{TRAINING_CODE_VERSION}",

@@ -146,9 +146,7 @@ def test_runs_that_are_terminated_in_the_ui(whole_run: Path, tmp_path: Path, see
 
 def launch_refresh(server: Server) -> str:
     """What the Launchpad's button does."""
-    selector = (
-        '{repositoryLocationName: "gateau_dagster.definitions", repositoryName: "__repository__", jobName: "refresh"}'
-    )
+    selector = '{repositoryLocationName: "gateau_dagster", repositoryName: "__repository__", jobName: "refresh"}'
     answer = server.graphql(
         f"mutation {{launchRun(executionParams: {{selector: {selector}}}) "
         "{__typename ... on LaunchRunSuccess {run {runId}} ... on PythonError {message}}}"

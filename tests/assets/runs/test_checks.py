@@ -11,7 +11,8 @@ import polars as pl
 import pytest
 from rich.console import Console
 
-from assets.runs.checks import _checked, checks_of
+from assets.runs.checked import checked
+from assets.runs.checks import checks_of
 from assets.runs.refresh import Refreshed, failure_of
 from assets.selection import scored
 from gateau_dagster.cli.run import _conclude
@@ -182,10 +183,10 @@ def test_full_coverage_counts_rows_and_rejects(small: Pipeline, store: Path) -> 
     assert "more than the 512 allowed" in rejected["reason"][0]
 
 
-def checked(pipeline: Pipeline, asset: str, name: str) -> dg.AssetCheckResult:
+def one_check(pipeline: Pipeline, asset: str, name: str) -> dg.AssetCheckResult:
     """One check without a run around it."""
     state = pipeline.state()
-    return _checked(state, state.asset(asset), name)
+    return checked(state, state.asset(asset), name)
 
 
 def concluded(pipeline: Pipeline, result: Refreshed, until: str | None = None) -> list[str]:
@@ -215,16 +216,16 @@ def test_mass_rejection_of_the_input_warns_and_is_said_once(small: Pipeline, sto
     sentence = "30 of 54 records rejected (55.6 %): 30 x empty response"
     assert [line for line in result.failed_checks if line.startswith("raw_long_sft: check rejected_share failed")]
     assert [line for line in concluded(small, result) if sentence in line] == [f"! raw_long_sft: {sentence}"]
-    found = checked(small, "raw_long_sft", "rejected_share")
+    found = one_check(small, "raw_long_sft", "rejected_share")
     assert not found.passed and found.severity is dg.AssetCheckSeverity.WARN
     assert (value_of(found, "summary"), value_of(found, "rejected")) == (sentence, 30)  # type: ignore[arg-type]
     change_config(small.file, long_sft={"max_rejected": 0.5})
-    assert checked(small, "raw_long_sft", "rejected_share").severity is dg.AssetCheckSeverity.ERROR
+    assert one_check(small, "raw_long_sft", "rejected_share").severity is dg.AssetCheckSeverity.ERROR
     job = small.definitions().resolve_job_def("everything").get_subset(asset_selection={dg.AssetKey("raw_long_sft")})
     done = job.execute_in_process(instance=small.instance, raise_on_error=False, partition_key="0")
     assert not done.success and "long_sft.max_rejected: 30 of 54" in str(failure_of(done))  # type: ignore[arg-type]
     change_config(small.file, long_sft={"max_rejected": 0.6})
-    assert checked(small, "raw_long_sft", "rejected_share").passed
+    assert one_check(small, "raw_long_sft", "rejected_share").passed
 
 
 def reject_first(state: State, asset: str, shard: str, count: int) -> None:
@@ -241,8 +242,8 @@ def test_what_models_could_not_score_warns_with_the_reasons(small: Pipeline, sto
     state = small.state()
     for shard in state.shards:
         reject_first(state, "cam", shard, 2)
-    found = checked(small, "cam", "rejected_share")
-    assert not found.passed and checked(small, "cam", "full_coverage").passed
+    found = one_check(small, "cam", "rejected_share")
+    assert not found.passed and one_check(small, "cam", "full_coverage").passed
     count = 2 * len(state.shards)
     assert value_of(found, "rejected") == count  # type: ignore[arg-type]
     assert value_of(found, "share") == count / 24  # type: ignore[arg-type]
@@ -271,7 +272,7 @@ def test_what_is_cut_off_is_counted_by_table(small: Pipeline, store: Path) -> No
     before = state.read("perplexity/short", ["context_tokens", "truncated_tokens"]).sum().row(0)
     for shard in state.shards:
         tamper(state, "perplexity/long", shard, cut_to(25, 75))
-    found, passing = (checked(small, f"perplexity/{model}", "truncated_share") for model in ("long", "short"))
+    found, passing = (one_check(small, f"perplexity/{model}", "truncated_share") for model in ("long", "short"))
     assert not found.passed and found.severity is dg.AssetCheckSeverity.WARN
     assert passing.passed, "it is to see its window of 64 tokens only"
     assert value_of(passing, "truncated_tokens") == before[1]  # type: ignore[arg-type]
@@ -312,4 +313,4 @@ def test_a_damaged_table_fails_its_checks_with_the_file_to_remove(small: Pipelin
     table.write_bytes(data)
     found = results(small, "cam")["unique_ids"]
     assert not found.passed
-    assert f"{table} is damaged" in value_of(found, "summary")  # type: ignore[arg-type]
+    assert f"{table} is damaged" in value_of(found, "shard_1")  # type: ignore[arg-type]

@@ -13,6 +13,7 @@ import psutil
 import pytest
 from dagster import DagsterInstance, DagsterRunStatus
 
+from assets.runs.code_location import location_origin
 from assets.runs.instance import open_instance
 from assets.steps.dead_runs import LOCK_TAG, PROCESS_TAG, end_dead_runs, process_state, process_tag
 from gateau_dagster.pipeline.project import load_project
@@ -100,6 +101,30 @@ def test_a_live_run_is_not_ended_by_who_holds_its_lock(instance: DagsterInstance
     """`refresh` in Dagster's UI is such a run, and may be tried a second time."""
     started(instance, {PROCESS_TAG: process_tag(), LOCK_TAG: "a lock"})
     assert end_dead_runs(instance, holding="a lock") == []
+
+
+def test_a_run_that_is_executed_again_has_no_process_yet(instance: DagsterInstance) -> None:
+    """Dagster gives it the tags of the run before it, whose process is gone."""
+    tags = {PROCESS_TAG: dead_tag(), LOCK_TAG: "a lock"}
+    first = started(instance, tags)
+    assert [run.run_id for run in end_dead_runs(instance)] == [first]
+    again = instance.create_run_for_job(
+        empty_job, tags=tags, status=DagsterRunStatus.STARTED, root_run_id=first, parent_run_id=first
+    )
+    assert end_dead_runs(instance, holding="a lock") == []
+    instance.add_run_tags(again.run_id, {PROCESS_TAG: dead_tag()})  # its first step has begun, and ended
+    assert [run.run_id for run in end_dead_runs(instance)] == [again.run_id]
+
+
+def test_a_run_that_waits_in_the_queue_ends_with_the_process_that_has_made_it(instance: DagsterInstance) -> None:
+    def queued(tag: str) -> str:
+        origin = location_origin().get_job_origin("empty_job")
+        return instance.create_run_for_job(
+            empty_job, tags={PROCESS_TAG: tag}, status=DagsterRunStatus.QUEUED, remote_job_origin=origin
+        ).run_id
+
+    dead, _ = queued(dead_tag()), queued(process_tag())
+    assert [run.run_id for run in end_dead_runs(instance)] == [dead]
 
 
 def test_a_run_that_was_being_ended_is_canceled(instance: DagsterInstance) -> None:
