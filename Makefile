@@ -12,7 +12,8 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 .DEFAULT_GOAL := help
 .PHONY: help setup demo dev test test-long test-kills browser check lint format example-real example-homologous clean \
 	benchmark-presets benchmark-selection benchmark-cam benchmark-effect benchmark-scoring benchmark-context-length \
-	benchmark-global-steps benchmark-orchestration benchmark-rerun benchmark-training benchmark-gpu benchmark-contamination
+	benchmark-global-steps benchmark-orchestration benchmark-rerun benchmark-training benchmark-gpu benchmark-contamination \
+	benchmark-explorer
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-26s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -111,6 +112,9 @@ benchmark-training: $(VENV)/.run-installed  ## training in packed rows against p
 
 benchmark-contamination: $(VENV)/.run-installed  ## the data against a benchmark's questions, and against sets of n-grams
 	@$(BIN)/python benchmarks/contamination.py --out $(BENCHMARKS)/contamination.json
+
+benchmark-explorer: $(VENV)/.dev-installed browser  ## opening the viewer of 100,000 samples in a browser, 3 minutes
+	@$(BIN)/python benchmarks/explorer.py --out $(BENCHMARKS)/explorer.json
 
 benchmark-gpu: $(VENV)/.run-installed  ## scoring and training on a CUDA GPU, 9 minutes (needs torch's CUDA build)
 	@$(BIN)/python benchmarks/gpu.py --out $(BENCHMARKS)/gpu.json
