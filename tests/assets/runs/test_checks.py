@@ -13,7 +13,8 @@ from rich.console import Console
 
 from assets.runs.checked import checked
 from assets.runs.checks import checks_of
-from assets.runs.refresh import Refreshed, failure_of
+from assets.runs.outcome import failure_of
+from assets.runs.refresh import Refreshed
 from assets.selection import scored
 from gateau_dagster.cli.run import _conclude
 from gateau_dagster.data.sample import shard_of
@@ -223,7 +224,7 @@ def test_mass_rejection_of_the_input_warns_and_is_said_once(small: Pipeline, sto
     assert one_check(small, "raw_long_sft", "rejected_share").severity is dg.AssetCheckSeverity.ERROR
     job = small.definitions().resolve_job_def("everything").get_subset(asset_selection={dg.AssetKey("raw_long_sft")})
     done = job.execute_in_process(instance=small.instance, raise_on_error=False, partition_key="0")
-    assert not done.success and "long_sft.max_rejected: 30 of 54" in str(failure_of(done))  # type: ignore[arg-type]
+    assert not done.success and "long_sft.max_rejected: 30 of 54" in str(failure_of(done.all_events))
     change_config(small.file, long_sft={"max_rejected": 0.6})
     assert one_check(small, "raw_long_sft", "rejected_share").passed
 
