@@ -49,7 +49,7 @@ from gateau_dagster.training.training_mix import CODE_VERSION as MIX_CODE_VERSIO
 
 REPORT_FILE, COMPARISON_FILE, CHECKPOINT_FOLDER = "report.html", "comparison.json", "checkpoint"
 # The page's own: raise it when the same tables come to another page.
-REPORT_CODE_VERSION = "6"
+REPORT_CODE_VERSION = "7"
 
 
 def raw_long_sft(config: Config) -> Iterator[Asset]:

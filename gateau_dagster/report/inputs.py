@@ -12,6 +12,7 @@ from gateau_dagster.comparison.result import MethodComparison
 from gateau_dagster.config import Config
 from gateau_dagster.pipeline.losses import UNSEEN, Loss
 from gateau_dagster.report.experiment import ExperimentInputs
+from gateau_dagster.report.further import FurtherSection
 from gateau_dagster.selection.combine import ranked_by_score
 
 
@@ -50,6 +51,8 @@ class ReportInputs:
     """The tables of the benchmarks by name."""
     experiment: ExperimentInputs | None = None
     """Models side by side, under the benchmarks that give a value to each question."""
+    further: Sequence[FurtherSection] = ()
+    """What a judge said beside the benchmarks, and which questions stand in the data."""
     methods: MethodComparison | None = None
     """The methods side by side; see comparison.compare."""
     efforts: Mapping[str, Sequence[Mapping[str, Any]]] = field(default_factory=dict)
