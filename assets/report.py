@@ -9,6 +9,7 @@ import dagster as dg
 import polars as pl
 
 from assets.experiment import experiment_inputs
+from assets.further_sections import further_sections
 from assets.steps.definition import makes_asset
 from assets.steps.metadata import figures_metadata
 from assets.steps.unpartitioned_step import UnpartitionedStep, unpartitioned_step
@@ -86,6 +87,7 @@ def _inputs(state: State) -> "ReportInputs":
         training_log=read_training_log(store) if "checkpoint" in assets else None,
         evaluations={name: store.read(each.asset) for name, each in compared_benchmarks(state.config).items()},
         experiment=experiment_inputs(state, store.read(EXPERIMENT)) if EXPERIMENT in assets else None,
+        further=further_sections(state),
         fingerprints=_fingerprints(recorded),
         efforts=efforts_by_asset(recorded),
         methods=_methods(state) if "comparison" in assets else None,

@@ -15,6 +15,7 @@ from gateau_dagster.pipeline.losses import UNSEEN, Loss
 from gateau_dagster.report.evidence_maps import EvidenceMaps, no_evidence
 from gateau_dagster.report.experiment import ExperimentInputs
 from gateau_dagster.report.formula import with_terms
+from gateau_dagster.report.further import FurtherSection
 from gateau_dagster.selection.combine import ranked_by_score
 
 
@@ -57,6 +58,8 @@ class ReportInputs:
     """The tables of the benchmarks by name."""
     experiment: ExperimentInputs | None = None
     """Models side by side, under the benchmarks that give a value to each question."""
+    further: Sequence[FurtherSection] = ()
+    """What a judge said beside the benchmarks, and which questions stand in the data."""
     methods: MethodComparison | None = None
     """The methods side by side; see comparison.compare."""
     efforts: Mapping[str, Sequence[Mapping[str, Any]]] = field(default_factory=dict)
