@@ -53,7 +53,7 @@ def _make(step: UnpartitionedStep) -> None:
     write_document(store, REPORT_FILE, page, complete)
     address = store.files.address(REPORT_FILE)
     link = dg.MetadataValue.path(address) if store.files.is_local else dg.MetadataValue.url(address)
-    figures = figures_metadata({drawing.alt: drawing.figure for drawing in drawn.values()})
+    figures = figures_metadata({name: drawing.figure for name, drawing in drawn.items()})
     step.finish(complete, report=link, size_bytes=len(page.encode()), **figures)
 
 
