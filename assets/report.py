@@ -9,7 +9,7 @@ import polars as pl
 
 from assets.experiment import experiment_inputs
 from assets.steps.definition import makes_asset
-from assets.steps.metadata import figures_metadata
+from assets.steps.metadata import figures_metadata, totals_metadata
 from assets.steps.unpartitioned_step import UnpartitionedStep, unpartitioned_step
 from gateau_dagster.evaluation.document_split import SPLIT
 from gateau_dagster.evaluation.registry import compared_benchmarks
@@ -18,6 +18,7 @@ from gateau_dagster.pipeline.losses import losses, unseen_shares
 from gateau_dagster.pipeline.plan import Key
 from gateau_dagster.pipeline.selection_reads import PRESETS_TABLE, ranking_asset
 from gateau_dagster.pipeline.state import State
+from gateau_dagster.pipeline.totals import totals
 from gateau_dagster.pipeline.variant_assets import EXPERIMENT
 from gateau_dagster.storage import Stamp
 from gateau_dagster.storage.documents import read_document, read_training_log, write_document
@@ -53,8 +54,9 @@ def _make(step: UnpartitionedStep) -> None:
     write_document(store, REPORT_FILE, page, complete)
     address = store.files.address(REPORT_FILE)
     link = dg.MetadataValue.path(address) if store.files.is_local else dg.MetadataValue.url(address)
+    summary = totals_metadata(inputs.totals)
     figures = figures_metadata({name: drawing.figure for name, drawing in drawn.items()})
-    step.finish(complete, report=link, size_bytes=len(page.encode()), **figures)
+    step.finish(complete, report=link, size_bytes=len(page.encode()), totals=summary, **figures)
 
 
 def _inputs(state: State) -> "ReportInputs":
@@ -73,6 +75,7 @@ def _inputs(state: State) -> "ReportInputs":
         reserved=store.read(SPLIT).filter("reserved")["sample_id"].to_list() if SPLIT in assets else (),
         rejected=_rejected(state),
         losses=[*losses(state, assets)],
+        totals=[*totals(state, assets, recorded)],
         unseen=unseen_shares(state, [state.asset(key) for key in assets]),
         training_log=read_training_log(store) if "checkpoint" in assets else None,
         evaluations={name: store.read(each.asset) for name, each in compared_benchmarks(state.config).items()},

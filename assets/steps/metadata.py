@@ -2,13 +2,14 @@
 
 import io
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 import polars as pl
 
 from gateau_dagster import tables
+from gateau_dagster.pipeline.totals import Totals
 from gateau_dagster.storage import Stamp
 
 if TYPE_CHECKING:
@@ -86,6 +87,28 @@ def _cell(value: Any) -> str | int | float | bool | None:
     if value is None or isinstance(value, int):
         return value
     return f"[{len(value)} values]" if isinstance(value, list) else str(value)[:_MOST_LETTERS]
+
+
+def totals_metadata(found: Sequence[Totals]) -> dg.TableMetadataValue:
+    """A row a table, which Dagster's pages of partitions do not sum up."""
+    types = {"table": "string", "rows": "int", "rejected": "int", "reasons": "string", "tokens": "int"}
+    types |= {"truncated_tokens": "int", "hours": "float"}
+    records = [
+        dg.TableRecord(
+            {
+                "table": each.asset,
+                "rows": each.rows,
+                "rejected": each.rejected.count if each.rejected else None,
+                "reasons": each.reasons,
+                "tokens": each.tokens,
+                "truncated_tokens": each.truncation.cut_tokens if each.truncation else None,
+                "hours": None if each.seconds is None else round(each.seconds / 3600, 4),
+            }
+        )
+        for each in found
+    ]
+    schema = dg.TableSchema(columns=[dg.TableColumn(name=name, type=kind) for name, kind in types.items()])
+    return dg.MetadataValue.table(records, schema=schema)
 
 
 def chart(markdown: str) -> dg.MarkdownMetadataValue:

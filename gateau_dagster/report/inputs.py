@@ -11,6 +11,7 @@ import polars as pl
 from gateau_dagster.comparison.result import MethodComparison
 from gateau_dagster.config import Config, Preset
 from gateau_dagster.pipeline.losses import UNSEEN, Loss
+from gateau_dagster.pipeline.totals import Totals
 from gateau_dagster.report.experiment import ExperimentInputs
 from gateau_dagster.report.formula import with_terms
 from gateau_dagster.selection.combine import ranked_by_score
@@ -43,6 +44,8 @@ class ReportInputs:
     """REJECTED tables by asset key."""
     losses: Sequence[Loss] = ()
     """What the tables rejected and what was cut off, in sentences."""
+    totals: Sequence[Totals] = ()
+    """Rows, rejects, tokens and time of each table, in the order of the data's flow."""
     unseen: pl.DataFrame = field(default_factory=UNSEEN.to_frame)
     """UNSEEN: of each sample that every model saw cut, the share of its context that none saw."""
     training_log: Sequence[Mapping[str, Any]] | None = None

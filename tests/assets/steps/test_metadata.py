@@ -101,3 +101,11 @@ def test_a_place_in_the_cloud_is_no_path() -> None:
 def test_rows_come_last() -> None:
     assert list(rows_last({"first_rows": 1, "b": 2})) == ["b", "first_rows"]
     assert rows_last({"b": 2}) == {"b": 2}
+
+
+def test_the_report_sums_up_all_tables(small: Pipeline, latest: dict[str, dg.AssetMaterialization]) -> None:
+    rows = {record.data["table"]: record.data for record in latest["report"].metadata["totals"].value.records}  # type: ignore[union-attr]
+    state = small.state()
+    assert rows["cam"]["rows"] == state.read("cam", ["sample_id"]).height
+    assert rows["cam"]["hours"] is not None and rows["cam"]["tokens"] > 0  # type: ignore[operator]
+    assert rows["selected_subset"]["tokens"] is None
