@@ -170,7 +170,7 @@ def _taken_from_single_run(step: VariantStep, folder: str) -> Stamp | None:
     shutil.copytree(fetched_folder(store, CHECKPOINT_FOLDER, downloads(step.state)), copy)
     stamp = Stamp(fingerprint=wanted.fingerprint, inputs=wanted.inputs, content=made.content, files=made.files)
     publish_folder(store, copy, folder, stamp)
-    step.metadata["same as"] = CHECKPOINT_FOLDER
+    step.metadata["same_as"] = CHECKPOINT_FOLDER
     return stamp
 
 

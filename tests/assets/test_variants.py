@@ -129,7 +129,7 @@ def test_every_variant_is_recorded_with_its_own_version(experiment: Pipeline) ->
         stamp = state.stamp(CHECKPOINTS, key_of(event)[1])
         assert stamp is not None and value_of(event, "fingerprint") == stamp.fingerprint
     subsets = experiment.materialised(experiment.runs()[0].run_id)
-    same = {key_of(event)[1]: value_of(event, "same as") for event in subsets if key_of(event)[0] == SUBSETS}
+    same = {key_of(event)[1]: value_of(event, "same_as") for event in subsets if key_of(event)[0] == SUBSETS}
     assert same["length-0.25-s2"] == "length-0.25-s1" and same["random-0.25-s2"] is None, "what is equal is taken over"
 
 
