@@ -83,7 +83,7 @@ def _inputs(state: State) -> "ReportInputs":
         reserved=store.read(SPLIT).filter("reserved")["sample_id"].to_list() if SPLIT in assets else (),
         rejected=_rejected(state),
         losses=[*losses(state, assets)],
-        evidence=partial(evidence_maps, state) if CAM in assets else no_evidence,
+        evidence=partial(evidence_maps, state) if {CAM, LENGTHS} <= assets else no_evidence,
         named=named_by_sample(state) if CAM in assets else None,
         totals=[*totals(state, assets, recorded)],
         unseen=unseen_shares(state, [state.asset(key) for key in assets]),

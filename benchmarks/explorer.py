@@ -98,6 +98,7 @@ def _combined_scores(ids: pl.Series, drawn: np.random.Generator) -> pl.DataFrame
         rank = np.empty(ids.len(), dtype=np.int32)
         rank[np.argsort(-score)] = np.arange(1, ids.len() + 1)
         columns |= {f"score_{preset}": score, f"rank_{preset}": rank}
+        columns |= {f"{kind}_{preset}": drawn.random(ids.len()) for kind in ("hmp", "cas")}
     columns |= {"score": columns["score_robust"], "rank": columns["rank_robust"]}
     lengths = {
         "context_tokens": drawn.integers(500, 65_000, ids.len()),

@@ -15,6 +15,7 @@ from gateau_dagster.demo.prepare import ensure_demo_data
 from gateau_dagster.errors import GateauError
 from gateau_dagster.explore.folding import Piece, pieces
 from gateau_dagster.explore.one_sample import OneSample, Place, one_sample, read_by
+from gateau_dagster.explore.rankings import Summands
 from gateau_dagster.explore.sample_pages import shortened
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.readable import number, plural
@@ -83,8 +84,19 @@ def _show_head(out: Console, found: OneSample, place: Place | None) -> None:
         out.print(
             f"{where if place.rank is not None else f'no score by {place.ranking.name}'}. {escape(place.ranking.title)}"
         )
+        if place.ranking.summands is not None and place.rank is not None:
+            out.print(f"Its score: {_sum(place, place.ranking.summands)}")
     for asset, reason in found.rejected:
         out.print(f"[yellow]![/yellow] {escape(asset)} turned it down: {escape(printable(reason))}")
+
+
+def _sum(place: Place, summands: Summands) -> str:
+    """`0.5 · HMPp 0.421 + 0.5 · FG 0.2 = 0.3105`."""
+    first, second = (
+        f"{weight:.4g} · {name} {number(value)}"
+        for name, weight, value in zip(summands.names, summands.weights, (place.first, place.second), strict=True)
+    )
+    return f"{first} + {second if place.second is not None else number(summands.instead)} = {number(place.score)}"
 
 
 def _rank(place: Place) -> str:

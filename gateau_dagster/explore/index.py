@@ -1,6 +1,7 @@
 """What the page knows of all samples: ids, lengths, sources and marks at once, each ranking when it is looked at."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from typing import Any, TypeAlias
 
 import polars as pl
@@ -71,9 +72,11 @@ def _far(inputs: ReportInputs, samples: pl.DataFrame) -> list[int]:
 
 def _ranking(ranking: Ranking, rows: pl.DataFrame, put: Put) -> dict[str, Any]:
     table = rows.join(ranking.table, on="sample_id", how="left").sort("row")
-    score = table["score"].round_sig_figs(DIGITS)
-    columns = {"rank": table["rank"].fill_null(0).to_list(), "score": score.to_list()}
+    columns = {"rank": table["rank"].fill_null(0).to_list(), "score": table["score"].round_sig_figs(DIGITS).to_list()}
+    if ranking.summands is not None:
+        columns |= {name: table[name].round_sig_figs(DIGITS).to_list() for name in ("first", "second")}
     return {
+        "summands": None if ranking.summands is None else asdict(ranking.summands),
         "name": ranking.name,
         "title": ranking.title,
         "scored": ranking.table.height,

@@ -14,7 +14,7 @@ from gateau_dagster.explore.rankings import Ranking, rankings
 from gateau_dagster.methods.registry import chosen_methods
 from gateau_dagster.pipeline.selection_reads import CHOSEN, PRESETS_TABLE, compared_methods
 from gateau_dagster.pipeline.state import State
-from gateau_dagster.report.evidence_maps import EvidenceMaps, evidence_maps
+from gateau_dagster.report.evidence_maps import LONG, SHORT, EvidenceMaps, evidence_maps
 from gateau_dagster.scoring.pair_tables import CAM
 
 RAW = "raw_long_sft"
@@ -24,11 +24,16 @@ _NAMED = 5
 
 @dataclass(frozen=True, kw_only=True)
 class Place:
-    """A sample's place in a ranking; `rank` and `score` are None where it has no score. scored: how many have one."""
+    """A sample's place in a ranking; `rank` and `score` are None where it has no score.
+
+    first, second: the terms of Ranking.summands, None where there are none.
+    """
 
     ranking: Ranking
     rank: int | None
     score: float | None
+    first: float | None = None
+    second: float | None = None
 
     @property
     def scored(self) -> int:
@@ -88,7 +93,9 @@ def one_sample(state: State, name: str) -> OneSample:
         selected=_holds(state, CHOSEN, sample.sample_id),
         reserved=_is_reserved(state, sample.sample_id),
         rejected=list(_rejections(state, sample.sample_id)),
-        maps=evidence_maps(state, [sample]) if _is_made(state, CAM) else EvidenceMaps(),
+        maps=evidence_maps(state, [sample])
+        if all(_is_made(state, each) for each in _mapped(state))
+        else EvidenceMaps(),
     )
 
 
@@ -126,10 +133,15 @@ def _is_made(state: State, asset: str) -> bool:
     return all(state.stamp(asset, partition) is not None for partition in state.pipeline.partitions(asset))
 
 
+def _mapped(state: State) -> list[str]:
+    """The tables that an evidence map is made from."""
+    return [CAM, LONG, *([SHORT] if SHORT in state.asset("report").reads else [])]
+
+
 def _place(ranking: Ranking, sample_id: str) -> Place:
-    found = ranking.table.filter(sample_id=sample_id)
-    rank, score = (None, None) if found.is_empty() else found.select("rank", "score").row(0)
-    return Place(ranking=ranking, rank=rank, score=score)
+    found = ranking.table.filter(sample_id=sample_id).drop("sample_id")
+    known: dict[str, Any] = {"rank": None, "score": None} if found.is_empty() else found.row(0, named=True)
+    return Place(ranking=ranking, **known)
 
 
 def _holds(state: State, asset: str, sample_id: str) -> bool | None:

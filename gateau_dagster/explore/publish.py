@@ -1,7 +1,6 @@
 """The viewer as files of a store: `explore.html`, and what it loads in `explore/`."""
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from typing import TypeAlias
 
 import polars as pl
@@ -16,7 +15,7 @@ from gateau_dagster.models.known_model import model_folder
 from gateau_dagster.pipeline.declarations import EXPLORER_FILE
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.progress import Progress
-from gateau_dagster.report.evidence_maps import LONG, SHORT, EvidenceMaps, evidence_maps
+from gateau_dagster.report.evidence_maps import LONG, SHORT, EvidenceMaps
 from gateau_dagster.report.inputs import ReportInputs
 from gateau_dagster.scoring.pair_tables import CAM, THETA_B
 from gateau_dagster.storage import Stamp
@@ -26,7 +25,7 @@ RAW = "raw_long_sft"
 MAPPED = (CAM, LONG, SHORT)
 TOGETHER = 10
 """Pages whose maps are made at once."""
-UNMEASURED = "There is no evidence map: nothing that this configuration asks for reads contexts in segments."
+UNMEASURED = "There is no evidence map: cam and perplexity/long, which it is made from, are not asked for."
 _TEXTS = ("sample_id", "source", "context", "instruction", "response")
 
 MakeMaps: TypeAlias = Callable[[Sequence[Sample]], EvidenceMaps]
@@ -46,8 +45,8 @@ def publish(
         GateauError, TransientError: the store cannot be read or written.
     """
     data, shards = DataFiles(state.store.files), []
-    measured = CAM in state.asset("report").reads
-    evidence = partial(evidence_maps, state) if measured else _unmeasured
+    measured = {CAM, LONG} <= {*state.asset("report").reads}
+    evidence = inputs.evidence if measured else _unmeasured
     versions = {"tokenizer": str(_is_here(state))} if measured else {}
     for done, shard in enumerate(state.shards, start=1):
         shards.append(_shard(state, evidence, shard, versions, data))

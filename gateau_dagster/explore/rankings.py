@@ -9,14 +9,25 @@ from gateau_dagster.comparison.compare import rank_spread
 from gateau_dagster.comparison.orders import SCORE, read_orders
 from gateau_dagster.config import PRESETS, Config
 from gateau_dagster.methods.registry import GATEAU, all_methods
+from gateau_dagster.report.formula import FORMS, with_terms
 from gateau_dagster.selection.combine import ranked_by_score
+
+
+@dataclass(frozen=True, kw_only=True)
+class Summands:
+    """The two terms whose weighted sum a score is. `instead`: stands for `weight · second` where a sample has none."""
+
+    names: tuple[str, str]
+    weights: tuple[float, float]
+    instead: float
 
 
 @dataclass(frozen=True, kw_only=True)
 class Ranking:
     """One order of the samples.
 
-    title: what a high score means. table: `sample_id`, `rank` i32 (1 is the best), `score` f64, of those with a score.
+    title: what a high score means. table: `sample_id`, `rank` i32 (1 is the best), `score` f64, of those with a score;
+        with `summands` also `first`, `second` f64, as the terms enter the score.
     is_method: whether it is a method's own order, and not that of another preset of GATEAU.
     """
 
@@ -24,6 +35,7 @@ class Ranking:
     title: str
     table: pl.DataFrame
     is_method: bool = True
+    summands: Summands | None = None
 
 
 def rankings(
@@ -44,22 +56,38 @@ def rankings(
 
 
 def _of_gateau(config: Config, scores: pl.DataFrame) -> list[Ranking]:
-    """The configured preset under the method's own name, then the others."""
-    configured = config.selection.preset
-    found = []
-    for preset in sorted(PRESETS, key=lambda each: each != configured):
-        is_method = preset == configured
-        columns = {"rank": f"rank_{preset}", "score": f"score_{preset}"}
-        table = scores.select("sample_id", **{name: pl.col(column) for name, column in columns.items()})
-        found.append(
-            Ranking(
-                name=GATEAU if is_method else f"{GATEAU}, preset {preset}",
-                title=f"{all_methods()[GATEAU].title} Preset {preset}.",
-                table=table.sort("rank"),
-                is_method=is_method,
-            )
+    """The configured preset under the method's own name, with its terms; then the others."""
+    selection, title = config.selection, all_methods()[GATEAU].title
+    alpha, names = selection.alphas[selection.preset], [form.name for form in FORMS[selection.preset]]
+    with_sum = with_terms(scores, selection.preset)
+    summands = Summands(
+        names=(names[0], names[1]),
+        weights=(alpha, 1 - alpha),
+        instead=max(with_sum["without_cas"].to_list(), default=0.0),
+    )
+    terms = {"first": "hmp_term", "second": "cas_term"}
+    decides = Ranking(
+        name=GATEAU,
+        title=f"{title} Preset {selection.preset}.",
+        table=_ordered(with_sum, selection.preset, terms),
+        summands=summands,
+    )
+    others = [
+        Ranking(
+            name=f"{GATEAU}, preset {preset}",
+            title=f"{title} Preset {preset}.",
+            table=_ordered(scores, preset, {}),
+            is_method=False,
         )
-    return found
+        for preset in PRESETS
+        if preset != selection.preset
+    ]
+    return [decides, *others]
+
+
+def _ordered(scores: pl.DataFrame, preset: str, further: Mapping[str, str]) -> pl.DataFrame:
+    columns = {"rank": f"rank_{preset}", "score": f"score_{preset}", **further}
+    return scores.select("sample_id", **{name: pl.col(column) for name, column in columns.items()}).sort("rank")
 
 
 def disputed(samples: Sequence[str], found: Sequence[Ranking]) -> pl.Series | None:

@@ -40,11 +40,19 @@ function tagsOf(row) {
   ].filter(([mark]) => marks[row] & mark).map(([, text, kind]) => tag(text, kind));
 }
 
-function facts(row, unseen, { rank, score }) {
-  const { name, scored } = index.rankings[state.ranking];
+/** `0.5 · HMPp 0.421 + 0.5 · FG 0.2`, where the ranking's score is such a sum. */
+function sumOf(row, { names, weights, instead }, { first, second }) {
+  const term = (place, value) => `${shown(weights[place])} · ${names[place]} ${shown(value)}`;
+  return `${term(0, first[row])} + ${second[row] === null ? shown(instead) : term(1, second[row])}`;
+}
+
+function facts(row, unseen, columns) {
+  const { rank, score } = columns;
+  const { name, scored, summands } = index.rankings[state.ranking];
   const found = [
     [`rank by ${name}`, rank[row] ? `${whole.format(rank[row])} of ${whole.format(scored)}` : "no score"],
     ["score", shown(score[row])],
+    ...(summands && rank[row] ? [["its sum", sumOf(row, summands, columns)]] : []),
     ["source", isolated(index.sources[index.source[row]])],
     [`context ${index.unit}`, shown(index.context[row])],
     [`response ${index.unit}`, shown(index.response[row])],

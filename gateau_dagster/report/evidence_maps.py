@@ -52,7 +52,9 @@ def evidence_maps(state: State, samples: Sequence[Sample]) -> EvidenceMaps:
             missing=f"The tokenizer of models.{THETA_B}, {path}, does not say where its tokens stand in a text: it has "
             "no tokenizer.json."
         )
-    cam, long, short = (_rows(state, asset, samples) for asset in (CAM, LONG, SHORT))
+    cam, long = (_rows(state, asset, samples) for asset in (CAM, LONG))
+    # Methods that compare no models do without theta_A's figures.
+    short = _rows(state, SHORT, samples) if SHORT in state.asset("report").reads else {}
     found = {
         one.sample_id: evidence(
             one,

@@ -11,6 +11,7 @@ from gateau_dagster.errors import GateauError
 from gateau_dagster.pipeline.project import load_project
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.readable import number
+from gateau_dagster.report.formula import with_terms
 from tests.project import make_project
 
 Capture = pytest.CaptureFixture[str]
@@ -40,6 +41,8 @@ def test_ranks_scores_and_texts(state: State, third: dict[str, Any], capfd: Capt
     found = printed(state, capfd, third["sample_id"])
     assert found.startswith(f"{third['sample_id']} source {third['source']}")
     assert f"rank {RANK} of 36 by gateau, score {number(third['score'])}" in found
+    table = with_terms(state.read("combined_scores"), "robust").row(RANK - 1, named=True)
+    assert f"0.5 · HMPp {number(table['hmp_term'])} + 0.5 · FG {number(table['cas_term'])} = " in found
     for preset in ("paper", "official"):
         assert f"gateau, preset {preset} {third[f'rank_{preset}']} of 36 {number(third[f'score_{preset}'])}" in found
     for column in ("perplexity_short", "perplexity_long", "hmp"):

@@ -77,3 +77,13 @@ def test_whole_tables_name_what_the_maps_name() -> None:
         name: evidence(one, each, tokenizer(), segment_length=LENGTH).named for name, (one, each) in rows.items()
     }
     assert named_of(cam.clear()).schema == module.NAMED
+
+
+def test_maps_without_the_figures_of_theta_a(whole_run: Path) -> None:
+    config = load_project(whole_run)
+    selection = config.selection.model_copy(update={"method": "far_gain_fg", "compare": ["perplexity"]})
+    state = State(config=config.model_copy(update={"selection": selection}))
+    assert "perplexity/short" not in state.asset("report").reads
+    found = evidence_maps(state, samples_of(state)[:2])
+    assert len(found.maps) == 2
+    assert {token.short for one in found.maps.values() for token in one.tokens} == {None}

@@ -46,7 +46,8 @@ def test_the_page_is_whole_without_the_presets() -> None:
     page = page_of(by())
     sections = ("summary", "scores", "methods", "samples", "selected", "rejected", "training", "evaluation", "effort",
                 "equations", "provenance")  # fmt: skip
-    assert [attributes["href"] for attributes in page.attributes("a")] == [f"#{name}" for name in sections]
+    links = [attributes["href"] for attributes in page.attributes("a")]
+    assert links == [*(f"#{name}" for name in sections), "explore.html"]
     assert all(page.text(name) for name in sections)
     everything = " ".join(page.text(name) for name in sections if name not in {"provenance", "methods", "equations"})
     for word in ("preset", "HMP", "CAS", "Eq. 6", "combined_scores", "θ", "α"):
