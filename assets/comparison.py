@@ -1,5 +1,7 @@
 """Asset `comparison`: the methods side by side, as the report shows them."""
 
+from collections.abc import Mapping
+
 import dagster as dg
 import polars as pl
 
@@ -29,9 +31,16 @@ def comparison(context: dg.AssetExecutionContext, configuration: ConfigurationRe
             found = compared(step.state, step.progress)
             write_document(step.state.store, COMPARISON_FILE, found.to_json(), step.wanted)
             selects = step.state.config.selection.method
-            agreement = {f"spearman with {pair.second}": pair.spearman for pair in found.pairs if pair.first == selects}
-            step.finish(step.wanted, **{name: value for name, value in agreement.items() if value is not None})
+            agreement = {pair.second: pair.spearman for pair in found.pairs if pair.first == selects}
+            step.finish(step.wanted, methods=len(found.methods), rank_correlations=_table(agreement))
     return step.result
+
+
+def _table(agreement: Mapping[str, float | None]) -> dg.TableMetadataValue:
+    """The rank correlation of each other method with the one that selects."""
+    records = [dg.TableRecord({"method": name, "spearman": value}) for name, value in agreement.items()]
+    columns = [dg.TableColumn("method", "string"), dg.TableColumn("spearman", "float")]
+    return dg.MetadataValue.table(records, schema=dg.TableSchema(columns=columns))
 
 
 def compared(state: State, progress: Progress) -> MethodComparison:

@@ -30,8 +30,8 @@ def document_split(context: dg.AssetExecutionContext, configuration: Configurati
             step.write(found)
             step.metadata |= {
                 "documents": found["document"].n_unique(),
-                "near-duplicates": len(documents.sketches) - found["document"].n_unique(),
-                "reserved documents": found.filter("reserved")["document"].n_unique(),
-                "reserved samples": int(found["reserved"].sum()),
+                "near_duplicates": len(documents.sketches) - found["document"].n_unique(),
+                "reserved_documents": found.filter("reserved")["document"].n_unique(),
+                "reserved_samples": int(found["reserved"].sum()),
             }
     return step.result

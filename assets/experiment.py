@@ -60,7 +60,7 @@ def _make(step: UnpartitionedStep) -> None:
     table = pl.concat(rows)
     step.write(table)
     figures = experiment_figures(experiment_inputs(state, table))
-    step.metadata |= figures_metadata({alt: figure for figure, alt in figures.values()})
+    step.metadata |= figures_metadata({name: figure for name, (figure, _) in figures.items()})
 
 
 def _scores(state: State, benchmark: str) -> dict[str, pl.DataFrame]:

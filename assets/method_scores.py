@@ -6,6 +6,7 @@ import dagster as dg
 import polars as pl
 
 from assets.steps.definition import makes_asset
+from assets.steps.metadata import first_histogram
 from assets.steps.partitioned_step import Event, Finished, shard_events, stale_partitions
 from assets.steps.step import asset_step
 from assets.steps.unpartitioned_step import unpartitioned_step
@@ -25,7 +26,9 @@ def method_scores(context: dg.AssetExecutionContext, configuration: Configuratio
     """Of a method that scores the data set as a whole."""
     with unpartitioned_step(context, configuration) as step:
         if step.is_stale:
-            step.write(*_scores(step.state, _chosen(step.state, step.asset), None))
+            table, rejected = _scores(step.state, _chosen(step.state, step.asset), None)
+            step.write(table, rejected)
+            step.metadata |= {"without_score": table["score"].null_count(), **first_histogram(table)}
     return step.result
 
 

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import dagster as dg
 
 from assets.steps.definition import makes_asset
+from assets.steps.metadata import source_chart
 from assets.steps.partitioned_step import Event, Finished, shard_events, stale_partitions
 from assets.steps.step import asset_step
 from gateau_dagster.data.ingest import read_shards
@@ -36,4 +37,4 @@ def _read(state: State, stale: dict[str, Stamp]) -> Iterator[Finished]:
         shard = shards[number]
         stamp = state.store.write(table, "raw_long_sft", shard, stale[shard], rejected)
         result = ShardResult(table=table, rejected=rejected, computed=table.height, reused=0, stamp=stamp)
-        yield "raw_long_sft", shard, result, {}
+        yield "raw_long_sft", shard, result, {"sources": source_chart(table["source"], "samples")}

@@ -9,8 +9,9 @@ import dagster as dg
 import polars as pl
 
 from assets.experiment import experiment_inputs
+from assets.further_sections import further_sections
 from assets.steps.definition import makes_asset
-from assets.steps.metadata import figures_metadata
+from assets.steps.metadata import figures_metadata, totals_metadata
 from assets.steps.unpartitioned_step import UnpartitionedStep, unpartitioned_step
 from gateau_dagster.evaluation.document_split import SPLIT
 from gateau_dagster.evaluation.registry import compared_benchmarks
@@ -19,6 +20,7 @@ from gateau_dagster.pipeline.losses import losses, unseen_shares
 from gateau_dagster.pipeline.plan import Key
 from gateau_dagster.pipeline.selection_reads import PRESETS_TABLE, compared_methods, ranking_asset
 from gateau_dagster.pipeline.state import State
+from gateau_dagster.pipeline.totals import totals
 from gateau_dagster.pipeline.variant_assets import EXPERIMENT
 from gateau_dagster.scoring.pair_tables import CAM
 from gateau_dagster.storage import Stamp
@@ -59,8 +61,9 @@ def _make(step: UnpartitionedStep) -> None:
     address = store.files.address(REPORT_FILE)
     as_link = dg.MetadataValue.path if store.files.is_local else dg.MetadataValue.url
     links = {"report": as_link(address), "viewer": as_link(store.files.address(EXPLORER_FILE))}
-    figures = figures_metadata({drawing.alt: drawing.figure for drawing in drawn.values()})
-    step.finish(complete, **links, size_bytes=len(page.encode()), **figures)
+    summary = totals_metadata(inputs.totals)
+    figures = figures_metadata({name: drawing.figure for name, drawing in drawn.items()})
+    step.finish(complete, **links, size_bytes=len(page.encode()), totals=summary, **figures)
 
 
 def _inputs(state: State) -> "ReportInputs":
@@ -82,10 +85,12 @@ def _inputs(state: State) -> "ReportInputs":
         losses=[*losses(state, assets)],
         evidence=partial(evidence_maps, state) if {CAM, LENGTHS} <= assets else no_evidence,
         named=named_by_sample(state) if CAM in assets else None,
+        totals=[*totals(state, assets, recorded)],
         unseen=unseen_shares(state, [state.asset(key) for key in assets]),
         training_log=read_training_log(store) if "checkpoint" in assets else None,
         evaluations={name: store.read(each.asset) for name, each in compared_benchmarks(state.config).items()},
         experiment=experiment_inputs(state, store.read(EXPERIMENT)) if EXPERIMENT in assets else None,
+        further=further_sections(state),
         fingerprints=_fingerprints(recorded),
         efforts=efforts_by_asset(recorded),
         methods=_methods(state) if "comparison" in assets else None,

@@ -8,12 +8,12 @@ from contextlib import closing
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from itertools import chain
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 
 from assets.steps.definition import makes_asset
-from assets.steps.metadata import effort_metadata, statistics
+from assets.steps.metadata import effort_metadata, statistics, token_totals
 from assets.steps.partitioned_step import Event, Finished, Stale, shard_events, stale_partitions
 from assets.steps.progress import selected_assets
 from assets.steps.scoring_progress import ScoringProgress
@@ -77,7 +77,11 @@ def _finished(
         for shard, results in chain(step.here(kept, devices[0]), scored):
             shown.finish(shard)
             for asset, result in results.items():
-                yield asset, shard, result, statistics(result.table) | effort_metadata(result.stamp.effort)
+                yield asset, shard, result, _figures(result)
+
+
+def _figures(result: ShardResult) -> dict[str, Any]:
+    return statistics(result.table) | token_totals(result.table) | effort_metadata(result.stamp.effort)
 
 
 def _model(state: State, stale: Stale) -> str:

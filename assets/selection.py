@@ -9,7 +9,7 @@ import dagster as dg
 import polars as pl
 
 from assets.steps.definition import makes_asset
-from assets.steps.metadata import figures_metadata
+from assets.steps.metadata import chart, figures_metadata, first_histogram, preview, source_chart
 from assets.steps.unpartitioned_step import unpartitioned_step
 from gateau_dagster.config import PRESETS, Config
 from gateau_dagster.config.selection import RuleConfig
@@ -27,6 +27,8 @@ from resources.configuration import ConfigurationResource
 
 T = TypeVar("T")
 RAW = "raw_long_sft"
+SHOWN = 10
+"""Rows on the assets' pages."""
 
 
 @makes_asset
@@ -36,7 +38,7 @@ def combined_scores(context: dg.AssetExecutionContext, configuration: Configurat
         if step.is_stale:
             scores, rejected = scored(step.state, step.progress)
             step.write(scores, rejected)
-            step.metadata |= _score_figures(step.state, scores)
+            step.metadata |= _score_figures(step.state, scores) | first_histogram(scores) | preview(scores, rows=SHOWN)
     return step.result
 
 
@@ -45,11 +47,11 @@ def selected_subset(context: dg.AssetExecutionContext, configuration: Configurat
     """The influential samples."""
     with unpartitioned_step(context, configuration) as step:
         if step.is_stale:
-            subset = chosen_samples(step.state, step.progress)
+            scores = ranking_scores(step.state, step.state.config)
+            subset = chosen_samples(step.state, scores, step.progress)
             # What is trained on: an equal choice under other scores must not train again.
             step.write(subset, content=rows_digest(subset.select("sample_id", "digest").sort("sample_id")))
-            by_source = subset.group_by("source").len().sort("len", descending=True)
-            step.metadata["by_source"] = dict(by_source.iter_rows())
+            step.metadata |= _subset_figures(subset, scores)
     return step.result
 
 
@@ -103,11 +105,28 @@ def _score_figures(state: State, scores: pl.DataFrame) -> dict[str, Any]:
     )
 
 
-def chosen_samples(state: State, progress: Progress) -> pl.DataFrame:
-    """`selected_subset`."""
-    scores, reads = ranking_scores(state, state.config), selection_reads(state.config)
+def chosen_samples(state: State, scores: pl.DataFrame, progress: Progress) -> pl.DataFrame:
+    """`selected_subset`; `scores`: ranking_scores."""
+    reads = selection_reads(state.config)
     del reads[ranking_asset(state.config)]
     return with_texts(state, choice(candidates(state, reads, scores), scores, state.config.selection), progress)
+
+
+def _subset_figures(subset: pl.DataFrame, scores: pl.DataFrame) -> dict[str, Any]:
+    """The first rows, how many of what was selected, the scores with the cut, and the sources."""
+    from gateau_dagster.report.plots.small_charts import histogram
+
+    lowest = min(subset["score"], default=None)
+    shown = subset.select("rank", "score", "source", "sample_id", "instruction", "response")
+    return {
+        "selected": subset.height,
+        "scored": scores.height,
+        "lowest_selected_score": lowest,
+        "by_source": dict(subset["source"].value_counts(sort=True).iter_rows()),
+        "sources": source_chart(subset["source"], "selected samples"),
+        "scores": chart(histogram(scores["score"].to_numpy(), name="score", cut=lowest, cut_name="lowest selected")),
+        **preview(shown, rows=SHOWN),
+    }
 
 
 def with_texts(state: State, chosen: pl.DataFrame, progress: Progress) -> pl.DataFrame:

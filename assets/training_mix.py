@@ -7,7 +7,7 @@ import dagster as dg
 import polars as pl
 
 from assets.steps.definition import makes_asset
-from assets.steps.metadata import figures_metadata
+from assets.steps.metadata import chart, figures_metadata
 from assets.steps.unpartitioned_step import UnpartitionedStep, unpartitioned_step
 from gateau_dagster.config.made_models import homologous_options, stage_training
 from gateau_dagster.demo.prepare import ensure_demo_pair
@@ -99,7 +99,7 @@ def homologous_mix(context: dg.AssetExecutionContext, configuration: Configurati
             # What is trained on: files that go by other names must not train again.
             content = frame_digest(made.mix.select("position", "input_ids", "labels"))
             step.write(made.mix, made.rejected, content=content)
-            epochs = {f"times that {origin} texts occur": round(times, 3) for origin, times in made.epochs.items()}
+            epochs = {f"epochs_of_{origin}_texts": round(times, 3) for origin, times in made.epochs.items()}
             step.metadata |= mix_statistics(made.mix) | epochs
     return step.result
 
@@ -136,15 +136,19 @@ def mix_statistics(mix: pl.DataFrame, *, drawn: bool = True) -> dict[str, Any]:
 
     `mix`: tables.TRAINING_MIX.
     """
+    from gateau_dagster.report.plots.small_charts import shares
     from gateau_dagster.report.plots.training_plots import mix_contents
     from gateau_dagster.training.training_mix import by_source, mix_sequences, mix_summary
 
     sequences = mix_sequences(mix)
-    sources = [dg.TableRecord(row) for row in by_source(sequences).iter_rows(named=True)]
+    figures = by_source(sequences)
+    sources = [dg.TableRecord(row) for row in figures.iter_rows(named=True)]
+    trained = [*figures.group_by("source").agg(pl.col("trained_tokens").sum()).sort("source").iter_rows()]
     return {
         **mix_summary(sequences),
-        "by source": dg.MetadataValue.table(sources),
-        **(figures_metadata({"contents": mix_contents(sequences)}) if drawn else {}),
+        "by_source": dg.MetadataValue.table(sources),
+        "sources": chart(shares(trained, name="trained tokens")),
+        **(figures_metadata({"mix contents": mix_contents(sequences)}) if drawn else {}),
     }
 
 

@@ -22,16 +22,16 @@ _WITHOUT_DRIVER = re.compile(r"^postgres(ql)?(?=:|\Z)")
 _AROUND = re.compile(r"connection to server at .*? failed: | Is the server running .*?\?|(FATAL|ERROR): +")
 _CONNECT_SECONDS = 10
 _CURES = {
-    "password authentication failed": "user or password is wrong. Correct {url}.",
-    "no password supplied": "it wants a password. Add it to {url}.",
-    "does not exist": "there is no such database or user ({reason}). Create it, or correct {url}.",
+    "password authentication failed": "user or password is wrong. Correct the URL in {source}.",
+    "no password supplied": "it wants a password. Add it to the URL in {source}.",
+    "does not exist": "there is no such database or user ({reason}). Create it, or correct the URL in {source}.",
     "no pg_hba.conf entry": "it does not let this machine in ({reason}). Allow it in the server's pg_hba.conf.",
     "too many clients": "it has too many connections ({reason}). Raise its max_connections, or end some.",
     "too many connections": "it has too many connections ({reason}). Raise the limit, or end some.",
-    "invalid dsn": "its URL is wrong ({reason}). Correct {url}.",
+    "invalid dsn": "its URL is wrong ({reason}). Correct the URL in {source}.",
     "starting up": "it is starting. Run again in a moment.",
 }
-_UNREACHABLE = "it cannot be reached ({reason}). Start it, or correct {url}."
+_UNREACHABLE = "it cannot be reached ({reason}). Start it, or correct the URL in {source}."
 
 
 class PostgresStorage(DagsterPostgresStorage):
@@ -56,12 +56,12 @@ def with_driver(config_value: Mapping[str, Any]) -> Any:
     return changed
 
 
-def check_server(config_value: Mapping[str, Any], *, place: str, url: str) -> None:
+def check_server(config_value: Mapping[str, Any], *, place: str, source: str) -> None:
     """Whether the server lets this process in; dagster-postgres would try for long, and tell each try.
 
     Args:
         config_value: of a storage.
-        place: where the storage is configured; url: where its URL is. Both for the message.
+        place: where the storage is configured; source: variable or file with its URL. Both for the message.
 
     Raises:
         GateauError: it does not, or there is no such URL. The message tells neither URL nor password.
@@ -70,10 +70,12 @@ def check_server(config_value: Mapping[str, Any], *, place: str, url: str) -> No
         target = sqlalchemy.make_url(pg_url_from_config(with_driver(config_value)))
     except (ArgumentError, ValueError):
         raise GateauError(
-            f"{place}: {url} is none. It begins with postgresql:// and names user, password, host and database."
+            f"{place}: {source} holds no URL of a database, postgresql:// with user, password, host and name."
         ) from None
     if not target.drivername.startswith(_DRIVER):
-        raise GateauError(f"{place}: {url} begins with {target.drivername}://. Dagster's begins with postgresql://.")
+        raise GateauError(
+            f"{place}: the URL in {source} begins with {target.drivername}://. Dagster's begins with postgresql://."
+        )
     timeout = {} if "connect_timeout" in target.query else {"connect_timeout": _CONNECT_SECONDS}
     try:
         engine = sqlalchemy.create_engine(target, poolclass=sqlalchemy.NullPool, connect_args=timeout)
@@ -82,4 +84,4 @@ def check_server(config_value: Mapping[str, Any], *, place: str, url: str) -> No
         reason = _AROUND.sub("", " ".join(str(error.orig).split()))
         cure = next((cure for words, cure in _CURES.items() if words in reason), _UNREACHABLE)
         server = f"{target.host or 'this machine'}, database {target.database}, user {target.username}"
-        raise GateauError(f"{place}: PostgreSQL on {server}: {cure.format(reason=reason, url=url)}") from None
+        raise GateauError(f"{place}: PostgreSQL on {server}: {cure.format(reason=reason, source=source)}") from None

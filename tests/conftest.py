@@ -62,6 +62,17 @@ def whole_run(shared: Shared) -> Path:
 
 
 @pytest.fixture(scope="session")
+def whole_demo(shared: Shared) -> Path:
+    """The configuration file of the demo after its only `gateau run`, of minutes."""
+    from tests.project import gateau, make_demo
+
+    def make(folder: Path) -> None:
+        gateau("run", "--config", str(make_demo(folder)), folder=folder)
+
+    return shared("whole_demo", make) / "gateau.yaml"
+
+
+@pytest.fixture(scope="session")
 def postgres() -> Iterator["PostgresServer"]:
     """A running PostgreSQL server."""
     from tests.postgres_server import WITHOUT, installed_binaries, postgres_server

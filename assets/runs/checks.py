@@ -12,7 +12,7 @@ from dagster._core.definitions.asset_checks.asset_check_evaluation import (
 )
 from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecordStatus
 
-from assets.runs.checked import check_result, checked, is_by_partition
+from assets.runs.checked import check_result, checked, is_by_partition, is_partitioned
 from assets.steps.dead_runs import tag_with_process
 from assets.steps.failures import readable_failure
 from assets.steps.partitions import asked_partitions, asset_key, partition_definitions
@@ -70,7 +70,7 @@ def _checks(config: Config, asset: Asset) -> dg.AssetChecksDefinition:
             name,
             asset=asset_key(asset.key),
             description=_DESCRIPTIONS[name],
-            partitions_def=partitions[asset.partitions] if is_by_partition(asset, name) else None,
+            partitions_def=partitions[asset.partitions] if is_partitioned(asset, name) else None,
         )
         for name in names
     ]
@@ -103,18 +103,21 @@ def _found(
     As what an AssetCheckResult becomes: Dagster makes one of a single partition only.
     """
     asset, name = state.asset(spec.asset_key.to_user_string()), spec.name
-    if spec.partitions_def is None:
+    if not is_by_partition(asset, name):
         return [evaluation(checked(state, asset, name), target(None))]
     known = [part for part in state.pipeline.partitions(asset.key) if part is not None]
-    parts = asked_partitions(context, known)
-    if parts == known and not context.has_partition_key:
+    parts = known if spec.partitions_def is None else asked_partitions(context, known)
+    if len(parts) == len(known):
         stamps = state.table_stamps((asset.key, part) for part in parts)
         parts = [part for part in parts if stamps[asset.key, part] is not None]
     results = {part: checked(state, asset, name, part) for part in parts}
+    if not results:
+        return [evaluation(checked(state, asset, name), target(None))]
+    if spec.partitions_def is None:
+        return [evaluation(_whole(asset, name, results, []), target(None))]
     each = [evaluation(result, target(part), part) for part, result in results.items()]
     before = [part for part in _failing(context.instance, spec.key) if part in known and part not in results]
-    whole = _whole(asset, name, results, before) if results else checked(state, asset, name)
-    return [*each, evaluation(whole, target(None))]
+    return [*each, evaluation(_whole(asset, name, results, before), target(None))]
 
 
 def _whole(

@@ -10,7 +10,7 @@ from pathlib import Path
 from dagster import DagsterInstance
 from dagster._core.instance.ref import InstanceRef
 
-from assets.runs.postgres_home import check_postgres, mended, with_postgres
+from assets.runs.postgres_home import check_postgres, mended, place_of_postgres, with_postgres
 from gateau_dagster.config import Config
 from gateau_dagster.errors import GateauError
 from gateau_dagster.storage.local import create_local, fill_with, replace_local
@@ -80,16 +80,37 @@ def open_instance(config: Config) -> DagsterInstance:
         with _one_at_a_time(home):
             reference = mended(InstanceRef.from_dir(str(home)))
             check_postgres(reference, config, home)
-            instance = DagsterInstance.from_ref(reference)
-            instance.get_runs(limit=1)
-            instance.all_asset_keys()  # of another file than the runs
+            return _read(reference, place_of_postgres(reference, config, home))
     except GateauError:
         raise
     except Exception as error:  # of YAML, of Dagster, of the database, of the file system: each its own types
-        reason = " ".join(str(error).split())[:_SHOWN]
         raise GateauError(
-            f"Dagster's home {home} cannot be used: {reason or type(error).__name__}. Correct or remove its "
+            f"Dagster's home {home} cannot be used: {_reason(error)}. Correct or remove its "
             "dagster.yaml; where it is the records that are damaged, move its folders history and schedules away. Both "
             "are made anew, and what was computed is in the store."
         ) from error
+
+
+def _read(reference: InstanceRef, postgres: str | None) -> DagsterInstance:
+    """The instance, after a look at its records. `postgres`: where it is said that they are there.
+
+    Raises:
+        GateauError: those in PostgreSQL cannot be used. Of others anything is raised.
+    """
+    try:
+        instance = DagsterInstance.from_ref(reference)
+        instance.get_runs(limit=1)
+        instance.all_asset_keys()  # of another file than the runs
+    except Exception as error:
+        if postgres is None:
+            raise
+        raise GateauError(
+            f"{postgres}: Dagster's tables in PostgreSQL cannot be made or read: {_reason(error)}. Its user has to own "
+            "the database, or to have the right to create tables in it."
+        ) from error
     return instance
+
+
+def _reason(error: Exception) -> str:
+    told = getattr(error, "orig", None) or error  # SQLAlchemy adds the statement to what the database said
+    return " ".join(str(told).split())[:_SHOWN] or type(error).__name__

@@ -68,17 +68,24 @@ def mended(reference: InstanceRef) -> InstanceRef:
     return reference._replace(storage_data=ConfigurableClassData(*_OURS, data.config_yaml))
 
 
+def place_of_postgres(reference: InstanceRef, config: Config, home: Path) -> str | None:
+    """Where it is said that a `mended` instance is on PostgreSQL; None if it is not."""
+    data = reference.storage_data
+    if data is None or (data.module_name, data.class_name) != _OURS:
+        return None
+    return "execution.postgres" if config.execution.postgres else f"{home / 'dagster.yaml'}: storage"
+
+
 def check_postgres(reference: InstanceRef, config: Config, home: Path) -> None:
     """Whether the packages and the server for a `mended` instance are there; any other instance passes.
 
     Raises:
         GateauError: something is missing, or the server does not let this process in.
     """
-    data = reference.storage_data
-    if data is None or (data.module_name, data.class_name) != _OURS:
+    data, place = reference.storage_data, place_of_postgres(reference, config, home)
+    if data is None or place is None:
         return
-    variable, file = config.execution.postgres, home / "dagster.yaml"
-    place = "execution.postgres" if variable else f"{file}: storage"
+    variable = config.execution.postgres
     for name in _variables(data.config_dict):
         if name not in os.environ:
             what = "It holds the database's URL, which begins with postgresql://." if name == variable else "Set it."
@@ -89,7 +96,7 @@ def check_postgres(reference: InstanceRef, config: Config, home: Path) -> None:
     try:
         from resources.postgres import check_server
 
-        check_server(found.value, place=place, url=f"the URL in {variable}" if variable else str(file))
+        check_server(found.value, place=place, source=variable or str(home / "dagster.yaml"))
     except ImportError as error:
         raise GateauError(
             f"{place}: the packages for PostgreSQL are not installed ({error}): pip install 'gateau-dagster[postgres]'"

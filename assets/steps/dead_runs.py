@@ -1,11 +1,9 @@
 """Runs whose process is gone: found by the process that each run of ours names, and ended."""
 
 import os
-import socket
 from typing import TypeAlias
 
 import dagster as dg
-import psutil
 from dagster import DagsterInstance, DagsterRun, DagsterRunStatus, OpExecutionContext, RunsFilter
 
 from gateau_dagster.storage.process_identity import ProcessIdentity, State
@@ -15,7 +13,6 @@ from gateau_dagster.storage.process_identity import ProcessIdentity, State
 PROCESS_TAG = "gateau/process"
 # On runs that `refresh` makes while it alone has the store: which one, see `resources.locks.lease.store_id`.
 LOCK_TAG = "gateau/lock"
-_MOST_SECONDS_OF_A_SET_CLOCK = 60.0
 UNFINISHED = [
     DagsterRunStatus.QUEUED,
     DagsterRunStatus.STARTING,
@@ -51,24 +48,9 @@ def tag_with_process(context: Context) -> None:
 def process_state(tag: str) -> State:
     """Whether the process of a tag runs. "unknown": from here it cannot be seen."""
     try:
-        if tag.count("|") == 2:
-            host, pid, started = tag.split("|")
-            return _by_start_time(host, int(pid), float(started))
         return ProcessIdentity.from_text(tag).state()
     except ValueError:
         return "unknown"
-
-
-def _by_start_time(host: str, pid: int, started: float) -> State:
-    """Of a tag of earlier versions. The start is a time of the clock, which may have been set since."""
-    if host != socket.gethostname():
-        return "unknown"
-    try:
-        process = psutil.Process(pid)
-        other = abs(process.create_time() - started) > _MOST_SECONDS_OF_A_SET_CLOCK
-        return "gone" if other or process.status() == psutil.STATUS_ZOMBIE else "alive"
-    except psutil.NoSuchProcess:
-        return "gone"
 
 
 def process_of(instance: DagsterInstance, run: DagsterRun) -> str | None:

@@ -56,10 +56,11 @@ def record_what_the_store_holds(instance: DagsterInstance, state: State) -> int:
 
 
 def _materialisation(state: State, asset: str, partition: str | None, stamp: Stamp) -> dg.AssetMaterialization:
+    address = state.store.address(asset, partition)
     return dg.AssetMaterialization(
         asset_key(asset),
         partition=partition,
         description="Found in the store, made by a run that Dagster has no record of.",
-        metadata=table_metadata(state.store.address(asset, partition), stamp) if stamp.rows is not None else {},
+        metadata={} if stamp.rows is None else table_metadata(address, stamp, whole=partition is None),
         tags={DATA_VERSION_TAG: stamp.fingerprint},
     )

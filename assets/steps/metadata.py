@@ -1,20 +1,24 @@
-"""Metadata that tables show in Dagster: rows, place, fingerprint, rejects, plots, and what computing a shard took."""
+"""Metadata that tables show in Dagster: rows, place, first rows, rejects, charts, and what computing a shard took."""
 
 import io
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 import polars as pl
 
 from gateau_dagster import tables
+from gateau_dagster.pipeline.totals import Totals
 from gateau_dagster.storage import Stamp
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
+FIRST_ROWS = "first_rows"
 DATA_VERSION_TAG = "dagster/data_version"
+_MOST_COLUMNS, _MOST_LETTERS = 9, 60  # of a previewed table, and of a text in it
 
 
 def table_schema(columns: tuple[tables.Column, ...]) -> dg.TableSchema:
@@ -32,13 +36,20 @@ def table_schema(columns: tuple[tables.Column, ...]) -> dg.TableSchema:
     )
 
 
-def table_metadata(address: str, stamp: Stamp, rejected: pl.DataFrame | None = None) -> dict[str, Any]:
-    """Row count, place and fingerprint of a written table, and how many samples it rejected, with the reasons."""
+def table_metadata(
+    address: str, stamp: Stamp, rejected: pl.DataFrame | None = None, *, whole: bool = True
+) -> dict[str, Any]:
+    """Row count, place and fingerprint of a written table, and how many samples it rejected, with the reasons.
+
+    whole: whether it is all of the asset, or a partition of it.
+    """
     metadata: dict[str, Any] = {
-        "dagster/row_count": stamp.rows,
+        "dagster/row_count" if whole else "dagster/partition_row_count": stamp.rows,
         "dagster/uri": address,
         "fingerprint": stamp.fingerprint,
     }
+    if "://" not in address:
+        metadata["path"] = dg.MetadataValue.path(address)
     if rejected is not None:
         metadata["rejected"] = rejected.height
         if rejected.height:
@@ -46,13 +57,98 @@ def table_metadata(address: str, stamp: Stamp, rejected: pl.DataFrame | None = N
     return metadata
 
 
+def preview(table: pl.DataFrame, *, rows: int = 5) -> dict[str, Any]:
+    """The first rows as a table on the asset's page; long texts are cut, and of lists their lengths are shown."""
+    shown = table.head(rows)
+    if shown.is_empty():
+        return {}
+    columns = [name for name in shown.columns if name != "digest"][:_MOST_COLUMNS]
+    records = [dg.TableRecord({name: _cell(row[name]) for name in columns}) for row in shown.iter_rows(named=True)]
+    types = {name: str(shown.schema[name]) for name in columns}
+    schema = dg.TableSchema(columns=[dg.TableColumn(name=name, type=types[name]) for name in columns])
+    return {FIRST_ROWS: dg.MetadataValue.table(records, schema=schema)}
+
+
+def rows_last(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """The page shows entries in their order: the figures stand above the rows, which take a screen."""
+    return {**{key: value for key, value in metadata.items() if key != FIRST_ROWS}, **_only(metadata, FIRST_ROWS)}
+
+
+def _only(metadata: Mapping[str, Any], key: str) -> dict[str, Any]:
+    return {key: metadata[key]} if key in metadata else {}
+
+
+def _cell(value: Any) -> str | int | float | bool | None:
+    if isinstance(value, str):
+        text = " ".join(value[: _MOST_LETTERS + 1].split())
+        return text if len(value) <= _MOST_LETTERS else f"{text[:_MOST_LETTERS]} …"
+    if isinstance(value, float):
+        return float(f"{value:.6g}")
+    if value is None or isinstance(value, int):
+        return value
+    return f"[{len(value)} values]" if isinstance(value, list) else str(value)[:_MOST_LETTERS]
+
+
+def totals_metadata(found: Sequence[Totals]) -> dg.TableMetadataValue:
+    """A row a table, which Dagster's pages of partitions do not sum up."""
+    types = {"table": "string", "rows": "int", "rejected": "int", "reasons": "string", "tokens": "int"}
+    types |= {"truncated_tokens": "int", "hours": "float"}
+    records = [
+        dg.TableRecord(
+            {
+                "table": each.asset,
+                "rows": each.rows,
+                "rejected": each.rejected.count if each.rejected else None,
+                "reasons": each.reasons,
+                "tokens": each.tokens,
+                "truncated_tokens": each.truncation.cut_tokens if each.truncation else None,
+                "hours": None if each.seconds is None else round(each.seconds / 3600, 4),
+            }
+        )
+        for each in found
+    ]
+    schema = dg.TableSchema(columns=[dg.TableColumn(name=name, type=kind) for name, kind in types.items()])
+    return dg.MetadataValue.table(records, schema=schema)
+
+
+def chart(markdown: str) -> dg.MarkdownMetadataValue:
+    """A chart of report.plots.small_charts, which the asset's page shows in place."""
+    return dg.MarkdownMetadataValue(markdown)
+
+
+def first_histogram(table: pl.DataFrame) -> dict[str, Any]:
+    """How the score is distributed, or without one the first column of fractions."""
+    from gateau_dagster.report.plots.small_charts import histogram
+
+    fractions = [name for name, dtype in table.schema.items() if dtype == pl.Float64()]
+    name = "score" if "score" in fractions else next(iter(fractions), None)
+    if name is None or not table.height:
+        return {}
+    values = table[name].cast(pl.Float64).fill_null(float("nan")).to_numpy()
+    return {f"{name}_histogram": chart(histogram(values, name=name))}
+
+
+def source_chart(sources: pl.Series, what: str) -> dg.MarkdownMetadataValue:
+    """The share of each source among `what`."""
+    from gateau_dagster.report.plots.small_charts import shares
+
+    counts = sources.value_counts(sort=True)
+    return chart(shares([*counts.iter_rows()], name=what))
+
+
 def figures_metadata(figures: "Mapping[str, Figure]") -> dict[str, Any]:
-    """Plots as Markdown metadata, which the asset page shows in place."""
+    """Plots as Markdown metadata by name, which the asset's page opens with a click: too large to stand in place."""
     from gateau_dagster.report.plots import as_markdown_image, to_png
 
     return {
-        name: dg.MarkdownMetadataValue(as_markdown_image(to_png(figure), alt=name)) for name, figure in figures.items()
+        name_of(title): dg.MarkdownMetadataValue(as_markdown_image(to_png(figure), alt=title))
+        for title, figure in figures.items()
     }
+
+
+def name_of(title: str) -> str:
+    """`Score distributions` -> `score_distributions`."""
+    return re.sub(r"[^a-z0-9]+", "_", title.lower()).strip("_")
 
 
 def _markdown(frame: pl.DataFrame) -> str:
@@ -96,6 +192,12 @@ def _memory_name(effort: Mapping[str, Any]) -> str:
     if effort["device"].startswith("cuda"):
         return "peak_gpu_memory_mib"
     return "peak_process_memory_since_start_mib" if effort["peak_memory_since_start"] else "peak_process_memory_mib"
+
+
+def token_totals(table: pl.DataFrame) -> dict[str, int]:
+    """Sums of the columns that count tokens."""
+    counted = [name for name in ("context_tokens", "response_tokens", "truncated_tokens") if name in table.columns]
+    return {name: int(table[name].cast(pl.Int64).sum()) for name in counted}
 
 
 def statistics(table: pl.DataFrame) -> dict[str, float]:

@@ -6,7 +6,7 @@ from typing import Any
 import dagster as dg
 
 from assets.steps.event_log import PLAN_TAG, recorded_versions
-from assets.steps.metadata import DATA_VERSION_TAG, table_metadata
+from assets.steps.metadata import DATA_VERSION_TAG, first_histogram, preview, rows_last, table_metadata
 from assets.steps.partitions import asked_partitions, asset_key, no_event_for_output
 from gateau_dagster.execution.shard_work import ShardResult
 from gateau_dagster.pipeline.state import State
@@ -83,7 +83,9 @@ def _asked(context: dg.AssetExecutionContext, state: State, asset: str) -> list[
 
 def _shard_metadata(result: ShardResult) -> dict[str, Any]:
     return {
-        **table_metadata("", result.stamp, result.rejected),
+        **table_metadata("", result.stamp, result.rejected, whole=False),
+        **preview(result.table),
+        **first_histogram(result.table),
         "samples_computed": result.computed,
         "samples_kept": result.reused,
     }
@@ -93,10 +95,10 @@ def materialisation(
     state: State, asset: str, partition: str, stamp: Stamp, metadata: dict[str, Any]
 ) -> dg.AssetMaterialization:
     """The record of one partition, with its own data version."""
-    common = table_metadata(state.store.address(asset, partition), stamp)
+    common = table_metadata(state.store.address(asset, partition), stamp, whole=False)
     return dg.AssetMaterialization(
         asset_key(asset),
         partition=partition,
-        metadata=metadata | common,
+        metadata=rows_last(metadata | common),
         tags={DATA_VERSION_TAG: stamp.fingerprint},
     )

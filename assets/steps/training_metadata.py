@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 
-from assets.steps.metadata import figures_metadata
+from assets.steps.metadata import chart, figures_metadata
 from gateau_dagster.config import TrainingConfig
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.pipeline.training_assets import CHECKPOINT_FOLDER
@@ -27,11 +27,15 @@ def trained_model_metadata(state: State, folder: str, mix: str, training: Traini
         mix: asset that it was trained on.
         training: how; with skips, the distances that they make are drawn.
     """
+    from gateau_dagster.report.plots.small_charts import curve
     from gateau_dagster.report.plots.training_plots import training_curve
 
     record = read_training_record(state.store, folder)
     log = record.get("steps", [])
-    metadata: dict[str, Any] = {"dagster/uri": state.store.files.address(folder), "steps": len(log)}
+    address = state.store.files.address(folder)
+    metadata: dict[str, Any] = {"dagster/uri": address, "steps": len(log)}
+    if state.store.files.is_local:
+        metadata["path"] = dg.MetadataValue.path(address)
     if not log:
         return metadata
     figures: dict[str, Figure] = {"training curve": training_curve(log)}
@@ -39,6 +43,7 @@ def trained_model_metadata(state: State, folder: str, mix: str, training: Traini
         figures["relative distances"] = _distances(state, mix, training)
     return {
         **metadata,
+        "loss": chart(curve([step["loss"] for step in log], name="loss")),
         "final_loss": log[-1]["loss"],
         "tokens": log[-1]["tokens"],
         "log": dg.MetadataValue.table([dg.TableRecord(row) for row in _some(log)]),

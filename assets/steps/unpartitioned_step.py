@@ -8,7 +8,7 @@ from typing import Any
 import dagster as dg
 import polars as pl
 
-from assets.steps.metadata import table_metadata
+from assets.steps.metadata import preview, rows_last, table_metadata
 from assets.steps.step import asset_step
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.progress import TimedProgress
@@ -40,7 +40,7 @@ class UnpartitionedStep:
         """Writes the asset's table. `content`: digest of what counts of it downstream; the whole table's if empty."""
         stamp = replace(self.wanted, content=content) if content else self.wanted
         stamp = self.state.store.write(table, self.asset, None, stamp, rejected)
-        self.finish(stamp, **table_metadata(self.state.store.address(self.asset), stamp, rejected))
+        self.finish(stamp, **table_metadata(self.state.store.address(self.asset), stamp, rejected), **preview(table))
 
     def finish(self, stamp: Stamp, **metadata: Any) -> None:
         """Says that the output stands in the store, with this stamp."""
@@ -54,7 +54,7 @@ class UnpartitionedStep:
         assert stamp is not None, f"{self.asset} was not made"
         kept = {} if self.made is not None else {"up_to_date": "kept: nothing changed"}
         return dg.MaterializeResult(
-            metadata={"fingerprint": stamp.fingerprint, **kept, **self.metadata},
+            metadata=rows_last({"fingerprint": stamp.fingerprint, **kept, **self.metadata}),
             data_version=dg.DataVersion(stamp.fingerprint),
         )
 

@@ -8,7 +8,7 @@ from typing import Any
 import dagster as dg
 import polars as pl
 
-from assets.steps.metadata import table_metadata
+from assets.steps.metadata import preview, table_metadata
 from assets.steps.partitioned_step import Event, known_partitions, materialisation, outputs, stale_partitions
 from assets.steps.step import asset_step
 from gateau_dagster.config.variants import Variant
@@ -41,7 +41,8 @@ class VariantStep:
         stamp = replace(self.wanted, content=content) if content else self.wanted
         store, name = self.state.store, self.variant.name
         self.made = store.write(table, self.asset, name, stamp, rejected)
-        self.metadata |= table_metadata(store.address(self.asset, name), self.made, rejected)
+        self.metadata |= table_metadata(store.address(self.asset, name), self.made, rejected, whole=False)
+        self.metadata |= preview(table)
 
 
 def variant_events(
@@ -110,4 +111,4 @@ def _take_over(step: VariantStep, name: str, stamp: Stamp) -> None:
     store = step.state.store
     rejected = store.read_rejected(step.asset, [name])
     step.write(store.read(step.asset, name), rejected, content=stamp.content)
-    step.metadata["same as"] = name
+    step.metadata["same_as"] = name

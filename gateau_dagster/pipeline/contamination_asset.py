@@ -16,6 +16,7 @@ from gateau_dagster.pipeline.inputs import origin_key
 from gateau_dagster.pipeline.made_models import made_upstream
 from gateau_dagster.pipeline.variant_assets import CHECKPOINTS, SCORES
 
+UNTOUCHED_EXPERIMENT = "untouched_experiment"
 _DESCRIPTION = (
     "have in common with the questions: n-grams of 13 words, and near-duplicates. Case, punctuation and white space do "
     "not count; Chinese, Japanese and Thai go by characters."
@@ -67,7 +68,7 @@ def untouched_experiment(config: Config) -> Iterator[Asset]:
         return
     families = (SCORES, FAMILY, *([SHORT_FAMILY] if config.short_chat is not None else []))
     yield Asset(
-        key="untouched_experiment",
+        key=UNTOUCHED_EXPERIMENT,
         maker="untouched_experiment",
         group="experiment",
         kinds=("polars",),

@@ -174,59 +174,72 @@ def _measured(config: Config, chosen: ChosenBenchmark) -> Iterator[Asset]:
     own = dict(scored.reads(config, chosen.options))
     own |= made_upstream(config, config.training.model) if scored.by_base else {}
     before: dict[str, By] = {CHECKPOINTS: "content"}
-    version = chosen.benchmark.code_version
-    common: dict[str, Any] = {
-        "of": "benchmark",
-        "partitions": VARIANT,
-        "group": _GROUP,
-    }
     if scored.measure is None:
-        yield Asset(
-            key=f"{ANSWERS}/{name}",
-            maker="benchmark_answers",
-            kinds=("pytorch",),
-            summary="what each variant answers to a benchmark's questions",
-            description=f"What each variant answers. {chosen.benchmark.description}",
-            settings=partial(_answered_settings, config, chosen),
-            reads={CHECKPOINTS: "content", **own},
-            columns=tables.ANSWERS,
-            pool="gpu",
-            own_rejects=False,
-            code_version=f"{version}.{GENERATION_CODE_VERSION}",
-            **common,
-        )
+        yield _answers(config, chosen, {**before, **own})
         before = {f"{ANSWERS}/{name}": "content"}
     if scored.judging is not None:
-        yield Asset(
-            key=f"{JUDGMENTS}/{name}",
-            maker="benchmark_judgments",
-            kinds=("openai",),
-            summary="what a judge says of the answers",
-            description=f"What a judge says of each variant's answers. {chosen.benchmark.description}",
-            settings=partial(_judged_settings, config, chosen),
-            code_version=version,
-            reads={**before, **own},
-            columns=tables.JUDGMENTS,
-            checks=(READABLE_REPLIES,),
-            own_rejects=False,
-            **common,
-        )
+        yield _judgments(config, chosen, {**before, **own})
         before[f"{JUDGMENTS}/{name}"] = "content"
-    yield Asset(
-        key=f"{SCORES}/{name}",
+    yield _scores(config, chosen, {**before, **own})
+
+
+def _answers(config: Config, chosen: ChosenBenchmark, reads: Mapping[str, By]) -> Asset:
+    return Asset(
+        key=f"{ANSWERS}/{chosen.name}",
+        of="benchmark",
+        maker="benchmark_answers",
+        partitions=VARIANT,
+        group=_GROUP,
+        kinds=("pytorch",),
+        summary="what each variant answers to a benchmark's questions",
+        description=f"What each variant answers. {chosen.benchmark.description}",
+        reads=reads,
+        settings=partial(_answered_settings, config, chosen),
+        code_version=f"{chosen.benchmark.code_version}.{GENERATION_CODE_VERSION}",
+        columns=tables.ANSWERS,
+        own_rejects=False,
+        pool="gpu",
+    )
+
+
+def _judgments(config: Config, chosen: ChosenBenchmark, reads: Mapping[str, By]) -> Asset:
+    return Asset(
+        key=f"{JUDGMENTS}/{chosen.name}",
+        of="benchmark",
+        maker="benchmark_judgments",
+        partitions=VARIANT,
+        group=_GROUP,
+        kinds=("openai",),
+        summary="what a judge says of the answers",
+        description=f"What a judge says of each variant's answers. {chosen.benchmark.description}",
+        reads=reads,
+        settings=partial(_judged_settings, config, chosen),
+        code_version=chosen.benchmark.code_version,
+        columns=tables.JUDGMENTS,
+        checks=(READABLE_REPLIES,),
+        own_rejects=False,
+    )
+
+
+def _scores(config: Config, chosen: ChosenBenchmark, reads: Mapping[str, By]) -> Asset:
+    measures = chosen.scored.measure is not None
+    return Asset(
+        key=f"{SCORES}/{chosen.name}",
+        of="benchmark",
         maker="benchmark_scores",
-        kinds=("polars",) if scored.measure is None else ("pytorch",),
+        partitions=VARIANT,
+        group=_GROUP,
+        kinds=("pytorch",) if measures else ("polars",),
         summary="the value of each variant's answer to each of a benchmark's questions",
         description=f"What each variant's answers are worth. {chosen.benchmark.description}",
+        reads=reads,
         settings=partial(_benchmark_settings, config, chosen),
-        code_version=version,
-        reads={**before, **own},
+        code_version=chosen.benchmark.code_version,
         columns=tables.SCORES,
         finite=("value",),
         checks=(FINITE_VALUES,),
-        pool="" if scored.measure is None else "gpu",
         goal=True,
-        **common,
+        pool="gpu" if measures else "",
     )
 
 

@@ -80,6 +80,7 @@ def build_report(inputs: ReportInputs, comparison: Comparison | None, drawn: Map
         training=training_facts(inputs.training_log) if inputs.training_log else None,
         benchmarks=benchmark_outcomes(inputs),
         experiment=None if inputs.experiment is None else experiment_section(inputs.experiment),
+        further=inputs.further,
         figure_name=figure_name,
         effort=_effort(inputs),
         far=inputs.far_ranked is not None,

@@ -12,9 +12,11 @@ from gateau_dagster.comparison.result import MethodComparison
 from gateau_dagster.config import Config, Preset
 from gateau_dagster.data.sample import Sample
 from gateau_dagster.pipeline.losses import UNSEEN, Loss
+from gateau_dagster.pipeline.totals import Totals
 from gateau_dagster.report.evidence_maps import EvidenceMaps, no_evidence
 from gateau_dagster.report.experiment import ExperimentInputs
 from gateau_dagster.report.formula import with_terms
+from gateau_dagster.report.further import FurtherSection
 from gateau_dagster.selection.combine import ranked_by_score
 
 
@@ -45,6 +47,8 @@ class ReportInputs:
     """REJECTED tables by asset key."""
     losses: Sequence[Loss] = ()
     """What the tables rejected and what was cut off, in sentences."""
+    totals: Sequence[Totals] = ()
+    """Rows, rejects, tokens and time of each table, in the order of the data's flow."""
     unseen: pl.DataFrame = field(default_factory=UNSEEN.to_frame)
     """UNSEEN: of each sample that every model saw cut, the share of its context that none saw."""
     evidence: Callable[[Sequence[Sample]], EvidenceMaps] = no_evidence
@@ -57,6 +61,8 @@ class ReportInputs:
     """The tables of the benchmarks by name."""
     experiment: ExperimentInputs | None = None
     """Models side by side, under the benchmarks that give a value to each question."""
+    further: Sequence[FurtherSection] = ()
+    """What a judge said beside the benchmarks, and which questions stand in the data."""
     methods: MethodComparison | None = None
     """The methods side by side; see comparison.compare."""
     efforts: Mapping[str, Sequence[Mapping[str, Any]]] = field(default_factory=dict)

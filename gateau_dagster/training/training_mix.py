@@ -183,7 +183,7 @@ def mix_summary(sequences: pl.DataFrame) -> dict[str, Any]:
         "trained_share": trained / total,
         "truncated_sequences": int((sequences["truncated_tokens"] > 0).sum()),
         "truncated_tokens": int(sequences["truncated_tokens"].sum()),
-        "tokens of a sequence": {
+        "sequence_tokens": {
             name: round(tokens.quantile(share, "nearest") or 0)
             for name, share in (("10 %", 0.1), ("50 %", 0.5), ("90 %", 0.9), ("longest", 1.0))
         },

@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 
 from assets.comparison import compared
-from assets.selection import chosen_samples
+from assets.selection import chosen_samples, ranking_scores
 from gateau_dagster.config import Config
 from gateau_dagster.data.sample import text_digest
 from gateau_dagster.errors import GateauError
@@ -85,7 +85,7 @@ def state_of(folder: Path, **sections: Any) -> State:
 def test_no_rule_takes_a_question_about_a_reserved_document(tmp_path: Path, rule: dict[str, Any]) -> None:
     state = state_of(tmp_path, selection=rule)
     reserved = state.read("document_split").filter("reserved")["sample_id"].to_list()
-    chosen = chosen_samples(state, silent)["sample_id"].to_list()
+    chosen = chosen_samples(state, ranking_scores(state, state.config), silent)["sample_id"].to_list()
     assert chosen and len(documents_of(reserved)) * QUESTIONS == len(reserved) > 0
     assert not documents_of(chosen) & documents_of(reserved)
     free = DOCUMENTS * QUESTIONS - len(reserved)
@@ -97,12 +97,12 @@ def test_no_rule_takes_a_question_about_a_reserved_document(tmp_path: Path, rule
 def test_all_can_be_chosen_where_nothing_is_held_out(tmp_path: Path, evaluation: dict[str, Any]) -> None:
     state = state_of(tmp_path, selection={"fraction": 1}, evaluation=evaluation)
     assert "document_split" not in state.pipeline.by_key
-    assert chosen_samples(state, silent).height == DOCUMENTS * QUESTIONS
+    assert chosen_samples(state, ranking_scores(state, state.config), silent).height == DOCUMENTS * QUESTIONS
 
 
 def test_methods_are_compared_on_what_they_can_choose(tmp_path: Path) -> None:
     state = state_of(tmp_path, selection={"fraction": 0.5})
-    chosen = chosen_samples(state, silent)
+    chosen = chosen_samples(state, ranking_scores(state, state.config), silent)
     state.store.write(chosen, "selected_subset", None, Stamp(fingerprint="f"))
     reserved = int(state.read("document_split")["reserved"].sum())
     found = compared(state, silent)

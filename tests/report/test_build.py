@@ -7,6 +7,9 @@ from typing import Any
 import polars as pl
 import pytest
 
+from gateau_dagster.data.rejects import RejectKind, Rejects
+from gateau_dagster.pipeline.losses import Truncation
+from gateau_dagster.pipeline.totals import Totals
 from gateau_dagster.report.build import SOURCES, build_report, counts, source_table
 from gateau_dagster.report.comparison import compare
 from gateau_dagster.report.drawings import drawings
@@ -37,6 +40,18 @@ def test_every_head_of_a_table_says_what_it_heads() -> None:
     page = _page(methods=methods(names=("gateau", "ladm", "length")))
     scopes = [attributes.get("scope") for attributes in page.attributes("th")]
     assert scopes and {*scopes} == {"col", "row"}
+
+
+def test_the_data_stands_in_one_table_where_it_is_known() -> None:
+    kinds = (RejectKind(kind="empty <response>", count=2, examples=()),)
+    cut = Truncation(samples=9, cut=1, tokens=5000, cut_tokens=120, limit="")
+    scored = Totals(asset="cam", rows=7, rejected=Rejects(given=9, count=2, kinds=kinds), truncation=cut, tokens=4880,
+                    seconds=7200.0)  # fmt: skip
+    page = _page(totals=[scored])
+    for text in ("7", "2 x empty <response>", "5,000", "120", "4,880", "2.0 h"):
+        assert text in page.text("totals")
+    assert "#totals" in [attributes["href"] for attributes in page.attributes("a")]
+    assert "totals" not in _page().text_of
 
 
 def test_fingerprints_and_configuration_are_folded() -> None:

@@ -65,6 +65,7 @@ def test_stopped_killed_and_torn_in_a_save_in_later_epochs(tmp_path: Path) -> No
     assert losses == pytest.approx(wanted, abs=1e-6)
 
 
+@pytest.mark.long
 def test_a_flipped_bit_in_a_checkpoint_does_not_reach_the_weights(tmp_path: Path) -> None:
     """Neither torch nor safetensors would notice it."""
 

@@ -190,5 +190,5 @@ def test_summary() -> None:
         "trained_share": pytest.approx(39 / 270),
         "truncated_sequences": 3,
         "truncated_tokens": 100,
-        "tokens of a sequence": {"10 %": 10, "50 %": 70, "90 %": 100, "longest": 100},
+        "sequence_tokens": {"10 %": 10, "50 %": 70, "90 %": 100, "longest": 100},
     }

@@ -162,7 +162,7 @@ def test_refresh_brings_everything_up_to_date_with_one_click(refreshed: dict[str
 def test_metadata_of_a_shard(refreshed: dict[str, Any], page: Page, server: Server) -> None:
     page.goto(f"{server.url}/assets/cam?view=partitions&partition=1")
     visible(page, "Materialized")
-    for key in ("dagster/row_count", "fingerprint", "rejected", "samples_computed", "mean_cas"):
+    for key in ("dagster/partition_row_count", "fingerprint", "rejected", "samples_computed", "mean_cas"):
         visible(page, key)
 
 
@@ -179,6 +179,15 @@ def test_plots_are_pictures(refreshed: dict[str, Any], page: Page, server: Serve
     image = page.get_by_role("dialog").get_by_role("img").last
     expect(image).to_be_visible()
     assert image.evaluate("image => image.complete && image.naturalWidth") > 300
+
+
+def test_charts_and_first_rows_stand_in_place(refreshed: dict[str, Any], page: Page, server: Server) -> None:
+    page.goto(f"{server.url}/assets/selected_subset")
+    for key in ("first_rows", "path", "lowest_selected_score"):
+        visible(page, key)
+    charts = page.locator("img[src^='data:image/svg+xml']")
+    expect(charts).to_have_count(2)
+    assert charts.evaluate_all("images => images.map(image => image.complete && image.naturalWidth)") == [360, 360]
 
 
 def test_a_changed_sample(refreshed: dict[str, Any], page: Page, server: Server, file: Path) -> None:

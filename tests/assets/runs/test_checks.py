@@ -13,7 +13,8 @@ from rich.console import Console
 
 from assets.runs.checked import checked
 from assets.runs.checks import checks_of
-from assets.runs.refresh import Refreshed, failure_of
+from assets.runs.outcome import failure_of
+from assets.runs.refresh import Refreshed
 from assets.selection import scored
 from gateau_dagster.cli.run import _conclude
 from gateau_dagster.data.sample import shard_of
@@ -223,7 +224,7 @@ def test_mass_rejection_of_the_input_warns_and_is_said_once(small: Pipeline, sto
     assert one_check(small, "raw_long_sft", "rejected_share").severity is dg.AssetCheckSeverity.ERROR
     job = small.definitions().resolve_job_def("everything").get_subset(asset_selection={dg.AssetKey("raw_long_sft")})
     done = job.execute_in_process(instance=small.instance, raise_on_error=False, partition_key="0")
-    assert not done.success and "long_sft.max_rejected: 30 of 54" in str(failure_of(done))  # type: ignore[arg-type]
+    assert not done.success and "long_sft.max_rejected: 30 of 54" in str(failure_of(done.all_events))
     change_config(small.file, long_sft={"max_rejected": 0.6})
     assert one_check(small, "raw_long_sft", "rejected_share").passed
 
@@ -314,3 +315,28 @@ def test_a_damaged_table_fails_its_checks_with_the_file_to_remove(small: Pipelin
     found = results(small, "cam")["unique_ids"]
     assert not found.passed
     assert f"{table} is damaged" in value_of(found, "shard_1")  # type: ignore[arg-type]
+
+
+def by_partition(pipeline: Pipeline, asset: str, check: str) -> dict[str | None, str]:
+    """What Dagster has on record of each partition, and of the whole."""
+    key = dg.AssetCheckKey(dg.AssetKey(asset.split("/")), check)
+    found = pipeline.instance.event_log_storage.get_asset_check_partition_info([key])
+    return {each.partition_key: each.latest_execution_status.value for each in found if each.is_current}
+
+
+def test_a_finding_says_which_shard(small: Pipeline, store: Path) -> None:
+    assert {*by_partition(small, "cam", "full_coverage").values()} == {"SUCCEEDED"}
+    tamper(small.state(), "cam", "2", one_less)
+    whole = results(small, "cam")["full_coverage"]
+    assert not whole.passed and value_of(whole, "summary") == "fails in 1 shard"  # type: ignore[arg-type]
+    assert "missing: s" in value_of(whole, "shard_2")  # type: ignore[arg-type]
+    expected = dict.fromkeys("013", "SUCCEEDED") | {"2": "FAILED", None: "FAILED"}
+    assert by_partition(small, "cam", "full_coverage") == expected
+    job = small.definitions().resolve_job_def("everything").get_subset(asset_selection={dg.AssetKey("cam")})
+    done = job.execute_in_process(instance=small.instance, partition_key="1")
+    (last,) = [
+        each
+        for each in done.get_asset_check_evaluations()
+        if (each.check_name, each.partition) == ("full_coverage", None)
+    ]
+    assert not last.passed, "shard 2 was not looked at, and still fails"

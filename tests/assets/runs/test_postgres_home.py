@@ -92,7 +92,7 @@ def test_a_storage_of_dagsters_own_gets_the_driver(
         (f"postgresql://{USER}:{PASSWORD}@nobody.invalid/homes", "cannot be reached"),
         (f"postgresql://{USER}:{PASSWORD}@127.0.0.1:PORT/homes?nonsense=1", "nonsense"),
         (f"mysql://{USER}:{PASSWORD}@127.0.0.1/homes", "mysql"),
-        (f"{USER}:{PASSWORD}", "is none"),
+        (f"{USER}:{PASSWORD}", "holds no URL"),
     ],
 )
 def test_what_is_wrong_with_the_server_is_one_line(
@@ -105,6 +105,19 @@ def test_what_is_wrong_with_the_server_is_one_line(
     told = str(failure.value)
     assert told.startswith("execution.postgres: ") and VARIABLE in told
     assert "\n" not in told and "secret" not in told and PASSWORD not in told
+
+
+def test_a_user_without_rights_is_one_line(
+    config: Config, postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From version 15 on PostgreSQL lets only a database's owner create tables."""
+    url = postgres.new_database("of_another")
+    postgres.ask(f"create role guest login password '{PASSWORD}'")
+    postgres.ask("revoke create on schema public from public", "of_another")
+    monkeypatch.setenv(VARIABLE, url.replace(f"//{USER}:", "//guest:"))
+    with pytest.raises(GateauError, match=r"^execution\.postgres: .*permission denied.*own the database") as failure:
+        open_instance(config)
+    assert "\n" not in str(failure.value) and PASSWORD not in str(failure.value)
 
 
 def test_missing_packages_are_one_line(config: Config, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -54,12 +54,6 @@ def elsewhere(tag: str) -> str:
     return replace(identity, host="elsewhere", boot_id="another", machine="other").to_text()
 
 
-def old_tag(**parts: str) -> str:
-    """Of this process, as earlier versions wrote it."""
-    created = f"{psutil.Process().create_time():.2f}"
-    return "|".join(({"host": socket.gethostname(), "pid": str(os.getpid()), "created": created} | parts).values())
-
-
 def test_the_tag_names_host_and_process_first() -> None:
     host, pid, *_ = process_tag().split("|")
     assert (host, int(pid)) == (socket.gethostname(), os.getpid())
@@ -70,7 +64,6 @@ def test_a_live_process_stays_alive_when_the_clock_is_set(monkeypatch: pytest.Mo
     tag, created = process_tag(), psutil.Process().create_time()
     monkeypatch.setattr(psutil.Process, "create_time", lambda self: created + 2.0)
     assert process_state(tag) == "alive"
-    assert process_state(old_tag(created=str(created))) == "alive"
 
 
 def test_states() -> None:
@@ -80,18 +73,10 @@ def test_states() -> None:
     assert process_state("nonsense") == process_state("a|b|c") == "unknown"
 
 
-def test_tags_of_earlier_versions() -> None:
-    created = psutil.Process().create_time()
-    assert process_state(old_tag()) == "alive"
-    assert process_state(old_tag(created=str(created - 100))) == "gone", "another process had this id before"
-    assert process_state(old_tag(host="elsewhere", created=str(created - 100))) == "unknown"
-    assert process_state(old_tag(pid=dead_tag().split("|")[1])) == "gone"
-
-
 def test_a_run_on_another_machine_is_left_alone(instance: DagsterInstance) -> None:
     """Two machines may share a database; what of the other one cannot be seen from here is not gone."""
-    far, old = elsewhere(process_tag()), old_tag(host="elsewhere")
-    runs = [started(instance, {PROCESS_TAG: tag, LOCK_TAG: "a lock"}) for tag in (far, old)]
+    far = elsewhere(process_tag())
+    runs = [started(instance, {PROCESS_TAG: tag, LOCK_TAG: "a lock"}) for tag in (far, "of another version")]
     assert end_dead_runs(instance) == []
     assert end_dead_runs(instance, holding="another lock") == []
     assert {run.run_id for run in end_dead_runs(instance, holding="a lock")} == {*runs}, "whoever had it is gone"

@@ -1,0 +1,121 @@
+"""Charts so small that Dagster's page of an asset shows them in place.
+
+The UI draws Markdown in place where it has fewer than `INLINE_LIMIT` characters, and hides longer one behind a link. A
+PNG that small shows nothing; an SVG of a path and some words fits.
+"""
+
+from collections.abc import Sequence
+from html import escape
+from urllib.parse import quote
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gateau_dagster.plotting import CHECKPOINT, FAR, SELECTED, edges
+from gateau_dagster.readable import number, percent
+from gateau_dagster.report.text import printable
+
+INLINE_LIMIT = 1000
+"""Characters of Markdown, of which the UI shows fewer in place (dagster-webserver 1.13)."""
+_WIDTH, _HEIGHT, _BINS, _POINTS = 360, 72, 36, 40
+_NAME, _MOST_ROWS, _ROW, _LEFT = 18, 8, 17, 190
+_LETTERS = "#7d8b99"  # readable on the UI's light and dark page
+_SAFE = " '=/:;,()"
+
+
+def histogram(values: NDArray[np.float64], *, name: str, cut: float | None = None, cut_name: str = "cut") -> str:
+    """Markdown of how often values [n] occur, with a line at `cut`; NaN and infinite ones are left out."""
+    known = values[np.isfinite(values)]
+    if not known.size:
+        return f"no {name} is known"
+    bins = edges(known, most=_BINS)
+    counts, _ = np.histogram(known, bins)
+    heights = np.ceil(_HEIGHT * counts / counts.max()).astype(int)
+    places = np.linspace(0, _WIDTH, len(bins)).round().astype(int)
+    steps = "".join(f"V{_HEIGHT - height}H{end}" for height, end in zip(heights, places[1:], strict=True))
+    parts = [f"<path fill='{CHECKPOINT}' d='M0 {_HEIGHT}{steps}V{_HEIGHT}z'/>", *_ends(bins[0], bins[-1])]
+    alt = f"Histogram of {name}, {known.size:,} values"
+    if cut is not None:
+        place = round(_WIDTH * float((cut - bins[0]) / (bins[-1] - bins[0])))
+        side = f" x='{place + 4}'" if place < _WIDTH / 2 else f" x='{place - 4}' text-anchor='end'"
+        parts += [f"<path stroke='{FAR}' stroke-width='2' d='M{place} 0V{_HEIGHT}'/>"]
+        parts += [f"<text y='9'{side}>{cut_name} {number(cut, 3)}</text>"]
+        alt += f"; {cut_name} {number(cut, 3)}"
+    return _markdown(_svg(parts, _HEIGHT + 14), alt)
+
+
+def shares(amounts: Sequence[tuple[str, float]], *, name: str) -> str:
+    """Markdown of a bar each for names with amounts >= 0, as shares of their sum; the smallest are one bar."""
+    total = sum(amount for _, amount in amounts)
+    if total <= 0:
+        return f"there is no {name}"
+    ordered = sorted(amounts, key=lambda item: -item[1])
+    for rows in range(min(_MOST_ROWS, len(ordered)), 0, -1):
+        shown = ordered if rows == len(ordered) else [*ordered[: rows - 1], _others(ordered[rows - 1 :])]
+        parts = [_bars([amount / total for _, amount in shown])]
+        parts += [
+            f"<text y='{_ROW * row + 12}'>{_short(each)} {percent(amount / total, 0)}</text>"
+            for row, (each, amount) in enumerate(shown)
+        ]
+        found = _image(_svg(parts, _ROW * len(shown)), f"Shares of {name}")
+        if len(found) < INLINE_LIMIT:
+            return found
+    raise AssertionError("one bar fits")
+
+
+def curve(values: Sequence[float], *, name: str) -> str:
+    """Markdown of a line through values [n] that stand in an order, such as a loss by step."""
+    known = np.asarray([value for value in values if np.isfinite(value)], dtype=np.float64)
+    if known.size < 2:
+        return f"no {name} is known" if not known.size else f"{name} {number(float(known[0]))}"
+    taken = known[np.linspace(0, known.size - 1, min(_POINTS, known.size)).round().astype(int)]
+    low, high = float(taken.min()), float(taken.max())
+    heights = 2 + (_HEIGHT - 4) * (high - taken) / ((high - low) or 1.0)
+    places = np.linspace(0, _WIDTH, taken.size)
+    points = "L".join(f"{round(x)} {round(y)}" for x, y in zip(places, heights, strict=True))
+    line = f"<path fill='none' stroke='{CHECKPOINT}' stroke-width='2' d='M{points}'/>"
+    first, last = float(known[0]), float(known[-1])
+    alt = f"{name} from {number(first, 3)} to {number(last, 3)}"
+    return _markdown(_svg([line, *_ends(first, last)], _HEIGHT + 14), alt)
+
+
+def _ends(low: float, high: float) -> list[str]:
+    """What stands below the two ends of the axis."""
+    end, bottom = f"x='{_WIDTH}' text-anchor='end'", _HEIGHT + 12
+    return [
+        f"<text y='{bottom}'>{number(float(low), 3)}</text>",
+        f"<text y='{bottom}' {end}>{number(float(high), 3)}</text>",
+    ]
+
+
+def _others(rest: Sequence[tuple[str, float]]) -> tuple[str, float]:
+    return f"{len(rest)} others", sum(amount for _, amount in rest)
+
+
+def _short(name: str) -> str:
+    shown = printable(name)
+    return escape(shown if len(shown) <= _NAME else f"{shown[: _NAME - 1]}…", quote=False)
+
+
+def _bars(parts: Sequence[float]) -> str:
+    each = [
+        f"M{_LEFT} {_ROW * row + 3}h{round((_WIDTH - _LEFT) * share)}v10H{_LEFT}" for row, share in enumerate(parts)
+    ]
+    return f"<path fill='{SELECTED}' d='{''.join(each)}'/>"
+
+
+def _svg(parts: Sequence[str], height: int) -> str:
+    head = f"<svg xmlns='http://www.w3.org/2000/svg' width='{_WIDTH}' height='{height}' "
+    return f"{head}font-family='sans-serif' font-size='11' fill='{_LETTERS}'>{''.join(parts)}</svg>"
+
+
+def _image(svg: str, alt: str) -> str:
+    """The image in Markdown: nothing in it can end the image, or the text that stands for it."""
+    safe = "".join(character for character in alt if character not in "[]()\\\n")
+    return f"![{safe}](<data:image/svg+xml,{quote(svg, safe=_SAFE)}>)"
+
+
+def _markdown(svg: str, alt: str) -> str:
+    found = _image(svg, alt)
+    assert len(found) < INLINE_LIMIT, f"a chart of {len(found)} characters is not shown in place"
+    return found

@@ -1,0 +1,111 @@
+"""What the assets' pages show: names, rows, charts in place."""
+
+import re
+from typing import Any
+
+import dagster as dg
+import polars as pl
+import pytest
+
+from assets.steps.metadata import figures_metadata, first_histogram, name_of, preview, rows_last, table_metadata
+from gateau_dagster.plotting import new_figure
+from gateau_dagster.report.plots.small_charts import INLINE_LIMIT
+from gateau_dagster.storage import Stamp
+from tests.assets.harness import Pipeline
+
+STAMP = Stamp(fingerprint="f", inputs={}, rows=7)
+
+
+@pytest.fixture(scope="module")
+def latest(small: Pipeline) -> dict[str, dg.AssetMaterialization]:
+    """The last record of every asset."""
+    found = {asset.key: small.instance.get_latest_materialization_event(dg.AssetKey(asset.key.split("/")))
+             for asset in small.state().pipeline.assets}  # fmt: skip
+    return {key: event.asset_materialization for key, event in found.items() if event and event.asset_materialization}
+
+
+def in_place(value: Any) -> bool:
+    text = str(value.value) if isinstance(value, dg.MarkdownMetadataValue) else ""
+    return text.startswith("![") and len(text) < INLINE_LIMIT
+
+
+def test_keys_are_names(small: Pipeline, latest: dict[str, dg.AssetMaterialization]) -> None:
+    assert {*latest} == {asset.key for asset in small.state().pipeline.assets}
+    for key, event in latest.items():
+        assert not [name for name in event.metadata if not re.fullmatch(r"[a-z0-9_]+(/[a-z0-9_]+)?", name)], key
+
+
+def test_rows_are_those_of_the_whole_only_where_they_are(
+    small: Pipeline, latest: dict[str, dg.AssetMaterialization]
+) -> None:
+    for asset in small.state().pipeline.assets:
+        names = latest[asset.key].metadata
+        assert "dagster/row_count" not in names or not asset.partitions, asset.key
+        assert "dagster/partition_row_count" not in names or asset.partitions, asset.key
+    assert "dagster/row_count" in latest["selected_subset"].metadata
+    assert "dagster/partition_row_count" in latest["cam"].metadata
+
+
+def test_the_selection_shows_rows_path_scores_with_the_cut_and_sources(
+    small: Pipeline, latest: dict[str, dg.AssetMaterialization]
+) -> None:
+    metadata, subset = latest["selected_subset"].metadata, small.state().store.read("selected_subset")
+    records = metadata["first_rows"].value.records  # type: ignore[union-attr]
+    assert [record.data["rank"] for record in records] == subset["rank"].head(10).to_list()
+    assert [record.data["sample_id"] for record in records] == subset["sample_id"].head(10).to_list()
+    assert str(metadata["path"].value).endswith("store/selected_subset.parquet")
+    assert metadata["lowest_selected_score"].value == subset["score"].min()
+    assert in_place(metadata["scores"]) and "lowest selected" in metadata["scores"].value  # type: ignore[operator]
+    assert in_place(metadata["sources"])
+
+
+@pytest.mark.parametrize("asset", ["raw_long_sft", "perplexity/short", "cam", "combined_scores", "selected_subset"])
+def test_tables_have_a_chart_in_place_and_their_first_rows_last(
+    asset: str, latest: dict[str, dg.AssetMaterialization]
+) -> None:
+    metadata = latest[asset].metadata
+    assert any(in_place(value) for value in metadata.values())
+    assert list(metadata)[-1] == "first_rows"
+
+
+def test_a_preview_cuts_long_texts_and_counts_lists() -> None:
+    table = pl.DataFrame(
+        {"text": ["a\nb" * 100, "c"], "digest": ["x", "y"], "list": [[1, 2], []], "none": [None, None], "f": [1 / 3, 2]}
+    )
+    shown = preview(table, rows=1)["first_rows"]
+    (record,) = shown.records
+    assert set(record.data) == {"text", "list", "none", "f"}
+    assert record.data["list"] == "[2 values]" and record.data["none"] is None and record.data["f"] == 0.333333
+    assert record.data["text"].endswith(" …") and "\n" not in record.data["text"] and len(record.data["text"]) < 70
+    assert preview(table.clear()) == {}
+
+
+def test_the_score_is_what_a_histogram_is_of() -> None:
+    table = pl.DataFrame({"id": ["a"], "hmp": [0.5], "score": [None]}, schema_overrides={"score": pl.Float64})
+    assert list(first_histogram(table)) == ["score_histogram"]
+    assert list(first_histogram(table.drop("score"))) == ["hmp_histogram"]
+    assert first_histogram(table.select("id")) == first_histogram(table.clear()) == {}
+
+
+def test_plots_go_by_names() -> None:
+    figure, _ = new_figure("title", width=2, height=1)
+    assert list(figures_metadata({"experiment/quiz: values": figure})) == ["experiment_quiz_values"]
+    assert name_of("Needle in a haystack") == "needle_in_a_haystack"
+
+
+def test_a_place_in_the_cloud_is_no_path() -> None:
+    assert "path" not in table_metadata("s3://bucket/store/cam/0.parquet", STAMP, whole=False)
+    assert table_metadata("/store/cam/0.parquet", STAMP, whole=False)["dagster/partition_row_count"] == 7
+
+
+def test_rows_come_last() -> None:
+    assert list(rows_last({"first_rows": 1, "b": 2})) == ["b", "first_rows"]
+    assert rows_last({"b": 2}) == {"b": 2}
+
+
+def test_the_report_sums_up_all_tables(small: Pipeline, latest: dict[str, dg.AssetMaterialization]) -> None:
+    rows = {record.data["table"]: record.data for record in latest["report"].metadata["totals"].value.records}  # type: ignore[union-attr]
+    state = small.state()
+    assert rows["cam"]["rows"] == state.read("cam", ["sample_id"]).height
+    assert rows["cam"]["hours"] is not None and rows["cam"]["tokens"] > 0  # type: ignore[operator]
+    assert rows["selected_subset"]["tokens"] is None
