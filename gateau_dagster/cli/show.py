@@ -5,7 +5,6 @@ from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
-from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
@@ -29,6 +28,7 @@ TOKENS = 12
 """Response tokens whose figures are shown: those that gain most."""
 _LEAST_GAIN = 0.01
 _VALUES = 8
+_INDENT, _NARROWEST = "  ", 20
 _LEGEND = (
     "Probability of the token: by θ_A; by θ_B without context, given the best near text, the best far segment, and "
     "everything. Gain: far less near."
@@ -203,7 +203,9 @@ def _segment_title(segment: EvidenceSegment) -> str:
 
 
 def _show_indented(out: Console, text: Text) -> None:
-    out.print(Padding(text, (0, 0, 0, 2), expand=False), soft_wrap=False)
+    for line in text.wrap(out, max(_NARROWEST, out.width - len(_INDENT))):
+        line.rstrip()
+        out.print(Text(_INDENT).append_text(line))
 
 
 def _table(first: str, *others: str) -> Table:
