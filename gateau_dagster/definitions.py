@@ -11,7 +11,7 @@ from assets.runs.failures_sensor import failure_sensors
 from assets.runs.input_sensor import inputs_sensor
 from assets.runs.jobs import asset_jobs, refresh_job
 from assets.steps.definition import asset_definitions
-from assets.steps.inputs import input_specs
+from assets.steps.inputs import input_definitions
 from gateau_dagster.config.load import ENVIRONMENT_VARIABLE
 from resources.configuration import ConfigurationResource
 from resources.judge import JudgeResource
@@ -39,7 +39,7 @@ def build_definitions(config_file: str = "", demo_folder: str = ".") -> dg.Defin
         else dg.multiprocess_executor.configured({"max_concurrent": execution.max_concurrent})
     )
     return dg.Definitions(
-        assets=[*input_specs(config), *asset_definitions(config)],
+        assets=[*input_definitions(config), *asset_definitions(config)],
         asset_checks=asset_checks(config),
         jobs=jobs,
         schedules=[nightly(config)],

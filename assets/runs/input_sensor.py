@@ -51,7 +51,7 @@ def inputs_sensor(context: dg.SensorEvaluationContext, configuration: Configurat
     for each in new:
         instance.report_runless_asset_event(each)
     context.update_cursor(sign)
-    return dg.SkipReason(f"{plural(len(changed), 'changed input')}, {plural(len(new), 'new finding')}")
+    return dg.SkipReason(f"{plural(changed, 'new version')} of inputs, {plural(len(new), 'new finding')}")
 
 
 def _last_run(instance: DagsterInstance) -> str:

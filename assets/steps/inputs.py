@@ -1,50 +1,70 @@
-"""Inputs in Dagster: external assets, and the record of which version of each is there."""
+"""Inputs in Dagster: observable source assets, and the record of which version of each is there."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import Any
 
 import dagster as dg
 from dagster import AssetRecordsFilter, DagsterEventType, DagsterInstance
 
+from assets.steps.failures import readable_failure
 from assets.steps.metadata import DATA_VERSION_TAG
 from assets.steps.partitions import asset_key, partition_definitions
 from gateau_dagster.config import Config
 from gateau_dagster.pipeline.input_versions import InputVersion, input_versions
 from gateau_dagster.pipeline.inputs import Input, inputs_of
 from gateau_dagster.pipeline.state import State
+from gateau_dagster.readable import plural
+from resources.configuration import ConfigurationResource
 
 
-def input_specs(config: Config) -> list[dg.AssetSpec]:
-    """External assets: what raw_long_sft, models and texts are made from."""
-    partitions = partition_definitions(config)
-    return [
-        dg.AssetSpec(
-            asset_key(each.key),
-            description=f"{each.key}: {each.summary} ({each.path}). Looked at by the sensor `inputs` and by every run.",
-            group_name=each.key.split("/", maxsplit=1)[0],
-            kinds=set(each.kinds),
-            metadata={"path": each.path},
-            partitions_def=partitions[each.partitions] if each.partitions else None,
-        )
-        for each in inputs_of(config)
-    ]
+def input_definitions(config: Config) -> list[dg.AssetsDefinition]:
+    """Observable source assets, each looked at by itself: what raw_long_sft, models and mixes are made from."""
+    return [_definition(config, each) for each in inputs_of(config)]
 
 
-def observe_inputs(instance: DagsterInstance, state: State) -> list[str]:
-    """Records the inputs that are not what they were when they were last looked at; their names, `key` or `key[shard]`.
+def _definition(config: Config, given: Input) -> dg.AssetsDefinition:
+    spec = dg.AssetSpec(
+        asset_key(given.key),
+        description=f"`{given.key}`: {given.summary} ({given.path}). The sensor `inputs` looks at it, and every run.",
+        group_name=given.key.split("/", maxsplit=1)[0],
+        kinds=set(given.kinds),
+        owners=config.execution.catalogue.owners_of(given.key),
+        tags=dict(config.execution.catalogue.tags),
+        metadata={"path": given.path},
+        partitions_def=partition_definitions(config)[given.partitions] if given.partitions else None,
+    )
+
+    @dg.multi_observable_source_asset(name=f"look_at_{given.key.replace('/', '_')}", specs=[spec], can_subset=True)
+    def look(
+        context: dg.AssetExecutionContext, configuration: ConfigurationResource
+    ) -> Iterator[dg.AssetObservation | dg.Output[None]]:
+        with readable_failure(context):
+            state = configuration.state()
+            found = [*_changes(context.instance, state, given)]
+        context.log.info(f"{given.key}: {plural(len(found), 'new version')}")
+        yield from found
+
+    return look
+
+
+def observe_inputs(instance: DagsterInstance, state: State) -> int:
+    """Records the inputs that are not what they were when they were last looked at; how many records that took.
 
     Raises:
         GateauError, TransientError: an input is not there, or cannot be reached.
     """
-    changed = []
-    for given in inputs_of(state.config):
-        known = _known_versions(instance, given, state)
-        for partition, found in input_versions(state, given).items():
-            if known.get(partition) != found.version:
-                instance.report_runless_asset_event(_observation(given.key, partition, found))
-                changed.append(given.key if partition is None else f"{given.key}[{partition}]")
-    return changed
+    found = [change for given in inputs_of(state.config) for change in _changes(instance, state, given)]
+    for change in found:
+        instance.report_runless_asset_event(change)
+    return len(found)
+
+
+def _changes(instance: DagsterInstance, state: State, given: Input) -> Iterator[dg.AssetObservation]:
+    known = _known_versions(instance, given, state)
+    for partition, found in input_versions(state, given).items():
+        if known.get(partition) != found.version:
+            yield _observation(given.key, partition, found)
 
 
 def _known_versions(instance: DagsterInstance, given: Input, state: State) -> Mapping[str | None, str]:

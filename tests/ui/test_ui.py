@@ -21,8 +21,11 @@ pytestmark = [pytest.mark.browser, pytest.mark.slow]
 SAMPLES, SHARDS = 16, 4
 LOCATION = "gateau_dagster"
 GROUPS = {
+    "input": ["long_sft", "short_chat"],
+    "model": ["long", "short"],
     "data": ["raw_long_sft", "document_split"],
-    "scoring": ["cam", "long", "short"],
+    "perplexity": ["long", "short"],
+    "scoring": ["cam"],
     "selection": ["combined_scores", "selected_subset"],
     "training": ["short_chat_mix", "training_mix", "checkpoint"],
     "evaluation": ["heldout", "needle", "report"],
@@ -118,10 +121,11 @@ def test_definition_of_an_asset(page: Page, server: Server, asset: str, group: s
 
 def test_automation_is_there_and_off(page: Page, server: Server) -> None:
     page.goto(f"{server.url}/automation")
-    for name in ("nightly_refresh", "out_of_date", "dead_runs"):
+    for name in ("nightly_refresh", "out_of_date", "dead_runs", "inputs"):
         visible(page, name)
     states = {state["name"]: state["instigationState"]["status"] for state in _automation(server)}
-    assert states == {"nightly_refresh": "STOPPED", "out_of_date": "STOPPED", "dead_runs": "RUNNING"}
+    off, on = ("nightly_refresh", "out_of_date"), ("dead_runs", "inputs")
+    assert states == {**dict.fromkeys(off, "STOPPED"), **dict.fromkeys(on, "RUNNING")}
 
 
 def _automation(server: Server) -> list[dict[str, Any]]:

@@ -6,6 +6,8 @@ from itertools import pairwise
 import dagster as dg
 import pytest
 from dagster import AssetRecordsFilter
+from dagster._core.definitions.data_version import CachingStaleStatusResolver, StaleStatus
+from dagster._core.loader import LoadingContextForTest
 
 from assets.runs.input_sensor import inputs_sensor
 from gateau_dagster.data.sample import shard_of
@@ -62,7 +64,7 @@ def test_an_edit_shows_where_it_counts_and_a_run_mends_it(current: Pipeline) -> 
     records[5]["response"] = "new ."
     write_samples(current.file.parent / "long.jsonl", records)
     said, later = tick(current, cursor)
-    assert later not in (None, cursor) and said.startswith("1 changed input")
+    assert later not in (None, cursor) and said.startswith("1 new version of inputs")
     new = observed(current, "input/long_sft")
     shard = f"{shard_of('s00005', 4)}"
     assert len(new) == before + 1 and new[0].partition == shard
@@ -74,14 +76,14 @@ def test_an_edit_shows_where_it_counts_and_a_run_mends_it(current: Pipeline) -> 
 
     current.refresh()
     assert {*passing(current).values()} == {True}
-    assert tick(current, later)[0] == "0 changed inputs, 0 new findings"
+    assert tick(current, later)[0] == "0 new versions of inputs, 0 new findings"
 
 
 def test_a_changed_setting_shows_though_no_input_changed(current: Pipeline) -> None:
     _, cursor = tick(current, None)
     change_config(current.file, selection={"fraction": 0.5})
     said, _ = tick(current, cursor)
-    assert said.startswith("0 changed inputs")
+    assert said.startswith("0 new versions of inputs")
     assert not passing(current)["selected_subset"] and passing(current)["combined_scores"]
 
 
@@ -94,13 +96,18 @@ def test_what_cannot_be_read_is_said_and_looked_at_again(current: Pipeline) -> N
     data.with_suffix(".away").rename(data)
 
 
-def test_every_input_is_observed_once_a_version(current: Pipeline) -> None:
+def test_every_input_is_observed_once_a_version_and_dagster_knows_which_it_is(current: Pipeline) -> None:
     tick(current, None)
-    nodes = current.definitions().resolve_asset_graph().asset_nodes
-    external = {node.key.to_user_string() for node in nodes if node.is_external}
-    assert external == {"input/long_sft", "model/short", "model/long"}
-    for key in external:
+    graph = current.definitions().resolve_asset_graph()
+    inputs = {"input/long_sft", "model/short", "model/long"}
+    assert {key.to_user_string() for key in graph.observable_asset_keys} == inputs
+    for key in inputs:
         versions: dict[str | None, list[str]] = {}
         for each in observed(current, key):
             versions.setdefault(each.partition, []).append((each.tags or {})["dagster/data_version"])
         assert versions and all(one != other for found in versions.values() for one, other in pairwise(found))
+    resolver = CachingStaleStatusResolver(current.instance, graph, LoadingContextForTest(current.instance))
+    version = resolver.get_current_data_version(dg.AssetKey(["model", "short"])).value
+    assert version == current.state().model_digests["short"]
+    labels = {key.to_user_string(): resolver.get_status(key) for key in graph.get_all_asset_keys()}
+    assert {*labels.values()} == {StaleStatus.FRESH}, labels

@@ -1,0 +1,91 @@
+"""`gateau open`: the page that is there, the UI that answers, and what to do where there is none."""
+
+import threading
+import webbrowser
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateau_dagster.cli.open import UI, open_in_browser
+from gateau_dagster.config import Config
+from gateau_dagster.errors import GateauError
+from gateau_dagster.pipeline.project import load_project
+from gateau_dagster.pipeline.state import State
+from gateau_dagster.storage import Stamp
+from gateau_dagster.storage.documents import write_document
+from tests.project import make_project
+
+PORT = 3000
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Config:
+    return load_project(make_project(tmp_path, samples=2, shards=1))
+
+
+@pytest.fixture
+def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The addresses that a browser was asked for."""
+    found: list[str] = []
+    monkeypatch.setattr(webbrowser, "open", lambda address: found.append(address) or True)
+    return found
+
+
+@contextmanager
+def answering(text: bytes) -> Iterator[int]:
+    """The port of a server that always says this."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(text)
+
+        def log_message(self, format: str, *arguments: Any) -> None:
+            """Says nothing."""
+
+    server = HTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield server.server_address[1]
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+def test_the_report_is_opened_where_it_is(config: Config, opened: list[str], tmp_path: Path) -> None:
+    with pytest.raises(GateauError, match="gateau run"):
+        open_in_browser(config, "report", PORT)
+    write_document(State(config=config).store, "report.html", "<p>page", Stamp(fingerprint="f"))
+    open_in_browser(config, "report", PORT)
+    assert opened == [(tmp_path / "store" / "report.html").as_uri()]
+
+
+def test_a_page_on_s3_is_opened_from_a_copy(config: Config, opened: list[str], bucket: str, tmp_path: Path) -> None:
+    remote = config.model_copy(update={"storage": config.storage.model_copy(update={"root": f"s3://{bucket}/store"})})
+    write_document(State(config=remote).store, "report.html", "<p>page", Stamp(fingerprint="f"))
+    open_in_browser(remote, "report", PORT)
+    (address,) = opened
+    assert Path(address.removeprefix("file://")).read_text() == "<p>page"
+    assert State(config=remote).store.files.sizes()["report.html"] == 7
+
+
+def test_the_ui_is_opened_where_it_answers(config: Config, opened: list[str]) -> None:
+    with answering(b'{"dagster_webserver_version": "1"}') as port:
+        open_in_browser(config, UI, port)
+    assert opened == [f"http://127.0.0.1:{port}"]
+    with pytest.raises(GateauError, match="gateau dev"):
+        open_in_browser(config, UI, port)  # it has ended
+    with answering(b"something else") as port, pytest.raises(GateauError, match="--port"):
+        open_in_browser(config, UI, port)
+
+
+def test_what_there_is_to_open_is_named(config: Config) -> None:
+    with pytest.raises(GateauError, match="report, ui"):
+        open_in_browser(config, "nothing", PORT)
