@@ -25,7 +25,8 @@ class CatalogueConfig(Section):
         description="Where the code can be read, such as https://github.com/a/b/blob/main; default: the local files.",
     )
     fresh_within_hours: dict[str, float] = Field(
-        default={}, description="By pattern of assets: how long ago they may have been made, or found up to date."
+        default={},
+        description="By pattern of assets: how long ago they may have been made; what nothing changed gets older, too.",
     )
 
     @field_validator("owners")

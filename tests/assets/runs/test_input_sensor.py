@@ -1,5 +1,6 @@
 """An edit shows on the graph before anything runs: the version of the input, and what is out of date for it."""
 
+import json
 from collections.abc import Iterator
 from itertools import pairwise
 
@@ -111,3 +112,13 @@ def test_every_input_is_observed_once_a_version_and_dagster_knows_which_it_is(cu
     assert version == current.state().model_digests["short"]
     labels = {key.to_user_string(): resolver.get_status(key) for key in graph.get_all_asset_keys()}
     assert {*labels.values()} == {StaleStatus.FRESH}, labels
+
+
+def test_an_input_can_be_looked_at_by_itself(current: Pipeline) -> None:
+    tick(current, None)
+    (current.file.parent / "long.jsonl").write_text("".join(f"{json.dumps(sample(n))}\n" for n in range(25)))
+    key, before = dg.AssetKey(["input", "long_sft"]), len(observed(current, "input/long_sft"))
+    job = current.definitions().resolve_implicit_global_asset_job_def().get_subset(asset_selection={key})
+    assert job.execute_in_process(instance=current.instance).success
+    shards = [each.partition for each in observed(current, "input/long_sft")][: -before or None]
+    assert shards == [f"{shard_of('s00024', 4)}"]
