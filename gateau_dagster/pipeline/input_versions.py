@@ -84,7 +84,7 @@ def _shards(state: State, facts: Facts) -> Iterator[tuple[str, InputVersion]]:
     accepted, rejected = (dict(each["shard"].value_counts().iter_rows()) for each in (index.accepted, index.rejected))
     for shard in state.shards:
         number = int(shard)
-        own = {"rejected in this shard": rejected.get(number, 0), "records in all": index.records}
+        own = {"rejected": rejected.get(number, 0), "records_of_input": index.records}
         yield (
             shard,
             InputVersion(version=state.shard_input(shard), rows=accepted.get(number, 0), facts={**own, **facts}),
@@ -97,5 +97,5 @@ def _facts(files: Iterable[SourceFile]) -> Facts:
     if not found:
         return {}
     times = [int(file.stamp) / 1e9 for file in found if file.stamp.isdecimal() and Path(file.address).is_absolute()]
-    changed = {"last change": datetime.fromtimestamp(max(times), UTC)} if times else {}
-    return {"files": len(found), "size in bytes": sum(file.size for file in found), **changed}
+    changed = {"last_change": datetime.fromtimestamp(max(times), UTC)} if times else {}
+    return {"files": len(found), "size_bytes": sum(file.size for file in found), **changed}

@@ -71,7 +71,7 @@ def test_an_edit_shows_where_it_counts_and_a_run_mends_it(current: Pipeline) -> 
     assert len(new) == before + 1 and new[0].partition == shard
     rows = current.state().stamp("raw_long_sft", shard)
     assert rows is not None and new[0].metadata["dagster/partition_row_count"].value == rows.rows
-    assert {"files", "size in bytes", "last change"} <= {*new[0].metadata}
+    assert {"files", "size_bytes", "last_change"} <= {*new[0].metadata}
     stale = {asset for asset, passed in passing(current).items() if not passed}
     assert stale == {work.asset for work in current.state().whole_plan().work}
 
