@@ -48,7 +48,8 @@ def pairwise_section(tables: Mapping[str, pl.DataFrame]) -> FurtherSection:
     rows = [
         {
             "benchmark": name,
-            "pair": f"{each.one} against {each.other}",
+            "model": each.one,
+            "against": each.other,
             "won": each.wins,
             "tied": each.ties,
             "lost": each.losses,
@@ -63,11 +64,15 @@ def pairwise_section(tables: Mapping[str, pl.DataFrame]) -> FurtherSection:
     biased = frame.filter(pl.col("bias").abs() >= _NOTABLE_BIAS).height if rows else 0
     sentences = [
         "Each pair of answers was shown in both orders. Only what wins in both is a win; all else is a tie.",
-        *([f"In {plural(biased, 'row')} the judge preferred a place by {_NOTABLE_BIAS:g} or more."] if biased else []),
+        "Bias is how much more often the answer that is shown first is preferred, from -1 to 1; 0 is a judge that does "
+        "not look at the place.",
+        *([f"In {plural(biased, 'row')} the bias is {_NOTABLE_BIAS:g} or more."] if biased else []),
     ]
-    titles = {name: name for name in ("benchmark", "pair", "won", "tied", "lost", "unreadable")}
-    titles |= {"consistent": "same in both orders", "bias": "preference for the first place"}
-    table = PageTable(frame=frame, columns=_columns(titles, text=["benchmark", "pair"], shares=["consistent"]))
+    titles = {name: name for name in ("benchmark", "model", "against", "won", "tied", "lost", "unreadable")}
+    titles |= {"consistent": "same in both", "bias": "bias"}
+    table = PageTable(
+        frame=frame, columns=_columns(titles, text=["benchmark", "model", "against"], shares=["consistent"])
+    )
     return FurtherSection(anchor="pairwise", title="Answers set against each other", page=_page(sentences, [table]))
 
 

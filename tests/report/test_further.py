@@ -44,10 +44,10 @@ def test_characteristics_are_means_of_both_ends() -> None:
 def test_pairs_are_counted_and_a_judge_s_bias_is_told() -> None:
     section = pairwise_section({"chat": pl.DataFrame(MATCHES, schema=tables.schema(PAIRWISE), orient="row")})
     (row,) = _rows(section)
-    assert (row["benchmark"], row["pair"]) == ("chat", "a against b")
+    assert (row["benchmark"], row["model"], row["against"]) == ("chat", "a", "b")
     assert [row[name] for name in ("won", "tied", "lost", "unreadable")] == [1, 1, 0, 1]
-    assert (row["consistent"], row["bias"]) == (0.5, 0.5) and len(section.page.sentences) == 2
-    assert "a against b" in _html(section)
+    assert (row["consistent"], row["bias"]) == (0.5, 0.5) and len(section.page.sentences) == 3
+    assert ">chat<" in _html(section)
 
 
 @pytest.fixture
