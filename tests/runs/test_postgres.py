@@ -25,6 +25,7 @@ def assert_no_files_of_records(folder: Path) -> None:
     assert not [path for path in folder.rglob("*") if path.is_file() and PASSWORD.encode() in path.read_bytes()]
 
 
+@pytest.mark.timeout(1800)
 def test_the_demo_from_plan_to_report_with_the_users_own_dagster_yaml(
     tmp_path: Path, postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -17,6 +17,7 @@ from assets.runs.instance import open_instance
 from assets.steps.dead_runs import end_dead_runs
 from gateau_dagster.pipeline.project import load_project
 from gateau_dagster.pipeline.state import State
+from gateau_dagster.storage.files import local_copy
 from tests.postgres_server import PostgresServer
 from tests.project import change_config, command_environment, copied
 from tests.runs.machine import EXPIRES_SECONDS, WITHOUT, can_be_another_machine, gateau_on
@@ -33,11 +34,11 @@ VARIABLE = "TEST_DAGSTER_POSTGRES"
 class Machines:
     """Two checkouts of a project, on machines that do not see the other one; store and database are common."""
 
-    def __init__(self, whole_run: Path, folder: Path, url: str) -> None:
-        self.store, self.url, self.stays = folder / "store", url, folder / "stays"
+    def __init__(self, whole_run: Path, folder: Path, *, store: str, url: str) -> None:
+        self.url, self.stays, self.scratch = url, folder / "stays", folder / "scratch"
         self.files = {name: copied(whole_run, folder / name) for name in ("anna", "berta")}
         for file in self.files.values():
-            change_config(file, storage={"root": str(self.store)}, execution={"postgres": VARIABLE})
+            change_config(file, storage={"root": store}, execution={"postgres": VARIABLE})
 
     def start(self, name: str, *, stays: bool = False) -> subprocess.Popen[str]:
         """`gateau run` on a machine; `stays`: it makes no way after a while, and lives."""
@@ -67,9 +68,12 @@ class Machines:
                 yield instance
 
 
-@pytest.fixture
-def machines(whole_run: Path, tmp_path: Path, postgres: PostgresServer) -> Machines:
-    return Machines(whole_run, tmp_path, postgres.new_database(f"machines_{uuid.uuid4().hex}"))
+@pytest.fixture(params=["disk", "s3"])
+def machines(request: pytest.FixtureRequest, whole_run: Path, tmp_path: Path, postgres: PostgresServer) -> Machines:
+    on_disk = request.param == "disk"
+    store = str(tmp_path / "store") if on_disk else f"s3://{request.getfixturevalue('bucket')}/store"
+    url = postgres.new_database(f"machines_{uuid.uuid4().hex}")
+    return Machines(whole_run, tmp_path, store=store, url=url)
 
 
 def statuses(instance: DagsterInstance) -> list[DagsterRunStatus]:
@@ -135,4 +139,5 @@ def assert_as_undisturbed(machines: Machines, whole_run: Path) -> None:
     for stamps in (found, wanted):
         stamps.pop(("report", None))  # names the folder of the project
     assert_same_stamps(found, wanted)
-    assert_same_weights(machines.store / "checkpoint", whole_run.parent / "store" / "checkpoint")
+    checkpoint = local_copy(one.store.files, "checkpoint", machines.scratch)
+    assert_same_weights(checkpoint, whole_run.parent / "store" / "checkpoint")
