@@ -39,7 +39,7 @@ def failed_checks_of(events: Iterable[DagsterEvent]) -> list[str]:
         if event.event_type is not DagsterEventType.ASSET_CHECK_EVALUATION:
             continue
         found = event.asset_check_evaluation_data
-        if not found.passed:
+        if not found.passed and found.partition is None:  # what is found of partitions stands in that of the whole
             facts = "; ".join(f"{name}: {value.value}" for name, value in found.metadata.items())
             lines.append(f"{found.asset_key.to_user_string()}: check {found.check_name} failed ({facts})")
     return lines
