@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 import yaml
-from transformers import LlamaConfig, LlamaForCausalLM
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerBase
 
 from gateau_dagster.demo.configuration import embedded_demo
 from gateau_dagster.demo.language import ATTRIBUTES, VALUES, build_tokenizer, document
@@ -19,10 +19,12 @@ from gateau_dagster.demo.language import ATTRIBUTES, VALUES, build_tokenizer, do
 ROOT = Path(__file__).parents[1]
 
 
-def write_model(folder: Path, *, seed: int, window: int = 512) -> None:
-    """An untrained Llama of a few thousand parameters over the demo's vocabulary."""
+def write_model(
+    folder: Path, *, seed: int, window: int = 512, tokenizer: PreTrainedTokenizerBase | None = None
+) -> None:
+    """An untrained Llama of a few thousand parameters; by default over the demo's vocabulary."""
     torch.manual_seed(seed)
-    tokenizer = build_tokenizer(window)
+    tokenizer = tokenizer or build_tokenizer(window)
     config = LlamaConfig(
         vocab_size=len(tokenizer),
         hidden_size=16,

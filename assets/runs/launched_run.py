@@ -12,7 +12,7 @@ from dagster._core.utils import make_new_run_id
 
 from assets.runs.code_location import job_of_location
 from assets.runs.outcome import TOLD_BY, Outcome, failed_checks_of, failure_of
-from assets.runs.work_run import WorkRun
+from assets.runs.work_run import WorkRun, console_level
 from assets.steps.dead_runs import PROCESS_TAG, process_tag
 from gateau_dagster.errors import GateauError
 
@@ -40,8 +40,8 @@ def run_by_daemon(
     run_id = make_new_run_id()
     try:
         run = _made(instance, asking, work, tags, run_id)
-        _tell(instance, asking, f"Out of date, and made by this run of {work.job}:\n{work.why}", {"run": run_id})
-        _tell(instance, run, f"Brings up to date what this run asks for:\n{work.why}", {"refresh": asking.run_id})
+        _tell(instance, asking, work, f"Launches a run of {work.job}, which makes them.", run_id)
+        _tell(instance, run, work, "Asked for by a run of refresh, which follows this one.", asking.run_id)
         instance.report_dagster_event(DagsterEvent.job_enqueue(run), run_id=run_id)
         ended = _followed(instance, run_id, say)
     except (KeyboardInterrupt, DagsterExecutionInterruptedError):
@@ -58,17 +58,19 @@ def require_queue(instance: DagsterInstance) -> None:
             f"dagster.yaml: run_coordinator: {type(coordinator).__name__} keeps no queue from which the daemon "
             "launches runs. Take the entry out: Dagster's own coordinator keeps one."
         )
-    if coordinator.get_run_queue_config().max_concurrent_runs in {0, 1}:
+    queue = instance.get_concurrency_config().run_queue_config
+    if queue is not None and queue.max_concurrent_runs in {0, 1}:
         raise GateauError(
             "dagster.yaml: the queue lets one run work at a time, and `refresh` waits for the run that it makes. "
             "Allow at least 2 (concurrency.runs.max_concurrent_runs), or launch `everything` itself."
         )
 
 
-def _tell(instance: DagsterInstance, run: DagsterRun, message: str, links: Mapping[str, str]) -> None:
-    """An event on a run's page, with links to other runs."""
-    linked = {name: dg.MetadataValue.dagster_run(run_id) for name, run_id in links.items()}
-    instance.report_engine_event(message, run, EngineEventData(linked))
+def _tell(instance: DagsterInstance, run: DagsterRun, work: WorkRun, message: str, other: str) -> None:
+    """What is done, and why, and the link to the other run; apart, since the page folds what is long."""
+    instance.report_engine_event(f"Out of date:\n{work.why}", run)
+    link = {"run": dg.MetadataValue.dagster_run(other)}
+    instance.report_engine_event(message, run, EngineEventData(link))
 
 
 def _made(
@@ -80,6 +82,7 @@ def _made(
     return instance.create_run_for_job(
         job.get_definition(),
         run_id=run_id,
+        run_config=console_level("INFO"),
         status=DagsterRunStatus.NOT_STARTED,
         tags={**work.tags, **tags, ASKED_BY_TAG: asking.run_id, PROCESS_TAG: process_tag()},
         asset_selection=frozenset(work.assets),

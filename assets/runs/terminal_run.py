@@ -13,7 +13,7 @@ from dagster._core.utils import make_new_run_id
 from assets.runs.canceled import canceled_when_interrupted, record_canceled
 from assets.runs.code_location import job_of_location, location_origin
 from assets.runs.outcome import Outcome, failed_checks_of, failure_of, interrupted
-from assets.runs.work_run import WorkRun
+from assets.runs.work_run import WorkRun, console_level
 from assets.steps.dead_runs import PROCESS_TAG, process_tag
 from gateau_dagster.execution.ending import ENDING
 from resources.configuration import ConfigurationResource
@@ -36,7 +36,7 @@ def run_here(
         run = instance.create_run_for_job(
             job.get_definition(),
             run_id=run_id,
-            run_config={"loggers": {"console": {"config": {"log_level": level}}}},
+            run_config=console_level(level),
             status=DagsterRunStatus.NOT_STARTED,
             tags={**work.tags, **tags, PROCESS_TAG: process_tag()},
             asset_selection=frozenset(work.assets),

@@ -52,6 +52,11 @@ def work_run(state: State, whole: Plan) -> WorkRun:
     )
 
 
+def console_level(level: str) -> dict[str, object]:
+    """The configuration of a run that prints lines from this level on; the UI has every line anyway."""
+    return {"loggers": {"console": {"config": {"log_level": level}}}}
+
+
 def _lines(state: State, plan: Plan) -> Iterator[str]:
     for work in plan.work[:_MOST_LINES]:
         yield f"{work.asset}: " + "; ".join(_reasons(work, state.asset(work.asset).partitions))

@@ -35,6 +35,16 @@ def test_what_dagster_would_never_run_by_is_refused(line: str) -> None:
         check_schedule(with_schedule(line))
 
 
+def test_the_time_zone_of_the_schedule() -> None:
+    def zone(name: str) -> str:
+        return Config.model_validate({"long_sft": {"path": "a"}, "execution": {"timezone": name}}).execution.timezone
+
+    assert [zone(name) for name in ("UTC", "Europe/Berlin")] == ["UTC", "Europe/Berlin"]
+    for name in ("Berlin", "../x", ""):
+        with pytest.raises(ValueError, match=r"execution\.timezone"):
+            zone(name)
+
+
 FIELDS = st.tuples(
     st.sampled_from(["*", "0", "5", "60", "*/2", "a", "1,"]),
     st.sampled_from(["*", "3", "1-3", "24"]),

@@ -1,207 +1,159 @@
-"""What a click in the UI does: jobs and backfills launched through the web server and the daemon of `gateau dev`."""
+"""What the daemon of `gateau dev` does: backfills, runs of sensor and schedule, runs that die or are terminated."""
 
-import contextlib
-import json
 import os
 import signal
-import socket
 import subprocess
 import sys
-import time
-import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from assets.runs.code_location import LOCATION
 from gateau_dagster.pipeline.project import load_project
 from gateau_dagster.pipeline.state import State
-from tests.project import command_environment, make_project, sample, write_samples
+from tests.project import change_config, command_environment, make_project, sample, write_samples
+from tests.ui.server import Server, process_of, serve
 
-pytestmark = pytest.mark.slow
-WHERE = {"repositoryLocationName": "gateau_dagster", "repositoryName": "__repository__"}
-LAUNCH = """mutation($p: ExecutionParams!) { launchRun(executionParams: $p) {
-  __typename ... on LaunchRunSuccess { run { runId } } ... on PythonError { message } } }"""
-RUNS = "{ runsOrError { ... on Runs { results { runId jobName status tags { key value } } } } }"
-SENSOR = (
-    """query($s: SensorSelector!) { sensorOrError(sensorSelector: $s) { ... on Sensor { sensorState { status } } } }"""
-)
-START = """mutation($s: SensorSelector!) { startSensor(sensorSelector: $s) { __typename
-  ... on Sensor { sensorState { id status } } ... on PythonError { message } } }"""
-SCHEDULE = """query($s: ScheduleSelector!) { scheduleOrError(scheduleSelector: $s) {
-  ... on Schedule { scheduleState { status } } } }"""
-BACKFILL = """mutation($p: LaunchBackfillParams!) { launchPartitionBackfill(backfillParams: $p) { __typename
-  ... on LaunchBackfillSuccess { backfillId } ... on PythonError { message } } }"""
-BACKFILL_STATUS = """query($id: String!) { partitionBackfillOrError(backfillId: $id) {
-  ... on PartitionBackfill { status error { message } } } }"""
-
-
-class Ui:
-    """`gateau dev` on a project."""
-
-    def __init__(self, file: Path, log: Path) -> None:
-        self.file = file
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port = probe.getsockname()[1]
-        self.log = log
-        self._process = subprocess.Popen(
-            [
-                sys.executable,
-                "-m",
-                "gateau_dagster.cli",
-                "dev",
-                "--config",
-                str(file),
-                "--host",
-                "127.0.0.1",
-                "--port",
-                str(self.port),
-            ],
-            cwd=file.parent,
-            env=command_environment(),
-            start_new_session=True,
-            stdout=log.open("wb"),
-            stderr=subprocess.STDOUT,
-        )
-
-    def ask(self, query: str, **variables: Any) -> dict[str, Any]:
-        """The data that GraphQL answers."""
-        body = json.dumps({"query": query, "variables": variables}).encode()
-        request = urllib.request.Request(
-            f"http://127.0.0.1:{self.port}/graphql", body, {"Content-Type": "application/json"}
-        )
-        with urllib.request.urlopen(request, timeout=60) as answer:
-            found = json.load(answer)
-        assert "errors" not in found, found["errors"]
-        return found["data"]
-
-    def wait(self, what: str, ready: Callable[[], Any], seconds: float = 240) -> Any:
-        """What `ready` returns once it is true."""
-        deadline = time.monotonic() + seconds
-        while not (found := ready()):
-            assert self._process.poll() is None, self.log.read_text()[-3000:]
-            assert time.monotonic() < deadline, f"no {what} within {seconds} s\n{self.log.read_text()[-5000:]}"
-            time.sleep(0.5)
-        return found
-
-    def is_up(self) -> bool:
-        """Whether the code location is loaded."""
-        try:
-            return bool(
-                self.ask("{ repositoriesOrError { ... on RepositoryConnection { nodes { name } } } }")[
-                    "repositoriesOrError"
-                ].get("nodes")
-            )
-        except OSError:
-            return False
-
-    def runs(self) -> list[dict[str, Any]]:
-        """All runs, newest first."""
-        return self.ask(RUNS)["runsOrError"]["results"]
-
-    def ended(self, run_id: str) -> str:
-        """The status of a run, empty while it is at work."""
-        status = next(run["status"] for run in self.runs() if run["runId"] == run_id)
-        return status if status in {"SUCCESS", "FAILURE", "CANCELED"} else ""
-
-    def stop(self) -> None:
-        """Ends the web server and the daemon, then whatever is left of their group."""
-        os.killpg(self._process.pid, signal.SIGINT)
-        try:
-            self._process.wait(30)
-        except subprocess.TimeoutExpired:
-            pass
-        finally:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(self._process.pid, signal.SIGKILL)
+pytestmark = pytest.mark.long
+SAMPLES = 12
+OF_LOCATION = f'repositoryLocationName: "{LOCATION}", repositoryName: "__repository__"'
 
 
 @pytest.fixture(scope="module")
-def ui(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ui]:
-    folder = tmp_path_factory.mktemp("ui")
-    ui = Ui(make_project(folder, samples=12, shards=3), folder / "dev.log")
-    try:
-        ui.wait("web server", ui.is_up)
-        yield ui
-    finally:
-        ui.stop()
+def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Its schedule comes every minute."""
+    folder = tmp_path_factory.mktemp("daemon")
+    return make_project(folder, samples=SAMPLES, shards=3, execution={"schedule": "* * * * *"})
 
 
-def launch_refresh(ui: Ui) -> str:
-    params = {"selector": {**WHERE, "jobName": "refresh"}, "runConfigData": {}, "mode": "default"}
-    launched = ui.ask(LAUNCH, p=params)["launchRun"]
-    assert launched["__typename"] == "LaunchRunSuccess", launched
-    return launched["run"]["runId"]
+@pytest.fixture(scope="module")
+def server(file: Path) -> Iterator[Server]:
+    with serve(file) as found:
+        yield found
 
 
-def state(ui: Ui) -> State:
-    return State(config=load_project(ui.file))
+@pytest.fixture
+def current(server: Server, file: Path) -> None:
+    """Everything is up to date."""
+    if State(config=load_project(file)).plan():
+        assert server.ended(server.launch("refresh"))["status"] == "SUCCESS"
 
 
-def bring_up_to_date(ui: Ui) -> None:
-    """Whichever test comes first."""
-    if state(ui).plan():
-        run_id = launch_refresh(ui)
-        assert ui.wait("end of refresh", lambda: ui.ended(run_id)) == "SUCCESS", ui.log.read_text()[-5000:]
+def edit(file: Path, number: int) -> None:
+    records = [sample(each) for each in range(SAMPLES)]
+    records[number]["response"] = "changed ."
+    write_samples(file.parent / "long.jsonl", records)
 
 
-def test_refresh_by_one_click_then_nothing_then_a_change(ui: Ui) -> None:
-    first = launch_refresh(ui)
-    assert ui.wait("end of refresh", lambda: ui.ended(first)) == "SUCCESS", ui.log.read_text()[-5000:]
-    work = [run for run in ui.runs() if run["jobName"] == "everything"]
-    assert [run["status"] for run in work] == ["SUCCESS"]
-    assert {"key": "gateau/refresh", "value": first} in work[0]["tags"]
-    assert not state(ui).plan()
-
-
-def test_schedule_and_sensor_are_off(ui: Ui) -> None:
-    sensor = ui.ask(SENSOR, s={**WHERE, "sensorName": "out_of_date"})["sensorOrError"]
-    assert sensor["sensorState"]["status"] == "STOPPED"
-    schedule = ui.ask(SCHEDULE, s={**WHERE, "scheduleName": "nightly_refresh"})["scheduleOrError"]
-    assert schedule["scheduleState"]["status"] == "STOPPED"
-
-
-@pytest.mark.long
-def test_a_backfill_of_shards_that_are_up_to_date_succeeds(ui: Ui) -> None:
+def test_a_backfill_of_shards_that_are_up_to_date_succeeds(current: None, server: Server) -> None:
     """They cost nothing, but Dagster takes a shard that a backfill's run does not record for a failed one."""
-    bring_up_to_date(ui)
-    params = {
-        "assetSelection": [{"path": ["raw_long_sft"]}, {"path": ["cam"]}, {"path": ["combined_scores"]}],
-        "allPartitions": True,
-    }
-    launched = ui.ask(BACKFILL, p=params)["launchPartitionBackfill"]
-    assert launched["__typename"] == "LaunchBackfillSuccess", launched
+    assets = ", ".join(f'{{path: ["{name}"]}}' for name in ("raw_long_sft", "cam", "combined_scores"))
+    answer = server.graphql(
+        f"mutation {{launchPartitionBackfill(backfillParams: {{assetSelection: [{assets}], allPartitions: true}}) "
+        "{__typename ... on LaunchBackfillSuccess {backfillId} ... on PythonError {message}}}"
+    )
+    backfill = answer["launchPartitionBackfill"]["backfillId"]
+    question = f'{{partitionBackfillOrError(backfillId: "{backfill}") {{... on PartitionBackfill {{status}}}}}}'
 
-    def over() -> str:
-        found = ui.ask(BACKFILL_STATUS, id=launched["backfillId"])["partitionBackfillOrError"]
-        return found["status"] if found["status"] not in {"REQUESTED", "CANCELING"} else ""
+    def over() -> str | None:
+        status = server.graphql(question)["partitionBackfillOrError"]["status"]
+        return None if status in {"REQUESTED", "CANCELING"} else status
 
-    assert ui.wait("end of the backfill", over) == "COMPLETED_SUCCESS"
-    of_backfill = {"key": "dagster/backfill", "value": launched["backfillId"]}
-    runs = [run for run in ui.runs() if of_backfill in run["tags"]]
+    assert server.wait(over, "the end of the backfill", seconds=240) == "COMPLETED_SUCCESS"
+    runs = [run for run in server.runs() if run["tags"].get("dagster/backfill") == backfill]
     assert [run["status"] for run in runs] == ["SUCCESS"] * len(runs)
     assert len(runs) <= 3, "one run takes many shards"
 
 
-@pytest.mark.long
-def test_the_sensor_launches_refresh_after_a_change(ui: Ui) -> None:
-    bring_up_to_date(ui)
-    before = {run["runId"] for run in ui.runs()}
-    records = [sample(number) for number in range(12)]
-    records[2]["response"] = "changed ."
-    write_samples(ui.file.parent / "long.jsonl", records)
-    assert state(ui).plan()
-    started = ui.ask(START, s={**WHERE, "sensorName": "out_of_date"})["startSensor"]
-    assert started["sensorState"]["status"] == "RUNNING", started
+def test_the_sensor_launches_refresh_after_a_change(current: None, server: Server, file: Path) -> None:
+    before = {run["runId"] for run in server.runs()}
+    edit(file, 2)
+    selector = f'sensorSelector: {{{OF_LOCATION}, sensorName: "out_of_date"}}'
+    server.graphql(f"mutation {{startSensor({selector}) {{... on Sensor {{sensorState {{id}}}}}}}}")
+    try:
+        new = server.wait(
+            lambda: [run for run in server.runs("refresh") if run["runId"] not in before], "its run", seconds=180
+        )
+        assert server.ended(new[0]["runId"])["status"] == "SUCCESS"
+        assert new[0]["tags"]["dagster/sensor_name"] == "out_of_date"
+    finally:
+        states = f"sensorOrError({selector}) {{... on Sensor {{sensorState {{id}}}}}}"
+        state = server.graphql(f"{{{states}}}")["sensorOrError"]["sensorState"]["id"]
+        server.graphql(f'mutation {{stopSensor(id: "{state}") {{__typename}}}}')
+    assert not State(config=load_project(file)).plan()
 
-    def launched() -> str:
-        new = [run for run in ui.runs() if run["runId"] not in before and run["jobName"] == "refresh"]
-        return new[0]["runId"] if new else ""
 
-    run_id = ui.wait("run of the sensor", launched)
-    assert ui.wait("end of refresh", lambda: ui.ended(run_id)) == "SUCCESS", ui.log.read_text()[-5000:]
-    tags = next(run["tags"] for run in ui.runs() if run["runId"] == run_id)
-    assert {"key": "dagster/sensor_name", "value": "out_of_date"} in tags
-    assert not state(ui).plan()
+def test_a_killed_run_ends_and_the_next_goes_on(current: None, server: Server, file: Path) -> None:
+    change_config(file, scoring={"segment_length": 8})
+    refresh = server.launch("refresh")
+    work = server.at_work(refresh)
+    os.kill(process_of(work), signal.SIGKILL)
+    assert server.ended(work["runId"])["status"] == server.ended(refresh)["status"] == "FAILURE"
+    assert server.ended(server.launch("refresh"))["status"] == "SUCCESS"
+    assert server.not_fresh() == {}
+
+
+def test_work_goes_on_where_its_refresh_is_killed(current: None, server: Server, file: Path) -> None:
+    change_config(file, scoring={"segment_length": 12})
+    refresh = server.launch("refresh")
+    work = server.at_work(refresh)
+    os.kill(process_of(server.run(refresh)), signal.SIGKILL)
+    assert server.ended(refresh)["status"] == "FAILURE"
+    assert server.ended(work["runId"])["status"] == "SUCCESS"
+    assert not State(config=load_project(file)).plan()
+
+
+def test_a_run_that_is_terminated_ends_the_refresh_that_waits_for_it(current: None, server: Server, file: Path) -> None:
+    change_config(file, scoring={"segment_length": 20})
+    refresh = server.launch("refresh")
+    work = server.at_work(refresh)
+    assert server.terminate(work["runId"]) == "TerminateRunSuccess"
+    assert server.ended(work["runId"])["status"] == server.ended(refresh)["status"] == "CANCELED"
+    again = server.execute_again(work["runId"], "FROM_FAILURE")
+    assert server.ended(again)["status"] == "SUCCESS"
+    assert not State(config=load_project(file)).plan()
+
+
+def test_a_run_of_the_terminal_belongs_to_the_location_and_ends_from_the_ui(
+    current: None, server: Server, file: Path
+) -> None:
+    change_config(file, scoring={"segment_length": 24})
+    before = {run["runId"] for run in server.runs()}
+    command = [sys.executable, "-m", "gateau_dagster.cli", "run", "--config", str(file)]
+    with subprocess.Popen(command, cwd=file.parent, env=command_environment(), stderr=subprocess.PIPE) as terminal:
+        found = server.wait(
+            lambda: [run for run in server.runs("everything") if run["runId"] not in before], "the terminal's run"
+        )
+        run = found[0]["runId"]
+        server.wait(lambda: server.run(run)["status"] == "STARTED", "its start")
+        server.terminate(run)
+        _, said = terminal.communicate(timeout=120)
+    assert terminal.returncode == 130
+    assert len(said.decode().strip().splitlines()) == 1, said.decode()
+    assert server.ended(run)["status"] == "CANCELED"
+    assert server.run(run)["tags"]["dagster/code_location"] == LOCATION
+    again = server.execute_again(run, "ALL_STEPS")
+    assert server.ended(again)["status"] == "SUCCESS"
+    assert not State(config=load_project(file)).plan()
+
+
+def test_ten_minutes_of_a_schedule_with_one_edit_are_one_run_and_nine_skips(
+    current: None, server: Server, file: Path
+) -> None:
+    runs = len(server.runs("refresh"))
+    selector = f'scheduleSelector: {{{OF_LOCATION}, scheduleName: "nightly_refresh"}}'
+    server.graphql(f"mutation {{startSchedule({selector}) {{... on ScheduleStateResult {{__typename}}}}}}")
+
+    def ticks() -> list[str]:
+        state = f"scheduleOrError({selector}) {{... on Schedule {{scheduleState {{ticks {{status}}}}}}}}"
+        return [tick["status"] for tick in server.graphql(f"{{{state}}}")["scheduleOrError"]["scheduleState"]["ticks"]]
+
+    server.wait(lambda: len(ticks()) >= 3, "three ticks", seconds=300)
+    edit(file, 7)
+    server.wait(lambda: len(ticks()) >= 10 and "STARTED" not in ticks(), "ten ticks", seconds=600)
+    last = sorted(ticks()[:10])
+    assert last == ["SKIPPED"] * 9 + ["SUCCESS"]
+    new = server.runs("refresh")[:-runs]
+    assert [server.ended(run["runId"])["status"] for run in new] == ["SUCCESS"]
+    assert new[0]["tags"]["dagster/schedule_name"] == "nightly_refresh"

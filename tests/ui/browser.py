@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
-from playwright.sync_api import Page, sync_playwright
+from playwright.sync_api import Page, expect, sync_playwright
 
 ARGUMENTS = [
     "--headless",
@@ -18,6 +18,7 @@ ARGUMENTS = [
     "--disable-component-update",
     "--disable-sync",
 ]
+_MILLISECONDS = 20_000
 _NAMES = ("chromium", "chromium-browser", "google-chrome")
 
 
@@ -43,7 +44,8 @@ def open_page(executable: str, *, width: int = 1500, height: int = 950) -> Itera
         browser = playwright.chromium.launch(executable_path=executable, args=ARGUMENTS)
         try:
             page = browser.new_page(viewport={"width": width, "height": height})
-            page.set_default_timeout(20_000)
+            page.set_default_timeout(_MILLISECONDS)
+            expect.set_options(timeout=_MILLISECONDS)
             yield page
         finally:
             browser.close()

@@ -14,6 +14,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
+from assets.runs.code_location import LOCATION
+from assets.steps.dead_runs import PROCESS_TAG
 from tests.project import command_environment
 
 Found = TypeVar("Found")
@@ -47,11 +49,55 @@ class Server:
         """One of them."""
         return next(run for run in self.runs() if run["runId"] == run_id)
 
+    def launch(self, job: str) -> str:
+        """What the Launchpad's button does: the id of the run."""
+        selector = f'{{repositoryLocationName: "{LOCATION}", repositoryName: "__repository__", jobName: "{job}"}}'
+        answer = self.graphql(
+            f"mutation {{launchRun(executionParams: {{selector: {selector}}}) "
+            "{__typename ... on LaunchRunSuccess {run {runId}} ... on PythonError {message}}}"
+        )["launchRun"]
+        assert answer["__typename"] == "LaunchRunSuccess", answer
+        return answer["run"]["runId"]
+
+    def execute_again(self, run_id: str, strategy: str) -> str:
+        """What "Re-execute all" (ALL_STEPS) and "from failure" (FROM_FAILURE) do: the id of the new run."""
+        answer = self.graphql(
+            f'mutation {{launchRunReexecution(reexecutionParams: {{parentRunId: "{run_id}", strategy: {strategy}}}) '
+            "{__typename ... on LaunchRunSuccess {run {runId}} ... on PythonError {message}}}"
+        )["launchRunReexecution"]
+        assert answer["__typename"] == "LaunchRunSuccess", answer
+        return answer["run"]["runId"]
+
+    def events(self, run_id: str) -> tuple[str, list[str]]:
+        """What the events on a run's page say, and the runs that they link to."""
+        links = "metadataEntries {... on PipelineRunMetadataEntry {runId}}"
+        fields = f"... on MessageEvent {{message}} ... on EngineEvent {{{links}}}"
+        question = f'{{logsForRun(runId: "{run_id}") {{... on EventConnection {{events {{{fields}}}}}}}}}'
+        found = self.graphql(question)["logsForRun"]["events"]
+        entries = [entry for event in found for entry in event.get("metadataEntries", [])]
+        said = "\n".join(event.get("message", "") for event in found)
+        return said, [entry["runId"] for entry in entries if "runId" in entry]
+
+    def terminate(self, run_id: str) -> str:
+        """What "Terminate" does: the type of the answer."""
+        answer = self.graphql(f'mutation {{terminateRun(runId: "{run_id}") {{__typename}}}}')
+        return answer["terminateRun"]["__typename"]
+
     def children(self, run_id: str) -> list[dict[str, Any]]:
         """The runs of `everything` that a run of `refresh` made."""
         return [run for run in self.runs("everything") if run["tags"].get("gateau/refresh") == run_id]
 
-    def ended(self, run_id: str, *, seconds: float = 90) -> dict[str, Any]:
+    def at_work(self, run_id: str) -> dict[str, Any]:
+        """Waits until a step of the run that a run of `refresh` made has begun."""
+
+        def working() -> dict[str, Any] | None:
+            waits = self.run(run_id)["tags"].get(PROCESS_TAG)
+            found = [run for run in self.children(run_id) if run["status"] == "STARTED"]
+            return next((run for run in found if run["tags"].get(PROCESS_TAG) != waits), None)
+
+        return self.wait(working, f"a step of what run {run_id} made")
+
+    def ended(self, run_id: str, *, seconds: float = 240) -> dict[str, Any]:
         """Waits for a run to end."""
 
         def done() -> dict[str, Any] | None:
@@ -68,7 +114,7 @@ class Server:
             if node["staleStatus"] != "FRESH"
         }
 
-    def wait(self, look: Callable[[], Found | None], what: str, *, seconds: float = 60) -> Found:
+    def wait(self, look: Callable[[], Found | None], what: str, *, seconds: float = 120) -> Found:
         """Looks until there is something."""
         end = time.monotonic() + seconds
         while time.monotonic() < end:
@@ -79,6 +125,11 @@ class Server:
             time.sleep(0.3)
         lines = self.log.read_text(errors="replace").splitlines()[-40:]
         raise AssertionError(f"waited for {what}; the server's last lines:\n" + "\n".join(lines))
+
+
+def process_of(run: dict[str, Any]) -> int:
+    """The process that works on a run."""
+    return int(run["tags"][PROCESS_TAG].split("|")[1])
 
 
 @contextmanager

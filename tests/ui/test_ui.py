@@ -1,25 +1,28 @@
-"""What users see and click in the Dagster UI, in a real browser on a real `gateau dev`."""
+"""What users see and click in the Dagster UI, in a real browser on a real `gateau dev`, on real text."""
 
 import json
-import os
 import re
-import signal
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from playwright.sync_api import Page, expect
 
+from assets.runs.code_location import LOCATION
 from gateau_dagster.data.sample import shard_of
-from tests.project import change_config, make_project, sample, write_samples
+from gateau_dagster.pipeline.project import load_project
+from gateau_dagster.storage import Store
+from tests.project import make_project, write_model, write_samples
+from tests.tiny_models import tokenizer
 from tests.ui.browser import open_page, required_chromium
+from tests.ui.real_text import record
 from tests.ui.server import Server, serve
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
 SAMPLES, SHARDS = 16, 4
-LOCATION = "gateau_dagster"
+SHARDED = ("raw_long_sft", "perplexity/short", "perplexity/long", "cam")
 GROUPS = {
     "input": ["long_sft", "short_chat"],
     "model": ["long", "short"],
@@ -45,8 +48,12 @@ def executable() -> str:
 def file(executable: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("ui")
     (folder / "chat.json").write_text(json.dumps(CHAT))
-    short_chat = {"path": "chat.json"}
-    return make_project(folder, samples=SAMPLES, shards=SHARDS, training=True, short_chat=short_chat)
+    more: dict[str, Any] = {"short_chat": {"path": "chat.json"}, "scoring": {"max_length": 1024, "segment_length": 64}}
+    file = make_project(folder, samples=SAMPLES, shards=SHARDS, training=True, **more)
+    write_samples(folder / "long.jsonl", [record(number) for number in range(SAMPLES)])
+    for seed, (name, window) in enumerate({"short": 256, "long": 1024}.items(), start=1):
+        write_model(folder / name, seed=seed, window=window, tokenizer=tokenizer())
+    return file
 
 
 @pytest.fixture(scope="module")
@@ -194,34 +201,78 @@ def test_charts_and_first_rows_stand_in_place(refreshed: dict[str, Any], page: P
     assert charts.evaluate_all("images => images.map(image => image.complete && image.naturalWidth)") == [360, 360]
 
 
-def test_a_changed_sample(refreshed: dict[str, Any], page: Page, server: Server, file: Path) -> None:
-    records = [sample(number) for number in range(SAMPLES)]
-    records[5]["response"] = "new ."
+class Edited(NamedTuple):
+    """A sample that was given another response after everything had been made, and what there was before."""
+
+    sample_id: str
+    shard: str
+    before: dict[tuple[str, str | None], int]
+
+
+@pytest.fixture(scope="module")
+def edited(refreshed: dict[str, Any], file: Path) -> Edited:
+    before, records = stored(file), [record(number) for number in range(SAMPLES)]
+    records[5]["response"] = f"It is not said. {records[6]['response']}"
     write_samples(file.parent / "long.jsonl", records)
-    shard = shard_of(records[5]["id"], SHARDS)
+    sample_id = records[5]["id"]
+    return Edited(sample_id, str(shard_of(sample_id, SHARDS)), before)
+
+
+def test_a_changed_sample(edited: Edited, page: Page, server: Server) -> None:
     execute_check(page, server, "raw_long_sft", "up_to_date")
     visible(page, "changed_shards")
     expect(page.get_by_text(f"1 of {SHARDS} shards are out of date").first).to_be_visible()
-    visible(page, str(shard))
+    visible(page, edited.shard)
 
 
-@pytest.mark.long
-def test_a_killed_run_ends_and_the_next_goes_on(
-    refreshed: dict[str, Any], page: Page, server: Server, file: Path
-) -> None:
-    change_config(file, scoring={"segment_length": 8})
+def test_refresh_is_terminated_with_the_run_that_it_made(edited: Edited, page: Page, server: Server) -> None:
     refresh = click_refresh(page, server)
+    work = server.at_work(refresh)
+    page.get_by_role("button", name="Terminate").click()
+    page.get_by_role("dialog").get_by_role("button", name=re.compile("^Terminate")).click()
+    assert server.ended(refresh)["status"] == server.ended(work["runId"])["status"] == "CANCELED"
+    for run, other in ((refresh, work["runId"]), (work["runId"], refresh)):
+        said, links = server.events(run)
+        assert f"raw_long_sft: shard {edited.shard} changed" in said
+        assert links == [other]
 
-    def at_work() -> dict[str, Any] | None:
-        return next((run for run in server.children(refresh) if run["status"] == "STARTED"), None)
 
-    child = server.wait(at_work, "the run of everything to start")
-    os.kill(int(child["tags"]["gateau/process"].split("|")[1]), signal.SIGKILL)
-    assert server.ended(refresh)["status"] == "FAILURE"
-    assert server.ended(child["runId"])["status"] == "FAILURE", "ended by the sensor dead_runs"
-
-    again = click_refresh(page, server)
-    assert server.ended(again)["status"] == "SUCCESS"
+def test_it_is_executed_again_and_makes_exactly_the_edited_shard(
+    edited: Edited, page: Page, server: Server, file: Path
+) -> None:
+    terminated = server.runs("refresh")[0]["runId"]
+    page.goto(f"{server.url}/runs/{terminated}")
+    page.get_by_role("button", name="Re-execute all").click()
+    parent = {"dagster/parent_run_id": terminated}
+    found = server.wait(lambda: [run for run in server.runs("refresh") if parent.items() <= run["tags"].items()], "it")
+    refresh = found[0]
+    assert server.ended(refresh["runId"])["status"] == "SUCCESS"
     assert server.not_fresh() == {}
-    execute_check(page, server, "cam", "up_to_date")
-    visible(page, "made from what is there now")
+    after = stored(file)
+    other = {key for key in after if key[1] not in {None, edited.shard}}
+    assert {key for key in after if edited.before[key] == after[key]} == other
+    table = Store(load_project(file).located_root).read("raw_long_sft", edited.shard, ["sample_id", "response"])
+    assert dict(table.iter_rows())[edited.sample_id].startswith("It is not said.")
+
+
+def stored(file: Path) -> dict[tuple[str, str | None], int]:
+    """When each table, and the report, was written."""
+    root = Path(load_project(file).located_root)
+    found: dict[tuple[str, str | None], int] = {
+        (asset, str(shard)): (root / asset / f"{shard}.parquet").stat().st_mtime_ns
+        for asset in SHARDED
+        for shard in range(SHARDS)
+    }
+    return found | {("report", None): (root / "report.html").stat().st_mtime_ns}
+
+
+def test_what_refresh_makes_stands_on_the_timeline_and_is_retried(
+    refreshed: dict[str, Any], page: Page, server: Server
+) -> None:
+    page.goto(f"{server.url}/overview/activity/timeline")
+    for job in ("refresh", "everything"):
+        expect(page.get_by_role("link", name=job).first).to_be_visible()
+    [work] = server.children(refreshed["runId"])
+    page.goto(f"{server.url}/jobs")
+    again = server.execute_again(work["runId"], "ALL_STEPS")
+    assert server.ended(again)["status"] == "SUCCESS"

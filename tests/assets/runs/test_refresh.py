@@ -2,13 +2,17 @@
 
 import json
 import os
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import dagster as dg
 import pytest
+from dagster import DagsterRunStatus
 
+from assets.steps.dead_runs import PROCESS_TAG, process_tag
 from gateau_dagster.data.sample import shard_of
 from gateau_dagster.errors import GateauError
 from resources import models
@@ -179,6 +183,21 @@ def test_only_one_refresh_at_a_time(fresh: Pipeline) -> None:
         ):
             fresh.refresh()
     assert fresh.refresh(until="raw_long_sft").run_ids
+
+
+def test_waits_for_what_an_earlier_refresh_has_left_at_work(fresh: Pipeline) -> None:
+    """The refresh was killed; the run that it had launched has a process of its own, and goes on."""
+    with subprocess.Popen([sys.executable, "-S", "-c", "input()"], stdin=subprocess.PIPE) as working:
+        fresh.refresh(until="raw_long_sft")
+        [before] = fresh.runs()
+        run = fresh.instance.create_run_for_job(
+            fresh.definitions().resolve_job_def("everything"),
+            tags={**before.tags, PROCESS_TAG: process_tag(working.pid)},
+            status=DagsterRunStatus.STARTED,
+        )
+        with pytest.raises(GateauError, match=f"the run {run.run_id} of everything is at work"):
+            fresh.refresh()
+    assert fresh.refresh(until="perplexity/short").ended_runs == 1
 
 
 def test_a_step_of_another_configuration_does_not_write_into_a_store_that_is_in_use(fresh: Pipeline) -> None:
