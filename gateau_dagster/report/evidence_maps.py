@@ -55,11 +55,9 @@ def evidence_maps(state: State, samples: Sequence[Sample]) -> EvidenceMaps:
     missing: list[str] = []
     maps = _pair_maps(state, samples, missing) if CAM in state.pipeline.required else {}
     strips: dict[str, list[SpanStrip]] = {}
-    for chosen in chosen_methods(state.config).values():
-        span_map = chosen.method.span_map(state.config, chosen.options)
-        if span_map is not None and span_map.table in state.pipeline.required:
-            for strip in _strips(state, samples, maps, chosen.name, span_map, missing):
-                strips.setdefault(strip.sample.sample_id, []).append(strip)
+    for methods, span_map in _span_maps(state):
+        for strip in _strips(state, samples, maps, methods, span_map, missing):
+            strips.setdefault(strip.sample.sample_id, []).append(strip)
     return EvidenceMaps(maps=maps, strips=strips, missing=" ".join(dict.fromkeys(missing)))
 
 
@@ -80,11 +78,21 @@ def _pair_maps(state: State, samples: Sequence[Sample], missing: list[str]) -> d
     }
 
 
+def _span_maps(state: State) -> list[tuple[list[str], SpanMap]]:
+    """Of the configured methods whose tables are made; methods that read the same have one."""
+    found: dict[tuple[str, str], tuple[list[str], SpanMap]] = {}
+    for chosen in chosen_methods(state.config).values():
+        span_map = chosen.method.span_map(state.config, chosen.options)
+        if span_map is not None and span_map.table in state.pipeline.required:
+            found.setdefault((span_map.table, span_map.adds), ([], span_map))[0].append(chosen.name)
+    return [*found.values()]
+
+
 def _strips(
     state: State,
     samples: Sequence[Sample],
     maps: Mapping[str, Evidence],
-    method: str,
+    methods: Sequence[str],
     span_map: SpanMap,
     missing: list[str],
 ) -> Iterator[SpanStrip]:
@@ -97,9 +105,9 @@ def _strips(
             continue
         if spans.of != "context":
             template = state.config.scoring.template
-            yield prompt_strip(method, span_map.adds, one, spans, tokenizer, template)
+            yield prompt_strip(methods, span_map.adds, one, spans, tokenizer, template)
         elif one.sample_id in maps:
-            yield segment_strip(method, span_map.adds, maps[one.sample_id], spans)
+            yield segment_strip(methods, span_map.adds, maps[one.sample_id], spans)
 
 
 def _tokenizer(config: Config, model: str, missing: list[str]) -> PreTrainedTokenizerBase | None:

@@ -31,26 +31,33 @@ class Stretch:
 
 @dataclass(frozen=True, kw_only=True)
 class SpanStrip:
-    """A sample's map by a method. adds: to what, see SpanMap. elsewhere: what instruction and response add."""
+    """A sample's map by methods that share it. adds: to what, see SpanMap. elsewhere: what instruction and response
+    add.
+    """
 
-    method: str
+    methods: Sequence[str]
     adds: str
     sample: Sample
     stretches: Sequence[Stretch]
     elsewhere: float
 
 
-def segment_strip(method: str, adds: str, found: Evidence, spans: Spans) -> SpanStrip:
+def segment_strip(methods: Sequence[str], adds: str, found: Evidence, spans: Spans) -> SpanStrip:
     """Of spans of the context, which are its map's segments."""
     stretches = [
         Stretch(start=segment.start, end=segment.end, added=added)
         for segment, added in zip(found.segments, spans.added, strict=True)
     ]
-    return SpanStrip(method=method, adds=adds, sample=found.sample, stretches=stretches, elsewhere=0.0)
+    return SpanStrip(methods=methods, adds=adds, sample=found.sample, stretches=stretches, elsewhere=0.0)
 
 
 def prompt_strip(
-    method: str, adds: str, sample: Sample, spans: Spans, tokenizer: PreTrainedTokenizerBase, template: Template
+    methods: Sequence[str],
+    adds: str,
+    sample: Sample,
+    spans: Spans,
+    tokenizer: PreTrainedTokenizerBase,
+    template: Template,
 ) -> SpanStrip:
     """Of spans of the scoring prompt; a span that holds some of the context is shown as that part of it.
 
@@ -63,14 +70,14 @@ def prompt_strip(
     dropped = whole.length - bos - spans.tokens
     if not 0 <= dropped <= len(whole.context):
         raise GateauError(
-            f"{method}: sample {sample.sample_id} was measured with {spans.tokens} tokens, but its prompt has "
+            f"{methods[0]}: sample {sample.sample_id} was measured with {spans.tokens} tokens, but its prompt has "
             f"{whole.length - bos} by that tokenizer: bring the tables up to date with `gateau run`"
         )
     # Tokens of the context that was seen, whose places begin behind the prefix.
     offsets = token_offsets(tokenizer, sample.context)[dropped:]
     stretches = [*_stretches(sample.context, offsets, spans, before)]
     elsewhere = sum(spans.added) - sum(one.added for one in stretches)
-    return SpanStrip(method=method, adds=adds, sample=sample, stretches=stretches, elsewhere=elsewhere)
+    return SpanStrip(methods=methods, adds=adds, sample=sample, stretches=stretches, elsewhere=elsewhere)
 
 
 def _stretches(text: str, offsets: Sequence[tuple[int, int]], spans: Spans, before: int) -> Iterator[Stretch]:

@@ -25,9 +25,9 @@ class Bar:
 
 @dataclass(frozen=True, kw_only=True)
 class StripCard:
-    """A method's map of a sample. most: the stretches that add most, and how they begin."""
+    """The map of a sample by `methods`. most: the stretches that add most, and how they begin."""
 
-    method: str
+    methods: Sequence[str]
     adds: str
     bars: Sequence[Bar]
     most: Sequence[tuple[float, str]]
@@ -40,7 +40,7 @@ def strip_card(strip: SpanStrip) -> StripCard:
     whole, largest = max(1, len(text)), max((abs(one.added) for one in strip.stretches), default=0.0)
     adding = sorted((one for one in strip.stretches if one.added), key=lambda one: -abs(one.added))
     return StripCard(
-        method=strip.method,
+        methods=strip.methods,
         adds=strip.adds,
         bars=[
             Bar(

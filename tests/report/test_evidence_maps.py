@@ -39,13 +39,13 @@ def test_the_maps_of_a_run(whole_run: Path) -> None:
 def test_under_the_paper_s_preset_segments_show_what_they_add_to_cas(whole_run: Path) -> None:
     config = load_project(whole_run)
     assert not evidence_maps(State(config=config), samples_of(State(config=config))[:3]).strips
-    selection = config.selection.model_copy(update={"preset": "paper"})
+    selection = config.selection.model_copy(update={"preset": "paper", "compare": ["cam", "length"]})
     state = State(config=config.model_copy(update={"selection": selection}))
     found = evidence_maps(state, samples_of(state)[:3])
     cas = {row["sample_id"]: row["cas"] for row in state.read("cam").iter_rows(named=True)}
     assert len(found.strips) == 3
     for name, (strip,) in found.strips.items():
-        assert strip.method == "gateau" and len(strip.stretches) == len(found.maps[name].segments)
+        assert strip.methods == ["gateau", "cam"] and len(strip.stretches) == len(found.maps[name].segments)
         assert sum(each.added for each in strip.stretches) == pytest.approx(cas[name])
 
 

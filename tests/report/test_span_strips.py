@@ -38,7 +38,7 @@ def test_a_stretch_is_the_text_of_its_span(name: str) -> None:
         if spans is None:
             continue
         shown += 1
-        strip = prompt_strip(name, own.adds, one, spans, tok, "gateau")
+        strip = prompt_strip([name], own.adds, one, spans, tok, "gateau")
         prompt = build_prompt(tok, one, max_length=10**9)
         ids = prompt.ids[1:] if spans.of == "prompt without bos" else prompt.ids
         before = len(prompt.prefix) - (spans.of == "prompt without bos")
@@ -61,7 +61,7 @@ def spans_of(one: Sample, dropped: int) -> Spans:
 
 def test_what_the_model_did_not_see_has_no_stretch() -> None:
     one = sample(text(1, 60), "one two")
-    whole, cut = (prompt_strip("ladm", "CDS", one, spans_of(one, n), tokenizer(), "gateau") for n in (0, 25))
+    whole, cut = (prompt_strip(["ladm"], "CDS", one, spans_of(one, n), tokenizer(), "gateau") for n in (0, 25))
     unseen = tokenizer().decode(tokenizer().encode(one.context, add_special_tokens=False)[:25])
     assert whole.stretches[0].start == 0 and cut.stretches[0].start == len(unseen)
     assert whole.stretches[-1].end == cut.stretches[-1].end == len(one.context)
@@ -72,7 +72,7 @@ def test_spans_of_another_text_are_refused(dropped: int) -> None:
     one = sample(text(1, 60), "one two")
     spans = Spans(of="prompt", tokens=spans_of(one, 0).tokens - dropped, first=0, length=10, added=[1.0])
     with pytest.raises(GateauError, match="sample s was measured"):
-        prompt_strip("ladm", "CDS", one, spans, tokenizer(), "gateau")
+        prompt_strip(["ladm"], "CDS", one, spans, tokenizer(), "gateau")
 
 
 def test_segments_are_those_of_the_map() -> None:
@@ -80,7 +80,7 @@ def test_segments_are_those_of_the_map() -> None:
     found = evidence(one, rows_of(tokenizer(), one), tokenizer(), segment_length=LENGTH)
     added = [float(n) for n in range(len(found.segments))]
     spans = Spans(of="context", tokens=0, first=0, length=LENGTH, added=added)
-    strip = segment_strip("cam", "CAS", found, spans)
+    strip = segment_strip(["cam"], "CAS", found, spans)
     places = [(segment.start, segment.end) for segment in found.segments]
     assert [(each.start, each.end) for each in strip.stretches] == places
     assert [each.added for each in strip.stretches] == added
@@ -93,11 +93,11 @@ def test_a_card_shows_what_adds_most_first() -> None:
         Stretch(start=4, end=9, added=-0.4),
         Stretch(start=9, end=13, added=0.0),
     ]
-    strip = SpanStrip(method="ladm", adds="CDS", sample=one, stretches=stretches, elsewhere=0.25)
+    strip = SpanStrip(methods=["ladm", "other"], adds="CDS", sample=one, stretches=stretches, elsewhere=0.25)
     card = strip_card(strip)
     assert card.most == [(-0.4, "<b>bb"), (0.1, "aaaa")]
     assert [bar.level for bar in card.bars] == [2, 8, 0]
     assert sum(bar.width for bar in card.bars) == pytest.approx(1000, abs=0.05)
     page = page_of(inputs(2, evidence=lambda _: EvidenceMaps(strips={"s000000": [strip]})))
     assert [rect["class"] for rect in page.attributes("rect")] == ["v2", "v8"]
-    assert "ladm" in page.text("samples") and "<b>bb" in page.text("samples") and "0.25" in page.text("samples")
+    assert "ladm, other" in page.text("samples") and "<b>bb" in page.text("samples") and "0.25" in page.text("samples")
