@@ -62,10 +62,17 @@ def evidence_maps(state: State, samples: Sequence[Sample]) -> EvidenceMaps:
 
 
 def _pair_maps(state: State, samples: Sequence[Sample], missing: list[str]) -> dict[str, Evidence]:
+    required = state.pipeline.required
+    if LONG not in required:
+        missing.append(
+            f"No configured method reads {LONG}, which says what of a context was cut off: add one that does."
+        )
+        return {}
     tokenizer = _tokenizer(state.config, THETA_B, missing)
     if tokenizer is None:
         return {}
-    cam, long, short = (_rows(state, asset, samples) for asset in (CAM, LONG, SHORT))
+    cam, long = (_rows(state, asset, samples) for asset in (CAM, LONG))
+    short = _rows(state, SHORT, samples) if SHORT in required else {}
     return {
         one.sample_id: evidence(
             one,

@@ -104,14 +104,15 @@ def test_shade_is_none_for_nothing_and_all_for_the_most() -> None:
     assert level(0.0, 0.0) == 0
 
 
-def page(**rows: Any) -> Any:
+@cache
+def page() -> Any:
     """A report whose samples all have maps."""
 
     def maps(samples: Sequence[Sample]) -> EvidenceMaps:
-        made = {
-            one.sample_id: evidence(one, rows_of(tokenizer(), one, **rows), tokenizer(), segment_length=LENGTH)
-            for one in samples
-        }
+        made = {}
+        for one in samples:
+            rows = rows_of(tokenizer(), one, cut=9, cut_short=20, gives=[(0, 1, 0.9), (2, -1, 0.7)])
+            made[one.sample_id] = evidence(one, rows, tokenizer(), segment_length=LENGTH)
         return EvidenceMaps(maps=made)
 
     return page_of(inputs(4, evidence=maps, raw=texts()))
@@ -124,7 +125,7 @@ def texts() -> Any:
 
 
 def test_every_link_of_the_page_leads_to_one_place() -> None:
-    found = page(gives=[(0, 1, 0.9), (2, 2, 0.7)])
+    found = page()
     places = [attributes["id"] for _, attributes in found.tags if "id" in attributes]
     links = {str(link["href"]).removeprefix("#") for link in found.attributes("a")}
     assert len(places) == len(set(places)) and links <= set(places)
@@ -133,12 +134,12 @@ def test_every_link_of_the_page_leads_to_one_place() -> None:
 
 
 def test_texts_of_the_data_are_escaped_and_harmless() -> None:
-    text = page(gives=[(0, -1, 0.9)]).text("samples")
-    assert "<b>" in text and "<i>one</i> two &" in text and "\u202e" not in text
+    text = page().text("samples")
+    assert "<b>" in text and ">one</i> two &" in text and "\u202e" not in text
 
 
 def test_what_no_model_saw_is_struck_out_and_counted() -> None:
-    found = page(cut=9, cut_short=20)
+    found = page()
     assert len(found.attributes("del")) == 4
     assert found.text("samples").count("No model saw the first") == 4
 

@@ -54,6 +54,20 @@ def test_a_sample_without_rows_has_no_map(whole_run: Path) -> None:
     assert not evidence_maps(state, [sample("a context", "a response", "unknown")]).maps
 
 
+@pytest.mark.parametrize(
+    ("compare", "mapped", "window"), [([], False, False), (["perplexity"], True, False), (["far_gain"], True, True)]
+)
+def test_only_tables_that_the_methods_read_are_read(
+    whole_run: Path, compare: list[str], mapped: bool, window: bool
+) -> None:
+    config = load_project(whole_run)
+    selection = config.selection.model_copy(update={"method": "far_gain_fg", "compare": compare})
+    state = State(config=config.model_copy(update={"selection": selection}))
+    found = evidence_maps(state, samples_of(state)[:3])
+    assert (len(found.maps) == 3) == mapped == (not found.missing)
+    assert any(one.window is not None for one in found.maps.values()) == window
+
+
 @pytest.mark.parametrize("fast", [False, None])
 def test_why_there_is_no_map_is_said(whole_run: Path, monkeypatch: pytest.MonkeyPatch, fast: bool | None) -> None:
     class Slow:
