@@ -68,7 +68,7 @@ def _make(step: UnpartitionedStep) -> None:
 
 def _inputs(state: State) -> "ReportInputs":
     from gateau_dagster.report.effort import efforts_by_asset
-    from gateau_dagster.report.evidence_maps import evidence_maps, named_by_sample, no_evidence
+    from gateau_dagster.report.evidence_maps import evidence_maps, named_by_sample
     from gateau_dagster.report.inputs import ReportInputs
 
     store, assets = state.store, set(state.asset("report").reads)
@@ -83,7 +83,7 @@ def _inputs(state: State) -> "ReportInputs":
         reserved=store.read(SPLIT).filter("reserved")["sample_id"].to_list() if SPLIT in assets else (),
         rejected=_rejected(state),
         losses=[*losses(state, assets)],
-        evidence=partial(evidence_maps, state) if {CAM, LENGTHS} <= assets else no_evidence,
+        evidence=partial(evidence_maps, state),
         named=named_by_sample(state) if CAM in assets else None,
         totals=[*totals(state, assets, recorded)],
         unseen=unseen_shares(state, [state.asset(key) for key in assets]),

@@ -20,7 +20,14 @@ from gateau_dagster.config.base import Section
 from gateau_dagster.data.sample import Reject
 from gateau_dagster.errors import GateauError
 from gateau_dagster.methods.method import Method, Reads, Tables, check_model, longest_prompt
-from gateau_dagster.scoring.dependency_scores import DependencyRule, SegmentPairs, Variant, long_dependency_score
+from gateau_dagster.methods.spans import SpanMap, Spans
+from gateau_dagster.scoring.dependency_scores import (
+    DependencyRule,
+    SegmentPairs,
+    Variant,
+    added_by_segment,
+    long_dependency_score,
+)
 from gateau_dagster.scoring.sample_table import Row, Running, SampleTable
 
 if TYPE_CHECKING:
@@ -117,14 +124,17 @@ def _measure(
 
 def score_of(row: Row, rule: DependencyRule) -> float | None:
     """LDS from a row of `segment_pairs/<model>`; None below two segments."""
+    return long_dependency_score(_pairs_of(row), rule)
+
+
+def _pairs_of(row: Row) -> SegmentPairs:
     alone, later, earlier, behind = (row[name] for name in _LISTS)
-    pairs = SegmentPairs(
+    return SegmentPairs(
         alone=np.array(alone, dtype=np.float64),
         later=np.array(later, dtype=np.int64),
         earlier=np.array(earlier, dtype=np.int64),
         behind=np.array(behind, dtype=np.float64),
     )
-    return long_dependency_score(pairs, rule)
 
 
 def _asset(options: DeltaPerplexityOptions) -> str:
@@ -173,6 +183,21 @@ def _score(found: Tables, config: Config, options: DeltaPerplexityOptions) -> pl
     return pl.DataFrame({"sample_id": frame["sample_id"], "score": pl.Series(scores, dtype=pl.Float64)})
 
 
+def _span_map(config: Config, options: DeltaPerplexityOptions) -> SpanMap:
+    del config
+
+    def spans(row: Row) -> Spans | None:
+        pairs = _pairs_of(row)
+        if not len(pairs.later):
+            return None
+        added = added_by_segment(pairs, options.rule).tolist()
+        tokens, length = row["tokens"], options.segment_length
+        return Spans(of="prompt without bos", tokens=tokens, first=0, length=length, added=added)
+
+    adds = "LDS: how much likelier it becomes behind earlier segments"
+    return SpanMap(table=_asset(options), model=options.model, adds=adds, spans=spans)
+
+
 def _check(config: Config, options: DeltaPerplexityOptions) -> None:
     check_model(config, options.model, "causal", place="selection.options.delta_perplexity.model")
     _check_length(config, options, config.models[options.model].window)
@@ -205,4 +230,5 @@ METHOD = Method(
     tables=_tables,
     check=_check,
     check_known_models=_check_known_models,
+    span_map=_span_map,
 )

@@ -12,6 +12,9 @@ from gateau_dagster.config.base import Section
 from gateau_dagster.config.selection import Preset
 from gateau_dagster.errors import GateauError
 from gateau_dagster.methods.method import Method, Reads, Tables, no_check
+from gateau_dagster.methods.spans import Row, SpanMap, Spans, no_span_map
+from gateau_dagster.scoring.contextual_awareness import added_by_segment
+from gateau_dagster.scoring.pair_tables import CAM, THETA_B
 from gateau_dagster.selection.presets import PresetScores, where_known
 from gateau_dagster.selection.statistics import softmax
 
@@ -55,6 +58,22 @@ def _column(kind: str) -> tuple[Callable[..., Reads], Callable[..., pl.DataFrame
     return reads, score
 
 
+def _span_map(config: Config, options: GateauOptions) -> SpanMap | None:
+    """Of the presets that read CAS; FG has no sum over segments, and the map of the report's samples shows it."""
+    if preset_of(config, options) == "robust":
+        return None
+    length = config.scoring.segment_length
+
+    def spans(row: Row) -> Spans | None:
+        if row["cas"] is None:
+            return None
+        added = added_by_segment(row["segment_perplexity"], row["segment_attention"])
+        return Spans(of="context", tokens=0, first=0, length=length, added=added.tolist())
+
+    adds = "CAS: where attention and importance meet"
+    return SpanMap(table=CAM, model=THETA_B, adds=adds, spans=spans)
+
+
 def _reads_raw(config: Config, options: Section) -> Reads:
     del config, options
     return {SCORES: ["sample_id", "perplexity_short", "perplexity_long", "cas_paper"]}
@@ -81,6 +100,7 @@ def _method(name: str, kind: str, title: str, source: str, check: Callable[[Conf
         reads=reads,
         score=score,
         check=check,
+        span_map=no_span_map if kind == "hmp" else _span_map,
     )
 
 

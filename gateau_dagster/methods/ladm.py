@@ -15,10 +15,12 @@ from gateau_dagster.config.base import Section
 from gateau_dagster.data.sample import Reject
 from gateau_dagster.errors import GateauError
 from gateau_dagster.methods.method import Method, Reads, Tables, check_model, longest_prompt
+from gateau_dagster.methods.spans import SpanMap, Spans
 from gateau_dagster.scoring.focus_scores import (
     FocusPlan,
     FocusWeights,
     Variant,
+    added_by_span,
     contextual_dependency_score,
     sums_from_lists,
 )
@@ -179,6 +181,23 @@ def _score(found: Tables, config: Config, options: LadmOptions) -> pl.DataFrame:
     return pl.DataFrame({"sample_id": frame["sample_id"], "score": pl.Series(scores, dtype=pl.Float64)})
 
 
+def _span_map(config: Config, options: LadmOptions) -> SpanMap:
+    del config
+
+    def spans(row: Row) -> Spans | None:
+        if not row["scored_spans"]:
+            return None
+        sums = sums_from_lists(row["scored_spans"], *(row[name] for name in _SUMS))
+        added = added_by_span(sums, options.plan, row["spans"], options.weights)
+        plan, tokens = options.plan, row["tokens"]
+        return Spans(
+            of="prompt", tokens=tokens, first=plan.offset(tokens), length=plan.span_length, added=added.tolist()
+        )
+
+    adds = "CDS: how strongly, unevenly and far back it attends"
+    return SpanMap(table=_asset(options), model=options.model, adds=adds, spans=spans)
+
+
 def _check(config: Config, options: LadmOptions) -> None:
     check_model(config, options.model, "causal", place="selection.options.ladm.model")
     _check_length(config, options, config.models[options.model].window)
@@ -211,4 +230,5 @@ METHOD = Method(
     tables=_tables,
     check=_check,
     check_known_models=_check_known_models,
+    span_map=_span_map,
 )

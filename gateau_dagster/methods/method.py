@@ -11,6 +11,7 @@ import polars as pl
 from gateau_dagster.config.base import Section
 from gateau_dagster.config.models import Task
 from gateau_dagster.errors import GateauError
+from gateau_dagster.methods.spans import SpanMap, no_span_map
 from gateau_dagster.scoring.sample_table import SampleTable
 
 if TYPE_CHECKING:
@@ -51,6 +52,7 @@ class Method:
     check: raises GateauError, before any model runs, when the configuration lacks what the method needs.
     check_known_models: raises GateauError, before any model runs, when a model cannot serve the method as its
         config.json says, as far as that is here or on the hub.
+    span_map: where the report reads what each span of a sample adds to its score; None where there is no such thing.
     """
 
     name: str
@@ -63,6 +65,7 @@ class Method:
     tables: Callable[[Config, Any], Sequence[SampleTable]] = no_tables
     check: Callable[[Config, Any], None] = no_check
     check_known_models: Callable[[Config, Any], None] = no_check
+    span_map: Callable[[Config, Any], SpanMap | None] = no_span_map
     code_version: str = "1"
 
 

@@ -118,8 +118,8 @@ def _printed(found: Evidence) -> set[int]:
         return set(range(len(segments)))
     near = next((segment.index for segment in segments if segment.near), None)
     ends = {0, len(segments) - 1, *(() if near is None else (near,))}
-    order = sorted(segments, key=lambda segment: (not segment.named, segment.near, -segment.gain, segment.index))
-    others = [segment.index for segment in order if segment.index not in ends]
+    given = [segment for segment in segments if segment.gain >= _SHADED and segment.index not in ends]
+    others = [one.index for one in sorted(given, key=lambda one: (not one.named, one.near, -one.gain, one.index))]
     return ends | set(others[: _SEGMENTS - len(ends)])
 
 

@@ -1,6 +1,7 @@
 """The samples that the report shows in full: the first and the last of the ranking."""
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import polars as pl
 
@@ -9,6 +10,7 @@ from gateau_dagster.data.sample import Sample
 from gateau_dagster.report.evidence_card import EvidenceCard, evidence_card
 from gateau_dagster.report.formula import ScoreTerms, terms
 from gateau_dagster.report.inputs import ReportInputs
+from gateau_dagster.report.strip_card import StripCard, strip_card
 from gateau_dagster.report.text import Snippet, printable, snippet
 
 SHOWN = 10
@@ -31,7 +33,7 @@ class SampleCard:
     """One sample with its scores and texts, of which a long one is shown by its ends.
 
     terms, ranks: of its score, and under GATEAU's presets, where these decide. evidence: what gave the response its
-    tokens; without it `context` and `response` are shown instead.
+    tokens; without it `context` and `response` are shown instead. strips: the maps of methods that read spans.
     """
 
     sample_id: str
@@ -46,7 +48,8 @@ class SampleCard:
     context: Snippet
     instruction: Snippet
     response: Snippet
-    evidence: EvidenceCard | None
+    evidence: EvidenceCard | None = None
+    strips: Sequence[StripCard] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,9 +74,17 @@ def sample_cards(inputs: ReportInputs) -> SampleCards:
     found = inputs.evidence([*samples.values()])
     maps = {name: evidence_card(one, f"e{place}") for place, (name, one) in enumerate(found.maps.items(), start=1)}
 
+    strips = {name: [strip_card(one) for one in each] for name, each in found.strips.items()}
+
     def cards(part: pl.DataFrame) -> list[SampleCard]:
-        rows = [(row["sample_id"], row) for row in part.iter_rows(named=True)]
-        return [_card(inputs, row, samples[name], unseen.get(name, 0.0), maps.get(name)) for name, row in rows]
+        return [
+            replace(
+                _card(inputs, row, samples[name], unseen.get(name, 0.0)),
+                evidence=maps.get(name),
+                strips=strips.get(name, ()),
+            )
+            for name, row in zip(part["sample_id"], part.iter_rows(named=True), strict=True)
+        ]
 
     return SampleCards(top=cards(top), bottom=cards(bottom), no_evidence=found.missing)
 
@@ -86,7 +97,8 @@ def _samples(inputs: ReportInputs, wanted: list[str]) -> dict[str, Sample]:
     return {name: found[name] for name in wanted}
 
 
-def _card(inputs: ReportInputs, row: dict, sample: Sample, unseen: float, evidence: EvidenceCard | None) -> SampleCard:
+def _card(inputs: ReportInputs, row: dict, sample: Sample, unseen: float) -> SampleCard:
+    """Without maps."""
     facts = [(name, row[column]) for column, name in _FACTS.items() if column in row]
     context = sample.context
     return SampleCard(
@@ -103,5 +115,4 @@ def _card(inputs: ReportInputs, row: dict, sample: Sample, unseen: float, eviden
         context=snippet(context, unseen=round(unseen * len(context))),
         instruction=snippet(sample.instruction, each=500),
         response=snippet(sample.response, each=500),
-        evidence=evidence,
     )

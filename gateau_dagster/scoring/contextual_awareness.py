@@ -43,6 +43,14 @@ def contextual_awareness_score(
     return min(1.0, float(cosine))
 
 
+def added_by_segment(
+    segment_perplexity: Sequence[float] | Float64, segment_attention: Sequence[float] | Float64
+) -> Float64:
+    """What each segment adds to CAS (Eq. 5), float64 [N], of samples that have one."""
+    importance, attention = importance_score(segment_perplexity), segment_attention_score(segment_attention)
+    return importance * attention / (np.linalg.norm(importance) * np.linalg.norm(attention))
+
+
 def _softmax(values: Sequence[float] | Float64) -> Float64:
     vector = np.asarray(values, dtype=np.float64)
     if not np.isfinite(vector).all():

@@ -103,8 +103,21 @@ def long_dependency_score(pairs: SegmentPairs, rule: DependencyRule) -> float | 
     """LDS: the sum over pairs above the threshold of (DST + DDI)·DSP(i), as `rule` has it; None without a pair."""
     if not len(pairs.later):
         return None
+    counts, scores, (weights, number) = _pair_scores(pairs, rule)
+    return float(scores[counts].sum()) / weights / number
+
+
+def added_by_segment(pairs: SegmentPairs, rule: DependencyRule) -> Float64:
+    """What each segment adds to LDS as the later one of its pairs: float64 [N], of samples with a pair."""
+    counts, scores, (weights, number) = _pair_scores(pairs, rule)
+    counted = np.where(counts, scores, 0.0)
+    return np.bincount(pairs.later, weights=counted, minlength=len(pairs.alone)) / weights / number
+
+
+def _pair_scores(pairs: SegmentPairs, rule: DependencyRule) -> tuple[npt.NDArray[np.bool_], Float64, tuple[float, int]]:
+    """Whether a pair counts, and its score, [pairs] each; by which two numbers the sum is divided."""
     strength = dependency_strength(pairs)
-    alpha, beta = (1.0, 1.0) if rule.variant == "program" else (rule.alpha, rule.beta)
+    program = rule.variant == "program"
+    alpha, beta = (1.0, 1.0) if program else (rule.alpha, rule.beta)
     scores = (alpha * strength + beta * dependency_distance(pairs, rule)) * dependency_specificity(pairs)
-    total = float(scores[strength > rule.threshold].sum())
-    return total if rule.variant == "program" else total / (alpha + beta) / len(scores)
+    return strength > rule.threshold, scores, (1.0, 1) if program else (alpha + beta, len(scores))

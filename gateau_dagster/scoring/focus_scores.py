@@ -128,6 +128,18 @@ def contextual_dependency_score(
     return float((scores @ positions).mean())
 
 
+def added_by_span(sums: FocusSums, plan: FocusPlan, spans: int, weights: FocusWeights | None = None) -> Float64:
+    """What each span adds to CDS (`contextual_dependency_score`), float64 [N]; 0 of one that is not scored."""
+    added = np.zeros(spans)
+    if sums.later:
+        later = np.array(sums.later)
+        chosen = weights or FocusWeights()
+        scores = aggregated_focus_scores(sums, plan, spans, chosen).mean(axis=0)
+        whole = 1 / len(later) if plan.variant == "program" else later / spans if chosen.position else 1.0
+        added[later] = scores * whole
+    return added
+
+
 def sums_from_lists(
     later: Sequence[int], deviation: Sequence[float], focus: Sequence[float], distant_focus: Sequence[float]
 ) -> FocusSums:

@@ -1,6 +1,7 @@
 """The embedded demo with its real pair: what the pair can see, how well the presets find it, and the whole command."""
 
 import shutil
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -9,14 +10,17 @@ import pytest
 from transformers import AutoModelForCausalLM
 
 from gateau_dagster import tables
-from gateau_dagster.config import Config
 from gateau_dagster.config.inputs import PAIR_FOLDER, demo_folder
 from gateau_dagster.data.sample import Reject, Sample
 from gateau_dagster.demo.configuration import embedded_demo
-from gateau_dagster.demo.long_samples import FAR_KINDS, demo_samples
-from gateau_dagster.demo.pair import recall_at
+from gateau_dagster.demo.language import build_tokenizer
+from gateau_dagster.demo.long_samples import FAR_KINDS, KINDS, demo_samples
+from gateau_dagster.demo.pair import build_pair, recall_at
+from gateau_dagster.demo.planted_facts import planted_values
 from gateau_dagster.models.flops import Meter
 from gateau_dagster.models.loading import effective_max_length, load_model
+from gateau_dagster.report.evidence import EvidenceRows, evidence
+from gateau_dagster.report.evidence_shares import far_segments_with
 from gateau_dagster.scoring.scorer import Request, score_samples
 from gateau_dagster.selection.combine import combine
 from gateau_dagster.selection.statistics import auroc
@@ -31,8 +35,21 @@ def table(rows: list[Any], columns: tuple[tables.Column, ...]) -> pl.DataFrame:
     return pl.DataFrame([vars(row) for row in rows], schema=tables.schema(columns))
 
 
-def scores(config: Config, pair: Path, samples: list[Sample]) -> pl.DataFrame:
-    """`combined_scores` by the demo's own configuration."""
+@dataclass(frozen=True, kw_only=True)
+class Scored:
+    """Samples of a seed, and what the pair says of them: perplexities by model, `cam`."""
+
+    samples: list[Sample]
+    short: pl.DataFrame
+    long: pl.DataFrame
+    cam: pl.DataFrame
+
+
+def scored_by(pair: Path, seed: int, count: int = 100) -> Scored:
+    """By the demo's own configuration."""
+    config = embedded_demo(Path())
+    records = demo_samples(count, seed)
+    samples = [Sample(sample_id=record.pop("id"), **record) for record in records]
     frames: dict[str, pl.DataFrame] = {}
     visible: dict[str, int] = {}  # tokens of a prompt that each model may see
     for name in ("short", "long"):
@@ -45,13 +62,32 @@ def scores(config: Config, pair: Path, samples: list[Sample]) -> pl.DataFrame:
         frames[name] = table([outcome.perplexity for outcome in outcomes], tables.PERPLEXITY)
         if name == "long":
             frames["cam"] = table([outcome.cam for outcome in outcomes], tables.CAM)
-    return combine(
-        frames["short"],
-        frames["long"],
-        frames["cam"],
-        preset=config.selection.preset,
-        alpha=config.selection.alpha,
-    )
+    return Scored(samples=samples, **frames)
+
+
+@pytest.fixture(scope="module", params=[11, 12, 13])
+def scored(trained_pair: Path, request: pytest.FixtureRequest) -> Scored:
+    """Data that neither a preset nor the threshold of the evidence map was chosen on."""
+    return scored_by(trained_pair, request.param)
+
+
+def rightly_named(found: Scored) -> dict[str, list[bool]]:
+    """Of each kind's samples: does the map name just the far segments that hold facts that are asked for?"""
+    tokenizer, length = build_tokenizer(2048), embedded_demo(Path()).scoring.segment_length
+    rows = {
+        name: {row["sample_id"]: row for row in getattr(found, name).iter_rows(named=True)}
+        for name in ("cam", "long", "short")
+    }
+    right: dict[str, list[bool]] = {}
+    for sample in found.samples:
+        given = EvidenceRows(**{name: some[sample.sample_id] for name, some in rows.items()})
+        one = evidence(sample, given, tokenizer, segment_length=length)
+        planted = planted_values(sample.context, sample.instruction)
+        assert len(planted) == len(sample.instruction.split()) - 1 or sample.source not in {*FAR_KINDS, "near_fact"}
+        holding = far_segments_with(one, planted)
+        assert bool(holding) == (sample.source in FAR_KINDS)
+        right.setdefault(sample.source, []).append({*one.named} == holding)
+    return right
 
 
 def test_the_trained_pair_differs_in_what_it_can_see(trained_pair: Path) -> None:
@@ -62,15 +98,31 @@ def test_the_trained_pair_differs_in_what_it_can_see(trained_pair: Path) -> None
         assert recall_at(long, distance, repeats=60) >= 0.95, distance
 
 
-@pytest.mark.parametrize("seed", [11, 12, 13])
-def test_robust_finds_the_samples_that_need_far_context(trained_pair: Path, seed: int) -> None:
-    """On data that was not used to choose it; other pairs are measured by benchmarks/selection_presets.py."""
-    records = demo_samples(100, seed)
-    samples = [Sample(sample_id=record.pop("id"), **record) for record in records]
-    kinds = {sample.sample_id: sample.source for sample in samples}
-    found = scores(embedded_demo(Path()), trained_pair, samples)
+def test_robust_finds_the_samples_that_need_far_context(scored: Scored) -> None:
+    """Other pairs are measured by benchmarks/selection_presets.py."""
+    selection = embedded_demo(Path()).selection
+    found = combine(scored.short, scored.long, scored.cam, preset=selection.preset, alpha=selection.alpha)
+    kinds = {sample.sample_id: sample.source for sample in scored.samples}
     far = [kinds[sample_id] in FAR_KINDS for sample_id in found["sample_id"]]
     assert auroc(found["score"].to_list(), far) >= 0.95
+
+
+def test_the_evidence_map_names_the_segments_of_planted_facts_and_no_others(scored: Scored) -> None:
+    right = rightly_named(scored)
+    assert {*right} == {*KINDS} and len(right["far_facts"]) == 20
+    for kind, answers in right.items():
+        assert sum(answers) >= 0.95 * len(answers), kind
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", [1, 2])
+def test_the_evidence_maps_of_other_pairs(tmp_path: Path, seed: int) -> None:
+    """The weakest link is the pair: what theta_B cannot recall, its map cannot name."""
+    build_pair(tmp_path, seed=seed)
+    right = rightly_named(scored_by(tmp_path, 20 + seed, 200))
+    counts = {kind: (sum(answers), len(answers)) for kind, answers in right.items()}
+    for kind, (count, total) in counts.items():
+        assert count >= (0.9 if kind in FAR_KINDS else 0.95) * total, counts
 
 
 @pytest.mark.long

@@ -36,9 +36,36 @@ def test_the_maps_of_a_run(whole_run: Path) -> None:
     assert {name: one.named for name, one in found.maps.items()} == {name: named[name] for name in found.maps}
 
 
+def test_under_the_paper_s_preset_segments_show_what_they_add_to_cas(whole_run: Path) -> None:
+    config = load_project(whole_run)
+    assert not evidence_maps(State(config=config), samples_of(State(config=config))[:3]).strips
+    selection = config.selection.model_copy(update={"preset": "paper", "compare": ["cam", "length"]})
+    state = State(config=config.model_copy(update={"selection": selection}))
+    found = evidence_maps(state, samples_of(state)[:3])
+    cas = {row["sample_id"]: row["cas"] for row in state.read("cam").iter_rows(named=True)}
+    assert len(found.strips) == 3
+    for name, (strip,) in found.strips.items():
+        assert strip.methods == ["gateau", "cam"] and len(strip.stretches) == len(found.maps[name].segments)
+        assert sum(each.added for each in strip.stretches) == pytest.approx(cas[name])
+
+
 def test_a_sample_without_rows_has_no_map(whole_run: Path) -> None:
     state = State(config=load_project(whole_run))
     assert not evidence_maps(state, [sample("a context", "a response", "unknown")]).maps
+
+
+@pytest.mark.parametrize(
+    ("compare", "mapped", "window"), [([], False, False), (["perplexity"], True, False), (["far_gain"], True, True)]
+)
+def test_only_tables_that_the_methods_read_are_read(
+    whole_run: Path, compare: list[str], mapped: bool, window: bool
+) -> None:
+    config = load_project(whole_run)
+    selection = config.selection.model_copy(update={"method": "far_gain_fg", "compare": compare})
+    state = State(config=config.model_copy(update={"selection": selection}))
+    found = evidence_maps(state, samples_of(state)[:3])
+    assert (len(found.maps) == 3) == mapped == (not found.missing)
+    assert any(one.window is not None for one in found.maps.values()) == window
 
 
 @pytest.mark.parametrize("fast", [False, None])
