@@ -10,13 +10,14 @@ import dagster as dg
 import polars as pl
 
 from assets.experiment import judged_costs, variant_cost
+from assets.further_sections import contamination_of
 from assets.steps.compared_models import materials
 from assets.steps.definition import makes_asset
 from assets.steps.partitioned_step import Event, Finished, shard_events, stale_partitions
 from assets.steps.step import asset_step
 from assets.steps.unpartitioned_step import unpartitioned_step
 from gateau_dagster.evaluation.contamination.asked_texts import AskedTexts
-from gateau_dagster.evaluation.contamination.overlaps import FAMILY, SHORT_FAMILY, overlaps
+from gateau_dagster.evaluation.contamination.overlaps import overlaps
 from gateau_dagster.evaluation.contamination.untouched import untouched_rows
 from gateau_dagster.evaluation.statistics.lines import lines_of, reference_of
 from gateau_dagster.execution.shard_work import ShardResult, rejected_frame
@@ -71,7 +72,7 @@ def untouched_experiment(
             found = []
             for done, (name, chosen) in enumerate(asking.items(), start=1):
                 scores = {variant: state.store.read(f"{SCORES}/{name}", variant) for variant in costs}
-                overlap = _overlaps(state, name)
+                overlap = contamination_of(state, name)
                 found.append(
                     untouched_rows(
                         chosen, lines, scores, judged_costs(state, chosen, costs), overlap, reference=reference
@@ -82,12 +83,6 @@ def untouched_experiment(
             step.write(table)
             step.metadata["benchmarks_without_an_untouched_question"] = len(asking) - table["benchmark"].n_unique()
     return step.result
-
-
-def _overlaps(state: State, benchmark: str) -> pl.DataFrame:
-    """Of long samples and conversations."""
-    families = [FAMILY, *([SHORT_FAMILY] if state.config.short_chat is not None else [])]
-    return pl.concat([state.read(f"{family}/{benchmark}") for family in families])
 
 
 def _compared(

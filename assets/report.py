@@ -2,24 +2,27 @@
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING
 
 import dagster as dg
 import polars as pl
 
 from assets.experiment import experiment_inputs
+from assets.further_sections import further_sections
 from assets.steps.definition import makes_asset
 from assets.steps.metadata import figures_metadata, totals_metadata
 from assets.steps.unpartitioned_step import UnpartitionedStep, unpartitioned_step
 from gateau_dagster.evaluation.document_split import SPLIT
 from gateau_dagster.evaluation.registry import compared_benchmarks
-from gateau_dagster.pipeline.declarations import COMPARISON_FILE, REPORT_FILE
+from gateau_dagster.pipeline.declarations import COMPARISON_FILE, EXPLORER_FILE, REPORT_FILE
 from gateau_dagster.pipeline.losses import losses, unseen_shares
 from gateau_dagster.pipeline.plan import Key
-from gateau_dagster.pipeline.selection_reads import PRESETS_TABLE, ranking_asset
+from gateau_dagster.pipeline.selection_reads import PRESETS_TABLE, compared_methods, ranking_asset
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.pipeline.totals import totals
 from gateau_dagster.pipeline.variant_assets import EXPERIMENT
+from gateau_dagster.scoring.pair_tables import CAM
 from gateau_dagster.storage import Stamp
 from gateau_dagster.storage.documents import read_document, read_training_log, write_document
 from resources.configuration import ConfigurationResource
@@ -42,25 +45,30 @@ def report(context: dg.AssetExecutionContext, configuration: ConfigurationResour
 
 
 def _make(step: UnpartitionedStep) -> None:
+    from gateau_dagster.explore.publish import publish
     from gateau_dagster.report.build import build_report
     from gateau_dagster.report.comparison import compare
     from gateau_dagster.report.drawings import drawings
 
     store, inputs = step.state.store, _inputs(step.state)
+    complete = Stamp(fingerprint=step.wanted.fingerprint, inputs=step.wanted.inputs)
+    # First, since the page's own stamp says that both are made.
+    publish(step.state, inputs, _all_method_scores(step.state), complete, step.progress)
     comparison = compare(inputs)
     drawn = drawings(inputs, comparison)
     page = build_report(inputs, comparison, drawn)
-    complete = Stamp(fingerprint=step.wanted.fingerprint, inputs=step.wanted.inputs)
     write_document(store, REPORT_FILE, page, complete)
     address = store.files.address(REPORT_FILE)
-    link = dg.MetadataValue.path(address) if store.files.is_local else dg.MetadataValue.url(address)
+    as_link = dg.MetadataValue.path if store.files.is_local else dg.MetadataValue.url
+    links = {"report": as_link(address), "viewer": as_link(store.files.address(EXPLORER_FILE))}
     summary = totals_metadata(inputs.totals)
     figures = figures_metadata({name: drawing.figure for name, drawing in drawn.items()})
-    step.finish(complete, report=link, size_bytes=len(page.encode()), totals=summary, **figures)
+    step.finish(complete, **links, size_bytes=len(page.encode()), totals=summary, **figures)
 
 
 def _inputs(state: State) -> "ReportInputs":
     from gateau_dagster.report.effort import efforts_by_asset
+    from gateau_dagster.report.evidence_maps import evidence_maps, named_by_sample, no_evidence
     from gateau_dagster.report.inputs import ReportInputs
 
     store, assets = state.store, set(state.asset("report").reads)
@@ -75,11 +83,14 @@ def _inputs(state: State) -> "ReportInputs":
         reserved=store.read(SPLIT).filter("reserved")["sample_id"].to_list() if SPLIT in assets else (),
         rejected=_rejected(state),
         losses=[*losses(state, assets)],
+        evidence=partial(evidence_maps, state) if {CAM, LENGTHS} <= assets else no_evidence,
+        named=named_by_sample(state) if CAM in assets else None,
         totals=[*totals(state, assets, recorded)],
         unseen=unseen_shares(state, [state.asset(key) for key in assets]),
         training_log=read_training_log(store) if "checkpoint" in assets else None,
         evaluations={name: store.read(each.asset) for name, each in compared_benchmarks(state.config).items()},
         experiment=experiment_inputs(state, store.read(EXPERIMENT)) if EXPERIMENT in assets else None,
+        further=further_sections(state),
         fingerprints=_fingerprints(recorded),
         efforts=efforts_by_asset(recorded),
         methods=_methods(state) if "comparison" in assets else None,
@@ -91,6 +102,13 @@ def _method_scores(state: State) -> pl.DataFrame | None:
     """Of the method that decides the selection, where that is not GATEAU."""
     ranking = ranking_asset(state.config)
     return None if ranking == PRESETS_TABLE else state.read(ranking, ["sample_id", "score"])
+
+
+def _all_method_scores(state: State) -> dict[str, pl.DataFrame]:
+    """Of every method whose scores are a table that the page is made from."""
+    assets = state.asset("report").reads
+    made = (each for each in compared_methods(state.config) if each.asset in assets)
+    return {each.name: state.read(each.asset, ["sample_id", "score"]) for each in made}
 
 
 def _lengths(state: State) -> pl.DataFrame:

@@ -13,15 +13,14 @@ from gateau_dagster.config import Config, TrainingConfig
 from gateau_dagster.config.made_models import stage_training
 from gateau_dagster.data.sample import text_digest
 from gateau_dagster.demo.prepare import ensure_demo_pair
-from gateau_dagster.pipeline.declarations import CHECKPOINT_FOLDER
 from gateau_dagster.pipeline.loadable import loadable_model
 from gateau_dagster.pipeline.made_models import mix_asset
 from gateau_dagster.pipeline.state import State
-from gateau_dagster.progress import Progress
+from gateau_dagster.pipeline.training_assets import CHECKPOINT_FOLDER
+from gateau_dagster.progress import TimedProgress
 from gateau_dagster.storage import Stamp
 from gateau_dagster.storage.content import file_digests, folder_content
 from gateau_dagster.storage.documents import finish_publishing, folder_stamp, publish_folder
-from gateau_dagster.storage.files import local_copy
 from resources.configuration import ConfigurationResource
 from resources.models import ModelsResource
 from resources.training import TrainingResource
@@ -85,7 +84,7 @@ def train_and_publish(
     stamp: Stamp,
     wanted: Wanted,
     training: TrainingResource,
-    progress: Progress,
+    progress: TimedProgress,
 ) -> Stamp:
     """The stamp of the model's folder in the store, which `stamp` is the beginning of.
 
@@ -118,11 +117,10 @@ def _spec(state: State, stamp: Stamp, wanted: Wanted, scratch: Path) -> "Trainin
     from gateau_dagster.training.spec import TrainingSpec
 
     config = state.config
-    state.store.verify(wanted.mix)
     model = loadable_model(state, wanted.model)
     local = config.folder / Path(model.path).expanduser()
     return TrainingSpec(
-        mix=local_copy(state.store.files, state.store.table_name(wanted.mix), scratch),
+        mix=state.store.fetched(wanted.mix, scratch),
         base_model=str(local.absolute()) if local.is_dir() else model.path,
         revision=model.revision,
         rope_theta=None if wanted.own_rotary else model.rope_theta,

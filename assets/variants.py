@@ -19,8 +19,9 @@ from gateau_dagster import tables
 from gateau_dagster.config.variants import BASE, CHECKPOINT
 from gateau_dagster.evaluation.document_split import SPLIT
 from gateau_dagster.methods.registry import chosen_methods
-from gateau_dagster.pipeline.declarations import CHECKPOINT_FOLDER
 from gateau_dagster.pipeline.loadable import downloads
+from gateau_dagster.pipeline.old_models import remove_old_models
+from gateau_dagster.pipeline.training_assets import CHECKPOINT_FOLDER
 from gateau_dagster.pipeline.variant_assets import IN_STORE, MIXES, SUBSETS, TRAINED
 from gateau_dagster.pipeline.variant_configs import draws_lots, rule_reads, variant_config, variant_reads
 from gateau_dagster.selection.combine import ranked_by_score
@@ -61,17 +62,27 @@ def variant_checkpoint(
     training: TrainingResource,
 ) -> Iterator[Event]:
     """Which model each variant is; those that are to be trained are."""
+    yield from variant_events(context, configuration, _Checkpoints(models, training))
 
-    def make(step: VariantStep) -> None:
+
+class _Checkpoints:
+    """One step's models, variant by variant; what is of no use any more makes room before the first is trained."""
+
+    def __init__(self, models: ModelsResource, training: TrainingResource) -> None:
+        self._models, self._training = models, training
+        self._made_room = False
+
+    def __call__(self, step: VariantStep) -> None:
         if step.variant.trained:
-            models.release()
-            _train(step, training)
+            self._models.release()
+            if not self._made_room:
+                step.metadata["removed_models"] = len(remove_old_models(step.state))
+                self._made_room = True
+            _train(step, self._training)
         elif step.variant.kind == CHECKPOINT:
             _single_run(step)
         else:
             _as_it_is(step)
-
-    yield from variant_events(context, configuration, make)
 
 
 def _select(step: VariantStep) -> None:

@@ -29,9 +29,9 @@ class TimedProgress(Protocol):
         ...
 
 
-def silent(done: float, total: float | None, unit: str, note: str = "") -> None:
+def silent(done: float, total: float | None, unit: str, note: str = "", *, left: float | None = None) -> None:
     """The progress of work that nobody watches."""
-    del done, total, unit, note
+    del done, total, unit, note, left
 
 
 _SECONDS_BETWEEN_WRITES = 0.2

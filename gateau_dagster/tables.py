@@ -73,10 +73,22 @@ CAM = (
     _column("segment_perplexity", pl.List(pl.Float64()), "Raw PPL of the response given each segment alone (Eq. 3)."),
     _column("segment_attention", pl.List(pl.Float64()), "Raw mean attention to each segment's tokens (Eq. 4)."),
     _column("cas", pl.Float64, "Contextual Awareness Score (Eq. 5); null below two segments.", nullable=True),
+    _column("near_segments", pl.Int32, "How many of the last segments are near: theta_A saw of them."),
+    _column("no_context_probability", pl.List(pl.Float32()), "p of each response token given the instruction alone."),
     _column(
         "near_probability", pl.List(pl.Float32()), "Largest p of each response token given a near segment or none."
     ),
     _column("far_probability", pl.List(pl.Float32()), "Largest p of each given a far segment alone; 0 without any."),
+    _column(
+        "far_segment",
+        pl.List(pl.Int32()),
+        "The far segment, from 0, that gives each the largest p; null where that is not above near_probability.",
+    ),
+    _column(
+        "segment_gain",
+        pl.List(pl.Float64()),
+        "What each segment gave, summed over tokens: a far one beyond near_probability, a near one beyond no context.",
+    ),
     _column(
         "far_gain",
         pl.Float64,

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import os
 import time
 from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 
 from gateau_dagster.config.judge import JudgeConfig
-from gateau_dagster.errors import GateauError
 from gateau_dagster.evaluation.judging.request import Asked, Judge, JudgeRefusedError, Reply, UnansweredError
+from gateau_dagster.evaluation.server_keys import no_client, server_key
 
 if TYPE_CHECKING:
     import openai
 
+_PLACE = "evaluation.judge"
 _LONGEST_REASON = 300  # characters
 _NO_CREDIT = "insufficient_quota"
 _PASSING = {408, 409, 425, 429}
@@ -29,19 +29,7 @@ class JudgeResource(dg.ConfigurableResource):
         Raises:
             GateauError: the key's environment variable is not set, or the package `openai` is not installed.
         """
-        return ServerJudge(settings, _key(settings))
-
-
-def _key(settings: JudgeConfig) -> str:
-    if settings.key is None:
-        return "none"
-    key = os.environ.get(settings.key, "").strip()
-    if not key:
-        raise GateauError(
-            f"evaluation.judge.key: the environment variable {settings.key} is not set. Set it to the key of "
-            f"{settings.base_url}, or give key: null for a server that wants none."
-        )
-    return key
+        return ServerJudge(settings, server_key(_PLACE, settings.key, settings.base_url))
 
 
 class ServerJudge:
@@ -51,9 +39,7 @@ class ServerJudge:
         try:
             import openai
         except ImportError as error:
-            raise GateauError(
-                "evaluation.judge: needs the package openai. Install it with pip install 'gateau-dagster[judge]'."
-            ) from error
+            raise no_client(_PLACE) from error
         self._openai, self._settings, self._key = openai, settings, key
         self._client = openai.OpenAI(
             base_url=settings.base_url, api_key=key, max_retries=settings.max_retries, timeout=settings.timeout

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import threading
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,7 +13,7 @@ from pydantic import Field
 
 from gateau_dagster.errors import GateauError
 from gateau_dagster.execution.process_tree import end_tree
-from gateau_dagster.progress import Progress
+from gateau_dagster.progress import TimedProgress
 from gateau_dagster.training.launch import failure_message, is_finished, training_command, training_environment
 from gateau_dagster.training.readiness import check_device, check_packages
 from gateau_dagster.training.spec import TrainingSpec
@@ -26,7 +27,9 @@ class TrainingResource(dg.ConfigurableResource):
 
     forward_termination: bool = Field(default=True, description="End the training when the run is terminated.")
 
-    def run(self, context: dg.AssetExecutionContext, spec: TrainingSpec, spec_file: Path, progress: Progress) -> None:
+    def run(
+        self, context: dg.AssetExecutionContext, spec: TrainingSpec, spec_file: Path, progress: TimedProgress
+    ) -> None:
         """Trains until the output folder is complete.
 
         Raises:
@@ -72,19 +75,25 @@ class TrainingResource(dg.ConfigurableResource):
 
 
 @contextmanager
-def _followed(log: Path, progress: Progress) -> Iterator[None]:
-    """Reports the last line of the metrics log while the training runs."""
+def _followed(log: Path, progress: TimedProgress) -> Iterator[None]:
+    """Reports the last line of the metrics log while the training runs, and that it starts until there is one."""
     from gateau_dagster.training.metrics import read_log
 
     stop = threading.Event()
 
     def follow() -> None:
+        known, since = 0, time.monotonic()
         while not stop.wait(_SECONDS_BETWEEN_LOOKS):
             steps = read_log(log)
-            if steps:
-                last = steps[-1]
-                note = f"loss {last['loss']:.4f}, {last['tokens_per_second']:,.0f} tokens/s"
-                progress(last["step"], last["total"], "steps", note)
+            if not steps:
+                progress(0, None, "steps", "the training starts")
+                continue
+            if len(steps) != known:
+                known, since = len(steps), time.monotonic()
+            last = steps[-1]
+            note = f"loss {last['loss']:.4f}, {last['tokens_per_second']:,.0f} tokens/s"
+            left = max(0.0, last["seconds_left"] - (time.monotonic() - since))
+            progress(last["step"], last["total"], "steps", note, left=left)
 
     thread = threading.Thread(target=follow, daemon=True, name="training-progress")
     thread.start()

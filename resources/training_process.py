@@ -34,6 +34,8 @@ from gateau_dagster.training.spec import TrainingSpec
 
 MESSAGE_KEY = "training_step"
 _SECONDS_BETWEEN_LINES = 2.0
+# In a run's log, where the launching process says each few seconds how far the training is.
+_SECONDS_BETWEEN_LINES_OF_A_RUN = 60.0
 _SECONDS_BETWEEN_LOOKS = 1.0
 
 
@@ -49,16 +51,22 @@ def progress_line(metrics: dict[str, Any]) -> str:
 
 
 class Reporter:
-    """Sends every step's metrics; says a line every two seconds, at the first step and at the last."""
+    """Sends every step's metrics; says a line every few seconds, at the first step and at the last."""
 
-    def __init__(self, say: Callable[[str], None], send: Callable[[dict[str, Any]], None]) -> None:
-        self._say, self._send = say, send
+    def __init__(
+        self,
+        say: Callable[[str], None],
+        send: Callable[[dict[str, Any]], None],
+        *,
+        every: float = _SECONDS_BETWEEN_LINES,
+    ) -> None:
+        self._say, self._send, self._every = say, send, every
         self._said = float("-inf")
 
     def __call__(self, metrics: dict[str, Any]) -> None:
         self._send({MESSAGE_KEY: metrics})
         now = time.monotonic()
-        if now - self._said >= _SECONDS_BETWEEN_LINES or metrics["step"] == metrics["total"]:
+        if now - self._said >= self._every or metrics["step"] == metrics["total"]:
             self._said = now
             self._say(progress_line(metrics))
 
@@ -159,7 +167,8 @@ def main(arguments: list[str]) -> int:
             _choose_accelerator()
             from gateau_dagster.training.train import train
 
-            train(spec, Reporter(say, send))
+            every = _SECONDS_BETWEEN_LINES if pipes is None else _SECONDS_BETWEEN_LINES_OF_A_RUN
+            train(spec, Reporter(say, send, every=every), say=say)
         except GateauError as error:
             return _fail(spec, str(error), None if pipes is None else pipes.log.error)
         except Exception as error:

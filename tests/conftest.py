@@ -7,11 +7,14 @@ import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from filelock import FileLock
 from hypothesis import settings
+
+if TYPE_CHECKING:
+    from tests.postgres_server import PostgresServer
 
 # Processes that tests start have one thread, and figures are compared with theirs to the last bit. Before torch.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -56,6 +59,28 @@ def whole_run(shared: Shared) -> Path:
         gateau("run", "--config", str(file), folder=folder)
 
     return shared("whole_run", make) / "gateau.yaml"
+
+
+@pytest.fixture(scope="session")
+def whole_demo(shared: Shared) -> Path:
+    """The configuration file of the demo after its only `gateau run`, of minutes."""
+    from tests.project import gateau, make_demo
+
+    def make(folder: Path) -> None:
+        gateau("run", "--config", str(make_demo(folder)), folder=folder)
+
+    return shared("whole_demo", make) / "gateau.yaml"
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator["PostgresServer"]:
+    """A running PostgreSQL server."""
+    from tests.postgres_server import WITHOUT, installed_binaries, postgres_server
+
+    if installed_binaries() is None:
+        pytest.skip(WITHOUT)
+    with postgres_server() as server:
+        yield server
 
 
 @pytest.fixture(scope="session")

@@ -13,6 +13,7 @@ import torch
 import yaml
 from transformers import LlamaConfig, LlamaForCausalLM
 
+from gateau_dagster.demo.configuration import embedded_demo
 from gateau_dagster.demo.language import ATTRIBUTES, VALUES, build_tokenizer, document
 
 ROOT = Path(__file__).parents[1]
@@ -94,6 +95,15 @@ def make_project(folder: Path, *, samples: int = 24, shards: int = 4, training: 
         content[name] = {**content.get(name, {}), **section} if isinstance(section, dict) else section
     file = folder / "gateau.yaml"
     file.write_text(yaml.safe_dump(content))
+    return file
+
+
+def make_demo(folder: Path, **sections: Any) -> Path:
+    """The embedded demo with a configuration file, which it returns; `sections` replace or add to its own."""
+    folder.mkdir(parents=True, exist_ok=True)
+    content = embedded_demo(folder).model_dump(mode="json", exclude_unset=True)
+    file = folder / "gateau.yaml"
+    file.write_text(yaml.safe_dump({**content, "storage": {"root": "store"}, **sections}))
     return file
 
 

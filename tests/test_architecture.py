@@ -24,7 +24,7 @@ CORE = "gateau_dagster"
 LAYERS = (
     *("gateau_dagster", "errors", "registry", "progress", "tables", "plotting", "readable"),
     *("config", "storage", "data", "models", "scoring", "selection", "methods", "comparison"),
-    *("training", "evaluation", "demo", "execution", "pipeline", "report", "estimate"),
+    *("training", "evaluation", "demo", "execution", "pipeline", "report", "explore", "estimate"),
     *("resources", "assets", "definitions", "cli"),
 )
 MODULES = modules(ROOT, (CORE, "assets", "resources"))

@@ -5,38 +5,43 @@ A second sensor is on: it launches nothing, and ends runs whose process is gone.
 
 import hashlib
 import time
+from typing import TypeAlias
 
 import dagster as dg
 from dagster import DagsterRunStatus, RunsFilter
 
-from assets.runs.jobs import EVERYTHING, REFRESH, VARIANTS, refresh_job
-from assets.steps.dead_runs import end_dead_runs
+from assets.runs.jobs import REFRESH, SCORING, refresh_job
+from assets.runs.work_run import EVERYTHING, VARIANTS
+from assets.steps.dead_runs import UNFINISHED, end_dead_runs
 from assets.steps.event_log import PLAN_TAG
 from gateau_dagster.config import Config
 from gateau_dagster.errors import GateauError
 from gateau_dagster.pipeline.plan import Plan
 from gateau_dagster.pipeline.state import State
 from resources.configuration import ConfigurationResource
+from resources.locks.holding import holder_of
 
 _MINUTES_AFTER_FAILURE = 30
-_AT_WORK = [
-    DagsterRunStatus.QUEUED,
-    DagsterRunStatus.NOT_STARTED,
-    DagsterRunStatus.STARTING,
-    DagsterRunStatus.STARTED,
-    DagsterRunStatus.CANCELING,
-]
+_ENDED_EARLY = {DagsterRunStatus.FAILURE: "failed", DagsterRunStatus.CANCELED: "was terminated"}
+Due: TypeAlias = dg.RunRequest | dg.SkipReason
 
 
 def nightly(config: Config) -> dg.ScheduleDefinition:
-    """`refresh` by the clock."""
-    return dg.ScheduleDefinition(
+    """`refresh` by the clock, where something is out of date."""
+
+    @dg.schedule(
         name="nightly_refresh",
         job=refresh_job,
         cron_schedule=config.execution.schedule,
+        execution_timezone=config.execution.timezone,
         default_status=dg.DefaultScheduleStatus.STOPPED,
-        description="Brings what is out of date up to date, every night (execution.schedule).",
+        description="Brings what is out of date up to date, every night (execution.schedule, execution.timezone). "
+        "Skips where nothing is, and while something is at work.",
     )
+    def nightly_refresh(context: dg.ScheduleEvaluationContext, configuration: ConfigurationResource) -> Due:
+        return due(context.instance, configuration)
+
+    return nightly_refresh
 
 
 @dg.sensor(
@@ -46,39 +51,54 @@ def nightly(config: Config) -> dg.ScheduleDefinition:
     default_status=dg.DefaultSensorStatus.STOPPED,
     description="Compares what is stored with what is wanted (level-triggered) and launches `refresh` on a difference.",
 )
-def out_of_date_sensor(
-    context: dg.SensorEvaluationContext, configuration: ConfigurationResource
-) -> dg.RunRequest | dg.SkipReason:
+def out_of_date_sensor(context: dg.SensorEvaluationContext, configuration: ConfigurationResource) -> Due:
     """Looks at the state, not at events: a failed shard, a removed sample or a missed tick is seen again next time."""
-    end_dead_runs(context.instance)
-    # Runs of the job, and those that `gateau run` makes from a terminal.
-    for job in (REFRESH, EVERYTHING, VARIANTS):
-        at_work = context.instance.get_runs(RunsFilter(job_name=job, statuses=_AT_WORK), limit=1)
-        if at_work:
-            return dg.SkipReason(f"{job} is at work in run {at_work[0].run_id}")
+    return due(context.instance, configuration)
+
+
+def due(instance: dg.DagsterInstance, configuration: ConfigurationResource) -> Due:
+    """A run of `refresh`, or why there is none now."""
+    end_dead_runs(instance)
     try:
-        plan = State(config=configuration.config).plan()
+        config = configuration.config
+        at_work = _at_work(instance) or holder_of(config)
+        if at_work is not None:
+            return dg.SkipReason(f"at work: {at_work}")
+        plan = State(config=config).plan()
     except GateauError as error:
         return dg.SkipReason(f"cannot tell what is out of date: {error}")
     if not plan:
         return dg.SkipReason("everything is up to date")
     digest = plan_digest(plan)
-    failed = _failed_lately(context.instance, digest)
-    if failed is not None:
+    early = _ended_early(instance, digest)
+    if early is not None:
         return dg.SkipReason(
-            f"refresh failed at exactly this work in run {failed}; tried again {_MINUTES_AFTER_FAILURE} minutes after "
-            "it, at once if anything changes, or when launched by hand"
+            f"refresh {early}, at exactly this work; tried again {_MINUTES_AFTER_FAILURE} minutes after it, at once if "
+            "anything changes, or when launched by hand"
         )
     return dg.RunRequest(tags={PLAN_TAG: digest})
 
 
-def _failed_lately(instance: dg.DagsterInstance, digest: str) -> str | None:
-    """The last `refresh` of the same work, if it failed a short while ago: most failures do not mend themselves."""
+def _at_work(instance: dg.DagsterInstance) -> str | None:
+    """A run that makes assets, also one that `gateau run` has made from a terminal."""
+    for run in instance.get_runs(RunsFilter(statuses=UNFINISHED)):
+        if run.job_name in {REFRESH, EVERYTHING, VARIANTS, SCORING}:
+            return f"{run.job_name}, in run {run.run_id}"
+    return None
+
+
+def _ended_early(instance: dg.DagsterInstance, digest: str) -> str | None:
+    """How the last `refresh` of the same work ended a short while ago, if not well.
+
+    Most failures do not mend themselves, and whoever terminates a run does not want it back after a minute.
+    """
     records = instance.get_run_records(RunsFilter(job_name=REFRESH, tags={PLAN_TAG: digest}), limit=1)
-    if not records or records[0].dagster_run.status is not DagsterRunStatus.FAILURE:
+    how = _ENDED_EARLY.get(records[0].dagster_run.status) if records else None
+    if how is None:
         return None
     ended = records[0].end_time or records[0].create_timestamp.timestamp()
-    return records[0].dagster_run.run_id if time.time() - ended < 60 * _MINUTES_AFTER_FAILURE else None
+    lately = time.time() - ended < 60 * _MINUTES_AFTER_FAILURE
+    return f"{how} in run {records[0].dagster_run.run_id}" if lately else None
 
 
 @dg.sensor(

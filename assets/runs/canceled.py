@@ -3,29 +3,25 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from dagster import DagsterInstance, DagsterRun, DagsterRunStatus, RunsFilter
+from dagster import DagsterInstance, DagsterRun, DagsterRunStatus
 
-from assets.steps.dead_runs import PROCESS_TAG
 from gateau_dagster.execution.ending import at_end, at_request
 
 _ENDED_WELL = {DagsterRunStatus.SUCCESS, DagsterRunStatus.CANCELED}
 
 
 @contextmanager
-def canceled_when_interrupted(instance: DagsterInstance, process: str) -> Iterator[None]:
-    """For the block that runs a job. `process`: what its run has as `PROCESS_TAG`."""
-
-    def runs() -> list[DagsterRun]:
-        """One of them that has failed did so by the interrupt: after a failure there is no other."""
-        return list(instance.get_runs(RunsFilter(tags={PROCESS_TAG: process})))
+def canceled_when_interrupted(instance: DagsterInstance, run_id: str) -> Iterator[None]:
+    """For the block that makes a run and works on it. One that has failed did so by the interrupt."""
 
     def canceling() -> None:
-        for run in runs():
-            if not run.is_finished:
-                instance.report_run_canceling(run, "Interrupted.")
+        run = instance.get_run_by_id(run_id)
+        if run is not None and not run.is_finished and run.status is not DagsterRunStatus.CANCELING:
+            instance.report_run_canceling(run, "Interrupted.")
 
     def canceled() -> None:
-        for run in runs():
+        run = instance.get_run_by_id(run_id)
+        if run is not None:
             record_canceled(instance, run)
 
     with at_request(canceling), at_end(canceled, "its end is not on record in Dagster"):

@@ -1,19 +1,22 @@
 """Asset checks: is each table what it promises, and is it up to date?"""
 
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache, partial
+from typing import Any, TypeAlias
 
 import dagster as dg
-import polars as pl
+from dagster import AssetRecordsFilter, DagsterInstance
+from dagster._core.definitions.asset_checks.asset_check_evaluation import (
+    AssetCheckEvaluation,
+    AssetCheckEvaluationTargetMaterializationData,
+)
+from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecordStatus
 
+from assets.runs.checked import check_result, checked, is_by_partition, is_partitioned
 from assets.steps.dead_runs import tag_with_process
 from assets.steps.failures import readable_failure
-from assets.steps.partitions import asset_key
+from assets.steps.partitions import asked_partitions, asset_key, partition_definitions
 from gateau_dagster.config import Config
-from gateau_dagster.errors import GateauError, TransientError
-from gateau_dagster.evaluation.document_split import SPLIT
-from gateau_dagster.evaluation.judging.judged_scores import NOTABLE_UNREADABLE, unreadable
-from gateau_dagster.evaluation.statistics.gate import configured_gate
 from gateau_dagster.pipeline.asset import (
     FINITE_VALUES,
     FULL_COVERAGE,
@@ -27,20 +30,11 @@ from gateau_dagster.pipeline.asset import (
     UP_TO_DATE,
     Asset,
 )
-from gateau_dagster.pipeline.losses import RAW, noun_of, rejects_of, truncation_of
 from gateau_dagster.pipeline.pipeline import pipeline_of
 from gateau_dagster.pipeline.state import State
-from gateau_dagster.pipeline.table_checks import (
-    Coverage,
-    duplicate_ids,
-    non_finite,
-    reserved_among,
-    scored_or_rejected,
-)
-from gateau_dagster.readable import percent
+from gateau_dagster.readable import plural
 from resources.configuration import ConfigurationResource
 
-_ID = ["sample_id"]
 _DESCRIPTIONS = {
     UP_TO_DATE: "Whether the table was made from what is there now; names the changed shards.",
     UNIQUE_IDS: "No sample stands in the table twice.",
@@ -54,7 +48,9 @@ _DESCRIPTIONS = {
     READABLE_REPLIES: "Of each variant at most a twentieth of the judgments is without a score that can be read.",
     NOTHING_RESERVED: "No document that is reserved for the evaluation was trained on.",
 }
-_WARNS = {UP_TO_DATE, GATE, NORMALISATION, REJECTED_SHARE, TRUNCATED_SHARE}
+
+_MOST_NAMED = 20
+Target: TypeAlias = Callable[[str | None], AssetCheckEvaluationTargetMaterializationData | None]
 
 
 def checks_of(asset: Asset) -> list[str]:
@@ -64,17 +60,25 @@ def checks_of(asset: Asset) -> list[str]:
 
 def asset_checks(config: Config) -> list[dg.AssetChecksDefinition]:
     """The checks of all assets; one step an asset, so that its table is read once."""
-    return [_checks(asset) for asset in pipeline_of(config).assets]
+    return [_checks(config, asset) for asset in pipeline_of(config).assets]
 
 
-def _checks(asset: Asset) -> dg.AssetChecksDefinition:
-    names, key = checks_of(asset), asset_key(asset.key)
-    specs = [dg.AssetCheckSpec(name, asset=key, description=_DESCRIPTIONS[name]) for name in names]
+def _checks(config: Config, asset: Asset) -> dg.AssetChecksDefinition:
+    names, partitions = checks_of(asset), partition_definitions(config)
+    specs = [
+        dg.AssetCheckSpec(
+            name,
+            asset=asset_key(asset.key),
+            description=_DESCRIPTIONS[name],
+            partitions_def=partitions[asset.partitions] if is_partitioned(asset, name) else None,
+        )
+        for name in names
+    ]
 
     @dg.multi_asset_check(name=f"check_{asset.key.replace('/', '_')}", specs=specs, can_subset=True)
     def checks(
         context: dg.AssetCheckExecutionContext, configuration: ConfigurationResource
-    ) -> Iterator[dg.AssetCheckResult]:
+    ) -> Iterator[AssetCheckEvaluation | dg.Output[None]]:
         tag_with_process(context)
         asked = {check.name for check in context.selected_asset_check_keys}
         with readable_failure(context):
@@ -82,201 +86,107 @@ def _checks(asset: Asset) -> dg.AssetChecksDefinition:
         with readable_failure(context, retries):
             state = configuration.state()
             # All before the first is yielded: a step that is tried again must not yield one twice.
-            results = [_checked(state, state.asset(asset.key), name) for name in names if name in asked]
-        yield from results
+            target = cache(partial(latest_record, context.instance, asset.key))
+            results = [(spec, _found(context, state, spec, target)) for spec in specs if spec.name in asked]
+        for spec, found in results:
+            yield dg.Output(None, spec.get_python_identifier())
+            yield from found
 
     return checks
 
 
-def _checked(state: State, asset: Asset, name: str) -> dg.AssetCheckResult:
-    """A table that is missing or damaged fails its check, with the reason; only what may pass ends the step."""
-    try:
-        return _RUN[name](state, asset)
-    except TransientError:
-        raise
-    except GateauError as error:
-        return _result(asset, name, False, summary=str(error))
+def _found(
+    context: dg.AssetCheckExecutionContext, state: State, spec: dg.AssetCheckSpec, target: Target
+) -> list[AssetCheckEvaluation]:
+    """What a check finds of the partitions that are asked for, and then of the whole.
 
-
-def _result(asset: Asset, name: str, passed: bool, *, error: bool = False, **metadata: Any) -> dg.AssetCheckResult:
-    """A failed check warns: what is in the table stays readable, and the message says what is wrong with it.
-
-    `error`: whether it is an error all the same.
+    As what an AssetCheckResult becomes: Dagster makes one of a single partition only.
     """
-    return dg.AssetCheckResult(
-        asset_key=asset_key(asset.key),
-        check_name=name,
-        passed=passed,
-        severity=dg.AssetCheckSeverity.WARN if name in _WARNS and not error else dg.AssetCheckSeverity.ERROR,
-        metadata=dict(metadata),
-    )
+    asset, name = state.asset(spec.asset_key.to_user_string()), spec.name
+    if not is_by_partition(asset, name):
+        return [evaluation(checked(state, asset, name), target(None))]
+    known = [part for part in state.pipeline.partitions(asset.key) if part is not None]
+    parts = known if spec.partitions_def is None else asked_partitions(context, known)
+    if len(parts) == len(known):
+        stamps = state.table_stamps((asset.key, part) for part in parts)
+        parts = [part for part in parts if stamps[asset.key, part] is not None]
+    results = {part: checked(state, asset, name, part) for part in parts}
+    if not results:
+        return [evaluation(checked(state, asset, name), target(None))]
+    if spec.partitions_def is None:
+        return [evaluation(_whole(asset, name, results, []), target(None))]
+    each = [evaluation(result, target(part), part) for part, result in results.items()]
+    before = [part for part in _failing(context.instance, spec.key) if part in known and part not in results]
+    return [*each, evaluation(_whole(asset, name, results, before), target(None))]
 
 
-def up_to_date(state: State, asset: Asset) -> dg.AssetCheckResult:
-    """Names the changed shards, and why each is out of date."""
-    work = state.whole_plan().of(asset.key)
-    if work is None:
-        return _result(asset, UP_TO_DATE, True, summary="made from what is there now")
-    if asset.key not in state.pipeline.required:
-        return _result(asset, UP_TO_DATE, True, summary="not up to date, and nothing that is configured reads it")
-    if not asset.partitions:
-        return _result(asset, UP_TO_DATE, False, summary=work.reasons[None])
-    reasons = "\n".join(f"- `{shard}`: {work.reasons[shard]}" for shard in work.partitions)
-    share = f"{len(work.partitions)} of {len(state.pipeline.partitions(asset.key))} {asset.partitions}s"
-    changed: dict[str, Any] = {f"changed_{asset.partitions}s": ", ".join(work.partitions)}
-    return _result(
-        asset,
-        UP_TO_DATE,
-        False,
-        summary=f"{share} are out of date; the job `refresh` mends exactly these",
-        **changed,
-        reasons=dg.MarkdownMetadataValue(reasons),
-    )
+def _whole(
+    asset: Asset, name: str, results: Mapping[str, dg.AssetCheckResult], before: Sequence[str]
+) -> dg.AssetCheckResult:
+    """Of all partitions together: what Dagster shows of a check beside the asset.
+
+    results: of those that were looked at now. before: others that failed when they were looked at last.
+    """
+    failing = {part: _facts(result) for part, result in results.items() if not result.passed}
+    failing |= dict.fromkeys(before, "failed when it was looked at last")
+    reasons = {f"{asset.partitions}_{part}": facts for part, facts in [*failing.items()][:_MOST_NAMED]}
+    noun = plural(len(failing), asset.partitions)
+    facts = {"summary": f"fails in {noun}", **reasons} if failing else _together([*results.values()])
+    return check_result(asset, name, not failing, facts=facts, looked_at=plural(len(results), asset.partitions))
 
 
-def _unique_ids(state: State, asset: Asset) -> dg.AssetCheckResult:
-    repeated = duplicate_ids(_table(state, asset, ["sample_id"]))
-    return _result(asset, UNIQUE_IDS, not repeated, repeated_ids=", ".join(repeated[:20]) or "none")
+def _facts(result: dg.AssetCheckResult) -> str:
+    return "; ".join(f"{name}: {value.value}" for name, value in result.metadata.items())
 
 
-def _finite_values(state: State, asset: Asset) -> dg.AssetCheckResult:
-    counts = {}
-    for column in asset.columns:
-        if column.name in asset.finite:
-            values = _table(state, asset, [column.name])[column.name]
-            counts[f"not_finite_{column.name}"] = non_finite(values.drop_nulls() if column.nullable else values)
-    return _result(asset, FINITE_VALUES, not any(counts.values()), **counts)
+def _together(results: Sequence[dg.AssetCheckResult]) -> dict[str, Any]:
+    """Counts added up, and texts of which all are the same."""
+    facts = [{name: value.value for name, value in each.metadata.items()} for each in results]
+    together: dict[str, Any] = {}
+    for name, first in facts[0].items():
+        values = [each[name] for each in facts]
+        counts = [value for value in values if isinstance(value, int)]
+        if len(counts) == len(values):
+            together[name] = sum(counts)
+        elif all(value == first for value in values):
+            together[name] = first
+    return together
 
 
-def _full_coverage(state: State, asset: Asset) -> dg.AssetCheckResult:
-    table = _table(state, asset, ["sample_id"])
-    found = scored_or_rejected(
-        state.store.read_all("raw_long_sft", _present(state, asset) if asset.partitions else state.shards, _ID),
-        table,
-        state.store.read_rejected(asset.key, _present(state, asset) if asset.partitions else [None]),
-    )
-    return _result(asset, FULL_COVERAGE, found.complete, **_coverage_metadata(found))
-
-
-def _coverage_metadata(found: Coverage) -> dict[str, Any]:
-    return {
-        "samples": found.samples,
-        "in_table": found.in_table,
-        "rejected": found.rejected,
-        "missing": ", ".join(found.missing[:20]) or "none",
-        "unknown": ", ".join(found.unknown[:20]) or "none",
-    }
-
-
-def _normalisation(state: State, asset: Asset) -> dg.AssetCheckResult:
-    from gateau_dagster.selection.degeneration import check
-
-    selection = state.config.selection
-    found = check(_table(state, asset, None), preset=selection.preset, alpha=selection.alphas[selection.preset])
-    return _result(asset, NORMALISATION, not found.degenerate, summary=found.sentence, distinct=found.distinct_score)
-
-
-def _rejected_share(state: State, asset: Asset) -> dg.AssetCheckResult:
-    _require_made(state, asset)
-    found = rejects_of(state, asset)
-    most = state.config.long_sft.max_rejected if asset.key == RAW else None
-    return _result(
-        asset,
-        REJECTED_SHARE,
-        not found.notable if most is None else found.share <= most and not found.unread,
-        error=most is not None,
-        summary=found.sentence(noun_of(asset)),
-        samples=found.given,
-        rejected=found.count,
-        share=found.share,
-    )
-
-
-def _truncated_share(state: State, asset: Asset) -> dg.AssetCheckResult:
-    _require_made(state, asset)
-    found = truncation_of(state, asset)
-    return _result(
-        asset,
-        TRUNCATED_SHARE,
-        not found.notable,
-        summary=found.sentence(),
-        samples=found.samples,
-        truncated_samples=found.cut,
-        tokens=found.tokens,
-        truncated_tokens=found.cut_tokens,
-        share=found.share,
-    )
-
-
-def _gate(state: State, asset: Asset) -> dg.AssetCheckResult:
-    found = configured_gate(state.config, _table(state, asset, None))
-    assert found is not None
-    return _result(
-        asset,
-        GATE,
-        found.verdict == "passed",
-        error=found.verdict == "lost",
-        summary=found.verdict,
-        models=dg.MarkdownMetadataValue("\n".join(f"- {sentence}" for sentence in found.sentences)),
-    )
-
-
-def _readable_replies(state: State, asset: Asset) -> dg.AssetCheckResult:
-    """The worst variant decides: a mean over what is left is compared with those of others."""
-    found = {}
-    for name in _require_made(state, asset):
-        table = state.store.read(asset.key, name, ["score"])
-        found[name] = unreadable(table, state.store.read_rejected(asset.key, [name]))
-    lost = {name: each for name, each in found.items() if each.notable}
-    shown = ", ".join(f"{name} {percent(each.share)}" for name, each in lost.items())
-    return _result(
-        asset,
-        READABLE_REPLIES,
-        not lost,
-        summary=f"more than {percent(NOTABLE_UNREADABLE)} without a score: {shown}" if lost else "few without a score",
-        without_score=sum(each.without_score for each in found.values()),
-        unanswered=sum(each.unanswered for each in found.values()),
-        judgments=sum(each.judgments for each in found.values()),
-    )
-
-
-def _nothing_reserved(state: State, asset: Asset) -> dg.AssetCheckResult:
-    found = reserved_among(_table(state, asset, ["sample_id", "origin"]), state.read(SPLIT))
-    return _result(asset, NOTHING_RESERVED, not found, trained_on=", ".join(found[:20]) or "none")
-
-
-def _present(state: State, asset: Asset) -> list[str]:
-    """The partitions that are there."""
-    found = state.pipeline.partitions(asset.key)
-    return [part for part in found if part is not None and state.stamp(asset.key, part) is not None]
-
-
-def _table(state: State, asset: Asset, columns: list[str] | None) -> pl.DataFrame:
-    """The partitions that are there, or the table of an asset without any."""
-    if not asset.partitions:
-        return state.store.read(asset.key, None, columns)
-    return state.store.read_all(asset.key, _require_made(state, asset), columns)
-
-
-def _require_made(state: State, asset: Asset) -> list[str]:
-    """The partitions that are there; none for an asset without, whose table says itself that it is missing."""
-    found = _present(state, asset) if asset.partitions else []
-    if asset.partitions and not found:
-        raise GateauError(
-            f"{asset.key} has no {asset.partitions} in the store yet. Materialise it, or run `gateau run`."
+def latest_record(
+    instance: DagsterInstance, asset: str, part: str | None
+) -> AssetCheckEvaluationTargetMaterializationData | None:
+    """The latest record of a table, or of a partition of it: what is found is about that one."""
+    wanted = AssetRecordsFilter(asset_key=asset_key(asset), asset_partitions=None if part is None else [part])
+    for record in instance.fetch_materializations(wanted, limit=1).records:
+        return AssetCheckEvaluationTargetMaterializationData(
+            storage_id=record.storage_id, run_id=record.run_id, timestamp=record.timestamp
         )
-    return found
+    return None
 
 
-_RUN: dict[str, Callable[[State, Asset], dg.AssetCheckResult]] = {
-    UP_TO_DATE: up_to_date,
-    UNIQUE_IDS: _unique_ids,
-    FINITE_VALUES: _finite_values,
-    FULL_COVERAGE: _full_coverage,
-    NORMALISATION: _normalisation,
-    REJECTED_SHARE: _rejected_share,
-    TRUNCATED_SHARE: _truncated_share,
-    GATE: _gate,
-    READABLE_REPLIES: _readable_replies,
-    NOTHING_RESERVED: _nothing_reserved,
-}
+def evaluation(
+    result: dg.AssetCheckResult, target: AssetCheckEvaluationTargetMaterializationData | None, part: str | None = None
+) -> AssetCheckEvaluation:
+    """The record of what a check finds of one partition, or of the whole."""
+    assert result.asset_key is not None and result.check_name is not None
+    return AssetCheckEvaluation(
+        asset_key=result.asset_key,
+        check_name=result.check_name,
+        passed=result.passed,
+        metadata=result.metadata,
+        severity=result.severity,
+        target_materialization_data=target,
+        partition=part,
+    )
+
+
+def _failing(instance: DagsterInstance, check: dg.AssetCheckKey) -> list[str]:
+    """The partitions of which the last finding, if it is of the table that is there, is that it fails."""
+    known = instance.event_log_storage.get_asset_check_partition_info([check])
+    failed = AssetCheckExecutionRecordStatus.FAILED
+    return sorted(
+        each.partition_key
+        for each in known
+        if each.partition_key is not None and each.latest_execution_status is failed and each.is_current
+    )

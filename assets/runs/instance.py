@@ -4,13 +4,16 @@ import fcntl
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 from dagster import DagsterInstance
+from dagster._core.instance.ref import InstanceRef
 
+from assets.runs.postgres_home import check_postgres, mended, place_of_postgres, with_postgres
 from gateau_dagster.config import Config
 from gateau_dagster.errors import GateauError
-from gateau_dagster.storage.local import create_local
+from gateau_dagster.storage.local import create_local, fill_with, replace_local
 
 _SHOWN = 300  # characters of a reason: Dagster adds all that would be right
 
@@ -34,13 +37,21 @@ run_monitoring:             # a run that does not start is ended; of those that 
 def prepare_home(config: Config) -> Path:
     """DAGSTER_HOME, or a folder beside the configuration; with a dagster.yaml if there is none.
 
+    Where `execution.postgres` is set, the file leads Dagster's own processes to that database, too.
+
     Raises:
-        GateauError: it cannot be made.
+        GateauError: it cannot be made, or its dagster.yaml names another database.
     """
     home = Path(os.environ.get("DAGSTER_HOME") or config.work_folder / "dagster").absolute()
+    file = home / "dagster.yaml"
     try:
         home.mkdir(parents=True, exist_ok=True)
-        create_local(home / "dagster.yaml", _DAGSTER_YAML.encode())
+        create_local(file, _DAGSTER_YAML.encode())
+        if config.execution.postgres is not None:
+            found = file.read_bytes()
+            wanted = with_postgres(found, config.execution.postgres, file)
+            if wanted != found:
+                replace_local(file, partial(fill_with, data=wanted))
     except OSError as error:
         raise GateauError(
             f"Dagster's home {home} cannot be made: {error.strerror} ({error.filename}). Move away what is in its "
@@ -61,20 +72,45 @@ def open_instance(config: Config) -> DagsterInstance:
     """The instance in that home.
 
     Raises:
-        GateauError: its dagster.yaml is none, or its records cannot be read.
+        GateauError: its dagster.yaml is none, its records cannot be read, or their database cannot be reached.
     """
     home = prepare_home(config)
     os.environ["DAGSTER_HOME"] = str(home)
     try:
         with _one_at_a_time(home):
-            instance = DagsterInstance.from_config(str(home))
-            instance.get_runs(limit=1)
-            instance.all_asset_keys()  # of another file than the runs
+            reference = mended(InstanceRef.from_dir(str(home)))
+            check_postgres(reference, config, home)
+            return _read(reference, place_of_postgres(reference, config, home))
+    except GateauError:
+        raise
     except Exception as error:  # of YAML, of Dagster, of the database, of the file system: each its own types
-        reason = " ".join(str(error).split())[:_SHOWN]
         raise GateauError(
-            f"Dagster's home {home} cannot be used: {reason or type(error).__name__}. Correct or remove its "
+            f"Dagster's home {home} cannot be used: {_reason(error)}. Correct or remove its "
             "dagster.yaml; where it is the records that are damaged, move its folders history and schedules away. Both "
             "are made anew, and what was computed is in the store."
         ) from error
+
+
+def _read(reference: InstanceRef, postgres: str | None) -> DagsterInstance:
+    """The instance, after a look at its records. `postgres`: where it is said that they are there.
+
+    Raises:
+        GateauError: those in PostgreSQL cannot be used. Of others anything is raised.
+    """
+    try:
+        instance = DagsterInstance.from_ref(reference)
+        instance.get_runs(limit=1)
+        instance.all_asset_keys()  # of another file than the runs
+    except Exception as error:
+        if postgres is None:
+            raise
+        raise GateauError(
+            f"{postgres}: Dagster's tables in PostgreSQL cannot be made or read: {_reason(error)}. Its user has to own "
+            "the database, or to have the right to create tables in it."
+        ) from error
     return instance
+
+
+def _reason(error: Exception) -> str:
+    told = getattr(error, "orig", None) or error  # SQLAlchemy adds the statement to what the database said
+    return " ".join(str(told).split())[:_SHOWN] or type(error).__name__

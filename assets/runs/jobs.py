@@ -7,6 +7,7 @@ from dagster import OpExecutionContext
 from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
 
 from assets.runs.refresh import refresh
+from assets.runs.work_run import EVERYTHING, VARIANTS
 from assets.steps.dead_runs import tag_with_process
 from assets.steps.failures import readable_failure
 from assets.steps.partitions import asset_key
@@ -18,8 +19,6 @@ from gateau_dagster.scoring.pair_tables import CAM, perplexity_asset
 from resources.configuration import ConfigurationResource
 
 SCORING = "scoring"
-EVERYTHING = "everything"
-VARIANTS = "variants"
 REFRESH = "refresh"
 CHECK_UP_TO_DATE = "check_up_to_date"
 RAW = "raw_long_sft"
@@ -71,19 +70,25 @@ class RefreshConfig(dg.Config):
     """Asset to stop at, such as selected_subset; empty for all."""
 
 
-@dg.op(description="Compares what is stored with what is wanted, and runs the difference as one run of `everything`.")
+@dg.op(description="Compares what is stored with what is wanted, launches a run of exactly the difference, follows it.")
 def bring_up_to_date(context: OpExecutionContext, config: RefreshConfig, configuration: ConfigurationResource) -> None:
     """Runs what is out of date; does nothing, in seconds, when nothing is."""
     tag_with_process(context)
+    context.log.info("Compares what is stored with what is wanted.")
     with readable_failure(context):
         retries = configuration.config.execution.retries
     with readable_failure(context, retries):
-        until, run = config.until or None, context.run_id
-        result = refresh(context.instance, configuration, until=until, parent_run=run, say=context.log.info)
+        until = config.until or None
+        result = refresh(context.instance, configuration, until=until, asking=context.run, say=context.log.info)
     context.log.info(result.summary)
 
 
-@dg.job(name=REFRESH, description="Brings exactly what is out of date up to date: one click, no partitions to choose.")
+@dg.job(
+    name=REFRESH,
+    description="Brings exactly what is out of date up to date: one click, no partitions to choose. The work is a run "
+    "of `everything`, or several, which it launches, follows, and ends where it is terminated itself.",
+    executor_def=dg.in_process_executor,
+)
 def refresh_job() -> None:
-    """One op: the work itself is a run of `everything`, so that assets show their own state."""
+    """One op, which waits: no process of its own."""
     bring_up_to_date()

@@ -12,9 +12,9 @@ from gateau_dagster.data.sample import Sample
 from gateau_dagster.demo.prepare import ensure_demo_pair
 from gateau_dagster.evaluation.materials import Materials
 from gateau_dagster.execution.shard_work import samples_of
-from gateau_dagster.pipeline.declarations import CHECKPOINT_FOLDER
 from gateau_dagster.pipeline.loadable import downloads, loadable_model, model_version
 from gateau_dagster.pipeline.state import State
+from gateau_dagster.pipeline.training_assets import CHECKPOINT_FOLDER
 from gateau_dagster.pipeline.variant_assets import CHECKPOINTS, IN_STORE
 from gateau_dagster.progress import Progress
 from gateau_dagster.storage.documents import fetched_folder

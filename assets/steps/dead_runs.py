@@ -1,20 +1,20 @@
 """Runs whose process is gone: found by the process that each run of ours names, and ended."""
 
 import os
-import socket
 from typing import TypeAlias
 
 import dagster as dg
-import psutil
 from dagster import DagsterInstance, DagsterRun, DagsterRunStatus, OpExecutionContext, RunsFilter
 
 from gateau_dagster.storage.process_identity import ProcessIdentity, State
 
+# The process that works on a run; of one that `refresh` has launched and whose first step has not begun, that of
+# `refresh`.
 PROCESS_TAG = "gateau/process"
-# On runs that `refresh` makes while it holds the store: who holds it, see `resources.locks.lease.party`.
+# On runs that `refresh` makes while it alone has the store: which one, see `resources.locks.lease.store_id`.
 LOCK_TAG = "gateau/lock"
-_MOST_SECONDS_OF_A_SET_CLOCK = 60.0
-_ALIVE = [
+UNFINISHED = [
+    DagsterRunStatus.QUEUED,
     DagsterRunStatus.STARTING,
     DagsterRunStatus.STARTED,
     DagsterRunStatus.CANCELING,
@@ -48,24 +48,19 @@ def tag_with_process(context: Context) -> None:
 def process_state(tag: str) -> State:
     """Whether the process of a tag runs. "unknown": from here it cannot be seen."""
     try:
-        if tag.count("|") == 2:
-            host, pid, started = tag.split("|")
-            return _by_start_time(host, int(pid), float(started))
         return ProcessIdentity.from_text(tag).state()
     except ValueError:
         return "unknown"
 
 
-def _by_start_time(host: str, pid: int, started: float) -> State:
-    """Of a tag of earlier versions. The start is a time of the clock, which may have been set since."""
-    if host != socket.gethostname():
-        return "unknown"
-    try:
-        process = psutil.Process(pid)
-        other = abs(process.create_time() - started) > _MOST_SECONDS_OF_A_SET_CLOCK
-        return "gone" if other or process.status() == psutil.STATUS_ZOMBIE else "alive"
-    except psutil.NoSuchProcess:
-        return "gone"
+def process_of(instance: DagsterInstance, run: DagsterRun) -> str | None:
+    """The tag of the process that works on a run; None while there is none.
+
+    A run that is executed again begins with the tags of the one before it, the process among them.
+    """
+    tag = run.tags.get(PROCESS_TAG)
+    before = None if run.parent_run_id is None else instance.get_run_by_id(run.parent_run_id)
+    return None if before is not None and before.tags.get(PROCESS_TAG) == tag else tag
 
 
 def end_dead_runs(instance: DagsterInstance, *, holding: str | None = None) -> list[DagsterRun]:
@@ -74,14 +69,16 @@ def end_dead_runs(instance: DagsterInstance, *, holding: str | None = None) -> l
     One that was being ended is recorded as canceled, the others as failed. A run whose process cannot be seen from
     here, on another machine or in another container, is left alone.
 
-    `holding`: the lock that the caller holds. Whoever had it before is gone, also where that cannot be seen.
+    `holding`: the store that the caller has. Whoever had it before is gone, also where that cannot be seen.
 
     Dagster learns of a run's end from the run itself; one that was killed with `kill -9` says nothing.
     """
     ended = []
-    for run in instance.get_runs(RunsFilter(statuses=_ALIVE)):
-        tag = run.tags.get(PROCESS_TAG)
-        state = "unknown" if tag is None else process_state(tag)
+    for run in instance.get_runs(RunsFilter(statuses=UNFINISHED)):
+        tag = process_of(instance, run)
+        if tag is None:
+            continue
+        state = process_state(tag)
         left = holding is not None and run.tags.get(LOCK_TAG) == holding
         if state == "alive" or (state == "unknown" and not left):
             continue

@@ -3,12 +3,13 @@
 import importlib
 import pkgutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeAlias, TypeVar
 
 import dagster as dg
 
 import assets
-from assets.steps.metadata import table_schema
+from assets.steps.catalogue import catalogued
 from assets.steps.partitions import asset_key, partition_definitions
 from gateau_dagster.config import Config
 from gateau_dagster.pipeline.asset import Asset
@@ -42,8 +43,9 @@ def asset_functions() -> Functions:
 
 def asset_definitions(config: Config) -> list[dg.AssetsDefinition]:
     """Dagster's assets of a configuration, in topological order; one step may make several."""
-    pipeline, functions = pipeline_of(config), asset_functions()
-    return [_definition(config, pipeline, step, functions) for step in _steps(pipeline.assets)]
+    pipeline = pipeline_of(config)
+    making = _Making(config, pipeline, asset_functions(), partition_definitions(config))
+    return [making.definition(step) for step in _steps(pipeline.assets)]
 
 
 def _steps(declared: Sequence[Asset]) -> Iterator[list[Asset]]:
@@ -56,36 +58,45 @@ def _steps(declared: Sequence[Asset]) -> Iterator[list[Asset]]:
         yield [each for each in declared if asset.step and each.step == asset.step] or [asset]
 
 
-def _definition(config: Config, pipeline: Pipeline, made: Sequence[Asset], functions: Functions) -> dg.AssetsDefinition:
-    first = made[0]
-    function: Callable[..., Any] = functions[first.maker]
-    options: dict[str, Any] = {"pool": first.pool or None}
-    if first.partitions:
-        options["partitions_def"] = partition_definitions(config)[first.partitions]
-        options["backfill_policy"] = dg.BackfillPolicy.multi_run(config.execution.shards_per_run)
-    if len(made) == 1 and not first.step:
-        options |= {"dagster_type": dg.Nothing} if first.partitions else {}
-        made_by = dg.asset(key=asset_key(first.key), deps=_deps(pipeline, first), **_common(first), **options)
-        return made_by(function)
-    specs = [dg.AssetSpec(asset_key(each.key), deps=_deps(pipeline, each), **_common(each)) for each in made]
-    return dg.multi_asset(name=first.step, specs=specs, can_subset=True, **options)(function)
+@dataclass(frozen=True)
+class _Making:
+    """Makes the definitions of a pipeline."""
 
+    config: Config
+    pipeline: Pipeline
+    functions: Functions
+    partitions: Mapping[str, dg.StaticPartitionsDefinition]
 
-def _deps(pipeline: Pipeline, asset: Asset) -> list[dg.AssetDep]:
-    """An asset that does not share its upstream's partitions waits for all of them."""
-    found = []
-    for key in asset.reads:
-        partitions = pipeline.by_key[key].partitions
-        mapping = dg.AllPartitionMapping() if partitions and partitions != asset.partitions else None
-        found.append(dg.AssetDep(asset_key(key), partition_mapping=mapping))
-    return found
+    def definition(self, made: Sequence[Asset]) -> dg.AssetsDefinition:
+        """Of the assets that one step makes."""
+        first = made[0]
+        function: Callable[..., Any] = self.functions[first.maker]
+        options: dict[str, Any] = {"pool": first.pool or None}
+        if first.partitions:
+            options["partitions_def"] = self.partitions[first.partitions]
+            options["backfill_policy"] = dg.BackfillPolicy.multi_run(self.config.execution.shards_per_run)
+        if len(made) == 1 and not first.step:
+            options |= {"dagster_type": dg.Nothing} if first.partitions else {}
+            made_by = dg.asset(key=asset_key(first.key), deps=self._deps(first), **self._common(first), **options)
+            return made_by(function)
+        specs = [dg.AssetSpec(asset_key(each.key), deps=self._deps(each), **self._common(each)) for each in made]
+        return dg.multi_asset(name=first.step, specs=specs, can_subset=True, **options)(function)
 
+    def _deps(self, asset: Asset) -> list[dg.AssetDep]:
+        """An asset that does not share its upstream's partitions waits for all of them."""
+        found = [dg.AssetDep(asset_key(key)) for key in asset.inputs]
+        for key in self.pipeline.shown_reads(asset.key):
+            partitions = self.pipeline.by_key[key].partitions
+            mapping = dg.AllPartitionMapping() if partitions and partitions != asset.partitions else None
+            found.append(dg.AssetDep(asset_key(key), partition_mapping=mapping))
+        return found
 
-def _common(asset: Asset) -> dict[str, Any]:
-    return {
-        "group_name": asset.group,
-        "kinds": set(asset.kinds),
-        "description": asset.description or asset.summary,
-        "code_version": asset.code_version,
-        "metadata": {"dagster/column_schema": table_schema(asset.columns)} if asset.columns else {},
-    }
+    def _common(self, asset: Asset) -> dict[str, Any]:
+        description = asset.description or asset.summary
+        return {
+            "group_name": asset.shown_group,
+            "kinds": set(asset.kinds),
+            "description": description if asset.shown_group == asset.group else f"`{asset.key}`: {description}",
+            "code_version": asset.code_version,
+            **catalogued(self.config, asset, self.functions[asset.maker]),
+        }

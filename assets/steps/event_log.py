@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import dagster as dg
 from dagster import DagsterEventType, DagsterInstance
 
+from assets.steps.inputs import observe_inputs
 from assets.steps.metadata import DATA_VERSION_TAG, table_metadata
 from assets.steps.partitions import asset_key
 from gateau_dagster.pipeline.plan import Key
@@ -34,7 +35,10 @@ def record_what_the_store_holds(instance: DagsterInstance, state: State) -> int:
 
     A run that was killed after a write and before its event leaves such an output; so does another Dagster instance on
     the same store. Returns how many were recorded.
+
+    The inputs come first: Dagster holds what is made of them against the versions that it knows of.
     """
+    observe_inputs(instance, state)
     recorded = state.recorded()
     plan = state.whole_plan(recorded)
     stale: set[Key] = {(work.asset, partition) for work in plan.work for partition in work.reasons}

@@ -20,7 +20,9 @@ def partition_definitions(config: Config) -> Mapping[str, dg.StaticPartitionsDef
     return {name: dg.StaticPartitionsDefinition(keys) for name, keys in partition_sets(config).items()}
 
 
-def asked_partitions(context: dg.AssetExecutionContext, partitions: Sequence[str]) -> list[str]:
+def asked_partitions(
+    context: dg.AssetExecutionContext | dg.AssetCheckExecutionContext, partitions: Sequence[str]
+) -> list[str]:
     """Those of this run: its partition or range of partitions; all of them in a run without."""
     if context.has_partition_key or context.has_partition_key_range:
         return [key for key in context.partition_keys if key in set(partitions)]

@@ -1,17 +1,15 @@
 """Progress of a step in two places: lines in the Dagster run, and the command line's bar."""
 
 import shutil
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import dagster as dg
 from dagster import DagsterInstance
 
+from assets.steps.voice import Voice
 from gateau_dagster.config import Config
 from gateau_dagster.progress import ProgressBoard, TimedProgress
-
-_SECONDS_BETWEEN_LINES = 10.0
 
 
 def board_of(config: Config, run_id: str) -> ProgressBoard:
@@ -40,29 +38,12 @@ def selected_assets(context: dg.AssetExecutionContext) -> list[str]:
 
 @contextmanager
 def shown_progress(context: dg.AssetExecutionContext, config: Config) -> Iterator[TimedProgress]:
-    """The progress to hand to a method."""
-    with board_of(config, context.run_id).step(step_title(context)) as write:
-        said = started = time.monotonic()
+    """The progress to hand to a method; the run's log gets a line at least every 15 seconds, whatever is reported."""
+    voice = Voice(context.log.info)
+    with board_of(config, context.run_id).step(step_title(context)) as write, voice.speaking():
 
         def report(done: float, total: float | None, unit: str, note: str = "", *, left: float | None = None) -> None:
-            nonlocal said
             write(done, total, unit, note, left=left)
-            now = time.monotonic()
-            if now - said >= _SECONDS_BETWEEN_LINES:
-                said = now
-                context.log.info(progress_line(done, total, unit, note, now - started, left))
+            voice.hear(done, total, unit, note, left)
 
         yield report
-
-
-def progress_line(
-    done: float, total: float | None, unit: str, note: str, seconds: float, left: float | None = None
-) -> str:
-    """`12/63 samples (19 %), 3.1 samples/s, 16 s left`; with `left` the note is taken to hold the rates."""
-    rate = done / seconds if seconds > 0 else 0.0
-    share = f"/{total:,.0f} {unit} ({done / total:.0%})" if total else f" {unit}"
-    rates = f", {rate:,.1f} {unit}/s" if left is None else ""
-    if left is None and total and rate:
-        left = (total - done) / rate
-    rest = f", {left:,.0f} s left" if left is not None else ""
-    return f"{done:,.0f}{share}{rates}{rest}{', ' + note if note else ''}"

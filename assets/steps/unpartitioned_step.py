@@ -11,7 +11,7 @@ import polars as pl
 from assets.steps.metadata import preview, rows_last, table_metadata
 from assets.steps.step import asset_step
 from gateau_dagster.pipeline.state import State
-from gateau_dagster.progress import Progress
+from gateau_dagster.progress import TimedProgress
 from gateau_dagster.storage import Stamp
 from resources.configuration import ConfigurationResource
 
@@ -27,7 +27,7 @@ class UnpartitionedStep:
     state: State
     wanted: Stamp
     found: Stamp | None
-    progress: Progress
+    progress: TimedProgress
     metadata: dict[str, Any] = field(default_factory=dict)
     made: Stamp | None = None
 

@@ -1,4 +1,4 @@
-"""`gateau run | plan | validate | dev`: options, and failures as one readable message."""
+"""`gateau run | plan | validate | status | show | open | dev`: options, and failures as one readable message."""
 
 import logging
 import os
@@ -27,6 +27,9 @@ def cli() -> None:
     gateau validate   what of the input can be used, and why the rest cannot
     gateau plan       what would run, why, and about how long it takes
     gateau run        run exactly what is missing or changed
+    gateau show       one sample: why it ranks where it does
+    gateau status     how each asset stands, and what is at work
+    gateau open       the report, or the Dagster UI, in the browser
     gateau dev        the Dagster UI on this configuration
     """
 
@@ -66,6 +69,38 @@ def validate(config_file: str | None) -> None:
     from gateau_dagster.cli.validate import print_validation
 
     print_validation(_load(config_file))
+
+
+@cli.command()
+@_config_option
+@click.argument("sample")
+@click.option("--method", metavar="NAME", help="Rank and figures of this method; default: the one that selects.")
+def show(config_file: str | None, sample: str, method: str | None) -> None:
+    """Print one sample: its ranks, what gave its response, its texts. SAMPLE is its id, or how that begins."""
+    from gateau_dagster.cli.show import print_sample
+
+    print_sample(_load(config_file), sample, method)
+
+
+@cli.command()
+@_config_option
+@click.option("--json", "as_json", is_flag=True, help="For programs: the same as one JSON object.")
+def status(config_file: str | None, as_json: bool) -> None:
+    """Print how each asset stands (current, stale, missing, failed), its rows, rejects, size and last run."""
+    from gateau_dagster.cli.status import print_status
+
+    print_status(_load(config_file), as_json=as_json)
+
+
+@cli.command("open")
+@_config_option
+@click.option("--port", type=click.IntRange(1, 65_535), default=3000, show_default=True, help="Where the UI is served.")
+@click.argument("what", default="report", metavar="[report|ui]")
+def open_page(config_file: str | None, port: int, what: str) -> None:
+    """Open the report, another page of the store, or the Dagster UI that runs here, in the browser."""
+    from gateau_dagster.cli.open import open_in_browser
+
+    open_in_browser(_load(config_file), what, port)
 
 
 @cli.command(context_settings={"ignore_unknown_options": True})

@@ -1,4 +1,4 @@
-"""What a plan says of the judge: requests, tokens and money, and whether they are within the budget."""
+"""What a plan says of judging: requests, tokens and money, and whether the servers can be asked."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -8,17 +8,24 @@ from rich.markup import escape
 from rich.table import Table
 
 from gateau_dagster.config.judge import JudgeConfig
-from gateau_dagster.estimate.judging import PlannedJudging, check_budget, planned_judging, total_cost
-from gateau_dagster.evaluation.judging.cost import BudgetError, PlannedCost
+from gateau_dagster.errors import GateauError
+from gateau_dagster.estimate.judging import PlannedJudging, planned_judging, total_cost
+from gateau_dagster.estimate.servers import check_servers
+from gateau_dagster.evaluation.judging.cost import PlannedCost
 from gateau_dagster.pipeline.plan import Plan
 from gateau_dagster.pipeline.state import State
 
 
 def show_judging(out: Console, state: State, plan: Plan) -> None:
-    """One row a benchmark, and a line where it is more than the budget; nothing where nothing is to be judged."""
+    """One row a benchmark that is to be judged, and a line where a server cannot be asked, or not for so much."""
     settings, planned = state.config.evaluation.judge, planned_judging(state, plan)
-    if settings is None or not planned:
-        return
+    if settings is not None and planned:
+        _show(out, planned, settings)
+    if refused := _refusal(state, plan, planned):
+        out.print(f"[yellow]![/yellow] {escape(refused)}", soft_wrap=False)
+
+
+def _show(out: Console, planned: Sequence[PlannedJudging], settings: JudgeConfig) -> None:
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("to judge")
     for column in ("requests", "kept", "tokens", "cost"):
@@ -30,14 +37,15 @@ def show_judging(out: Console, state: State, plan: Plan) -> None:
         table.add_row("together", *_figures(total, settings), style="bold")
     out.print()
     out.print(table)
-    if refused := _refusal(state, planned):
-        out.print(f"[yellow]![/yellow] {escape(refused)}", soft_wrap=False)
 
 
 def judging_record(state: State, plan: Plan) -> dict[str, Any]:
     """For programs: by benchmark what is asked, and `refused`: why nothing would be sent, or empty."""
     planned = planned_judging(state, plan)
-    return {"benchmarks": {each.benchmark: _record(each) for each in planned}, "refused": _refusal(state, planned)}
+    return {
+        "benchmarks": {each.benchmark: _record(each) for each in planned},
+        "refused": _refusal(state, plan, planned),
+    }
 
 
 def _record(planned: PlannedJudging) -> dict[str, Any]:
@@ -55,9 +63,9 @@ def _figures(cost: PlannedCost | None, settings: JudgeConfig) -> list[str]:
     return [f"{usage.requests:,}", f"{cost.kept:,}", f"{usage.prompt_tokens + usage.reply_tokens:,}", money]
 
 
-def _refusal(state: State, planned: Sequence[PlannedJudging]) -> str:
+def _refusal(state: State, plan: Plan, planned: Sequence[PlannedJudging]) -> str:
     try:
-        check_budget(state, planned)
-    except BudgetError as error:
+        check_servers(state, plan, planned)
+    except GateauError as error:
         return str(error)
     return ""

@@ -7,10 +7,11 @@ from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
 from rich.text import Text
 
+from gateau_dagster.cli.amounts import amounts_record, planned_amounts, show_amounts
 from gateau_dagster.cli.display import console, show_losses
+from gateau_dagster.cli.figures import left_table, time_range
 from gateau_dagster.cli.judging import judging_record, show_judging
 from gateau_dagster.config import Config
 from gateau_dagster.data.rejects import Rejects
@@ -55,13 +56,14 @@ def print_plan(config: Config, until: str | None, *, as_json: bool = False) -> N
         show_truncation(out, expected)
         for line in grounds(estimator):
             out.print(f"[dim]{escape(line)}[/dim]", soft_wrap=False)
+    show_amounts(out, planned_amounts(state, plan, estimator))
     show_judging(out, state, plan)
 
 
 def plan_record(state: State, plan: Plan) -> dict[str, Any]:
     """The plan for programs: `work` in the order in which it can run, `estimates` by asset, `grounds` in words.
 
-    `judging`: see judging_record.
+    `amounts`: see amounts_record. `judging`: see judging_record.
     `rejected`: records of the long input. `truncation`: expected of each model that scores. `left_out`: tables that
     nothing configured reads.
     """
@@ -76,6 +78,7 @@ def plan_record(state: State, plan: Plan) -> dict[str, Any]:
         "estimates": {asset: asdict(found) for asset, found in estimates.items()},
         "grounds": list(grounds(estimator)) if estimates else [],
         "rejected": _rejects_record(state.index.rejects),
+        "amounts": amounts_record(planned_amounts(state, plan, estimator)),
         "judging": judging_record(state, plan),
         "truncation": {each.model: _truncation_record(each) for each in _expected(state, estimates)},
         "left_out": left_out(state, plan),
@@ -93,7 +96,7 @@ def show_plan(out: Console, state: State, plan: Plan) -> None:
     """One row an asset, what the words mean that need it, and what should be known of the configuration."""
     show_warnings(out, state)
     of_variants = any(state.asset(work.asset).partitions == VARIANT for work in plan.work)
-    table = _table("asset", "shards, variants" if of_variants else "shards", "why")
+    table = left_table("asset", "shards, variants" if of_variants else "shards", "why")
     for work in plan.work:
         total = len(state.pipeline.partitions(work.asset))
         table.add_row(work.asset, _shards(work, total), Text(_why(work)))
@@ -138,7 +141,7 @@ def show_left_out(out: Console, state: State, plan: Plan) -> None:
 
 def show_estimates(out: Console, estimates: Mapping[str, Estimate]) -> None:
     """The scoring's work, asset by asset and in all."""
-    table = _table("to score", right=("samples", "tokens", "FLOPs", "time"))
+    table = left_table("to score", right=("samples", "tokens", "FLOPs", "time"))
     for asset, found in estimates.items():
         table.add_row(asset, f"{found.samples:,}", *_figures([found]))
     if len(estimates) > 1:
@@ -168,7 +171,7 @@ def _figures(estimates: Collection[Estimate]) -> list[str]:
     return [
         "unknown" if tokens is None else f"{tokens:,}",
         "unknown" if flops is None else quantity(flops),
-        "unknown" if low is None else _time(low, high),
+        "unknown" if low is None else time_range(low, high),
     ]
 
 
@@ -188,7 +191,7 @@ def grounds(estimator: Estimator) -> Iterator[str]:
         if estimator.tables[asset][1] is None:
             yield f"{asset}: not estimated, since the method that brings this table does not say what a sample takes."
     yield from (f"Time of {', '.join(named)}: {why}." for why, named in assets.items())
-    yield "Loading the models, training, evaluation and the rest are not estimated."
+    yield "Loading the models, benchmarks that measure without answers, and the rest are not estimated."
 
 
 def _rates(model: ScoredModel) -> str:
@@ -197,16 +200,6 @@ def _rates(model: ScoredModel) -> str:
         return f"Tokens: {rates.context:.0f} characters each, for models.{model.name} has no tokenizer here."
     counted = f"from the lengths of all texts, by the model's tokenizer on {rates.samples} of them"
     return f"Tokens: {counted} ({rates.context:.2f} characters a token)."
-
-
-def _table(*left: str, right: tuple[str, ...] = ()) -> Table:
-    """A table without lines whose first two columns are never broken."""
-    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-    for position, column in enumerate(left):
-        table.add_column(column, overflow="fold", no_wrap=position < 2)
-    for column in right:
-        table.add_column(column, justify="right", no_wrap=True)
-    return table
 
 
 def _partitions_record(state: State, work: Work) -> dict[str, Any]:
@@ -228,20 +221,3 @@ def _shards(work: Work, total: int) -> str:
 def _why(work: Work) -> str:
     """The reasons, each once."""
     return "; ".join(dict.fromkeys(work.reasons.values()))
-
-
-def _time(low: float, high: float) -> str:
-    """`12 s`, `2 to 8 min`, `50 s to 5 min`."""
-    first, last = _duration(low), _duration(high)
-    if first == last:
-        return last
-    unit = f" {last.split()[-1]}"
-    return f"{first.removesuffix(unit)} to {last}"
-
-
-def _duration(seconds: float) -> str:
-    if seconds < 60:
-        return f"{seconds:.0f} s" if seconds >= 1 else "< 1 s"
-    if seconds < 5400:
-        return f"{seconds / 60:.0f} min"
-    return f"{seconds / 3600:.1f} h" if seconds < 2 * 86_400 else f"{seconds / 86_400:.1f} days"

@@ -13,7 +13,7 @@ from gateau_dagster.config import PRESETS, Config
 from gateau_dagster.execution.interruption import ends_in_order
 from gateau_dagster.execution.row_checkpoints import save_all_rows
 from gateau_dagster.methods.registry import GATEAU
-from gateau_dagster.pipeline.declarations import REPORT_FILE
+from gateau_dagster.pipeline.declarations import EXPLORER_FILE, REPORT_FILE
 from gateau_dagster.pipeline.losses import losses
 from gateau_dagster.pipeline.plan import Plan
 from gateau_dagster.pipeline.selection_reads import PRESETS_TABLE, ranking_asset, wants_presets
@@ -69,6 +69,7 @@ def _conclude(out: Console, state: State, until: str | None, worked: bool, resul
         _show_ground_truth(out, state, asked)
     if "report" in asked:
         out.print(f"Report: [bold]{escape(state.store.files.address(REPORT_FILE))}[/bold]")
+        out.print(f"Every sample: {escape(state.store.files.address(EXPLORER_FILE))}")
     if worked:
         out.print("Dagster UI on these assets: gateau dev")
 

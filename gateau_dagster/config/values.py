@@ -1,8 +1,10 @@
 """Values that stand in several sections: paths that a file system can hold, and counts that a machine can."""
 
 import os
+import re
 from pathlib import Path
 from typing import Annotated
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from pydantic import AfterValidator, Field
 
@@ -17,6 +19,7 @@ MOST_ROWS = 100_000_000
 MOST_SEEDS = 2**32
 """Seeds are below it."""
 
+_VARIABLE = re.compile(r"^[A-Za-z_][A-Za-z0-9_]{0,99}\Z")
 _LONGEST_PATH, _LONGEST_NAME = 4095, 255  # bytes; of Linux and, but for the path, of macOS
 
 
@@ -65,7 +68,37 @@ def possible_paths(paths: str | list[str]) -> str | list[str]:
     return possible_path(paths)
 
 
+def url_variable(text: str) -> str:
+    """A name of an environment variable. What was given instead, maybe the URL itself, is not shown.
+
+    Raises:
+        ValueError: it is none.
+    """
+    if not _VARIABLE.match(text):
+        raise ValueError(
+            "names the environment variable that holds the URL, such as DAGSTER_POSTGRES_URL; the URL itself, and with "
+            "it the password, is not for files"
+        )
+    return text
+
+
+def known_time_zone(name: str) -> str:
+    """The name as it is.
+
+    Raises:
+        ValueError: no time zone is called so, as far as this machine knows.
+    """
+    try:
+        ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError, OSError) as error:
+        raise ValueError(f"is {name!r}, which is no time zone: give a name such as UTC or Europe/Berlin") from error
+    return name
+
+
+TimeZone = Annotated[str, AfterValidator(known_time_zone)]
+
 AnyPath = Annotated[str, AfterValidator(possible_path)]
+UrlVariable = Annotated[str, AfterValidator(url_variable)]
 
 Beta = Annotated[float, Field(ge=0, lt=1)]
 AdamBetas = Annotated[tuple[Beta, Beta], Field(strict=False)]  # YAML and JSON have lists

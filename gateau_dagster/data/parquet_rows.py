@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
+from itertools import chain
 from typing import IO, Any
 
 import pyarrow as pa
@@ -14,6 +15,9 @@ from gateau_dagster.data.sources import Problem, Record, SourceFile
 from gateau_dagster.data.streams import LONGEST_RECORD, Chunks, damage_reason, open_raw, open_stream, too_long
 
 _ROWS = 32
+_MAGIC = b"PAR1"
+# A packed file may hold so many times its bytes, and in any case so many: parquet is packed itself, and shrinks little.
+_MOST_TIMES, _ALWAYS_BYTES = 64, 1 << 30
 
 
 def read_parquet(
@@ -75,15 +79,24 @@ def _seekable(file: SourceFile, on_bytes: Callable[[int], None]) -> Iterator[IO[
             yield raw
         return
     with tempfile.TemporaryFile() as spooled:
-        with open_stream(file, on_bytes) as stream:
-            chunks = Chunks(stream)
-            for piece in chunks:
-                spooled.write(piece)
-        if chunks.damage is not None:
-            yield Problem(number=0, reason=damage_reason(chunks.damage, file))
-            return
+        problem = _unpack(file, spooled, on_bytes)
         spooled.seek(0)
-        yield spooled
+        yield problem or spooled
+
+
+def _unpack(file: SourceFile, target: IO[bytes], on_bytes: Callable[[int], None]) -> Problem | None:
+    """Writes what a packed file holds; of what is no parquet, only the beginning."""
+    room = most = max(_ALWAYS_BYTES, _MOST_TIMES * file.size)
+    with open_stream(file, on_bytes) as stream:
+        chunks = Chunks(stream)
+        head = chunks.head(len(_MAGIC))
+        for piece in chain([head], chunks if head.startswith(_MAGIC) else ()):
+            room -= len(piece)
+            if room < 0:
+                text = f"{file.name} holds more than {most >> 20:,} MiB, {most // file.size:,} times its size or more"
+                return Problem(number=0, reason=f"too long: {text}: unpack it, if that is meant")
+            target.write(piece)
+    return None if chunks.damage is None else Problem(number=0, reason=damage_reason(chunks.damage, file))
 
 
 def _first(error: BaseException) -> str:

@@ -44,6 +44,7 @@ BENCHMARK = Benchmark(
     check=partial(check_needle, benchmark=_NAME),
     scored=Scored(
         unit="%",
+        by_base=True,
         grid=cell_of,
         reads=needle_reads,
         questions=partial(needle_questions, benchmark=_NAME),

@@ -124,6 +124,7 @@ BENCHMARK = Benchmark(
     scored=Scored(
         unit="points",
         floor=1.0,
+        by_base=True,
         grid=cell_of,
         reads=needle_reads,
         questions=_questions,

@@ -31,8 +31,13 @@ class LongPplOptions(LongTextsOptions):
     """Which documents are read, and which of their tokens count."""
 
     length: int = Field(default=32_768, ge=3, le=LONGEST, description="Tokens of a document that are read.")
-    short: int = Field(default=4096, ge=2, le=LONGEST, description="Tokens of the short context, the token included.")
-    step: int = Field(default=1024, ge=1, le=LONGEST, description="The short context moves on by so many tokens.")
+    short: int = Field(default=4096, ge=2, le=LONGEST, description="Tokens of the short context, at least.")
+    step: int = Field(
+        default=1024,
+        ge=1,
+        le=LONGEST,
+        description="So many tokens share the beginning of their short context, and have that many more of it at most.",
+    )
     gain: float = Field(
         default=2.0, description="A token counts where the long context makes its log-probability higher by more."
     )
@@ -46,14 +51,14 @@ class LongPplOptions(LongTextsOptions):
 
 
 def short_context_nlls(loaded: LoadedModel, ids: tuple[int, ...], *, short: int, step: int) -> Nlls | None:
-    """-log P of each token but the first [n-1], given between `short - step` and `short - 1` tokens before it.
+    """-log P of each token but the first [n-1], given between `short` and `short + step - 1` tokens before it.
 
     NaN for the first `short` tokens, whose context is no longer; None where a pass does not fit into memory.
     """
     found = np.full(len(ids) - 1, np.nan)
     for begin in range(short, len(ids), step):
         end = min(begin + step, len(ids))
-        nlls = token_nlls(loaded, ids[begin + step - short : end])
+        nlls = token_nlls(loaded, ids[begin - short : end])
         if nlls is None:
             return None
         found[begin - 1 : end - 1] = nlls[begin - end :]
@@ -77,13 +82,14 @@ def _chosen(loaded: LoadedModel, text: LongText, options: LongPplOptions) -> npt
 
 
 def _value(loaded: LoadedModel, text: LongText, keys: npt.NDArray[np.bool_]) -> float | Reject:
-    """exp of the mean NLL of the key tokens."""
+    """exp of the mean NLL of the key tokens; as published, the text is read without <bos> here, though not there."""
     if token_ids(loaded.tokenizer, text.text, most=len(text.ids)) != text.ids:
         return Reject(sample_id=text.name, reason=f"{loaded.name} splits it into other tokens than the base model")
-    nlls = token_nlls(loaded, text.ids)
+    before = int(text.ids[0] == loaded.tokenizer.bos_token_id)
+    nlls = token_nlls(loaded, text.ids[before:])
     if nlls is None:
         return Reject(sample_id=text.name, reason=f"{len(text.ids)} tokens do not fit into memory")
-    return math.exp(nlls[keys].mean())
+    return math.exp(nlls[keys[before:]].mean())
 
 
 def _measure(materials: Materials, name: str, options: LongPplOptions) -> Measured:
@@ -119,5 +125,6 @@ BENCHMARK = Benchmark(
     options=LongPplOptions,
     settings=_settings,
     check=_check,
-    scored=Scored(unit="PPL", higher=False, measure=_measure),
+    scored=Scored(unit="PPL", higher=False, by_base=True, measure=_measure),
+    code_version="2",
 )

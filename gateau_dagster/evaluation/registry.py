@@ -150,18 +150,25 @@ def configured_benchmarks(config: Config) -> dict[str, ChosenBenchmark]:
     known, given = all_benchmarks(), config.evaluation.sections
     asked = _asked(config)
     wanted = [name for name, each in known.items() if each.default or name in asked or name in given]
-    keys: dict[str, Any] = {
-        "enabled": (bool, ...),
-        "benchmarks": (tuple[Literal[tuple(known)], ...], ...),  # pyright: ignore[reportInvalidTypeForm]
-        **{name: (each.options, ... if name in wanted else None) for name, each in known.items()},
-    }
-    section = create_model("Evaluation", __base__=Section, **keys)
+    section = _section(tuple((name, each.options, name in wanted) for name, each in known.items()))
     own = {"enabled": config.evaluation.enabled, "benchmarks": asked}
     found = validated(FAMILY, section, {name: {} for name in wanted} | given | own)
     return {
         name: ChosenBenchmark(benchmark=known[name], options=getattr(found, name), asked=name in asked)
         for name in wanted
     }
+
+
+@cache
+def _section(known: tuple[tuple[str, type[Section], bool], ...]) -> type[Section]:
+    """`evaluation` with the options of every benchmark: its name, their class, and whether they are wanted."""
+    names = tuple(name for name, _, _ in known)
+    keys: dict[str, Any] = {
+        "enabled": (bool, ...),
+        "benchmarks": (tuple[Literal[names], ...], ...),  # pyright: ignore[reportInvalidTypeForm]
+        **{name: (options, ... if wanted else None) for name, options, wanted in known},
+    }
+    return create_model("Evaluation", __base__=Section, **keys)
 
 
 def check_benchmarks(config: Config) -> None:

@@ -1,4 +1,4 @@
-"""RULER (Hsieh et al. 2024): needles, chains of variables and most common words, made to measure without a network.
+"""RULER (Hsieh et al. 2024): needles, chains of variables, common words, questions over documents, made to measure.
 
 The texts and settings of its tasks are read from its repository (NVIDIA/RULER, Apache 2.0); the samples are our own.
 """
@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import cache, partial
+from dataclasses import replace
+from functools import cache
 from importlib.resources import files as package_files
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Annotated, Any
@@ -29,7 +30,17 @@ from gateau_dagster.evaluation.python_texts import assigned
 from gateau_dagster.evaluation.question_files import check_files, files_digest, question_files, text_of
 from gateau_dagster.evaluation.question_tokens import base_tokenizer, check_lengths, lengths_within
 from gateau_dagster.evaluation.questions import Generation, Question
-from gateau_dagster.evaluation.ruler_tasks import MAKERS, Made, Material, Task, Words, chains
+from gateau_dagster.evaluation.ruler_documents import OVER, corpus_cure, corpus_place, read_corpus
+from gateau_dagster.evaluation.ruler_tasks import (
+    MAKERS,
+    OVER_DOCUMENTS,
+    Made,
+    Material,
+    Task,
+    Words,
+    chains,
+    least_size,
+)
 from gateau_dagster.evaluation.scored import Measured, Scored
 
 if TYPE_CHECKING:
@@ -37,7 +48,8 @@ if TYPE_CHECKING:
 
 OFFICIAL, HAYSTACK = "evaluation.ruler.official", "evaluation.ruler.haystack"
 CURE = "clone https://github.com/NVIDIA/RULER, and give its path"
-_FILES = ("scripts/synthetic.yaml", "scripts/data/synthetic/constants.py", "scripts/data/synthetic/niah.py")
+_SYNTHETIC = "scripts/data/synthetic"
+_FILES = ("scripts/synthetic.yaml", *(f"{_SYNTHETIC}/{name}.py" for name in ("constants", "niah", "qa")))
 _EXAMPLE_TOKENS = 500
 OFFLINE = ("niah_single_1", "niah_multikey_2", "niah_multikey_3", "vt", "cwe", "fwe")
 IN_ESSAYS = ("niah_single_2", "niah_single_3", "niah_multikey_1", "niah_multivalue", "niah_multiquery")
@@ -50,10 +62,14 @@ class RulerOptions(Section):
     haystack: InputAddresses | None = Field(
         default=None, description=f"Text files, such as Paul Graham's essays, for the tasks {', '.join(IN_ESSAYS)}."
     )
+    squad: InputAddress | None = Field(default=None, description="SQuAD's dev-v2.0.json, for the task qa_1.")
+    hotpotqa: InputAddress | None = Field(
+        default=None, description="HotpotQA's hotpot_dev_distractor_v1.json, for the task qa_2."
+    )
     tasks: list[str] | None = Field(
         default=None,
         min_length=1,
-        description="Names of synthetic.yaml; default: all but those that need a haystack that is not given, and qa.",
+        description="Names of synthetic.yaml; default: all but those that need files that are not given.",
     )
     lengths: list[Annotated[int, Field(ge=1, le=LONGEST)]] = Field(
         default=[4096, 8192, 16_384, 32_768],
@@ -66,17 +82,27 @@ class RulerOptions(Section):
     @property
     def names(self) -> tuple[str, ...]:
         """The tasks."""
-        wanted = self.tasks or (OFFLINE if self.haystack is None else (*OFFLINE, *IN_ESSAYS))
-        return tuple(dict.fromkeys(wanted))
+        if self.tasks is not None:
+            return tuple(dict.fromkeys(self.tasks))
+        over = (task for task, name in OVER.items() if getattr(self, name) is not None)
+        return (*OFFLINE, *(() if self.haystack is None else IN_ESSAYS), *over)
+
+    @property
+    def corpora(self) -> dict[str, str | None]:
+        """The files of the questions over documents that are asked, by their options."""
+        return {OVER[name]: getattr(self, OVER[name]) for name in self.names if name in OVER}
 
 
 def _paths(options: RulerOptions) -> list[str] | None:
     return None if options.official is None else [f"{options.official}/{name}" for name in _FILES]
 
 
-def read_tasks(config: Config, options: RulerOptions) -> tuple[list[Task], str, str]:
-    """The tasks as published, the needle's text and the noise. Raises GateauError where they are not there."""
-    settings, constants, code = question_files(config, OFFICIAL, _paths(options), cure=CURE)
+def read_tasks(config: Config, options: RulerOptions) -> tuple[list[Task], Material]:
+    """The tasks as published, and of what they are made the needle, the noise, the words and a document's frame.
+
+    Raises GateauError where they are not there.
+    """
+    settings, constants, code, over = question_files(config, OFFICIAL, _paths(options), cure=CURE)
     (kinds,) = assigned(constants, "TASKS", OFFICIAL)
     described = yaml.safe_load(text_of(settings, OFFICIAL))
     tasks = []
@@ -93,8 +119,11 @@ def read_tasks(config: Config, options: RulerOptions) -> tuple[list[Task], str, 
                 arguments=found["args"],
             )
         )
-    needle, noise = (next(text for text in assigned(code, name, OFFICIAL)) for name in ("needle", "haystack"))
-    return tasks, needle, noise
+    needle, noise, document = (
+        assigned(file, name, OFFICIAL)[0]
+        for file, name in ((code, "needle"), (code, "haystack"), (over, "DOCUMENT_PROMPT"))
+    )
+    return tasks, Material(needle=needle, noise=noise, words=words(), document=document)
 
 
 @cache
@@ -131,16 +160,19 @@ def samples_of(
 
     count: tokens of a text. Raises GateauError for a length that has no room.
     """
-    room, make = length - task.answer_tokens, partial(MAKERS[task.kind], task, material)
+    room, make = length - task.answer_tokens, MAKERS[task.kind]
 
     def made(index: int, size: int) -> Made:
-        return make(random.Random(f"{options.seed}:{task.name}:{length}:{index}"), size)
+        rng = random.Random(f"{options.seed}:{task.name}:{length}:{index}")
+        return make(task, replace(material, number=index), rng, size)
 
     def fits(index: int, size: int) -> bool:
         sample = made(index, size)
         return count(sample.text + sample.prefix) <= room
 
-    least, most = _sizes(task, material)
+    least, most = least_size(task, material), 2**24
+    if task.kind == "common_words_extraction":
+        most = len(material.words.all)
     size = largest(least, lambda size: size <= most and fits(0, size))
     for index in range(options.samples):
         own = size
@@ -151,32 +183,21 @@ def samples_of(
         yield made(index, own)
 
 
-def _sizes(task: Task, material: Material) -> tuple[int, int]:
-    """The least and the largest size that a task can be made in."""
-    given = task.arguments
-    if task.kind == "niah":
-        return max(given["num_needle_k"], given["num_needle_q"]) * given["num_needle_v"], 2**24
-    if task.kind == "variable_tracking":
-        return given["num_hops"] + 1, 2**24
-    if task.kind == "common_words_extraction":
-        return given["num_cw"], len(material.words.all)
-    return 100, 2**24
-
-
 def _questions(materials: Materials, options: RulerOptions) -> list[Question]:
     """The same for every variant: tokens are counted with the base model's tokenizer."""
-    tasks, needle, noise = read_tasks(materials.config, options)
+    tasks, common = read_tasks(materials.config, options)
     tokenizer: Any = base_tokenizer(materials)
 
     def count(text: str) -> int:
         return len(tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"])
 
     essays = [] if options.haystack is None else [*_sentences(materials.config, options)]
-    known, found = words(), []
+    corpora = {name: read_corpus(materials.config, name, path) for name, path in options.corpora.items()}
+    found: list[Question] = []
     lengths = lengths_within(options.lengths, materials.config.scoring.max_length)
     total = len(tasks) * len(lengths) * options.samples
     for length in lengths:
-        material = Material(needle=needle, noise=noise, words=known, sentences=essays, longest=length)
+        material = replace(common, sentences=essays, corpora=corpora, longest=length)
         for task in tasks:
             own = _with_example(task, material, options, count) if task.kind == "variable_tracking" else material
             made = samples_of(task, own, options, length=length, count=count)
@@ -193,7 +214,7 @@ def _with_example(task: Task, material: Material, options: RulerOptions, count: 
         return count(made.text + made.prefix) <= _EXAMPLE_TOKENS
 
     least = task.arguments["num_hops"] + 1
-    return Material(**{**vars(material), "example": max(least, largest(least, fits))})
+    return replace(material, example=max(least, largest(least, fits)))
 
 
 def _question(task: Task, length: int, index: int, made: Made) -> Question:
@@ -204,7 +225,7 @@ def _question(task: Task, length: int, index: int, made: Made) -> Question:
         prefill=made.prefix,
         generation=Generation(max_new_tokens=task.answer_tokens),
         references=made.answers,
-        facts={"length": length},
+        facts={"length": length, "one_suffices": task.kind == OVER_DOCUMENTS},
     )
 
 
@@ -216,30 +237,41 @@ def _sentences(config: Config, options: RulerOptions) -> Iterator[str]:
 def grade(
     questions: Sequence[Question], answers: pl.DataFrame, judgments: pl.DataFrame | None, options: RulerOptions
 ) -> Measured:
-    """Per cent of the right answers that stand in the answer."""
+    """`value_of` each question."""
     del judgments, options
-    return grade_each(questions, answers, lambda question, answer: 100 * share_contained(answer, question.references))
+    return grade_each(questions, answers, value_of)
+
+
+def value_of(question: Question, answer: str) -> float:
+    """Per cent of the right answers that stand in the answer; over documents one of them is enough."""
+    share = share_contained(answer, question.references)
+    return 100.0 * (share > 0) if question.facts["one_suffices"] else 100 * share
 
 
 def _settings(config: Config, options: RulerOptions) -> Mapping[str, Any]:
     found = {OFFICIAL: files_digest(config, OFFICIAL, _paths(options), cure=CURE)}
     if options.haystack is not None:
         found[HAYSTACK] = files_digest(config, HAYSTACK, options.haystack, cure="give text files", plain_texts=True)
+    for name, path in options.corpora.items():
+        found[corpus_place(name)] = files_digest(config, corpus_place(name), path, cure=corpus_cure(name))
     return found
 
 
 def _check(config: Config, options: RulerOptions) -> None:
     """Raises GateauError for files or words that are not there, and for tasks that cannot be made."""
     check_files(config, OFFICIAL, _paths(options), cure=CURE)
-    unknown = [name for name in options.names if name not in {*OFFLINE, *IN_ESSAYS}]
+    known_tasks = (*OFFLINE, *IN_ESSAYS, *OVER)
+    unknown = [name for name in options.names if name not in known_tasks]
     if unknown:
-        known = ", ".join((*OFFLINE, *IN_ESSAYS))
+        known = ", ".join(known_tasks)
         raise GateauError(f"evaluation.ruler.tasks: {unknown[0]!r} is not among those that are made here: {known}")
     in_essays = [name for name in options.names if name in IN_ESSAYS]
     if in_essays and options.haystack is None:
         raise GateauError(f"{HAYSTACK}: is required by {', '.join(in_essays)}: give text files, or leave the tasks out")
     if options.haystack is not None:
         check_files(config, HAYSTACK, options.haystack, cure="give text files", plain_texts=True)
+    for name, path in options.corpora.items():
+        check_files(config, corpus_place(name), path, cure=corpus_cure(name))
     given = "lengths" in options.model_fields_set
     check_lengths("evaluation.ruler.lengths", options.lengths, config.scoring.max_length, given=given)
     words()
@@ -256,9 +288,17 @@ def _length_of(question_id: str) -> str:
 BENCHMARK = Benchmark(
     name="ruler",
     title="RULER",
-    description="Needles, chains of variables and most common words in prompts made to a length.",
+    description="Needles, chains of variables, most common words and questions over documents in prompts made to a "
+    "length.",
     options=RulerOptions,
     settings=_settings,
     check=_check,
-    scored=Scored(unit="%", groupings={"task": _task_of, "length": _length_of}, questions=_questions, grade=grade),
+    scored=Scored(
+        unit="%",
+        by_base=True,
+        groupings={"task": _task_of, "length": _length_of},
+        questions=_questions,
+        grade=grade,
+    ),
+    code_version="2",
 )

@@ -9,11 +9,13 @@ import random
 import string
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
+
+from gateau_dagster.evaluation.ruler_documents import Corpus
 
 _DEPTHS = [round(place * 100 / 39) for place in range(40)]
 """Per cent of the text before a needle in essays."""
@@ -54,6 +56,8 @@ class Material:
 
     sentences: of the essays, for the needles that lie in them. longest: tokens of the prompts, below 4,096 of which the
     lists of words have fewer repetitions. example: repetitions of the noise in the example of chains.
+    corpora: of the questions over documents, by name. document: how one of them is shown. number: of the sample, which
+    says which of these questions is asked.
     """
 
     needle: str
@@ -62,6 +66,9 @@ class Material:
     sentences: Sequence[str] = ()
     longest: int = 4096
     example: int = 5
+    corpora: Mapping[str, Corpus] = field(default_factory=dict)
+    document: str = ""
+    number: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -203,9 +210,36 @@ def frequent_words(task: Task, material: Material, rng: random.Random, size: int
     return Made(text=task.template.format(**fill), prefix=task.prefix.format(**fill), answers=tuple(vocabulary[1:4]))
 
 
+def over_documents(task: Task, material: Material, rng: random.Random, size: int) -> Made:
+    """A question over `size` passages, those that answer it among them."""
+    corpus = material.corpora[task.arguments["dataset"]]
+    asked = corpus.questions[material.number % len(corpus.questions)]
+    shown = corpus.shown(asked, rng, size)
+    context = "\n\n".join(material.document.format(i=place, document=text) for place, text in enumerate(shown, start=1))
+    return Made(
+        text=task.template.format(context=context, query=asked.query), prefix=task.prefix, answers=asked.answers
+    )
+
+
+def least_size(task: Task, material: Material) -> int:
+    """The least size that a task can be made in."""
+    given = task.arguments
+    if task.kind == "niah":
+        return max(given["num_needle_k"], given["num_needle_q"]) * given["num_needle_v"]
+    if task.kind == "variable_tracking":
+        return given["num_hops"] + 1
+    if task.kind == "common_words_extraction":
+        return given["num_cw"]
+    if task.kind == OVER_DOCUMENTS:
+        return max(len(each.own) for each in material.corpora[given["dataset"]].questions)
+    return 100
+
+
+OVER_DOCUMENTS = "qa"
 MAKERS: dict[str, Maker] = {
     "niah": needles,
     "variable_tracking": variable_tracking,
     "common_words_extraction": common_words,
     "freq_words_extraction": frequent_words,
+    OVER_DOCUMENTS: over_documents,
 }

@@ -75,6 +75,7 @@ class Scored:
     unit: of a value, such as "%". higher: whether more is better. floor: the value of answers that are all wrong.
     by_group: whether the total is the mean of the groups' means; else of all questions.
     groupings: what else the report shows values by: a heading, and the group of a question, by its id.
+    by_base: whether the model that is trained from has a part in what is asked: its tokenizer measures texts, say.
     grid: of a needle in a haystack: length and depth (0 to 1) of a question, by its id; for a heat map.
     reads: tables of the store, beside the model; see Benchmark.reads.
     questions: what is asked. cut: tokens that a prompt may have in all, by options; its middle is cut out; None: never.
@@ -88,6 +89,7 @@ class Scored:
     floor: float = 0.0
     by_group: bool = True
     groupings: Mapping[str, Callable[[str], str]] = field(default_factory=dict)
+    by_base: bool = False
     grid: Callable[[str], tuple[int, float]] | None = None
     reads: Callable[[Config, Any], Mapping[str, By]] = nothing_read
     questions: Callable[[Materials, Any], Sequence[Question]] | None = None

@@ -12,14 +12,17 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
 
+from gateau_dagster.config.addresses import InputAddress
 from gateau_dagster.config.base import Section
 from gateau_dagster.config.values import AnyPath
+from gateau_dagster.data.folder_copy import folder_copy
 from gateau_dagster.errors import GateauError, TransientError
 from gateau_dagster.evaluation.benchmark import Benchmark
 from gateau_dagster.evaluation.grading import measured
 from gateau_dagster.evaluation.materials import Materials
 from gateau_dagster.evaluation.question_files import files_digest
 from gateau_dagster.evaluation.scored import Measured, Scored
+from gateau_dagster.storage.remote import is_remote
 
 if TYPE_CHECKING:
     from gateau_dagster.config import Config
@@ -54,9 +57,10 @@ class ShortTasksOptions(Section):
     tasks: list[ShortTask] = Field(default=[*PUBLISHED], min_length=1)
     rows: int | None = Field(default=None, ge=1, description="The first questions of each task; default: all.")
     batch_size: int = Field(default=1, ge=1, le=4096, description="Requests a pass; changes no result but by rounding.")
-    data: AnyPath | None = Field(
+    data: InputAddress | None = Field(
         default=None,
-        description="Folder of copies of the data sets, by their names on the hub; default: the hub itself.",
+        description="Folder of copies of the data sets, by their names on the hub, here or on S3; default: the hub "
+        "itself.",
     )
     include: AnyPath | None = Field(default=None, description="Folder of lm-eval task files of your own.")
 
@@ -71,9 +75,9 @@ def cure(task: ShortTask) -> str:
 
 
 def short_task_values(
-    loaded: LoadedModel, task: ShortTask, options: ShortTasksOptions, *, folder: Path
+    loaded: LoadedModel, task: ShortTask, options: ShortTasksOptions, config: Config
 ) -> Iterator[tuple[str, str, float]]:
-    """Question's id, task and value in per cent of every question of a task. folder: where relative paths start.
+    """Question's id, task and value in per cent of every question of a task.
 
     Raises GateauError for data that are not there, and for a task, metric or filter that lm-eval does not know.
     """
@@ -81,10 +85,10 @@ def short_task_values(
     from lm_eval.models.huggingface import HFLM  # pyright: ignore[reportMissingImports]
 
     logging.getLogger("lm_eval").setLevel(logging.ERROR)
-    manager = _known_tasks(_placed(options.include, folder))
+    manager = _known_tasks(_placed(options.include, config.folder))
     if task.task not in manager.task_index:
         raise GateauError(f"evaluation.short_tasks.tasks: lm-eval knows no task {task.task!r}: see `lm-eval ls tasks`")
-    tasks = _loaded_tasks(manager, task, options, folder)
+    tasks = _loaded_tasks(manager, task, options, config)
     model: Any = HFLM(
         pretrained=loaded.model,
         tokenizer=loaded.tokenizer,  # pyright: ignore[reportArgumentType]
@@ -110,11 +114,24 @@ def _placed(path: str | None, folder: Path) -> str | None:
     return None if path is None else str((folder / Path(path).expanduser()).absolute())
 
 
-def _loaded_tasks(manager: Any, task: ShortTask, options: ShortTasksOptions, folder: Path) -> list[Any]:
+def local_data(task: ShortTask, options: ShortTasksOptions, config: Config) -> str | None:
+    """Where a copy of the task's data lies on this machine: remote ones are fetched, once. None: on the hub."""
+    if options.data is None or task.data is None:
+        return None
+    if not is_remote(options.data):
+        return f"{_placed(options.data, config.folder)}/{task.data}"
+    try:
+        return str(folder_copy(f"{options.data}/{task.data}", config.work_folder / "cache" / "short_tasks"))
+    except GateauError as error:
+        raise type(error)(f"{DATA}: {error}; {cure(task)}") from error
+
+
+def _loaded_tasks(manager: Any, task: ShortTask, options: ShortTasksOptions, config: Config) -> list[Any]:
     """lm-eval's tasks with the data from where they lie."""
     changes: dict[str, Any] = {} if task.shots is None else {"num_fewshot": task.shots}
-    if options.data is not None and task.data is not None:
-        changes["dataset_path"] = f"{_placed(options.data, folder)}/{task.data}"
+    data = local_data(task, options, config)
+    if data is not None:
+        changes["dataset_path"] = data
     kind = "group" if task.task in manager.all_groups else "task"
     try:  # inside a group a change goes to every task of it
         return [*manager.load({"group": "asked", "task": [{kind: task.task, **changes}]})["tasks"].values()]
@@ -141,7 +158,7 @@ def _values(samples: Mapping[str, Sequence[Mapping[str, Any]]], task: ShortTask)
 def _measure(materials: Materials, name: str, options: ShortTasksOptions) -> Measured:
     loaded, rows = materials.model(name), []
     for done, task in enumerate(options.tasks, start=1):
-        rows += short_task_values(loaded, task, options, folder=materials.config.folder)
+        rows += short_task_values(loaded, task, options, materials.config)
         materials.progress(done, len(options.tasks), "tasks", task.task)
     return measured(rows)
 
@@ -162,7 +179,7 @@ def _check(config: Config, options: ShortTasksOptions) -> None:
             "evaluation.short_tasks: lm-eval is not installed: pip install 'gateau-dagster[evaluation]', or take "
             "short_tasks out of evaluation.benchmarks"
         )
-    if options.data is None:
+    if options.data is None or is_remote(options.data):
         return
     for task in options.tasks:
         folder = config.folder / Path(options.data).expanduser() / (task.data or "")

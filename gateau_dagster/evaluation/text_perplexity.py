@@ -71,5 +71,5 @@ BENCHMARK = Benchmark(
     options=TextPerplexityOptions,
     settings=_settings,
     check=_check,
-    scored=Scored(unit="PPL", higher=False, measure=_measure),
+    scored=Scored(unit="PPL", higher=False, by_base=True, measure=_measure),
 )

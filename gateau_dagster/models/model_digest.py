@@ -2,6 +2,7 @@
 
 import hashlib
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 from gateau_dagster.config import Config, ModelConfig
@@ -59,13 +60,8 @@ def folder_digest(folder: Path, cache_file: Path, verify: Verify = "signature") 
     `cache_file` remembers contents by size and modification time; `verify`: whether that is enough.
     """
     total, known, new = hashlib.sha256(), recall_all(cache_file), {}
-    for file in sorted(path for path in folder.rglob("*") if path.is_file()):
-        relative = file.relative_to(folder)
-        if any(part.startswith(".") for part in relative.parts):
-            continue
-        if file.suffix.lower() in _REMARKS or file.name in _RECORDS:
-            continue
-        status = file.stat()
+    for file in model_files(folder):
+        relative, status = file.relative_to(folder), file.stat()
         key = f"{file.absolute()}|{status.st_size}|{status.st_mtime_ns}"
         digest = known.get(key) if verify == "signature" else None
         if digest is None:
@@ -74,6 +70,14 @@ def folder_digest(folder: Path, cache_file: Path, verify: Verify = "signature") 
     if new:
         remember_all(cache_file, new)
     return total.hexdigest()[:32]
+
+
+def model_files(folder: Path) -> Iterator[Path]:
+    """The files of a model's folder that count, sorted."""
+    for file in sorted(path for path in folder.rglob("*") if path.is_file()):
+        hidden = any(part.startswith(".") for part in file.relative_to(folder).parts)
+        if not (hidden or file.suffix.lower() in _REMARKS or file.name in _RECORDS):
+            yield file
 
 
 def _file_digest(file: Path) -> str:

@@ -80,6 +80,8 @@ class Asset:
         as a model, where a family of assets has one for each.
     maker: the function in `assets/` that makes it; several assets may share one.
     partitions: name of its partition set, or empty.
+    inputs: what it reads from outside, by the keys of `inputs`; its settings, or the input of each shard, say which
+        version of it counts.
     reads: its upstreams, and how each counts. parts: by partition, where not all are made from the same; what one of
         them reads, `reads` names as well.
     settings: every part of the configuration that changes its result, and nothing else; by a function where it takes
@@ -89,7 +91,8 @@ class Asset:
         column may be null.
     checks: names of its asset checks beside `up_to_date`.
     summary: what it holds, for a list of assets. description: more of it, for its page; the summary where empty.
-    file: of a document, its name in the store. folder: whether it is a model's folder.
+    file: of a document, its name in the store. further_files: documents that are made with it, and missed like it.
+    folder: whether it is a model's folder.
     goal: whether it is made for its own sake; others are made for what reads them.
     own_rejects: whether it rejects samples for reasons that no table before it had.
     pool: of steps that wait for one another, as those that take a GPU.
@@ -103,6 +106,7 @@ class Asset:
     summary: str
     description: str = ""
     partitions: str = ""
+    inputs: tuple[str, ...] = ()
     reads: Mapping[str, By] = field(default_factory=dict)
     settings: Settings = field(default_factory=dict)
     code_version: str
@@ -110,6 +114,7 @@ class Asset:
     finite: tuple[str, ...] = ()
     checks: tuple[str, ...] = ()
     file: str = ""
+    further_files: tuple[str, ...] = ()
     folder: bool = False
     goal: bool = False
     own_rejects: bool = True
@@ -124,6 +129,12 @@ class Asset:
     def family(self) -> str:
         """The first part of its key."""
         return self.key.split("/", maxsplit=1)[0]
+
+    @property
+    def shown_group(self) -> str:
+        """The group it stands in on the graph, where nodes have the last part of their keys as names: a family has a
+        group of its own, so that `perplexity/short` is `short` in `perplexity`."""
+        return self.family if "/" in self.key else self.group
 
     @property
     def pattern(self) -> str:

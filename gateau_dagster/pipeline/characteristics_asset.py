@@ -3,9 +3,12 @@
 from collections.abc import Iterator
 
 from gateau_dagster.config import Config
-from gateau_dagster.evaluation.judging.characteristics import CHARACTERISTICS, CODE_VERSION
+from gateau_dagster.evaluation.judging.characteristics import CHARACTERISTICS as COLUMNS
+from gateau_dagster.evaluation.judging.characteristics import CODE_VERSION
 from gateau_dagster.pipeline.asset import Asset
 from gateau_dagster.pipeline.selection_reads import ranking_asset
+
+CHARACTERISTICS = "characteristics"
 
 
 def characteristics(config: Config) -> Iterator[Asset]:
@@ -14,7 +17,7 @@ def characteristics(config: Config) -> Iterator[Asset]:
     if judge is None or judge.characteristics is None or not config.evaluation.enabled:
         return
     yield Asset(
-        key="characteristics",
+        key=CHARACTERISTICS,
         maker="characteristics",
         group="selection",
         kinds=("openai",),
@@ -28,6 +31,6 @@ def characteristics(config: Config) -> Iterator[Asset]:
             "evaluation.judge.characteristics": judge.characteristics,
         },
         code_version=CODE_VERSION,
-        columns=CHARACTERISTICS,
+        columns=COLUMNS,
         goal=True,
     )

@@ -12,9 +12,11 @@ from gateau_dagster.evaluation.registry import ChosenBenchmark, scored_benchmark
 from gateau_dagster.evaluation.statistics.experiment import CODE_VERSION as EXPERIMENT_CODE_VERSION
 from gateau_dagster.evaluation.statistics.lines import reference_of
 from gateau_dagster.pipeline.asset import FINITE_VALUES, SHARD, Asset, Observed
+from gateau_dagster.pipeline.inputs import origin_key
 from gateau_dagster.pipeline.made_models import made_upstream
 from gateau_dagster.pipeline.variant_assets import CHECKPOINTS, SCORES
 
+UNTOUCHED_EXPERIMENT = "untouched_experiment"
 _DESCRIPTION = (
     "have in common with the questions: n-grams of 13 words, and near-duplicates. Case, punctuation and white space do "
     "not count; Chinese, Japanese and Thai go by characters."
@@ -30,6 +32,7 @@ def contamination(config: Config) -> Iterator[Asset]:
             "of": "benchmark",
             "group": "evaluation",
             "kinds": ("polars",),
+            "inputs": (origin_key(config, config.training.model),),
             "settings": partial(_settings, config, chosen),
             "code_version": f"{CODE_VERSION}.{chosen.benchmark.code_version}",
             "columns": OVERLAPS,
@@ -65,7 +68,7 @@ def untouched_experiment(config: Config) -> Iterator[Asset]:
         return
     families = (SCORES, FAMILY, *([SHORT_FAMILY] if config.short_chat is not None else []))
     yield Asset(
-        key="untouched_experiment",
+        key=UNTOUCHED_EXPERIMENT,
         maker="untouched_experiment",
         group="experiment",
         kinds=("polars",),

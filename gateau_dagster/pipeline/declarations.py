@@ -20,14 +20,14 @@ from gateau_dagster.pipeline.asset import (
     NORMALISATION,
     REJECTED_SHARE,
     SHARD,
-    TRUNCATED_SHARE,
     UNIQUE_IDS,
     Asset,
 )
 from gateau_dagster.pipeline.characteristics_asset import characteristics
 from gateau_dagster.pipeline.contamination_asset import contamination, untouched_experiment
-from gateau_dagster.pipeline.document_split_asset import document_split, mix_checks
-from gateau_dagster.pipeline.made_models import embedding_asset, made_models, made_upstream
+from gateau_dagster.pipeline.document_split_asset import document_split
+from gateau_dagster.pipeline.inputs import CHAT, LONG
+from gateau_dagster.pipeline.made_models import embedding_asset, made_models
 from gateau_dagster.pipeline.pairwise_assets import pairwise_assets
 from gateau_dagster.pipeline.sample_table_asset import sample_table_asset
 from gateau_dagster.pipeline.selection_reads import (
@@ -38,18 +38,16 @@ from gateau_dagster.pipeline.selection_reads import (
     has_comparison,
     selection_reads,
 )
-from gateau_dagster.pipeline.training_settings import mix_settings, shown_configuration, training_settings
+from gateau_dagster.pipeline.training_assets import checkpoint, training_mix
+from gateau_dagster.pipeline.training_settings import shown_configuration
 from gateau_dagster.pipeline.variant_assets import variant_assets
 from gateau_dagster.selection.combine import CODE_VERSION as SCORES_CODE_VERSION
 from gateau_dagster.selection.joining import COLUMNS
 from gateau_dagster.selection.rules import CODE_VERSION as SELECTION_CODE_VERSION
-from gateau_dagster.storage.stamp import By
-from gateau_dagster.training.spec import CODE_VERSION as TRAINING_CODE_VERSION
-from gateau_dagster.training.training_mix import CODE_VERSION as MIX_CODE_VERSION
 
-REPORT_FILE, COMPARISON_FILE, CHECKPOINT_FOLDER = "report.html", "comparison.json", "checkpoint"
-# The page's own: raise it when the same tables come to another page.
-REPORT_CODE_VERSION = "6"
+REPORT_FILE, EXPLORER_FILE, COMPARISON_FILE = "report.html", "explore.html", "comparison.json"
+# The page's own, and the viewer's beside it: raise it when the same tables come to another one.
+REPORT_CODE_VERSION, EXPLORER_CODE_VERSION = "7", "1"
 
 
 def raw_long_sft(config: Config) -> Iterator[Asset]:
@@ -64,6 +62,7 @@ def raw_long_sft(config: Config) -> Iterator[Asset]:
         summary="validated long samples; a sample's shard is a hash of its id",
         description="Long instruction samples (c, x; y), validated. What cannot be used is in the rejected table, "
         "with the reason. A sample's shard is a hash of its id, so one edit touches one shard.",
+        inputs=(LONG,),
         code_version=INPUT_CODE_VERSION,
         columns=tables.RAW_LONG_SFT,
         checks=(UNIQUE_IDS, REJECTED_SHARE),
@@ -84,6 +83,7 @@ def short_chat_mix(config: Config) -> Iterator[Asset]:
         summary="ShareGPT / UltraChat conversations without empty responses",
         description="Short conversations (ShareGPT, UltraChat) without empty responses; `short_chat.fraction` is taken "
         "from the start of the data, as in the papers.",
+        inputs=(CHAT,),
         settings=lambda observed: {"short_chat.fraction": chat.fraction, "short_chat files": observed.short_chat},
         code_version=SHORT_CHAT_CODE_VERSION,
         columns=tables.SHORT_CHAT_MIX,
@@ -204,53 +204,6 @@ def comparison(config: Config) -> Iterator[Asset]:
     )
 
 
-def training_mix(config: Config) -> Iterator[Asset]:
-    """What the checkpoint is trained on."""
-    training = config.training
-    if not training.enabled:
-        return
-    # An equal selection is an equal mix, unless the mix goes by the samples' ranks or sources.
-    chosen: By = "fingerprint" if training.mix.long_fraction < 1 or training.mix.weights else "content"
-    chat: dict[str, By] = {"short_chat_mix": "content"} if config.short_chat else {}
-    yield Asset(
-        key="training_mix",
-        maker="training_mix",
-        group="training",
-        kinds=("parquet", "huggingface"),
-        summary="selected + short, tokenised, in training order",
-        description="Selected long samples and short conversations, tokenised, shuffled, with labels on the responses "
-        "only.",
-        reads={CHOSEN: chosen, **chat},
-        settings=lambda observed: mix_settings(config, observed),
-        code_version=MIX_CODE_VERSION,
-        columns=tables.TRAINING_MIX,
-        checks=(REJECTED_SHARE, TRUNCATED_SHARE, *mix_checks(config)),
-        goal=True,
-    )
-
-
-def checkpoint(config: Config) -> Iterator[Asset]:
-    """The fine-tuned model (Eq. 7)."""
-    if not config.training.enabled:
-        return
-    yield Asset(
-        key=CHECKPOINT_FOLDER,
-        maker="trained_model",
-        group="training",
-        kinds=("pytorch", "huggingface", "deepspeed"),
-        summary="the fine-tuned model, a Hugging Face folder",
-        description="The fine-tuned model (Eq. 7), a Hugging Face folder with safetensors. Trained by a process of its "
-        "own; a training that was killed goes on from its last complete checkpoint.",
-        reads={"training_mix": "content", **made_upstream(config, config.training.model)},
-        settings=lambda observed: training_settings(config, observed),
-        code_version=TRAINING_CODE_VERSION,
-        folder=True,
-        goal=True,
-        own_rejects=False,
-        pool="gpu",
-    )
-
-
 def evaluations(config: Config) -> Iterator[Asset]:
     """The checkpoint beside its base model, under every benchmark that is asked for."""
     for chosen in compared_benchmarks(config).values():
@@ -283,11 +236,12 @@ def report(config: Config, shown: Sequence[str]) -> Asset:
         kinds=("html", "matplotlib"),
         summary="one self-contained page",
         description="One self-contained page: score distributions, presets side by side, best and worst samples, "
-        "rejects, training curve, evaluation, provenance.",
+        "rejects, training curve, evaluation, provenance. Beside it explore.html, which shows every sample.",
         reads=dict.fromkeys(shown, "fingerprint"),
         settings={"configuration": shown_configuration(config)},
-        code_version=REPORT_CODE_VERSION,
+        code_version=f"{REPORT_CODE_VERSION}.{EXPLORER_CODE_VERSION}",
         file=REPORT_FILE,
+        further_files=(EXPLORER_FILE,),
         goal=True,
         own_rejects=False,
     )

@@ -10,6 +10,7 @@ from gateau_dagster.config.made_models import homologous_options, machine_settin
 from gateau_dagster.errors import GateauError
 from gateau_dagster.methods.pre_experience import instruction_embedding_table
 from gateau_dagster.pipeline.asset import Asset, Observed, Settings
+from gateau_dagster.pipeline.inputs import origin_key, text_key
 from gateau_dagster.selection.clusters import cluster_count
 from gateau_dagster.storage.stamp import By
 from gateau_dagster.training.deepspeed_agreement import agreed_deepspeed_config
@@ -75,6 +76,7 @@ def _pre_experience_mix(config: Config, name: str) -> Asset:
         summary="some samples of every cluster of instructions, tokenised: what a pre-experienced model is trained on",
         description=f"Some samples of every cluster of instructions, tokenised: what `{name}` is trained on before it "
         "scores (Cherry Selection). Over the whole data set: waits for all shards.",
+        inputs=(origin_key(config, name),),
         reads=dict.fromkeys(("raw_long_sft", embedding_asset(config, name)), "fingerprint"),
         settings=settings,
         code_version=f"1.{MIX_CODE_VERSION}",
@@ -102,6 +104,7 @@ def _homologous_mix(config: Config, name: str) -> Asset:
         summary="long texts and short ones, tokenised: what a homologous model is trained on",
         description="Long texts, and short ones by their share of tokens, tokenised and cut into sequences: what "
         f"`{config.origin(name)}` is trained on to become `{name}`.",
+        inputs=(text_key(name), origin_key(config, name)),
         settings=settings,
         code_version=TEXT_MIX_CODE_VERSION,
         columns=tables.TRAINING_MIX,
@@ -155,6 +158,7 @@ def _made_model(config: Config, name: str, *, summary: str, how: str, settings: 
         summary=summary,
         description=f"The model `{name}`: `{config.origin(name)}`, {how}; a Hugging Face folder. As with `checkpoint`, "
         "a training that was killed goes on.",
+        inputs=(origin_key(config, name),),
         reads={mix_asset(config, name): "content"},
         settings=settings,
         code_version=f"1.{TRAINING_CODE_VERSION}",

@@ -55,6 +55,15 @@ class Pipeline:
                 found.add(asset.key)
         return found
 
+    def shown_reads(self, key: str) -> list[str]:
+        """The upstreams as the graph shows them. A page reads nearly everything: of these, the last ones, by way of
+        which the others come."""
+        asset = self.by_key[key]
+        if not asset.file:
+            return [*asset.reads]
+        before = {each: self.ancestors([each]) - {each} for each in asset.reads}
+        return [each for each in asset.reads if not any(each in found for found in before.values())]
+
     def nodes(self, observed: Observed) -> list[Node]:
         """The assets as the planner compares them with the store.
 

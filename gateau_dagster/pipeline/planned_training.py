@@ -86,7 +86,7 @@ def _check_sources(config: Config, sources: Collection[str]) -> None:
 
 def _check_rows(config: Config, accepted: pl.DataFrame) -> None:
     training = config.training
-    rows = training.epochs * _chosen_share(config, accepted) * accepted.height
+    rows = training.epochs * chosen_share(config, accepted) * accepted.height
     if training.max_steps is None and rows > MOST_ROWS:
         raise GateauError(
             f"training.epochs: {training.epochs:,g} passes over the selected samples are about {rows:,.0f} rows, more "
@@ -99,7 +99,7 @@ def _check_memory(config: Config, accepted: pl.DataFrame) -> None:
     training, there = config.training, psutil.virtual_memory().total
     if training.launcher is not None or training.hostfile is not None:
         return
-    tokens = _tokens(accepted, most=training.max_length) * _chosen_share(config, accepted)
+    tokens = _tokens(accepted, most=training.max_length) * chosen_share(config, accepted)
     wanted = training.processes * (_RANK_BYTES + _TOKEN_BYTES * tokens)
     if training.processes > 1 and wanted > there:
         raise GateauError(
@@ -114,7 +114,7 @@ def _tokens(accepted: pl.DataFrame, *, most: int) -> float:
     return float((accepted["characters"] / _CHARACTERS).clip(upper_bound=most).sum())
 
 
-def _chosen_share(config: Config, accepted: pl.DataFrame) -> float:
+def chosen_share(config: Config, accepted: pl.DataFrame) -> float:
     """Of the samples, in the training: at least, as far as it is known before they are ranked."""
     rule, mix = config.selection, config.training.mix
     if mix.without_long or not accepted.height:

@@ -15,6 +15,7 @@ from gateau_dagster.pipeline.asset import (
     Observed,
     Rows,
 )
+from gateau_dagster.pipeline.inputs import model_key
 from gateau_dagster.pipeline.made_models import made_upstream
 from gateau_dagster.scoring.sample_table import SampleTable
 from gateau_dagster.storage.stamp import By, fingerprint
@@ -37,6 +38,7 @@ def sample_table_asset(config: Config, table: SampleTable) -> Asset:
         kinds=("pytorch", "huggingface"),
         summary=table.summary,
         description=f"{table.description} Computed with `{table.model}`: {model.path}.",
+        inputs=() if made else (model_key(table.model),),
         reads={"raw_long_sft": "fingerprint", **made},
         settings=lambda observed: row_settings(config, table, observed),
         code_version=table.code_version,

@@ -91,18 +91,22 @@ class State:
         }
 
     @cached_property
-    def _nodes(self) -> dict[str, Node]:
-        """What the planner compares, by asset, in topological order."""
+    def observed(self) -> Observed:
+        """What stands outside configuration and store, as it is now."""
         config = self.config
         ensure_demo_data(config)
         chat, cache = config.located_short_chat, config.work_folder / "cache"
-        observed = Observed(
+        return Observed(
             model_digests=self.model_digests,
             short_chat=short_chat_signature(chat, config.folder, cache) if chat else None,
             texts=text_signatures(config, cache / FILE_DIGESTS),
             others=self.other_digests,
         )
-        return {node.asset: node for node in self.pipeline.nodes(observed)}
+
+    @cached_property
+    def _nodes(self) -> dict[str, Node]:
+        """What the planner compares, by asset, in topological order."""
+        return {node.asset: node for node in self.pipeline.nodes(self.observed)}
 
     def node(self, asset: str) -> Node:
         """An asset as the planner compares it."""
@@ -118,12 +122,22 @@ class State:
 
     def stamp(self, key: str, partition: str | None) -> Stamp | None:
         """The stamp of an output as it stands in the store."""
-        asset = self.asset(key)
-        if asset.file:
-            return document_stamp(self.store, asset.file)
+        return self.stamps([(key, partition)])[key, partition]
+
+    def stamps(self, keys: Iterable[Key]) -> dict[Key, Stamp | None]:
+        """The stamps of outputs as they stand in the store."""
+        wanted = list(keys)
+        tables = [key for key in wanted if not (self.asset(key[0]).file or self.asset(key[0]).folder)]
+        found = self.table_stamps(tables)
+        return {key: found[key] if key in found else self._file_stamp(self.asset(key[0])) for key in wanted}
+
+    def _file_stamp(self, asset: Asset) -> Stamp | None:
+        """Of the report's page or the checkpoint's folder; None of a page beside which another's is missing."""
         if asset.folder:
-            return folder_stamp(self.store, key)
-        return self.table_stamps([(key, partition)])[key, partition]
+            return folder_stamp(self.store, asset.key)
+        found, *others = (document_stamp(self.store, name) for name in (asset.file, *asset.further_files))
+        together = {None if each is None else each.fingerprint for each in others}
+        return found if found is not None and together <= {found.fingerprint} else None
 
     def table_stamps(self, keys: Iterable[Key]) -> dict[Key, Stamp | None]:
         """Those of tables; None where the table is missing, or the model is that it is about."""
@@ -140,10 +154,7 @@ class State:
 
     def recorded(self) -> dict[Key, Stamp | None]:
         """The stamps of all outputs."""
-        keys = [key for asset in self.pipeline.assets for key in self._partitions.keys(asset.key)]
-        tables = [key for key in keys if not (self.asset(key[0]).file or self.asset(key[0]).folder)]
-        stamps = self.table_stamps(tables)
-        return {key: stamps[key] if key in stamps else self.stamp(*key) for key in keys}
+        return self.stamps(key for asset in self.pipeline.assets for key in self._partitions.keys(asset.key))
 
     def read(self, asset: str, columns: list[str] | None = None, partition: str | None = None) -> pl.DataFrame:
         """A table, or one partition of it; rows of all its partitions together.
@@ -263,12 +274,11 @@ class State:
             assert partition is not None
             return {INPUT: self.shard_input(partition)}
         keys = [key for name in node.upstream for key in self._partitions.read(name, asset, partition)]
-        stamps: dict[Key, Stamp] = {}
-        for key in keys:
-            stamp = self.stamp(*key)
+        found = self.stamps(keys)
+        for key, stamp in found.items():
             if stamp is None:
                 raise MissingUpstreamError(asset, partition, key)
-            stamps[key] = stamp
+        stamps = {key: stamp for key, stamp in found.items() if stamp is not None}
         return recorded_versions(node, partition, self._partitions, stamps)
 
     def wanted_stamp(self, asset: str, partition: str | None) -> Stamp:

@@ -14,10 +14,11 @@ from gateau_dagster.evaluation.statistics.experiment import CODE_VERSION as EXPE
 from gateau_dagster.evaluation.statistics.lines import reference_of
 from gateau_dagster.pipeline.asset import FINITE_VALUES, GATE, READABLE_REPLIES, VARIANT, Asset, Observed, Part
 from gateau_dagster.pipeline.document_split_asset import mix_checks
+from gateau_dagster.pipeline.inputs import origin_key, other_key
 from gateau_dagster.pipeline.made_models import made_upstream
 from gateau_dagster.pipeline.selection_reads import PRESETS_TABLE
 from gateau_dagster.pipeline.training_settings import mix_settings, training_settings
-from gateau_dagster.pipeline.variant_configs import draws_lots, variant_config, variant_reads
+from gateau_dagster.pipeline.variant_configs import draws_lots, others, variant_config, variant_reads
 from gateau_dagster.selection.rules import CODE_VERSION as SELECTION_CODE_VERSION
 from gateau_dagster.storage.stamp import By
 from gateau_dagster.training.spec import CODE_VERSION as TRAINING_CODE_VERSION
@@ -100,6 +101,7 @@ def _mixes(config: Config) -> Asset:
         kinds=("parquet", "huggingface"),
         summary="each variant's samples and the short conversations, tokenised, in training order",
         description="What every variant is trained on, as in training_mix; empty for what is not trained here.",
+        inputs=(origin_key(config, config.training.model),),
         reads=_union(parts),
         parts=parts,
         code_version=f"1.{MIX_CODE_VERSION}",
@@ -130,6 +132,7 @@ def _checkpoints(config: Config) -> Asset:
         summary="which model each variant is; those that are trained, once for equal mixes and settings",
         description="Which model every variant of the experiment is. Those that are trained lie in variant/models, a "
         "folder for each mix and settings of training, whatever variants these belong to.",
+        inputs=(origin_key(config, config.training.model), *map(other_key, others(config))),
         reads=_union(parts),
         parts=parts,
         code_version=f"1.{TRAINING_CODE_VERSION}",
@@ -169,67 +172,82 @@ def _measured(config: Config, chosen: ChosenBenchmark) -> Iterator[Asset]:
     """What a benchmark asks, what is answered, how that is judged, and what it is worth; or what it measures."""
     scored, name = chosen.scored, chosen.name
     own = dict(scored.reads(config, chosen.options))
+    own |= made_upstream(config, config.training.model) if scored.by_base else {}
     before: dict[str, By] = {CHECKPOINTS: "content"}
-    version = chosen.benchmark.code_version
-    common: dict[str, Any] = {
-        "of": "benchmark",
-        "partitions": VARIANT,
-        "group": _GROUP,
-    }
     if scored.measure is None:
-        yield Asset(
-            key=f"{ANSWERS}/{name}",
-            maker="benchmark_answers",
-            kinds=("pytorch",),
-            summary="what each variant answers to a benchmark's questions",
-            description=f"What each variant answers. {chosen.benchmark.description}",
-            settings=partial(_answered_settings, config, chosen),
-            reads={CHECKPOINTS: "content", **own},
-            columns=tables.ANSWERS,
-            pool="gpu",
-            own_rejects=False,
-            code_version=f"{version}.{GENERATION_CODE_VERSION}",
-            **common,
-        )
+        yield _answers(config, chosen, {**before, **own})
         before = {f"{ANSWERS}/{name}": "content"}
     if scored.judging is not None:
-        yield Asset(
-            key=f"{JUDGMENTS}/{name}",
-            maker="benchmark_judgments",
-            kinds=("openai",),
-            summary="what a judge says of the answers",
-            description=f"What a judge says of each variant's answers. {chosen.benchmark.description}",
-            settings=partial(_judged_settings, config, chosen),
-            code_version=version,
-            reads={**before, **own},
-            columns=tables.JUDGMENTS,
-            checks=(READABLE_REPLIES,),
-            own_rejects=False,
-            **common,
-        )
+        yield _judgments(config, chosen, {**before, **own})
         before[f"{JUDGMENTS}/{name}"] = "content"
-    yield Asset(
-        key=f"{SCORES}/{name}",
+    yield _scores(config, chosen, {**before, **own})
+
+
+def _answers(config: Config, chosen: ChosenBenchmark, reads: Mapping[str, By]) -> Asset:
+    return Asset(
+        key=f"{ANSWERS}/{chosen.name}",
+        of="benchmark",
+        maker="benchmark_answers",
+        partitions=VARIANT,
+        group=_GROUP,
+        kinds=("pytorch",),
+        summary="what each variant answers to a benchmark's questions",
+        description=f"What each variant answers. {chosen.benchmark.description}",
+        reads=reads,
+        settings=partial(_answered_settings, config, chosen),
+        code_version=f"{chosen.benchmark.code_version}.{GENERATION_CODE_VERSION}",
+        columns=tables.ANSWERS,
+        own_rejects=False,
+        pool="gpu",
+    )
+
+
+def _judgments(config: Config, chosen: ChosenBenchmark, reads: Mapping[str, By]) -> Asset:
+    return Asset(
+        key=f"{JUDGMENTS}/{chosen.name}",
+        of="benchmark",
+        maker="benchmark_judgments",
+        partitions=VARIANT,
+        group=_GROUP,
+        kinds=("openai",),
+        summary="what a judge says of the answers",
+        description=f"What a judge says of each variant's answers. {chosen.benchmark.description}",
+        reads=reads,
+        settings=partial(_judged_settings, config, chosen),
+        code_version=chosen.benchmark.code_version,
+        columns=tables.JUDGMENTS,
+        checks=(READABLE_REPLIES,),
+        own_rejects=False,
+    )
+
+
+def _scores(config: Config, chosen: ChosenBenchmark, reads: Mapping[str, By]) -> Asset:
+    measures = chosen.scored.measure is not None
+    return Asset(
+        key=f"{SCORES}/{chosen.name}",
+        of="benchmark",
         maker="benchmark_scores",
-        kinds=("polars",) if scored.measure is None else ("pytorch",),
+        partitions=VARIANT,
+        group=_GROUP,
+        kinds=("pytorch",) if measures else ("polars",),
         summary="the value of each variant's answer to each of a benchmark's questions",
         description=f"What each variant's answers are worth. {chosen.benchmark.description}",
+        reads=reads,
         settings=partial(_benchmark_settings, config, chosen),
-        code_version=version,
-        reads={**before, **own},
+        code_version=chosen.benchmark.code_version,
         columns=tables.SCORES,
         finite=("value",),
         checks=(FINITE_VALUES,),
-        pool="" if scored.measure is None else "gpu",
         goal=True,
-        **common,
+        pool="gpu" if measures else "",
     )
 
 
 def _benchmark_settings(config: Config, chosen: ChosenBenchmark, observed: Observed) -> dict[str, Any]:
     """Told when the plan is made: it may look at a benchmark's files."""
-    del observed
-    return chosen.settings(config)
+    origin = config.origin(config.training.model)
+    base = {f"models.{origin} weights": observed.model_digests[origin]} if chosen.scored.by_base else {}
+    return {**chosen.settings(config), **base}
 
 
 def _answered_settings(config: Config, chosen: ChosenBenchmark, observed: Observed) -> dict[str, Any]:

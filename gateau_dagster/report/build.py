@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 
 import polars as pl
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -11,6 +12,8 @@ from gateau_dagster.readable import fixed, number, percent, plural
 from gateau_dagster.report.comparison import Comparison
 from gateau_dagster.report.drawings import Drawing
 from gateau_dagster.report.effort import duration, effort_sentence, memory, quantity, table_efforts
+from gateau_dagster.report.evidence import NAMED_GAIN
+from gateau_dagster.report.evidence_shares import evidence_shares
 from gateau_dagster.report.experiment_drawings import figure_name
 from gateau_dagster.report.experiment_text import experiment_section
 from gateau_dagster.report.inputs import ReportInputs
@@ -53,7 +56,7 @@ def build_report(inputs: ReportInputs, comparison: Comparison | None, drawn: Map
         comparison: of the presets; see report.comparison.compare.
         drawn: see drawings; a figure that is not among them is left out.
     """
-    top, bottom = sample_cards(inputs)
+    cards = sample_cards(inputs)
     return _environment().get_template("report.html.j2").render(
         inputs=inputs,
         selection=inputs.config.selection,
@@ -65,8 +68,11 @@ def build_report(inputs: ReportInputs, comparison: Comparison | None, drawn: Map
         counts=counts(inputs),
         comparison=comparison,
         pictures=pictures(drawn),
-        top=top,
-        bottom=bottom,
+        top=cards.top,
+        bottom=cards.bottom,
+        no_evidence=cards.no_evidence,
+        evidence=evidence_shares(inputs),
+        named_gain=NAMED_GAIN,
         sources=source_table(inputs.ranked),
         lengths=_length_sentence(inputs.ranked, inputs.length_unit),
         length_unit=inputs.length_unit,
@@ -74,6 +80,7 @@ def build_report(inputs: ReportInputs, comparison: Comparison | None, drawn: Map
         training=training_facts(inputs.training_log) if inputs.training_log else None,
         benchmarks=benchmark_outcomes(inputs),
         experiment=None if inputs.experiment is None else experiment_section(inputs.experiment),
+        further=inputs.further,
         figure_name=figure_name,
         effort=_effort(inputs),
         far=inputs.far_ranked is not None,
@@ -139,6 +146,7 @@ def _effort(inputs: ReportInputs) -> dict | None:
     return {"sentence": effort_sentence(tables), "tables": tables}
 
 
+@cache
 def _environment() -> Environment:
     # autoescape for every template, whatever its name ends in.
     environment = Environment(

@@ -1,6 +1,6 @@
 """Everything the report is made from, in one record."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
@@ -10,10 +10,13 @@ import polars as pl
 
 from gateau_dagster.comparison.result import MethodComparison
 from gateau_dagster.config import Config, Preset
+from gateau_dagster.data.sample import Sample
 from gateau_dagster.pipeline.losses import UNSEEN, Loss
 from gateau_dagster.pipeline.totals import Totals
+from gateau_dagster.report.evidence_maps import EvidenceMaps, no_evidence
 from gateau_dagster.report.experiment import ExperimentInputs
 from gateau_dagster.report.formula import with_terms
+from gateau_dagster.report.further import FurtherSection
 from gateau_dagster.selection.combine import ranked_by_score
 
 
@@ -48,12 +51,18 @@ class ReportInputs:
     """Rows, rejects, tokens and time of each table, in the order of the data's flow."""
     unseen: pl.DataFrame = field(default_factory=UNSEEN.to_frame)
     """UNSEEN: of each sample that every model saw cut, the share of its context that none saw."""
+    evidence: Callable[[Sequence[Sample]], EvidenceMaps] = no_evidence
+    """Makes the evidence maps of samples."""
+    named: pl.DataFrame | None = None
+    """NAMED (evidence_maps): of each row of `cam`, the segments that its map names."""
     training_log: Sequence[Mapping[str, Any]] | None = None
     """Entries with `step` and some of `loss`, `learning_rate`, `grad_norm`, `tokens_per_second`."""
     evaluations: Mapping[str, pl.DataFrame] = field(default_factory=dict)
     """The tables of the benchmarks by name."""
     experiment: ExperimentInputs | None = None
     """Models side by side, under the benchmarks that give a value to each question."""
+    further: Sequence[FurtherSection] = ()
+    """What a judge said beside the benchmarks, and which questions stand in the data."""
     methods: MethodComparison | None = None
     """The methods side by side; see comparison.compare."""
     efforts: Mapping[str, Sequence[Mapping[str, Any]]] = field(default_factory=dict)

@@ -10,7 +10,8 @@ import numpy as np
 
 from gateau_dagster.data.sample import Sample
 from gateau_dagster.errors import UnscorableSampleError
-from gateau_dagster.scoring.response_perplexity import Float64, mean_nll_and_perplexity
+from gateau_dagster.scoring.response_perplexity import Float64, mean_nll_and_perplexity, probability
+from gateau_dagster.scoring.segment_gains import best_far_segment, segment_gains
 from gateau_dagster.scoring.segments import far_gain, near_and_far, segment_means
 
 
@@ -62,8 +63,12 @@ class CamRow:
     segment_perplexity: list[float]
     segment_attention: list[float]
     cas: float | None
+    near_segments: int
+    no_context_probability: list[float]
     near_probability: list[float]
     far_probability: list[float]
+    far_segment: list[int | None]
+    segment_gain: list[float]
     far_gain: float | None
 
 
@@ -92,7 +97,8 @@ def cam_row(sample: Sample, figures: CamFigures, *, segment_length: int) -> CamR
     means = [] if attention is None else segment_means(attention, segment_length)
     if not np.isfinite(means).all():
         raise UnscorableSampleError("attention to the context is not finite: try dtype bfloat16 or float32")
-    near, far = near_and_far(figures.without_context, figures.segments, figures.near)
+    alone, count = figures.without_context, figures.near
+    near, far = near_and_far(alone, figures.segments, count)
     return CamRow(
         sample_id=sample.sample_id,
         digest=sample.digest,
@@ -100,8 +106,12 @@ def cam_row(sample: Sample, figures: CamFigures, *, segment_length: int) -> CamR
         segment_perplexity=perplexities,
         segment_attention=means,
         cas=None if attention is None else contextual_awareness_score(perplexities, means),
+        near_segments=count,
+        no_context_probability=probability(alone).tolist(),
         near_probability=near.tolist(),
         far_probability=far.tolist(),
+        far_segment=best_far_segment(near, figures.segments, count),
+        segment_gain=segment_gains(alone, near, figures.segments, count),
         far_gain=far_gain(near, far, segments=len(perplexities)),
     )
 

@@ -12,6 +12,7 @@ from gateau_dagster import tables
 from gateau_dagster.data.sample import Reject, Sample
 from gateau_dagster.scoring.pair_effort import cam_effort, perplexity_effort
 from gateau_dagster.scoring.sample_table import Asked, Outcomes, Row, Running, SampleTable, SharedPass
+from gateau_dagster.scoring.segment_gains import CODE_VERSION as GAINS_CODE_VERSION
 
 if TYPE_CHECKING:
     from gateau_dagster.config import Config
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 THETA_A, THETA_B = "short", "long"
 CAM = "cam"
-# Raise them when a row comes to be another one.
+# Raise them when a row comes to be another one; that of `cam` for what `cam_at` holds, too.
 PERPLEXITY_CODE_VERSION = "2"
 CAM_CODE_VERSION = "2"
 
@@ -61,13 +62,13 @@ def cam_table(config: Config) -> SampleTable:
         of="",
         model=THETA_B,
         columns=tables.CAM,
-        finite=("segment_perplexity", "segment_attention"),
+        finite=("segment_perplexity", "segment_attention", "segment_gain"),
         summary="segment perplexities, segment attention, Contextual Awareness Score",
         description="Contextual Awareness Measurement by theta_B: does the model attend to the segments that matter "
         "for the response? Segment perplexities, segment attention and their similarity CAS (Eq. 3-5).",
         score=_cam_rows,
         settings={"scoring.segment_length": config.scoring.segment_length},
-        code_version=CAM_CODE_VERSION,
+        code_version=f"{CAM_CODE_VERSION}.{GAINS_CODE_VERSION}",
         shared=_shared_pass(),
         needs_visible_window=True,
         effort=partial(cam_effort, length=config.scoring.segment_length),

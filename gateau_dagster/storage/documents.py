@@ -72,8 +72,7 @@ def publish_folder(store: Store, folder: Path, name: str, stamp: Stamp) -> None:
             _stage(folder, Path(store.files.address(name)), stamp)
             _swap(Path(store.files.address(name)))
             return
-    store.files.remove(f"{name}/{_FOLDER_STAMP}")
-    store.files.remove(name)
+    remove_folder(store, name)
     for file in sorted(path for path in folder.rglob("*") if path.is_file()):
         store.files.upload(f"{name}/{file.relative_to(folder).as_posix()}", file)
     store.files.write(f"{name}/{_FOLDER_STAMP}", stamp.to_json().encode())
@@ -90,6 +89,12 @@ def finish_publishing(store: Store, name: str) -> None:
             _swap(target)
         elif _aside(target).exists() and not target.exists():
             _aside(target).rename(target)
+
+
+def remove_folder(store: Store, name: str) -> None:
+    """Removes a published folder; killed in the middle, what is left has no stamp and counts as missing."""
+    store.files.remove(f"{name}/{_FOLDER_STAMP}")
+    store.files.remove(name)
 
 
 def folder_stamp(store: Store, name: str) -> Stamp | None:

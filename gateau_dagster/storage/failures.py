@@ -50,7 +50,8 @@ class _Cause:
 
     def by_kind(self, error: BaseException) -> bool:
         """As `of`, without the message: for errors of which nobody knows that a server has to do with them."""
-        names = {each.__name__ for each in type(error).__mro__}
+        kinds = type(error).__mro__
+        names = {name for each in kinds for name in (each.__name__, f"{each.__module__}.{each.__name__}")}
         response: Any = getattr(error, "response", None)
         status = response.get("ResponseMetadata", {}).get("HTTPStatusCode") if isinstance(response, dict) else None
         return not names.isdisjoint(self.classes) or status in self.statuses
@@ -85,6 +86,12 @@ _OVERLOADED = _Cause(
     statuses=frozenset({408, 429, 500, 502, 503, 504}),
     kind=TransientError,
     cure="the storage server is overloaded or fails ({text}). Run again later: what was already computed is kept.",
+)
+_LOST_DATABASE = _Cause(
+    classes=frozenset({"psycopg2.OperationalError", "psycopg2.InterfaceError"}),
+    kind=TransientError,
+    cure="Dagster's PostgreSQL does not answer. Check that it is running, and the network; then run again: what was "
+    "already computed is kept.",
 )
 _SERVER_CAUSES = (
     _UNREACHABLE,
@@ -223,7 +230,7 @@ def _of_connection(link: BaseException, action: str) -> GateauError | None:
 
 
 def _of_client(link: BaseException, action: str) -> GateauError | None:
-    causes = [cause for cause in (_UNREACHABLE, _CUT_SHORT, _OVERLOADED) if cause.by_kind(link)]
+    causes = [cause for cause in (_UNREACHABLE, _CUT_SHORT, _OVERLOADED, _LOST_DATABASE) if cause.by_kind(link)]
     return _first(causes, link, action)
 
 

@@ -116,6 +116,28 @@ class Files:
                 return []
         return sorted(path.rstrip("/").rsplit("/", 1)[-1] for path in found)
 
+    def versions(self) -> dict[str, str]:
+        """The ETag of each object below the root by its name, from one listing of a store on S3.
+
+        Raises:
+            GateauError, TransientError: as for `write`.
+        """
+        assert not self.is_local
+        return {name: found["ETag"] for name, found in self._found().items()}
+
+    def sizes(self) -> dict[str, int]:
+        """Of all files, in bytes, by name; none where there is no such store yet. One listing."""
+        return {name: int(found["size"] or 0) for name, found in self._found().items()}
+
+    def _found(self) -> dict[str, Any]:
+        with readable_failures(f"list {self.root}"):
+            try:
+                found: Any = self.filesystem.find(self.root, detail=True)
+            except FileNotFoundError:
+                return {}
+        root = self.root.partition("://")[2] or self.root
+        return {name.removeprefix(f"{root}/"): details for name, details in found.items()}
+
     def rename(self, name: str, new: str) -> None:
         """Gives a file another name, and replaces one that has it; not in one step on S3.
 

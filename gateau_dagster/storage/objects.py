@@ -6,6 +6,9 @@ from collections.abc import Iterable
 from itertools import chain
 from typing import Any
 
+from fsspec.caching import AllBytes
+
+_SMALL_BYTES = 2**20  # a request takes longer than so many bytes
 _REFUSED = {409, 412}  # another is writing it; it is there
 _MARK = "gateau-writer"
 _TRIES, _PAUSE_SECONDS = 5, 0.2
@@ -72,6 +75,20 @@ def _is_marked(filesystem: Any, address: str, mark: str) -> bool | None:
         return filesystem.metadata(address).get(_MARK) == mark
     except FileNotFoundError:
         return None
+
+
+def object_version(file: Any) -> str:
+    """The ETag of an object that is open for reading, another one with each other content; empty for a local file."""
+    return getattr(file, "details", {}).get("ETag", "")
+
+
+def fetch_small(file: Any) -> None:
+    """Of an object that is open for reading: fetches a small one by one request, for who reads a piece here and there.
+
+    Nothing for a large one, and for a local file.
+    """
+    if object_version(file) and 0 < file.size <= _SMALL_BYTES:
+        file.cache = AllBytes(size=file.size, fetcher=file._fetch_range)
 
 
 def _status(error: OSError) -> int | None:

@@ -16,7 +16,8 @@ from gateau_dagster import tables
 from gateau_dagster.errors import GateauError
 from gateau_dagster.storage.content import frame_digest
 from gateau_dagster.storage.failures import readable_failures
-from gateau_dagster.storage.files import Files
+from gateau_dagster.storage.files import Files, local_copy
+from gateau_dagster.storage.objects import fetch_small, object_version
 from gateau_dagster.storage.parquet import metadata, read_columns, verified_schema, wanted_rows, write_parquet
 from gateau_dagster.storage.seal import DamagedFileError
 from gateau_dagster.storage.stamp import Stamp
@@ -27,7 +28,8 @@ REJECTED = "rejected"
 _STAMP_READERS = 16
 _MOST_READS = 4
 
-
+# Of objects on S3 by their address: which version was read, and what it says of itself.
+_known_stamps: dict[str, tuple[str, Stamp | None]] = {}
 # What readers raise for a file whose content is not what was written.
 _DAMAGE = (DamagedFileError, pa.ArrowException, pl.exceptions.PanicException, UnicodeDecodeError, OSError)
 _ASIDE = ".damaged"
@@ -107,6 +109,23 @@ class Store:
         """
         self._found(self.table_name(asset, partition), verified_schema)
 
+    def fetched(self, asset: str, scratch: Path) -> Path:
+        """A global table's file on this machine, each of its bytes as it was written: itself on a local store, else a
+        copy in `scratch`, fetched now.
+
+        Raises:
+            GateauError: as for `read`.
+        """
+        name = self.table_name(asset)
+
+        def fetch() -> Path:
+            path = local_copy(self.files, name, scratch)
+            with pa.OSFile(str(path)) as file:
+                verified_schema(file)
+            return path
+
+        return self._whole(name, fetch)
+
     def read_rejected(self, asset: str, partitions: Iterable[str | None]) -> pl.DataFrame:
         """Rejected samples of the partitions; empty where nothing was rejected.
 
@@ -131,20 +150,34 @@ class Store:
             GateauError, TransientError: the store cannot be read; that says nothing about the table.
         """
         name = self.table_name(asset, partition)
+        address = self.files.address(name)
         try:
-            with readable_failures(f"read {self.files.address(name)}"):
-                text = _reading(self.files, name, lambda file: metadata(file).get(_STAMP_KEY))
-            return Stamp.from_json(text) if text else None
+            with readable_failures(f"read {address}"):
+                return _reading(self.files, name, partial(_stamp_in, address))
         except (FileNotFoundError, ValueError) as error:
             if isinstance(error, GateauError):
                 raise
             return None
 
     def stamps(self, wanted: Iterable[tuple[str, str | None]]) -> dict[tuple[str, str | None], Stamp | None]:
-        """Stamps of many tables, read side by side: on S3 each costs a round trip."""
+        """Stamps of many tables: on S3 one listing says which are there, and which this process has read already.
+
+        Raises:
+            GateauError, TransientError: as for `stamp`.
+        """
         keys = list(wanted)
+        versions = None if self.files.is_local or len(keys) < 2 else self.files.versions()
+
+        def one(key: tuple[str, str | None]) -> Stamp | None:
+            if versions is None:
+                return self.stamp(*key)
+            version, known = versions.get(self.table_name(*key)), _known_stamps.get(self.address(*key))
+            if version is None:
+                return None
+            return known[1] if known is not None and known[0] == version else self.stamp(*key)
+
         with ThreadPoolExecutor(_STAMP_READERS) as pool:
-            return dict(zip(keys, pool.map(lambda key: self.stamp(*key), keys), strict=True))
+            return dict(zip(keys, pool.map(one, keys), strict=True))
 
     def _read(self, name: str, columns: list[str] | None) -> pl.DataFrame:
         """Only the wanted columns are fetched: ids without the texts, from S3 too."""
@@ -152,27 +185,29 @@ class Store:
         return frame if columns is None else frame.select(columns)
 
     def _found(self, name: str, read: Callable[[Any], pa.Table]) -> pl.DataFrame:
-        """What `read` gets from a table's file. Damage is looked at twice: a read may fail where the file is whole."""
+        """What `read` gets from a table's file."""
 
         def valid(file: Any) -> pa.Table:
+            fetch_small(file)
             found = read(file)
             found.validate(full=True)  # Polars takes on trust that text is UTF-8
             return found
 
+        return self._whole(name, lambda: pl.DataFrame(pl.from_arrow(_reading(self.files, name, valid))))
+
+    def _whole(self, name: str, get: Callable[[], Read]) -> Read:
+        """What `get` makes of a table's file. Damage is looked at twice: a read may fail where the file is whole."""
         address, last = self.files.address(name), None
         for _ in range(2):
             try:
                 with readable_failures(f"read {address}"):
-                    frame = pl.from_arrow(_reading(self.files, name, valid))
+                    return get()
             except FileNotFoundError as error:
                 raise GateauError(f"{address} is not there yet. Run `gateau run` to compute it.") from error
             except GateauError:
                 raise
             except _DAMAGE as error:  # a full disk or a lost server is a GateauError by now
                 last = error
-            else:
-                assert isinstance(frame, pl.DataFrame)
-                return frame
         raise DamagedTableError(
             f"{address} is damaged ({' '.join(str(last).split())}). {self._set_aside(name)}"
         ) from last
@@ -185,6 +220,23 @@ class Store:
         except (GateauError, FileNotFoundError):
             return "Remove it and run again: only it is recomputed."
         return f"It is set aside as {self.files.address(aside)}: run again, and only it is recomputed."
+
+
+def _stamp_in(address: str, file: Any) -> Stamp | None:
+    """The stamp in a table's file; of an object that this process has read before, without reading it again.
+
+    Raises:
+        ValueError: it is damaged.
+    """
+    version, known = object_version(file), _known_stamps.get(address)
+    if version and known is not None and known[0] == version:
+        return known[1]
+    fetch_small(file)
+    text = metadata(file).get(_STAMP_KEY)
+    stamp = Stamp.from_json(text) if text else None
+    if version:
+        _known_stamps[address] = version, stamp
+    return stamp
 
 
 def _reading(files: Files, name: str, read: Callable[[Any], Read]) -> Read:

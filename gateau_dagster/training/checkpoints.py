@@ -1,15 +1,22 @@
-"""Checkpoints of an unfinished training: written whole, found again, and what a full disk does to them."""
+"""Checkpoints of an unfinished training: written whole, found again as they were written, and what a full disk does to
+them."""
 
+import hashlib
+import json
+import logging
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 from safetensors import SafetensorError
 
 from gateau_dagster.errors import GateauError
 from gateau_dagster.storage.files import replace_text
+from gateau_dagster.storage.local import fill_with, replace_local
 
 # torch's writers raise a RuntimeError of no kind of their own: the zip writer's (at any of its checks, or from the
 # stream below it), and the older format's.
@@ -19,7 +26,10 @@ _REMOVED = "No such file or directory"
 _NAME = re.compile(r"^checkpoint-(\d+)$")
 _KEY_FILE = "resume_key"
 MARKER = "COMPLETE"
+"""File of a complete checkpoint, with the digests of all others."""
 KEPT = 2
+_READERS = 8
+_log = logging.getLogger(__name__)
 
 
 def write_failed(error: BaseException) -> bool:
@@ -78,10 +88,11 @@ def complete_checkpoints(work: Path) -> list[Path]:
     return sorted(found, key=step_of)
 
 
-def prepare_work(work: Path, resume_key: str) -> Path | None:
+def prepare_work(work: Path, resume_key: str, say: Callable[[str], None] = _log.warning) -> Path | None:
     """Make the work folder ready for one training: call on one rank only, before the others look.
 
-    A work folder of another training (another `resume_key`) is emptied; incomplete checkpoints are removed.
+    A work folder of another training (another `resume_key`) is emptied; incomplete checkpoints are removed, and damaged
+    ones that are newer than what is gone on from, of which `say` is told.
 
     Returns:
         The checkpoint to go on from, or None.
@@ -96,6 +107,7 @@ def prepare_work(work: Path, resume_key: str) -> Path | None:
             shutil.rmtree(work)
         work.mkdir(parents=True, exist_ok=True)
         discard_incomplete(work)
+        discard_damaged(work, say)
         if recorded != resume_key:  # an unchanged one is left alone: half a key would cost every checkpoint
             replace_text(key_file, resume_key)
     except OSError as error:
@@ -116,17 +128,57 @@ def discard_incomplete(work: Path) -> None:
             shutil.rmtree(folder)
 
 
+def discard_damaged(work: Path, say: Callable[[str], None]) -> None:
+    """Remove the newest complete checkpoints, up to one whose files are all as they were written.
+
+    torch and safetensors read damaged numbers without a word.
+    """
+    for folder in reversed(complete_checkpoints(work)):
+        others = damaged_files(folder)
+        if not others:
+            return
+        say(f"{folder} is damaged ({', '.join(others)}): training goes on from the one before it, or begins anew.")
+        _discard(folder)
+
+
+def damaged_files(checkpoint: Path) -> list[str]:
+    """The files of a complete checkpoint that are not as they were written, or that are more or fewer."""
+    try:
+        written = dict(json.loads((checkpoint / MARKER).read_text(encoding="utf-8")))
+    except ValueError:  # no JSON, no UTF-8
+        return [MARKER]
+    found = _digests(checkpoint)
+    return sorted(name for name in {*written, *found} if written.get(name) != found.get(name))
+
+
+def _digests(checkpoint: Path) -> dict[str, str]:
+    """SHA-256 (hex) of each file but the marker, by its name below the checkpoint."""
+    names = sorted(path.relative_to(checkpoint).as_posix() for path in checkpoint.rglob("*") if path.is_file())
+
+    def digest(name: str) -> str:
+        with (checkpoint / name).open("rb") as stream:
+            return hashlib.file_digest(stream, "sha256").hexdigest()
+
+    own = [name for name in names if name != MARKER]
+    with ThreadPoolExecutor(_READERS) as pool:
+        return dict(zip(own, pool.map(digest, own), strict=True))
+
+
+def _discard(checkpoint: Path) -> None:
+    """The marker goes first: a checkpoint half removed must not look complete."""
+    (checkpoint / MARKER).unlink(missing_ok=True)
+    shutil.rmtree(checkpoint)
+
+
 def discard_all(work: Path) -> None:
     """Remove every checkpoint: the training is over, and they are several times the model's size."""
     for folder in work.glob("checkpoint-*"):
-        (folder / MARKER).unlink(missing_ok=True)
-        shutil.rmtree(folder)
+        _discard(folder)
 
 
 def mark_complete(checkpoint: Path) -> None:
     """Call on one rank, after all have written; then the oldest ones may go."""
-    (checkpoint / MARKER).touch()
+    digests = json.dumps(_digests(checkpoint), indent=1).encode()
+    replace_local(checkpoint / MARKER, partial(fill_with, data=digests))
     for old in complete_checkpoints(checkpoint.parent)[:-KEPT]:
-        # The marker goes first: a checkpoint half removed must not look complete.
-        (old / MARKER).unlink()
-        shutil.rmtree(old)
+        _discard(old)

@@ -7,8 +7,10 @@ autocast, on CPU (bfloat16 only) as on GPU; under DeepSpeed the model itself is 
 float32 master weights. `float16` needs a GPU.
 """
 
+import logging
 import math
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +39,7 @@ from gateau_dagster.training.sequence_parallel import PartOfSequence, parallelis
 from gateau_dagster.training.spec import TrainingSpec
 from gateau_dagster.training.trainer import ResponseTrainer, TrainingCallback, barrier
 
+_log = logging.getLogger(__name__)
 # Norms, rotary embedding and feed-forward layers. Liger's losses would take the place of ours, which knows weights.
 _LIGER = {"cross_entropy": False, "fused_linear_cross_entropy": False}
 # Every step reaches the log as it is; nothing else is printed.
@@ -49,13 +52,14 @@ _SAYS_LITTLE: dict[str, Any] = {
 }
 
 
-def train(spec: TrainingSpec, report: Report, *, cpu: bool = False) -> None:
+def train(spec: TrainingSpec, report: Report, *, cpu: bool = False, say: Callable[[str], None] = _log.warning) -> None:
     """Train, or go on training; nothing is done if the output folder already holds this training's result.
 
     Args:
         spec: the training; its `training.processes` must be the number of ranks.
         report: called on rank 0 after each step with the metrics of `StepLog`.
         cpu: train on the CPU even where there is a GPU.
+        say: told what was found damaged.
 
     Raises:
         GateauError: the mix, the base model or the settings cannot be used, the loss is not finite, or a save failed.
@@ -75,7 +79,7 @@ def train(spec: TrainingSpec, report: Report, *, cpu: bool = False) -> None:
     arguments = training_arguments(spec, steps=plan.steps, cpu=cpu)
     if spec.deepspeed is not None and arguments.use_cpu:
         join_by_gloo()
-    resumed = _prepare(spec, plan, rank=arguments.process_index)
+    resumed = _prepare(spec, plan, rank=arguments.process_index, say=say)
     model, tokenizer = load_base(spec, longest=rows.farthest)
     trainer = make_trainer(spec, model, tokenizer, arguments, rows)
     first_step = 0 if resumed is None else checkpoints.step_of(resumed)
@@ -157,10 +161,10 @@ def read_mix(path: Path) -> pl.DataFrame:
     return mix
 
 
-def _prepare(spec: TrainingSpec, plan: BatchPlan, *, rank: int) -> Path | None:
+def _prepare(spec: TrainingSpec, plan: BatchPlan, *, rank: int, say: Callable[[str], None]) -> Path | None:
     """The checkpoint to go on from, the same on all ranks: rank 0 cleans up and stores the plan, then all look."""
     if rank == 0:
-        resumed = checkpoints.prepare_work(spec.work, spec.resume_key)
+        resumed = checkpoints.prepare_work(spec.work, spec.resume_key, say)
         write_plan(plan, spec.work / PLAN_NAME)
         rewind_log(spec.log, 0 if resumed is None else checkpoints.step_of(resumed))
     barrier()

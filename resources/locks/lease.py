@@ -8,8 +8,9 @@ from pathlib import Path
 from gateau_dagster.config import Config
 from gateau_dagster.execution.ending import at_end
 from gateau_dagster.storage.files import Files
-from gateau_dagster.storage.lease import Lease
+from gateau_dagster.storage.lease import FOLDER, Lease
 
+_ID = f"{FOLDER}/id"
 # Whoever has a lease in this process, by party and store: what it starts within needs no second one.
 _held: set[str] = set()
 
@@ -27,6 +28,19 @@ def party(config: Config, config_file: str) -> str:
         files.create("id", uuid.uuid4().hex.encode())
     own = files.read("id").decode()
     return f"{own} {config.work_folder.absolute() / Path(config_file).name} on {config.located_root}"
+
+
+def store_id(config: Config) -> str:
+    """Which store it is, for all machines that reach it. A copy of it elsewhere is another one.
+
+    Raises:
+        GateauError, TransientError: the store cannot be written.
+    """
+    files = Files(config.located_root)
+    if not files.exists(_ID):
+        files.create(_ID, uuid.uuid4().hex.encode())
+    own = files.read(_ID).decode()
+    return f"{own} {Path(files.address(_ID)).stat().st_ino}" if files.is_local else f"{own} {files.root}"
 
 
 @contextmanager

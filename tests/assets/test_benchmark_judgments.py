@@ -168,6 +168,25 @@ def test_the_plan_shows_requests_tokens_and_money(judged: Judged) -> None:
     assert judging_record(state, state.plan_until("raw_long_sft")) == {"benchmarks": {}, "refused": ""}
 
 
+def test_keys_that_are_not_set_are_said_before_anything_runs(judged: Judged, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused() -> str:
+        state = judged.pipeline.state()
+        return judging_record(state, state.whole_plan())["refused"]
+
+    monkeypatch.delenv("JUDGE_KEY")
+    assert refused().startswith("evaluation.judge.key: the environment variable JUDGE_KEY is not set")
+    with pytest.raises(GateauError, match="JUDGE_KEY"):
+        judged.pipeline.refresh()
+    assert not judged.pipeline.runs() and not judged.server.requests
+    content = yaml.safe_load(judged.pipeline.file.read_text())
+    content["evaluation"]["engine"] = {"base_url": "http://127.0.0.1:9/v1", "key": "ENGINE_KEY"}
+    judged.pipeline.file.write_text(yaml.safe_dump(content))
+    assert refused().startswith("evaluation.engine.key: the environment variable ENGINE_KEY is not set")
+    for name in ("ENGINE_KEY", "JUDGE_KEY"):
+        monkeypatch.setenv(name, "x")
+    assert refused() == ""
+
+
 def test_answers_that_are_to_be_made_first_are_taken_to_be_long(judged: Judged) -> None:
     state = judged.pipeline.state()
     state.store.files.remove("answers")

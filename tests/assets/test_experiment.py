@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 
 from assets.experiment import experiment, experiment_inputs, judged_costs, variant_cost
-from assets.runs.checks import _checked
+from assets.runs.checked import checked
 from gateau_dagster import evaluation, tables
 from gateau_dagster.config.base import Section
 from gateau_dagster.evaluation.benchmark import Benchmark
@@ -115,7 +115,7 @@ def test_a_sure_loss_is_an_error_and_one_not_excluded_a_warning(
     row = {"variant": "full", "benchmark": "exam", **ends, "best": True, "probability_best": 1.0}
     table = pl.DataFrame([row], schema=tables.schema(tables.EXPERIMENT))
     state.store.write(table, "experiment", None, Stamp(fingerprint="f"))
-    found = _checked(state, state.asset("experiment"), GATE)
+    found = checked(state, state.asset("experiment"), GATE)
     assert found.passed is (severity is None)
     assert severity is None or found.severity.value == severity
     assert "full" in found.metadata["models"].value  # type: ignore[operator]

@@ -12,8 +12,9 @@ from assets.runs.refresh import Refreshed
 from assets.steps.compared_models import located_variant
 from gateau_dagster.errors import GateauError
 from gateau_dagster.pipeline.asset import VARIANT
-from gateau_dagster.pipeline.variant_assets import CHECKPOINTS, MIXES, SUBSETS
+from gateau_dagster.pipeline.variant_assets import CHECKPOINTS, MIXES, SUBSETS, TRAINED
 from gateau_dagster.progress import Progress
+from gateau_dagster.storage import Stamp
 from gateau_dagster.training.spec import TrainingSpec
 from resources.training import TrainingResource
 from tests.assets.harness import Pipeline, key_of, pipeline_on, value_of
@@ -236,3 +237,12 @@ def test_a_training_that_fails_names_its_variant_and_those_before_it_count(
     result = experiment.refresh(until=CHECKPOINTS)
     assert made(experiment, result) == {"length-0.5-s2", "random-0.5-s1", "random-0.5-s2"}
     assert len(trainings.done()) == 3 and not experiment.state().plan_until(CHECKPOINTS)
+    folders = {path.name for path in (experiment.file.parent / "store" / TRAINED).iterdir()}
+    assert folders == {stamp.fingerprint for stamp in stamps(experiment)}, "those of other variants made room"
+
+
+def stamps(pipeline: Pipeline) -> list[Stamp]:
+    """Of the variants that are trained."""
+    state = pipeline.state()
+    found = [state.stamp(CHECKPOINTS, name) for name, each in state.config.variant_set.items() if each.trained]
+    return [stamp for stamp in found if stamp is not None]

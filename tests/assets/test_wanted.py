@@ -8,7 +8,7 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from assets.runs.checks import up_to_date
+from assets.runs.checked import checked
 from assets.steps.definition import asset_definitions
 from assets.steps.partitions import asset_key
 from gateau_dagster.cli.plan import plan_record
@@ -64,7 +64,7 @@ def test_what_is_left_out_is_said_and_can_be_asked_for(by_length: Pipeline) -> N
     assert record["up_to_date"] and set(json.loads(json.dumps(record))["left_out"]) == OF_THE_PAIR
     assert set(names(state, "combined_scores")) == OF_THE_PAIR
     assert names(state, "report") == []
-    check = up_to_date(state, state.asset("combined_scores"))
+    check = checked(state, state.asset("combined_scores"), "up_to_date")
     assert check.passed and check.metadata["summary"].value == "not up to date, and nothing that is configured reads it"
     assert {dg.AssetKey(asset.split("/")) for asset in OF_THE_PAIR} <= set(
         by_length.definitions().resolve_asset_graph().get_all_asset_keys()
@@ -89,11 +89,13 @@ def test_dagster_sees_what_the_planner_sees(method: str, compare: list[str]) -> 
             continue
         config: Config = by_method(method, *compare, models=models_of, training=training)
         found = {key.to_user_string(): made for made in asset_definitions(config) for key in made.keys}
-        declared = pipeline_of(config).by_key
+        pipeline = pipeline_of(config)
+        declared = pipeline.by_key
         assert found.keys() == declared.keys()
         for name, asset in declared.items():
             key = asset_key(name)
-            assert {"/".join(dep.path) for dep in found[name].asset_deps[key]} == set(asset.reads), name
+            upstream = {*asset.inputs, *pipeline.shown_reads(name)}
+            assert {"/".join(dep.path) for dep in found[name].asset_deps[key]} == upstream, name
             assert found[name].code_versions_by_key[key] == asset.code_version
 
 

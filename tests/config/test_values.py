@@ -168,3 +168,11 @@ def test_a_needle_is_asked_for_in_prompts_that_can_be_made(lengths: str, refused
 
 def test_default_lengths_may_be_more_than_fit() -> None:
     parse_project(GOOD + "scoring: {max_length: 2048}", folder=Path())
+
+
+@pytest.mark.parametrize("given", ["postgresql://u:s3cret@h/d", "DAGSTER PG", "1ST", "$DAGSTER_PG", "''"])
+def test_a_variable_is_named_and_no_url_shown(given: str) -> None:
+    (mistake,) = mistakes(GOOD + f"execution:\n  postgres: {given}")
+    assert "execution.postgres" in mistake and "DAGSTER_POSTGRES_URL" in mistake and "s3cret" not in mistake
+    found = parse_project(GOOD + "execution: {postgres: DAGSTER_PG}", folder=Path())
+    assert found.execution.postgres == "DAGSTER_PG"

@@ -3,6 +3,7 @@
 import gzip
 import json
 import random
+import tempfile
 import tracemalloc
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gateau_dagster.data import parquet_rows
 from gateau_dagster.data.readers import read_plain_text, read_records, split_lines
 from gateau_dagster.data.sources import Problem, Record, SourceFile, resolve_files
 
@@ -126,3 +128,19 @@ def test_rows_of_parquet_are_read_so_few_at_a_time_as_one_may_be_long(
         (file,) = resolve_files(f"{name}.parquet", tmp_path)
         assert len([each for each in read_records(file) if isinstance(each, Record)]) == len(texts) - (name == "longer")
     assert sizes == [32, 1, 1] or sizes == [32, 2, 1], sizes
+
+
+@pytest.mark.parametrize("name", ["a.parquet.gz", "a.parquet.zst"])
+@pytest.mark.parametrize("beginning", [b"PAR1", b"", b"PAR"])
+def test_a_packed_parquet_that_unpacks_without_end_fills_no_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, beginning: bytes
+) -> None:
+    monkeypatch.setattr(parquet_rows, "_ALWAYS_BYTES", 2 * MIB)
+    data = beginning + bytes(64 * MIB)
+    file = file_of(tmp_path, name, gzip.compress(data, 1) if name.endswith("gz") else zstd(data))
+    monkeypatch.setattr(tempfile, "TemporaryFile", lambda: (tmp_path / "unpacked").open("w+b"))
+    (problem,) = read_records(file)
+    assert isinstance(problem, Problem)
+    assert problem.reason.startswith("too long: " if beginning == b"PAR1" else "wrong file type: ")
+    assert name in problem.reason
+    assert (tmp_path / "unpacked").stat().st_size <= (max(2 * MIB, 64 * file.size) if beginning == b"PAR1" else MIB)

@@ -33,6 +33,8 @@ ARGUMENTS: dict[str, tuple[str, dict[str, Any]]] = {
     "vt": ("variable_tracking", {"type_haystack": "noise", "num_chains": 1, "num_hops": 4}),
     "cwe": ("common_words_extraction", {"freq_cw": 30, "freq_ucw": 3, "num_cw": 10}),
     "fwe": ("freq_words_extraction", {"alpha": 2.0}),
+    "qa_1": ("qa", {"dataset": "squad"}),
+    "qa_2": ("qa", {"dataset": "hotpotqa"}),
 }
 _TASKS = {
     "niah": (
@@ -43,6 +45,7 @@ _TASKS = {
     "variable_tracking": (30, "Track.\n\n{context}\nWhich are {query}?", " So {num_v} are: "),
     "common_words_extraction": (40, "A list.\n{context}\nWhich are the 10?", " These:"),
     "freq_words_extraction": (50, "Coded. {context}\nWhich three?", " These:"),
+    "qa": (32, "Documents.\n{context}\nQuestion: {query}", " It is:"),
 }
 
 
@@ -59,8 +62,35 @@ def write_ruler(folder: Path) -> None:
         'needle = "The {type_needle_v} of {key} is {value}."\n'
         'if 1:\n    haystack = split()\nelse:\n    haystack = "Hay."\n'
     )
+    (synthetic / "qa.py").write_text('DOCUMENT_PROMPT = "No. {i}:\\n{document}"\n')
     tasks = {name: {"task": kind, "args": arguments} for name, (kind, arguments) in ARGUMENTS.items()}
     (folder / "scripts" / "synthetic.yaml").write_text(yaml.safe_dump(tasks))
+
+
+def write_documents(folder: Path) -> None:
+    """squad.json and hotpotqa.json in their published forms: three articles of ten paragraphs, and thirty passages."""
+
+    def said(name: str) -> str:
+        return f"{name} says so: " + " ".join(f"{name}{place}" for place in range(30))
+
+    articles = []
+    for article in "abc":
+        paragraphs = []
+        for number in range(10):
+            name, answers = f"{article}{number}", [{"text": f"{article}{number}7"}, {"text": f"{article}{number}8"}]
+            asked = [
+                {"question": f"What does {name} say?", "answers": answers, "is_impossible": False},
+                {"question": "What does nobody say?", "answers": [], "is_impossible": True},
+            ]
+            paragraphs.append({"context": said(name), "qas": asked})
+        articles.append({"title": article, "paragraphs": paragraphs})
+    (folder / "squad.json").write_text(json.dumps({"version": "v2.0", "data": articles}))
+    passages = [(f"T{number}", [f"{said(f'h{number}')}.", " End."]) for number in range(30)]
+    rows = [
+        {"question": f"What says {place}?", "answer": f"h{place}7", "context": passages[place : place + 4]}
+        for place in range(20)
+    ]
+    (folder / "hotpotqa.json").write_text(json.dumps(rows))
 
 
 def published_sample(task: str, folder: Path, *, length: int, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
@@ -68,6 +98,7 @@ def published_sample(task: str, folder: Path, *, length: int, monkeypatch: pytes
     data = folder / "data"
     shutil.copytree(official.code("RULER") / "scripts" / "data", data, dirs_exist_ok=True)
     (data / "synthetic" / "json" / "english_words.json").write_text(json.dumps({"1": "word"}))
+    write_documents(data / "synthetic" / "json")
     tasks = yaml.safe_load((official.code("RULER") / "scripts" / "synthetic.yaml").read_text())
     made: list[dict[str, Any]] = []
     stubs = {

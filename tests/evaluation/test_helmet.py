@@ -1,9 +1,11 @@
 """HELMET's prompts from its rows, in the words of its code, and what answers are worth."""
 
+import re
 import sys
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pytest
 import yaml
 
@@ -32,6 +34,10 @@ def load_msmarco_rerank(path):
     system_template = "Ranking:"
     def update(sample):
         passage_template = "[ID: {id}] {title}: {text}" if titled else "[ID: {id}] {text}"
+def load_icl(dataset):
+    item_template = "{text}\\nis: {label}"
+    user_template = "Only say \\"is: {{label}}\\".\\n{context}\\n\\n{question}"
+    system_template = "is:"
 """
 
 
@@ -51,11 +57,12 @@ def folder(tmp_path: Path) -> Path:
             ("kilt_popqa_3", 20, "data/pop.jsonl", "data/pop.jsonl"),
         ],
         "rerank": [("msmarco_rerank_psg", 200, "data/rank.jsonl", "data/rank.jsonl")],
+        "icl": [("icl_trec_coarse_8shot_balance", 20, "", ""), ("icl_nlu_6shot_balance", 20, "", "")],
     }
     names = ("datasets", "generation_max_length", "test_files", "demo_files")
     for name, rows in tasks.items():
         lists = {key: ",".join(map(str, column)) for key, column in zip(names, zip(*rows, strict=True), strict=True)}
-        common = {"shots": 2, "stop_new_line": name != "recall"}
+        common = {"shots": 2, "stop_new_line": name != "recall", "max_test_samples": 100}
         for short, length in (("_short", 8192), ("", 131_072)):
             lengths = ",".join([str(length)] * len(rows))
             (tmp_path / "configs" / f"{name}{short}.yaml").write_text(
@@ -72,7 +79,24 @@ def folder(tmp_path: Path) -> Path:
     write_jsonl(tmp_path / "data" / "pop.jsonl", popular)
     ranked = [{"qid": f"r{n}", "query": f"best {n}", "ctxs": _passages("low", "high")} for n in range(3)]
     write_jsonl(tmp_path / "data" / "rank.jsonl", ranked)
+    _write_labelled(tmp_path / "sets")
     return tmp_path
+
+
+def _write_labelled(folder: Path) -> None:
+    """Texts that say their label, in the files of the hub's parquet branch, and of its main one."""
+    asked = {"train": 40, "test": 12}
+    for split, count in asked.items():
+        rows = [{"text": f"{split} {n} of {n % 3}", "coarse_label": n % 3, "fine_label": 0} for n in range(count)]
+        _write_parquet(folder / "CogComp" / "trec" / "default" / split / "0000.parquet", rows)
+    mixed = [{"text": f"nlu {n} of {n % 2}", "label": n % 2} for n in range(40)]
+    file = "xingkunliuxtracta/nlu_evaluation_data/data/train-00000-of-00001.parquet"
+    _write_parquet(folder / file, mixed)
+
+
+def _write_parquet(file: Path, rows: list[dict[str, Any]]) -> None:
+    file.parent.mkdir(parents=True)
+    pl.DataFrame(rows).write_parquet(file)
 
 
 def _options(**options: Any) -> dict[str, Any]:
@@ -116,9 +140,51 @@ def test_answers_are_found_and_rankings_weighed(folder: Path) -> None:
     assert (of["task"]("kilt_nq/8192/1/1"), of["length"]("kilt_nq/8192/1/1")) == ("kilt_nq", "8192")
 
 
+def _labels(context: str) -> dict[str, set[str]]:
+    """What the examples say of each label that stands in their texts."""
+    found: dict[str, set[str]] = {}
+    for of, number in re.findall(r"of (\d)\nis: (\d+)", context):
+        found.setdefault(of, set()).add(number)
+    return found
+
+
+def test_labels_are_numbers_that_the_examples_explain(folder: Path) -> None:
+    found = asked(project(folder, "helmet", **_options(tasks=["icl_trec_coarse"], data_sets="sets")))
+    assert len(found) == 12
+    for each in found:
+        opening, context, question = each.turns[0].partition("\n")[0], *each.turns[0].rsplit("\n\n", maxsplit=1)
+        assert opening == 'Only say "is: {label}".' and question.startswith("test ") and question.endswith("\nis:")
+        labels = _labels(context)
+        assert [len(numbers) for numbers in labels.values()] == [1, 1, 1] and context.count("is: ") == 9
+        assert {*each.references} == labels[question.removesuffix("\nis:")[-1]]
+        assert "train" in context and each.generation.stop == ("\n",)
+    assert len({str(_labels(each.turns[0])) for each in found}) > 1
+
+
+def test_fewer_are_asked_with_labels_in_equal_shares_and_a_tenth_where_there_is_one_split(folder: Path) -> None:
+    options = _options(tasks=["icl_trec_coarse", "icl_nlu"], data_sets="sets", questions=6)
+    found = asked(project(folder, "helmet", **options))
+    of = [each.turns[0].split()[-2] for each in found if each.group == "icl_trec_coarse/8192"]
+    assert sorted(of) == ["0", "0", "1", "1", "2", "2"]
+    split = [each for each in found if each.group == "icl_nlu/8192"]
+    texts = {each.turns[0].rsplit("\n\n", maxsplit=1)[1].partition("\n")[0] for each in split}
+    assert len(split) == len(texts) == 4 and not any(text in each.turns[0][:-80] for text in texts for each in split)
+
+
+def test_a_label_is_right_alone_or_after_its_lead(folder: Path) -> None:
+    config = project(folder, "helmet", **_options(tasks=["icl_nlu"], data_sets="sets"))
+    found = asked(config)
+    right = found[0].references[0]
+    said = [f" {right}", f"So it IS: {right}.\nis: 99", f"{right}1", f"one of {right}"]
+    worth = values(config, found, dict(zip([each.question_id for each in found], said, strict=True)))
+    assert [worth[each.question_id] for each in found][:1] == [100] and 0 in worth.values()
+    assert worth[found[1].question_id] == 100 * (found[1].references[0] == right)
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [
+        ({"tasks": ["icl_nlu"]}, r"helmet\.data_sets: is required: hf download xingkunliuxtracta/nlu_evaluation_data"),
         ({"official": None}, r"helmet\.official: is required: clone https://github.com/princeton-nlp/HELMET"),
         ({"data": "nowhere"}, r"helmet\.data: 'nowhere/data/kv\.jsonl' matches no .*data\.tar\.gz"),
         ({"lengths": [8192, 5]}, r"helmet\.lengths: json_kv has 8192, 131072, not 5"),
@@ -131,7 +197,7 @@ def test_what_is_missing_is_named(options: dict[str, Any], words: str, folder: P
 
 def test_other_tasks_and_other_rows_are_named(folder: Path) -> None:
     with pytest.raises(SectionError, match="json_kv, kilt_nq"):
-        scored_benchmarks(project(folder, "helmet", **_options(tasks=["icl"])))
+        scored_benchmarks(project(folder, "helmet", **_options(tasks=["icl_other"])))
     write_jsonl(folder / "data" / "kv.jsonl", [{"question": "k"}])
     with pytest.raises(GateauError, match=r"helmet\.data: \./data/kv\.jsonl: a row is no row of json_kv \('demos'\)"):
         asked(project(folder, "helmet", **_options(tasks=["json_kv"])))
@@ -140,23 +206,73 @@ def test_other_tasks_and_other_rows_are_named(folder: Path) -> None:
         asked(project(folder, "helmet", **_options(tasks=["kilt_nq"])))
 
 
-@pytest.mark.long
-def test_prompts_are_the_published_code_s(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """On the same rows and examples, line by line: which example comes first is drawn otherwise."""
+def test_rows_without_labels_and_missing_splits_are_named(folder: Path) -> None:
+    config = project(folder, "helmet", **_options(tasks=["icl_trec_coarse"], data_sets="sets"))
+    test = folder / "sets" / "CogComp" / "trec" / "default" / "test" / "0000.parquet"
+    pl.DataFrame([{"text": "a", "coarse_label": 6}]).write_parquet(test)
+    with pytest.raises(GateauError, match=r"data_sets: .*0000\.parquet:1 is no row of icl_trec_coarse"):
+        asked(config)
+    test.unlink()
+    with pytest.raises(GateauError, match=r"data_sets: sets/CogComp/trec has no rows of the split train and test; hf "):
+        asked(config)
+
+
+@pytest.fixture
+def published(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """HELMET's own code, whose words stand in the folder, too."""
     pytest.importorskip("datasets", reason="HELMET's code reads its rows with datasets")
     stubs: dict[str, Any] = {"pytrec_eval": {}, "rouge_score": {"rouge_scorer": None}}
     utils = official.loaded(official.code("HELMET/utils.py"), monkeypatch, **stubs)
     monkeypatch.setitem(sys.modules, "utils", utils)
-    code: Any = official.loaded(official.code("HELMET/data.py"), monkeypatch)
     (folder / "data.py").write_bytes(official.code("HELMET/data.py").read_bytes())
+    return official.loaded(official.code("HELMET/data.py"), monkeypatch)
+
+
+@pytest.mark.long
+def test_prompts_are_the_published_code_s(folder: Path, published: Any) -> None:
+    """On the same rows, with its own draw of questions and examples."""
     data = folder / "data"
+    rank = str(data / "rank.jsonl")
+    published.random.seed(42)
     theirs = {
-        "json_kv": code.load_json_kv(str(data / "kv.jsonl"), 2),
-        "kilt_nq": code.load_qa("kilt_nq", str(data / "nq.jsonl"), str(data / "nq_demos.jsonl"), shots=2),
-        "msmarco_rerank_psg": code.load_msmarco_rerank(str(data / "rank.jsonl"), str(data / "rank.jsonl"), shots=2),
+        "json_kv": published.load_json_kv(str(data / "kv.jsonl"), 2, 1),
+        "kilt_nq": published.load_qa("kilt_nq", str(data / "nq.jsonl"), str(data / "nq_demos.jsonl"), 1, shots=2),
+        "msmarco_rerank_psg": published.load_msmarco_rerank(rank, rank, shots=2),
     }
     for task, loaded in theirs.items():
         wanted = [loaded["prompt_template"].format(**row) for row in loaded["data"]]
-        found = [each.turns[0] for each in asked(project(folder, "helmet", **_options(tasks=[task])))]
-        assert [sorted(text.split("\n")) for text in found] == [sorted(text.split("\n")) for text in wanted]
-        assert all(text.split("\n")[0] == wanted[0].split("\n")[0] for text in found)
+        most = 3 if task == "msmarco_rerank_psg" else 1
+        found = [each.turns[0] for each in asked(project(folder, "helmet", **_options(tasks=[task], questions=most)))]
+        assert found == wanted
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("questions", [5, 100])
+@pytest.mark.parametrize("task", ["icl_trec_coarse", "icl_nlu"])
+def test_labels_are_asked_as_by_the_published_code(
+    task: str, questions: int, folder: Path, published: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same questions in the same order, with the same examples and numbers."""
+    library = published.datasets
+
+    def loaded(name: str, **_: Any) -> dict[str, Any]:
+        files = {file: file.parent.name for file in (folder / "sets" / name).rglob("*.parquet")}
+        found = {}
+        for file, split in files.items():
+            rows = library.Dataset.from_polars(pl.read_parquet(file))
+            for field in {"coarse_label", "fine_label", "label"} & {*rows.column_names}:
+                rows = rows.cast_column(field, library.ClassLabel(num_classes=3))
+            found["test" if split == "test" else "train"] = rows
+        return found
+
+    mapped = library.Dataset.map
+    monkeypatch.setattr(
+        library.Dataset, "map", lambda *given, **options: mapped(*given, **{**options, "num_proc": None})
+    )
+    monkeypatch.setattr(published, "load_dataset", loaded)
+    shots = {"icl_trec_coarse": 8, "icl_nlu": 6}[task]
+    theirs = published.load_icl(f"{task}_{shots}shot_balance", max_test_sample=questions)
+    options = _options(tasks=[task], data_sets="sets", questions=questions)
+    found = asked(project(folder, "helmet", **options))
+    assert [each.turns[0] for each in found] == [theirs["prompt_template"].format(**row) for row in theirs["data"]]
+    assert [each.references for each in found] == [(row["answer"],) for row in theirs["data"]]

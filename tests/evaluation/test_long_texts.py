@@ -14,7 +14,9 @@ from gateau_dagster.evaluation import longppl
 from gateau_dagster.evaluation.longppl import key_tokens, short_context_nlls
 from gateau_dagster.evaluation.registry import scored_benchmarks
 from gateau_dagster.evaluation.scored import Measured
+from tests import tiny_models
 
+from . import official
 from .builders import loaded, sample
 from .scored_builders import chosen, materials, project, write_jsonl
 
@@ -70,7 +72,7 @@ def test_a_short_context_is_all_that_a_token_is_given() -> None:
     found = short_context_nlls(loaded(), ids, short=30, step=10)
     assert found is not None and np.isnan(found[:29]).all()
     for place in (30, 39, 40, 75, 99):
-        first = (place // 10 - 2) * 10
+        first = (place // 10 - 3) * 10
         assert found[place - 1] == pytest.approx(_slow(0, [*ids[first : place + 1]]), rel=1e-5)
 
 
@@ -88,14 +90,36 @@ def test_longppl_is_the_variant_s_on_the_base_s_tokens(folder: Path) -> None:
         keys = [
             end
             for end in range(30, 100)
-            if (long := _slow(0, ids[: end + 1])) < 9.0 and _slow(0, ids[(end // 10 - 2) * 10 : end + 1]) - long > 0.05
+            if (long := _slow(0, ids[: end + 1])) < 9.0 and _slow(0, ids[(end // 10 - 3) * 10 : end + 1]) - long > 0.05
         ]
         assert 0 < len(keys) < 60
-        expected[name] = math.exp(sum(_slow(1, ids[: end + 1]) for end in keys) / len(keys))
+        expected[name] = math.exp(sum(_slow(1, ids[1 : end + 1]) for end in keys) / len(keys))
     assert dict(found.table.select("question_id", "value").iter_rows()) == pytest.approx(expected, rel=1e-5)
     none = _measured(folder, "longppl", **{**options, "gain": 50.0})
     assert none.table.is_empty() and [each.sample_id for each in none.rejected] == NAMES
     assert "no token of it gains" in none.rejected[0].reason
+
+
+@pytest.mark.parametrize("bos", [True, False])
+def test_longppl_is_the_published_code_s(bos: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its own function beside ours on the same two models, with a tokenizer that puts <bos> in front, and without."""
+    published = official.loaded(official.code("LongPPL/longppl/longppl.py"), monkeypatch)
+    models = {name: tiny_models.loaded_model("llama", bos=False, seed=seed) for seed, name in enumerate(("base", "b"))}
+    text = tiny_models.text(3, 150)
+    if bos:
+        models, text = {"base": loaded(0), "b": loaded(1)}, sample(0, context=153).context
+    tokenizer = models["base"].tokenizer
+    length = len(tokenizer(text)["input_ids"])
+    write_jsonl(tmp_path / "texts.jsonl", [{"text": text}])
+    config = project(tmp_path, "longppl", texts="texts.jsonl", length=length, short=30, step=10, gain=0.05, least=-9.0)
+    measure = chosen(config).scored.measure
+    assert measure is not None
+    found = measure(materials(config, model=models.__getitem__), "b", chosen(config).options)
+    wanted = published.compute_longppl(
+        text, models["b"].model, models["base"].model, tokenizer, tokenizer, None, 30, 10, alpha=0.05, beta=-9.0
+    )
+    assert 10 < wanted["n_key_token"] < length - 30
+    assert found.table["value"].item() == pytest.approx(float(wanted["longppl"]), rel=1e-5)
 
 
 def test_a_variant_with_other_tokens_is_not_measured(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

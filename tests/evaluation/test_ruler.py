@@ -120,7 +120,8 @@ def test_without_essays_the_tasks_are_those_that_need_none(folder: Path) -> None
     [
         ({"official": None}, r"ruler\.official: is required: clone https://github.com/NVIDIA/RULER"),
         ({"official": "nowhere"}, r"ruler\.official: .*clone"),
-        ({"tasks": ["qa_1"]}, r"ruler\.tasks: 'qa_1' is not among"),
+        ({"tasks": ["qa_3"]}, r"ruler\.tasks: 'qa_3' is not among"),
+        ({"tasks": ["qa_1"]}, r"ruler\.squad: is required: download https://rajpurkar"),
         ({"haystack": "nowhere"}, r"ruler\.haystack: "),
         (
             {"lengths": [4096, 10**6]},

@@ -1,6 +1,7 @@
 """lm-eval's tasks on the model in process: its values question by question, against the model's own likelihoods."""
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from gateau_dagster import tables
 from gateau_dagster.errors import GateauError
 from gateau_dagster.evaluation import short_tasks
 from gateau_dagster.evaluation.registry import scored_benchmarks
+from gateau_dagster.storage.remote import filesystem
 
 from .builders import loaded, vocabulary
 from .scored_builders import chosen, materials, project, write_jsonl
@@ -88,8 +90,9 @@ def test_what_lm_eval_does_not_have_is_named(task: dict[str, Any], words: str, t
 
 @needs_lm_eval
 @pytest.mark.long
-def test_published_tasks_read_copies_of_their_data(tmp_path: Path) -> None:
-    """HellaSwag from a folder that lies as the hub has it; every sentence ends as the label says."""
+@pytest.mark.parametrize("remote", [False, True])
+def test_published_tasks_read_copies_of_their_data(remote: bool, tmp_path: Path, bucket: str) -> None:
+    """HellaSwag from a folder that lies as the hub has it, here or on S3; every sentence ends as the label says."""
     rows = [
         {"ind": n, "activity_label": "a", "ctx_a": f"the {word}", "ctx_b": "of", "ctx": f"the {word} of"}
         | {"endings": ["the", word, "note", "recall"], "label": "1", "source_id": "x", "split": "val"}
@@ -97,8 +100,12 @@ def test_published_tasks_read_copies_of_their_data(tmp_path: Path) -> None:
     ]
     for split in ("train", "validation"):
         write_jsonl(tmp_path / "copies" / "Rowan" / "hellaswag" / f"{split}.jsonl", rows)
+    where = f"s3://{bucket}/copies" if remote else "copies"
+    if remote:
+        filesystem(where).put(str(tmp_path / "copies" / "Rowan"), f"{where}/Rowan", recursive=True)
+        shutil.rmtree(tmp_path / "copies")
     options = {
-        "data": "copies",
+        "data": where,
         "rows": 3,
         "tasks": [{"task": "hellaswag", "metric": "acc_norm", "shots": 2, "data": "Rowan/hellaswag"}],
     }
@@ -118,6 +125,15 @@ def test_what_is_missing_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(short_tasks, "find_spec", lambda _: True)
     with pytest.raises(GateauError, match=r"short_tasks\.data: .*hellaswag: .*hf download Rowan/hellaswag --repo-type"):
         scored_benchmarks(project(tmp_path, "short_tasks", data="nowhere"))
+
+
+def test_data_on_s3_that_are_not_there_are_named(bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(short_tasks, "find_spec", lambda _: True)
+    config = project(tmp_path, "short_tasks", data=f"s3://{bucket}/none")
+    options = chosen(config).options
+    assert isinstance(options, short_tasks.ShortTasksOptions)
+    with pytest.raises(GateauError, match=r"short_tasks\.data: .*Rowan/hellaswag.*hf download Rowan/hellaswag"):
+        short_tasks.local_data(options.tasks[0], options, config)
 
 
 def test_the_published_settings() -> None:

@@ -8,9 +8,13 @@ from typing import Any
 import polars as pl
 import pytest
 
+from gateau_dagster.config import Config
+from gateau_dagster.config.evaluation import EvaluationConfig
+from gateau_dagster.config.judge import JudgeConfig
 from gateau_dagster.data import index, ingest
 from gateau_dagster.data.ingest import read_shards
 from gateau_dagster.data.sample import Reject, Sample
+from gateau_dagster.evaluation.benchmark import no_check, no_settings
 from gateau_dagster.evaluation.registry import all_benchmarks
 from gateau_dagster.methods.registry import all_methods, all_sample_tables
 from gateau_dagster.pipeline import declarations
@@ -20,7 +24,7 @@ from gateau_dagster.pipeline.pipeline import pipeline_of
 from gateau_dagster.pipeline.plan import AFTER
 from gateau_dagster.pipeline.project import load_project
 from gateau_dagster.pipeline.state import State
-from tests.pipeline.by_method import BENCHMARKS, maximal
+from tests.pipeline.by_method import BENCHMARKS, by_method, maximal
 from tests.pipeline.code_versions import RAISED, constants, raise_version
 from tests.pipeline.configured import nodes_of
 from tests.pipeline.world import World
@@ -41,12 +45,14 @@ CONSTANTS: dict[str, set[str]] = {
     "training.spec.CODE_VERSION": {"checkpoint", "pre_experienced", "homologous_model", "variant/checkpoint"},
     "scoring.pair_tables.PERPLEXITY_CODE_VERSION": {"perplexity"},
     "scoring.pair_tables.CAM_CODE_VERSION": {"cam", "cam_at"},
+    "scoring.segment_gains.CODE_VERSION": {"cam"},
     "selection.combine.CODE_VERSION": {"combined_scores"},
     "methods.registry.CODE_VERSION": {"method_scores"},
     "selection.rules.CODE_VERSION": {"selected_subset", "variant/selected_subset"},
     "comparison.compare.CODE_VERSION": {"comparison"},
     "evaluation.statistics.experiment.CODE_VERSION": {"experiment"},
     "pipeline.declarations.REPORT_CODE_VERSION": {"report"},
+    "pipeline.declarations.EXPLORER_CODE_VERSION": {"report"},
 }
 OF_ANSWERS = "evaluation.generation.settings.CODE_VERSION"  # see test_answers
 # Tables of methods and rules say their version where they are declared.
@@ -97,19 +103,39 @@ def test_a_benchmark(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     check_made_again_once(before, of_benchmark(name))
 
 
-def of_benchmark(name: str) -> set[str]:
+@pytest.mark.parametrize("name", [name for name in all_benchmarks() if name not in BENCHMARKS])
+def test_a_benchmark_that_needs_files(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whose files are not looked for here."""
+    benchmarks: Any = all_benchmarks()
+    without = replace(benchmarks[name], check=no_check, settings=no_settings)
+    monkeypatch.setitem(benchmarks, name, without)
+    config = by_method("length", training=True, variants={"fractions": [0.5], "also": ["full"]})
+    judge = JudgeConfig(base_url="http://judge/v1", model="m")
+    config = config.model_copy(update={"evaluation": EvaluationConfig(benchmarks=(name,), judge=judge)})
+    before = nodes_of(config)
+    monkeypatch.setitem(benchmarks, name, replace(without, code_version=RAISED))
+    raised = of_benchmark(name, config)
+    assert f"scores/{name}" in raised and (f"judgments/{name}" in raised) == (without.scored.judging is not None)
+    check_made_again_once(before, raised, config)
+
+
+def of_benchmark(name: str, config: Config | None = None) -> set[str]:
     """Its comparison, its answers, judgments and scores, and what its questions have in common with the data."""
     families = ("evaluation", "answers", "judgments", "scores", "contamination", "short_contamination")
-    return {f"{family}/{name}" for family in families} & pipeline_of(maximal()).by_key.keys()
+    return {f"{family}/{name}" for family in families} & pipeline_of(config or maximal()).by_key.keys()
 
 
-def check_made_again_once(before: Mapping[str, Node], raised: set[str]) -> None:
-    """With everything up to date `before`, a run makes what was `raised`, which comes out the same, and its readers."""
-    sets = {VARIANT: [*maximal().variant_set]}
+def check_made_again_once(before: Mapping[str, Node], raised: set[str], config: Config | None = None) -> None:
+    """With everything up to date `before`, a run makes what was `raised`, which comes out the same, and its readers.
+
+    config: default: `maximal`.
+    """
+    config = config or maximal()
+    sets = {VARIANT: [*config.variant_set]}
     world = World([*before.values()], {"0": "i", "1": "j"}, constant=set(before), sets=sets)
     world.run_everything()
     assert raised and not world.plan()
-    after = nodes_of(maximal())
+    after = nodes_of(config)
     world.nodes = [*after.values()]
     plan = world.plan()
     reasons = {(work.asset, part): why for work in plan.work for part, why in work.reasons.items()}

@@ -34,7 +34,8 @@ def fill(state: State) -> None:
     """Stands in for a run: an output with its right stamp for each asset, without the methods."""
     for asset in state.pipeline.assets:
         if asset.file:
-            write_document(state.store, asset.file, "x", state.wanted_stamp(asset.key, None))
+            for name in (asset.file, *asset.further_files):
+                write_document(state.store, name, "x", state.wanted_stamp(asset.key, None))
             continue
         for shard in state.pipeline.partitions(asset.key):
             ids = state.index.accepted

@@ -46,6 +46,15 @@ def test_each_variant_reads_what_it_is_made_from(tmp_path: Path) -> None:
     assert not models.of("base").upstream and not models.of("o").upstream
 
 
+def test_where_the_base_model_measures_texts_another_one_asks_everybody_again(tmp_path: Path) -> None:
+    """Of a model that is not trained here nothing else would change."""
+    config = configured(tmp_path, variants={"fractions": [0.1], "also": [{"name": "o", "path": "a/other"}]})
+    known = dict.fromkeys(config.models, "one")
+    before, after = (nodes_of(config, {**known, "long": digest}) for digest in ("one", "two"))
+    own = ("scores/heldout", "scores/needle")
+    assert [name for name in own if before[name].settings != after[name].settings] == ["scores/heldout"]
+
+
 def world_of(config: Config, constant: set[str] | None = None) -> World:
     """Everything made."""
     inputs = {shard: f"input {shard}" for shard in partition_sets(config)["shard"]}

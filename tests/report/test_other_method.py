@@ -46,7 +46,8 @@ def test_the_page_is_whole_without_the_presets() -> None:
     page = page_of(by())
     sections = ("summary", "scores", "methods", "samples", "selected", "rejected", "training", "evaluation", "effort",
                 "equations", "provenance")  # fmt: skip
-    assert [attributes["href"] for attributes in page.attributes("a")] == [f"#{name}" for name in sections]
+    links = [attributes["href"] for attributes in page.attributes("a")]
+    assert links == [*(f"#{name}" for name in sections), "explore.html"]
     assert all(page.text(name) for name in sections)
     everything = " ".join(page.text(name) for name in sections if name not in {"provenance", "methods", "equations"})
     for word in ("preset", "HMP", "CAS", "Eq. 6", "combined_scores", "θ", "α"):
@@ -61,7 +62,8 @@ def test_samples_without_a_score_are_counted_and_never_shown() -> None:
     given = by()
     found = counts(given)
     assert (found.given, found.invalid, found.unscorable, found.scored, found.selected) == (31, 1, WITHOUT, 26, 3)
-    shown = {card.sample_id for part in sample_cards(given) for card in part}
+    cards = sample_cards(given)
+    shown = {card.sample_id for card in cards.top + cards.bottom}
     assert not shown & {*raw(30)["sample_id"][-WITHOUT:]}
     assert "rejected, or without a score 5 (1 by validation, 4 by the method)" in page_of(given).text("summary")
     assert sum(line["scored"] for line in source_table(given.ranked)) == 26
@@ -72,7 +74,8 @@ def test_cards_have_the_method_s_own_score_and_rank() -> None:
     assert given.method_scores is not None
     known = {name: score for name, score in given.method_scores.iter_rows() if score is not None}
     ordered = sorted(known, key=lambda name: (-known[name], name))
-    top, bottom = sample_cards(given)
+    cards = sample_cards(given)
+    top, bottom = cards.top, cards.bottom
     assert [card.sample_id for card in top] == ordered[:10] and [card.sample_id for card in bottom] == ordered[-10:]
     assert [card.rank for card in (*top, *bottom)] == [*range(1, 11), *range(17, 27)]
     assert all(card.score == known[card.sample_id] and card.ranks == [] for card in (*top, *bottom))
@@ -86,7 +89,7 @@ def test_lengths_are_tokens_where_theta_b_has_counted_them() -> None:
     given = by("perplexity", lengths=True)
     page = page_of(given)
     assert "Scored with models.long" in page.text("summary") and "tokens or more" in page.text("selected")
-    assert [name for name, _ in sample_cards(given)[0][0].facts] == ["PPL θ_B", "context tokens", "response tokens"]
+    assert [name for name, _ in sample_cards(given).top[0].facts] == ["PPL θ_B", "context tokens", "response tokens"]
     assert "bytes or more" in page_of(by()).text("selected")
 
 

@@ -3,14 +3,21 @@
 import polars as pl
 import pytest
 
-from gateau_dagster.report.samples import sample_cards
+from gateau_dagster.report.inputs import ReportInputs
+from gateau_dagster.report.samples import SampleCard, sample_cards
 
 from .builders import inputs, page_of, raw, scores
 
 
+def all_cards(given: ReportInputs) -> list[SampleCard]:
+    found = sample_cards(given)
+    return found.top + found.bottom
+
+
 @pytest.mark.parametrize(("count", "sizes"), [(1, (1, 0)), (2, (1, 1)), (5, (3, 2)), (20, (10, 10)), (50, (10, 10))])
 def test_no_sample_is_shown_twice(count: int, sizes: tuple[int, int]) -> None:
-    top, bottom = sample_cards(inputs(count))
+    found = sample_cards(inputs(count))
+    top, bottom = found.top, found.bottom
     assert (len(top), len(bottom)) == sizes
     assert len({card.sample_id for card in top + bottom}) == sum(sizes)
     assert [card.rank for card in top] == list(range(1, sizes[0] + 1))
@@ -22,7 +29,7 @@ def test_a_card_holds_the_sample_s_own_texts_and_scores() -> None:
     texts = {row["sample_id"]: row for row in raw(30).iter_rows(named=True)}
     assert given.combined_scores is not None
     rows = {row["sample_id"]: row for row in given.combined_scores.iter_rows(named=True)}
-    for card in (card for part in sample_cards(given) for card in part):
+    for card in all_cards(given):
         text, row = texts[card.sample_id], rows[card.sample_id]
         assert text["context"].startswith(card.context.start)
         assert text["context"].endswith(card.context.end)
@@ -30,19 +37,20 @@ def test_a_card_holds_the_sample_s_own_texts_and_scores() -> None:
         assert (card.instruction.start, card.response.start) == (text["instruction"], text["response"])
         assert (card.score, dict(card.facts)["HMP"]) == (row["score"], row["hmp"])
         assert dict(card.ranks) == {preset: row[f"rank_{preset}"] for preset in ("paper", "official", "robust")}
+        assert card.terms is not None and card.terms.score == row["score"]
         assert card.far == (text["source"] == "far")
         assert card.selected == (row["rank"] <= 3)
 
 
 def test_a_null_cas_stays_none() -> None:
-    top, _ = sample_cards(inputs(5, combined_scores=scores(5, segments=1)))
+    top = sample_cards(inputs(5, combined_scores=scores(5, segments=1))).top
     assert dict(top[0].facts)["CAS"] is None
 
 
 def test_the_part_of_a_context_that_no_model_saw_is_struck_out() -> None:
     unseen = pl.DataFrame({"sample_id": ["s000000", "s000002"], "unseen": [0.99, 0.1]})
     given = inputs(5, unseen=unseen)
-    cards = {card.sample_id: card.context for part in sample_cards(given) for card in part}
+    cards = {card.sample_id: card.context for card in all_cards(given)}
     text = {row["sample_id"]: row["context"] for row in raw(5).iter_rows(named=True)}
     nearly_all, little = cards["s000000"], cards["s000002"]
     assert nearly_all.unseen == round(0.99 * len(text["s000000"]))

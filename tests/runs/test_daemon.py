@@ -20,7 +20,7 @@ from gateau_dagster.pipeline.state import State
 from tests.project import command_environment, make_project, sample, write_samples
 
 pytestmark = pytest.mark.slow
-WHERE = {"repositoryLocationName": "gateau_dagster.definitions", "repositoryName": "__repository__"}
+WHERE = {"repositoryLocationName": "gateau_dagster", "repositoryName": "__repository__"}
 LAUNCH = """mutation($p: ExecutionParams!) { launchRun(executionParams: $p) {
   __typename ... on LaunchRunSuccess { run { runId } } ... on PythonError { message } } }"""
 RUNS = "{ runsOrError { ... on Runs { results { runId jobName status tags { key value } } } } }"

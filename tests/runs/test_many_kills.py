@@ -1,7 +1,8 @@
 """`make test-kills`: a hundred kills at random moments end with the tables and the checkpoint of an undisturbed run.
 
 Chains of runs on one project: each is started, disturbed at a random moment, and started again; the last one of a chain
-is left alone, and what it leaves in the store is held against a run that nothing disturbed.
+is left alone, and what it leaves in the store is held against a run that nothing disturbed. The project is a small one;
+with `KILLS_OF=demo` it is the demo, and the chains are few.
 """
 
 import json
@@ -25,12 +26,19 @@ from tests.ui.server import Server, serve
 
 pytestmark = [pytest.mark.kills, pytest.mark.timeout(3600)]
 
-CHAINS, KILLS_A_CHAIN = 18, 5
-UI_CHAINS, TERMINATIONS_A_CHAIN = 2, 5
+OF_DEMO = os.environ.get("KILLS_OF") == "demo"
+CHAINS, KILLS_A_CHAIN = (2 if OF_DEMO else 18), 5
+UI_CHAINS, TERMINATIONS_A_CHAIN = (1 if OF_DEMO else 2), 5
 ENDS = {"kill -9": signal.SIGKILL, "Ctrl-C": signal.SIGINT, "SIGTERM": signal.SIGTERM}
 # Processes of a run by a word of their command line; the driver is the command itself.
 TARGETS = {"driver": "", "worker": "multiprocessing.spawn", "rank": "training_process"}
-LATEST_MOMENT = 10.0  # seconds after the start; a run that is not ended takes about as long
+LATEST_MOMENT = 80.0 if OF_DEMO else 10.0  # seconds after the start; a run that is not ended takes about as long
+
+
+@pytest.fixture(scope="module")
+def whole(request: pytest.FixtureRequest) -> Path:
+    """The configuration file of what nothing disturbed."""
+    return request.getfixturevalue("whole_demo" if OF_DEMO else "whole_run")
 
 
 @dataclass(kw_only=True)
@@ -101,7 +109,7 @@ def disturb(run: subprocess.Popen[bytes], rng: random.Random) -> bool:
             except psutil.NoSuchProcess:
                 return False
             TALLY.kills[f"{how} of a {what}"] += 1
-            run.wait(120)
+            run.wait(12 * LATEST_MOMENT)
             return True
     if how == "kill -9":
         os.killpg(run.pid, signal.SIGKILL)
@@ -113,8 +121,8 @@ def disturb(run: subprocess.Popen[bytes], rng: random.Random) -> bool:
 
 
 @pytest.mark.parametrize("seed", range(CHAINS))
-def test_runs_that_are_ended_at_random(whole_run: Path, tmp_path: Path, seed: int) -> None:
-    file, rng = copied(whole_run, tmp_path / "project"), random.Random(seed)
+def test_runs_that_are_ended_at_random(whole: Path, tmp_path: Path, seed: int) -> None:
+    file, rng = copied(whole, tmp_path / "project"), random.Random(seed)
     change_config(file, scoring={"workers": 2})
     kills = 0
     while kills < KILLS_A_CHAIN:
@@ -122,16 +130,16 @@ def test_runs_that_are_ended_at_random(whole_run: Path, tmp_path: Path, seed: in
             kills += 1
             continue
         TALLY.done_before += 1
-        assert_as_undisturbed(file, whole_run)
+        assert_as_undisturbed(file, whole)
         shutil.rmtree(file.parent / "store")  # again from the beginning
     gateau("run", "--config", str(file), folder=file.parent)
-    assert_as_undisturbed(file, whole_run)
+    assert_as_undisturbed(file, whole)
     assert_nothing_is_held(file)
 
 
 @pytest.mark.parametrize("seed", range(UI_CHAINS))
-def test_runs_that_are_terminated_in_the_ui(whole_run: Path, tmp_path: Path, seed: int) -> None:
-    file, rng = copied(whole_run, tmp_path / "project"), random.Random(100 + seed)
+def test_runs_that_are_terminated_in_the_ui(whole: Path, tmp_path: Path, seed: int) -> None:
+    file, rng = copied(whole, tmp_path / "project"), random.Random(100 + seed)
     with serve(file) as server:
         for _ in range(TERMINATIONS_A_CHAIN):
             run = launch_refresh(server)
@@ -140,15 +148,13 @@ def test_runs_that_are_terminated_in_the_ui(whole_run: Path, tmp_path: Path, see
             TALLY.kills["terminated in the UI"] += 1
             assert server.ended(run)["status"] in {"CANCELED", "SUCCESS"}
     gateau("run", "--config", str(file), folder=file.parent)
-    assert_as_undisturbed(file, whole_run)
+    assert_as_undisturbed(file, whole)
     assert_nothing_is_held(file)
 
 
 def launch_refresh(server: Server) -> str:
     """What the Launchpad's button does."""
-    selector = (
-        '{repositoryLocationName: "gateau_dagster.definitions", repositoryName: "__repository__", jobName: "refresh"}'
-    )
+    selector = '{repositoryLocationName: "gateau_dagster", repositoryName: "__repository__", jobName: "refresh"}'
     answer = server.graphql(
         f"mutation {{launchRun(executionParams: {{selector: {selector}}}) "
         "{__typename ... on LaunchRunSuccess {run {runId}} ... on PythonError {message}}}"

@@ -17,6 +17,7 @@ from gateau_dagster.storage import lease
 from gateau_dagster.storage.process_identity import ProcessIdentity
 from resources.locks.lease import store_lease
 from tests.project import command_environment, gateau, make_project
+from tests.runs.machine import NAMESPACES, WITHOUT, can_be_another_machine
 
 # Holds the store of a configuration until it is killed, on what looks like another machine.
 HOLDER = """
@@ -29,15 +30,6 @@ with store_lease(load_project(Path(sys.argv[1])), sys.argv[1], exclusive=True, s
     print("held", flush=True)
     time.sleep(600)
 """
-ANOTHER_MACHINE = ["unshare", "-r", "--uts", "--mount", "--pid", "--fork", "--mount-proc", "--kill-child"]
-
-
-def can_be_another_machine() -> bool:
-    """Whether a process can have its own host name and its own processes: as root, or by user namespaces."""
-    try:
-        return subprocess.run([*ANOTHER_MACHINE, "true"], capture_output=True, check=False).returncode == 0
-    except FileNotFoundError:
-        return False
 
 
 @pytest.fixture(scope="module")
@@ -66,7 +58,7 @@ def test_of_three_that_begin_at_once_in_a_new_folder_one_runs(file: Path) -> Non
 
 @contextmanager
 def held(file: Path) -> Iterator[subprocess.Popen[str]]:
-    command = [*ANOTHER_MACHINE, sys.executable, "-c", HOLDER, str(file)]
+    command = [*NAMESPACES, sys.executable, "-c", HOLDER, str(file)]
     with subprocess.Popen(command, env=command_environment(), stdout=subprocess.PIPE, text=True) as other:
         assert other.stdout is not None and other.stdout.readline() == "held\n"
         try:
@@ -75,7 +67,7 @@ def held(file: Path) -> Iterator[subprocess.Popen[str]]:
             other.send_signal(signal.SIGKILL)
 
 
-@pytest.mark.skipif(not can_be_another_machine(), reason="needs namespaces of its own: root, or user namespaces")
+@pytest.mark.skipif(not can_be_another_machine(), reason=WITHOUT)
 def test_of_two_machines_one_works_and_the_other_takes_over_when_its_lease_has_run_out(
     file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -25,8 +25,12 @@ class Reference:
     cas: float | None
     token_probability: list[float]
     mean_probability: float
+    near_segments: int
+    no_context_probability: list[float]
     near_probability: list[float]
     far_probability: list[float]
+    far_segment_probabilities: list[list[float]]
+    segment_gain: list[float]
     far_gain: float | None
 
 
@@ -72,7 +76,8 @@ def reference(
     segments = [context[i : i + segment_length] for i in range(0, len(context), segment_length)]
     alone = [_run(model, prefix + segment + suffix, response) for segment in segments]
     perplexities = [math.exp(one[0]) for one in alone]
-    near, far = [_run(model, prefix + suffix, response)[2]], [[0.0] * len(response)]
+    nothing = _run(model, prefix + suffix, response)[2]
+    near, far = [nothing], [[0.0] * len(response)]
     for index in reversed(range(len(segments))):
         end = sum(map(len, segments[index:]))
         if visible_tokens is None:
@@ -82,6 +87,8 @@ def reference(
             is_near = last_token + len(prefix) <= visible_tokens
         (near if is_near else far).append(alone[index][2])
     closest, farthest = ([max(token) for token in zip(*some, strict=True)] for some in (near, far))
+    gains = [_gain(one[2], closest) for one in alone[: len(far) - 1]]
+    gains += [_gain(one[2], nothing) for one in alone[len(far) - 1 :]]
     weights = _token_attention(attentions, len(prefix), len(context), len(response))
     means, position = [], 0
     for segment in segments:
@@ -98,10 +105,18 @@ def reference(
         cas=reference_cas(perplexities, means),
         token_probability=probabilities,
         mean_probability=math.fsum(probabilities) / len(probabilities),
+        near_segments=len(near) - 1,
+        no_context_probability=nothing,
         near_probability=closest,
         far_probability=farthest,
+        far_segment_probabilities=[one[2] for one in alone[: len(far) - 1]],
+        segment_gain=gains,
         far_gain=reference_far_gain(closest, farthest) if len(segments) > 1 else None,
     )
+
+
+def _gain(given: list[float], without: list[float]) -> float:
+    return math.fsum(b - a for a, b in zip(without, given, strict=True) if b > a)
 
 
 def _run(model: Any, prompt: list[int], response: list[int]) -> tuple[float, tuple[torch.Tensor, ...], list[float]]:

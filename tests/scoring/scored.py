@@ -14,6 +14,7 @@ from gateau_dagster.scoring.focus_scores import FocusPlan, FocusWeights, context
 from gateau_dagster.scoring.response_perplexity import PerplexityRow
 from gateau_dagster.scoring.sample_table import Running
 from gateau_dagster.scoring.scorer import Outcome, Request, score_samples
+from gateau_dagster.scoring.segment_gains import NOTED
 from gateau_dagster.scoring.span_scorer import Document, Measured, measure_documents
 from tests.scoring.reference import Reference, reference, reference_model
 
@@ -106,12 +107,30 @@ def check(sample: Sample, outcome: Outcome, want: Reference) -> None:
     if want.cas is not None:
         _close(measured.cas, want.cas)
     _close(row.token_probability, want.token_probability)
+    assert measured.near_segments == want.near_segments
+    _close(measured.no_context_probability, want.no_context_probability)
     _close(measured.near_probability, want.near_probability)
     _close(measured.far_probability, want.far_probability)
     _close(row.mean_probability, want.mean_probability)
+    check_gains(measured, want)
     assert (measured.far_gain is None) == (want.far_gain is None)
     if measured.far_gain is not None and want.far_gain is not None:
         np.testing.assert_allclose(measured.far_gain, want.far_gain, rtol=0, atol=far_gain_tolerance(want))
+
+
+def check_gains(measured: CamRow, want: Reference) -> None:
+    """Each gain is off by TOLERANCE of the two probabilities at most; of segments that are as good any may be named."""
+    tokens = len(want.near_probability)
+    np.testing.assert_allclose(measured.segment_gain, want.segment_gain, rtol=0, atol=2 * TOLERANCE * tokens)
+    assert len(measured.far_segment) == tokens
+    for token, segment in enumerate(measured.far_segment):
+        far, near = want.far_probability[token], want.near_probability[token]
+        slack = TOLERANCE * (near + far)
+        if segment is None:
+            assert far - near < NOTED + slack
+        else:
+            assert want.far_segment_probabilities[segment][token] >= far - slack - 1e-5
+            assert far - near > NOTED - slack
 
 
 def far_gain_tolerance(want: Reference) -> float:

@@ -92,11 +92,16 @@ def test_row_from_token_figures() -> None:
     assert row.cas == contextual_awareness_score(row.segment_perplexity, row.segment_attention)
     assert row.near_probability == pytest.approx([math.exp(-0.5), math.exp(-0.1)])
     assert row.far_probability == pytest.approx([math.exp(-1.0), math.exp(-2.0)])
+    assert row.near_segments == 1
+    assert row.no_context_probability == pytest.approx([math.exp(-0.7), math.exp(-3.0)])
+    assert row.far_segment == [None, None]
+    assert row.segment_gain == pytest.approx([0.0, math.exp(-0.5) - math.exp(-0.7) + math.exp(-0.1) - math.exp(-3.0)])
     # Two tokens: e^-1 - e^-0.5 and e^-2 - e^-0.1, both below nothing.
     assert row.far_gain == 0.0
     turned = cam_row(samples()[0], figures(NLL[::-1], np.array([1.0, 3.0, 5.0])), segment_length=2)
     gains = [math.exp(-0.5) - math.exp(-0.7), math.exp(-0.1) - math.exp(-2.0)]
     assert turned.far_gain == pytest.approx(sum(gains) / 2, rel=1e-6)
+    assert turned.far_segment == [0, 0] and turned.segment_gain[0] == pytest.approx(sum(gains), rel=1e-6)
     assert (row.sample_id, row.digest) == ("s0", samples()[0].digest)
 
 
@@ -104,7 +109,8 @@ def test_without_context_there_are_no_segments() -> None:
     row = cam_row(samples()[1], figures([], None), segment_length=2)
     assert row.near_probability == pytest.approx([math.exp(-0.7), math.exp(-3.0)])
     assert row.far_probability == [0.0, 0.0]
-    assert (row.segments, row.segment_perplexity, row.segment_attention) == (0, [], [])
+    assert (row.segments, row.segment_perplexity, row.segment_attention, row.segment_gain) == (0, [], [], [])
+    assert row.far_segment == [None, None]
     assert row.cas is None and row.far_gain is None
 
 

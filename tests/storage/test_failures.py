@@ -9,10 +9,12 @@ from typing import Any
 import polars as pl
 import pytest
 import s3fs
+import sqlalchemy
 from aiohttp import ClientPayloadError, ServerDisconnectedError
 from botocore.exceptions import BotoCoreError, ClientError, IncompleteReadError, ReadTimeoutError
 from huggingface_hub.errors import OfflineModeIsEnabled
 from moto.server import ThreadedMotoServer
+from sqlalchemy.exc import OperationalError
 
 from gateau_dagster.errors import GateauError, TransientError
 from gateau_dagster.storage import Stamp, Store, remote
@@ -250,3 +252,22 @@ def test_a_defect_passes_through_an_access_to_input(address: str) -> None:
         raise ZeroDivisionError
     with pytest.raises(GateauError, match=r"^as it is$"), readable_input(address):
         raise GateauError("as it is")
+
+
+def test_a_lost_database_may_come_back_and_one_of_files_is_no_such() -> None:
+    """Whatever Dagster or SQLAlchemy made of it."""
+
+    def failed(url: str) -> Exception:
+        try:
+            sqlalchemy.create_engine(url).connect()
+        except OperationalError as error:
+            try:
+                raise RuntimeError("too many retries for DB connection") from error
+            except RuntimeError as wrapped:
+                return wrapped
+        raise AssertionError("it was there")
+
+    lost = explained_by_system(failed("postgresql+psycopg2://u:p@127.0.0.1:1/d"), "go on")
+    assert isinstance(lost, TransientError) and "PostgreSQL does not answer" in str(lost)
+    other = failed("sqlite:////proc/none/runs.db")
+    assert explained_by_system(other, "go on") is other

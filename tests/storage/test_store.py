@@ -14,6 +14,7 @@ from gateau_dagster.storage import Stamp, Store, content, parquet
 from gateau_dagster.storage.content import frame_digest
 from gateau_dagster.storage.documents import document_stamp
 from gateau_dagster.storage.files import local_copy
+from gateau_dagster.storage.store import DamagedTableError
 
 FRAME = pl.DataFrame({"sample_id": ["a", "b"], "values": [[1.0], []], "cas": [0.5, None]})
 STAMP = Stamp(fingerprint="f1", inputs={"settings": {"x": [1, None]}, "upstream": {"raw": "d"}}, scorer="s1")
@@ -65,6 +66,43 @@ def test_partitions_and_rejects_are_read_together(store: Store) -> None:
     assert stamps[("cam", "0")] is not None and stamps[("cam", "7")] is None
 
 
+def test_stamps_of_many_are_those_of_now(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    keys = [("cam", "0"), ("cam", "1"), ("scores", None)]
+
+    def fingerprints() -> list[str | None]:
+        stamps = store.stamps(keys).values()
+        return [None if stamp is None else stamp.fingerprint for stamp in stamps]
+
+    assert fingerprints() == [None, None, None]
+    for version in ("f1", "f2", "f1"):
+        for asset, partition in keys[1:]:
+            store.write(FRAME, asset, partition, Stamp(fingerprint=version))
+        assert fingerprints() == [None, version, version]
+    store.files.write(store.table_name("cam", "1"), b"garbage")
+    store.files.remove(store.table_name("scores"))
+    assert fingerprints() == [None, None, None]
+
+
+def test_stamps_on_s3_are_read_once(bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = Store(f"s3://{bucket}/store")
+    keys: list[tuple[str, str | None]] = [("cam", str(shard)) for shard in range(5)]
+    for asset, partition in keys:
+        store.write(FRAME, asset, partition, STAMP)
+    first = store.stamps(keys)
+    requests, ask = [], store.files.filesystem._call_s3  # pyright: ignore[reportAttributeAccessIssue]
+
+    async def counted(method: str, *arguments: Any, **options: Any) -> Any:
+        requests.append(method)
+        return await ask(method, *arguments, **options)
+
+    monkeypatch.setattr(store.files.filesystem, "_call_s3", counted)
+    assert Store(f"s3://{bucket}/store").stamps(keys) == first
+    assert set(requests) <= {"list_objects_v2"} and requests
+    store.write(FRAME, "cam", "3", Stamp(fingerprint="f2"))
+    changed = store.stamps(keys)
+    assert {key for key in keys if changed[key] != first[key]} == {("cam", "3")}
+
+
 TEXTS = pl.DataFrame({"sample_id": [f"s{n}" for n in range(10)], "text": [f"text {n}" * n for n in range(10)]})
 
 
@@ -92,6 +130,44 @@ def test_a_table_in_many_groups_is_one_table(store: Store, tmp_path: Path, monke
 def test_a_missing_table_is_named_with_its_cure(store: Store) -> None:
     with pytest.raises(GateauError, match=r"cam/3\.parquet is not there yet\. Run `gateau run`"):
         store.read("cam", "3")
+
+
+def test_a_fetched_file_is_the_one_that_was_verified_and_fetched_once(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A training reads the file itself: another copy than the verified one may be damaged on its way."""
+    store.write(FRAME, "mix", None, STAMP)
+    fetches, damages = list[str](), iter([True, False, False])
+    real = store.files.filesystem.get
+
+    def get(address: str, target: str, **options: Any) -> None:
+        fetches.append(target)
+        real(address, target, **options)
+        if next(damages):
+            content = bytearray(Path(target).read_bytes())
+            content[50] ^= 1
+            Path(target).write_bytes(content)
+
+    monkeypatch.setattr(store.files.filesystem, "get", get)
+    path = store.fetched("mix", tmp_path / "scratch")
+    assert pl.read_parquet(path).equals(FRAME)
+    if store.files.is_local:
+        assert str(path) == store.address("mix") and not fetches
+        return
+    assert fetches == [str(path)] * 2 and path.is_relative_to(tmp_path / "scratch"), "the damaged copy was no good"
+    store.fetched("mix", tmp_path / "scratch")
+    assert len(fetches) == 3, "a whole one is fetched once"
+
+
+def test_a_table_that_is_damaged_where_it_lies_is_not_fetched(store: Store, tmp_path: Path) -> None:
+    store.write(FRAME, "mix", None, STAMP)
+    content = bytearray(store.files.read("mix.parquet"))
+    content[50] ^= 1
+    store.files.write("mix.parquet", bytes(content))
+    with pytest.raises(DamagedTableError, match=r"mix\.parquet is damaged .* set aside"):
+        store.fetched("mix", tmp_path / "scratch")
+    with pytest.raises(GateauError, match="is not there yet"):
+        store.fetched("mix", tmp_path / "scratch")
 
 
 @pytest.mark.parametrize("data", [b"", b"garbage", b"PAR1" + bytes(100), b"PAR1" + bytes(100) + b"\x10\0\0\0PAR1"])

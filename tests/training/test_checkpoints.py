@@ -1,12 +1,16 @@
-"""Only complete checkpoints of this very training count."""
+"""Only complete checkpoints of this very training count, and only as they were written."""
 
+import json
+import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from gateau_dagster.training.checkpoints import (
     complete_checkpoints,
+    damaged_files,
     discard_all,
     last_checkpoint,
     mark_complete,
@@ -50,6 +54,50 @@ def test_prepare_empties_the_folder_of_another_training(tmp_path: Path) -> None:
     (tmp_path / "work" / "metrics.jsonl").write_text("{}")
     assert prepare_work(tmp_path / "work", "another key") is None
     assert [path.name for path in (tmp_path / "work").iterdir()] == ["resume_key"]
+
+
+def flip(file: Path) -> None:
+    data = bytearray(file.read_bytes())
+    data[len(data) // 2] ^= 1
+    file.write_bytes(data)
+
+
+DAMAGES: dict[str, Callable[[Path], object]] = {
+    "weights": lambda folder: flip(folder / "weights"),
+    "global_step/optimizer": lambda folder: (folder / "global_step" / "optimizer").unlink(),
+    "another": lambda folder: (folder / "another").touch(),
+    "COMPLETE": lambda folder: os.truncate(folder / "COMPLETE", 10),
+}
+
+
+@pytest.mark.parametrize("name", DAMAGES)
+def test_a_damaged_one_is_named_and_the_one_before_it_is_taken(tmp_path: Path, name: str) -> None:
+    prepare_work(tmp_path, "key")
+    for step in (5, 10):
+        folder = checkpoint(tmp_path, step)
+        (folder / "global_step").mkdir()
+        (folder / "global_step" / "optimizer").write_bytes(bytes(1000))
+        mark_complete(folder)
+    said: list[str] = []
+    assert prepare_work(tmp_path, "key", said.append) == tmp_path / "checkpoint-10" and not said
+    DAMAGES[name](tmp_path / "checkpoint-10")
+    assert prepare_work(tmp_path, "key", said.append) == tmp_path / "checkpoint-5"
+    assert len(said) == 1 and "checkpoint-10 is damaged" in said[0] and name in said[0]
+    assert not (tmp_path / "checkpoint-10").exists()
+    DAMAGES[name](tmp_path / "checkpoint-5")
+    assert prepare_work(tmp_path, "key", said.append) is None and len(said) == 2
+
+
+def test_no_flipped_bit_of_a_marker_is_taken_for_the_truth(tmp_path: Path) -> None:
+    mark_complete(checkpoint(tmp_path, 5))
+    marker = tmp_path / "checkpoint-5" / "COMPLETE"
+    whole = marker.read_bytes()
+    for bit in range(8 * len(whole)):
+        data = bytearray(whole)
+        data[bit // 8] ^= 1 << bit % 8
+        marker.write_bytes(data)
+        if damaged_files(marker.parent) == []:
+            assert json.loads(data) == json.loads(whole), "white space"
 
 
 @pytest.mark.parametrize("discard", ["the oldest", "all"])

@@ -128,7 +128,7 @@ def test_a_marker_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.Mon
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(Path, "touch", full)
+    monkeypatch.setattr("gateau_dagster.training.checkpoints.replace_local", full)
     unused: Any = None
     callback = TrainingCallback(make_spec(tmp_path), unused, unused, unused, unused)
     arguments, state = TrainingArguments(output_dir=str(tmp_path), report_to=[]), TrainerState(global_step=5)

@@ -65,6 +65,27 @@ def test_stopped_killed_and_torn_in_a_save_in_later_epochs(tmp_path: Path) -> No
     assert losses == pytest.approx(wanted, abs=1e-6)
 
 
+@pytest.mark.long
+def test_a_flipped_bit_in_a_checkpoint_does_not_reach_the_weights(tmp_path: Path) -> None:
+    """Neither torch nor safetensors would notice it."""
+
+    def stop_at_five(metrics: dict[str, Any]) -> None:
+        if metrics["step"] == 5:
+            raise KeyboardInterrupt
+
+    spec = make_spec(tmp_path, max_steps=7, save_steps=2)
+    with pytest.raises(KeyboardInterrupt):
+        train(spec, stop_at_five)
+    weights = spec.work / "checkpoint-4" / "model.safetensors"
+    data = bytearray(weights.read_bytes())
+    data[-100] ^= 0x40
+    weights.write_bytes(data)
+    steps, said = list[int](), list[str]()
+    train(spec, lambda metrics: steps.append(metrics["step"]), say=said.append)
+    assert steps == [3, 4, 5, 6, 7]
+    assert len(said) == 1 and "checkpoint-4 is damaged (model.safetensors)" in said[0]
+
+
 def test_another_fingerprint_starts_afresh(tmp_path: Path) -> None:
     def stop_at_five(metrics: dict[str, Any]) -> None:
         if metrics["step"] == 5:

@@ -19,7 +19,7 @@ from tests.ui.server import Server, serve
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
 SAMPLES, SHARDS = 16, 4
-LOCATION = "gateau_dagster.definitions"
+LOCATION = "gateau_dagster"
 GROUPS = {
     "data": ["raw_long_sft", "document_split"],
     "scoring": ["cam", "long", "short"],

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from collections import deque
@@ -16,6 +15,7 @@ from gateau_dagster.errors import GateauError, TransientError, UnscorableSampleE
 from gateau_dagster.evaluation.generation.asked import Answer, Asked, Outcome
 from gateau_dagster.evaluation.generation.prompts import Prompts, messages, rendered
 from gateau_dagster.evaluation.questions import Generation
+from gateau_dagster.evaluation.server_keys import no_client, server_key
 
 if TYPE_CHECKING:
     from openai import OpenAI
@@ -143,12 +143,8 @@ def _client(config: EngineConfig, address: str) -> OpenAI:
     try:
         from openai import OpenAI
     except ImportError as error:
-        raise GateauError(
-            f"{_PLACE}: the package openai is not installed: pip install 'gateau-dagster[judge]'"
-        ) from error
-    key = os.environ.get(config.key, "") if config.key else "none"
-    if not key:
-        raise GateauError(f"{_PLACE}.key: the environment has no variable {config.key}: set it to the server's key")
+        raise no_client(_PLACE) from error
+    key = server_key(_PLACE, config.key, address)
     return OpenAI(base_url=address, api_key=key, max_retries=config.retries, timeout=config.timeout)
 
 

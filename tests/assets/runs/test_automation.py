@@ -1,19 +1,21 @@
-"""The sensor looks at the state; the schedule and it are off until someone turns them on."""
+"""Schedule and sensor look at the state; both are off until someone turns them on."""
 
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import datetime, timedelta
 from pathlib import Path
 from unittest import mock
 
 import dagster as dg
 import pytest
-from dagster import DagsterRunStatus
+from dagster import DagsterEvent, DagsterEventType, DagsterRunStatus
 
-from assets.runs.automation import out_of_date_sensor, plan_digest
+from assets.runs.automation import nightly, out_of_date_sensor, plan_digest
 from assets.runs.jobs import refresh_job
 from assets.steps.dead_runs import PROCESS_TAG, process_tag
 from assets.steps.event_log import PLAN_TAG
 from gateau_dagster.storage.process_identity import ProcessIdentity
+from resources.locks.lease import store_lease
 from tests.assets.harness import Pipeline
 from tests.project import change_config, sample, write_samples
 
@@ -65,10 +67,34 @@ def test_both_are_off_until_turned_on(small: Pipeline) -> None:
 
 
 def test_the_schedule_follows_the_configuration(current: Pipeline) -> None:
-    change_config(current.file, execution={"schedule": "30 4 * * 1"})
+    change_config(current.file, execution={"schedule": "30 4 * * 1", "timezone": "Europe/Berlin"})
     schedule = current.definitions().get_repository_def().get_schedule_def("nightly_refresh")
-    assert schedule.cron_schedule == "30 4 * * 1"
+    assert (schedule.cron_schedule, schedule.execution_timezone) == ("30 4 * * 1", "Europe/Berlin")
     assert schedule.job_name == "refresh"
+
+
+def test_ten_ticks_with_one_edit_are_one_run_and_nine_skips(current: Pipeline) -> None:
+    """By the minute; the run goes on over two ticks."""
+    change_config(current.file, execution={"schedule": "* * * * *"})
+    schedule, run, results = nightly(current.config), "", []
+    for minute in range(10):
+        if minute == 3:
+            change_a_sample(current)
+        if minute == 6:  # what the daemon does meanwhile
+            current.refresh()
+            success = DagsterEvent(DagsterEventType.RUN_SUCCESS.value, job_name="refresh")
+            current.instance.report_dagster_event(success, run)
+        with dg.build_schedule_context(
+            instance=current.instance,
+            resources={"configuration": current.resource},
+            scheduled_execution_time=datetime(2026, 1, 1, 12) + timedelta(minutes=minute),
+        ) as context:
+            found = schedule.evaluate_tick(context)
+        results.append(found.skip_message or f"{len(found.run_requests or [])} run")
+        if found.run_requests:
+            run = launched(current, found.run_requests[0].tags[PLAN_TAG], DagsterRunStatus.STARTED)
+    nothing, working = "everything is up to date", f"at work: refresh, in run {run}"
+    assert results == [nothing] * 3 + ["1 run"] + [working] * 2 + [nothing] * 4
 
 
 def test_nothing_changed(current: Pipeline) -> None:
@@ -98,7 +124,15 @@ def test_waits_for_work_that_is_under_way(current: Pipeline, job: str) -> None:
     run = current.instance.create_run_for_job(
         definition, tags={PROCESS_TAG: process_tag()}, status=DagsterRunStatus.STARTED
     )
-    assert skipped(current) == f"{job} is at work in run {run.run_id}"
+    assert skipped(current) == f"at work: {job}, in run {run.run_id}"
+
+
+def test_waits_for_whoever_has_the_store(current: Pipeline) -> None:
+    """Also `gateau run` of another configuration, whose runs stand in another Dagster home."""
+    change_a_sample(current)
+    with store_lease(current.config, "/somewhere/other.yaml", exclusive=True, say=print):
+        assert "/somewhere/other.yaml" in skipped(current)
+    assert isinstance(tick(current), dg.RunRequest)
 
 
 def test_does_not_wait_for_a_dead_run(current: Pipeline) -> None:
@@ -112,14 +146,13 @@ def test_does_not_wait_for_a_dead_run(current: Pipeline) -> None:
     assert run.status is DagsterRunStatus.FAILURE
 
 
-def test_does_not_repeat_a_failure_every_minute(current: Pipeline) -> None:
-    change_a_sample(current, "fails .")
+@pytest.mark.parametrize(("end", "how"), [("report_run_failed", "failed"), ("report_run_canceled", "was terminated")])
+def test_does_not_repeat_a_failure_every_minute(current: Pipeline, end: str, how: str) -> None:
+    change_a_sample(current, f"{how} .")
     digest = plan_digest(current.state().plan())
     failed = launched(current, digest, DagsterRunStatus.STARTED)
-    run = current.instance.get_run_by_id(failed)
-    assert run is not None
-    current.instance.report_run_failed(run)
-    assert skipped(current).startswith(f"refresh failed at exactly this work in run {failed}; tried again 30 minutes")
+    getattr(current.instance, end)(current.instance.get_run_by_id(failed))
+    assert skipped(current).startswith(f"refresh {how} in run {failed}, ")
     with mock.patch("assets.runs.automation.time.time", return_value=run_end(current, failed) + 1801):
         assert isinstance(tick(current), dg.RunRequest)
     # Other work is tried at once.

@@ -7,7 +7,6 @@ import pytest
 from dagster import DagsterInstance, DagsterRunStatus
 
 from assets.runs.canceled import canceled_when_interrupted
-from assets.steps.dead_runs import PROCESS_TAG
 from gateau_dagster.execution.ending import ENDING
 
 
@@ -31,17 +30,15 @@ def test_an_interrupted_run_is_canceled(
     status: DagsterRunStatus, told: DagsterRunStatus, ended: DagsterRunStatus
 ) -> None:
     with DagsterInstance.ephemeral() as instance:
-        ours = instance.create_run_for_job(empty_job, tags={PROCESS_TAG: "this"}, status=status).run_id
-        other = instance.create_run_for_job(
-            empty_job, tags={PROCESS_TAG: "another"}, status=DagsterRunStatus.STARTED
-        ).run_id
+        ours = instance.create_run_for_job(empty_job, status=status).run_id
+        other = instance.create_run_for_job(empty_job, status=DagsterRunStatus.STARTED).run_id
 
         def now(run_id: str) -> DagsterRunStatus:
             run = instance.get_run_by_id(run_id)
             assert run is not None
             return run.status
 
-        with canceled_when_interrupted(instance, "this"):
+        with canceled_when_interrupted(instance, ours):
             ENDING.at_request[-1]()
             assert now(ours) is told
             ENDING.at_end[-1][0]()
@@ -54,10 +51,10 @@ def test_an_interrupted_run_is_canceled(
 def test_its_pool_slots_are_free(status: DagsterRunStatus, tmp_path: Path) -> None:
     """Whoever recorded that it is canceled: the next run would wait for them for ever."""
     with dg.DagsterInstance.local_temp(str(tmp_path)) as instance:
-        run = instance.create_run_for_job(empty_job, tags={PROCESS_TAG: "this"}, status=status)
+        run = instance.create_run_for_job(empty_job, status=status)
         storage = instance.event_log_storage
         storage.set_concurrency_slots("gpu", 1)
         assert storage.claim_concurrency_slot("gpu", run.run_id, "cam").is_claimed
-        with canceled_when_interrupted(instance, "this"):
+        with canceled_when_interrupted(instance, run.run_id):
             ENDING.at_end[-1][0]()
         assert storage.get_concurrency_info("gpu").active_slot_count == 0

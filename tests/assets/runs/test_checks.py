@@ -11,8 +11,10 @@ import polars as pl
 import pytest
 from rich.console import Console
 
-from assets.runs.checks import _checked, checks_of
-from assets.runs.refresh import Refreshed, failure_of
+from assets.runs.checked import checked
+from assets.runs.checks import checks_of
+from assets.runs.outcome import failure_of
+from assets.runs.refresh import Refreshed
 from assets.selection import scored
 from gateau_dagster.cli.run import _conclude
 from gateau_dagster.data.sample import shard_of
@@ -182,10 +184,10 @@ def test_full_coverage_counts_rows_and_rejects(small: Pipeline, store: Path) -> 
     assert "more than the 512 allowed" in rejected["reason"][0]
 
 
-def checked(pipeline: Pipeline, asset: str, name: str) -> dg.AssetCheckResult:
+def one_check(pipeline: Pipeline, asset: str, name: str) -> dg.AssetCheckResult:
     """One check without a run around it."""
     state = pipeline.state()
-    return _checked(state, state.asset(asset), name)
+    return checked(state, state.asset(asset), name)
 
 
 def concluded(pipeline: Pipeline, result: Refreshed, until: str | None = None) -> list[str]:
@@ -215,16 +217,16 @@ def test_mass_rejection_of_the_input_warns_and_is_said_once(small: Pipeline, sto
     sentence = "30 of 54 records rejected (55.6 %): 30 x empty response"
     assert [line for line in result.failed_checks if line.startswith("raw_long_sft: check rejected_share failed")]
     assert [line for line in concluded(small, result) if sentence in line] == [f"! raw_long_sft: {sentence}"]
-    found = checked(small, "raw_long_sft", "rejected_share")
+    found = one_check(small, "raw_long_sft", "rejected_share")
     assert not found.passed and found.severity is dg.AssetCheckSeverity.WARN
     assert (value_of(found, "summary"), value_of(found, "rejected")) == (sentence, 30)  # type: ignore[arg-type]
     change_config(small.file, long_sft={"max_rejected": 0.5})
-    assert checked(small, "raw_long_sft", "rejected_share").severity is dg.AssetCheckSeverity.ERROR
+    assert one_check(small, "raw_long_sft", "rejected_share").severity is dg.AssetCheckSeverity.ERROR
     job = small.definitions().resolve_job_def("everything").get_subset(asset_selection={dg.AssetKey("raw_long_sft")})
     done = job.execute_in_process(instance=small.instance, raise_on_error=False, partition_key="0")
-    assert not done.success and "long_sft.max_rejected: 30 of 54" in str(failure_of(done))  # type: ignore[arg-type]
+    assert not done.success and "long_sft.max_rejected: 30 of 54" in str(failure_of(done.all_events))
     change_config(small.file, long_sft={"max_rejected": 0.6})
-    assert checked(small, "raw_long_sft", "rejected_share").passed
+    assert one_check(small, "raw_long_sft", "rejected_share").passed
 
 
 def reject_first(state: State, asset: str, shard: str, count: int) -> None:
@@ -241,8 +243,8 @@ def test_what_models_could_not_score_warns_with_the_reasons(small: Pipeline, sto
     state = small.state()
     for shard in state.shards:
         reject_first(state, "cam", shard, 2)
-    found = checked(small, "cam", "rejected_share")
-    assert not found.passed and checked(small, "cam", "full_coverage").passed
+    found = one_check(small, "cam", "rejected_share")
+    assert not found.passed and one_check(small, "cam", "full_coverage").passed
     count = 2 * len(state.shards)
     assert value_of(found, "rejected") == count  # type: ignore[arg-type]
     assert value_of(found, "share") == count / 24  # type: ignore[arg-type]
@@ -271,7 +273,7 @@ def test_what_is_cut_off_is_counted_by_table(small: Pipeline, store: Path) -> No
     before = state.read("perplexity/short", ["context_tokens", "truncated_tokens"]).sum().row(0)
     for shard in state.shards:
         tamper(state, "perplexity/long", shard, cut_to(25, 75))
-    found, passing = (checked(small, f"perplexity/{model}", "truncated_share") for model in ("long", "short"))
+    found, passing = (one_check(small, f"perplexity/{model}", "truncated_share") for model in ("long", "short"))
     assert not found.passed and found.severity is dg.AssetCheckSeverity.WARN
     assert passing.passed, "it is to see its window of 64 tokens only"
     assert value_of(passing, "truncated_tokens") == before[1]  # type: ignore[arg-type]
@@ -312,4 +314,29 @@ def test_a_damaged_table_fails_its_checks_with_the_file_to_remove(small: Pipelin
     table.write_bytes(data)
     found = results(small, "cam")["unique_ids"]
     assert not found.passed
-    assert f"{table} is damaged" in value_of(found, "summary")  # type: ignore[arg-type]
+    assert f"{table} is damaged" in value_of(found, "shard_1")  # type: ignore[arg-type]
+
+
+def by_partition(pipeline: Pipeline, asset: str, check: str) -> dict[str | None, str]:
+    """What Dagster has on record of each partition, and of the whole."""
+    key = dg.AssetCheckKey(dg.AssetKey(asset.split("/")), check)
+    found = pipeline.instance.event_log_storage.get_asset_check_partition_info([key])
+    return {each.partition_key: each.latest_execution_status.value for each in found if each.is_current}
+
+
+def test_a_finding_says_which_shard(small: Pipeline, store: Path) -> None:
+    assert {*by_partition(small, "cam", "full_coverage").values()} == {"SUCCEEDED"}
+    tamper(small.state(), "cam", "2", one_less)
+    whole = results(small, "cam")["full_coverage"]
+    assert not whole.passed and value_of(whole, "summary") == "fails in 1 shard"  # type: ignore[arg-type]
+    assert "missing: s" in value_of(whole, "shard_2")  # type: ignore[arg-type]
+    expected = dict.fromkeys("013", "SUCCEEDED") | {"2": "FAILED", None: "FAILED"}
+    assert by_partition(small, "cam", "full_coverage") == expected
+    job = small.definitions().resolve_job_def("everything").get_subset(asset_selection={dg.AssetKey("cam")})
+    done = job.execute_in_process(instance=small.instance, partition_key="1")
+    (last,) = [
+        each
+        for each in done.get_asset_check_evaluations()
+        if (each.check_name, each.partition) == ("full_coverage", None)
+    ]
+    assert not last.passed, "shard 2 was not looked at, and still fails"

@@ -9,9 +9,8 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from assets.runs.refresh import failure_of
 from gateau_dagster.data.sample import shard_of
-from gateau_dagster.errors import GateauError, UnforeseenError
+from gateau_dagster.errors import GateauError
 from resources import models
 from resources.locks.lease import store_lease
 from tests.assets.harness import Pipeline, key_of, pipeline_on, value_of
@@ -194,28 +193,3 @@ def test_a_step_of_another_configuration_does_not_write_into_a_store_that_is_in_
     [failed] = [event.step_failure_data for event in result.all_events if event.is_step_failure]
     assert failed.user_failure_data is not None and "in use by process" in str(failed.user_failure_data.description)
     assert fresh.state().stamp("raw_long_sft", "0") is None
-
-
-def test_the_first_failure_is_the_message() -> None:
-    @dg.op
-    def fails() -> None:
-        raise dg.Failure(description="the cause and the cure")
-
-    @dg.op
-    def breaks() -> None:
-        try:
-            raise KeyError("inner")
-        except KeyError as error:
-            raise RuntimeError("outer") from error
-
-    def failure(op: dg.OpDefinition) -> Exception:
-        @dg.job(name=f"job_{op.name}")
-        def job() -> None:
-            op()
-
-        return failure_of(job.execute_in_process(raise_on_error=False))  # type: ignore[arg-type]
-
-    told, defect = failure(fails), failure(breaks)
-    assert not isinstance(told, UnforeseenError) and str(told) == "fails: the cause and the cure"
-    assert isinstance(defect, UnforeseenError) and (defect.kind, str(defect)) == ("KeyError", "breaks: 'inner'")
-    assert "in breaks" in defect.trace and "outer" in defect.trace

@@ -13,6 +13,7 @@ import psutil
 import pytest
 from dagster import DagsterInstance, DagsterRunStatus
 
+from assets.runs.code_location import location_origin
 from assets.runs.instance import open_instance
 from assets.steps.dead_runs import LOCK_TAG, PROCESS_TAG, end_dead_runs, process_state, process_tag
 from gateau_dagster.pipeline.project import load_project
@@ -53,12 +54,6 @@ def elsewhere(tag: str) -> str:
     return replace(identity, host="elsewhere", boot_id="another", machine="other").to_text()
 
 
-def old_tag(**parts: str) -> str:
-    """Of this process, as earlier versions wrote it."""
-    created = f"{psutil.Process().create_time():.2f}"
-    return "|".join(({"host": socket.gethostname(), "pid": str(os.getpid()), "created": created} | parts).values())
-
-
 def test_the_tag_names_host_and_process_first() -> None:
     host, pid, *_ = process_tag().split("|")
     assert (host, int(pid)) == (socket.gethostname(), os.getpid())
@@ -69,7 +64,6 @@ def test_a_live_process_stays_alive_when_the_clock_is_set(monkeypatch: pytest.Mo
     tag, created = process_tag(), psutil.Process().create_time()
     monkeypatch.setattr(psutil.Process, "create_time", lambda self: created + 2.0)
     assert process_state(tag) == "alive"
-    assert process_state(old_tag(created=str(created))) == "alive"
 
 
 def test_states() -> None:
@@ -79,18 +73,10 @@ def test_states() -> None:
     assert process_state("nonsense") == process_state("a|b|c") == "unknown"
 
 
-def test_tags_of_earlier_versions() -> None:
-    created = psutil.Process().create_time()
-    assert process_state(old_tag()) == "alive"
-    assert process_state(old_tag(created=str(created - 100))) == "gone", "another process had this id before"
-    assert process_state(old_tag(host="elsewhere", created=str(created - 100))) == "unknown"
-    assert process_state(old_tag(pid=dead_tag().split("|")[1])) == "gone"
-
-
 def test_a_run_on_another_machine_is_left_alone(instance: DagsterInstance) -> None:
     """Two machines may share a database; what of the other one cannot be seen from here is not gone."""
-    far, old = elsewhere(process_tag()), old_tag(host="elsewhere")
-    runs = [started(instance, {PROCESS_TAG: tag, LOCK_TAG: "a lock"}) for tag in (far, old)]
+    far = elsewhere(process_tag())
+    runs = [started(instance, {PROCESS_TAG: tag, LOCK_TAG: "a lock"}) for tag in (far, "of another version")]
     assert end_dead_runs(instance) == []
     assert end_dead_runs(instance, holding="another lock") == []
     assert {run.run_id for run in end_dead_runs(instance, holding="a lock")} == {*runs}, "whoever had it is gone"
@@ -100,6 +86,30 @@ def test_a_live_run_is_not_ended_by_who_holds_its_lock(instance: DagsterInstance
     """`refresh` in Dagster's UI is such a run, and may be tried a second time."""
     started(instance, {PROCESS_TAG: process_tag(), LOCK_TAG: "a lock"})
     assert end_dead_runs(instance, holding="a lock") == []
+
+
+def test_a_run_that_is_executed_again_has_no_process_yet(instance: DagsterInstance) -> None:
+    """Dagster gives it the tags of the run before it, whose process is gone."""
+    tags = {PROCESS_TAG: dead_tag(), LOCK_TAG: "a lock"}
+    first = started(instance, tags)
+    assert [run.run_id for run in end_dead_runs(instance)] == [first]
+    again = instance.create_run_for_job(
+        empty_job, tags=tags, status=DagsterRunStatus.STARTED, root_run_id=first, parent_run_id=first
+    )
+    assert end_dead_runs(instance, holding="a lock") == []
+    instance.add_run_tags(again.run_id, {PROCESS_TAG: dead_tag()})  # its first step has begun, and ended
+    assert [run.run_id for run in end_dead_runs(instance)] == [again.run_id]
+
+
+def test_a_run_that_waits_in_the_queue_ends_with_the_process_that_has_made_it(instance: DagsterInstance) -> None:
+    def queued(tag: str) -> str:
+        origin = location_origin().get_job_origin("empty_job")
+        return instance.create_run_for_job(
+            empty_job, tags={PROCESS_TAG: tag}, status=DagsterRunStatus.QUEUED, remote_job_origin=origin
+        ).run_id
+
+    dead, _ = queued(dead_tag()), queued(process_tag())
+    assert [run.run_id for run in end_dead_runs(instance)] == [dead]
 
 
 def test_a_run_that_was_being_ended_is_canceled(instance: DagsterInstance) -> None:

@@ -1,0 +1,36 @@
+"""What the report shows beside the benchmarks: judged samples, answers set against each other, contamination."""
+
+import polars as pl
+
+from gateau_dagster.evaluation.contamination.overlaps import FAMILY, SHORT_FAMILY
+from gateau_dagster.pipeline.characteristics_asset import CHARACTERISTICS
+from gateau_dagster.pipeline.contamination_asset import UNTOUCHED_EXPERIMENT, asking_benchmarks
+from gateau_dagster.pipeline.pairwise_assets import PAIRS
+from gateau_dagster.pipeline.state import State
+from gateau_dagster.pipeline.variant_assets import EXPERIMENT
+from gateau_dagster.report.further import (
+    FurtherSection,
+    characteristics_section,
+    contamination_section,
+    pairwise_section,
+)
+
+
+def further_sections(state: State) -> list[FurtherSection]:
+    """Of the tables that the report reads."""
+    found, reads = [], state.asset("report").reads
+    if UNTOUCHED_EXPERIMENT in reads:
+        overlaps = {name: contamination_of(state, name) for name in asking_benchmarks(state.config)}
+        found.append(contamination_section(overlaps, state.read(EXPERIMENT), state.read(UNTOUCHED_EXPERIMENT)))
+    pairs = {asset.partition("/")[2]: state.read(asset) for asset in reads if asset.startswith(f"{PAIRS}/")}
+    if pairs:
+        found.append(pairwise_section(pairs))
+    if CHARACTERISTICS in reads:
+        found.append(characteristics_section(state.read(CHARACTERISTICS)))
+    return found
+
+
+def contamination_of(state: State, benchmark: str) -> pl.DataFrame:
+    """What long samples and conversations have in common with a benchmark's questions: overlaps.OVERLAPS."""
+    families = [FAMILY, *([SHORT_FAMILY] if state.config.short_chat is not None else [])]
+    return pl.concat([state.read(f"{family}/{benchmark}") for family in families])

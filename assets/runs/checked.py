@@ -1,0 +1,261 @@
+"""What each asset check finds: is a table what it promises, and is it up to date?"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+import dagster as dg
+import polars as pl
+
+from assets.steps.partitions import asset_key
+from gateau_dagster.errors import GateauError, TransientError
+from gateau_dagster.evaluation.document_split import SPLIT
+from gateau_dagster.evaluation.judging.judged_scores import NOTABLE_UNREADABLE, unreadable
+from gateau_dagster.evaluation.statistics.gate import configured_gate
+from gateau_dagster.pipeline.asset import (
+    FINITE_VALUES,
+    FULL_COVERAGE,
+    GATE,
+    NORMALISATION,
+    NOTHING_RESERVED,
+    READABLE_REPLIES,
+    REJECTED_SHARE,
+    TRUNCATED_SHARE,
+    UNIQUE_IDS,
+    UP_TO_DATE,
+    Asset,
+)
+from gateau_dagster.pipeline.losses import RAW, noun_of, rejects_of, truncation_of
+from gateau_dagster.pipeline.plan import Work
+from gateau_dagster.pipeline.state import State
+from gateau_dagster.pipeline.table_checks import (
+    Coverage,
+    duplicate_ids,
+    non_finite,
+    reserved_among,
+    scored_or_rejected,
+)
+from gateau_dagster.readable import percent
+
+_ID = ["sample_id"]
+_WARNS = {UP_TO_DATE, GATE, NORMALISATION, REJECTED_SHARE, TRUNCATED_SHARE}
+Parts: TypeAlias = Sequence[str | None]
+
+
+def check_result(
+    asset: Asset, name: str, passed: bool, *, error: bool = False, facts: Mapping[str, Any] | None = None, **more: Any
+) -> dg.AssetCheckResult:
+    """A failed check warns: what is in the table stays readable, and the message says what is wrong with it.
+
+    `error`: whether it is an error all the same. The rest is its metadata.
+    """
+    return dg.AssetCheckResult(
+        asset_key=asset_key(asset.key),
+        check_name=name,
+        passed=passed,
+        severity=dg.AssetCheckSeverity.WARN if name in _WARNS and not error else dg.AssetCheckSeverity.ERROR,
+        metadata={**(facts or {}), **more},
+    )
+
+
+def _up_to_date(state: State, asset: Asset) -> dg.AssetCheckResult:
+    return staleness(state, asset, state.whole_plan().of(asset.key))
+
+
+def staleness(state: State, asset: Asset, work: Work | None) -> dg.AssetCheckResult:
+    """Names the changed shards, and why each is out of date. work: the asset's part of the whole plan."""
+    if work is None:
+        return check_result(asset, UP_TO_DATE, True, summary="made from what is there now")
+    if asset.key not in state.pipeline.required:
+        return check_result(asset, UP_TO_DATE, True, summary="not up to date, and nothing that is configured reads it")
+    if not asset.partitions:
+        return check_result(asset, UP_TO_DATE, False, summary=work.reasons[None])
+    reasons = "\n".join(f"- `{shard}`: {work.reasons[shard]}" for shard in work.partitions)
+    share = f"{len(work.partitions)} of {len(state.pipeline.partitions(asset.key))} {asset.partitions}s"
+    changed: dict[str, Any] = {f"changed_{asset.partitions}s": ", ".join(work.partitions)}
+    return check_result(
+        asset,
+        UP_TO_DATE,
+        False,
+        summary=f"{share} are out of date; the job `refresh` mends exactly these",
+        **changed,
+        reasons=dg.MarkdownMetadataValue(reasons),
+    )
+
+
+def _unique_ids(state: State, asset: Asset, parts: Parts) -> dg.AssetCheckResult:
+    repeated = duplicate_ids(_rows(state, asset, parts, _ID))
+    return check_result(asset, UNIQUE_IDS, not repeated, repeated_ids=", ".join(repeated[:20]) or "none")
+
+
+def _finite_values(state: State, asset: Asset, parts: Parts) -> dg.AssetCheckResult:
+    counts = {}
+    for column in asset.columns:
+        if column.name in asset.finite:
+            values = _rows(state, asset, parts, [column.name])[column.name]
+            counts[f"not_finite_{column.name}"] = non_finite(values.drop_nulls() if column.nullable else values)
+    return check_result(asset, FINITE_VALUES, not any(counts.values()), **counts)
+
+
+def _full_coverage(state: State, asset: Asset, parts: Parts) -> dg.AssetCheckResult:
+    shards = [part for part in parts if part is not None] or state.shards
+    found = scored_or_rejected(
+        state.store.read_all(RAW, shards, _ID),
+        _rows(state, asset, parts, _ID),
+        state.store.read_rejected(asset.key, parts),
+    )
+    return check_result(asset, FULL_COVERAGE, found.complete, **_coverage_metadata(found))
+
+
+def _coverage_metadata(found: Coverage) -> dict[str, Any]:
+    return {
+        "samples": found.samples,
+        "in_table": found.in_table,
+        "rejected": found.rejected,
+        "missing": ", ".join(found.missing[:20]) or "none",
+        "unknown": ", ".join(found.unknown[:20]) or "none",
+    }
+
+
+def _normalisation(state: State, asset: Asset) -> dg.AssetCheckResult:
+    from gateau_dagster.selection.degeneration import check
+
+    selection = state.config.selection
+    found = check(_table(state, asset, None), preset=selection.preset, alpha=selection.alphas[selection.preset])
+    return check_result(
+        asset, NORMALISATION, not found.degenerate, summary=found.sentence, distinct=found.distinct_score
+    )
+
+
+def _rejected_share(state: State, asset: Asset) -> dg.AssetCheckResult:
+    _require_made(state, asset)
+    found = rejects_of(state, asset)
+    most = state.config.long_sft.max_rejected if asset.key == RAW else None
+    return check_result(
+        asset,
+        REJECTED_SHARE,
+        not found.notable if most is None else found.share <= most and not found.unread,
+        error=most is not None,
+        summary=found.sentence(noun_of(asset)),
+        samples=found.given,
+        rejected=found.count,
+        share=found.share,
+    )
+
+
+def _truncated_share(state: State, asset: Asset) -> dg.AssetCheckResult:
+    _require_made(state, asset)
+    found = truncation_of(state, asset)
+    return check_result(
+        asset,
+        TRUNCATED_SHARE,
+        not found.notable,
+        summary=found.sentence(),
+        samples=found.samples,
+        truncated_samples=found.cut,
+        tokens=found.tokens,
+        truncated_tokens=found.cut_tokens,
+        share=found.share,
+    )
+
+
+def _gate(state: State, asset: Asset) -> dg.AssetCheckResult:
+    found = configured_gate(state.config, _table(state, asset, None))
+    assert found is not None
+    return check_result(
+        asset,
+        GATE,
+        found.verdict == "passed",
+        error=found.verdict == "lost",
+        summary=found.verdict,
+        models=dg.MarkdownMetadataValue("\n".join(f"- {sentence}" for sentence in found.sentences)),
+    )
+
+
+def _readable_replies(state: State, asset: Asset) -> dg.AssetCheckResult:
+    """The worst variant decides: a mean over what is left is compared with those of others."""
+    found = {}
+    for name in _require_made(state, asset):
+        table = state.store.read(asset.key, name, ["score"])
+        found[name] = unreadable(table, state.store.read_rejected(asset.key, [name]))
+    lost = {name: each for name, each in found.items() if each.notable}
+    shown = ", ".join(f"{name} {percent(each.share)}" for name, each in lost.items())
+    return check_result(
+        asset,
+        READABLE_REPLIES,
+        not lost,
+        summary=f"more than {percent(NOTABLE_UNREADABLE)} without a score: {shown}" if lost else "few without a score",
+        without_score=sum(each.without_score for each in found.values()),
+        unanswered=sum(each.unanswered for each in found.values()),
+        judgments=sum(each.judgments for each in found.values()),
+    )
+
+
+def _nothing_reserved(state: State, asset: Asset) -> dg.AssetCheckResult:
+    found = reserved_among(_table(state, asset, ["sample_id", "origin"]), state.read(SPLIT))
+    return check_result(asset, NOTHING_RESERVED, not found, trained_on=", ".join(found[:20]) or "none")
+
+
+def _rows(state: State, asset: Asset, parts: Parts, columns: list[str]) -> pl.DataFrame:
+    return pl.concat([state.store.read(asset.key, part, columns) for part in parts])
+
+
+def _table(state: State, asset: Asset, columns: list[str] | None) -> pl.DataFrame:
+    """The partitions that are there, or the table of an asset without any."""
+    if not asset.partitions:
+        return state.store.read(asset.key, None, columns)
+    return state.store.read_all(asset.key, _require_made(state, asset), columns)
+
+
+def _require_made(state: State, asset: Asset) -> list[str]:
+    """The partitions that are there; none for an asset without, whose table says itself that it is missing."""
+    stamps = state.table_stamps((asset.key, part) for part in state.pipeline.partitions(asset.key) if asset.partitions)
+    found = [part for (_, part), stamp in stamps.items() if part is not None and stamp is not None]
+    if asset.partitions and not found:
+        raise GateauError(
+            f"{asset.key} has no {asset.partitions} in the store yet. Materialise it, or run `gateau run`."
+        )
+    return found
+
+
+_OF_THE_WHOLE: dict[str, Callable[[State, Asset], dg.AssetCheckResult]] = {
+    UP_TO_DATE: _up_to_date,
+    NORMALISATION: _normalisation,
+    REJECTED_SHARE: _rejected_share,
+    TRUNCATED_SHARE: _truncated_share,
+    GATE: _gate,
+    READABLE_REPLIES: _readable_replies,
+    NOTHING_RESERVED: _nothing_reserved,
+}
+_OF_PARTS: dict[str, Callable[[State, Asset, Parts], dg.AssetCheckResult]] = {
+    UNIQUE_IDS: _unique_ids,
+    FINITE_VALUES: _finite_values,
+    FULL_COVERAGE: _full_coverage,
+}
+
+
+def is_by_partition(asset: Asset, name: str) -> bool:
+    """Whether a check looks at each partition by itself; others are about the whole."""
+    return bool(asset.partitions) and name in _OF_PARTS
+
+
+def is_partitioned(asset: Asset, name: str) -> bool:
+    """Whether Dagster has a record of each partition, which takes it 10 ms; of other checks the whole names them."""
+    return bool(asset.partitions) and name == FULL_COVERAGE
+
+
+def checked(state: State, asset: Asset, name: str, part: str | None = None) -> dg.AssetCheckResult:
+    """What a check finds, of one partition or of all that are there.
+
+    A table that is missing or damaged fails its check, with the reason.
+
+    Raises:
+        TransientError: the store does not answer.
+    """
+    try:
+        if name in _OF_THE_WHOLE:
+            return _OF_THE_WHOLE[name](state, asset)
+        return _OF_PARTS[name](state, asset, [part] if part is not None else _require_made(state, asset) or [None])
+    except TransientError:
+        raise
+    except GateauError as error:
+        return check_result(asset, name, False, summary=str(error))

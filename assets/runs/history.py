@@ -1,0 +1,100 @@
+"""What Dagster has on record of each asset: its last record, and the failure that came after it."""
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TypeAlias
+
+from dagster import DagsterEventType, DagsterInstance, DagsterRun, DagsterRunStatus, EventLogEntry, RunsFilter
+
+from assets.runs.instance import open_instance
+from assets.steps.failures import TITLE
+from assets.steps.partitions import asset_key
+from gateau_dagster.config import Config
+from gateau_dagster.pipeline.asset import Asset
+
+Records: TypeAlias = DagsterInstance
+_AT_WORK = [DagsterRunStatus.QUEUED, DagsterRunStatus.STARTING, DagsterRunStatus.STARTED, DagsterRunStatus.CANCELING]
+_MOST_FAILURES = 20
+
+
+@dataclass(frozen=True, kw_only=True)
+class LastRun:
+    """run: id, empty for what no run made. when: UTC."""
+
+    run: str
+    when: datetime
+    reason: str = ""
+
+
+@contextmanager
+def recorded_history(config: Config) -> Iterator[DagsterInstance | None]:
+    """Dagster's records of a configuration; None where nothing has ever run, so that looking makes no files.
+
+    Raises:
+        GateauError: the records cannot be read.
+    """
+    home = Path(os.environ.get("DAGSTER_HOME") or config.work_folder / "dagster")
+    if not home.is_dir():
+        yield None
+        return
+    with open_instance(config) as instance:
+        yield instance
+
+
+def runs_at_work(instance: DagsterInstance) -> Sequence[DagsterRun]:
+    """Those that have not ended."""
+    return instance.get_runs(RunsFilter(statuses=_AT_WORK))
+
+
+def last_runs(instance: DagsterInstance, assets: Sequence[Asset]) -> dict[str, LastRun]:
+    """By asset, what made the latest record of it."""
+    keys = {asset_key(asset.key): asset.key for asset in assets}
+    found = {}
+    for record in instance.get_asset_records([*keys]):
+        last = record.asset_entry.last_materialization_record
+        if last is not None:
+            found[keys[record.asset_entry.asset_key]] = LastRun(run=last.run_id, when=_time(last.timestamp))
+    return found
+
+
+def last_failures(instance: DagsterInstance, assets: Sequence[Asset]) -> dict[str, LastRun]:
+    """By asset, the latest failure of its step among the latest runs that failed."""
+    steps = {_step(asset): [each.key for each in assets if _step(each) == _step(asset)] for asset in assets}
+    found: dict[str, LastRun] = {}
+    for run in instance.get_runs(RunsFilter(statuses=[DagsterRunStatus.FAILURE]), limit=_MOST_FAILURES):
+        for entry in instance.all_logs(run.run_id, of_type=DagsterEventType.STEP_FAILURE):
+            title, reason = told(entry)
+            for asset in title or steps.get(entry.step_key or "", []):
+                found.setdefault(asset, LastRun(run=run.run_id, when=_time(entry.timestamp), reason=reason))
+    return found
+
+
+def _step(asset: Asset) -> str:
+    """As Dagster names the step that makes an asset."""
+    return asset.step or asset_key(asset.key).to_python_identifier()
+
+
+def told(entry: EventLogEntry) -> tuple[list[str], str]:
+    """The assets of a step that failed, where the failure names them, and its reason."""
+    data = entry.get_dagster_event().step_failure_data
+    meant = data.user_failure_data
+    title = meant.metadata.get(TITLE) if meant is not None else None
+    reason = meant.description if meant is not None else None
+    if reason is None and data.error is not None:
+        reason = data.error.message.strip().splitlines()[0]
+    return str(title.value).split(" + ") if title is not None else [], reason or "no reason is on record"
+
+
+def _time(timestamp: float) -> datetime:
+    return datetime.fromtimestamp(timestamp, UTC)
+
+
+def failed_since(last: Mapping[str, LastRun], failures: Mapping[str, LastRun]) -> dict[str, LastRun]:
+    """The failures of assets that no later record has mended."""
+    return {
+        asset: failure for asset, failure in failures.items() if asset not in last or last[asset].when < failure.when
+    }

@@ -1,0 +1,85 @@
+"""The sensor `inputs`: an edit of the input or of a model shows on the graph, before anything runs for it.
+
+Dagster's own labels of staleness go by what was recorded of an asset's direct upstreams, and know no partitions there.
+So the sensor records which version of each input is there, and for every asset what its check `up_to_date` finds.
+"""
+
+from collections.abc import Iterator, Sequence
+
+import dagster as dg
+from dagster import DagsterInstance
+from dagster._core.definitions.asset_checks.asset_check_evaluation import AssetCheckEvaluation
+from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecordStatus
+
+from assets.runs.checked import staleness
+from assets.runs.checks import evaluation, latest_record
+from assets.runs.look import Looks, sign_of
+from assets.steps.inputs import observe_inputs
+from assets.steps.partitions import asset_key
+from gateau_dagster.errors import GateauError
+from gateau_dagster.pipeline.asset import UP_TO_DATE, Asset
+from gateau_dagster.pipeline.plan import Plan
+from gateau_dagster.pipeline.state import State
+from gateau_dagster.readable import plural
+from resources.configuration import ConfigurationResource
+
+_SECONDS = 20.0  # a tick has a minute
+_looks = Looks()
+
+
+@dg.sensor(
+    name="inputs",
+    minimum_interval_seconds=30,
+    default_status=dg.DefaultSensorStatus.RUNNING,
+    description="Looks whether input or models changed, and shows it on the graph: the inputs' versions, and the check "
+    "`up_to_date` of every asset. Launches nothing.",
+)
+def inputs_sensor(context: dg.SensorEvaluationContext, configuration: ConfigurationResource) -> dg.SkipReason:
+    """By sizes and times alone, until one of them changes."""
+    instance = context.instance
+    try:
+        sign = sign_of(configuration.config, _last_run(instance))
+        if sign == context.cursor:
+            return dg.SkipReason("input, models and store are as they were")
+        found = _looks.plan(configuration.config, sign, _SECONDS)
+        if found is None:
+            return dg.SkipReason("reads what changed; says at a later tick what is out of date for it")
+        changed = observe_inputs(instance, found[0])
+    except GateauError as error:
+        return dg.SkipReason(f"cannot look: {error}")
+    new = [*new_findings(instance, *found)]
+    for each in new:
+        instance.report_runless_asset_event(each)
+    context.update_cursor(sign)
+    return dg.SkipReason(f"{plural(len(changed), 'changed input')}, {plural(len(new), 'new finding')}")
+
+
+def _last_run(instance: DagsterInstance) -> str:
+    """What a run makes is seen after it: its id, and how it is."""
+    return "; ".join(f"{run.run_id} {run.status.value}" for run in instance.get_runs(limit=1))
+
+
+def new_findings(instance: DagsterInstance, state: State, plan: Plan) -> Iterator[AssetCheckEvaluation]:
+    """What `up_to_date` finds of each asset, where that is not on record yet. An asset that was never made says so."""
+    assets = state.pipeline.assets
+    known = _on_record(instance, assets)
+    for asset in assets:
+        result = staleness(state, asset, plan.of(asset.key))
+        target = latest_record(instance, asset.key, None)
+        if target is None or asset.key not in state.pipeline.required:
+            continue
+        before = known.get(asset.key)
+        if before is None or (before.passed, before.metadata) != (result.passed, dict(result.metadata)):
+            yield evaluation(result, target)
+
+
+def _on_record(instance: DagsterInstance, assets: Sequence[Asset]) -> dict[str, AssetCheckEvaluation]:
+    """By asset, the latest finding; none where a run has planned the check since."""
+    checks = {dg.AssetCheckKey(asset_key(asset.key), UP_TO_DATE): asset.key for asset in assets}
+    records = instance.event_log_storage.get_latest_asset_check_execution_by_key([*checks])
+    ended = {AssetCheckExecutionRecordStatus.SUCCEEDED, AssetCheckExecutionRecordStatus.FAILED}
+    return {
+        checks[key]: record.evaluation
+        for key, record in records.items()
+        if record.status in ended and record.evaluation is not None
+    }

@@ -1,0 +1,136 @@
+"""A run that the daemon launches for another run, in the same code location: made, followed, and ended with it."""
+
+import time
+from collections.abc import Callable, Mapping
+
+import dagster as dg
+from dagster import DagsterInstance, DagsterRun, DagsterRunStatus
+from dagster._core.errors import DagsterExecutionInterruptedError
+from dagster._core.events import DagsterEvent, EngineEventData
+from dagster._core.run_coordinator import QueuedRunCoordinator
+from dagster._core.utils import make_new_run_id
+
+from assets.runs.code_location import job_of_location
+from assets.runs.outcome import TOLD_BY, Outcome, failed_checks_of, failure_of
+from assets.runs.work_run import WorkRun
+from assets.steps.dead_runs import PROCESS_TAG, process_tag
+from gateau_dagster.errors import GateauError
+
+# On the run that is launched: the run that asked for it.
+ASKED_BY_TAG = "gateau/refresh"
+_SECONDS_BETWEEN_LOOKS = 1.0
+_SECONDS_IN_THE_QUEUE = 60.0
+_SECONDS_TO_END = 30.0
+_SECONDS_BETWEEN_REQUESTS = 5.0
+
+
+def run_by_daemon(
+    instance: DagsterInstance,
+    asking: DagsterRun,
+    work: WorkRun,
+    tags: Mapping[str, str],
+    say: Callable[[str], None],
+) -> Outcome:
+    """Submits the run to the queue, and returns when it has ended. It ends with the run that asks for it.
+
+    Raises:
+        GateauError: it failed, or was terminated: then so is the run that asks for it. Or nothing would launch it.
+    """
+    require_queue(instance)
+    run_id = make_new_run_id()
+    try:
+        run = _made(instance, asking, work, tags, run_id)
+        _tell(instance, asking, f"Out of date, and made by this run of {work.job}:\n{work.why}", {"run": run_id})
+        _tell(instance, run, f"Brings up to date what this run asks for:\n{work.why}", {"refresh": asking.run_id})
+        instance.report_dagster_event(DagsterEvent.job_enqueue(run), run_id=run_id)
+        ended = _followed(instance, run_id, say)
+    except (KeyboardInterrupt, DagsterExecutionInterruptedError):
+        _end(instance, run_id)
+        raise
+    return _outcome(instance, asking, ended)
+
+
+def require_queue(instance: DagsterInstance) -> None:
+    """Raises GateauError where Dagster is set up so that a run that waits for another one would wait for ever."""
+    coordinator = instance.run_coordinator
+    if not isinstance(coordinator, QueuedRunCoordinator):
+        raise GateauError(
+            f"dagster.yaml: run_coordinator: {type(coordinator).__name__} keeps no queue from which the daemon "
+            "launches runs. Take the entry out: Dagster's own coordinator keeps one."
+        )
+    if coordinator.get_run_queue_config().max_concurrent_runs in {0, 1}:
+        raise GateauError(
+            "dagster.yaml: the queue lets one run work at a time, and `refresh` waits for the run that it makes. "
+            "Allow at least 2 (concurrency.runs.max_concurrent_runs), or launch `everything` itself."
+        )
+
+
+def _tell(instance: DagsterInstance, run: DagsterRun, message: str, links: Mapping[str, str]) -> None:
+    """An event on a run's page, with links to other runs."""
+    linked = {name: dg.MetadataValue.dagster_run(run_id) for name, run_id in links.items()}
+    instance.report_engine_event(message, run, EngineEventData(linked))
+
+
+def _made(
+    instance: DagsterInstance, asking: DagsterRun, work: WorkRun, tags: Mapping[str, str], run_id: str
+) -> DagsterRun:
+    """The run on record, not yet in the queue; of the code location and the process image of the run that asks."""
+    assert asking.remote_job_origin is not None
+    job = job_of_location(work.job)
+    return instance.create_run_for_job(
+        job.get_definition(),
+        run_id=run_id,
+        status=DagsterRunStatus.NOT_STARTED,
+        tags={**work.tags, **tags, ASKED_BY_TAG: asking.run_id, PROCESS_TAG: process_tag()},
+        asset_selection=frozenset(work.assets),
+        remote_job_origin=asking.remote_job_origin.repository_origin.get_job_origin(work.job),
+        job_code_origin=job.get_python_origin(),
+    )
+
+
+def _followed(instance: DagsterInstance, run_id: str, say: Callable[[str], None]) -> DagsterRun:
+    """The run when it has ended."""
+    waits_since = time.monotonic()
+    while True:
+        run = instance.get_run_by_id(run_id)
+        if run is None:
+            raise GateauError(f"the run {run_id}, which did the work, was deleted")
+        if run.is_finished:
+            return run
+        if run.status is DagsterRunStatus.QUEUED and time.monotonic() - waits_since > _SECONDS_IN_THE_QUEUE:
+            say(f"The run {run_id} waits in the queue: for other runs, or for Dagster's daemon, which launches it.")
+            waits_since = time.monotonic()
+        time.sleep(_SECONDS_BETWEEN_LOOKS)
+
+
+def _outcome(instance: DagsterInstance, asking: DagsterRun, run: DagsterRun) -> Outcome:
+    """Raises GateauError for a run that did not succeed."""
+    if run.status is DagsterRunStatus.CANCELED:
+        instance.report_run_canceling(asking, f"The run {run.run_id}, which did the work, was terminated.")
+        raise GateauError(f"The run {run.run_id} was terminated. What it had computed is kept.")
+    entries = instance.all_logs(run.run_id, of_type=TOLD_BY)
+    events = [entry.get_dagster_event() for entry in entries]
+    if run.status is not DagsterRunStatus.SUCCESS:
+        raise failure_of(events)
+    return Outcome(run_id=run.run_id, failed_checks=failed_checks_of(events))
+
+
+def _end(instance: DagsterInstance, run_id: str) -> None:
+    """Terminates the run, if it was made, and gives it some seconds: until then its steps have the store."""
+    deadline, asked = time.monotonic() + _SECONDS_TO_END, float("-inf")
+    while time.monotonic() < deadline:
+        run = instance.get_run_by_id(run_id)
+        if run is None or run.is_finished:
+            return
+        if time.monotonic() - asked >= _SECONDS_BETWEEN_REQUESTS:  # one that is just starting does not hear the first
+            _terminate(instance, run)
+            asked = time.monotonic()
+        time.sleep(_SECONDS_BETWEEN_LOOKS / 4)
+
+
+def _terminate(instance: DagsterInstance, run: DagsterRun) -> None:
+    """Takes a run out of the queue, or tells its process to end."""
+    if run.status is DagsterRunStatus.NOT_STARTED:
+        instance.report_run_canceled(run)
+    else:
+        instance.run_coordinator.cancel_run(run.run_id)

@@ -1,0 +1,30 @@
+"""Tables and times as they are printed."""
+
+from rich.table import Table
+
+
+def left_table(*left: str, right: tuple[str, ...] = ()) -> Table:
+    """A table without lines whose first two columns are never broken."""
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    for position, column in enumerate(left):
+        table.add_column(column, overflow="fold", no_wrap=position < 2)
+    for column in right:
+        table.add_column(column, justify="right", no_wrap=True)
+    return table
+
+
+def time_range(low: float, high: float) -> str:
+    """`12 s`, `2 to 8 min`, `50 s to 5 min`."""
+    first, last = _duration(low), _duration(high)
+    if first == last:
+        return last
+    unit = f" {last.split()[-1]}"
+    return f"{first.removesuffix(unit)} to {last}"
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 60:
+        return f"{seconds:.0f} s" if seconds >= 1 else "< 1 s"
+    if seconds < 5400:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f} h" if seconds < 2 * 86_400 else f"{seconds / 86_400:.1f} days"

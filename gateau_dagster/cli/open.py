@@ -1,0 +1,63 @@
+"""`gateau open`: the report, another page of the store, or the Dagster UI, in the browser."""
+
+import urllib.error
+import urllib.request
+import webbrowser
+from pathlib import Path
+
+from rich.markup import escape
+
+from gateau_dagster.cli.display import console
+from gateau_dagster.config import Config
+from gateau_dagster.errors import GateauError
+from gateau_dagster.pipeline.state import State
+from gateau_dagster.storage.documents import read_document
+from gateau_dagster.storage.files import replace_text
+
+UI = "ui"
+_PAGE = ".html"
+_SECONDS = 3.0
+
+
+def open_in_browser(config: Config, what: str, port: int) -> None:
+    """Opens it, and says where it is: where there is no browser, that is all.
+
+    Raises:
+        GateauError: there is nothing of this name, the page is not made yet, or no UI runs at that port.
+    """
+    address = _served(port) if what == UI else _page(State(config=config), what)
+    shown = webbrowser.open(address)
+    console().print(f"{'Opened' if shown else 'No browser could be opened; it is at'} {escape(address)}")
+
+
+def pages(state: State) -> dict[str, str]:
+    """The pages that the pipeline makes: their files in the store, by asset."""
+    return {asset.key: asset.file for asset in state.pipeline.assets if asset.file.endswith(_PAGE)}
+
+
+def _page(state: State, what: str) -> str:
+    known = pages(state)
+    if what not in known:
+        raise GateauError(f"there is no page {what!r}: {', '.join([*known, UI])}")
+    text, name = read_document(state.store, known[what]), known[what]
+    if state.store.files.is_local:
+        return Path(state.store.files.address(name)).as_uri()
+    copy = state.config.work_folder / "pages" / name
+    copy.parent.mkdir(parents=True, exist_ok=True)
+    replace_text(copy, text)
+    return copy.as_uri()
+
+
+def _served(port: int) -> str:
+    """The UI's address, where one answers."""
+    address = f"http://127.0.0.1:{port}"
+    try:
+        with urllib.request.urlopen(f"{address}/server_info", timeout=_SECONDS) as reply:
+            answer = reply.read()
+    except (urllib.error.URLError, TimeoutError, ConnectionError) as error:
+        raise GateauError(
+            f"no Dagster UI answers at {address}. Start it with gateau dev, or give its --port."
+        ) from error
+    if b"dagster_webserver_version" not in answer:
+        raise GateauError(f"what answers at {address} is not Dagster. Give the UI's --port.")
+    return address

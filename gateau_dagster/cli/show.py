@@ -1,0 +1,215 @@
+"""`gateau show`: one sample in the terminal, with its ranks, its evidence and its texts."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from gateau_dagster.cli.display import console
+from gateau_dagster.config import Config
+from gateau_dagster.demo.prepare import ensure_demo_data
+from gateau_dagster.errors import GateauError
+from gateau_dagster.explore.folding import Piece, pieces
+from gateau_dagster.explore.one_sample import OneSample, Place, one_sample, read_by
+from gateau_dagster.explore.rankings import Summands
+from gateau_dagster.explore.sample_pages import shortened
+from gateau_dagster.pipeline.state import State
+from gateau_dagster.readable import number, plural
+from gateau_dagster.report.evidence import Evidence, EvidenceSegment, EvidenceToken
+from gateau_dagster.report.text import printable
+
+LONGEST = 1500
+"""Characters of a context that is shown as a whole."""
+SEGMENTS = 4
+TOKENS = 12
+"""Response tokens whose figures are shown: those that gain most."""
+_LEAST_GAIN = 0.01
+_VALUES = 8
+_LEGEND = (
+    "Probability of the token: by θ_A; by θ_B without context, given the best near text, the best far segment, and "
+    "everything. Gain: far less near."
+)
+
+
+def print_sample(config: Config, name: str, method: str | None) -> None:
+    """Prints what the store knows of a sample; loads no model.
+
+    Args:
+        name: its id, or how that begins.
+        method: whose rank and figures come first; the one that selects by default.
+
+    Raises:
+        GateauError: there is no such sample or method, or a table cannot be read.
+    """
+    out, state = console(), State(config=config)
+    ensure_demo_data(config)
+    with out.status("Reading the tables"):
+        found = one_sample(state, name)
+        place = _place(found, method)
+        figures = read_by(state, place.ranking.name, found.sample) if place is not None else {}
+    _show_head(out, found, place)
+    if place is not None:
+        _show_places(out, found.places, place)
+        _show_figures(out, place, figures)
+    _show_text(out, "Instruction", found.sample.instruction)
+    if found.maps.maps:
+        _show_map(out, found.maps.maps[found.sample.sample_id])
+    else:
+        _show_text(out, "Response", found.sample.response)
+        _show_context(out, found.sample.context, None)
+        if found.maps.missing:
+            out.print(f"[dim]No evidence map: {escape(found.maps.missing)}[/dim]")
+
+
+def _place(found: OneSample, method: str | None) -> Place | None:
+    by_name = {place.ranking.name: place for place in found.places if place.ranking.is_method}
+    if method is not None and method not in by_name:
+        there = f"there are scores of {', '.join(by_name)}" if by_name else "nothing is scored yet: run `gateau run`"
+        raise GateauError(f"--method: no scores of {method!r}; {there}. selection.compare adds a method.")
+    return by_name[method] if method is not None else next(iter(by_name.values()), None)
+
+
+def _show_head(out: Console, found: OneSample, place: Place | None) -> None:
+    tags = {True: "[green]selected[/green]", False: "not selected", None: "not chosen from yet"}
+    parts = [f"source {escape(printable(found.sample.source))}", tags[found.selected]]
+    if found.reserved:
+        parts.append("reserved for evaluation")
+    out.print(f"[bold]{escape(printable(found.sample.sample_id))}[/bold]  {' · '.join(parts)}")
+    if place is not None:
+        where = f"rank {_rank(place)} by {place.ranking.name}, score {number(place.score)}"
+        out.print(
+            f"{where if place.rank is not None else f'no score by {place.ranking.name}'}. {escape(place.ranking.title)}"
+        )
+        if place.ranking.summands is not None and place.rank is not None:
+            out.print(f"Its score: {_sum(place, place.ranking.summands)}")
+    for asset, reason in found.rejected:
+        out.print(f"[yellow]![/yellow] {escape(asset)} turned it down: {escape(printable(reason))}")
+
+
+def _sum(place: Place, summands: Summands) -> str:
+    """`0.5 · HMPp 0.421 + 0.5 · FG 0.2 = 0.3105`."""
+    first, second = (
+        f"{weight:.4g} · {name} {number(value)}"
+        for name, weight, value in zip(summands.names, summands.weights, (place.first, place.second), strict=True)
+    )
+    return f"{first} + {second if place.second is not None else number(summands.instead)} = {number(place.score)}"
+
+
+def _rank(place: Place) -> str:
+    return "–" if place.rank is None else f"{place.rank:,} of {place.scored:,}"
+
+
+def _show_places(out: Console, places: Sequence[Place], chosen: Place) -> None:
+    if len(places) < 2:
+        return
+    table = _table("ranking", "rank", "score")
+    for place in places:
+        table.add_row(place.ranking.name, _rank(place), number(place.score), style="bold" if place is chosen else None)
+    out.print()
+    out.print(table)
+
+
+def _show_figures(out: Console, place: Place, figures: Mapping[str, Mapping[str, Any]]) -> None:
+    """What the method reads of the sample; of a list its ends."""
+    rows = [(asset, column, value) for asset, row in figures.items() for column, value in row.items()]
+    if not rows:
+        return
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for column in (f"{place.ranking.name} reads", "column", "value"):
+        table.add_column(column)
+    for asset, column, value in rows:
+        table.add_row(asset, column, Text(_value(value)))
+    out.print()
+    out.print(table)
+
+
+def _value(value: Any) -> str:
+    if not isinstance(value, list):
+        return printable(value) if isinstance(value, str) else number(value)
+    shown = [_value(each) for each in value[:_VALUES]]
+    return ", ".join(shown) if len(value) <= _VALUES else f"{', '.join(shown)}, … {len(value):,} values"
+
+
+def _show_text(out: Console, title: str, text: str) -> None:
+    out.print(f"\n[bold]{title}[/bold]")
+    _show_indented(out, Text(shortened(text, LONGEST) or "(empty)"))
+
+
+def _show_map(out: Console, evidence: Evidence) -> None:
+    response = Text()
+    for token in evidence.tokens:
+        response.append(printable(token.text), style="bold underline" if token.named else "")
+    out.print("\n[bold]Response[/bold]" + (" [dim](underlined: from a far segment)[/dim]" if evidence.named else ""))
+    _show_indented(out, response)
+    _show_tokens(out, evidence)
+    if evidence.named:
+        named = ", ".join(str(place + 1) for place in evidence.named)
+        out.print(f"\nFar segments that the response is known to come from: [bold]{named}[/bold]")
+    else:
+        out.print("\nThe response is not known to come from any far segment.")
+    _show_context(out, evidence.sample.context, evidence)
+
+
+def _show_tokens(out: Console, evidence: Evidence) -> None:
+    gaining = [token for token in evidence.tokens if token.gain >= _LEAST_GAIN]
+    shown = sorted(gaining, key=lambda token: -token.gain)[:TOKENS]
+    if not shown:
+        return
+    table = _table("token", "θ_A", "none", "near", "far", "full", "gain", "segment")
+    for token in (each for each in evidence.tokens if each in shown):
+        table.add_row(Text(printable(token.text).strip() or repr(token.text)), *_probabilities(token))
+    out.print()
+    out.print(table)
+    out.print(f"[dim]{_LEGEND}[/dim]", soft_wrap=False)
+    if len(gaining) > len(shown):
+        out.print(f"[dim]… and {plural(len(gaining) - len(shown), 'token')} that gained less[/dim]")
+
+
+def _probabilities(token: EvidenceToken) -> list[str]:
+    given = (token.short, token.none, token.near, token.far, token.full, token.gain)
+    found = ["–" if value is None else f"{value:.3f}" for value in given]
+    return [*found, "–" if token.segment is None else str(token.segment + 1)]
+
+
+def _show_context(out: Console, context: str, evidence: Evidence | None) -> None:
+    count = f", {plural(len(evidence.segments), 'segment')}" if evidence is not None else ""
+    out.print(f"\n[bold]Context[/bold] [dim]({plural(len(context), 'character')}{count})[/dim]")
+    if not context:
+        out.print("  (empty)")
+    for piece in pieces(context, evidence, longest=LONGEST, most=SEGMENTS):
+        for line in _piece_lines(piece, evidence):
+            _show_indented(out, line)
+
+
+def _piece_lines(piece: Piece, evidence: Evidence | None) -> Iterator[Text]:
+    if piece.left_out:
+        yield Text(f"… {plural(piece.left_out, 'character')} left out …", style="dim")
+        return
+    if not piece.seen:
+        yield Text("no model saw this:", style="yellow")
+    elif piece.segment is not None and evidence is not None:
+        segment = evidence.segments[piece.segment]
+        yield Text(_segment_title(segment), style="bold green" if segment.named else "dim")
+    yield Text(printable(piece.text), style="dim strike" if not piece.seen else "")
+
+
+def _segment_title(segment: EvidenceSegment) -> str:
+    kind = "near" if segment.near else "far"
+    return f"segment {segment.index + 1}, {kind}, gave {number(segment.gain)}{', named' if segment.named else ''}"
+
+
+def _show_indented(out: Console, text: Text) -> None:
+    out.print(Padding(text, (0, 0, 0, 2), expand=False), soft_wrap=False)
+
+
+def _table(first: str, *others: str) -> Table:
+    """Words flush left, figures flush right."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column(first)
+    for column in others:
+        table.add_column(column, justify="right")
+    return table

@@ -1,0 +1,67 @@
+"""Who is told of runs that failed: a web hook, mail, or both. Addresses that are secret come from the environment."""
+
+import re
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, Field, model_validator
+
+from gateau_dagster.config.base import Section
+
+_VARIABLE = re.compile(r"[A-Z][A-Z0-9_]{0,99}")
+_ADDRESS = re.compile(r"[^@\s<>,]+@[^@\s<>,]+")
+
+
+def _variable(text: str) -> str:
+    """A name of an environment variable; what was given instead, maybe the secret itself, is not shown."""
+    if not _VARIABLE.fullmatch(text):
+        raise ValueError("names the environment variable that holds it, such as GATEAU_WEBHOOK; it is not for files")
+    return text
+
+
+def _address(text: str) -> str:
+    if not _ADDRESS.fullmatch(text):
+        raise ValueError("is no e-mail address")
+    return text
+
+
+Variable = Annotated[str, AfterValidator(_variable)]
+Address = Annotated[str, AfterValidator(_address)]
+
+
+class MailConfig(Section):
+    """A mail server, and whom it is to write to."""
+
+    to: list[Address] = Field(min_length=1, description="E-mail addresses.")
+    sender: Address = Field(description="E-mail address that the mail comes from.")
+    server: str = Field(default="localhost", min_length=1, description="Host of the SMTP server.")
+    port: int = Field(default=25, ge=1, le=65_535)
+    security: Literal["none", "starttls", "tls"] = Field(default="none", description="How the connection is secured.")
+    user: str | None = Field(default=None, min_length=1, description="Name at the server, where it wants one.")
+    password: Variable | None = Field(default=None, description="The environment variable that holds the password.")
+
+    @model_validator(mode="after")
+    def _both(self) -> "MailConfig":
+        if (self.user is None) != (self.password is None):
+            raise ValueError("user and password go together")
+        if self.password is not None and self.security == "none":
+            raise ValueError("security: none would send the password in the clear: use starttls or tls")
+        return self
+
+
+class NotifyConfig(Section):
+    """`execution.notify`: the sensor `failures` tells of every run that fails, and of checks that fail as errors."""
+
+    webhook: Variable | None = Field(
+        default=None,
+        description='The environment variable that holds an address that takes {"text": …}: Slack, Mattermost, Chat.',
+    )
+    mail: MailConfig | None = None
+    ui: str | None = Field(
+        default=None, pattern=r"^https?://[^\s@]+$", description="Address of the Dagster UI, for links to the run."
+    )
+
+    @model_validator(mode="after")
+    def _somebody(self) -> "NotifyConfig":
+        if self.webhook is None and self.mail is None:
+            raise ValueError("names nobody: give webhook or mail")
+        return self

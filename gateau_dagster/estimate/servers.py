@@ -1,0 +1,33 @@
+"""Whether the servers that a plan asks can be asked, before anything runs: keys, packages, and the judge's budget."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from gateau_dagster.estimate.judging import PlannedJudging, check_budget
+from gateau_dagster.evaluation.server_keys import check_server
+from gateau_dagster.pipeline.characteristics_asset import CHARACTERISTICS
+from gateau_dagster.pipeline.plan import Plan
+from gateau_dagster.pipeline.state import State
+from gateau_dagster.pipeline.variant_assets import ANSWERS
+
+
+def check_servers(state: State, plan: Plan, judging: Sequence[PlannedJudging]) -> None:
+    """Raises GateauError for a key or a package that is missing, BudgetError for more than the judge's budget allows.
+
+    judging: of the same plan.
+    """
+    engine, judge = state.config.evaluation.engine, state.config.evaluation.judge
+    asked = (work for work in plan.work if work.asset.startswith(f"{ANSWERS}/") and not work.conditional)
+    if engine is not None and any(asked):
+        check_server("evaluation.engine", engine.key, engine.base_url)
+    if judge is not None and _asks_judge(plan, judging):
+        check_server("evaluation.judge", judge.key, judge.base_url)
+    check_budget(state, judging)
+
+
+def _asks_judge(plan: Plan, judging: Sequence[PlannedJudging]) -> bool:
+    """Whether anything is, or may be, without a kept reply."""
+    return plan.of(CHARACTERISTICS) is not None or any(
+        each.cost is None or each.cost.usage.requests > 0 for each in judging
+    )

@@ -1,0 +1,1 @@
+"""The viewer of all samples: a page, and beside it the data that it loads as needed."""

@@ -1,0 +1,166 @@
+"""Everything that a store knows of one sample."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import polars as pl
+
+from gateau_dagster import tables
+from gateau_dagster.data.sample import Sample, shard_keys, shard_of
+from gateau_dagster.errors import GateauError
+from gateau_dagster.evaluation.document_split import SPLIT
+from gateau_dagster.explore.rankings import Ranking, rankings
+from gateau_dagster.methods.registry import chosen_methods
+from gateau_dagster.pipeline.selection_reads import CHOSEN, PRESETS_TABLE, compared_methods
+from gateau_dagster.pipeline.state import State
+from gateau_dagster.report.evidence_maps import LONG, SHORT, EvidenceMaps, evidence_maps
+from gateau_dagster.scoring.pair_tables import CAM
+
+RAW = "raw_long_sft"
+_TEXTS = ("sample_id", "source", "context", "instruction", "response")
+_NAMED = 5
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """A sample's place in a ranking; `rank` and `score` are None where it has no score.
+
+    first, second: the terms of Ranking.summands, None where there are none.
+    """
+
+    ranking: Ranking
+    rank: int | None
+    score: float | None
+    first: float | None = None
+    second: float | None = None
+
+    @property
+    def scored(self) -> int:
+        """How many samples the ranking orders."""
+        return self.ranking.table.height
+
+
+@dataclass(frozen=True, kw_only=True)
+class OneSample:
+    """A sample, its places, by what tables turned it down, and its evidence.
+
+    selected, reserved: None where that table is not made yet. rejected: asset and reason.
+    """
+
+    sample: Sample
+    places: Sequence[Place]
+    selected: bool | None
+    reserved: bool | None
+    rejected: Sequence[tuple[str, str]]
+    maps: EvidenceMaps
+
+
+def find_sample(state: State, name: str) -> Sample:
+    """The sample with this id, or the only one whose id begins so.
+
+    Raises:
+        GateauError: there is none, or there are several; the message names them, or says why it was rejected.
+    """
+    shard = shard_keys(state.config.long_sft.shards)[shard_of(name, state.config.long_sft.shards)]
+    found = state.store.read_rows(RAW, shard, pl.DataFrame({"sample_id": [name]}))
+    if not found.is_empty():
+        return Sample(**found.select(_TEXTS).row(0, named=True))
+    rejected = dict(state.store.read_rejected(RAW, [shard]).iter_rows())
+    if name in rejected:
+        raise GateauError(f"sample {name} is not in the data: {rejected[name]}")
+    ids = pl.concat([state.store.read(RAW, each, ["sample_id"]) for each in state.shards])["sample_id"]
+    alike = ids.filter(ids.str.starts_with(name)).sort().to_list() if name else []
+    if len(alike) != 1:
+        others = f": {', '.join(alike[:_NAMED])}{' …' if len(alike) > _NAMED else ''}" if alike else ""
+        raise GateauError(
+            f"{len(alike) or 'no'} samples have an id that begins with {name!r}{others}. All are listed in "
+            "explore.html, beside the report."
+        )
+    return find_sample(state, alike[0])
+
+
+def one_sample(state: State, name: str) -> OneSample:
+    """What the store knows of it, of the tables that are there.
+
+    Raises:
+        GateauError: as `find_sample`; or a table is damaged, or of another version of the sample.
+    """
+    sample = find_sample(state, name)
+    return OneSample(
+        sample=sample,
+        places=[_place(ranking, sample.sample_id) for ranking in _rankings(state)],
+        selected=_holds(state, CHOSEN, sample.sample_id),
+        reserved=_is_reserved(state, sample.sample_id),
+        rejected=list(_rejections(state, sample.sample_id)),
+        maps=evidence_maps(state, [sample])
+        if all(_is_made(state, each) for each in _mapped(state))
+        else EvidenceMaps(),
+    )
+
+
+def read_by(state: State, method: str, sample: Sample) -> dict[str, Mapping[str, Any]]:
+    """What a method reads of a sample, by table and column; the texts are left out."""
+    found: dict[str, Mapping[str, Any]] = {}
+    for asset, columns in chosen_methods(state.config)[method].reads(state.config).items():
+        if asset == RAW or not _is_made(state, asset):
+            continue
+        partitions = state.pipeline.partitions(asset)
+        shard = None if partitions == [None] else partitions[shard_of(sample.sample_id, len(partitions))]
+        rows = state.store.read_rows(asset, shard, pl.DataFrame({"sample_id": [sample.sample_id]}))
+        if not rows.is_empty():
+            # Of GATEAU's own scores all that they are made of.
+            named = rows.columns[: len(tables.COMBINED_SCORES)] if asset == PRESETS_TABLE else columns
+            wanted = [column for column in named if column not in {"sample_id", "digest"}]
+            found[asset] = rows.select(wanted).row(0, named=True)
+    return found
+
+
+def _rankings(state: State) -> list[Ranking]:
+    """Those whose tables are made."""
+    combined = (
+        state.read(PRESETS_TABLE) if PRESETS_TABLE in state.pipeline.by_key and _is_made(state, PRESETS_TABLE) else None
+    )
+    made = (each for each in compared_methods(state.config) if _is_made(state, each.asset))
+    return rankings(
+        state.config, combined, {each.name: state.read(each.asset, ["sample_id", "score"]) for each in made}
+    )
+
+
+def _is_made(state: State, asset: str) -> bool:
+    if asset not in state.pipeline.by_key:
+        return False
+    return all(state.stamp(asset, partition) is not None for partition in state.pipeline.partitions(asset))
+
+
+def _mapped(state: State) -> list[str]:
+    """The tables that an evidence map is made from."""
+    return [CAM, LONG, *([SHORT] if SHORT in state.asset("report").reads else [])]
+
+
+def _place(ranking: Ranking, sample_id: str) -> Place:
+    found = ranking.table.filter(sample_id=sample_id).drop("sample_id")
+    known: dict[str, Any] = {"rank": None, "score": None} if found.is_empty() else found.row(0, named=True)
+    return Place(ranking=ranking, **known)
+
+
+def _holds(state: State, asset: str, sample_id: str) -> bool | None:
+    return sample_id in state.read(asset, ["sample_id"])["sample_id"] if _is_made(state, asset) else None
+
+
+def _is_reserved(state: State, sample_id: str) -> bool | None:
+    if not _is_made(state, SPLIT):
+        return None
+    return sample_id in state.read(SPLIT, ["sample_id", "reserved"]).filter("reserved")["sample_id"]
+
+
+def _rejections(state: State, sample_id: str) -> list[tuple[str, str]]:
+    """By the tables that models compute; each is looked at in the sample's shard alone."""
+    shards = state.config.long_sft.shards
+    shard = shard_keys(shards)[shard_of(sample_id, shards)]
+    found = []
+    for asset in state.pipeline.assets:
+        if asset.rows is not None:
+            rejected = state.store.read_rejected(asset.key, [shard]).filter(sample_id=sample_id)
+            found += [(asset.key, reason) for reason in rejected["reason"]]
+    return found

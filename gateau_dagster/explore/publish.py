@@ -1,0 +1,94 @@
+"""The viewer as files of a store: `explore.html`, and what it loads in `explore/`."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeAlias
+
+import polars as pl
+
+from gateau_dagster.data.sample import Sample
+from gateau_dagster.explore.data_files import DataFiles
+from gateau_dagster.explore.index import index_content
+from gateau_dagster.explore.page import build_page
+from gateau_dagster.explore.rankings import rankings
+from gateau_dagster.explore.sample_pages import PAGE_ROWS, Shard, openings, sample_content, shard_files
+from gateau_dagster.models.known_model import model_folder
+from gateau_dagster.pipeline.declarations import EXPLORER_FILE
+from gateau_dagster.pipeline.state import State
+from gateau_dagster.progress import Progress
+from gateau_dagster.report.evidence_maps import LONG, SHORT, EvidenceMaps
+from gateau_dagster.report.inputs import ReportInputs
+from gateau_dagster.scoring.pair_tables import CAM, THETA_B
+from gateau_dagster.storage import Stamp
+from gateau_dagster.storage.documents import write_document
+
+RAW = "raw_long_sft"
+MAPPED = (CAM, LONG, SHORT)
+TOGETHER = 10
+"""Pages whose maps are made at once."""
+UNMEASURED = "There is no evidence map: cam and perplexity/long, which it is made from, are not asked for."
+_TEXTS = ("sample_id", "source", "context", "instruction", "response")
+
+MakeMaps: TypeAlias = Callable[[Sequence[Sample]], EvidenceMaps]
+
+
+def publish(
+    state: State, inputs: ReportInputs, method_scores: Mapping[str, pl.DataFrame], stamp: Stamp, progress: Progress
+) -> None:
+    """Writes what has changed of it, and the page last, in one step; then removes what it does not refer to.
+
+    Args:
+        inputs: of the report.
+        method_scores: tables.METHOD_SCORES by method.
+        stamp: of the report.
+
+    Raises:
+        GateauError, TransientError: the store cannot be read or written.
+    """
+    data, shards = DataFiles(state.store.files), []
+    measured = {CAM, LONG} <= {*state.asset("report").reads}
+    evidence = inputs.evidence if measured else _unmeasured
+    versions = {"tokenizer": str(_is_here(state))} if measured else {}
+    for done, shard in enumerate(state.shards, start=1):
+        shards.append(_shard(state, evidence, shard, versions, data))
+        progress(done, len(state.shards), "shards")
+    found = rankings(inputs.config, inputs.combined_scores, method_scores)
+    index = data.put("index", index_content(inputs, found, shards, data.put))
+    page = build_page(inputs, index)
+    write_document(state.store, EXPLORER_FILE, page, stamp)
+    data.remove_others()
+
+
+def _unmeasured(samples: Sequence[Sample]) -> EvidenceMaps:
+    del samples
+    return EvidenceMaps(missing=UNMEASURED)
+
+
+def _is_here(state: State) -> bool:
+    """Whether theta_B, whose tokenizer takes the texts apart, is on this machine."""
+    config = state.config
+    return model_folder(config, config.origin(THETA_B), local_only=True) is not None
+
+
+def _shard(state: State, evidence: MakeMaps, shard: str, other: Mapping[str, str], data: DataFiles) -> Shard:
+    """Its files; written only where some of them is not there. other: what else they are made from."""
+    made_from = [asset for asset in (RAW, *MAPPED) if asset in state.asset("report").reads]
+    stamps = state.store.stamps((asset, shard) for asset in made_from)
+    versions = {asset: stamp.fingerprint for (asset, _), stamp in stamps.items() if stamp is not None}
+    raw = stamps[RAW, shard]
+    assert raw is not None and raw.rows is not None
+    found = shard_files(shard, raw.rows, {**versions, **other})
+    if not data.keep(found.openings, *found.pages):
+        _write_shard(state.store.read(RAW, shard), evidence, found, data)
+    return found
+
+
+def _write_shard(table: pl.DataFrame, evidence: MakeMaps, found: Shard, data: DataFiles) -> None:
+    data.write(found.openings, openings(table["instruction"]))
+    pages = iter(found.pages)
+    # All maps of a large shard would not fit into memory, and each call reads the shard's tables.
+    for part in table.iter_slices(TOGETHER * PAGE_ROWS):
+        samples = [Sample(**row) for row in part.select(_TEXTS).iter_rows(named=True)]
+        told = evidence(samples)
+        for first in range(0, len(samples), PAGE_ROWS):
+            some = samples[first : first + PAGE_ROWS]
+            data.write(next(pages), [sample_content(one, told.maps.get(one.sample_id), told.missing) for one in some])

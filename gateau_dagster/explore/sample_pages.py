@@ -1,0 +1,98 @@
+"""The samples in full, some on a page, so that looking at one does not load them all."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import polars as pl
+
+from gateau_dagster.data.sample import Sample
+from gateau_dagster.explore.folding import Piece, pieces
+from gateau_dagster.pipeline.declarations import EXPLORER_CODE_VERSION
+from gateau_dagster.report.evidence import Evidence, EvidenceSegment, EvidenceToken
+from gateau_dagster.report.text import printable
+from gateau_dagster.storage.stamp import fingerprint
+
+PAGE_ROWS = 50
+"""Samples on a page."""
+OPENING = 160
+"""Characters of an instruction that the list shows."""
+LONGEST = 20_000
+"""Characters of a context that is shown as a whole."""
+SEGMENTS = 24
+"""Of a longer one, the segments that are shown at most beside its ends."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shard:
+    """The files of a shard of `rows` samples: how their instructions begin, and the pages, in order."""
+
+    rows: int
+    openings: str
+    pages: Sequence[str]
+    page_rows: int = PAGE_ROWS
+
+
+def shard_files(shard: str, rows: int, versions: Mapping[str, str]) -> Shard:
+    """The names of a shard's files: others where anything of it was made anew.
+
+    Args:
+        shard: its partition key.
+        versions: of each table that its pages are made from.
+    """
+    key = fingerprint({"code": EXPLORER_CODE_VERSION, **versions})[:16]
+    count = -(-rows // PAGE_ROWS)
+    pages = [f"samples-{shard}-{number:0{len(str(count))}d}-{key}.js" for number in range(count)]
+    return Shard(rows=rows, openings=f"openings-{shard}-{key}.js", pages=pages)
+
+
+def openings(instructions: pl.Series) -> list[str]:
+    """How each instruction begins, on one line."""
+    return [" ".join(printable(text[: 2 * OPENING]).split())[:OPENING] for text in instructions]
+
+
+def sample_content(sample: Sample, evidence: Evidence | None, why_not: str = "") -> dict[str, Any]:
+    """A sample as the page shows it: its texts, and the evidence map where there is one.
+
+    Args:
+        evidence: of it; None where its tables do not tell, and then `why_not` says so.
+    """
+    found: dict[str, Any] = {
+        "instruction": shortened(sample.instruction, LONGEST // 2),
+        "response": shortened(sample.response, LONGEST // 2),
+        "context": [_piece(piece) for piece in pieces(sample.context, evidence, longest=LONGEST, most=SEGMENTS)],
+        "characters": len(sample.context),
+        "why_not": why_not,
+    }
+    if evidence is None:
+        return found
+    shown = {piece[1] for piece in found["context"]}
+    return found | {
+        "unseen": evidence.unseen,
+        "tokens": [_token(token) for token in evidence.tokens],
+        "segments": [_segment(segment) for segment in evidence.segments if segment.index in shown],
+        "segment_count": len(evidence.segments),
+    }
+
+
+def shortened(text: str, longest: int) -> str:
+    """Fit to show; of a text of more characters its start, and how many were left out."""
+    if len(text) <= longest:
+        return printable(text)
+    return f"{printable(text[:longest])} … ({len(text) - longest:,} characters left out)"
+
+
+def _piece(piece: Piece) -> tuple[str, int, bool, int]:
+    return printable(piece.text), -1 if piece.segment is None else piece.segment, piece.seen, piece.left_out
+
+
+def _token(token: EvidenceToken) -> tuple[Any, ...]:
+    """Text, the probabilities, gain, segment."""
+    given = (token.short, token.none, token.near, token.far, token.full, token.gain)
+    rounded = (None if value is None else round(value, 4) for value in given)
+    return printable(token.text), *rounded, -1 if token.segment is None else token.segment, token.named
+
+
+def _segment(segment: EvidenceSegment) -> tuple[Any, ...]:
+    """Index, what it gave, whether it is near, whether it is named."""
+    return segment.index, round(segment.gain, 4), segment.near, segment.named

@@ -1,0 +1,34 @@
+"""Where the tokens of a text stand in it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gateau_dagster.errors import GateauError
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+
+def token_offsets(tokenizer: PreTrainedTokenizerBase, text: str) -> list[tuple[int, int]]:
+    """First and one-past-last character of each token of E(text) (models.prompt.encode), in order, none overlapping.
+
+    Of several tokens that make up one character the first has it, and the others are empty.
+
+    Raises GateauError for a tokenizer that does not say where its tokens stand.
+    """
+    if not text:
+        return []
+    if not tokenizer.is_fast:
+        raise GateauError(
+            f"{tokenizer.name_or_path}: this tokenizer ({type(tokenizer).__name__}) does not say where its tokens "
+            "stand in a text: a model with a tokenizer.json does"
+        )
+    encoded = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
+    found: list[tuple[int, int]] = []
+    last = 0
+    for begin, end in encoded["offset_mapping"]:  # pyright: ignore[reportGeneralTypeIssues]
+        first = max(begin, last)
+        last = max(first, end)
+        found.append((first, last))
+    return found

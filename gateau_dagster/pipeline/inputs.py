@@ -1,0 +1,76 @@
+"""What comes from outside, as the lineage shows it: the input's files and the models."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from gateau_dagster.config import Config
+from gateau_dagster.pipeline.asset import SHARD
+from gateau_dagster.pipeline.variant_configs import others
+
+LONG, CHAT = "input/long_sft", "input/short_chat"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Input:
+    """One input. key: as an asset's. path: as the configuration names it. partitions: as an asset's."""
+
+    key: str
+    path: str
+    summary: str
+    kinds: tuple[str, ...]
+    partitions: str = ""
+
+
+def text_key(model: str) -> str:
+    """The texts that a homologous model is made with."""
+    return f"input/{model}_texts"
+
+
+def model_key(name: str) -> str:
+    """A model that is there already."""
+    return f"model/{name}"
+
+
+def origin_key(config: Config, model: str) -> str:
+    """The model that is there already: a configured one, or the one that it is made from."""
+    return model_key(config.origin(model))
+
+
+def other_key(variant: str) -> str:
+    """A model of `variants.also`."""
+    return f"model/variant_{variant}"
+
+
+def inputs_of(config: Config) -> list[Input]:
+    """Every file and model that the configuration names and that the pipeline does not make itself."""
+    return [*_files(config), *_models(config)]
+
+
+def _files(config: Config) -> Iterator[Input]:
+    yield Input(
+        key=LONG,
+        path=_joined(config.long_sft.path),
+        summary="the long instruction samples, by the shard into which each one falls",
+        kinds=("file",),
+        partitions=SHARD,
+    )
+    if config.short_chat is not None:
+        yield Input(key=CHAT, path=_joined(config.short_chat.path), summary="the short conversations", kinds=("file",))
+    for name in config.homologous_models:
+        options = config.models[name].homologous
+        assert options is not None
+        found = [_joined(paths) for paths in (options.texts, options.short_texts) if paths is not None]
+        yield Input(key=text_key(name), path=", ".join(found), summary=f"the texts that make `{name}`", kinds=("file",))
+
+
+def _models(config: Config) -> Iterator[Input]:
+    for name, section in config.models.items():
+        if section.base is None:
+            yield Input(key=model_key(name), path=section.path, summary=f"models.{name}", kinds=("huggingface",))
+    for name, other in others(config).items():
+        summary = f"the model of the variant `{name}`"
+        yield Input(key=other_key(name), path=other.model.path, summary=summary, kinds=("huggingface",))
+
+
+def _joined(paths: str | Sequence[str]) -> str:
+    return paths if isinstance(paths, str) else ", ".join(paths)

@@ -1,0 +1,212 @@
+"""Why a sample scores as it does: which segments of its context gave which tokens of its response.
+
+Made of rows of `cam` and `perplexity/<model>`, the sample's texts and the tokenizer; no model is asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from gateau_dagster.data.sample import Sample
+from gateau_dagster.errors import GateauError
+from gateau_dagster.models.token_offsets import token_offsets
+from gateau_dagster.scoring.segments import cut_segments
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+Row = Mapping[str, Any]
+
+CAM_COLUMNS = (
+    "sample_id", "digest", "segment_perplexity", "segment_attention", "near_segments", "no_context_probability",
+    "near_probability", "far_probability", "far_segment", "segment_gain",
+)  # fmt: skip
+PERPLEXITY_COLUMNS = ("sample_id", "digest", "token_probability", "context_tokens", "truncated_tokens")
+# A far segment is named for a token whose probability it raises by a half: the token is then likelier than all others
+# together, and from near text it is not. A maximum over many segments of plain text seldom gets there by chance.
+NAMED_GAIN = 0.5
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvidenceRows:
+    """A sample's rows: `cam` with CAM_COLUMNS, `short` and `long` of theta_A and theta_B with PERPLEXITY_COLUMNS.
+
+    short: None where theta_A has no row of it.
+    """
+
+    cam: Row
+    long: Row
+    short: Row | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvidenceSegment:
+    """s_i of the context that theta_B saw, and what it gave.
+
+    index: from 0, as in the tables. start, end: characters of the context; a segment ends where the next one starts.
+    near: whether theta_A saw of it. gain: `cam.segment_gain`, in probability, summed over the response tokens.
+    attention: the raw mean of Eq. 4; None where it was not observed. perplexity: of the response given it alone.
+    named: whether some response token is known to come from it, and from nothing near; see NAMED_GAIN.
+    """
+
+    index: int
+    start: int
+    end: int
+    near: bool
+    gain: float
+    perplexity: float
+    attention: float | None
+    named: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvidenceToken:
+    """A response token y_t, and its probability p(y_t | …, x, y_<t).
+
+    text: with the characters before it that are no token's, so that all texts together are the response.
+    short: under theta_A, as far as that sees; None where it has no figures. The others are theta_B's: `none` without
+    context, `near` and `far` given the best near (or no) segment and the best far one alone, `full` given everything.
+    gain: max(0, far - near). segment: the far one that gave it, None where `gain` is nothing.
+    """
+
+    text: str
+    short: float | None
+    none: float
+    near: float
+    far: float
+    full: float
+    gain: float
+    segment: int | None
+
+    @property
+    def named(self) -> bool:
+        """Whether it comes from its segment, and from nothing near."""
+        return self.segment is not None and self.gain >= NAMED_GAIN
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evidence:
+    """The evidence map of a sample.
+
+    unseen: characters at the context's start that no model saw. window: the character from which theta_A saw the
+    context; None where it has no figures.
+    """
+
+    sample: Sample
+    segments: Sequence[EvidenceSegment]
+    tokens: Sequence[EvidenceToken]
+    unseen: int
+    window: int | None
+
+    @property
+    def named(self) -> list[int]:
+        """The segments that the map names, ascending."""
+        return [segment.index for segment in self.segments if segment.named]
+
+
+def evidence(
+    sample: Sample, rows: EvidenceRows, tokenizer: PreTrainedTokenizerBase, *, segment_length: int
+) -> Evidence:
+    """The map of a sample.
+
+    Args:
+        sample: the texts that the rows are of.
+        rows: of the tables.
+        tokenizer: theta_B's, and so theta_A's.
+        segment_length: `scoring.segment_length`, in tokens.
+
+    Raises:
+        GateauError: the rows are not of these texts, or not by this tokenizer; it does not say where tokens stand.
+    """
+    for name, row in (("cam", rows.cam), ("perplexity/long", rows.long), ("perplexity/short", rows.short)):
+        if row is not None and row["digest"] != sample.digest:
+            raise GateauError(f"{name}: sample {sample.sample_id} is another version there: run `gateau run`")
+    context = token_offsets(tokenizer, sample.context)
+    response = token_offsets(tokenizer, sample.response)
+    _check_tokens(sample, rows, len(context), len(response), segment_length)
+    tokens = _tokens(sample.response, response, rows)
+    cut = rows.long["truncated_tokens"]
+    short = rows.short
+    window = None if short is None else _character(sample.context, context, short["truncated_tokens"])
+    unseen = _character(sample.context, context, cut)
+    return Evidence(
+        sample=sample,
+        segments=_segments(sample.context, context, cut, rows.cam, segment_length, named_segments(tokens)),
+        tokens=tokens,
+        unseen=unseen if window is None else min(unseen, window),
+        window=window,
+    )
+
+
+def named_segments(tokens: Sequence[EvidenceToken]) -> set[int]:
+    """The segments that some token comes from."""
+    return {token.segment for token in tokens if token.segment is not None and token.named}
+
+
+def _check_tokens(sample: Sample, rows: EvidenceRows, context: int, response: int, segment_length: int) -> None:
+    seen = context - rows.long["truncated_tokens"]
+    wanted = (rows.long["context_tokens"], len(rows.long["token_probability"]), len(rows.cam["segment_gain"]))
+    found = (seen, response, len(cut_segments(max(seen, 0), segment_length)))
+    for name, one, other in zip(("context tokens", "response tokens", "segments"), wanted, found, strict=True):
+        if one != other:
+            raise GateauError(
+                f"cam: sample {sample.sample_id} was scored with {one} {name}, but its texts have {other} by the "
+                "tokenizer of models.long: has the model's folder changed since? Bring the tables up to date with "
+                "`gateau run`"
+            )
+
+
+def _character(text: str, offsets: Sequence[tuple[int, int]], token: int) -> int:
+    """The character at which a token starts; the first token takes what stands before it, too."""
+    if token == 0:
+        return 0
+    return offsets[token][0] if token < len(offsets) else len(text)
+
+
+def _segments(
+    text: str, offsets: Sequence[tuple[int, int]], cut: int, cam: Row, segment_length: int, named: set[int]
+) -> list[EvidenceSegment]:
+    """Behind the first `cut` tokens, which theta_B did not see; together they are all of the text from there on."""
+    spans = cut_segments(len(offsets) - cut, segment_length)
+    starts = [_character(text, offsets, cut + begin) for begin, _ in spans]
+    ends = [*starts[1:], len(text)]
+    near = len(spans) - cam["near_segments"]
+    attention = cam["segment_attention"] or [None] * len(spans)
+    return [
+        EvidenceSegment(
+            index=index,
+            start=starts[index],
+            end=ends[index],
+            near=index >= near,
+            gain=cam["segment_gain"][index],
+            perplexity=cam["segment_perplexity"][index],
+            attention=attention[index],
+            named=index in named,
+        )
+        for index in range(len(spans))
+    ]
+
+
+def _tokens(text: str, offsets: Sequence[tuple[int, int]], rows: EvidenceRows) -> list[EvidenceToken]:
+    cam, count = rows.cam, len(offsets)
+    short = [None] * count if rows.short is None else rows.short["token_probability"]
+    ends = [0, *(end for _, end in offsets)]
+    ends[-1] = len(text)
+    columns = ("no_context_probability", "near_probability", "far_probability", "far_segment")
+    none, near, far, segment = (cam[name] for name in columns)
+    return [
+        EvidenceToken(
+            text=text[ends[place] : ends[place + 1]],
+            # A theta_A of another family has other tokens.
+            short=short[place] if len(short) == count else None,
+            none=none[place],
+            near=near[place],
+            far=far[place],
+            full=rows.long["token_probability"][place],
+            gain=max(0.0, far[place] - near[place]),
+            segment=segment[place],
+        )
+        for place in range(count)
+    ]

@@ -1,0 +1,152 @@
+"""Sections about what a judge said beside the benchmarks, and about questions that stand in the data: plain data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import polars as pl
+
+from gateau_dagster.evaluation.contamination.touched import touched
+from gateau_dagster.evaluation.judging.characteristics import BEST, HIGHEST, LOWEST, WORST, mean_ratings
+from gateau_dagster.evaluation.judging.pairwise import tallies
+from gateau_dagster.evaluation.page import PageColumn, PageSection, PageTable
+from gateau_dagster.readable import plural
+
+_NOTABLE_BIAS = 0.2
+_SHOWN = 20
+
+
+@dataclass(frozen=True, kw_only=True)
+class FurtherSection:
+    """anchor: its name in addresses of the page."""
+
+    anchor: str
+    title: str
+    page: PageSection
+
+
+def characteristics_section(table: pl.DataFrame) -> FurtherSection:
+    """GATEAU's figure 2. table: characteristics.CHARACTERISTICS."""
+    means = mean_ratings(table).with_columns(difference=pl.col(BEST) - pl.col(WORST))
+    parts = dict(table.select("sample_id", "part").unique().group_by("part").len().iter_rows())
+    unrated = int(table["rating"].null_count())
+    sentences = [
+        f"A judge rated the {plural(parts.get(BEST, 0), 'sample')} with the highest and the {parts.get(WORST, 0):,} "
+        f"with the lowest scores, from {LOWEST} to {HIGHEST}; means.",
+        *([f"{plural(unrated, 'rating')} could not be read, and count nowhere."] if unrated else []),
+    ]
+    titles = {"characteristic": "characteristic", BEST: "best", WORST: "worst", "difference": "difference"}
+    shown = PageTable(frame=means, columns=_columns(titles, text=["characteristic"]))
+    return FurtherSection(
+        anchor="characteristics", title="Best and worst samples by a judge", page=_page(sentences, [shown])
+    )
+
+
+def pairwise_section(tables: Mapping[str, pl.DataFrame]) -> FurtherSection:
+    """Variants' answers set against each other. tables: pairwise.PAIRWISE by benchmark."""
+    rows = [
+        {
+            "benchmark": name,
+            "pair": f"{each.one} against {each.other}",
+            "won": each.wins,
+            "tied": each.ties,
+            "lost": each.losses,
+            "unreadable": each.unreadable,
+            "consistent": each.consistent,
+            "bias": each.bias,
+        }
+        for name, table in tables.items()
+        for each in tallies(table)
+    ]
+    frame = pl.DataFrame(rows)
+    biased = frame.filter(pl.col("bias").abs() >= _NOTABLE_BIAS).height if rows else 0
+    sentences = [
+        "Each pair of answers was shown in both orders. Only what wins in both is a win; all else is a tie.",
+        *([f"In {plural(biased, 'row')} the judge preferred a place by {_NOTABLE_BIAS:g} or more."] if biased else []),
+    ]
+    titles = {name: name for name in ("benchmark", "pair", "won", "tied", "lost", "unreadable")}
+    titles |= {"consistent": "same in both orders", "bias": "preference for the first place"}
+    table = PageTable(frame=frame, columns=_columns(titles, text=["benchmark", "pair"], shares=["consistent"]))
+    return FurtherSection(anchor="pairwise", title="Answers set against each other", page=_page(sentences, [table]))
+
+
+def contamination_section(
+    overlaps: Mapping[str, pl.DataFrame], experiment: pl.DataFrame, untouched: pl.DataFrame
+) -> FurtherSection:
+    """Which questions stand in the data, and what the models are worth on the others.
+
+    Args:
+        overlaps: overlaps.OVERLAPS by benchmark, of long samples and conversations.
+        experiment: tables.EXPERIMENT. untouched: untouched.UNTOUCHED.
+    """
+    found = {name: touched(table) for name, table in overlaps.items()}
+    counts = pl.DataFrame(
+        [
+            {"benchmark": name, "questions": each.height, "samples": _samples(overlaps[name], each)}
+            for name, each in found.items()
+        ]
+    )
+    total = int(counts["questions"].sum()) if counts.height else 0
+    sentences = [
+        f"{plural(total, 'question')} of the benchmarks {'stands' if total == 1 else 'stand'} in the data: a notable "
+        "part of the 13-grams of words, or a near-duplicate.",
+        *([] if total else ["So nothing is left out, and the values are those of the experiment."]),
+    ]
+    titles = {"benchmark": "benchmark", "questions": "questions in the data", "samples": "samples that hold them"}
+    tables = [PageTable(frame=counts, columns=_columns(titles, text=["benchmark"]))]
+    if total:
+        tables += [_values(experiment, untouched, found), _questions(found)]
+    return FurtherSection(
+        anchor="contamination", title="Questions that stand in the data", page=_page(sentences, tables)
+    )
+
+
+def _samples(overlaps: pl.DataFrame, found: pl.DataFrame) -> int:
+    return overlaps.join(found, on="question_id", how="semi")["sample_id"].n_unique()
+
+
+def _values(experiment: pl.DataFrame, untouched: pl.DataFrame, found: Mapping[str, pl.DataFrame]) -> PageTable:
+    """Of the benchmarks with such questions, with them and without."""
+    names = [name for name, each in found.items() if each.height]
+    both = experiment.select("benchmark", "variant", all="value").join(
+        untouched.select("benchmark", "variant", without="value", touched="touched"),
+        on=["benchmark", "variant"],
+        how="left",
+    )
+    frame = both.filter(pl.col("benchmark").is_in(names)).with_columns(change=pl.col("without") - pl.col("all"))
+    titles = {
+        "benchmark": "benchmark",
+        "variant": "model",
+        "all": "all questions",
+        "without": "without these",
+        "change": "change",
+    }
+    return PageTable(frame=frame, columns=_columns(titles, text=["benchmark", "variant"]))
+
+
+def _questions(found: Mapping[str, pl.DataFrame]) -> PageTable:
+    """The questions of which the most stands in samples."""
+    every = pl.concat([each.with_columns(benchmark=pl.lit(name)) for name, each in found.items()])
+    frame = every.sort("share", "similarity", "question_id", descending=[True, True, False]).head(_SHOWN)
+    folded = f"The {_SHOWN} of them with the largest share" if every.height > _SHOWN else "Which they are"
+    titles = {
+        "benchmark": "benchmark",
+        "question_id": "question",
+        "samples": "samples",
+        "share": "largest share of its 13-grams",
+        "similarity": "largest similarity",
+    }
+    text, shares = ["benchmark", "question_id"], ["share", "similarity"]
+    return PageTable(frame=frame, columns=_columns(titles, text=text, shares=shares), folded=folded)
+
+
+def _page(sentences: Sequence[str], tables: Sequence[PageTable]) -> PageSection:
+    return PageSection(sentences=sentences, tables=tables)
+
+
+def _columns(titles: Mapping[str, str], *, text: Sequence[str], shares: Sequence[str] = ()) -> list[PageColumn]:
+    return [
+        PageColumn(name=name, title=title, style="text" if name in text else "share" if name in shares else "number")
+        for name, title in titles.items()
+    ]

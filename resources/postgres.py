@@ -1,0 +1,87 @@
+"""Dagster's records in PostgreSQL: the storage that dagster.yaml names, and a look at the server before it is used.
+
+dagster-postgres works through psycopg2. SQLAlchemy 2.1 takes another driver for a URL that names none.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import sqlalchemy
+from dagster._core.storage.config import PostgresStorageConfig
+from dagster._serdes import ConfigurableClassData
+from dagster_postgres import DagsterPostgresStorage
+from dagster_postgres.utils import pg_url_from_config
+from sqlalchemy.exc import ArgumentError, DBAPIError
+
+from gateau_dagster.errors import GateauError
+
+_DRIVER = "postgresql+psycopg2"
+_WITHOUT_DRIVER = re.compile(r"^postgres(ql)?(?=:|\Z)")
+# What libpq says before and after the reason.
+_AROUND = re.compile(r"connection to server at .*? failed: | Is the server running .*?\?|(FATAL|ERROR): +")
+_CONNECT_SECONDS = 10
+_CURES = {
+    "password authentication failed": "user or password is wrong. Correct the URL in {source}.",
+    "no password supplied": "it wants a password. Add it to the URL in {source}.",
+    "does not exist": "there is no such database or user ({reason}). Create it, or correct the URL in {source}.",
+    "no pg_hba.conf entry": "it does not let this machine in ({reason}). Allow it in the server's pg_hba.conf.",
+    "too many clients": "it has too many connections ({reason}). Raise its max_connections, or end some.",
+    "too many connections": "it has too many connections ({reason}). Raise the limit, or end some.",
+    "invalid dsn": "its URL is wrong ({reason}). Correct the URL in {source}.",
+    "starting up": "it is starting. Run again in a moment.",
+}
+_UNREACHABLE = "it cannot be reached ({reason}). Start it, or correct the URL in {source}."
+
+
+class PostgresStorage(DagsterPostgresStorage):
+    """dagster-postgres's storage, with its driver whatever the URL's scheme says."""
+
+    @classmethod
+    def from_config_value(
+        cls, inst_data: ConfigurableClassData | None, config_value: PostgresStorageConfig
+    ) -> DagsterPostgresStorage:
+        """The storage of a validated configuration, which is that of dagster-postgres."""
+        return super().from_config_value(inst_data, with_driver(config_value))
+
+
+def with_driver(config_value: Mapping[str, Any]) -> Any:
+    """The configuration of a storage with psycopg2 as its driver, unless it names one."""
+    changed = dict(config_value)
+    if url := changed.get("postgres_url"):
+        changed["postgres_url"] = _WITHOUT_DRIVER.sub(_DRIVER, url)
+    if database := changed.get("postgres_db"):
+        scheme = database.get("scheme", "postgresql")
+        changed["postgres_db"] = {**database, "scheme": _WITHOUT_DRIVER.sub(_DRIVER, scheme)}
+    return changed
+
+
+def check_server(config_value: Mapping[str, Any], *, place: str, source: str) -> None:
+    """Whether the server lets this process in; dagster-postgres would try for long, and tell each try.
+
+    Args:
+        config_value: of a storage.
+        place: where the storage is configured; source: variable or file with its URL. Both for the message.
+
+    Raises:
+        GateauError: it does not, or there is no such URL. The message tells neither URL nor password.
+    """
+    try:
+        target = sqlalchemy.make_url(pg_url_from_config(with_driver(config_value)))
+    except (ArgumentError, ValueError):
+        raise GateauError(
+            f"{place}: {source} holds no URL of a database, postgresql:// with user, password, host and name."
+        ) from None
+    if not target.drivername.startswith(_DRIVER):
+        raise GateauError(
+            f"{place}: the URL in {source} begins with {target.drivername}://. Dagster's begins with postgresql://."
+        )
+    timeout = {} if "connect_timeout" in target.query else {"connect_timeout": _CONNECT_SECONDS}
+    try:
+        engine = sqlalchemy.create_engine(target, poolclass=sqlalchemy.NullPool, connect_args=timeout)
+        engine.connect().close()
+    except DBAPIError as error:
+        reason = _AROUND.sub("", " ".join(str(error.orig).split()))
+        cure = next((cure for words, cure in _CURES.items() if words in reason), _UNREACHABLE)
+        server = f"{target.host or 'this machine'}, database {target.database}, user {target.username}"
+        raise GateauError(f"{place}: PostgreSQL on {server}: {cure.format(reason=reason, source=source)}") from None

@@ -1,0 +1,106 @@
+"""An edit shows on the graph before anything runs: the version of the input, and what is out of date for it."""
+
+from collections.abc import Iterator
+from itertools import pairwise
+
+import dagster as dg
+import pytest
+from dagster import AssetRecordsFilter
+
+from assets.runs.input_sensor import inputs_sensor
+from gateau_dagster.data.sample import shard_of
+from tests.assets.harness import Pipeline
+from tests.project import change_config, sample, write_samples
+
+
+@pytest.fixture
+def current(small: Pipeline) -> Iterator[Pipeline]:
+    """Up to date at the start; configuration and input as they were again afterwards."""
+    small.refresh()
+    data = small.file.parent / "long.jsonl"
+    before = data.read_text(), small.file.read_text()
+    yield small
+    data.write_text(before[0])
+    small.file.write_text(before[1])
+
+
+def tick(pipeline: Pipeline, cursor: str | None) -> tuple[str, str | None]:
+    """What it says, and the cursor for the next tick."""
+    resources = {"configuration": pipeline.resource}
+    context = dg.build_sensor_context(instance=pipeline.instance, resources=resources, cursor=cursor)
+    found = inputs_sensor(context)
+    assert isinstance(found, dg.SkipReason)
+    return found.skip_message or "", context.cursor
+
+
+def observed(pipeline: Pipeline, key: str) -> list[dg.AssetObservation]:
+    """The latest first."""
+    wanted = AssetRecordsFilter(asset_key=dg.AssetKey(key.split("/")))
+    records = pipeline.instance.fetch_observations(wanted, limit=100).records
+    return [record.asset_observation for record in records if record.asset_observation is not None]
+
+
+def passing(pipeline: Pipeline) -> dict[str, bool]:
+    """Of every asset, what its check `up_to_date` says last."""
+    assets = pipeline.state().pipeline.assets
+    keys = [dg.AssetCheckKey(dg.AssetKey(asset.key.split("/")), "up_to_date") for asset in assets]
+    records = pipeline.instance.event_log_storage.get_latest_asset_check_execution_by_key(keys)
+    return {
+        key.asset_key.to_user_string(): record.evaluation.passed
+        for key, record in records.items()
+        if record.evaluation is not None
+    }
+
+
+def test_an_edit_shows_where_it_counts_and_a_run_mends_it(current: Pipeline) -> None:
+    said, cursor = tick(current, None)
+    assert tick(current, cursor) == ("input, models and store are as they were", cursor)
+    assert {*passing(current).values()} == {True}
+    before = len(observed(current, "input/long_sft"))
+
+    records = [sample(number) for number in range(24)]
+    records[5]["response"] = "new ."
+    write_samples(current.file.parent / "long.jsonl", records)
+    said, later = tick(current, cursor)
+    assert later not in (None, cursor) and said.startswith("1 changed input")
+    new = observed(current, "input/long_sft")
+    shard = f"{shard_of('s00005', 4)}"
+    assert len(new) == before + 1 and new[0].partition == shard
+    rows = current.state().stamp("raw_long_sft", shard)
+    assert rows is not None and new[0].metadata["dagster/partition_row_count"].value == rows.rows
+    assert {"files", "size in bytes", "last change"} <= {*new[0].metadata}
+    stale = {asset for asset, passed in passing(current).items() if not passed}
+    assert stale == {work.asset for work in current.state().whole_plan().work}
+
+    current.refresh()
+    assert {*passing(current).values()} == {True}
+    assert tick(current, later)[0] == "0 changed inputs, 0 new findings"
+
+
+def test_a_changed_setting_shows_though_no_input_changed(current: Pipeline) -> None:
+    _, cursor = tick(current, None)
+    change_config(current.file, selection={"fraction": 0.5})
+    said, _ = tick(current, cursor)
+    assert said.startswith("0 changed inputs")
+    assert not passing(current)["selected_subset"] and passing(current)["combined_scores"]
+
+
+def test_what_cannot_be_read_is_said_and_looked_at_again(current: Pipeline) -> None:
+    _, cursor = tick(current, None)
+    data = current.file.parent / "long.jsonl"
+    data.rename(data.with_suffix(".away"))
+    said, after = tick(current, cursor)
+    assert said.startswith("cannot look: ") and "long.jsonl" in said and after == cursor
+    data.with_suffix(".away").rename(data)
+
+
+def test_every_input_is_observed_once_a_version(current: Pipeline) -> None:
+    tick(current, None)
+    nodes = current.definitions().resolve_asset_graph().asset_nodes
+    external = {node.key.to_user_string() for node in nodes if node.is_external}
+    assert external == {"input/long_sft", "model/short", "model/long"}
+    for key in external:
+        versions: dict[str | None, list[str]] = {}
+        for each in observed(current, key):
+            versions.setdefault(each.partition, []).append((each.tags or {})["dagster/data_version"])
+        assert versions and all(one != other for found in versions.values() for one, other in pairwise(found))

@@ -1,0 +1,74 @@
+"""`gateau show`: ranks, figures and evidence of a sample as the tables of a finished run have them."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateau_dagster.cli.show import print_sample
+from gateau_dagster.errors import GateauError
+from gateau_dagster.pipeline.project import load_project
+from gateau_dagster.pipeline.state import State
+from gateau_dagster.readable import number
+from gateau_dagster.report.formula import with_terms
+from tests.project import make_project
+
+Capture = pytest.CaptureFixture[str]
+RANK = 3
+
+
+@pytest.fixture
+def state(whole_run: Path) -> State:
+    return State(config=load_project(whole_run))
+
+
+@pytest.fixture
+def third(state: State) -> dict[str, Any]:
+    """Scores and texts of the third sample of the ranking."""
+    scores = state.read("combined_scores").row(RANK - 1, named=True)
+    [texts] = state.read("raw_long_sft").filter(sample_id=scores["sample_id"]).iter_rows(named=True)
+    return {**texts, **scores}
+
+
+def printed(state: State, capfd: Capture, name: str, method: str | None = None) -> str:
+    """On one line."""
+    print_sample(state.config, name, method)
+    return re.sub(r"\s+", " ", capfd.readouterr().out)
+
+
+def test_ranks_scores_and_texts(state: State, third: dict[str, Any], capfd: Capture) -> None:
+    found = printed(state, capfd, third["sample_id"])
+    assert found.startswith(f"{third['sample_id']} source {third['source']}")
+    assert f"rank {RANK} of 36 by gateau, score {number(third['score'])}" in found
+    table = with_terms(state.read("combined_scores"), "robust").row(RANK - 1, named=True)
+    assert f"0.5 · HMPp {number(table['hmp_term'])} + 0.5 · FG {number(table['cas_term'])} = " in found
+    for preset in ("paper", "official"):
+        assert f"gateau, preset {preset} {third[f'rank_{preset}']} of 36 {number(third[f'score_{preset}'])}" in found
+    for column in ("perplexity_short", "perplexity_long", "hmp"):
+        assert f"{column} {number(third[column])}" in found
+    for part in ("instruction", "response"):
+        assert " ".join(third[part].split()) in found
+    assert ("not selected" in found) == (third["sample_id"] not in state.read("selected_subset")["sample_id"])
+
+
+def test_the_evidence_of_its_tokens_and_segments(state: State, third: dict[str, Any], capfd: Capture) -> None:
+    found = printed(state, capfd, third["sample_id"])
+    [cam] = state.read("cam").filter(sample_id=third["sample_id"]).iter_rows(named=True)
+    assert f"{cam['segments']} segments" in found
+    last = cam["segments"] - 1
+    assert f"segment {last + 1}, near, gave {number(cam['segment_gain'][last])}" in found
+    gains = [far - near for far, near in zip(cam["far_probability"], cam["near_probability"], strict=True)]
+    assert all(f"{gain:.3f}" in found for gain in gains if gain >= 0.01)
+
+
+@pytest.mark.parametrize(("name", "method", "message"), [("nobody", None, "nobody"), ("s00003", "ladm", "gateau")])
+def test_what_is_not_there_is_said(state: State, name: str, method: str | None, message: str) -> None:
+    with pytest.raises(GateauError, match=message):
+        print_sample(state.config, name, method)
+
+
+def test_before_the_first_run(tmp_path: Path) -> None:
+    file = make_project(tmp_path, samples=2, shards=1)
+    with pytest.raises(GateauError, match="gateau run"):
+        print_sample(load_project(file), "s00000", None)

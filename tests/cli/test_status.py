@@ -1,0 +1,103 @@
+"""`gateau status`: each asset's standing, for people and for programs; looking leaves nothing behind."""
+
+import io
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from assets.runs.history import LastRun, failed_since, recorded_history
+from assets.runs.status import asset_statuses
+from gateau_dagster.cli.status import ago, show_status, size, status_record
+from gateau_dagster.pipeline.project import load_project
+from gateau_dagster.pipeline.state import State
+from tests.project import gateau, make_project, sample, write_samples
+
+
+def record(file: Path) -> dict[str, Any]:
+    config = load_project(file)
+    with recorded_history(config) as instance:
+        return json.loads(json.dumps(status_record(State(config=config), instance)))
+
+
+def by_asset(found: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    return {each["asset"]: each for each in found["assets"]}
+
+
+def shown(file: Path) -> list[str]:
+    config, text = load_project(file), io.StringIO()
+    state = State(config=config)
+    with recorded_history(config) as instance:
+        show_status(Console(file=text, width=200), state, asset_statuses(state, instance))
+    return text.getvalue().splitlines()
+
+
+@pytest.mark.parametrize(
+    ("count", "text"), [(3, "3 B"), (999, "999 B"), (1_000, "1.0 kB"), (1_234_567, "1.2 MB"), (5.55e11, "555 GB")]
+)
+def test_sizes(count: float, text: str) -> None:
+    assert size(count) == text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(5, "just now"), (60, "1 minute ago"), (7300, "2 hours ago"), (2e5, "2 days ago")]
+)
+def test_ages(seconds: float, text: str) -> None:
+    assert ago(seconds) == text
+
+
+def test_before_the_first_run_everything_is_missing_and_no_file_is_made(tmp_path: Path) -> None:
+    file = make_project(tmp_path, samples=6, shards=2)
+    found = record(file)
+    assert not found["up_to_date"] and {each["standing"] for each in found["assets"]} == {"missing"}
+    assert not (tmp_path / "store").exists() and not (tmp_path / ".gateau" / "dagster").exists()
+
+
+def test_a_failure_counts_until_a_later_record_mends_it() -> None:
+    from datetime import UTC, datetime
+
+    def at(minute: int, run: str) -> LastRun:
+        return LastRun(run=run, when=datetime(2026, 1, 1, 0, minute, tzinfo=UTC), reason="why")
+
+    last = {"cam": at(5, "a"), "report": at(1, "a")}
+    failures = {"cam": at(3, "b"), "report": at(4, "b"), "checkpoint": at(4, "b")}
+    assert set(failed_since(last, failures)) == {"report", "checkpoint"}
+
+
+def test_after_a_run_and_an_edit(whole_run: Path, tmp_path: Path) -> None:
+    shutil.copytree(whole_run.parent, tmp_path / "project")
+    file = tmp_path / "project" / "gateau.yaml"
+    before = record(file)
+    assert before["up_to_date"] and {each["standing"] for each in before["assets"]} == {"current"}
+    raw = by_asset(before)["raw_long_sft"]
+    assert (raw["rows"], raw["parts"], raw["stale"], raw["rejected"]) == (36, 4, 0, 0)
+    folder = file.parent / "store" / "raw_long_sft"
+    assert raw["size"] == sum(each.stat().st_size for each in folder.rglob("*.parquet"))
+    assert raw["run"] and raw["made"]
+
+    records = [sample(number) for number in range(36)]
+    records[5]["response"] = "new ."
+    write_samples(file.parent / "long.jsonl", records)
+    after = by_asset(record(file))
+    assert not record(file)["up_to_date"]
+    assert (after["raw_long_sft"]["standing"], after["raw_long_sft"]["stale"]) == ("stale", 1)
+    assert after["report"]["standing"] == "stale" and "raw_long_sft" in after["report"]["why"]
+    lines = shown(file)
+    assert any(line.startswith("raw_long_sft ") and "1 of 4" in line for line in lines)
+    assert any(line.startswith("! raw_long_sft: changed") for line in lines)
+
+
+@pytest.mark.long
+def test_a_run_that_failed_is_named_with_its_reason(whole_run: Path, tmp_path: Path) -> None:
+    shutil.copytree(whole_run.parent, tmp_path / "project")
+    file = tmp_path / "project" / "gateau.yaml"
+    for weights in (file.parent / "long").glob("*.safetensors"):
+        weights.write_bytes(weights.read_bytes()[:100])
+    failed = gateau("run", "--config", str(file), "--until", "cam", folder=tmp_path, check=False)
+    assert failed.returncode == 1
+    cam = by_asset(record(file))["cam"]
+    assert cam["standing"] == "failed" and cam["why"] and cam["run"]
+    assert any(line.startswith("cam ") and "failed" in line for line in shown(file))

@@ -1,0 +1,233 @@
+"""The viewer in a real browser, opened from a disk: lists, samples, evidence, keys, narrow screens, hostile texts."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import quote
+
+import polars as pl
+import pytest
+from playwright.sync_api import Locator, Page, expect
+
+from gateau_dagster.report.evidence import Evidence, evidence
+from gateau_dagster.report.inputs import ReportInputs
+from tests import tiny_models
+from tests.explore.builders import method_scores, write_viewer
+from tests.report.builders import inputs, raw, scores
+from tests.report.evidence_rows import LENGTH, rows_of, sample
+from tests.ui.browser import open_page, required_chromium
+
+pytestmark = pytest.mark.browser
+
+COUNT = 130
+HOSTILE = "</script><img src=x onerror=\"document.title='taken'\"><script>document.title='taken'</script>\u202e"
+MAPPED, GIVER = "s000003", 2
+RESERVED = scores(COUNT).sort("rank")["sample_id"][2]
+CONTEXT = f"{HOSTILE} {tiny_models.text(1, 60)}"
+
+
+def mapped() -> Evidence:
+    """The last token comes from a far segment."""
+    one = sample(CONTEXT, "one two", MAPPED)
+    tokenizer = tiny_models.tokenizer()
+    last = len(tokenizer("one two", add_special_tokens=False)["input_ids"]) - 1
+    rows = rows_of(tokenizer, one, gives=[(GIVER, last, 0.9)], cut=3, cut_short=3)
+    return evidence(one, rows, tokenizer, segment_length=LENGTH)
+
+
+@pytest.fixture(scope="module")
+def given() -> ReportInputs:
+    is_mapped = pl.col("sample_id") == MAPPED
+    texts = {"context": CONTEXT, "instruction": HOSTILE, "response": "one two"}
+    changed = [pl.when(is_mapped).then(pl.lit(text)).otherwise(name).alias(name) for name, text in texts.items()]
+    return inputs(COUNT, raw=raw(COUNT).with_columns(*changed).lazy(), reserved=[RESERVED])
+
+
+@pytest.fixture(scope="module")
+def place(given: ReportInputs, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("viewer with space")
+    return write_viewer(folder, given, method_scores(given, "ladm"), {MAPPED: mapped()})
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Page]:
+    with open_page(required_chromium()) as found:
+        yield found
+
+
+@pytest.fixture
+def page(browser: Page, place: Path) -> Iterator[Page]:
+    """Opened anew; nothing may fail in its script, nor be stopped by its policy."""
+    failures: list[str] = []
+    note = lambda message: failures.append(message.text) if message.type == "error" else None  # noqa: E731
+    browser.on("console", note)
+    browser.set_viewport_size({"width": 1500, "height": 950})
+    browser.goto("about:blank")
+    browser.goto(place.as_uri())
+    expect(browser.locator("#where")).to_contain_text(f"of {COUNT} samples")
+    yield browser
+    browser.remove_listener("console", note)
+    assert failures == []
+    assert browser.title() == "GATEAU: all samples"
+
+
+def ids(page: Page) -> list[str]:
+    return page.locator("#rows td.id a").all_inner_texts()
+
+
+def by_rank(given: ReportInputs) -> list[str]:
+    assert given.combined_scores is not None
+    return given.combined_scores.sort("rank")["sample_id"].to_list()
+
+
+def open_sample(page: Page, sample_id: str) -> Locator:
+    page.goto(f"{page.url.partition('#')[0]}#{quote(sample_id)}")
+    expect(page.locator("#sample-title")).to_have_text(sample_id)
+    return page.locator("#sample")
+
+
+def test_first_last_and_around_the_cut(page: Page, given: ReportInputs) -> None:
+    order, chosen = by_rank(given), given.selected_subset.height
+    assert ids(page) == order[:50]
+    page.get_by_role("button", name="Last").click()
+    expect(page.locator("#where")).to_have_text("101–130 of 130 samples")
+    assert ids(page) == order[100:]
+    page.get_by_role("button", name="Around the cut").click()
+    expect(page.locator(".cutline")).to_be_visible()
+    before = page.locator("tr:has(+ .cutline) a")
+    assert before.inner_text() == order[chosen], "one of the first cannot be chosen"
+
+
+@pytest.mark.long
+def test_other_orders(page: Page, given: ReportInputs) -> None:
+    first = page.locator("#rows td.id a").first
+    lengths = dict(given.scores.select("sample_id", "context_tokens").iter_rows())
+    page.select_option("#order", "longest")
+    expect(first).to_have_text(max(lengths, key=lambda name: (lengths[name], -int(name[1:]))))
+    page.select_option("#order", "disputed")
+    expect(page.locator("#score-name")).to_have_text("disputed")
+    spreads = [float(text) for text in page.locator("#rows td.score").all_inner_texts()]
+    assert spreads == sorted(spreads, reverse=True) and spreads[0] > spreads[-1]
+    page.select_option("#order", "rank")
+    page.select_option("#ranking", label="ladm")
+    scores = method_scores(given, "ladm")["ladm"].sort("score", descending=True, nulls_last=True)
+    expect(first).to_have_text(scores["sample_id"][0])
+    page.get_by_role("button", name="Last").click()
+    expect(page.locator("#rows td.id a").last).to_have_text("s000000")
+    expect(page.locator("#rows td.score").last).to_have_text("–")
+
+
+@pytest.mark.long
+def test_by_source_by_length_and_by_what_became_of_it(page: Page, given: ReportInputs) -> None:
+    where = page.locator("#where")
+    page.select_option("#choice", "selected")
+    expect(where).to_have_text("1–13 of 13 samples")
+    page.select_option("#choice", "all")
+    page.select_option("#source", label="far")
+    far = given.scores.filter(source="far")
+    expect(where).to_have_text(f"1–{far.height} of {far.height} samples")
+    page.locator("#low").fill("2000")
+    page.locator("#low").press("Enter")
+    longer = far.filter(pl.col("context_tokens") >= 2000).height
+    expect(where).to_have_text(f"1–{longer} of {longer} samples")
+    page.get_by_role("button", name="Reset").click()
+    expect(where).to_have_text("1–50 of 130 samples")
+
+
+def test_search_by_id_by_instruction_and_by_text(page: Page) -> None:
+    where = page.locator("#where")
+    page.fill("#text", "S000042")
+    expect(where).to_have_text("1–1 of 1 sample")
+    page.fill("#text", "question 12")
+    expect(where).to_have_text("1–11 of 11 samples")
+    page.fill("#text", "end 77")
+    expect(where).to_have_text("No sample is like that.")
+    page.get_by_role("button", name="Search whole texts").click()
+    expect(where).to_have_text("1–1 of 1 sample")
+    assert ids(page) == ["s000077"]
+
+
+@pytest.mark.long
+def test_a_sample_with_its_ranks(page: Page, given: ReportInputs) -> None:
+    name = by_rank(given)[4]
+    page.get_by_role("link", name=name).click()
+    shown = page.locator("#sample")
+    expect(shown.locator("h2")).to_have_text(name)
+    expect(shown.get_by_role("row", name=re.compile("^gateau 5 of 130"))).to_be_visible()
+    [terms] = given.scores.filter(sample_id=name).select("hmp_term", "cas_term").rows()
+    sums = re.findall(r"· (?:HMPp|FG) ([−\d.e]+)", shown.locator("dl").first.inner_text())
+    assert [float(value.replace("−", "-")) for value in sums] == pytest.approx(terms, rel=1e-3)
+    row = raw(COUNT).filter(sample_id=name).row(0, named=True)
+    expect(shown).to_contain_text(row["instruction"])
+    expect(shown.locator(".context")).to_have_text(row["context"])
+    shown.get_by_role("button", name="Next").click()
+    expect(shown.locator("h2")).to_have_text(by_rank(given)[5])
+
+
+def test_a_token_shows_its_segment(page: Page) -> None:
+    shown, found = open_sample(page, MAPPED), mapped()
+    tokens = shown.locator(".token")
+    assert "".join(tokens.all_inner_texts()) == "one two"
+    tokens.last.click()
+    segment = found.segments[GIVER]
+    chosen = shown.locator(".segment.chosen")
+    expect(chosen).to_have_text(CONTEXT[segment.start : segment.end])
+    expect(chosen).to_be_in_viewport()
+    expect(shown.locator("#detail")).to_contain_text("0.900")
+    expect(page.get_by_role("status")).to_contain_text(f"segment {GIVER + 1} of")
+    assert [int(one.get_attribute("data-segment") or "") for one in shown.locator(".segment.named").all()] == [GIVER]
+    expect(shown.locator("del")).to_have_text(found.sample.context[: found.unseen].strip().replace("\u202e", "\ufffd"))
+
+
+@pytest.mark.long
+def test_keys(page: Page, given: ReportInputs) -> None:
+    order = by_rank(given)
+    page.keyboard.press("j")
+    expect(page.locator("#sample-title")).to_have_text(order[0])
+    page.keyboard.press("j")
+    expect(page.locator("#sample-title")).to_have_text(order[1])
+    page.keyboard.press("Escape")
+    expect(page.locator("#sample")).to_be_hidden()
+    expect(page.get_by_role("link", name=order[1])).to_be_focused()
+    page.keyboard.press("n")
+    expect(page.locator("#where")).to_have_text("51–100 of 130 samples")
+    page.keyboard.press("/")
+    page.keyboard.type("jk")
+    expect(page.locator("#text")).to_have_value("jk")
+    open_sample(page, MAPPED).locator(".token").first.focus()
+    page.keyboard.press("End")
+    expect(page.locator(".token").last).to_be_focused()
+    expect(page.locator(".segment.chosen")).to_be_visible()
+
+
+def test_texts_are_never_markup(page: Page) -> None:
+    shown = open_sample(page, MAPPED)
+    safe = HOSTILE.replace("\u202e", "\ufffd")
+    expect(shown).to_contain_text(safe)
+    assert shown.locator("img, script").count() == 0
+    page.fill("#text", MAPPED)
+    expect(page.locator("#where")).to_have_text("1–1 of 1 sample")
+    expect(page.locator(".opening")).to_contain_text(safe[:40])
+
+
+def test_400_pixels_and_a_dark_screen(page: Page) -> None:
+    light = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    page.emulate_media(color_scheme="dark")
+    page.set_viewport_size({"width": 400, "height": 800})
+    for opened in (False, True):
+        if opened:
+            open_sample(page, MAPPED).locator(".token").last.click()
+        assert page.evaluate("document.documentElement.scrollWidth") <= 400
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") != light
+    page.emulate_media(color_scheme="light")
+    page.get_by_role("button", name="Close").click()
+    expect(page.locator("#rows tr").first).to_be_visible()
+
+
+def test_what_is_missing_is_said(browser: Page, place: Path, tmp_path: Path) -> None:
+    browser.goto(f"{place.as_uri()}#nobody")
+    expect(browser.get_by_role("alert")).to_contain_text("There is no sample nobody here.")
+    alone = tmp_path / "explore.html"
+    alone.write_bytes(place.read_bytes())
+    browser.goto(alone.as_uri())
+    expect(browser.get_by_role("alert")).to_contain_text("copy the folder explore")

@@ -1,0 +1,120 @@
+"""Each asset names the inputs that its fingerprint is made from, and no others; groups and edges of the graph."""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from typing import Any, cast
+
+import pytest
+
+from gateau_dagster.config import Config
+from gateau_dagster.errors import GateauError
+from gateau_dagster.pipeline.asset import Asset, Observed
+from gateau_dagster.pipeline.inputs import CHAT, inputs_of, origin_key, other_key, text_key
+from gateau_dagster.pipeline.pipeline import Pipeline, pipeline_of
+from gateau_dagster.pipeline.variant_configs import others
+
+CONTENT: dict[str, Any] = {
+    "long_sft": {"path": "long.jsonl", "shards": 2},
+    "short_chat": {"path": ["a.json", "b.json"]},
+    "models": {
+        "short": {"path": "a/short", "context": "window", "window": 512},
+        "long": {"path": "homologous:short", "homologous": {"texts": "books/*.txt", "length": 4096}},
+        "cherry": {"path": "pre_experienced:short"},
+        "reward": {"path": "a/reward", "task": "reward"},
+    },
+    "selection": {"compare": ["ifd", "car", "ladm"]},
+    "training": {"model": "long"},
+    "variants": {"methods": ["gateau"], "fractions": [0.1], "also": ["full", {"name": "released", "path": "a/other"}]},
+    "evaluation": {"benchmarks": ["heldout", "needle"]},
+}
+
+
+class Asked(Mapping[str, str]):
+    """Texts by name; notes those that are taken."""
+
+    def __init__(self, keys: Mapping[str, str], note: Callable[[str], object]) -> None:
+        self.keys_of, self.note = keys, note
+
+    def __getitem__(self, name: str) -> str:
+        self.note(self.keys_of[name])
+        return "digest"
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.keys_of)
+
+    def __len__(self) -> int:
+        return len(self.keys_of)
+
+
+class Noting:
+    """In the place of `Observed`."""
+
+    def __init__(self, config: Config) -> None:
+        self.noted: set[str] = set()
+        note = self.noted.add
+        self.model_digests = Asked({name: origin_key(config, name) for name in config.models}, note)
+        self.texts = Asked({name: text_key(name) for name in config.homologous_models}, note)
+        self.others = Asked({name: other_key(name) for name in others(config)}, note)
+
+    @property
+    def short_chat(self) -> str:
+        self.noted.add(CHAT)
+        return "digest"
+
+
+def asked_for(asset: Asset, config: Config) -> set[str]:
+    """The inputs that the asset's settings look at."""
+    noting = Noting(config)
+    for settings in (asset.settings, *(part.settings for part in asset.parts.values())):
+        if callable(settings):
+            with suppress(GateauError):  # a model that is not here; which one it is has been asked before
+                settings(cast(Observed, noting))
+    return noting.noted
+
+
+@pytest.fixture(scope="module")
+def pipeline() -> Pipeline:
+    return pipeline_of(Config.model_validate(CONTENT))
+
+
+def test_an_asset_s_inputs_are_those_of_its_fingerprint(pipeline: Pipeline) -> None:
+    inputs = {asset.key: {*asset.inputs} for asset in pipeline.assets}
+    assert inputs["raw_long_sft"] == {"input/long_sft"}, "by the content of each shard, see Node.reads_input"
+    del inputs["raw_long_sft"]
+    assert inputs == {asset.key: asked_for(asset, pipeline.config) for asset in pipeline.assets if asset.key in inputs}
+    assert inputs["perplexity/short"] == {"model/short"}
+    assert inputs["perplexity/long"] == set(), "made here, from model/short"
+    assert inputs["homologous_mix/long"] == {"input/long_texts", "model/short"}
+    assert inputs["variant/checkpoint"] == {"model/short", "model/variant_released"}
+
+
+def test_every_input_is_read_and_every_one_that_is_read_is_known(pipeline: Pipeline) -> None:
+    known = {each.key: each.path for each in inputs_of(pipeline.config)}
+    assert {*known} == {key for asset in pipeline.assets for key in asset.inputs}
+    assert known == {
+        "input/long_sft": "long.jsonl",
+        "input/short_chat": "a.json, b.json",
+        "input/long_texts": "books/*.txt",
+        "model/short": "a/short",
+        "model/reward": "a/reward",
+        "model/variant_released": "a/other",
+    }
+
+
+def test_a_page_names_only_what_nothing_else_that_it_names_is_made_from(pipeline: Pipeline) -> None:
+    shown, read = pipeline.shown_reads("report"), pipeline.by_key["report"].reads
+    assert len(shown) < len(read) / 2
+    assert pipeline.ancestors(shown) == pipeline.ancestors(read), "nothing is lost"
+    assert not any(each in pipeline.ancestors([other]) for each in shown for other in shown if each != other)
+    assert pipeline.shown_reads("selected_subset") == [*pipeline.by_key["selected_subset"].reads]
+
+
+def test_members_of_a_family_stand_in_a_group_of_their_own(pipeline: Pipeline) -> None:
+    groups = {asset.key: asset.shown_group for asset in pipeline.assets}
+    assert (groups["perplexity/short"], groups["cam"], groups["variant/checkpoint"]) == (
+        "perplexity",
+        "scoring",
+        "variant",
+    )
+    names = [(group, key.rsplit("/", 1)[-1]) for key, group in groups.items()]
+    assert len({*names}) == len(names), "group and node name an asset"

@@ -1,0 +1,98 @@
+"""A message reaches a real HTTP server and a real mail server; what does not is said without the address's secret."""
+
+import json
+import socketserver
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from typing import Any
+
+import pytest
+
+from gateau_dagster.config.notify import NotifyConfig
+from gateau_dagster.errors import GateauError, TransientError
+from resources.notification import NotificationResource
+
+VARIABLE = "GATEAU_TEST_WEBHOOK"
+HOOK = NotifyConfig.model_validate({"webhook": VARIABLE})
+
+
+@contextmanager
+def served(server: Any) -> Iterator[int]:
+    """Its port."""
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield server.server_address[1]
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+@contextmanager
+def hook_server(status: int = 200) -> Iterator[tuple[int, list[dict[str, Any]]]]:
+    """A port, and what was posted."""
+    posted: list[dict[str, Any]] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            posted.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+            self.send_response(status)
+            self.end_headers()
+
+        def log_message(self, format: str, *arguments: Any) -> None:
+            """Says nothing."""
+
+    with served(HTTPServer(("127.0.0.1", 0), Handler)) as port:
+        yield port, posted
+
+
+class MailHandler(socketserver.StreamRequestHandler):
+    """As much of SMTP as a mail takes."""
+
+    mails: list[str]
+
+    def handle(self) -> None:
+        self.wfile.write(b"220 here\r\n")
+        for line in self.rfile:
+            word = line[:4].upper()
+            if word == b"DATA":
+                self.wfile.write(b"354 go on\r\n")
+                lines = []
+                while (text := self.rfile.readline()) != b".\r\n":
+                    lines.append(text.decode())
+                self.mails.append("".join(lines))
+            self.wfile.write(b"221 bye\r\n" if word == b"QUIT" else b"250 ok\r\n")
+            if word == b"QUIT":
+                return
+
+
+def test_a_web_hook_gets_the_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    with hook_server() as (port, posted):
+        monkeypatch.setenv(VARIABLE, f"http://127.0.0.1:{port}/T0/secret")
+        NotificationResource().send(HOOK, "a run failed", "cam: why\nstore")
+    assert posted == [{"text": "a run failed\ncam: why\nstore"}]
+
+
+def test_mail_is_delivered() -> None:
+    MailHandler.mails = []
+    with served(socketserver.TCPServer(("127.0.0.1", 0), MailHandler)) as port:
+        mail = {"to": ["a@x.org", "b@x.org"], "sender": "g@x.org", "server": "127.0.0.1", "port": port}
+        NotificationResource().send(NotifyConfig.model_validate({"mail": mail}), "a run failed", "cam: why")
+    (found,) = MailHandler.mails
+    assert "Subject: a run failed" in found and "To: a@x.org, b@x.org" in found and "cam: why" in found
+
+
+def test_an_answer_that_is_none_is_said_without_the_address(monkeypatch: pytest.MonkeyPatch) -> None:
+    with hook_server(404) as (port, _):
+        monkeypatch.setenv(VARIABLE, f"http://127.0.0.1:{port}/T0/secret")
+        with pytest.raises(GateauError, match=f"404.*{VARIABLE}") as refused:
+            NotificationResource().send(HOOK, "s", "t")
+    with pytest.raises(TransientError) as silent:  # the server has ended
+        NotificationResource().send(HOOK, "s", "t")
+    monkeypatch.delenv(VARIABLE)
+    with pytest.raises(GateauError, match=VARIABLE) as unset:
+        NotificationResource().send(HOOK, "s", "t")
+    assert not any("secret" in str(error.value) for error in (refused, silent, unset))

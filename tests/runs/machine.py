@@ -1,0 +1,60 @@
+"""What looks like another machine: a host name, processes and a file system of its own.
+
+`python machine.py NAME FILE gateau-arguments…` is the command line on it, with leases that run out in seconds. With a
+FILE it touches that one after the fifth scored sample and stays where it is, alive.
+"""
+
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+NAMESPACES = ["unshare", "-r", "--uts", "--mount", "--pid", "--fork", "--mount-proc", "--kill-child"]
+RENEW_SECONDS, EXPIRES_SECONDS, WATCH_SECONDS = 0.5, 4.0, 2.0
+WITHOUT = "needs namespaces of its own: root, or user namespaces"
+
+
+def can_be_another_machine() -> bool:
+    """Whether a process can have its own host name and its own processes: as root, or by user namespaces."""
+    try:
+        return subprocess.run([*NAMESPACES, "true"], capture_output=True, check=False).returncode == 0
+    except FileNotFoundError:
+        return False
+
+
+def gateau_on(name: str, *arguments: str, without: Path, stay_file: Path | None = None) -> list[str]:
+    """The command on a machine of this name, from which the folder `without` cannot be seen."""
+    command = [sys.executable, "-m", "tests.runs.machine", name, str(stay_file or ""), *arguments]
+    return [*NAMESPACES, "sh", "-c", f"mount -t tmpfs none '{without}' && exec \"$@\"", "sh", *command]
+
+
+def stay(file: Path) -> None:
+    """Lets the fifth scored sample be the last one for now."""
+    from gateau_dagster.execution import row_checkpoints
+    from tests.runs.killed_run import after_calls
+
+    def wait() -> None:
+        row_checkpoints.save_all_rows()
+        file.touch()
+        time.sleep(600)
+
+    after_calls(row_checkpoints.RowCheckpoints, "add", 5, wait)
+
+
+def main(name: str, stay_file: str, arguments: list[str]) -> None:
+    """Patches, then runs the command."""
+    from gateau_dagster.cli import main as gateau
+    from gateau_dagster.storage import lease
+
+    socket.sethostname(name)
+    lease.RENEW_SECONDS, lease.EXPIRES_SECONDS = RENEW_SECONDS, EXPIRES_SECONDS
+    lease.WATCH_SECONDS = WATCH_SECONDS
+    if stay_file:
+        stay(Path(stay_file))
+    sys.argv = ["gateau", *arguments]
+    gateau()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2], sys.argv[3:])
