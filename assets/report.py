@@ -11,7 +11,7 @@ import polars as pl
 from assets.experiment import experiment_inputs
 from assets.further_sections import further_sections
 from assets.steps.definition import makes_asset
-from assets.steps.metadata import figures_metadata, totals_metadata
+from assets.steps.metadata import totals_metadata
 from assets.steps.unpartitioned_step import UnpartitionedStep, unpartitioned_step
 from gateau_dagster.evaluation.document_split import SPLIT
 from gateau_dagster.evaluation.registry import compared_benchmarks
@@ -55,15 +55,13 @@ def _make(step: UnpartitionedStep) -> None:
     # First, since the page's own stamp says that both are made.
     publish(step.state, inputs, _all_method_scores(step.state), complete, step.progress)
     comparison = compare(inputs)
-    drawn = drawings(inputs, comparison)
-    page = build_report(inputs, comparison, drawn)
+    page = build_report(inputs, comparison, drawings(inputs, comparison))
     write_document(store, REPORT_FILE, page, complete)
     address = store.files.address(REPORT_FILE)
     as_link = dg.MetadataValue.path if store.files.is_local else dg.MetadataValue.url
     links = {"report": as_link(address), "viewer": as_link(store.files.address(EXPLORER_FILE))}
-    summary = totals_metadata(inputs.totals)
-    figures = figures_metadata({name: drawing.figure for name, drawing in drawn.items()})
-    step.finish(complete, **links, size_bytes=len(page.encode()), totals=summary, **figures)
+    # The figures stand in the page, and with the assets that they are of.
+    step.finish(complete, **links, size_bytes=len(page.encode()), totals=totals_metadata(inputs.totals))
 
 
 def _inputs(state: State) -> "ReportInputs":

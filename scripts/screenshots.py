@@ -15,11 +15,14 @@ import time
 import urllib.error
 import urllib.request
 from pathlib import Path
+from typing import Literal
 
-from playwright.sync_api import FloatRect, Page, sync_playwright
+from playwright.sync_api import Browser, FloatRect, Page, sync_playwright
 
 IMAGES = Path(__file__).resolve().parents[1] / "docs" / "images"
 GROUPS = ("data", "scoring", "selection", "training", "evaluation")
+REPORT = {"report": (1400, 1000), "report_narrow": (400, 1000)}
+THEMES: tuple[Literal["light", "dark"], ...] = ("light", "dark")
 ARGUMENTS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--disable-background-networking"]
 
 
@@ -45,8 +48,8 @@ def main() -> None:
         _wait_until_it_serves(url)
         with sync_playwright() as playwright:
             browser = playwright.chromium.launch(executable_path=chromium, args=ARGUMENTS)
-            page = browser.new_page(viewport={"width": 1400, "height": 1000})
-            take(page, url, report)
+            take_report(browser, report)
+            take_ui(browser.new_page(), url)
             browser.close()
     finally:
         server.send_signal(signal.SIGTERM)
@@ -56,10 +59,22 @@ def main() -> None:
             os.killpg(server.pid, signal.SIGKILL)
 
 
-def take(page: Page, url: str, report: Path) -> None:
-    """The four pictures."""
-    page.goto(report.as_uri())
-    shoot(page, "report")
+def take_report(browser: Browser, report: Path) -> None:
+    """As wide as a screen and as narrow as a phone, in both themes."""
+    for name, (width, height) in REPORT.items():
+        for theme in THEMES:
+            page = browser.new_page(viewport={"width": width, "height": height}, color_scheme=theme)
+            page.goto(report.as_uri())
+            shoot(page, name if theme == "light" else f"{name}_{theme}")
+            page.close()
+
+
+def take_ui(page: Page, url: str) -> None:
+    """The page of an asset, of a partition, of a check, and the lineage."""
+    # So high that all of the asset's figures and rows are on it.
+    page.set_viewport_size({"width": 1500, "height": 2300})
+    page.goto(f"{url}/assets/selected_subset")
+    shoot(page, "asset", left=240)
     page.set_viewport_size({"width": 1400, "height": 760})
     page.goto(f"{url}/assets/cam?view=partitions&partition=1")
     shoot(page, "partition")
