@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-import polars as pl
 import yaml
 
 from gateau_dagster.errors import GateauError
@@ -22,13 +21,13 @@ from gateau_dagster.evaluation.generated_needle_questions import (
     needle_settings,
     place_of,
 )
-from gateau_dagster.evaluation.judging.judged_scores import mean_scores
+from gateau_dagster.evaluation.judging.judged_scores import grade_by_rating
 from gateau_dagster.evaluation.judging.needed import needed_judge
 from gateau_dagster.evaluation.materials import Materials
 from gateau_dagster.evaluation.python_texts import assigned, texts_in
 from gateau_dagster.evaluation.question_files import check_files, files_digest, question_files, text_of
 from gateau_dagster.evaluation.questions import Question
-from gateau_dagster.evaluation.scored import JudgeRequest, Judging, Measured, Scored
+from gateau_dagster.evaluation.scored import JudgeRequest, Judging, Scored
 
 if TYPE_CHECKING:
     from gateau_dagster.config import Config
@@ -89,18 +88,6 @@ def rating(reply: str) -> float | None:
     return float(match[1]) if match is not None and 1 <= int(match[1]) <= 10 else None
 
 
-def grade(
-    questions: Sequence[Question],
-    answers: pl.DataFrame,
-    judgments: pl.DataFrame | None,
-    options: GeneratedNeedleOptions,
-) -> Measured:
-    """The rating."""
-    del answers, options
-    assert judgments is not None
-    return mean_scores(questions, judgments, scale=1)
-
-
 def _settings(config: Config, options: GeneratedNeedleOptions) -> Mapping[str, Any]:
     judged = files_digest(config, _PLACE, _paths(options), cure=CURE)
     return {**needle_settings(config, options, _NAME), f"{_PLACE}: judge": judged}
@@ -128,7 +115,7 @@ BENCHMARK = Benchmark(
         grid=cell_of,
         reads=needle_reads,
         questions=_questions,
-        grade=grade,
+        grade=grade_by_rating,
         judging=Judging(requests=requests_of, parse=rating, again=4),
     ),
 )

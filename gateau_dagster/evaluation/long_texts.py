@@ -15,12 +15,13 @@ from gateau_dagster.config.base import Section
 from gateau_dagster.data.sample import Reject
 from gateau_dagster.data.text_corpus import TextFields, read_texts
 from gateau_dagster.errors import GateauError
-from gateau_dagster.evaluation.question_files import question_files
+from gateau_dagster.evaluation.question_files import check_files, files_digest, question_files
 from gateau_dagster.evaluation.question_tokens import base_tokenizer
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
+    from gateau_dagster.config import Config
     from gateau_dagster.evaluation.materials import Materials
     from gateau_dagster.models.loading import LoadedModel
 
@@ -47,6 +48,16 @@ class LongText:
     name: str
     text: str
     ids: tuple[int, ...]
+
+
+def texts_settings(config: Config, options: LongTextsOptions, *, place: str) -> dict[str, str]:
+    """What of the files decides the result; raises GateauError where they are not there."""
+    return {place: files_digest(config, place, options.texts, cure=CURE, plain_texts=True)}
+
+
+def check_texts(config: Config, options: LongTextsOptions, *, place: str) -> None:
+    """Raises GateauError for files that are not there. place: of the option in the file."""
+    check_files(config, place, options.texts, cure=CURE, plain_texts=True)
 
 
 def token_ids(tokenizer: PreTrainedTokenizerBase, text: str, *, most: int) -> tuple[int, ...]:

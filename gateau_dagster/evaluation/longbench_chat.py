@@ -10,18 +10,17 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
-import polars as pl
 from pydantic import Field
 
 from gateau_dagster.config.addresses import InputAddress
 from gateau_dagster.config.base import Section
 from gateau_dagster.evaluation.benchmark import Benchmark
-from gateau_dagster.evaluation.judging.judged_scores import mean_scores
+from gateau_dagster.evaluation.judging.judged_scores import grade_by_rating
 from gateau_dagster.evaluation.judging.official_files import OfficialFiles
 from gateau_dagster.evaluation.judging.rating import last_rating
 from gateau_dagster.evaluation.materials import Materials
 from gateau_dagster.evaluation.questions import Generation, Question
-from gateau_dagster.evaluation.scored import JudgeRequest, Judging, Measured, Scored
+from gateau_dagster.evaluation.scored import JudgeRequest, Judging, Scored
 
 if TYPE_CHECKING:
     pass
@@ -108,15 +107,6 @@ def requests_of(question: Question, answers: Sequence[str], options: LongBenchCh
     return [JudgeRequest(question_id=question.question_id, turn=0, messages=messages, max_tokens=JUDGE_TOKENS)]
 
 
-def grade(
-    questions: Sequence[Question], answers: pl.DataFrame, judgments: pl.DataFrame | None, options: LongBenchChatOptions
-) -> Measured:
-    """Ten times the rating."""
-    del answers, options
-    assert judgments is not None
-    return mean_scores(questions, judgments, scale=10)
-
-
 BENCHMARK = Benchmark(
     name="longbench_chat",
     title="LongBench-Chat",
@@ -130,7 +120,7 @@ BENCHMARK = Benchmark(
         floor=10.0 * LOWEST,
         by_group=False,
         questions=questions_of,
-        grade=grade,
+        grade=partial(grade_by_rating, scale=10),
         judging=Judging(requests=requests_of, parse=partial(last_rating, low=LOWEST, high=HIGHEST), again=AGAIN),
     ),
 )

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -14,13 +14,19 @@ from gateau_dagster.config.values import LONGEST
 from gateau_dagster.data.sample import Reject
 from gateau_dagster.evaluation.benchmark import Benchmark
 from gateau_dagster.evaluation.grading import measured
-from gateau_dagster.evaluation.long_texts import CURE, LongText, LongTextsOptions, long_texts, token_ids, token_nlls
+from gateau_dagster.evaluation.long_texts import (
+    LongText,
+    LongTextsOptions,
+    check_texts,
+    long_texts,
+    texts_settings,
+    token_ids,
+    token_nlls,
+)
 from gateau_dagster.evaluation.materials import MODELS, Materials
-from gateau_dagster.evaluation.question_files import check_files, files_digest
 from gateau_dagster.evaluation.scored import Measured, Scored
 
 if TYPE_CHECKING:
-    from gateau_dagster.config import Config
     from gateau_dagster.models.loading import LoadedModel
 
 TEXTS = "evaluation.longppl.texts"
@@ -110,21 +116,13 @@ def _measure(materials: Materials, name: str, options: LongPplOptions) -> Measur
     return measured(rows, rejected)
 
 
-def _settings(config: Config, options: LongPplOptions) -> Mapping[str, Any]:
-    return {TEXTS: files_digest(config, TEXTS, options.texts, cure=CURE, plain_texts=True)}
-
-
-def _check(config: Config, options: LongPplOptions) -> None:
-    check_files(config, TEXTS, options.texts, cure=CURE, plain_texts=True)
-
-
 BENCHMARK = Benchmark(
     name="longppl",
     title="LongPPL",
     description="Perplexity of the tokens of long documents that the base model needs the long context for.",
     options=LongPplOptions,
-    settings=_settings,
-    check=_check,
+    settings=partial(texts_settings, place=TEXTS),
+    check=partial(check_texts, place=TEXTS),
     scored=Scored(unit="PPL", higher=False, by_base=True, measure=_measure),
     code_version="2",
 )

@@ -9,19 +9,18 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import polars as pl
 from pydantic import Field
 
 from gateau_dagster.config.addresses import InputAddress
 from gateau_dagster.config.base import Section
 from gateau_dagster.evaluation.benchmark import Benchmark
-from gateau_dagster.evaluation.judging.judged_scores import mean_scores
+from gateau_dagster.evaluation.judging.judged_scores import grade_by_rating
 from gateau_dagster.evaluation.judging.official_files import OfficialFiles
 from gateau_dagster.evaluation.judging.pairwise import verdict
 from gateau_dagster.evaluation.judging.rating import first_rating
 from gateau_dagster.evaluation.materials import Materials
 from gateau_dagster.evaluation.questions import Generation, Question
-from gateau_dagster.evaluation.scored import JudgeRequest, Judging, Measured, Pairing, Scored
+from gateau_dagster.evaluation.scored import JudgeRequest, Judging, Pairing, Scored
 
 if TYPE_CHECKING:
     pass
@@ -154,15 +153,6 @@ def _requests(question: Question, kind: str, answers: Mapping[str, Sequence[str]
     ]
 
 
-def grade(
-    questions: Sequence[Question], answers: pl.DataFrame, judgments: pl.DataFrame | None, options: MtBenchOptions
-) -> Measured:
-    """Ten times the mean rating of a question's two turns."""
-    del answers, options
-    assert judgments is not None
-    return mean_scores(questions, judgments, scale=10)
-
-
 BENCHMARK = Benchmark(
     name="mt_bench",
     title="MT-Bench",
@@ -176,7 +166,7 @@ BENCHMARK = Benchmark(
         floor=10.0 * LOWEST,
         by_group=False,
         questions=questions_of,
-        grade=grade,
+        grade=partial(grade_by_rating, scale=10),
         judging=Judging(requests=requests_of, parse=partial(first_rating, low=LOWEST, high=HIGHEST)),
         pairing=Pairing(requests=pair_requests_of, parse=verdict),
     ),

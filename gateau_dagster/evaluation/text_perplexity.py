@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any
+from functools import partial
+from typing import TYPE_CHECKING, Annotated
 
 from pydantic import Field
 
@@ -12,13 +12,19 @@ from gateau_dagster.config.values import LONGEST
 from gateau_dagster.data.sample import Reject
 from gateau_dagster.evaluation.benchmark import Benchmark
 from gateau_dagster.evaluation.grading import measured
-from gateau_dagster.evaluation.long_texts import CURE, LongTextsOptions, long_texts, token_ids, token_nlls
+from gateau_dagster.evaluation.long_texts import (
+    LongTextsOptions,
+    check_texts,
+    long_texts,
+    texts_settings,
+    token_ids,
+    token_nlls,
+)
 from gateau_dagster.evaluation.materials import Materials
-from gateau_dagster.evaluation.question_files import check_files, files_digest
 from gateau_dagster.evaluation.scored import Measured, Scored
 
 if TYPE_CHECKING:
-    from gateau_dagster.config import Config
+    pass
 
 TEXTS = "evaluation.text_perplexity.texts"
 
@@ -56,20 +62,12 @@ def _measure(materials: Materials, name: str, options: TextPerplexityOptions) ->
     return measured(rows, rejected)
 
 
-def _settings(config: Config, options: TextPerplexityOptions) -> Mapping[str, Any]:
-    return {TEXTS: files_digest(config, TEXTS, options.texts, cure=CURE, plain_texts=True)}
-
-
-def _check(config: Config, options: TextPerplexityOptions) -> None:
-    check_files(config, TEXTS, options.texts, cure=CURE, plain_texts=True)
-
-
 BENCHMARK = Benchmark(
     name="text_perplexity",
     title="Perplexity by length",
     description="Perplexity of the first tokens of long documents, by how many tokens are read.",
     options=TextPerplexityOptions,
-    settings=_settings,
-    check=_check,
+    settings=partial(texts_settings, place=TEXTS),
+    check=partial(check_texts, place=TEXTS),
     scored=Scored(unit="PPL", higher=False, by_base=True, measure=_measure),
 )

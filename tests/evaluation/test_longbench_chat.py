@@ -13,7 +13,6 @@ from gateau_dagster.evaluation.longbench_chat import (
     SYSTEM,
     LongBenchChatOptions,
     asked,
-    grade,
     questions_of,
     requests_of,
 )
@@ -67,7 +66,8 @@ def test_gateau_asks_with_the_words_of_its_training(tmp_path: Path) -> None:
 def test_the_value_is_ten_times_the_rating(tmp_path: Path) -> None:
     options = write_files(tmp_path)
     judgments = pl.DataFrame([("01", 0, 7.0)], schema=["question_id", "turn", "score"], orient="row")
-    found = grade(questions_of(materials(tmp_path), options), pl.DataFrame(), judgments, options)
+    assert BENCHMARK.scored is not None and BENCHMARK.scored.grade is not None
+    found = BENCHMARK.scored.grade(questions_of(materials(tmp_path), options), pl.DataFrame(), judgments, options)
     assert found.table.rows() == [("01", "English", 70.0)]
     assert [each.sample_id for each in found.rejected] == ["02"]
 

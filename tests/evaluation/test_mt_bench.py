@@ -12,7 +12,6 @@ from gateau_dagster.errors import GateauError
 from gateau_dagster.evaluation.mt_bench import (
     BENCHMARK,
     MtBenchOptions,
-    grade,
     pair_requests_of,
     questions_of,
     requests_of,
@@ -65,7 +64,8 @@ def test_the_value_is_ten_times_the_mean_of_the_turns_and_of_the_repeats(tmp_pat
     questions = questions_of(materials(tmp_path), write_files(tmp_path))
     rows = [("81", 0, 4.0), ("81", 0, 6.0), ("81", 1, 9.0), ("81", 1, None), ("111", 0, 3.0), ("111", 1, None)]
     judgments = pl.DataFrame(rows, schema=["question_id", "turn", "score"], orient="row")
-    found = grade(questions, pl.DataFrame(), judgments, MtBenchOptions())
+    assert BENCHMARK.scored is not None and BENCHMARK.scored.grade is not None
+    found = BENCHMARK.scored.grade(questions, pl.DataFrame(), judgments, MtBenchOptions())
     assert found.table.rows() == [("81", "writing", 70.0)]
     assert [(each.sample_id, each.reason) for each in found.rejected] == [
         ("111", "1 of its 2 turns have no judgment with a score")

@@ -169,7 +169,7 @@ class _Work:
             raise self._ended
         try:
             return self._row(wanted)
-        except BaseException as error:
+        except BaseException as error:  # whatever it is: those that wait would still be paid for
             self._ended = error
             raise
 
@@ -207,16 +207,15 @@ class _Work:
         if reply is not None:
             return reply
         self.account.open_request()
+        usage = Usage()
         try:
             reply = self.judge(asked)
+            usage = Usage.of(reply)
         except UnansweredError as error:
-            self.account.close_request(Usage())
             self._count_failure(error)
             raise
-        except BaseException:
-            self.account.close_request(Usage())
-            raise
-        self.account.close_request(Usage.of(reply))
+        finally:
+            self.account.close_request(usage)
         self.replies.keep(asked, reply)
         with self._lock:
             self._failed = 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import polars as pl
 
@@ -14,6 +15,20 @@ from gateau_dagster.evaluation.scored import Measured
 
 NOTABLE_UNREADABLE = 0.05
 """The share of judgments without a score above which their mean is not to be trusted."""
+
+
+def grade_by_rating(
+    questions: Sequence[Question],
+    answers: pl.DataFrame,
+    judgments: pl.DataFrame | None,
+    options: Any,
+    *,
+    scale: float = 1.0,
+) -> Measured:
+    """`mean_scores`, as Scored.grade; a partial of it has another `scale`."""
+    del answers, options
+    assert judgments is not None, "the benchmark is judged"
+    return mean_scores(questions, judgments, scale=scale)
 
 
 def mean_scores(questions: Sequence[Question], judgments: pl.DataFrame, *, scale: float) -> Measured:
