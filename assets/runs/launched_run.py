@@ -20,7 +20,7 @@ from gateau_dagster.errors import GateauError
 ASKED_BY_TAG = "gateau/refresh"
 _SECONDS_BETWEEN_LOOKS = 1.0
 _SECONDS_IN_THE_QUEUE = 60.0
-_SECONDS_TO_END = 30.0
+_SECONDS_TO_END = 120.0
 _SECONDS_BETWEEN_REQUESTS = 5.0
 
 

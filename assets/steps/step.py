@@ -8,6 +8,7 @@ import dagster as dg
 from assets.steps.dead_runs import has_own_process, tag_with_process
 from assets.steps.failures import readable_failure
 from assets.steps.progress import shown_progress, step_title
+from assets.steps.termination import heed_termination, heeding
 from gateau_dagster.execution.interruption import step_ends_in_order
 from gateau_dagster.execution.row_checkpoints import save_all_rows
 from gateau_dagster.progress import TimedProgress
@@ -48,4 +49,5 @@ def _readable_step(context: dg.AssetExecutionContext, configuration: Configurati
         store_lease(config, configuration.config_file, exclusive=False, say=context.log.info),
         shown_progress(context, config) as progress,
     ):
-        yield progress
+        heed_termination(context)
+        yield heeding(context, progress)
