@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 import dagster as dg
 import polars as pl
 
-from assets.steps.compared_models import located_variant, materials
+from assets.steps.compared_models import located_variant
 from assets.steps.definition import makes_asset
 from assets.steps.partitioned_step import Event
+from assets.steps.step_questions import StepQuestions
 from assets.steps.variant_step import VariantStep, variant_events
 from gateau_dagster.evaluation.generation.settings import CODE_VERSION, generation_settings, template_of
-from gateau_dagster.evaluation.registry import scored_benchmarks
 from gateau_dagster.execution.answer_rows import answer_questions
-from gateau_dagster.pipeline.variant_assets import ANSWERS, CHECKPOINTS
+from gateau_dagster.pipeline.variant_assets import CHECKPOINTS
 from gateau_dagster.storage.stamp import fingerprint
 from resources.configuration import ConfigurationResource
 from resources.models import ModelsResource
@@ -29,14 +29,11 @@ def benchmark_answers(
     context: dg.AssetExecutionContext, configuration: ConfigurationResource, models: ModelsResource
 ) -> Iterator[Event]:
     """Asks each stale variant what it has not answered yet; no model is loaded where all answers are kept."""
-    yield from variant_events(context, configuration, lambda step: _answer(step, models))
+    asked = StepQuestions(models)
+    yield from variant_events(context, configuration, lambda step: _answer(step, asked, models))
 
 
-def _answer(step: VariantStep, models: ModelsResource) -> None:
-    config = step.state.config
-    chosen = scored_benchmarks(config)[step.asset.removeprefix(f"{ANSWERS}/")]
-    ask = chosen.scored.questions
-    assert ask is not None, "another benchmark has no such asset"
+def _answer(step: VariantStep, asked: StepQuestions, models: ModelsResource) -> None:
     scorer = _scorer(step)
     step.wanted = replace(step.wanted, scorer=scorer)
     found = answer_questions(
@@ -44,7 +41,7 @@ def _answer(step: VariantStep, models: ModelsResource) -> None:
         step.asset,
         step.variant.name,
         scorer=scorer,
-        questions=ask(materials(step.state, step.asset, models, step.progress), chosen.options),
+        questions=asked.questions(step),
         engine=cache(lambda: _engine(step, models)),
         write=lambda table, rejected, content: _write(step, table, rejected, content),
         progress=step.progress,

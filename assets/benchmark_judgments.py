@@ -43,10 +43,14 @@ class _Judgments:
     def __init__(self, models: ModelsResource, judge: JudgeResource) -> None:
         self._models, self._resource = models, judge
         self._judge: Judge | None = None
+        self._benchmark: JudgedBenchmark | None = None
 
     def __call__(self, step: VariantStep) -> None:
         state, name = step.state, step.asset.removeprefix(f"{JUDGMENTS}/")
-        benchmark = JudgedBenchmark.of(state, name, materials(state, step.asset, self._models, step.progress))
+        if self._benchmark is None:
+            given = materials(state, step.asset, self._models, step.progress)
+            self._benchmark = JudgedBenchmark.of(state, name, given)
+        benchmark = self._benchmark
         wanted, settings = benchmark.wanted(state, step.variant.name), benchmark.settings
         if settings is None:
             step.write(pl.DataFrame(schema=tables.schema(tables.JUDGMENTS)), rejected_frame([]))

@@ -8,11 +8,11 @@ import polars as pl
 from assets.steps.compared_models import materials
 from assets.steps.definition import makes_asset
 from assets.steps.partitioned_step import Event
+from assets.steps.step_questions import StepQuestions
 from assets.steps.variant_step import VariantStep, variant_events
-from gateau_dagster.evaluation.registry import ChosenBenchmark, scored_benchmarks
 from gateau_dagster.evaluation.scored import Measured
 from gateau_dagster.execution.shard_work import rejected_frame
-from gateau_dagster.pipeline.variant_assets import ANSWERS, JUDGMENTS, SCORES
+from gateau_dagster.pipeline.variant_assets import ANSWERS, JUDGMENTS
 from resources.configuration import ConfigurationResource
 from resources.models import ModelsResource
 
@@ -22,12 +22,13 @@ def benchmark_scores(
     context: dg.AssetExecutionContext, configuration: ConfigurationResource, models: ModelsResource
 ) -> Iterator[Event]:
     """Grades the answers of each stale variant, or measures the variant itself."""
-    yield from variant_events(context, configuration, lambda step: _score(step, models))
+    asked = StepQuestions(models)
+    yield from variant_events(context, configuration, lambda step: _score(step, asked, models))
 
 
-def _score(step: VariantStep, models: ModelsResource) -> None:
-    chosen = scored_benchmarks(step.state.config)[step.asset.removeprefix(f"{SCORES}/")]
-    measured = _measured(step, models, chosen)
+def _score(step: VariantStep, asked: StepQuestions, models: ModelsResource) -> None:
+    chosen = asked.chosen(step)
+    measured = _measured(step, asked, models)
     table = measured.table.sort("question_id")
     assert table["question_id"].is_unique().all(), f"{step.asset}: a question has two values"
     step.write(table, rejected_frame(measured.rejected))
@@ -36,12 +37,12 @@ def _score(step: VariantStep, models: ModelsResource) -> None:
     step.metadata["mean_by_group"] = dict(groups.iter_rows())
 
 
-def _measured(step: VariantStep, models: ModelsResource, chosen: ChosenBenchmark) -> Measured:
-    scored, state, variant = chosen.scored, step.state, step.variant.name
-    given = materials(state, step.asset, models, step.progress)
+def _measured(step: VariantStep, asked: StepQuestions, models: ModelsResource) -> Measured:
+    chosen, state, variant = asked.chosen(step), step.state, step.variant.name
+    scored = chosen.scored
     if scored.measure is not None:
-        return scored.measure(given, variant, chosen.options)
-    assert scored.questions is not None and scored.grade is not None, "one of the two ways"
+        return scored.measure(materials(state, step.asset, models, step.progress), variant, chosen.options)
+    assert scored.grade is not None, "one of the two ways"
     answers = state.read(f"{ANSWERS}/{chosen.name}", partition=variant)
     judgments = state.read(f"{JUDGMENTS}/{chosen.name}", partition=variant) if scored.judging is not None else None
-    return scored.grade(scored.questions(given, chosen.options), answers, judgments, chosen.options)
+    return scored.grade(asked.questions(step), answers, judgments, chosen.options)
