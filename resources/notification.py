@@ -57,8 +57,8 @@ class NotificationResource(dg.ConfigurableResource):
             with connect(mail.server, mail.port, timeout=self.timeout) as server:
                 if mail.security == "starttls":
                     server.starttls()
-                if mail.user is not None and mail.password is not None:
-                    server.login(mail.user, _secret("execution.notify.mail.password", mail.password))
+                if mail.user is not None and mail.key is not None:
+                    server.login(mail.user, _secret("execution.notify.mail.key", mail.key))
                 server.send_message(message)
         except (smtplib.SMTPException, OSError) as error:
             reason = " ".join(str(error).split())

@@ -20,7 +20,7 @@ from typing import Literal
 from playwright.sync_api import Browser, FloatRect, Page, sync_playwright
 
 IMAGES = Path(__file__).resolve().parents[1] / "docs" / "images"
-GROUPS = ("data", "scoring", "selection", "training", "evaluation")
+GROUPS = ("input", "model", "data", "perplexity", "scoring", "selection", "training", "evaluation")
 REPORT = {"report": (1400, 1000), "report_narrow": (400, 1000)}
 THEMES: tuple[Literal["light", "dark"], ...] = ("light", "dark")
 ARGUMENTS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--disable-background-networking"]
@@ -49,6 +49,8 @@ def main() -> None:
         with sync_playwright() as playwright:
             browser = playwright.chromium.launch(executable_path=chromium, args=ARGUMENTS)
             take_report(browser, report)
+            take_evidence(browser, report)
+            take_viewer(browser, report.with_name("explore.html"))
             take_ui(browser.new_page(), url)
             browser.close()
     finally:
@@ -69,8 +71,30 @@ def take_report(browser: Browser, report: Path) -> None:
             page.close()
 
 
+def take_evidence(browser: Browser, report: Path) -> None:
+    """The card of the first sample, with the segment that one of its words leads to."""
+    page = browser.new_page(viewport={"width": 1240, "height": 1000})
+    page.goto(report.as_uri())
+    card = page.locator("#samples > details").first
+    card.locator("summary").first.click()
+    card.locator("a.tk").first.click()
+    page.wait_for_timeout(500)
+    card.screenshot(path=IMAGES / "evidence.png")
+    page.close()
+
+
+def take_viewer(browser: Browser, viewer: Path) -> None:
+    """Around the cut, with a sample beside the list."""
+    page = browser.new_page(viewport={"width": 1400, "height": 900})
+    page.goto(viewer.as_uri())
+    page.get_by_role("button", name="Around the cut").click()
+    page.locator("tbody a").first.click()
+    shoot(page, "explore")
+    page.close()
+
+
 def take_ui(page: Page, url: str) -> None:
-    """The page of an asset, of a partition, of a check, and the lineage."""
+    """The page of an asset, of a partition, of a check, of a run, and the lineage."""
     # So high that all of the asset's figures and rows are on it.
     page.set_viewport_size({"width": 1500, "height": 2300})
     page.goto(f"{url}/assets/selected_subset")
@@ -80,6 +104,9 @@ def take_ui(page: Page, url: str) -> None:
     shoot(page, "partition")
     page.goto(f"{url}/assets/cam?view=checks&checkDetail=up_to_date")
     shoot(page, "checks")
+    page.goto(f"{url}/runs")
+    page.locator("a[href*='/runs/']").first.click()
+    shoot(page, "run")
     # So large that the whole graph fits: the page does not zoom out further by itself.
     page.set_viewport_size({"width": 1800, "height": 1240})
     page.goto(f"{url}/asset-groups?expanded={'%2C'.join(f'global%40global%3A{group}' for group in GROUPS)}")

@@ -37,13 +37,13 @@ class MailConfig(Section):
     port: int = Field(default=25, ge=1, le=65_535)
     security: Literal["none", "starttls", "tls"] = Field(default="none", description="How the connection is secured.")
     user: str | None = Field(default=None, min_length=1, description="Name at the server, where it wants one.")
-    password: Variable | None = Field(default=None, description="The environment variable that holds the password.")
+    key: Variable | None = Field(default=None, description="The environment variable that holds the password.")
 
     @model_validator(mode="after")
     def _both(self) -> "MailConfig":
-        if (self.user is None) != (self.password is None):
-            raise ValueError("user and password go together")
-        if self.password is not None and self.security == "none":
+        if (self.user is None) != (self.key is None):
+            raise ValueError("user and key go together")
+        if self.key is not None and self.security == "none":
             raise ValueError("security: none would send the password in the clear: use starttls or tls")
         return self
 

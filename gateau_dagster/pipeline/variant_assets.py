@@ -194,6 +194,7 @@ def _answers(config: Config, chosen: ChosenBenchmark, reads: Mapping[str, By]) -
         summary="what each variant answers to a benchmark's questions",
         description=f"What each variant answers. {chosen.benchmark.description}",
         reads=reads,
+        inputs=_inputs(config, chosen),
         settings=partial(_answered_settings, config, chosen),
         code_version=f"{chosen.benchmark.code_version}.{GENERATION_CODE_VERSION}",
         columns=tables.ANSWERS,
@@ -213,6 +214,7 @@ def _judgments(config: Config, chosen: ChosenBenchmark, reads: Mapping[str, By])
         summary="what a judge says of the answers",
         description=f"What a judge says of each variant's answers. {chosen.benchmark.description}",
         reads=reads,
+        inputs=_inputs(config, chosen),
         settings=partial(_judged_settings, config, chosen),
         code_version=chosen.benchmark.code_version,
         columns=tables.JUDGMENTS,
@@ -233,6 +235,7 @@ def _scores(config: Config, chosen: ChosenBenchmark, reads: Mapping[str, By]) ->
         summary="the value of each variant's answer to each of a benchmark's questions",
         description=f"What each variant's answers are worth. {chosen.benchmark.description}",
         reads=reads,
+        inputs=_inputs(config, chosen),
         settings=partial(_benchmark_settings, config, chosen),
         code_version=chosen.benchmark.code_version,
         columns=tables.SCORES,
@@ -241,6 +244,10 @@ def _scores(config: Config, chosen: ChosenBenchmark, reads: Mapping[str, By]) ->
         goal=True,
         pool="gpu" if measures else "",
     )
+
+
+def _inputs(config: Config, chosen: ChosenBenchmark) -> tuple[str, ...]:
+    return (origin_key(config, config.training.model),) if chosen.scored.by_base else ()
 
 
 def _benchmark_settings(config: Config, chosen: ChosenBenchmark, observed: Observed) -> dict[str, Any]:

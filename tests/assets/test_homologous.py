@@ -122,17 +122,17 @@ def test_the_assets_and_what_cannot_be_met_are_known_before_a_run(tmp_path: Path
             key.to_user_string(): {parent.to_user_string() for parent in graph.get(key).parent_keys}
             for key in graph.get_all_asset_keys()
         }
-        assert parents["homologous_mix/long"] == set()
-        assert parents["homologous_model/long"] == {"homologous_mix/long"}
+        assert parents["homologous_mix/long"] == {"input/long_texts", "model/short"}
+        assert parents["homologous_model/long"] == {"homologous_mix/long", "model/short"}
         for asset in ("perplexity/long", "cam"):
             assert parents[asset] == {"raw_long_sft", "homologous_model/long"}
-        assert parents["checkpoint"] == {"training_mix", "homologous_model/long"}
+        assert parents["checkpoint"] == {"training_mix", "homologous_model/long", "model/short"}
         checks = {(each.asset_key.to_user_string(), each.name) for each in graph.asset_check_keys}
         assert {name for asset, name in checks if "homologous" in asset} == {"up_to_date"}
         state = pipeline.state()
         for asset in state.pipeline.assets:
             if asset.key in parents and asset.key != "report":
-                assert parents[asset.key] == {*asset.reads}, asset.key
+                assert parents[asset.key] == {*asset.reads, *asset.inputs}, asset.key
         planned = [work.asset for work in state.plan().work]
         assert planned.index("homologous_model/long") < planned.index("cam")
         (tmp_path / "short.jsonl").unlink()

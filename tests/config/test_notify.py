@@ -24,8 +24,8 @@ def test_one_of_the_two_is_enough() -> None:
         {"mail": {**MAIL, "to": []}},
         {"mail": {**MAIL, "to": ["Ann <ann@example.org>"]}},
         {"mail": {**MAIL, "user": "ann"}},
-        {"mail": {**MAIL, "user": "ann", "password": "secret", "security": "tls"}},
-        {"mail": {**MAIL, "user": "ann", "password": "MAIL_PASSWORD"}},
+        {"mail": {**MAIL, "user": "ann", "key": "secret", "security": "tls"}},
+        {"mail": {**MAIL, "user": "ann", "key": "MAIL_PASSWORD"}},
         {"webhook": "SLACK_URL", "ui": "https://user:pass@host"},
     ],
 )

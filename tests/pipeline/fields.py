@@ -212,6 +212,12 @@ FIELDS: dict[str, tuple[Any, set[str]]] = {
     "execution.pool": ("cluster", NOTHING),
     "execution.retries": (0, NOTHING),
     "execution.schedule": ("0 4 * * *", NOTHING),
+    "execution.timezone": ("Europe/Berlin", NOTHING),
+    "execution.postgres": ("DAGSTER_POSTGRES_URL", NOTHING),
+    "execution.catalogue.owners": ({"*": ["team:data"]}, NOTHING),
+    "execution.catalogue.tags": ({"domain": "alignment"}, NOTHING),
+    "execution.catalogue.code": ("https://example.org/blob/main", NOTHING),
+    "execution.catalogue.fresh_within_hours": ({"report": 48.0}, NOTHING),
     # They change the data that the demo builds: `located` leads to another file, and its content counts.
     "demo.seed": (5, NOTHING),
     "demo.samples": (20, NOTHING),

@@ -73,7 +73,7 @@ def test_every_step_is_sent_and_few_are_said(monkeypatch: pytest.MonkeyPatch) ->
 def test_success_prints_the_lines(
     spec: TrainingSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def train(given: TrainingSpec, report: Reporter) -> None:
+    def train(given: TrainingSpec, report: Reporter, **options: Any) -> None:
         assert given == spec
         report(METRICS)
 
@@ -86,7 +86,7 @@ def test_success_prints_the_lines(
 def test_an_error_of_the_user_is_one_line(
     spec: TrainingSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def train(given: TrainingSpec, report: Reporter) -> None:
+    def train(given: TrainingSpec, report: Reporter, **options: Any) -> None:
         raise GateauError("the loss is nan at step 3")
 
     replace_train(monkeypatch, train)
@@ -98,7 +98,7 @@ def test_an_error_of_the_user_is_one_line(
 def test_an_unexpected_error_shows_where(
     spec: TrainingSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def train(given: TrainingSpec, report: Reporter) -> None:
+    def train(given: TrainingSpec, report: Reporter, **options: Any) -> None:
         raise RuntimeError("gloo is gone")
 
     replace_train(monkeypatch, train)
@@ -114,7 +114,7 @@ def test_the_first_reason_is_kept_and_a_dead_rank_is_called_that(
 ) -> None:
     reasons: list[str | None] = ["the loss is nan at step 3", None]
 
-    def train(given: TrainingSpec, report: Reporter) -> None:
+    def train(given: TrainingSpec, report: Reporter, **options: Any) -> None:
         reason = reasons.pop(0)
         if reason is not None:
             given.work.mkdir()

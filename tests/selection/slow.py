@@ -43,6 +43,8 @@ def slow_combine(
             row.update(values if name == preset else {})
     for name, row in zip(ids, rows, strict=True):
         row.update({key: two[name][key] for key in ("context_tokens", "response_tokens")})
+        row["probability_short"] = one[name]["mean_probability"]
+        row["probability_long"] = two[name]["mean_probability"]
         row["segments"] = three[name]["segments"]
     return pl.DataFrame(sorted(rows, key=lambda row: row["rank"]), infer_schema_length=None)
 
