@@ -12,7 +12,7 @@ import gateau_dagster
 from gateau_dagster.demo.pair import build_pair
 
 # What a pair is made by: another byte of it, or another version of a library, and the pair is built again.
-_CODE = ("demo", "models", "training", "config")
+_CODE = ("demo/*.py", "models/*.py", "training/**/*.py", "config/training*.py", "config/made_models.py")
 _LIBRARIES = ("accelerate", "numpy", "safetensors", "tokenizers", "torch", "transformers")
 
 
@@ -36,6 +36,6 @@ def trained_pair(request: pytest.FixtureRequest) -> Path:
 def _digest() -> str:
     package = Path(gateau_dagster.__file__).parent
     digest = hashlib.sha256(" ".join(f"{name} {version(name)}" for name in _LIBRARIES).encode())
-    for file in sorted(path for name in _CODE for path in (package / name).rglob("*.py")):
+    for file in sorted(path for pattern in _CODE for path in package.glob(pattern)):
         digest.update(file.relative_to(package).as_posix().encode() + b"\0" + file.read_bytes())
     return digest.hexdigest()[:16]

@@ -73,11 +73,12 @@ STUBBORN = "trap '' INT TERM; sh -c 'trap \"\" INT TERM; touch $0.up; sleep 60; 
 def test_a_run_that_is_terminated_leaves_no_training_behind(tmp_path: Path) -> None:
     """Neither a launcher that does not listen nor what it started."""
     left: list[psutil.Process] = []
+    before = {*psutil.Process().children(recursive=True)}  # servers of other tests
 
     def terminate() -> None:
         while not (tmp_path / "spec.json.up").exists():
             time.sleep(0.02)
-        left.extend(psutil.Process().children(recursive=True))
+        left.extend(each for each in psutil.Process().children(recursive=True) if each not in before)
         os.kill(os.getpid(), signal.SIGINT)  # as Dagster does it for a click on `Terminate`
 
     threading.Thread(target=terminate).start()
