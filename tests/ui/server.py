@@ -16,11 +16,14 @@ from typing import Any, TypeVar
 
 from assets.runs.code_location import LOCATION
 from assets.steps.dead_runs import PROCESS_TAG
+from gateau_dagster.pipeline.asset import UP_TO_DATE
 from tests.project import command_environment
 
 Found = TypeVar("Found")
 
 _RUNS = "{runsOrError {... on Runs {results {runId jobName status tags {key value}}}}}"
+_CHECKS = "checks {name executionForLatestMaterialization {evaluation {success}}}"
+_FOUND = f"{{assetNodes {{assetKey {{path}} assetChecksOrError {{... on AssetChecks {{{_CHECKS}}}}}}}}}"
 _STALE = "{assetNodes {assetKey {path} staleStatus staleCauses {reason}}}"
 
 
@@ -113,6 +116,16 @@ class Server:
             for node in self.graphql(_STALE)["assetNodes"]
             if node["staleStatus"] != "FRESH"
         }
+
+    def out_of_date(self) -> set[str]:
+        """The assets whose check `up_to_date` has failed, as the graph shows it."""
+        found = set()
+        for node in self.graphql(_FOUND)["assetNodes"]:
+            for check in node["assetChecksOrError"].get("checks", []):
+                done = check["executionForLatestMaterialization"]
+                if check["name"] == UP_TO_DATE and done and done["evaluation"] and not done["evaluation"]["success"]:
+                    found.add("/".join(node["assetKey"]["path"]))
+        return found
 
     def wait(self, look: Callable[[], Found | None], what: str, *, seconds: float = 120) -> Found:
         """Looks until there is something."""

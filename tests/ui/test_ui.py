@@ -6,13 +6,16 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import polars as pl
 import pytest
 from playwright.sync_api import Page, expect
 
 from assets.runs.code_location import LOCATION
-from gateau_dagster.data.sample import shard_of
+from gateau_dagster.data.sample import Sample, shard_of
 from gateau_dagster.pipeline.project import load_project
-from gateau_dagster.storage import Store
+from gateau_dagster.pipeline.state import State
+from gateau_dagster.report.evidence_maps import evidence_maps
+from gateau_dagster.storage.documents import read_document
 from tests.project import make_project, write_model, write_samples
 from tests.tiny_models import tokenizer
 from tests.ui.browser import open_page, required_chromium
@@ -80,16 +83,6 @@ def click_refresh(page: Page, server: Server) -> str:
     page.get_by_role("button", name="Launch Run").click()
     page.wait_for_url(re.compile("/runs/"))
     return page.url.rsplit("/", maxsplit=1)[1][:36]
-
-
-def execute_check(page: Page, server: Server, asset: str, check: str) -> None:
-    """Opens a check of an asset and executes it; returns when the run it makes has ended."""
-    before = len(server.runs())
-    page.goto(f"{server.url}/assets/{asset}?view=checks&checkDetail={check}")
-    page.get_by_role("button").filter(has_text=re.compile("^Execute$")).first.click()
-    new = server.wait(lambda: server.runs()[:-before] if before else server.runs(), f"a run of the check {check}")
-    assert server.ended(new[0]["runId"])["status"] == "SUCCESS"
-    page.goto(f"{server.url}/assets/{asset}?view=checks&checkDetail={check}")
 
 
 def visible(page: Page, text: str) -> None:
@@ -218,8 +211,20 @@ def edited(refreshed: dict[str, Any], file: Path) -> Edited:
     return Edited(sample_id, str(shard_of(sample_id, SHARDS)), before)
 
 
-def test_a_changed_sample(edited: Edited, page: Page, server: Server) -> None:
-    execute_check(page, server, "raw_long_sft", "up_to_date")
+def test_a_changed_sample_shows_on_the_graph(edited: Edited, page: Page, server: Server) -> None:
+    """By itself: the sensor `inputs` looks every half minute."""
+    server.wait(lambda: "raw_long_sft" in server.out_of_date(), "what the edit makes stale", seconds=180)
+    assert server.out_of_date() >= {*SHARDED, "combined_scores", "report"}
+    assert not server.out_of_date() & {"short_chat_mix"}
+    page.goto(f"{server.url}/assets/raw_long_sft?view=lineage&lineageScope=upstream&lineageDepth=1")
+    zoom, shown = page.get_by_role("img", name="zoom_in"), page.get_by_text("2 / 3 Passed", exact=True)
+    expect(page.get_by_text("long_sft", exact=True).first).to_be_visible()
+    for _ in range(6):  # nodes show their checks when they are large enough
+        page.wait_for_timeout(700)
+        if not shown.count():
+            zoom.click()
+    expect(shown.first).to_be_visible()
+    page.goto(f"{server.url}/assets/raw_long_sft?view=checks&checkDetail=up_to_date")
     visible(page, "changed_shards")
     expect(page.get_by_text(f"1 of {SHARDS} shards are out of date").first).to_be_visible()
     visible(page, edited.shard)
@@ -251,8 +256,14 @@ def test_it_is_executed_again_and_makes_exactly_the_edited_shard(
     after = stored(file)
     other = {key for key in after if key[1] not in {None, edited.shard}}
     assert {key for key in after if edited.before[key] == after[key]} == other
-    table = Store(load_project(file).located_root).read("raw_long_sft", edited.shard, ["sample_id", "response"])
-    assert dict(table.iter_rows())[edited.sample_id].startswith("It is not said.")
+    state = State(config=load_project(file))
+    rows = state.store.read("raw_long_sft", edited.shard)
+    row = rows.row(by_predicate=pl.col("sample_id") == edited.sample_id, named=True)
+    changed = Sample(**{name: row[name] for name in ("sample_id", "source", "context", "instruction", "response")})
+    shown = evidence_maps(state, [changed]).maps[edited.sample_id]
+    assert "".join(token.text for token in shown.tokens) == changed.response
+    assert changed.response.startswith("It is not said.")
+    assert edited.sample_id in read_document(state.store, "report.html")
 
 
 def stored(file: Path) -> dict[tuple[str, str | None], int]:
