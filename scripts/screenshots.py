@@ -96,7 +96,7 @@ def take_viewer(browser: Browser, viewer: Path) -> None:
 def take_ui(page: Page, url: str) -> None:
     """The page of an asset, of a partition, of a check, of a run, and the lineage."""
     # So high that all of the asset's figures and rows are on it.
-    page.set_viewport_size({"width": 1500, "height": 2300})
+    page.set_viewport_size({"width": 1500, "height": 1560})
     page.goto(f"{url}/assets/selected_subset")
     shoot(page, "asset", left=240)
     page.set_viewport_size({"width": 1400, "height": 760})
@@ -108,7 +108,7 @@ def take_ui(page: Page, url: str) -> None:
     page.locator("a[href*='/runs/']").first.click()
     shoot(page, "run")
     # So large that the whole graph fits: the page does not zoom out further by itself.
-    page.set_viewport_size({"width": 1800, "height": 1240})
+    page.set_viewport_size({"width": 1800, "height": 1400})
     page.goto(f"{url}/asset-groups?expanded={'%2C'.join(f'global%40global%3A{group}' for group in GROUPS)}")
     page.get_by_text("Hide navigation").click()
     shoot(page, "lineage", left=370)
