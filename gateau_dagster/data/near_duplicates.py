@@ -1,21 +1,53 @@
-"""Which texts of many are one and the same but for small changes: groups of near-duplicates."""
+"""Which texts of many are one and the same but for small changes: by MinHash, and groups of them."""
 
 from __future__ import annotations
 
-import math
-from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import TYPE_CHECKING, TypeAlias, cast
 
-import numpy as np
+from gateau_dagster.data.shingles import Hashes
 
-from gateau_dagster.data.shingles import Sketch, similarity
+if TYPE_CHECKING:  # imported where it is used: it brings much of scipy, a second for every command
+    from datasketch import LeanMinHash, MinHash
+
+Lookup: TypeAlias = "Callable[[LeanMinHash], list[int]]"
+"""From a sketch to the numbers of those that may be near-duplicates of it, rising."""
+
+HASHES = 256
+"""Of a sketch, 1 KiB: the similarity of two texts is estimated with a standard error of at most 0.03."""
+MISSED = 0.02
+"""Of pairs that are just similar enough at most as many are not looked at, and hardly any of those that are more so."""
+_BATCH = 4096  # shingles at a time: 8 MiB
 
 
-def near_duplicates(sketches: Sequence[Sketch], least: float) -> list[int]:
+def sketch(shingles: Hashes) -> LeanMinHash:
+    """MinHash (Broder, 1997) of a text's shingles: how many hashes two have in common is their Jaccard similarity."""
+    from datasketch import LeanMinHash
+
+    found = _of_nothing().copy()
+    for start in range(0, shingles.size, _BATCH):
+        found.update_batch((shingles[start : start + _BATCH] >> 32).tolist())
+    return LeanMinHash(found)
+
+
+def lookup(sketches: Sequence[LeanMinHash], least: float) -> Lookup:
+    """Finds those whose similarity to a sketch may be `least` (in 0..1) or more; see MISSED.
+
+    What has no shingles is like nothing, not even like its own kind.
+    """
+    from datasketch import MinHashLSH
+
+    index = MinHashLSH(num_perm=HASHES, params=_bands(least))
+    for number, each in enumerate(sketches):
+        index.insert(number, each)
+    return lambda wanted: [] if wanted.is_empty() else sorted(cast("list[int]", index.query(wanted)))
+
+
+def near_duplicates(sketches: Sequence[LeanMinHash], least: float) -> list[int]:
     """The group of each text, by its first member; what two texts of a group have in common may go by way of others.
 
-    Every pair whose `similarity` is at least `least` is joined, though few pairs are looked at: two such texts share
-    one of the hashes that are rarest in all of them (`_rarest`).
+    Every pair that `lookup` finds and whose estimated similarity is at least `least` is joined.
     """
     first = list(range(len(sketches)))
 
@@ -25,29 +57,26 @@ def near_duplicates(sketches: Sequence[Sketch], least: float) -> list[int]:
             number = first[number]
         return number
 
-    holders: dict[int, list[int]] = defaultdict(list)
-    for number, rarest in enumerate(_rarest(sketches, least)):
-        for other in sorted({other for value in rarest for other in holders[value]}):
+    alike = lookup(sketches, least)
+    for number, each in enumerate(sketches):
+        for other in alike(each):
             one, two = sorted((group(other), group(number)))
-            if one != two and similarity(sketches[other], sketches[number]) >= least:
+            if one != two and each.jaccard(sketches[other]) >= least:
                 first[two] = one
-        for value in rarest:
-            holders[value].append(number)
     return [group(number) for number in range(len(sketches))]
 
 
-def _rarest(sketches: Sequence[Sketch], least: float) -> Iterator[list[int]]:
-    """Of each sketch the hashes that other texts are looked up by, numbered; those of no other text are left out.
+@cache
+def _of_nothing() -> MinHash:
+    """Drawing the permutations takes longer than a short text's hashes. Shingles are hashes already."""
+    from datasketch import MinHash
 
-    Texts that are alike have at least ceil(`least` * n) of a sketch's n hashes in common, so of any n + 1 - that many
-    one at least. The rarest of them: a phrase that stands in every text brings no pairs.
-    """
-    if not sketches:
-        return
-    _, numbers, counts = np.unique(np.concatenate(sketches), return_inverse=True, return_counts=True)
-    ends = np.cumsum([each.size for each in sketches])
-    for end, each in zip(ends, sketches, strict=True):
-        mine = numbers[end - each.size : end]
-        rising = mine[np.lexsort((mine, counts[mine]))]
-        looked_up = rising[: each.size + 1 - math.ceil(least * each.size - 1e-9)]
-        yield looked_up[counts[looked_up] > 1].tolist()
+    return MinHash(num_perm=HASHES, hashfunc=int)
+
+
+@cache
+def _bands(least: float) -> tuple[int, int]:
+    """How many bands of how many hashes: two sketches are compared where all hashes of some band are equal."""
+    missed = {rows: (1 - least**rows) ** (HASHES // rows) for rows in range(1, HASHES // 2 + 1)}
+    rows = max(rows for rows, share in missed.items() if rows == 1 or share <= MISSED)
+    return HASHES // rows, rows

@@ -1,17 +1,26 @@
-"""Groups of near-duplicates against a slow twin: every pair compared, and what is joined found by walking."""
+"""Sketches against Jaccard by its definition, and groups against a twin that compares every pair and walks."""
 
 import random
 
-import numpy as np
 import pytest
+from datasketch import LeanMinHash
 
-from gateau_dagster.data.near_duplicates import near_duplicates
-from gateau_dagster.data.shingles import KEPT, Sketch, normalised, similarity, sketch
-from tests.data.test_shingles import words
+from gateau_dagster.data.near_duplicates import HASHES, MISSED, lookup, near_duplicates, sketch
+from gateau_dagster.data.shingles import normalised, shingles
+from tests.data.test_shingles import slow_shingles, words
 
 
-def slow_groups(sketches: list[Sketch], least: float) -> list[int]:
-    alike = [[n for n, other in enumerate(sketches) if similarity(each, other) >= least] for each in sketches]
+def sketch_of(text: str) -> LeanMinHash:
+    return sketch(shingles(normalised(text)))
+
+
+def slow_similarity(one: str, other: str) -> float:
+    first, second = ({*slow_shingles(normalised(text))} for text in (one, other))
+    return len(first & second) / len(first | second)
+
+
+def slow_groups(sketches: list[LeanMinHash], least: float) -> list[int]:
+    alike = [[n for n, other in enumerate(sketches) if each.jaccard(other) >= least] for each in sketches]
     found = []
     for number in range(len(sketches)):
         reached, waiting = {number}, [number]
@@ -42,44 +51,61 @@ def many_texts(seed: int, length: int) -> list[str]:
     return texts
 
 
+@pytest.mark.parametrize("length", [20, 100, 6000])
+@pytest.mark.parametrize("changed", [0, 0.002, 0.01, 0.03, 0.1])
+def test_similarity_is_near_its_definition(length: int, changed: float) -> None:
+    one = words(3, length)
+    other = edited(one, round(changed * length), 5)
+    assert sketch_of(one).jaccard(sketch_of(other)) == pytest.approx(slow_similarity(one, other), abs=0.12)
+    assert sketch_of(one).jaccard(sketch_of(words(99, length))) == slow_similarity(one, words(99, length)) == 0
+
+
+def test_a_sketch_is_that_of_the_set_however_it_comes() -> None:
+    found = shingles(normalised(words(5, 9000)))
+    assert found.size > 8192, "some batches"
+    assert sketch(found).jaccard(sketch(found[::-1].repeat(2))) == 1
+    assert len(sketch(found)) == HASHES
+
+
 @pytest.mark.parametrize("least", [0.3, 0.5, 0.7, 0.9, 1.0])
 @pytest.mark.parametrize(("seed", "length"), [(1, 12), (2, 60), (3, 600)])
-def test_no_pair_is_missed_and_none_is_invented(seed: int, length: int, least: float) -> None:
-    sketches = [sketch(normalised(text)) for text in many_texts(seed, length)]
-    assert (max(each.size for each in sketches) == KEPT) == (length == 600)
+def test_groups_are_those_of_the_twin(seed: int, length: int, least: float) -> None:
+    sketches = [sketch_of(text) for text in many_texts(seed, length)]
     found = near_duplicates(sketches, least)
     assert found == slow_groups(sketches, least)
     assert 1 < len(set(found)) <= len(found)
 
 
-@pytest.mark.parametrize("seed", range(20))
-def test_random_sets_of_hashes(seed: int) -> None:
-    drawn = np.random.default_rng(seed)
-    sets = [drawn.choice(12, drawn.integers(0, 12), replace=False) for _ in range(25)]
-    sketches = [np.sort(each).astype(np.uint64) for each in sets]
-    held = [each for each in sketches if each.size]
-    for least in (0.25, 0.5, 2 / 3, 0.7, 1.0):
-        assert near_duplicates(held, least) == slow_groups(held, least)
+@pytest.mark.parametrize("least", [0.02, 0.1, 0.5, 0.8, 0.95, 1.0])
+def test_few_pairs_are_missed_that_are_just_alike(least: float) -> None:
+    missed, pairs = 0, 400
+    for seed in range(pairs):
+        both = [*range(seed * 10_000, seed * 10_000 + 1000)]
+        common = round(2000 * least / (1 + least))
+        other = [*both[:common], *range(10**9 + seed * 10_000, 10**9 + seed * 10_000 + 1000 - common)]
+        one, two = (sketch(shingles(normalised(" ".join(map(str, each))))) for each in (both, other))
+        missed += lookup([one], least)(two) != [0]
+    assert missed / pairs <= 3 * MISSED, "three standard errors above it, and more"
 
 
 def test_a_chain_is_one_group() -> None:
     text = words(7, 300).split()
     windows = [" ".join(text[start : start + 100]) for start in range(0, 200, 20)]
-    sketches = [sketch(normalised(window)) for window in windows]
-    assert similarity(sketches[0], sketches[-1]) == 0
+    sketches = [sketch_of(window) for window in windows]
+    assert sketches[0].jaccard(sketches[-1]) == 0
     assert near_duplicates(sketches, 0.5) == [0] * len(windows)
 
 
-def test_a_phrase_in_all_texts_brings_no_comparisons(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unlike_texts_are_hardly_compared(monkeypatch: pytest.MonkeyPatch) -> None:
     compared = []
-    monkeypatch.setattr(
-        "gateau_dagster.data.near_duplicates.similarity", lambda *pair: compared.append(1) or similarity(*pair)
-    )
-    phrase = words(1000, 40)
-    sketches = [sketch(normalised(f"{phrase} {words(number, 80)}")) for number in range(60)]
+    jaccard = LeanMinHash.jaccard
+    monkeypatch.setattr(LeanMinHash, "jaccard", lambda *pair: compared.append(1) or jaccard(*pair))
+    phrase = words(1000, 10)
+    sketches = [sketch_of(f"{phrase} {words(number, 200)}") for number in range(60)]
     assert near_duplicates(sketches, 0.5) == list(range(60))
     assert len(compared) < 60, "of 1,770 pairs"
 
 
-def test_nothing_is_no_group() -> None:
+def test_what_says_nothing_is_like_nothing() -> None:
     assert near_duplicates([], 0.5) == []
+    assert near_duplicates([sketch_of(text) for text in ("", "one text", "", "one text")], 0.5) == [0, 1, 2, 1]

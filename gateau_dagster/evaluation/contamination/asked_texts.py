@@ -4,21 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from gateau_dagster.data.shingles import Sketch, mixed
+from gateau_dagster.data.near_duplicates import Lookup, lookup, sketch
+from gateau_dagster.data.shingles import Hashes, mixed
 from gateau_dagster.evaluation.contamination.hash_index import HashIndex, Places
-from gateau_dagster.evaluation.contamination.words import Hashes, ngrams, sketch_of, words
+from gateau_dagster.evaluation.contamination.words import ngrams, shingles, words
 from gateau_dagster.evaluation.questions import Question
+
+if TYPE_CHECKING:
+    from datasketch import LeanMinHash
 
 NGRAM_WORDS = 13
 LEAST_WORDS = 8
 """A turn or a reference that has fewer words than an n-gram is one itself; below this it says too little."""
 PROMPT_QUESTIONS = 20
 """Of as many questions, in a group or in all, what more than half of them say is the benchmark's prompt."""
+NEAR = 0.5
+"""Similarity from which two texts are near-duplicates."""
 _NONE = np.zeros(0, dtype=np.uint64)
 
 
@@ -27,7 +33,8 @@ class AskedTexts:
     """Of each question the turns, with all that stands in them, and the references.
 
     ids: of the questions. lengths: words of the n-grams. ngrams, sizes: which questions have an n-gram, and how many
-    different ones each has. sketches, shingles: of each question, and which of them have a hash. prompt_ngrams: how
+    different ones each has. sketches, alike: of each question, and which may be near-duplicates of a
+    text. prompt_ngrams: how
     many were left out, as those of the benchmark's prompt.
     """
 
@@ -35,8 +42,8 @@ class AskedTexts:
     lengths: Sequence[int]
     ngrams: HashIndex
     sizes: npt.NDArray[np.int64]
-    sketches: Sequence[Sketch]
-    shingles: HashIndex
+    sketches: Sequence[LeanMinHash]
+    alike: Lookup
     prompt_ngrams: int
 
     @classmethod
@@ -44,14 +51,14 @@ class AskedTexts:
         """Holds some 20 bytes for each word of the questions, and 50 while it is made."""
         own: list[Hashes] = []
         answers: list[Hashes] = []
-        sketches: list[Sketch] = []
+        sketches: list[LeanMinHash] = []
         lengths = {NGRAM_WORDS}
         for question in questions:
             turns, references = ([words(part) for part in parts] for parts in (question.turns, question.references))
             lengths |= {length for part in (*turns, *references) for length in _lengths(part)}
             own.append(_distinct_ngrams([*turns, *references]))
             answers.append(_distinct_ngrams(references))
-            sketches.append(sketch_of(*turns, *references))
+            sketches.append(sketch(shingles(*turns, *references)))
         every = HashIndex.of(own)
         prompts = _prompts(every, answers, [question.group for question in questions])
         kept = every.without(prompts) if prompts.size else every
@@ -61,7 +68,7 @@ class AskedTexts:
             ngrams=kept,
             sizes=np.bincount(kept.owners, minlength=len(own)),
             sketches=sketches,
-            shingles=HashIndex.of(sketches),
+            alike=lookup(sketches, NEAR),
             prompt_ngrams=int(np.count_nonzero(np.diff(kept.firsts) < np.diff(every.firsts))),
         )
 

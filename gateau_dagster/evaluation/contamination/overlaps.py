@@ -8,16 +8,15 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from gateau_dagster.data.shingles import similarity
-from gateau_dagster.evaluation.contamination.asked_texts import AskedTexts
-from gateau_dagster.evaluation.contamination.words import Hashes, ngrams, sketch_of, words
+from gateau_dagster.data.near_duplicates import sketch
+from gateau_dagster.data.shingles import Hashes
+from gateau_dagster.evaluation.contamination.asked_texts import NEAR, AskedTexts
+from gateau_dagster.evaluation.contamination.words import ngrams, shingles, words
 from gateau_dagster.tables import SAMPLE_ID, Column, schema
 
 # Raise it when the same samples and questions have something else in common.
-CODE_VERSION = "1"
+CODE_VERSION = "2"
 FAMILY, SHORT_FAMILY = "contamination", "short_contamination"
-NEAR = 0.5
-"""Similarity from which two texts are near-duplicates."""
 
 OVERLAPS = (
     SAMPLE_ID,
@@ -59,12 +58,10 @@ def _overlaps(parts: Sequence[Hashes], asked: AskedTexts) -> tuple[npt.NDArray, 
     """Numbers of questions, rising; the n-grams that each shares with the sample; the similarities."""
     grams = [ngrams(part, length) for part in parts for length in asked.lengths]
     sharing, counts = asked.ngrams.common(np.concatenate(grams))
-    sketch = sketch_of(*parts)
-    alike, hashes = asked.shingles.common(sketch)
-    # Two texts that are as similar have so many of a sketch's hashes in common.
-    questions = np.union1d(sharing, alike[hashes >= NEAR * sketch.size]).astype(np.int64)
+    sample = sketch(shingles(*parts))
+    questions = np.union1d(sharing, np.array(asked.alike(sample), dtype=np.int64)).astype(np.int64)
     shared = np.zeros(questions.size, dtype=np.int64)
     shared[np.searchsorted(questions, sharing)] = counts
-    similar = np.array([similarity(sketch, asked.sketches[number]) for number in questions], dtype=np.float64)
+    similar = np.array([sample.jaccard(asked.sketches[number]) for number in questions], dtype=np.float64)
     kept = (shared > 0) | (similar >= NEAR)
     return questions[kept], shared[kept], similar[kept]

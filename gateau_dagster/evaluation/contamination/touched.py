@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import polars as pl
 
-from gateau_dagster.evaluation.contamination.overlaps import NEAR
+from gateau_dagster.evaluation.contamination.asked_texts import NEAR
 
 # Raise it when the same overlaps touch other questions.
 CODE_VERSION = "1"

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import unicodedata
 from functools import cache
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from gateau_dagster.data.shingles import Sketch, mixed, smallest
-
-Hashes: TypeAlias = npt.NDArray[np.uint64]
+from gateau_dagster.data.shingles import Hashes, mixed
 
 SHINGLE_WORDS = 3
 """Words of a shingle, of which near-duplicates have many in common: two texts with a word in ten changed, half."""
@@ -52,9 +50,9 @@ def ngrams(of: Hashes, length: int) -> Hashes:
     return mixed(_polynomials(of, slice(count), slice(length, length + count)) + np.uint64(length))
 
 
-def sketch_of(*parts: Hashes) -> Sketch:
-    """Of the words of a text's parts, as `data.shingles.similarity` compares it."""
-    return smallest(np.concatenate([ngrams(part, SHINGLE_WORDS) for part in parts]))
+def shingles(*parts: Hashes) -> Hashes:
+    """Of the words of a text's parts, as near-duplicates are found by them."""
+    return np.concatenate([ngrams(part, SHINGLE_WORDS) for part in parts])
 
 
 def _polynomials(values: Hashes, begins: Any, ends: Any) -> Hashes:

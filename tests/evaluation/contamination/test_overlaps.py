@@ -6,8 +6,8 @@ from collections.abc import Sequence
 import polars as pl
 import pytest
 
-from gateau_dagster.evaluation.contamination.asked_texts import PROMPT_QUESTIONS, AskedTexts
-from gateau_dagster.evaluation.contamination.overlaps import NEAR, OVERLAPS, overlaps
+from gateau_dagster.evaluation.contamination.asked_texts import NEAR, PROMPT_QUESTIONS, AskedTexts
+from gateau_dagster.evaluation.contamination.overlaps import OVERLAPS, overlaps
 from gateau_dagster.evaluation.questions import Generation, Question
 from gateau_dagster.tables import schema
 from tests.evaluation.contamination.slow import drawn_words as words

@@ -4,7 +4,8 @@ import polars as pl
 import pytest
 
 from gateau_dagster import tables
-from gateau_dagster.evaluation.contamination.overlaps import NEAR, OVERLAPS
+from gateau_dagster.evaluation.contamination.asked_texts import NEAR
+from gateau_dagster.evaluation.contamination.overlaps import OVERLAPS
 from gateau_dagster.evaluation.contamination.touched import touched, without_touched
 
 SCORES = pl.DataFrame(

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateau_dagster.data.shingles import KEPT, similarity
-from gateau_dagster.evaluation.contamination.words import SHINGLE_WORDS, ngrams, sketch_of, words
+from gateau_dagster.data.near_duplicates import sketch
+from gateau_dagster.evaluation.contamination.words import SHINGLE_WORDS, ngrams, shingles, words
 from tests.evaluation.contamination.slow import drawn_words, slow_ngrams, slow_words
 
 TEXTS = st.text(st.sampled_from("abIß1 éﬁ\u0301\n\t-'’.,_漢字かカー日々ที่한글½\u00a0 "), max_size=60)
@@ -56,7 +56,7 @@ def test_case_punctuation_white_space_and_unicode_form_do_not_count(one: str, ot
 
 @pytest.mark.parametrize("text", ["", " \n", "...", "—", "\U000e0001\U0010ffff"])
 def test_what_has_no_word_has_no_hash(text: str) -> None:
-    assert words(text).size == ngrams(words(text), 13).size == sketch_of(words(text)).size == 0
+    assert words(text).size == ngrams(words(text), 13).size == shingles(words(text)).size == 0
 
 
 def test_ngrams_of_other_lengths_are_other_ones() -> None:
@@ -68,6 +68,5 @@ def test_a_sketch_estimates_the_share_of_common_shingles() -> None:
     one = drawn_words(1, 4000).split()
     other = [*one[:3000], *drawn_words(2, 1000).split()]
     first, second = (slow_ngrams([" ".join(text)], SHINGLE_WORDS) for text in (one, other))
-    sketches = [sketch_of(words(" ".join(text))) for text in (one, other)]
-    assert all(each.size == KEPT for each in sketches)
-    assert similarity(*sketches) == pytest.approx(len(first & second) / len(first | second), abs=0.12)
+    mine, others = (sketch(shingles(words(" ".join(text)))) for text in (one, other))
+    assert mine.jaccard(others) == pytest.approx(len(first & second) / len(first | second), abs=0.12)
