@@ -50,7 +50,7 @@ def _rate(step: UnpartitionedStep, judge: JudgeResource) -> None:
     step.metadata["paid"] = cost_sentence(settings, judged.new)
     means = mean_ratings(table)
     step.metadata |= amounts_chart(_chart(means))
-    for name, best, worst in means.iter_rows():
+    for name, best, worst in means.select("characteristic", BEST, WORST).iter_rows():
         step.metadata[name] = f"best {best}, worst {worst}"
 
 

@@ -46,6 +46,7 @@ BENCHMARK = Benchmark(
     scored=Scored(
         unit="%",
         by_base=True,
+        groups="length and depth",
         grid=cell_of,
         reads=needle_reads,
         sizes=needle_sizes,

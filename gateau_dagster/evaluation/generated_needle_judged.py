@@ -113,6 +113,7 @@ BENCHMARK = Benchmark(
         unit="points",
         floor=1.0,
         by_base=True,
+        groups="length and depth",
         grid=cell_of,
         reads=needle_reads,
         sizes=needle_sizes,

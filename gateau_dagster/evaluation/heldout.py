@@ -211,7 +211,15 @@ BENCHMARK = Benchmark(
     comparison=Comparison(
         columns=HELDOUT, finite=("mean_nll", "perplexity"), reads=_reads, run=_run, section=heldout_section
     ),
-    scored=Scored(unit="NLL", higher=False, by_group=False, by_base=True, reads=_reads, measure=_measure),
+    scored=Scored(
+        unit="NLL",
+        higher=False,
+        by_group=False,
+        by_base=True,
+        groups="length",
+        reads=_reads,
+        measure=_measure,
+    ),
     default=True,
     code_version="2",
 )

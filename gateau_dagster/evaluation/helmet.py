@@ -225,9 +225,10 @@ BENCHMARK = Benchmark(
     check=_check,
     scored=Scored(
         unit="%",
+        groups="task and length",
         groupings={
-            "task": lambda question_id: question_id.split("/", maxsplit=1)[0],
             "length": lambda question_id: question_id.split("/")[1],
+            "task": lambda question_id: question_id.split("/", maxsplit=1)[0],
         },
         questions=_questions,
         grade=grade,

@@ -16,6 +16,7 @@ from gateau_dagster.evaluation.longbench_questions import (
     LongBenchOptions,
     check_question_files,
     file_settings,
+    kind_of,
     length_of,
     read_questions,
 )
@@ -64,5 +65,11 @@ BENCHMARK = Benchmark(
     options=LongBenchOptions,
     settings=partial(file_settings, benchmark=_NAME),
     check=_check,
-    scored=Scored(unit="%", groupings={"length": length_of}, questions=_questions, grade=grade),
+    scored=Scored(
+        unit="%",
+        groups="data set",
+        groupings={"length": length_of, "kind of task": kind_of},
+        questions=_questions,
+        grade=grade,
+    ),
 )

@@ -116,6 +116,7 @@ BENCHMARK = Benchmark(
         unit="points",
         floor=10.0 * LOWEST,
         by_group=False,
+        groups="language",
         questions=questions_of,
         grade=partial(grade_by_rating, scale=10),
         judging=Judging(requests=requests_of, parse=partial(last_rating, low=LOWEST, high=HIGHEST), again=AGAIN),

@@ -24,6 +24,7 @@ from gateau_dagster.evaluation.longbench_questions import (
     LongBenchOptions,
     check_question_files,
     file_settings,
+    kind_of,
     length_of,
     read_questions,
 )
@@ -139,7 +140,8 @@ BENCHMARK = Benchmark(
         unit="%",
         # The mean of the twelve sets' lowest values: a third of 100 for eight of them, a fifth for four.
         floor=sum(100 / highest for highest in HIGHEST.values()) / len(HIGHEST),
-        groupings={"length": length_of},
+        groups="data set",
+        groupings={"length": length_of, "kind of task": kind_of},
         questions=_questions,
         grade=grade,
         judging=Judging(requests=requests_of, parse=partial(last_rating, low=1, high=5), again=AGAIN),

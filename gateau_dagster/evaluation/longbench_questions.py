@@ -90,6 +90,11 @@ def length_of(question_id: str) -> str:
     return question_id.split("/")[1]
 
 
+def kind_of(question_id: str) -> str:
+    """The kind of task of the data set that a question belongs to."""
+    return SETS[question_id.split("/", maxsplit=1)[0]].kind
+
+
 def read_questions(config: Config, options: LongBenchOptions, benchmark: str) -> list[Question]:
     """From the files that `evaluation.<benchmark>` names; raises GateauError where they are not there, or others."""
     data, prompts = f"evaluation.{benchmark}.data", f"evaluation.{benchmark}.prompts"

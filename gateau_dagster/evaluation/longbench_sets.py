@@ -15,38 +15,42 @@ Metric = Callable[[str, str], float] | Callable[[str, str, Sequence[str]], float
 
 @dataclass(frozen=True, kw_only=True)
 class DataSet:
-    """metric: 0 to 1. chat: whether the prompt goes through the model's chat template; examples and code are continued
-    as they stand. first_line: whether the answer ends at its first line. segmented: whether jieba is needed.
+    """kind: of task, by which the papers' tables have means. metric: 0 to 1. chat: whether the prompt goes through the
+    model's chat template; examples and code are continued as they stand. first_line: whether the answer ends at its
+    first line. segmented: whether jieba is needed.
     """
 
+    kind: str
     metric: Metric
     chat: bool = True
     first_line: bool = False
     segmented: bool = False
 
 
+_ONE, _SEVERAL, _SUMMARY = "single-document QA", "multi-document QA", "summarization"
+_EXAMPLES, _SYNTHETIC, _CODE = "few-shot learning", "synthetic tasks", "code completion"
 SETS = {
-    "narrativeqa": DataSet(metric=word_f1),
-    "qasper": DataSet(metric=word_f1),
-    "multifieldqa_en": DataSet(metric=word_f1),
-    "multifieldqa_zh": DataSet(metric=chinese_f1, segmented=True),
-    "hotpotqa": DataSet(metric=word_f1),
-    "2wikimqa": DataSet(metric=word_f1),
-    "musique": DataSet(metric=word_f1),
-    "dureader": DataSet(metric=chinese_rouge_l, segmented=True),
-    "gov_report": DataSet(metric=rouge_l),
-    "qmsum": DataSet(metric=rouge_l),
-    "multi_news": DataSet(metric=rouge_l),
-    "vcsum": DataSet(metric=chinese_rouge_l, segmented=True),
-    "trec": DataSet(metric=class_share, chat=False, first_line=True),
-    "triviaqa": DataSet(metric=word_f1, chat=False, first_line=True),
-    "samsum": DataSet(metric=rouge_l, chat=False, first_line=True),
-    "lsht": DataSet(metric=class_share, chat=False, first_line=True),
-    "passage_count": DataSet(metric=number_share),
-    "passage_retrieval_en": DataSet(metric=passage_share),
-    "passage_retrieval_zh": DataSet(metric=passage_share),
-    "lcc": DataSet(metric=line_similarity, chat=False),
-    "repobench-p": DataSet(metric=line_similarity, chat=False),
+    "narrativeqa": DataSet(kind=_ONE, metric=word_f1),
+    "qasper": DataSet(kind=_ONE, metric=word_f1),
+    "multifieldqa_en": DataSet(kind=_ONE, metric=word_f1),
+    "multifieldqa_zh": DataSet(kind=_ONE, metric=chinese_f1, segmented=True),
+    "hotpotqa": DataSet(kind=_SEVERAL, metric=word_f1),
+    "2wikimqa": DataSet(kind=_SEVERAL, metric=word_f1),
+    "musique": DataSet(kind=_SEVERAL, metric=word_f1),
+    "dureader": DataSet(kind=_SEVERAL, metric=chinese_rouge_l, segmented=True),
+    "gov_report": DataSet(kind=_SUMMARY, metric=rouge_l),
+    "qmsum": DataSet(kind=_SUMMARY, metric=rouge_l),
+    "multi_news": DataSet(kind=_SUMMARY, metric=rouge_l),
+    "vcsum": DataSet(kind=_SUMMARY, metric=chinese_rouge_l, segmented=True),
+    "trec": DataSet(kind=_EXAMPLES, metric=class_share, chat=False, first_line=True),
+    "triviaqa": DataSet(kind=_EXAMPLES, metric=word_f1, chat=False, first_line=True),
+    "samsum": DataSet(kind=_EXAMPLES, metric=rouge_l, chat=False, first_line=True),
+    "lsht": DataSet(kind=_EXAMPLES, metric=class_share, chat=False, first_line=True),
+    "passage_count": DataSet(kind=_SYNTHETIC, metric=number_share),
+    "passage_retrieval_en": DataSet(kind=_SYNTHETIC, metric=passage_share),
+    "passage_retrieval_zh": DataSet(kind=_SYNTHETIC, metric=passage_share),
+    "lcc": DataSet(kind=_CODE, metric=line_similarity, chat=False),
+    "repobench-p": DataSet(kind=_CODE, metric=line_similarity, chat=False),
 }
 _CHINESE = ("multifieldqa_zh", "dureader", "vcsum", "lsht", "passage_retrieval_zh")
 SUITES = {

@@ -14,7 +14,7 @@ from pydantic import Field
 from gateau_dagster.config.addresses import InputAddress
 from gateau_dagster.config.base import Section
 from gateau_dagster.evaluation.benchmark import Benchmark
-from gateau_dagster.evaluation.judging.judged_scores import grade_by_rating
+from gateau_dagster.evaluation.judging.judged_scores import grade_by_rating, turn_scores
 from gateau_dagster.evaluation.judging.official_files import OfficialFiles
 from gateau_dagster.evaluation.judging.pairwise import verdict
 from gateau_dagster.evaluation.judging.rating import first_rating
@@ -31,6 +31,7 @@ WITH_REFERENCE = frozenset({"math", "reasoning", "coding"})
 """Categories whose judge sees a reference answer."""
 JUDGE_TOKENS = 2048
 LOWEST, HIGHEST = 1, 10
+_SCALE = 10.0
 _FOLDER = "fastchat/llm_judge/data of github.com/lm-sys/FastChat"
 # By whether the judge sees a reference; the second turn's prompts have the ending below.
 _SINGLE = {False: "single-v1", True: "single-math-v1"}
@@ -160,10 +161,12 @@ BENCHMARK = Benchmark(
     check=_FILES.check,
     scored=Scored(
         unit="points",
-        floor=10.0 * LOWEST,
+        floor=_SCALE * LOWEST,
         by_group=False,
+        groups="category",
+        by_turn=partial(turn_scores, scale=_SCALE),
         questions=questions_of,
-        grade=partial(grade_by_rating, scale=10),
+        grade=partial(grade_by_rating, scale=_SCALE),
         judging=Judging(requests=requests_of, parse=partial(first_rating, low=LOWEST, high=HIGHEST)),
         pairing=Pairing(requests=pair_requests_of, parse=verdict),
     ),

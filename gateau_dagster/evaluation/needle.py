@@ -278,6 +278,6 @@ BENCHMARK = Benchmark(
     comparison=Comparison(
         columns=NEEDLE, finite=("accuracy", "answer_nll"), reads=_reads, run=_run, section=needle_section
     ),
-    scored=Scored(unit="share found", reads=_reads, measure=_measure),
+    scored=Scored(unit="share found", groups="length", reads=_reads, measure=_measure),
     default=True,
 )

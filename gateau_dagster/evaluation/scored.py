@@ -74,7 +74,9 @@ class Scored:
 
     unit: of a value, such as "%". higher: whether more is better. floor: the value of answers that are all wrong.
     by_group: whether the total is the mean of the groups' means; else of all questions.
-    groupings: what else the report shows values by: a heading, and the group of a question, by its id.
+    groups: what the questions' groups are. groupings: what else the report shows values by: a heading, and the group of
+    a question, by its id. Groups that are called "length" are drawn in their order.
+    by_turn: from the scores and the judgments of questions with several turns, the scores of each turn alone.
     by_base: whether the model that is trained from has a part in what is asked: its tokenizer measures texts, say.
     grid: of a needle in a haystack: length and depth (0 to 1) of a question, by its id; for a heat map.
     reads: tables of the store, beside the model; see Benchmark.reads.
@@ -90,7 +92,9 @@ class Scored:
     higher: bool = True
     floor: float = 0.0
     by_group: bool = True
+    groups: str = "group"
     groupings: Mapping[str, Callable[[str], str]] = field(default_factory=dict)
+    by_turn: Callable[[pl.DataFrame, pl.DataFrame], Sequence[pl.DataFrame]] | None = None
     by_base: bool = False
     grid: Callable[[str], tuple[int, float]] | None = None
     reads: Callable[[Config, Any], Mapping[str, By]] = nothing_read

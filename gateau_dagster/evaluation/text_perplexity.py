@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from functools import partial
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from pydantic import Field
 
@@ -22,9 +22,6 @@ from gateau_dagster.evaluation.long_texts import (
 )
 from gateau_dagster.evaluation.materials import Materials
 from gateau_dagster.evaluation.scored import Measured, Scored
-
-if TYPE_CHECKING:
-    pass
 
 TEXTS = "evaluation.text_perplexity.texts"
 
@@ -69,5 +66,5 @@ BENCHMARK = Benchmark(
     options=TextPerplexityOptions,
     settings=partial(texts_settings, place=TEXTS),
     check=partial(check_texts, place=TEXTS),
-    scored=Scored(unit="PPL", higher=False, by_base=True, measure=_measure),
+    scored=Scored(unit="PPL", higher=False, by_base=True, groups="length", measure=_measure),
 )

@@ -2,17 +2,16 @@
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import polars as pl
 
 from gateau_dagster.evaluation.registry import ChosenBenchmark
-from gateau_dagster.evaluation.statistics.compare import Model, Outcomes, Standing, compare, outcomes
+from gateau_dagster.evaluation.statistics.compare import Outcomes, Standing, compare, outcomes
 from gateau_dagster.evaluation.statistics.experiment import Answered, answered
 from gateau_dagster.evaluation.statistics.gate import GateResult
 from gateau_dagster.evaluation.statistics.lines import Line
-from gateau_dagster.evaluation.statistics.total import total_of
 
 _DRAWS = 2000
 """Of the intervals of single groups: there are many, and they are read more roughly."""
@@ -23,7 +22,7 @@ _NUMBERS = re.compile(r"(\d+)")
 class ExperimentInputs:
     """table: tables.EXPERIMENT. scores: tables.SCORES by benchmark and variant. reference: a line's name.
 
-    gate: None where the configuration has none.
+    turns: of benchmarks whose questions have several, the same for each turn. gate: None where there is none.
     """
 
     table: pl.DataFrame
@@ -31,6 +30,7 @@ class ExperimentInputs:
     scores: Mapping[str, Mapping[str, pl.DataFrame]]
     benchmarks: Mapping[str, ChosenBenchmark]
     reference: str
+    turns: Mapping[str, Sequence[Mapping[str, pl.DataFrame]]] = field(default_factory=dict)
     gate: GateResult | None = None
 
     @cached_property
@@ -42,6 +42,7 @@ class ExperimentInputs:
                 rows=self.table.filter(benchmark=name),
                 answered=answered(name, self.lines, self.scores[name]),
                 reference=self.reference,
+                turns=[answered(name, self.lines, turn) for turn in self.turns.get(name, ())],
                 series={line.name: line.series for line in self.lines},
             )
             for name in self.table["benchmark"].unique(maintain_order=True)
@@ -66,12 +67,13 @@ class Grouping:
 
 @dataclass(frozen=True, kw_only=True)
 class BenchmarkResult:
-    """One benchmark. rows: tables.EXPERIMENT, its own. series: of each model; see Line."""
+    """One benchmark. rows: tables.EXPERIMENT, its own. turns: see ExperimentInputs. series: of each model; see Line."""
 
     chosen: ChosenBenchmark
     rows: pl.DataFrame
     answered: Answered
     reference: str
+    turns: Sequence[Answered]
     series: Mapping[str, str]
 
     @property
@@ -81,28 +83,34 @@ class BenchmarkResult:
 
     @cached_property
     def groupings(self) -> list[Grouping]:
-        """By the benchmark's own groups, then by what else it names; where there are several groups."""
+        """By the benchmark's own groups, by what else it names, and by turn; where there are several groups."""
         questions, scored = self.answered.questions, self.chosen.scored
         by_id: Mapping[str, Callable[[str], str]] = scored.groupings
-        found = {"group": questions["group"].to_list()}
+        found = {scored.groups: questions["group"].to_list()}
         found |= {heading: [of(name) for name in questions["question_id"]] for heading, of in by_id.items()}
-        return [self._grouping(heading, groups) for heading, groups in found.items() if len(set(groups)) > 1]
+        several = [self._grouping(heading, groups) for heading, groups in found.items() if len(set(groups)) > 1]
+        return [*several, self._by_turn()] if len(self.turns) > 1 else several
 
     def _grouping(self, heading: str, groups: Sequence[str]) -> Grouping:
-        own = self.answered.questions["group"].to_list()
         names = sorted(set(groups), key=_natural)
-        standings = []
-        for name in names:
-            places = [place for place, group in enumerate(groups) if group == name]
-            models = [
-                Model(name=model.name, values=model.values[:, places], trained=model.trained)
-                for model in self.answered.models
-            ]
-            total = total_of([own[place] for place in places], by_group=self.chosen.scored.by_group)
-            higher = self.chosen.scored.higher
-            standings.append(compare(models, total, reference=self.reference, higher=higher, draws=_DRAWS))
-        sizes = [sum(group == name for group in groups) for name in names]
-        return Grouping(heading=heading, groups=list(zip(names, sizes, strict=True)), standings=standings)
+        places = [[place for place, group in enumerate(groups) if group == name] for name in names]
+        return Grouping(
+            heading=heading,
+            groups=[(name, len(own)) for name, own in zip(names, places, strict=True)],
+            standings=[self._standings(self.answered.part(own)) for own in places],
+        )
+
+    def _by_turn(self) -> Grouping:
+        return Grouping(
+            heading="turn",
+            groups=[(f"turn {number}", each.questions.height) for number, each in enumerate(self.turns, start=1)],
+            standings=[self._standings(each) for each in self.turns],
+        )
+
+    def _standings(self, part: Answered) -> Sequence[Standing]:
+        scored = self.chosen.scored
+        total = part.total(by_group=scored.by_group)
+        return compare(part.models, total, reference=self.reference, higher=scored.higher, draws=_DRAWS)
 
     @cached_property
     def outcomes(self) -> list[Outcomes]:

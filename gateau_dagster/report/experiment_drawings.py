@@ -49,7 +49,7 @@ def _of_benchmark(result: BenchmarkResult) -> Iterator[tuple[str, Figure, str]]:
     if result.outcomes:
         figure = plots.outcome_bars(result.outcomes, title=f"{title}: question by question", reference=reference)
         yield "outcomes", figure, f"shares of questions that each model answers better than {reference}, equally, worse"
-    for grouping in result.groupings[1:2]:  # the first is by the benchmark's own groups, in no order
+    for grouping in [each for each in result.groupings if each.heading == "length"]:  # others stand in no order
         values = [
             (model.name, [each.total.value for each in grouping.of(model.name)]) for model in result.answered.models
         ]

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
 from gateau_dagster.evaluation.contamination.touched import touched
 from gateau_dagster.evaluation.judging.characteristics import BEST, HIGHEST, LOWEST, WORST, mean_ratings
 from gateau_dagster.evaluation.judging.pairwise import tallies
-from gateau_dagster.evaluation.page import PageColumn, PageSection, PageTable
+from gateau_dagster.evaluation.page import PageColumn, PageFigure, PageSection, PageTable
 from gateau_dagster.readable import plural
+
+if TYPE_CHECKING:  # matplotlib is for those who draw
+    from matplotlib.figure import Figure
 
 _NOTABLE_BIAS = 0.2
 _SHOWN = 20
@@ -29,6 +34,13 @@ class FurtherSection:
 def characteristics_section(table: pl.DataFrame) -> FurtherSection:
     """GATEAU's figure 2. table: characteristics.CHARACTERISTICS."""
     means = mean_ratings(table).with_columns(difference=pl.col(BEST) - pl.col(WORST))
+    figure = PageFigure(
+        name="characteristics",
+        draw=partial(_ratings, means),
+        alt="mean ratings of the best and the worst samples by characteristic; the table below holds the same",
+        caption="How to read it: right is a higher rating. A dot is the mean over samples, the line its 95 % interval. "
+        "Where the best samples' line and the worst ones' lie apart, the judge sees what the score sees.",
+    )
     parts = dict(table.select("sample_id", "part").unique().group_by("part").len().iter_rows())
     unrated = int(table["rating"].null_count())
     sentences = [
@@ -39,7 +51,7 @@ def characteristics_section(table: pl.DataFrame) -> FurtherSection:
     titles = {"characteristic": "characteristic", BEST: "best", WORST: "worst", "difference": "difference"}
     shown = PageTable(frame=means, columns=_columns(titles, text=["characteristic"]))
     return FurtherSection(
-        anchor="characteristics", title="Best and worst samples by a judge", page=_page(sentences, [shown])
+        anchor="characteristics", title="Best and worst samples by a judge", page=_page(sentences, [shown], [figure])
     )
 
 
@@ -73,7 +85,39 @@ def pairwise_section(tables: Mapping[str, pl.DataFrame]) -> FurtherSection:
     table = PageTable(
         frame=frame, columns=_columns(titles, text=["benchmark", "model", "against"], shares=["consistent"])
     )
-    return FurtherSection(anchor="pairwise", title="Answers set against each other", page=_page(sentences, [table]))
+    figures = [_outcomes(name, [row for row in rows if row["benchmark"] == name]) for name in tables]
+    page = _page(sentences, [table], figures)
+    return FurtherSection(anchor="pairwise", title="Answers set against each other", page=page)
+
+
+def _outcomes(benchmark: str, rows: Sequence[Mapping[str, Any]]) -> PageFigure:
+    """GATEAU's figure 4, of a benchmark's pairs; a judge's verdicts, not people's."""
+    return PageFigure(
+        name=f"pairwise/{benchmark}",
+        draw=partial(_three_shares, benchmark, rows),
+        alt=f"shares of turns won, tied and lost of {plural(len(rows), 'pair')}; the table below holds the same",
+        caption="How to read it: a bar is a pair of models. Only what wins in both orders is a win.",
+    )
+
+
+def _ratings(means: pl.DataFrame) -> Figure:
+    from gateau_dagster.report.plots.experiment_plots import ratings
+
+    return ratings(means, lowest=LOWEST, highest=HIGHEST)
+
+
+def _three_shares(benchmark: str, rows: Sequence[Mapping[str, Any]]) -> Figure:
+    from gateau_dagster.plotting import shortened
+    from gateau_dagster.report.plots.experiment_plots import three_shares
+
+    counts = [(row["won"], row["tied"], row["lost"]) for row in rows]
+    return three_shares(
+        [f"{shortened(row['model'])} – {shortened(row['against'])}" for row in rows],
+        [[each / max(1, sum(found)) for each in found] for found in counts],
+        title=f"{benchmark}: answers set against each other",
+        words=("the first wins", "tie", "the second wins"),
+        of="share of the judged turns (%)",
+    )
 
 
 def contamination_section(
@@ -146,8 +190,8 @@ def _questions(found: Mapping[str, pl.DataFrame]) -> PageTable:
     return PageTable(frame=frame, columns=_columns(titles, text=text, shares=shares), folded=folded)
 
 
-def _page(sentences: Sequence[str], tables: Sequence[PageTable]) -> PageSection:
-    return PageSection(sentences=sentences, tables=tables)
+def _page(sentences: Sequence[str], tables: Sequence[PageTable], figures: Sequence[PageFigure] = ()) -> PageSection:
+    return PageSection(sentences=sentences, tables=tables, figures=figures)
 
 
 def _columns(titles: Mapping[str, str], *, text: Sequence[str], shares: Sequence[str] = ()) -> list[PageColumn]:

@@ -10,6 +10,7 @@ import pytest
 from gateau_dagster.config.base import SectionError
 from gateau_dagster.errors import GateauError
 from gateau_dagster.evaluation import longbench
+from gateau_dagster.evaluation.longbench_questions import kind_of
 from gateau_dagster.evaluation.longbench_rows import LENGTHS, PROMPTS, bucket_of
 from gateau_dagster.evaluation.longbench_sets import SETS, SUITES
 from gateau_dagster.evaluation.registry import scored_benchmarks
@@ -101,6 +102,11 @@ def test_the_ranges_of_length_are_the_published_ones() -> None:
 def test_the_suites_are_the_papers() -> None:
     assert len(SUITES["gateau"]) == 12 and len(SUITES["english"]) == 16 and len(SUITES["all"]) == len(SETS) == 21
     assert sum(SETS[name].segmented for name in SUITES["gateau"]) == 3
+    kinds = [kind_of(f"{name}/0-4k/1") for name in SETS]
+    assert [(kind, kinds.count(kind)) for kind in dict.fromkeys(kinds)] == [
+        ("single-document QA", 4), ("multi-document QA", 4), ("summarization", 4), ("few-shot learning", 4),
+        ("synthetic tasks", 3), ("code completion", 2),
+    ]  # fmt: skip
     assert {name for name in SETS if not SETS[name].chat} == {
         "trec",
         "triviaqa",

@@ -73,6 +73,20 @@ def test_a_group_s_values_are_means_over_its_questions_and_seeds() -> None:
     assert cells[1].value == f"{sum(qa) / 2:.1f}"  # type: ignore[arg-type]
 
 
+def test_each_turn_has_a_column_that_is_compared_as_the_whole_is() -> None:
+    whole = experiment_scores()
+    first = {name: table.with_columns(pl.col("value") + 7) for name, table in whole.items()}
+    second = {name: table.with_columns(pl.col("value") - 7) for name, table in whole.items()}
+    given = replace(inputs_of({"quiz": chosen()}, {"quiz": whole}), turns={"quiz": [first, second]})
+    table, differences = experiment_section(given).benchmarks[0].groups[-2:]
+    assert (table.heading, differences.heading) == ("turn", "turn, difference to full")
+    assert [name for name, _ in table.columns] == ["turn 1", "turn 2", "total"]
+    for row, difference in zip(table.rows[1:], differences.rows[1:], strict=False):
+        one, two, total = (float(cell.value) for cell in row.cells)
+        assert one - total == pytest.approx(7, abs=0.11) and total - two == pytest.approx(7, abs=0.11), row.name
+        assert len({cell.value for cell in difference.cells}) == 1, "every turn differs as the whole does"
+
+
 def test_a_floor_is_said_and_counted_from(page: Page) -> None:
     assert "Answers that are all wrong have 20.0 %" in page.text("experiment")
     assert from_floor(20, 20, "%") == 0 and from_floor(100, 20, "%") == 100 and from_floor(60, 20, "%") == 50
@@ -132,6 +146,14 @@ def test_figures_are_there_for_what_there_is() -> None:
         found.setdefault(benchmark, set()).add(kind)
     always = {"values", "amounts", "outcomes"}
     assert found == {"quiz": {*always, "groups"}, "haystack": {*always, "grid"}, "losses": always}
+
+
+def test_groups_that_are_lengths_are_drawn_in_their_order() -> None:
+    scores = {"quiz": experiment_scores()}
+    drawn, plain = (experiment_figures(inputs_of({"quiz": chosen(groups=name)}, scores)) for name in ("length", "set"))
+    (axis,) = drawn[figure_name("groups", "quiz")][0].axes
+    assert [text.get_text() for text in axis.get_xticklabels()] == ["code", "qa", "summaries"]
+    assert figure_name("groups", "quiz") not in plain
 
 
 def test_the_grid_has_the_mean_of_each_cell() -> None:

@@ -1,5 +1,6 @@
 """What a judge said beside the benchmarks, and questions that stand in the data, as figures and on the page."""
 
+import numpy as np
 import polars as pl
 import pytest
 
@@ -30,7 +31,7 @@ def _rows(section: FurtherSection, place: int = 0) -> list[dict]:
 
 
 def _html(*sections: FurtherSection) -> str:
-    return _environment().get_template("further.html.j2").render(further=sections)
+    return _environment().get_template("further.html.j2").render(further=sections, pictures={})
 
 
 def test_characteristics_are_means_of_both_ends() -> None:
@@ -38,6 +39,13 @@ def test_characteristics_are_means_of_both_ends() -> None:
     rows = {row["characteristic"]: row for row in _rows(section)}
     assert rows["coherence"] == {"characteristic": "coherence", "best": 4.0, "worst": 1.5, "difference": 2.5}
     assert len(rows) == 5 and rows["necessity"]["best"] is None
+    (figure,) = section.page.figures
+    assert figure.name == "characteristics"
+    (axis,) = figure.draw().axes
+    best, worst = axis.lines
+    (good, above), (bad, below) = (np.ravel(line.get_xydata()) for line in (best, worst))
+    assert (good, bad) == (4.0, 1.5) and above > below
+    assert [text.get_text() for text in axis.get_yticklabels()][-1] == "coherence", "the first stands above"
     assert "1 rating " in " ".join(section.page.sentences) and "coherence" in _html(section)
 
 
@@ -48,6 +56,15 @@ def test_pairs_are_counted_and_a_judge_s_bias_is_told() -> None:
     assert [row[name] for name in ("won", "tied", "lost", "unreadable")] == [1, 1, 0, 1]
     assert (row["consistent"], row["bias"]) == (0.5, 0.5) and len(section.page.sentences) == 3
     assert ">chat<" in _html(section)
+    (figure,) = section.page.figures
+    (axis,) = figure.draw().axes
+    assert figure.name == "pairwise/chat" and [text.get_text() for text in axis.get_yticklabels()] == ["a – b"]
+    widths = [100 * bar.get_window_extent().width / axis.bbox.width for bar in axis.patches]
+    assert widths == pytest.approx([50, 50, 0]), "won, tied, lost; the unreadable one left out"
+
+
+def test_without_a_pair_there_is_no_figure() -> None:
+    assert not pairwise_section({}).page.figures
 
 
 @pytest.fixture

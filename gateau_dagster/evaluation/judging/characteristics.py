@@ -16,12 +16,15 @@ from gateau_dagster.data.sample import Sample
 from gateau_dagster.evaluation.judging.judge_answers import Wanted
 from gateau_dagster.evaluation.judging.rating import last_rating
 from gateau_dagster.evaluation.judging.request import Asked
+from gateau_dagster.evaluation.statistics.errors import Spread
+from gateau_dagster.evaluation.statistics.intervals import TAIL, half_width
 from gateau_dagster.tables import Column, schema
 
 CODE_VERSION = "1"
 LOWEST, HIGHEST = 1, 5
 BEST, WORST = "best", "worst"
 parse = partial(last_rating, low=LOWEST, high=HIGHEST)
+_MEANS = (BEST, WORST, f"{BEST}_margin", f"{WORST}_margin")
 _TOKENS = 512
 _OPENING = "You are an impartial judge of data for training language models. Judge {what} of the sample below."
 _CLOSING = "Give one whole number from 1 (worst) to 5 (best), and write it in this form: [[3]]. Rating:"
@@ -122,8 +125,21 @@ def characteristics_table(parts: dict[str, str], judgments: pl.DataFrame) -> pl.
 
 
 def mean_ratings(table: pl.DataFrame) -> pl.DataFrame:
-    """`characteristic`, `best`, `worst`: mean ratings, in the order of the paper's figure."""
-    means = table.group_by("characteristic").agg(
-        pl.col("rating").filter(pl.col("part") == part).mean().alias(part) for part in (BEST, WORST)
-    )
-    return pl.DataFrame({"characteristic": [*_CHARACTERISTICS]}).join(means, on="characteristic", how="left")
+    """`characteristic`, `best`, `worst`: mean ratings, in the order of the paper's figure.
+
+    `best_margin`, `worst_margin`: what their 95 % intervals (Student's t) reach to either side; null below two ratings.
+    """
+    rows = [{"characteristic": name, **_means(table.filter(characteristic=name))} for name in _CHARACTERISTICS]
+    return pl.DataFrame(rows, schema={"characteristic": pl.String(), **dict.fromkeys(_MEANS, pl.Float64())})
+
+
+def _means(rated: pl.DataFrame) -> dict[str, float | None]:
+    found: dict[str, float | None] = dict.fromkeys(_MEANS)
+    for part in (BEST, WORST):
+        ratings = rated.filter(part=part)["rating"].drop_nulls().to_numpy()
+        if ratings.size:
+            found[part] = float(ratings.mean())
+        if ratings.size > 1:
+            spread = Spread(variance=ratings.var(ddof=1, keepdims=True) / ratings.size, freedom=ratings.size - 1)
+            found[f"{part}_margin"] = float(half_width([spread], TAIL)[0])
+    return found

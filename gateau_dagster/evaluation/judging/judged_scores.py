@@ -36,14 +36,10 @@ def mean_scores(questions: Sequence[Question], judgments: pl.DataFrame, *, scale
 
     A question of which a turn has no score is rejected: the mean of the others would be of an easier question.
     """
-    turns = (
-        judgments.filter(pl.col("score").is_not_null())
-        .group_by("question_id", "turn")
-        .agg(score=pl.col("score").mean())
-    )
     found = {
         name: (count, mean)
-        for name, count, mean in turns.group_by("question_id")
+        for name, count, mean in _turn_means(judgments)
+        .group_by("question_id")
         .agg(count=pl.len(), mean=pl.col("score").mean())
         .iter_rows()
     }
@@ -56,6 +52,21 @@ def mean_scores(questions: Sequence[Question], judgments: pl.DataFrame, *, scale
             reason = f"{len(question.turns) - count} of its {len(question.turns)} turns have no judgment with a score"
             rejected.append(Reject(sample_id=question.question_id, reason=reason))
     return Measured(table=pl.DataFrame(rows, schema=tables.schema(tables.SCORES), orient="row"), rejected=rejected)
+
+
+def turn_scores(scores: pl.DataFrame, judgments: pl.DataFrame, *, scale: float) -> list[pl.DataFrame]:
+    """tables.SCORES of each turn alone, of the questions in `scores` that have it; see `mean_scores`."""
+    means = _turn_means(judgments).with_columns(value=scale * pl.col("score"))
+    return [
+        scores.drop("value").join(turn, on="question_id", maintain_order="left").select(scores.columns)
+        for (_,), turn in sorted(means.group_by("turn"))
+    ]
+
+
+def _turn_means(judgments: pl.DataFrame) -> pl.DataFrame:
+    """`question_id`, `turn`, `score`: the mean over a turn's judgments that have a score."""
+    readable = judgments.filter(pl.col("score").is_not_null())
+    return readable.group_by("question_id", "turn").agg(score=pl.col("score").mean())
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -44,6 +44,13 @@ class Answered:
         """What counts as the models' value."""
         return total_of(self.questions["group"].to_list(), by_group=by_group)
 
+    def part(self, places: Sequence[int]) -> "Answered":
+        """Some of the questions, by where they stand."""
+        models = [
+            Model(name=model.name, values=model.values[:, places], trained=model.trained) for model in self.models
+        ]
+        return Answered(questions=self.questions[places], models=models)
+
 
 def answered(benchmark: str, lines: Sequence[Line], scores: Mapping[str, pl.DataFrame]) -> Answered:
     """scores: tables.SCORES by variant. A model is left out where one of its variants has no value at all.

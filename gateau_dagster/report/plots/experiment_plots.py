@@ -26,7 +26,7 @@ from gateau_dagster.plotting import (
 
 SERIES = ("#0072b2", "#d55e00", "#009e73", "#b7588c", "#d08700", "#56a5d8", "#7d8d9c", "#a5568f")
 _MARKERS = ("o", "s", "D", "^", "v", "P", "X", "*")
-_OUTCOMES = (("better", "#2a8a68"), ("equal", "#d5dde4"), ("worse", "#c9683a"))
+_OUTCOMES = ("#2a8a68", "#d5dde4", "#c9683a")
 MOST_GRIDS = 12
 """Heat maps of one figure; further models stand in the table alone."""
 
@@ -108,24 +108,55 @@ def _level_lines(axis: Axes, models: pl.DataFrame) -> None:
 
 def outcome_bars(found: Sequence[Outcomes], *, title: str, reference: str) -> Figure:
     """For each model the shares of the questions that it answers better than the reference, as well, and worse."""
-    figure, (axis,) = new_figure(title, width=8.2, height=1.4 + 0.36 * len(found))
-    rows = np.arange(len(found))[::-1]
-    left = np.zeros(len(found))
-    for name, colour in _OUTCOMES:
-        share = 100 * np.array([getattr(each, name) for each in found])
-        words = "equal" if name == "equal" else f"{name} than {shortened(reference)}"
-        axis.barh(rows, share, left=left, height=0.62, color=colour, label=words, linewidth=0)
+    names = [shortened(each.name) for each in found]
+    shares = [(each.better, each.equal, each.worse) for each in found]
+    than = f"than {shortened(reference)}"
+    words = (f"better {than}", "equal", f"worse {than}")
+    return three_shares(names, shares, title=title, words=words, of="share of the questions (%)")
+
+
+def three_shares(
+    names: Sequence[str], shares: Sequence[Sequence[float]], *, title: str, words: Sequence[str], of: str
+) -> Figure:
+    """A bar a name, cut in three by its shares, in 0..1: good, neither, bad, as `words` call them."""
+    figure, (axis,) = new_figure(title, width=8.2, height=1.4 + 0.36 * len(names))
+    rows = np.arange(len(names))[::-1]
+    left = np.zeros(len(names))
+    for part, (word, colour) in enumerate(zip(words, _OUTCOMES, strict=True)):
+        share = 100 * np.array([each[part] for each in shares])
+        axis.barh(rows, share, left=left, height=0.62, color=colour, label=word, linewidth=0)
         for row, start, width in zip(rows, left, share, strict=True):
             if width >= 6:
-                ink = ON_LIGHT if name == "equal" else ON_DARK
+                ink = ON_LIGHT if part == 1 else ON_DARK
                 axis.text(start + width / 2, row, f"{width:.0f}", ha="center", va="center", fontsize=8.5, color=ink)
         left += share
-    axis.set_yticks(rows, [shortened(each.name) for each in found])
+    axis.set_yticks(rows, names)
     axis.tick_params(axis="y", length=0, labelsize=9.5, labelcolor=INK)
     axis.set_xlim(0, 100)
     axis.grid(False, axis="y")
-    label(axis, x="share of the questions (%)", y="")
+    label(axis, x=of, y="")
     legend(axis, loc="lower right", bbox_to_anchor=(1.0, 1.0), ncols=3)
+    return figure
+
+
+def ratings(means: pl.DataFrame, *, lowest: float, highest: float) -> Figure:
+    """What a judge says of the best and the worst samples, a row a characteristic; see characteristics.mean_ratings."""
+    figure, (axis,) = new_figure("Best and worst samples by a judge", width=8.2, height=1.2 + 0.42 * means.height)
+    for shift, part, colour in ((0.13, "best", SELECTED), (-0.13, "worst", BASE)):
+        known = means.with_columns(place=means.height - 1 + shift - pl.int_range(means.height)).drop_nulls(part)
+        axis.plot(known[part], known["place"], "o", color=colour, markersize=7, markeredgecolor="white", label=part)
+        spread = known.drop_nulls(f"{part}_margin")
+        low, high = (
+            (spread[part] + sign * spread[f"{part}_margin"]).clip(lowest, highest).to_numpy() for sign in (-1, 1)
+        )
+        axis.hlines(spread["place"], low, high, color=colour, linewidth=2.2, zorder=1)
+    axis.set_yticks(range(means.height), means["characteristic"].to_list()[::-1])
+    axis.set_ylim(-0.6, means.height - 0.4)
+    axis.set_xlim(lowest - 0.1, highest + 0.1)
+    axis.grid(False, axis="y")
+    axis.tick_params(axis="y", length=0, labelsize=9.5, labelcolor=INK)
+    label(axis, x=f"mean rating, {lowest:g} to {highest:g}", y="")
+    legend(axis, loc="lower right", bbox_to_anchor=(1.0, 1.0), ncols=2)
     return figure
 
 

@@ -2,8 +2,10 @@
 
 from pathlib import Path
 
+import numpy as np
 import polars as pl
 import pytest
+from scipy import stats
 
 from gateau_dagster import tables
 from gateau_dagster.data.sample import Sample
@@ -69,4 +71,20 @@ def test_ratings_are_means_over_repeats_by_part(tmp_path: Path) -> None:
     assert table.filter(characteristic="complexity")["rating"].null_count() == 2
     means = mean_ratings(table)
     assert means["characteristic"].to_list() == [*dict.fromkeys(table["characteristic"])]
-    assert means.row(0) == ("coherence", 3.5, 3.5)
+    assert means.row(0) == ("coherence", 3.5, 3.5, None, None), "of one sample nothing is known of chance"
+
+
+def test_intervals_are_student_s_over_samples() -> None:
+    ratings = {"best": [4.0, 5.0, 3.5, None, 4.5], "worst": [1.0, 3.0]}
+    rows = [
+        (f"{part}{number}", part, "necessity", rating)
+        for part, each in ratings.items()
+        for number, rating in enumerate(each)
+    ]
+    table = pl.DataFrame(rows, schema=tables.schema(CHARACTERISTICS), orient="row")
+    found = mean_ratings(table).filter(characteristic="necessity").row(0, named=True)
+    for part, each in ratings.items():
+        known = [rating for rating in each if rating is not None]
+        low, high = stats.t.interval(0.95, len(known) - 1, loc=np.mean(known), scale=stats.sem(known))
+        assert found[part] == np.mean(known)
+        assert found[f"{part}_margin"] == pytest.approx((high - low) / 2, rel=1e-5)
