@@ -36,7 +36,15 @@ def test_one_run_answers_judges_and_compares_and_the_next_does_nothing(
             assert rows["value"].is_between(10, 100).all() and (rows["judge_cost"] > 0).all()
             for asset in ("pairwise/mt_bench", "characteristics"):
                 assert state.store.read(asset).height > 0
-            assert "MT-Bench" in read_document(state.store, "report.html")
+            page = read_document(state.store, "report.html")
+            for words in (
+                "MT-Bench",
+                "By category",
+                "By turn",
+                "mean ratings of the best and the worst",
+                "turns won, tied",
+            ):
+                assert words in page, words
             paid = len(server.requests)
             assert not state.plan() and pipeline.refresh().run_ids == [] and len(server.requests) == paid
             change_config(file, evaluation={"benchmarks": ["heldout", "mt_bench"], "judge": judge | {"repeats": 2},
