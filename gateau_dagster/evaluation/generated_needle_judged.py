@@ -112,6 +112,7 @@ BENCHMARK = Benchmark(
     scored=Scored(
         unit="points",
         floor=1.0,
+        highest=10.0,
         by_base=True,
         groups="length and depth",
         grid=cell_of,

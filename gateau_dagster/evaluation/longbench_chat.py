@@ -115,6 +115,7 @@ BENCHMARK = Benchmark(
     scored=Scored(
         unit="points",
         floor=10.0 * LOWEST,
+        highest=10.0 * HIGHEST,
         by_group=False,
         groups="language",
         questions=questions_of,

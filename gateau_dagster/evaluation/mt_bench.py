@@ -162,6 +162,7 @@ BENCHMARK = Benchmark(
     scored=Scored(
         unit="points",
         floor=_SCALE * LOWEST,
+        highest=_SCALE * HIGHEST,
         by_group=False,
         groups="category",
         by_turn=partial(turn_scores, scale=_SCALE),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import inf
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
@@ -68,11 +69,16 @@ def nothing_read(config: Config, options: Any) -> Mapping[str, By]:
     return {}
 
 
+_BOUNDS = {"%": (0.0, 100.0), "share found": (0.0, 1.0), "NLL": (0.0, inf), "PPL": (1.0, inf)}
+"""By unit."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Scored:
     """A benchmark, one model at a time; either `questions` and `grade`, or `measure` alone.
 
-    unit: of a value, such as "%". higher: whether more is better. floor: the value of answers that are all wrong.
+    unit: of a value, such as "%". higher: whether more is better. floor, highest: what answers are worth that are all
+    wrong, and all right where the unit does not say that.
     by_group: whether the total is the mean of the groups' means; else of all questions.
     groups: what the questions' groups are. groupings: what else the report shows values by: a heading, and the group of
     a question, by its id. Groups that are called "length" are drawn in their order.
@@ -91,6 +97,7 @@ class Scored:
     unit: str
     higher: bool = True
     floor: float = 0.0
+    highest: float | None = None
     by_group: bool = True
     groups: str = "group"
     groupings: Mapping[str, Callable[[str], str]] = field(default_factory=dict)
@@ -105,6 +112,11 @@ class Scored:
     pairing: Pairing | None = None
     asks_as: str = ""
     sizes: Callable[[Config, Any], Sequence[tuple[float, float]]] | None = None
+
+    @property
+    def bounds(self) -> tuple[float, float]:
+        """The least and the most that any answers can be worth: no interval reaches beyond."""
+        return _BOUNDS.get(self.unit, (-inf, inf)) if self.highest is None else (self.floor, self.highest)
 
     def __post_init__(self) -> None:
         assert (self.measure is None) == (self.questions is not None and self.grade is not None), "one of the two ways"

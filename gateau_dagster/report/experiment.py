@@ -110,7 +110,8 @@ class BenchmarkResult:
     def _standings(self, part: Answered) -> Sequence[Standing]:
         scored = self.chosen.scored
         total = part.total(by_group=scored.by_group)
-        return compare(part.models, total, reference=self.reference, higher=scored.higher, draws=_DRAWS)
+        given = {"reference": self.reference, "higher": scored.higher, "bounds": scored.bounds}
+        return compare(part.models, total, **given, draws=_DRAWS)
 
     @cached_property
     def outcomes(self) -> list[Outcomes]:

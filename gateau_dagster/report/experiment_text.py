@@ -100,8 +100,8 @@ def experiment_section(inputs: ExperimentInputs) -> ExperimentSection:
 
 
 def shown(value: float | None, unit: str) -> str:
-    """One decimal of a percentage and of large numbers, three of what else there is."""
-    return fixed(value, 1 if unit == "%" or abs(value or 0.0) >= _LARGE else 3)
+    """One decimal of percentages, points and large numbers, three of what else there is."""
+    return fixed(value, 1 if unit in {"%", "points"} or abs(value or 0.0) >= _LARGE else 3)
 
 
 def span(low: float | None, high: float | None, unit: str) -> str:

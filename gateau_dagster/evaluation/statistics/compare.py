@@ -58,6 +58,7 @@ def compare(
     *,
     reference: str = "",
     higher: bool = True,
+    bounds: tuple[float, float] = (-np.inf, np.inf),
     draws: int = DRAWS,
     seed: int = 0,
 ) -> list[Standing]:
@@ -65,9 +66,10 @@ def compare(
 
     Each pair of models is compared over all questions of both, and the pairs' p-values are corrected together (Holm),
     so that models which are equal in truth are told apart in at most 5 % of experiments. reference: the name of the
-    model that others are set against; none where no model has it. higher: whether more is better.
+    model that others are set against; none where no model has it. higher: whether more is better. bounds: the least and
+    the most that an answer can be worth; no interval reaches beyond.
     """
-    found, sign = _Comparison(models, total, draws=draws, seed=seed), 1.0 if higher else -1.0
+    found, sign = _Comparison(models, total, bounds=bounds, draws=draws, seed=seed), 1.0 if higher else -1.0
     best, chances, values = found.best(sign), found.probabilities(sign, seed), found.values()
     names = [model.name for model in models]
     against = names.index(reference) if reference in names else None
@@ -116,7 +118,9 @@ _FEW = 10
 class _Comparison:
     """All models, or all differences, or all pairs, in one pass over arrays."""
 
-    def __init__(self, models: Sequence[Model], total: Total, *, draws: int, seed: int) -> None:
+    def __init__(
+        self, models: Sequence[Model], total: Total, *, bounds: tuple[float, float], draws: int, seed: int
+    ) -> None:
         self.total = total
         self.means = np.stack([model.values.mean(axis=0) for model in models])  # [models, Q]
         self.totals = total.of(self.means)
@@ -125,6 +129,7 @@ class _Comparison:
         if len(levels) == 1 and levels[0] > 0:  # all right: wrong is worth nothing
             levels = np.array([0.0, levels[0]])
         self.levels = levels if len(levels) == 2 else None  # right or wrong
+        self.least, self.most = bounds if self.levels is None else (float(levels[0]), float(levels[1]))
         self.all_wrong = len(levels) == 1  # and nothing says what a right answer is worth
         pooled = seed_spread([model.values for model in models if model.trained], total)
         of_one = Spread(variance=np.zeros(1), freedom=np.zeros(1)) if pooled is None else pooled
@@ -134,22 +139,18 @@ class _Comparison:
         )
 
     def values(self) -> list[Interval]:
-        """Each model's, within the two values that there are."""
+        """Each model's, within what answers can be worth."""
         parts = [self._of_questions(self.means, sure=np.zeros(len(self.means), dtype=np.bool_)), self.seeds]
         low, high = interval(self.totals, self.draws, parts)
-        if self.levels is not None:
-            low, high = np.maximum(low, self.levels[0]), np.minimum(high, self.levels[1])
-        return _intervals(self.totals, low, high)
+        return _intervals(self.totals, np.maximum(low, self.least), np.minimum(high, self.most))
 
     def differences(self, against: int) -> list[Interval]:
-        """Each model's to one of them, no further than the two values are apart."""
+        """Each model's to one of them, no further than the best and the worst value are apart."""
         apart = self.totals - self.totals[against]
         draws = self.draws - self.draws[:, [against]]
         low, high = interval(apart, draws, self._parts(np.arange(len(apart)), against))
-        if self.levels is not None:
-            span = np.ptp(self.levels)
-            low, high = np.maximum(low, -span), np.minimum(high, span)
-        return _intervals(apart, low, high)
+        span = self.most - self.least
+        return _intervals(apart, np.maximum(low, -span), np.minimum(high, span))
 
     def best(self, sign: float) -> NDArray[np.bool_]:
         """Whether a model is not told apart from the one with the best value, [models]."""

@@ -16,7 +16,7 @@ from gateau_dagster.evaluation.statistics.compare import Interval, Model, Standi
 from gateau_dagster.evaluation.statistics.lines import Line
 from gateau_dagster.evaluation.statistics.total import Total, total_of
 
-CODE_VERSION = "2"
+CODE_VERSION = "3"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,7 +101,9 @@ def experiment_rows(
     """
     found, scored = answered(chosen.name, lines, scores), chosen.scored
     total = found.total(by_group=scored.by_group)
-    standings = compare(found.models, total, reference=reference, higher=scored.higher, draws=draws)
+    standings = compare(
+        found.models, total, reference=reference, higher=scored.higher, bounds=scored.bounds, draws=draws
+    )
     of_line = {line.name: mean_cost([costs[name] for name in line.variants]) for line in lines}
     seeds = {model.name: len(model.values) for model in found.models}
     rows = [

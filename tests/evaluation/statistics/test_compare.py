@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from gateau_dagster.evaluation.registry import all_benchmarks
 from gateau_dagster.evaluation.statistics.compare import Model, Outcomes, Standing, compare, outcomes
 from gateau_dagster.evaluation.statistics.total import total_of
 
@@ -139,3 +140,35 @@ def test_of_right_and_wrong_a_difference_is_within_what_there_is() -> None:
     ]
     found = compare(models, total, reference="x", draws=200)[1].difference
     assert found is not None and (found.value, found.low, found.high) == (-50, -100, 100)
+
+
+def test_no_interval_reaches_beyond_what_answers_can_be_worth() -> None:
+    values = {"good": [100.0, 93.0, 100.0, 20.0], "bad": [0.0, 7.0, 0.0, 55.0]}
+    models, total = (
+        [Model(name=name, values=np.array([each])) for name, each in values.items()],
+        total_of(["a"] * 4, by_group=False),
+    )
+    free, bound = (compare(models, total, reference="bad", **given) for given in ({}, {"bounds": (0.0, 100.0)}))
+    high, low = free[0].total, free[1].total
+    assert high.high is not None and high.high > 100 and low.low is not None and low.low < 0
+    assert (bound[0].total.high, bound[1].total.low) == (100, 0)
+    assert (bound[0].total.low, bound[1].total.high) == (high.low, low.high)
+    for one, other in zip(free, bound, strict=True):
+        assert (one.best, one.probability_best) == (other.best, other.probability_best)
+    assert free[0].difference is not None and free[0].difference.high is not None and free[0].difference.high > 100
+    assert bound[0].difference is not None and bound[0].difference.high == 100
+
+
+BOUNDS = {
+    "longbench": (0, 100),
+    "longbench_judged": (0, 100),
+    "mt_bench": (10, 100),
+    "generated_needle_judged": (1, 10),
+    "text_perplexity": (1, np.inf),
+}
+
+
+@pytest.mark.parametrize(("name", "wanted"), BOUNDS.items())
+def test_a_benchmark_says_what_its_answers_can_be_worth(name: str, wanted: tuple[float, float]) -> None:
+    scored = all_benchmarks()[name].scored
+    assert scored is not None and scored.bounds == wanted
