@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from gateau_dagster.errors import GateauError
 from gateau_dagster.models.chat_template import check_chat_template
-from gateau_dagster.models.known_model import known_tokenizer, model_folder
+from gateau_dagster.models.known_model import known_model, known_tokenizer, model_folder
 from gateau_dagster.models.model_files import check_complete, check_model_files
 from gateau_dagster.models.tokenizer import load_tokenizer
 from gateau_dagster.models.weight_files import check_weight_files
@@ -80,6 +80,28 @@ def _check_readable(folder: Path, place: str, code: bool) -> None:
                 f"{place}: transformers cannot read the {what} in {folder}: {type(error).__name__}: {reason}. Copy it "
                 "again from where the weights are from."
             ) from error
+
+
+def lost_first_tokens(config: Config, digests: Mapping[str, str]) -> list[str]:
+    """A sentence for each folder whose tokenizer does not know the token that the model's texts begin with.
+
+    Many have none; it is lost where the file is missing that says so. digests: by model, see `model_digest`.
+    """
+    folders = [name for name, digest in digests.items() if digest.startswith("folder:")]
+    found = ((name, model_folder(config, name, local_only=True)) for name in folders)
+    return [
+        f"models.{name}.path: {folder} has no {_TOKENIZER_FILES[1]}, and without it texts begin without the <bos> "
+        "that config.json names: perplexities are then those of text that the model was not trained on. Copy the file "
+        "from where the weights are from, unless this is meant."
+        for name, folder in found
+        if folder is not None and not (folder / _TOKENIZER_FILES[1]).is_file() and _lacks_bos(config, name)
+    ]
+
+
+def _lacks_bos(config: Config, name: str) -> bool:
+    tokenizer, known = known_tokenizer(config, name), known_model(config, name).config
+    first = None if known is None else getattr(known.get_text_config(decoder=True), "bos_token_id", None)
+    return tokenizer is not None and tokenizer.bos_token_id is None and isinstance(first, int)
 
 
 def check_pair(config: Config, digests: Mapping[str, str], texts: Callable[[], Sequence[str]]) -> None:

@@ -22,7 +22,7 @@ from gateau_dagster.methods.registry import chosen_methods
 from gateau_dagster.models.model_digest import address_digest, model_digest
 from gateau_dagster.pipeline.asset import Asset, Observed
 from gateau_dagster.pipeline.made_models import check_clusters
-from gateau_dagster.pipeline.model_checks import check_folder, check_others, check_pair
+from gateau_dagster.pipeline.model_checks import check_folder, check_others, check_pair, lost_first_tokens
 from gateau_dagster.pipeline.node import Node
 from gateau_dagster.pipeline.pipeline import Pipeline, partition_sets, pipeline_of
 from gateau_dagster.pipeline.plan import INPUT, Key, Partitions, Plan, make_plan, recorded_versions
@@ -251,7 +251,8 @@ class State:
     @cached_property
     def warnings(self) -> list[str]:
         """What the configuration says, may mean, and should not say unawares: a sentence each."""
-        return warnings_of(self.config, self.index.accepted)
+        lost = lost_first_tokens(self.config, self.model_digests)
+        return [*lost, *warnings_of(self.config, self.index.accepted)]
 
     def row_scorer(self, asset: str) -> str | None:
         """What computes a row of a table as things stand; None while the model that does is still to be made."""

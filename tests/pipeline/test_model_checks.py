@@ -63,6 +63,26 @@ def test_a_tokenizer_class_that_is_none_is_told(project: Path, kind: str) -> Non
     assert known_tokenizer(load_project(project), "long") is None
 
 
+def test_a_first_token_that_is_lost_with_its_file_is_told(project: Path) -> None:
+    assert state_of(project).warnings == []
+    for name in ("short", "long"):
+        (project.parent / name / "tokenizer_config.json").unlink()
+    for file in project.parent.glob("*/special_tokens_map.json"):
+        file.unlink()
+    state = state_of(project)
+    state.plan()
+    assert {line.partition(" ")[0] for line in state.warnings} == {"models.short.path:", "models.long.path:"}
+    assert "has no tokenizer_config.json, and without it texts begin without the <bos>" in state.warnings[0]
+
+
+def test_a_model_without_a_first_token_loses_none(project: Path) -> None:
+    for name in ("short", "long"):
+        (project.parent / name / "tokenizer_config.json").unlink()
+        file = project.parent / name / "config.json"
+        file.write_text(json.dumps({**json.loads(file.read_text()), "bos_token_id": None}))
+    assert state_of(project).warnings == []
+
+
 def test_two_tokenizers_are_no_pair(project: Path) -> None:
     tokenizer().save_pretrained(project.parent / "short")
     with pytest.raises(GateauError, match=r"models\.short and models\.long tokenise differently: the response '"):
