@@ -9,7 +9,12 @@ from typing import Any
 from gateau_dagster.errors import GateauError, TransientError
 from gateau_dagster.storage.remote import HUB, S3
 
+_NO_MEMORY = (
+    "this machine, or a limit on this process, leaves too little memory for it or its threads. Raise the limit "
+    "(ulimit -v, ulimit -u, a container's), or end other programs; then run again."
+)
 _OS_CURES = {
+    errno.ENOMEM: _NO_MEMORY,
     errno.ENOSPC: "the disk is full. Free some space and run again; what was already computed is kept.",
     errno.EDQUOT: "the disk quota is used up. Free some space and run again; what was already computed is kept.",
     errno.EFBIG: "the file is larger than this system allows. Use more shards, or raise the limit (ulimit -f).",
@@ -203,9 +208,7 @@ def explained(error: Exception, action: str) -> Exception:
 def explained_by_system(error: Exception, action: str) -> Exception:
     """As `explained`, for work that is not an access to storage: only what the operating system said counts, and what
     only the client of a storage server raises."""
-    made = (
-        _of_disk(link, action) or _of_connection(link, action) or _of_client(link, action) for link in _chain(error)
-    )
+    made = (of(link, action) for link in _chain(error) for of in (_of_disk, _of_memory, _of_connection, _of_client))
     return next((found for found in made if found is not None), error)
 
 
@@ -221,6 +224,12 @@ def _of_disk(link: BaseException, action: str) -> GateauError | None:
     # Polars and SQLite (Dagster's records) have errors of their own for it.
     if any(words in str(link) for words in _FULL_DISK):
         return GateauError(f"Cannot {action}: {_OS_CURES[errno.ENOSPC]}")
+    return None
+
+
+def _of_memory(link: BaseException, action: str) -> GateauError | None:
+    if isinstance(link, MemoryError) or "can't start new thread" in str(link):
+        return GateauError(f"Cannot {action}: {_NO_MEMORY}")
     return None
 
 

@@ -2,8 +2,11 @@
 
 import errno
 import socket
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import polars as pl
@@ -19,6 +22,7 @@ from sqlalchemy.exc import OperationalError
 from gateau_dagster.errors import GateauError, TransientError
 from gateau_dagster.storage import Stamp, Store, remote
 from gateau_dagster.storage.failures import explained, explained_by_system, readable_failures, readable_input
+from tests.project import command_environment
 
 
 def answered(status: int, code: str) -> ClientError:
@@ -184,6 +188,31 @@ def test_what_a_server_does_in_passing_is_never_a_defect(
 ) -> None:
     made = explain(error, "go on")
     assert isinstance(made, TransientError) and words in str(made) and "un again" in str(made)
+
+
+@pytest.mark.parametrize(
+    "error", [MemoryError(), RuntimeError("can't start new thread"), OSError(errno.ENOMEM, "Cannot allocate memory")]
+)
+def test_too_little_memory_is_no_defect(error: Exception) -> None:
+    found = explained_by_system(error, "go on")
+    assert isinstance(found, GateauError) and "too little memory" in str(found) and "ulimit -v" in str(found)
+
+
+def test_more_open_files_than_allowed_are_told_with_the_cure(tmp_path: Path) -> None:
+    code = (
+        "import resource\n"
+        "from gateau_dagster.storage.failures import readable_failures\n"
+        "resource.setrlimit(resource.RLIMIT_NOFILE, (40, 40))\n"
+        "with readable_failures('read it'):\n"
+        "    held = [open(__file__) for _ in range(100)]\n"
+    )
+    file = tmp_path / "many.py"
+    file.write_text(code)
+    done = subprocess.run(
+        [sys.executable, file], env=command_environment(), capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1
+    assert "Cannot read it: this process may not open more files. Raise the limit (ulimit -n 1024)" in done.stderr
 
 
 def test_words_alone_make_no_failure_of_a_server_outside_storage() -> None:
