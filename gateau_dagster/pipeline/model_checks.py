@@ -82,19 +82,18 @@ def _check_readable(folder: Path, place: str, code: bool) -> None:
             ) from error
 
 
-def lost_first_tokens(config: Config, digests: Mapping[str, str]) -> list[str]:
-    """A sentence for each folder whose tokenizer does not know the token that the model's texts begin with.
+def lost_first_tokens(config: Config) -> list[str]:
+    """A sentence for each model's folder whose tokenizer does not know the token that the model's texts begin with.
 
-    Many have none; it is lost where the file is missing that says so. digests: by model, see `model_digest`.
+    Many have none; it is lost where the file is missing that says so.
     """
-    folders = [name for name, digest in digests.items() if digest.startswith("folder:")]
-    found = ((name, model_folder(config, name, local_only=True)) for name in folders)
+    found = ((name, config.folder / Path(model.path).expanduser()) for name, model in config.models.items())
     return [
         f"models.{name}.path: {folder} has no {_TOKENIZER_FILES[1]}, and without it texts begin without the <bos> "
         "that config.json names: perplexities are then those of text that the model was not trained on. Copy the file "
         "from where the weights are from, unless this is meant."
         for name, folder in found
-        if folder is not None and not (folder / _TOKENIZER_FILES[1]).is_file() and _lacks_bos(config, name)
+        if folder.is_dir() and not (folder / _TOKENIZER_FILES[1]).is_file() and _lacks_bos(config, name)
     ]
 
 

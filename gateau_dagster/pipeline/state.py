@@ -251,8 +251,7 @@ class State:
     @cached_property
     def warnings(self) -> list[str]:
         """What the configuration says, may mean, and should not say unawares: a sentence each."""
-        lost = lost_first_tokens(self.config, self.model_digests)
-        return [*lost, *warnings_of(self.config, self.index.accepted)]
+        return [*lost_first_tokens(self.config), *warnings_of(self.config, self.index.accepted)]
 
     def row_scorer(self, asset: str) -> str | None:
         """What computes a row of a table as things stand; None while the model that does is still to be made."""
