@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
+import numpy as np
 import polars as pl
 
 from gateau_dagster.config.judge import JudgeConfig
@@ -140,6 +141,7 @@ def _means(rated: pl.DataFrame) -> dict[str, float | None]:
         if ratings.size:
             found[part] = float(ratings.mean())
         if ratings.size > 1:
-            spread = Spread(variance=ratings.var(ddof=1, keepdims=True) / ratings.size, freedom=ratings.size - 1)
+            variance = ratings.var(ddof=1, keepdims=True) / ratings.size
+            spread = Spread(variance=variance, freedom=np.array([ratings.size - 1.0]))
             found[f"{part}_margin"] = float(half_width([spread], TAIL)[0])
     return found

@@ -144,11 +144,11 @@ def test_of_right_and_wrong_a_difference_is_within_what_there_is() -> None:
 
 def test_no_interval_reaches_beyond_what_answers_can_be_worth() -> None:
     values = {"good": [100.0, 93.0, 100.0, 20.0], "bad": [0.0, 7.0, 0.0, 55.0]}
-    models, total = (
-        [Model(name=name, values=np.array([each])) for name, each in values.items()],
-        total_of(["a"] * 4, by_group=False),
+    models = [Model(name=name, values=np.array([each])) for name, each in values.items()]
+    total = total_of(["a"] * 4, by_group=False)
+    free, bound = (
+        compare(models, total, reference="bad", bounds=bounds) for bounds in ((-np.inf, np.inf), (0.0, 100.0))
     )
-    free, bound = (compare(models, total, reference="bad", **given) for given in ({}, {"bounds": (0.0, 100.0)}))
     high, low = free[0].total, free[1].total
     assert high.high is not None and high.high > 100 and low.low is not None and low.low < 0
     assert (bound[0].total.high, bound[1].total.low) == (100, 0)
