@@ -216,6 +216,7 @@ def test_an_edit_trains_again_what_it_changes_and_what_was_trained_is_found_agai
     changed = [each | {"response": "x ."} if each["id"] == edited else each for each in records]
     write_samples(data, changed)
     touched = {name for name in TRAINED_FIRST if edited in chosen(experiment, name)}
+    trainings.done()
     result = experiment.refresh(until=CHECKPOINTS)
     assert made(experiment, result) == touched and len(trainings.done()) == len(touched)
 

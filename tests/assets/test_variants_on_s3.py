@@ -1,6 +1,7 @@
 """An experiment whose store is a bucket: models go there and come back, and what was trained is found again."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +24,15 @@ class _Trainings:
     def __init__(self) -> None:
         self.count = 0
 
-    def run(self, context: dg.AssetExecutionContext, spec: TrainingSpec, file: Path, progress: Progress) -> None:
-        del context, file
+    def run(
+        self,
+        context: dg.AssetExecutionContext,
+        spec: TrainingSpec,
+        file: Path,
+        progress: Progress,
+        heed: Callable[[], None],
+    ) -> None:
+        del context, file, heed
         self.count += 1
         model = AutoModelForCausalLM.from_pretrained(spec.base_model)
         with torch.no_grad():
