@@ -20,7 +20,7 @@ from gateau_dagster.evaluation.judging.judge_answers import Judged, judge_answer
 from gateau_dagster.evaluation.judging.judged_scores import unreadable
 from gateau_dagster.evaluation.judging.replies import Replies
 from gateau_dagster.evaluation.judging.request import Judge
-from gateau_dagster.execution.shard_work import rejected_frame
+from gateau_dagster.execution.shard_tables import rejected_frame
 from gateau_dagster.pipeline.variant_assets import ANSWERS, JUDGMENTS
 from resources.configuration import ConfigurationResource
 from resources.judge import JudgeResource

@@ -13,7 +13,7 @@ from assets.steps.step_questions import StepQuestions
 from assets.steps.variant_step import VariantStep, variant_events
 from gateau_dagster.evaluation.page import PageAmount, PageChart
 from gateau_dagster.evaluation.scored import Measured
-from gateau_dagster.execution.shard_work import rejected_frame
+from gateau_dagster.execution.shard_tables import rejected_frame
 from gateau_dagster.pipeline.variant_assets import ANSWERS, JUDGMENTS
 from resources.configuration import ConfigurationResource
 from resources.models import ModelsResource

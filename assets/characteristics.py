@@ -20,7 +20,7 @@ from gateau_dagster.evaluation.judging.judge_answers import judge_answers
 from gateau_dagster.evaluation.judging.replies import Replies
 from gateau_dagster.evaluation.page import PageAmount, PageChart
 from gateau_dagster.evaluation.scored import Judging
-from gateau_dagster.execution.shard_work import rejected_frame
+from gateau_dagster.execution.shard_tables import rejected_frame
 from resources.configuration import ConfigurationResource
 from resources.judge import JudgeResource
 

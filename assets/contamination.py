@@ -21,7 +21,7 @@ from gateau_dagster.evaluation.contamination.asked_texts import AskedTexts
 from gateau_dagster.evaluation.contamination.overlaps import overlaps
 from gateau_dagster.evaluation.contamination.untouched import untouched_rows
 from gateau_dagster.evaluation.statistics.lines import lines_of, reference_of
-from gateau_dagster.execution.shard_work import ShardResult, rejected_frame
+from gateau_dagster.execution.shard_tables import ShardResult, rejected_frame
 from gateau_dagster.pipeline.contamination_asset import asking_benchmarks
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.pipeline.variant_assets import SCORES

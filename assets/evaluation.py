@@ -7,7 +7,7 @@ from assets.steps.definition import makes_asset
 from assets.steps.metadata import amounts_chart, figures_metadata
 from assets.steps.unpartitioned_step import unpartitioned_step
 from gateau_dagster.evaluation.registry import FAMILY, compared_benchmarks
-from gateau_dagster.execution.shard_work import rejected_frame
+from gateau_dagster.execution.shard_tables import rejected_frame
 from resources.configuration import ConfigurationResource
 from resources.models import ModelsResource
 

@@ -10,7 +10,7 @@ from assets.steps.metadata import first_histogram
 from assets.steps.partitioned_step import Event, Finished, shard_events, stale_partitions
 from assets.steps.step import asset_step
 from assets.steps.unpartitioned_step import unpartitioned_step
-from gateau_dagster.execution.shard_work import ShardResult
+from gateau_dagster.execution.shard_tables import ShardResult
 from gateau_dagster.methods.registry import FAMILY, ChosenMethod, chosen_methods
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.progress import Progress

@@ -10,7 +10,7 @@ from assets.steps.partitioned_step import Event, Finished, shard_events, stale_p
 from assets.steps.step import asset_step
 from gateau_dagster.data.ingest import read_shards
 from gateau_dagster.data.rejects import check_rejected
-from gateau_dagster.execution.shard_work import ShardResult
+from gateau_dagster.execution.shard_tables import ShardResult
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.storage import Stamp
 from resources.configuration import ConfigurationResource

@@ -8,7 +8,7 @@ import dagster as dg
 from assets.steps.event_log import PLAN_TAG, recorded_versions
 from assets.steps.metadata import DATA_VERSION_TAG, first_histogram, preview, rows_last, table_metadata
 from assets.steps.partitions import asked_partitions, asset_key, no_event_for_output
-from gateau_dagster.execution.shard_work import ShardResult
+from gateau_dagster.execution.shard_tables import ShardResult
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.storage import Stamp
 

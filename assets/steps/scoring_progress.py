@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from gateau_dagster.execution.shard_scorer import ShardReport
-from gateau_dagster.execution.shard_work import TableWork
+from gateau_dagster.execution.shard_tables import TableWork
 from gateau_dagster.progress import TimedProgress
 
 

@@ -10,7 +10,7 @@ from gateau_dagster.evaluation.generation.answering import Answered, Row, answer
 from gateau_dagster.evaluation.generation.asked import Engine
 from gateau_dagster.evaluation.questions import Question
 from gateau_dagster.execution.row_checkpoints import RowCheckpoints, rows_frame
-from gateau_dagster.execution.shard_work import rejected_frame
+from gateau_dagster.execution.shard_tables import rejected_frame
 from gateau_dagster.progress import TimedProgress
 from gateau_dagster.storage import Store
 from gateau_dagster.storage.content import frame_digest

@@ -2,6 +2,7 @@
 
 import threading
 import time
+import uuid
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
 from typing import Any
@@ -12,6 +13,7 @@ from gateau_dagster.storage import Stamp, Store
 from gateau_dagster.storage.store import DamagedTableError
 
 FOLDER = "_partial"
+_ENDING = ".parquet"
 GROUP_SECONDS = 20.0
 GROUP_ROWS = 256
 
@@ -31,9 +33,10 @@ def save_all_rows() -> None:
 
 
 class RowCheckpoints:
-    """Group files `<root>/_partial/<asset>/<partition>/<scorer>/<n>.parquet`.
+    """Group files `<root>/_partial/<asset>/<partition>/<scorer>/<n>-<writer>.parquet`.
 
-    The scorer's digest is a part of the path: rows of another model or setting are never mistaken for these.
+    The scorer's digest is a part of the path: rows of another model or setting are never mistaken for these. Several
+    writers may save rows of a shard at a time, on several machines.
     """
 
     def __init__(self, store: Store, asset: str, partition: str, scorer: str, schema: pl.Schema) -> None:
@@ -44,17 +47,15 @@ class RowCheckpoints:
         self._schema = schema
         self._waiting: list[Mapping[str, Any]] = []
         self._saved_at = time.monotonic()
-        self._next = 0
+        self._next, self._writer = 0, uuid.uuid4().hex[:12]
         self._lock = threading.RLock()  # see save_all_rows
 
     def load(self) -> pl.DataFrame:
-        """The rows that an earlier, interrupted run saved."""
-        groups = [name.removesuffix(".parquet") for name in self._store.files.names(self._folder)]
-        numbers = sorted(int(name) for name in groups if name.isdigit())
-        self._next = numbers[-1] + 1 if numbers else 0
+        """The rows that an earlier, interrupted run saved, and others do now; a row may be there twice."""
+        files = [name for name in self._store.files.names(self._folder) if name.endswith(_ENDING)]
         frames: list[pl.DataFrame] = []
-        for number in numbers:
-            name = f"{self._folder}/{number}"
+        for file in sorted(files):
+            name = f"{self._folder}/{file.removesuffix(_ENDING)}"
             with suppress(DamagedTableError):  # its rows are computed again
                 if self._store.stamp(name) is not None:
                     frames.append(self._store.read(name))
@@ -73,7 +74,9 @@ class RowCheckpoints:
         with self._lock:
             if self._waiting:
                 frame = rows_frame(self._waiting, self._schema)
-                self._store.write(frame, f"{self._folder}/{self._next}", None, Stamp(fingerprint=self._scorer))
+                self._store.write(
+                    frame, f"{self._folder}/{self._next}-{self._writer}", None, Stamp(fingerprint=self._scorer)
+                )
                 self._waiting, self._next = [], self._next + 1
             _unsaved.discard(self)
             self._saved_at = time.monotonic()

@@ -4,17 +4,19 @@ import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from gateau_dagster.config import Config
+from gateau_dagster.execution.pieces import Piece, PieceResult, Texts, compute_piece
+from gateau_dagster.execution.shard_tables import ShardResult, TableWork
 from gateau_dagster.execution.shard_work import (
     Effort,
     OnTaken,
     ShardProgress,
-    ShardResult,
     Suspects,
-    TableWork,
     compute_shard,
+    read_samples,
     untold,
 )
 from gateau_dagster.methods.registry import all_sample_tables
@@ -114,25 +116,58 @@ class ShardScorer:
         suspects: Suspects | None = None,
     ) -> dict[str, ShardResult]:
         """See `compute_shard`; the stamps get the effort."""
-        measured: list[_Measured] = []
-
-        def score(asked: Iterable[Asked]) -> Iterator[Outcomes]:
-            if not measured:
-                loaded = self._load()
-                run = ScoringRun.start(self._config, self._model, loaded, [work.asset for work in works])
-                measured.append(_Measured.start(self._config, loaded, run))
-            return measured[0].score(asked)
-
-        def on_sample(progress: ShardProgress) -> None:
-            tokens = sum(work.tokens for work in measured[0].run.works.values())
-            report(ShardReport(shard=shard, progress=progress, tokens=tokens, seconds=measured[0].seconds))
-
-        def effort() -> Effort:
-            return measured[0].effort()
-
+        each = _Measuring(lambda: self._start(works), shard, report)
         return compute_shard(
-            store, shard, works, score=score, on_sample=on_sample, effort=effort, on_taken=on_taken, suspects=suspects
+            store,
+            shard,
+            works,
+            score=each.score,
+            on_sample=each.on_sample,
+            effort=each.effort,
+            on_taken=on_taken,
+            suspects=suspects,
         )
+
+    def piece(
+        self, store: Store, piece: Piece, report: Report, *, on_taken: OnTaken = untold, texts: Texts = read_samples
+    ) -> PieceResult:
+        """See `compute_piece`. The progress is that within the piece."""
+        each = _Measuring(lambda: self._start(piece.works), piece.shard, report)
+        return compute_piece(
+            store,
+            piece,
+            score=each.score,
+            on_sample=each.on_sample,
+            effort=each.effort,
+            on_taken=on_taken,
+            texts=texts,
+        )
+
+    def _start(self, works: Sequence[TableWork]) -> "_Measured":
+        loaded = self._load()
+        run = ScoringRun.start(self._config, self._model, loaded, [work.asset for work in works])
+        return _Measured.start(self._config, loaded, run)
+
+
+class _Measuring:
+    """What `compute_shard` asks for, by a model that is loaded for the first sample."""
+
+    def __init__(self, start: "Callable[[], _Measured]", shard: str, report: Report) -> None:
+        self._start, self._shard, self._report = start, shard, report
+
+    @cached_property
+    def _measured(self) -> "_Measured":
+        return self._start()
+
+    def score(self, asked: Iterable[Asked]) -> Iterator[Outcomes]:
+        return self._measured.score(asked)
+
+    def on_sample(self, progress: ShardProgress) -> None:
+        tokens = sum(work.tokens for work in self._measured.run.works.values())
+        self._report(ShardReport(shard=self._shard, progress=progress, tokens=tokens, seconds=self._measured.seconds))
+
+    def effort(self) -> Effort:
+        return self._measured.effort()
 
 
 @dataclass(kw_only=True)

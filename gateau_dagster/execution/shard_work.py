@@ -1,32 +1,18 @@
 """Computes one shard of the scored tables: keeps the rows that still hold, computes the others, saves as it goes."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, suppress
-from dataclasses import dataclass, field, replace
+from contextlib import ExitStack
+from dataclasses import dataclass, field
 from typing import Any
 
 import polars as pl
 
-from gateau_dagster import tables
 from gateau_dagster.data.sample import Reject, Sample
-from gateau_dagster.execution.row_checkpoints import RowCheckpoints, rows_frame
-from gateau_dagster.scoring.sample_table import Asked, Outcomes, Row
-from gateau_dagster.storage import Stamp, Store
-from gateau_dagster.storage.stamp import fingerprint
-from gateau_dagster.storage.store import DamagedTableError
+from gateau_dagster.execution.shard_tables import ShardResult, ShardTable, TableWork
+from gateau_dagster.scoring.sample_table import Asked, Outcomes
+from gateau_dagster.storage import Store
 
 Effort = Mapping[str, Mapping[str, Any]]
-
-
-@dataclass(frozen=True, kw_only=True)
-class TableWork:
-    """A table's part of the work on a shard: the stamp it is to get, `Node.memory`, and the effort it should take."""
-
-    asset: str
-    columns: tuple[tables.Column, ...]
-    stamp: Stamp
-    memory: str
-    planned: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,17 +41,6 @@ OnSample = Callable[[ShardProgress], None]
 OnTaken = Callable[[str], None]
 
 
-@dataclass(frozen=True, kw_only=True)
-class ShardResult:
-    """What became of a shard's samples in one table: `reused` rows were kept, `computed` ones are new."""
-
-    table: pl.DataFrame
-    rejected: pl.DataFrame
-    computed: int
-    reused: int
-    stamp: Stamp
-
-
 def read_samples(store: Store, partition: str) -> pl.DataFrame:
     """The shard's validated samples."""
     return store.read("raw_long_sft", partition)
@@ -77,64 +52,10 @@ def samples_of(frame: pl.DataFrame) -> Iterator[Sample]:
         yield Sample(**row)
 
 
-def reusable_rows(
-    store: Store, asset: str, partition: str, *, samples: pl.DataFrame, scorer: str, saved: pl.DataFrame
-) -> pl.DataFrame:
-    """Rows of the previous table and of an interrupted run that were made by the same scorer from the same content."""
-    previous = store.stamp(asset, partition)
-    frames = [saved]
-    if previous is not None and previous.scorer == scorer:
-        with suppress(DamagedTableError):  # it is about to be replaced
-            frames.append(store.read(asset, partition))
-    wanted = samples.select("sample_id", "digest")
-    return pl.concat(frames).join(wanted, on=["sample_id", "digest"], how="semi").unique("sample_id", keep="first")
-
-
-@dataclass(kw_only=True)
-class _Table:
-    """A table while its shard is computed."""
-
-    work: TableWork
-    partial: RowCheckpoints
-    kept: pl.DataFrame
-    missing: frozenset[str]
-    rows: list[Row] = field(default_factory=list)
-    rejects: list[Reject] = field(default_factory=list)
-
-    def add(self, outcome: Row | Reject) -> None:
-        if isinstance(outcome, Reject):
-            self.rejects.append(outcome)
-        else:
-            self.rows.append(outcome)
-            self.partial.add(outcome)
-
-    def write(self, store: Store, partition: str, effort: Mapping[str, Any]) -> ShardResult:
-        assert len(self.rows) + len(self.rejects) == len(self.missing), "every sample is scored or rejected"
-        table = pl.concat([self.kept, rows_frame(self.rows, self.kept.schema)]).sort("sample_id")
-        rejected = rejected_frame(self.rejects)
-        planned = {"planned": dict(self.work.planned)} if effort and self.work.planned else {}
-        stamp = _as_far_as_it_fits(self.work.stamp, self.work.memory, self.rejects)
-        stamp = replace(stamp, effort={**effort, **planned})
-        complete = store.write(table, self.work.asset, partition, stamp, rejected)
-        self.partial.remove()
-        return ShardResult(
-            table=table, rejected=rejected, computed=len(self.rows), reused=self.kept.height, stamp=complete
-        )
-
-
-def _open(store: Store, partition: str, work: TableWork, samples: pl.DataFrame) -> _Table:
-    """What is there of a table. `samples`: the shard's, with their `sample_id` and `digest`."""
-    partial = RowCheckpoints(store, work.asset, partition, work.stamp.scorer, tables.schema(work.columns))
-    saved = partial.load()
-    kept = reusable_rows(store, work.asset, partition, samples=samples, scorer=work.stamp.scorer, saved=saved)
-    missing = samples.join(kept.select("sample_id"), on="sample_id", how="anti")["sample_id"]
-    return _Table(work=work, partial=partial, kept=kept, missing=frozenset(missing))
-
-
 def has_missing_rows(store: Store, partition: str, works: Sequence[TableWork]) -> bool:
     """Whether a model is needed to bring the shard's tables up to date; texts are not read."""
     samples = store.read("raw_long_sft", partition, ["sample_id", "digest"])
-    return any(_open(store, partition, work, samples).missing for work in works)
+    return any(ShardTable.open(store, partition, work, samples).missing for work in works)
 
 
 def no_effort() -> Effort:
@@ -175,12 +96,12 @@ def compute_shard(
         GateauError: reading or writing the store failed.
     """
     samples = read_samples(store, partition)
-    found = [_open(store, partition, work, samples) for work in works]
+    found = [ShardTable.open(store, partition, work, samples) for work in works]
     results: dict[str, ShardResult] = {}
     with ExitStack() as ending:
         for table in found:
             ending.callback(_save_unless_written, table, results)
-        scored = _score(samples, found, _Scoring(score, on_sample, on_taken, suspects or Suspects()))
+        scored = score_missing(samples, found, Scoring(score, on_sample, on_taken, suspects or Suspects()))
         measured = effort() if scored else {}
         for table in found:
             asset = table.work.asset
@@ -188,27 +109,27 @@ def compute_shard(
     return results
 
 
-def _save_unless_written(table: _Table, results: Mapping[str, ShardResult]) -> None:
+def _save_unless_written(table: ShardTable, results: Mapping[str, ShardResult]) -> None:
     if table.work.asset not in results:
         table.partial.close()
 
 
 @dataclass(frozen=True)
-class _Scoring:
+class Scoring:
     """See `compute_shard`."""
 
     score: Score
     on_sample: OnSample
     on_taken: OnTaken
-    suspects: Suspects
+    suspects: Suspects = field(default_factory=Suspects)
 
-    def outcomes(self, missing: pl.DataFrame, found: Sequence[_Table]) -> Iterator[tuple[Outcomes, str]]:
+    def outcomes(self, missing: pl.DataFrame, found: Sequence[ShardTable]) -> Iterator[tuple[Outcomes, str]]:
         """With the sample's id, for each of `missing`."""
         alone = pl.col("sample_id").is_in(list(self.suspects.alone))
         for group in (*missing.filter(alone).iter_slices(1), missing.filter(~alone)):
             ids = group["sample_id"].to_list()
             if ids:
-                yield from zip(self.score(self._taken(_asked(group, found))), ids, strict=False)  # see _Table.write
+                yield from zip(self.score(self._taken(_asked(group, found))), ids, strict=False)  # see ShardTable.write
 
     def _taken(self, asked: Iterator[Asked]) -> Iterator[Asked]:
         for each in asked:
@@ -216,8 +137,8 @@ class _Scoring:
             yield each
 
 
-def _score(samples: pl.DataFrame, found: Sequence[_Table], scoring: _Scoring) -> int:
-    """Scores the samples that some table lacks, one by one; returns how many those were."""
+def score_missing(samples: pl.DataFrame, found: Sequence[ShardTable], scoring: Scoring) -> int:
+    """Scores the samples that some table lacks, one by one; returns how many those were. See `compute_shard`."""
     for table in found:
         table.rejects += _given_up(table.missing, scoring.suspects)
     wanted: frozenset[str] = frozenset().union(*(table.missing for table in found)) - scoring.suspects.given_up.keys()
@@ -249,22 +170,7 @@ def _sizes(samples: pl.DataFrame) -> list[int]:
     return samples.select(1 + sum((pl.col(text).str.len_bytes() for text in texts), pl.lit(0))).to_series().to_list()
 
 
-def _asked(missing: pl.DataFrame, found: Sequence[_Table]) -> Iterator[Asked]:
+def _asked(missing: pl.DataFrame, found: Sequence[ShardTable]) -> Iterator[Asked]:
     for sample in samples_of(missing):
         assets = frozenset(table.work.asset for table in found if sample.sample_id in table.missing)
         yield Asked(sample=sample, assets=assets)
-
-
-def _as_far_as_it_fits(stamp: Stamp, memory: str, rejects: Sequence[Reject]) -> Stamp:
-    """The stamp of a table that lacks samples for want of memory: not the wanted one, and known for what it is."""
-    absent = sorted(reject.sample_id for reject in rejects if reject.short_of_memory)
-    if not absent:
-        return stamp
-    made = fingerprint({"complete": stamp.fingerprint, "memory": memory, "absent": absent})
-    return replace(stamp, fingerprint=made, complete=stamp.fingerprint, short_of_memory=memory)
-
-
-def rejected_frame(rejects: Sequence[Reject]) -> pl.DataFrame:
-    """Rejects as a table, sorted by id."""
-    rows = [{"sample_id": reject.sample_id, "reason": reject.reason} for reject in rejects]
-    return rows_frame(rows, tables.schema(tables.REJECTED)).sort("sample_id", "reason")

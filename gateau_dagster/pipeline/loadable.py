@@ -2,10 +2,11 @@
 
 from pathlib import Path
 
-from gateau_dagster.config import ModelConfig
+from gateau_dagster.config import Config, ModelConfig
 from gateau_dagster.pipeline.made_models import made_asset
 from gateau_dagster.pipeline.model_checks import check_folder
 from gateau_dagster.pipeline.state import State
+from gateau_dagster.storage import Store
 from gateau_dagster.storage.documents import fetched_folder
 
 
@@ -19,7 +20,17 @@ def loadable_model(state: State, name: str) -> ModelConfig:
     if section.base is None:
         check_folder(config, name, state.model_digests[name])  # for a step that is launched by hand nobody has planned
         return section
-    folder = fetched_folder(state.store, made_asset(config, name), downloads(state))
+    return fetched_model(config, state.store, name, downloads(state))
+
+
+def fetched_model(config: Config, store: Store, name: str, scratch: Path) -> ModelConfig:
+    """The section of a model that the pipeline made, fetched into `scratch` from a store that is not local.
+
+    Raises as `loadable_model`.
+    """
+    section = config.located_model(name)
+    assert section.base is not None
+    folder = fetched_folder(store, made_asset(config, name), scratch)
     code = section.trust_remote_code or config.models[section.base].trust_remote_code
     # It is an ordinary model from here on: nothing is left to be made.
     made = {"path": str(folder), "trust_remote_code": code, "pre_experience": None, "homologous": None}

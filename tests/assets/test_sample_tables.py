@@ -14,7 +14,7 @@ from gateau_dagster import tables
 from gateau_dagster.errors import GateauError
 from gateau_dagster.estimate.estimator import Estimate, Estimator
 from gateau_dagster.execution.shard_scorer import Report, ShardScorer
-from gateau_dagster.execution.shard_work import TableWork
+from gateau_dagster.execution.shard_tables import TableWork
 from gateau_dagster.storage import Stamp, Store
 from resources.models import ModelsResource
 from resources.pools.pool import Pool, ScoringTask, Warn

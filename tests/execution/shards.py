@@ -6,15 +6,8 @@ import polars as pl
 
 from gateau_dagster import tables
 from gateau_dagster.data.sample import Reject, Sample
-from gateau_dagster.execution.shard_work import (
-    Asked,
-    OnSample,
-    Outcomes,
-    Score,
-    ShardResult,
-    TableWork,
-    compute_shard,
-)
+from gateau_dagster.execution.shard_tables import ShardResult, TableWork
+from gateau_dagster.execution.shard_work import Asked, OnSample, Outcomes, Score, compute_shard
 from gateau_dagster.storage import Stamp, Store
 
 ASSET, SHARD = "perplexity/short", "1"

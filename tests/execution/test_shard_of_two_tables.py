@@ -10,15 +10,8 @@ from gateau_dagster import tables
 from gateau_dagster.data.sample import Reject
 from gateau_dagster.errors import GateauError
 from gateau_dagster.execution import row_checkpoints as partial
-from gateau_dagster.execution.shard_work import (
-    Asked,
-    Outcomes,
-    ShardProgress,
-    ShardResult,
-    TableWork,
-    compute_shard,
-    has_missing_rows,
-)
+from gateau_dagster.execution.shard_tables import ShardResult, TableWork
+from gateau_dagster.execution.shard_work import Asked, Outcomes, ShardProgress, compute_shard, has_missing_rows
 from gateau_dagster.storage import Stamp, Store
 from tests.execution.shards import SHARD, write_samples
 

@@ -7,7 +7,8 @@ import pytest
 
 from gateau_dagster import tables
 from gateau_dagster.data.sample import Reject, Sample
-from gateau_dagster.execution.shard_work import TableWork, compute_shard
+from gateau_dagster.execution.shard_tables import TableWork
+from gateau_dagster.execution.shard_work import compute_shard
 from gateau_dagster.pipeline.node import Node
 from gateau_dagster.pipeline.plan import INPUT, Key, Plan, make_plan
 from gateau_dagster.storage import Stamp, Store

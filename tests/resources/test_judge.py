@@ -13,7 +13,7 @@ from gateau_dagster.evaluation.judging.judge_answers import Judged, judge_answer
 from gateau_dagster.evaluation.judging.judged_scores import unreadable
 from gateau_dagster.evaluation.judging.replies import Replies
 from gateau_dagster.evaluation.judging.request import Asked, JudgeRefusedError, UnansweredError
-from gateau_dagster.execution.shard_work import rejected_frame
+from gateau_dagster.execution.shard_tables import rejected_frame
 from gateau_dagster.storage.files import Files
 from resources.judge import JudgeResource, ServerJudge
 from tests.evaluation.judging.builders import answers, judging, question, settings

@@ -7,7 +7,8 @@ import pytest
 from assets.steps.scoring_progress import ScoringProgress
 from gateau_dagster import tables
 from gateau_dagster.execution.shard_scorer import ShardReport
-from gateau_dagster.execution.shard_work import ShardProgress, TableWork
+from gateau_dagster.execution.shard_tables import TableWork
+from gateau_dagster.execution.shard_work import ShardProgress
 from gateau_dagster.storage import Stamp
 
 Seen = list[tuple[float, float | None, str, float | None]]
