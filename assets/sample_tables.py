@@ -3,14 +3,15 @@
 One step scores shards with one model, for one table or several that a pass serves: here, or in worker processes.
 """
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, replace
-from functools import cached_property
+from functools import cache, cached_property
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import dagster as dg
+import polars as pl
 
 from assets.steps.definition import makes_asset
 from assets.steps.metadata import effort_metadata, statistics, token_totals
@@ -21,19 +22,21 @@ from assets.steps.step import asset_step
 from gateau_dagster.config import ModelConfig
 from gateau_dagster.demo.prepare import ensure_demo_pair
 from gateau_dagster.execution.shard_scorer import ShardScorer
-from gateau_dagster.execution.shard_work import ShardResult, TableWork, has_missing_rows
+from gateau_dagster.execution.shard_tables import ShardResult, TableWork
+from gateau_dagster.execution.shard_work import has_missing_rows
 from gateau_dagster.pipeline.loadable import loadable_model, model_version
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.progress import TimedProgress
 from resources.configuration import ConfigurationResource
 from resources.models import ModelsResource
-from resources.pools.pool import ScoringTask, Warn
+from resources.pools.pool import Costs, Pool, ScoringTask, Warn
 from resources.pools.registry import chosen_pool
 
 if TYPE_CHECKING:
     from gateau_dagster.models.loading import LoadedModel
 
 
+T = TypeVar("T")
 Works = Mapping[str, Sequence[TableWork]]
 Results = Generator[tuple[str, dict[str, ShardResult]]]
 
@@ -63,7 +66,8 @@ def _finished(
     if missing:
         ensure_demo_pair(state.config, progress)
         missing = _with_plan(context, state, missing)
-    devices = _devices(state, models, missing)
+    pool = chosen_pool(state.config)
+    devices = pool.devices(state.config, models.place(state.config), len(missing))
     sizes = state.store.stamps(("raw_long_sft", shard) for shard in works)
     shown = ScoringProgress(
         progress,
@@ -72,7 +76,15 @@ def _finished(
         workers=len(devices),
     )
     shown.start()
-    step = Scoring(state=state, models=models, model=_model(state, stale), progress=shown, warn=context.log.warning)
+    step = Scoring(
+        state=state,
+        models=models,
+        model=_model(state, stale),
+        pool=pool,
+        costs=_costs(context, state, missing),
+        progress=shown,
+        warn=context.log.warning,
+    )
     with closing(step.on(devices, missing)) as scored:
         for shard, results in chain(step.here(kept, devices[0]), scored):
             shown.finish(shard)
@@ -108,17 +120,11 @@ def _works(state: State, stale: Stale) -> Works:
 
 
 def _with_plan(context: dg.AssetExecutionContext, state: State, works: Works) -> Works:
-    """The work with the effort that it should take; an estimate that fails must not end a run that might do."""
+    """The work with the effort that it should take."""
     from gateau_dagster.estimate.estimator import Estimator
 
-    wanted: dict[str, list[str]] = {}
-    for shard, found in works.items():
-        for work in found:
-            wanted.setdefault(work.asset, []).append(shard)
-    try:
-        estimates = Estimator(state).shards(wanted)
-    except Exception as error:
-        context.log.warning(f"What this takes cannot be estimated: {error}", exc_info=True)
+    estimates = _estimated(context, lambda: Estimator(state).shards(_shards(works)))
+    if estimates is None:
         return works
     # What a method's own table takes, the method may not say.
     planned = {key: asdict(estimate) for key, estimate in estimates.items() if estimate.tokens is not None}
@@ -128,15 +134,37 @@ def _with_plan(context: dg.AssetExecutionContext, state: State, works: Works) ->
     }
 
 
-def _devices(state: State, models: ModelsResource, missing: Works) -> list[str]:
-    """A device for each process that scores; one process for a single shard."""
-    place = models.place(state.config)
-    if len(missing) < 2 and state.config.scoring.device_map is None:
-        return [place]
-    from gateau_dagster.models.devices import worker_devices
+def _costs(context: dg.AssetExecutionContext, state: State, works: Works) -> Costs:
+    """Of the samples to score, estimated when the first is asked for; of none where that fails."""
+    from gateau_dagster.estimate.estimator import Estimator
 
-    devices = worker_devices(state.config.scoring, place)
-    return devices[: max(1, len(missing))]
+    all_costs = cache(lambda: _estimated(context, lambda: Estimator(state).costs(_shards(works))))
+
+    def costs(shard: str) -> Mapping[str, float]:
+        found = all_costs()
+        if found is None:
+            return {}
+        return dict(found.filter(pl.col("shard") == int(shard)).select("sample_id", "cost").iter_rows())
+
+    return costs
+
+
+def _estimated(context: dg.AssetExecutionContext, estimate: Callable[[], T]) -> T | None:
+    """An estimate that fails must not end a run that might do."""
+    try:
+        return estimate()
+    except Exception as error:
+        context.log.warning(f"What this takes cannot be estimated: {error}", exc_info=True)
+        return None
+
+
+def _shards(works: Works) -> dict[str, list[str]]:
+    """Of each asset."""
+    found: dict[str, list[str]] = {}
+    for shard, tables in works.items():
+        for work in tables:
+            found.setdefault(work.asset, []).append(shard)
+    return found
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -146,12 +174,15 @@ class Scoring:
     state: State
     models: ModelsResource
     model: str
+    pool: Pool
+    costs: Costs
     progress: ScoringProgress
     warn: Warn
 
     def on(self, devices: Sequence[str], works: Works) -> Results:
-        """In a process a device, or here if it is one."""
-        return self.here(works, devices[0]) if len(devices) == 1 else self._in_workers(works, devices)
+        """In a worker a device, or here if it is one that need not be elsewhere."""
+        here = len(devices) == 1 and not self.pool.elsewhere
+        return self.here(works, devices[0]) if here else self._in_workers(works, devices)
 
     def here(self, works: Works, device: str) -> Results:
         """In this process, one shard after the other."""
@@ -170,8 +201,17 @@ class Scoring:
 
     def _in_workers(self, works: Works, devices: Sequence[str]) -> Results:
         """Each worker loads the model once."""
+        if not works:
+            return
         self.models.release()  # the first worker needs the room
-        config = self.state.config
-        task = ScoringTask(config=config, model=self.model, section=self._section, devices=devices)
-        with chosen_pool(config).workers(task, self.warn) as workers:
+        state = self.state
+        task = ScoringTask(
+            config=state.config,
+            model=self.model,
+            section=None if self.pool.elsewhere else self._section,
+            version=model_version(state, self.model),
+            devices=devices,
+            costs=self.costs,
+        )
+        with self.pool.workers(task, self.warn) as workers:
             yield from workers.results(works, self.progress.report)

@@ -3,13 +3,13 @@
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from pydantic import Field, model_validator
 
 from gateau_dagster.config.base import Section
-from gateau_dagster.config.catalogue import CatalogueConfig
 from gateau_dagster.config.evaluation import EvaluationConfig
+from gateau_dagster.config.execution import ExecutionConfig, check_devices
 from gateau_dagster.config.inputs import (
     DEMO_SCHEME,
     DemoConfig,
@@ -20,38 +20,11 @@ from gateau_dagster.config.inputs import (
 )
 from gateau_dagster.config.made_models import check_made_models
 from gateau_dagster.config.models import ModelConfig, ScoringConfig
-from gateau_dagster.config.notify import NotifyConfig
 from gateau_dagster.config.selection import SelectionConfig
 from gateau_dagster.config.training import TrainingConfig
-from gateau_dagster.config.values import TimeZone, UrlVariable
 from gateau_dagster.config.variants import Variant, VariantsConfig, variants_of
 
 _MODEL_NAME = re.compile(r"^[A-Za-z0-9_]{1,100}\Z")
-
-
-class ExecutionConfig(Section):
-    """How Dagster runs the steps; changes no result."""
-
-    executor: Literal["in_process", "multiprocess"] = "in_process"
-    max_concurrent: int = Field(
-        default=1, ge=1, le=1024, description="Steps at a time, with the multiprocess executor."
-    )
-    pool: str = Field(default="processes", description="What runs scoring.workers, where there are several.")
-    postgres: UrlVariable | None = Field(
-        default=None,
-        description="The environment variable that holds the URL of the PostgreSQL database with Dagster's records; "
-        "null: as Dagster's home says, by default files in it.",
-    )
-    shards_per_run: int = Field(
-        default=64, ge=1, le=10_000, description="Shards of one backfill run, which loads a model once."
-    )
-    retries: int = Field(
-        default=2, ge=0, le=16, description="Of a step that fails transiently, with exponential back-off."
-    )
-    schedule: str = Field(default="0 3 * * *", description="Cron line of the nightly refresh, which is off by default.")
-    timezone: TimeZone = Field(default="UTC", description="Of the schedule, such as Europe/Berlin.")
-    catalogue: CatalogueConfig = CatalogueConfig()
-    notify: NotifyConfig | None = Field(default=None, description="Who is told of runs that failed.")
 
 
 class Config(Section):
@@ -132,6 +105,7 @@ class Config(Section):
                 "training.mix.without_long: needs short_chat: without long samples only conversations are trained on"
             )
         self._check_tasks()
+        check_devices(self.execution, self.scoring)
         check_made_models(self.models, self.training, segment_length=self.scoring.segment_length)
         for name, path in self.addresses():
             if self.demo is None and path.startswith(DEMO_SCHEME):

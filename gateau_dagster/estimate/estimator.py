@@ -104,6 +104,11 @@ class Estimator:
                 found[asset, shard] = self._estimate(asset, parts.get((int(shard),), work.clear()))
         return found
 
+    def costs(self, wanted: Shards) -> pl.DataFrame:
+        """`shard`, `sample_id` and `cost` of the samples to score: the expected seconds of all tables together."""
+        parts = [work.select("shard", "sample_id", cost="expected") for work, _ in self._works(wanted).values()]
+        return pl.concat(parts).group_by("shard", "sample_id").agg(pl.col("cost").sum())
+
     def assets(self, wanted: Shards) -> dict[str, Estimate]:
         """Estimates by asset, the time divided among the processes that score side by side."""
         return {asset: self._estimate(asset, work, workers) for asset, (work, workers) in self._works(wanted).items()}
@@ -144,20 +149,20 @@ class Estimator:
         return wanted.join(pl.concat(kept), on=columns, how="anti") if kept else wanted
 
     def _work(self, asset: str, samples: pl.DataFrame, common: pl.Series) -> pl.DataFrame:
-        """`shard`, `characters` to tokenise and `expected` seconds of samples; `tokens` and `flops`, where known.
+        """`shard`, `sample_id`, `characters` to tokenise, `expected` seconds; `tokens` and `flops`, where known.
 
         `common`: ids of those whose passes serve another table, too.
         """
         name, effort = self.tables[asset]
         if effort is None:
-            return samples.select("shard", characters=0.0, expected=1.0)
+            return samples.select("shard", "sample_id", characters=0.0, expected=1.0)
         shared = samples["sample_id"].is_in(common.implode()).to_numpy()
         planned = effort(self.model(name).sample_tokens(samples, shared))
         flops = self.model(name).flops(planned)
         # A text that two tables share is tokenised once, for both.
         characters = samples["characters" if planned.reads_context else "tail_characters"].to_numpy() / (1 + shared)
         columns = {"characters": characters, "tokens": planned.tokens} | ({} if flops is None else {"flops": flops})
-        work = pl.DataFrame({"shard": samples["shard"], **columns})
+        work = pl.DataFrame({"shard": samples["shard"], "sample_id": samples["sample_id"], **columns})
         return work.with_columns(expected=self._expected(asset, work))
 
     def _expected(self, asset: str, amounts: Any) -> Any:

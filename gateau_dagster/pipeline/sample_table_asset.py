@@ -90,4 +90,7 @@ def _visible_settings(config: Config) -> dict[str, Any]:
 
 def memory_settings(config: Config) -> str:
     """Digest of the settings that decide what fits; they change no result."""
-    return fingerprint(config.scoring.model_dump(include=_MEMORY_SETTINGS))
+    settings, ray = config.scoring.model_dump(include=_MEMORY_SETTINGS), config.execution.ray
+    if ray is not None:
+        settings["ray"] = ray.model_dump(include={"gpus", "cpus"})
+    return fingerprint(settings)

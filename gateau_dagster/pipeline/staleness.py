@@ -15,7 +15,9 @@ def staleness_of(stamp: Stamp | None, wanted: Mapping[str, Any]) -> str:
         return MISSING
     differences = changes_of(stamp, wanted)
     if not differences and stamp.short_of_memory:
-        return "scoring.device, device_map or workers changed, and some samples had not fitted into memory"
+        return (
+            "scoring.device, device_map, workers or execution.ray changed, and some samples had not fitted into memory"
+        )
     return CHANGED + "; ".join(differences) if differences else "changed"
 
 

@@ -7,43 +7,64 @@ from typing import Protocol, TypeAlias
 
 from gateau_dagster.config import Config, ModelConfig
 from gateau_dagster.execution.shard_scorer import Report
-from gateau_dagster.execution.shard_work import ShardResult, TableWork
+from gateau_dagster.execution.shard_tables import ShardResult, TableWork
 
 Warn: TypeAlias = Callable[[str], None]
+# Of a shard's samples, by id: the work that each should be, in any unit; those that are not known are absent.
+Costs: TypeAlias = Callable[[str], Mapping[str, float]]
+
+
+def unknown_costs(shard: str) -> Mapping[str, float]:
+    """Of no sample."""
+    del shard
+    return {}
 
 
 @dataclass(frozen=True, kw_only=True)
 class ScoringTask:
     """What the workers of a step are for.
 
-    model: name in the configuration. section: the model's, with a path that can be loaded.
+    model: name in the configuration. section: the model's, with a path that can be loaded on this machine; None for a
+    pool that works elsewhere. version: of its weights, see `model_version`.
     devices: one for each worker, in the words of `scoring.device`.
+    costs: for pools that cut shards.
     """
 
     config: Config
     model: str
-    section: ModelConfig
+    section: ModelConfig | None
+    version: str
     devices: Sequence[str]
+    costs: Costs = unknown_costs
 
 
 class ScoringWorkers(Protocol):
-    """The workers of one step. Each loads the model once, saves rows and writes tables itself."""
+    """The workers of one step. Each loads the model once and saves rows itself."""
 
     def results(
         self, shards: Mapping[str, Sequence[TableWork]], report: Report
     ) -> Iterator[tuple[str, dict[str, ShardResult]]]:
-        """Each shard once, with its results by asset, as soon as a worker has written it.
+        """Each shard once, with its results by asset, as soon as its tables are written.
 
-        The shard of a worker that is lost goes to another one, by the rule of `ShardQueue`.
+        What a worker that is lost was scoring goes to another one; a sample over which three are lost is rejected.
 
         Args:
             report: called as shards advance, in the process of the step.
 
         Raises:
-            GateauError: a shard has lost its worker too often, or no worker is left and none can be started. What a
-                worker itself reports to have failed is raised as it was there.
+            GateauError: workers are lost whatever they score, or none is left and none can be started. What a worker
+                itself reports to have failed is raised as it was there.
         """
         ...
+
+
+def worker_devices(config: Config, place: str, shards: int) -> list[str]:
+    """A device for each process on this machine; one process for a single shard."""
+    if shards < 2 and config.scoring.device_map is None:
+        return [place]
+    from gateau_dagster.models.devices import worker_devices
+
+    return worker_devices(config.scoring, place)[: max(1, shards)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,8 +72,13 @@ class Pool:
     """A way to run workers, as `execution.pool` names it.
 
     workers: none of them outlives the block, however that ends. Its second argument takes a line of warning for the
-        log of the run: which worker was lost, how, and with which shard.
+        log of the run: which worker was lost, how, and with what.
+    devices: of the workers, for a configuration, what the step's process is told to use (in the words of
+        scoring.device) and a number of shards.
+    elsewhere: a single worker is one, too; else the step's own process scores in its place.
     """
 
     name: str
     workers: Callable[[ScoringTask, Warn], AbstractContextManager[ScoringWorkers]]
+    devices: Callable[[Config, str, int], list[str]] = worker_devices
+    elsewhere: bool = False

@@ -10,7 +10,7 @@ from types import TracebackType
 
 from gateau_dagster.errors import GateauError
 from gateau_dagster.execution.shard_scorer import Report, ShardReport
-from gateau_dagster.execution.shard_work import ShardResult, TableWork
+from gateau_dagster.execution.shard_tables import ShardResult, TableWork
 from resources.pools.pool import Pool, ScoringTask, Warn
 from resources.pools.scoring_worker import Failed, Taken, run_worker
 from resources.pools.shard_queue import Job, ShardQueue

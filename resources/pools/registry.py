@@ -14,7 +14,7 @@ def chosen_pool(config: Config) -> Pool:
         GateauError: there is none of this name.
     """
     found = {pool.name: pool for pool in registered(pools, Pool)}
-    name = config.execution.pool
+    name = config.execution.pool_name
     if name not in found:
         raise GateauError(f"execution.pool: there is no worker pool {name!r}; there are {', '.join(sorted(found))}")
     return found[name]

@@ -7,7 +7,6 @@ does. It ends when the pipe does, and with the step, however that ends.
 
 import multiprocessing
 import os
-import pickle
 import signal
 import threading
 import time
@@ -16,12 +15,12 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING
 
-from gateau_dagster.errors import GateauError, TransientError
 from gateau_dagster.execution.interruption import worker_ends_in_order
 from gateau_dagster.execution.row_checkpoints import save_all_rows
 from gateau_dagster.execution.shard_scorer import ShardReport, ShardScorer
-from gateau_dagster.execution.shard_work import ShardResult
+from gateau_dagster.execution.shard_tables import ShardResult
 from gateau_dagster.storage import Store
+from resources.pools.failed import Failed, portable
 from resources.pools.pool import ScoringTask
 from resources.pools.shard_queue import Job
 
@@ -48,13 +47,6 @@ class Finished:
     results: dict[str, ShardResult]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Failed:
-    """Why the worker ends."""
-
-    error: Exception
-
-
 def run_worker(task: ScoringTask, device: str, connection: Connection) -> None:
     """The whole life of a worker."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupt reaches the step too, which then ends its workers
@@ -75,7 +67,7 @@ def _work(task: ScoringTask, device: str, connection: Connection) -> None:
             connection.send(Finished(shard=job.shard, results=results))
     except Exception as error:
         traceback.print_exc()  # into the step's log; an exception crosses the pipe without its traceback
-        connection.send(Failed(error=_portable(error)))
+        connection.send(Failed(error=portable(error)))
 
 
 def _next_job(connection: Connection) -> Job | None:
@@ -93,6 +85,7 @@ def _load(task: ScoringTask, device: str) -> "LoadedModel":
 
     torch.set_num_threads(max(1, torch.get_num_threads() // len(task.devices)))
     config = task.config
+    assert task.section is not None, "this worker is on the machine of the step"
     return load_for_task(task.section, dtype=config.scoring.dtype, device=device, folder=config.folder)
 
 
@@ -134,14 +127,3 @@ class _Told:
             if now - self._said >= _SECONDS_BETWEEN_REPORTS or shard.progress.share == 1:
                 self._said = now
                 self._connection.send(shard)
-
-
-def _portable(error: Exception) -> Exception:
-    """The error itself where it survives the pipe, else one that says the same."""
-    try:
-        pickle.loads(pickle.dumps(error))
-        return error
-    except Exception:  # an error's own pickling can raise anything; whatever it is, the step is to hear of the failure
-        kind = TransientError if isinstance(error, TransientError) else GateauError
-        known = isinstance(error, GateauError)
-        return kind(str(error)) if known else RuntimeError(f"{type(error).__name__}: {error}")

@@ -6,7 +6,8 @@ from dataclasses import dataclass, field, replace
 
 from gateau_dagster.errors import GateauError
 from gateau_dagster.execution.shard_scorer import Report, ShardReport
-from gateau_dagster.execution.shard_work import ShardProgress, Suspects, TableWork
+from gateau_dagster.execution.shard_tables import TableWork
+from gateau_dagster.execution.shard_work import ShardProgress, Suspects
 from resources.pools.pool import Warn
 
 _MOST = 3

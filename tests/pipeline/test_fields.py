@@ -36,7 +36,7 @@ def test_every_field_of_the_configuration_has_a_line_here() -> None:
     known = set(all_fields(Config)).union(
         *(all_fields(each.options, f"evaluation.{name}.") for name, each in all_benchmarks().items())
     )
-    known -= {field for field in known if field.startswith("execution.notify.")}  # see below
+    known -= {field for field in known if field.startswith(("execution.notify.", "execution.ray."))}  # see below
     known -= {field for field in known if field.startswith("evaluation.judge.")}  # see test_benchmark_judgments
     known -= _of_models_alone()
     assert {*FIELDS, *PAIR_ONLY, *of_rules, *of_training, *of_made_models, *of_variants, *of_engine} == known
@@ -46,6 +46,12 @@ def test_who_is_told_changes_nothing(tmp_path: Path) -> None:
     mail = {"to": ["ann@example.org"], "sender": "gateau@example.org", "security": "tls", "user": "ann", "key": "KEY"}
     told = {"webhook": "SLACK_WEBHOOK", "ui": "http://host:3000", "mail": mail}
     base, changed = configured(tmp_path), configured(tmp_path, **{"execution.notify": told})
+    assert changed != base and not stale(versions(base), versions(changed))
+
+
+def test_where_models_score_changes_nothing(tmp_path: Path) -> None:
+    ray = {"address": "head:6379", "workers": 3, "gpus": 0, "cpus": 2, "piece_minutes": 1, "scratch": "/scratch"}
+    base, changed = configured(tmp_path), configured(tmp_path, **{"execution.ray": ray})
     assert changed != base and not stale(versions(base), versions(changed))
 
 

@@ -2,13 +2,16 @@
 
 import os
 import signal
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from gateau_dagster.execution.pieces import Piece, PieceResult, Texts, compute_piece
 from gateau_dagster.execution.shard_scorer import Report, ShardReport, ShardScorer
-from gateau_dagster.execution.shard_work import OnTaken, ShardProgress, ShardResult, Suspects, TableWork, compute_shard
+from gateau_dagster.execution.shard_tables import ShardResult, TableWork
+from gateau_dagster.execution.shard_work import OnTaken, ShardProgress, Suspects, compute_shard
 from gateau_dagster.scoring.sample_table import Asked, Outcomes
 from gateau_dagster.storage import Store
 
@@ -18,7 +21,8 @@ BATCH = 4
 class Deadly(dict[str, Any]):
     """A plan that brings such scoring into the worker that it is sent to.
 
-    kills: ids of samples that kill whoever scores them. log: file with a line for each batch.
+    kills: ids of samples that kill whoever scores them, `after` so many seconds. log: file with a line for each batch.
+    seconds: that each sample takes.
     """
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -35,8 +39,10 @@ def install(plan: dict[str, Any]) -> dict[str, Any]:
             with Path(plan["log"]).open("a") as log:
                 log.write(" ".join(ids) + "\n")
             if {*ids} & {*plan["kills"]}:
+                time.sleep(plan.get("after", 0))
                 os.kill(os.getpid(), signal.SIGKILL)
             for each in batch:
+                time.sleep(plan.get("seconds", 0))
                 yield {
                     asset: {"sample_id": each.sample.sample_id, "digest": each.sample.digest} for asset in each.assets
                 }
@@ -60,5 +66,16 @@ def install(plan: dict[str, Any]) -> dict[str, Any]:
             store, shard, works, score=score, on_sample=on_sample, on_taken=on_taken, suspects=suspects
         )
 
+    def score_piece(
+        self: ShardScorer, store: Store, piece: Piece, report: Report, *, on_taken: OnTaken, texts: Texts
+    ) -> PieceResult:
+        del self
+
+        def on_sample(progress: ShardProgress) -> None:
+            report(ShardReport(shard=piece.shard, progress=progress, tokens=0, seconds=progress.scored / 1000))
+
+        return compute_piece(store, piece, score=score, on_sample=on_sample, on_taken=on_taken, texts=texts)
+
     ShardScorer.compute = compute  # type: ignore[method-assign]
+    ShardScorer.piece = score_piece  # type: ignore[method-assign]
     return {}

@@ -2,13 +2,10 @@
 
 import multiprocessing
 import os
-import pickle
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
-from dataclasses import replace
 from multiprocessing.context import SpawnProcess
 from pathlib import Path
 from typing import Any
@@ -17,69 +14,24 @@ import psutil
 import pytest
 
 from gateau_dagster import tables
-from gateau_dagster.data.ingest import read_shards
-from gateau_dagster.errors import GateauError, TransientError
+from gateau_dagster.errors import GateauError
 from gateau_dagster.execution.row_checkpoints import GROUP_ROWS
-from gateau_dagster.execution.shard_scorer import ShardReport, ShardScorer
-from gateau_dagster.execution.shard_work import ShardResult, TableWork, has_missing_rows
-from gateau_dagster.pipeline.project import load_project
+from gateau_dagster.execution.shard_scorer import ShardReport
+from gateau_dagster.execution.shard_work import has_missing_rows
 from gateau_dagster.pipeline.state import State
-from resources.models import ModelsResource
 from resources.pools.pool import ScoringTask
 from resources.pools.processes import ProcessWorkers
-from resources.pools.scoring_worker import _portable
-from tests.project import command_environment, make_project
+from tests.project import command_environment
 from tests.resources.pools.deadly_samples import Deadly
+from tests.resources.pools.shards_to_score import ASSETS, alone, ignore, ingested, works
 from tests.runs.stores import assert_same_rows
-
-ASSETS = ("perplexity/long", "cam")
-Works = Mapping[str, list[TableWork]]
-
-
-def ingested(folder: Path, *, samples: int, shards: int) -> State:
-    state = State(config=load_project(make_project(folder, samples=samples, shards=shards)))
-    config = state.config
-    numbers = [int(shard) for shard in state.shards]
-    for number, table, rejected in read_shards(config.located_long_sft, config.folder, state.index, numbers):
-        shard = state.shards[number]
-        state.store.write(table, "raw_long_sft", shard, state.wanted_stamp("raw_long_sft", shard), rejected)
-    return state
-
-
-def works(state: State, **planned: Any) -> dict[str, list[TableWork]]:
-    """`planned`: of the first table of the first shard."""
-    found = {
-        shard: [
-            TableWork(
-                asset=asset, columns=state.asset(asset).columns, stamp=state.wanted_stamp(asset, shard), memory="m"
-            )
-            for asset in ASSETS
-        ]
-        for shard in state.shards
-    }
-    first = found[state.shards[0]]
-    first[0] = replace(first[0], **planned)
-    return found
 
 
 def workers(state: State, number: int, warned: list[str]) -> ProcessWorkers:
     config = state.config
     section = config.located_model("long")
-    task = ScoringTask(config=config, model="long", section=section, devices=["cpu"] * number)
+    task = ScoringTask(config=config, model="long", section=section, version="", devices=["cpu"] * number)
     return ProcessWorkers(task, warned.append)
-
-
-def alone(state: State, shard: str, works: list[TableWork]) -> dict[str, ShardResult]:
-    """What this process computes, when none of it is there."""
-    for asset in ASSETS:
-        state.store.files.remove(state.store.table_name(asset, shard))
-    config, models = state.config, ModelsResource()
-    scorer = ShardScorer(config, "long", lambda: models.load(config, config.models["long"], version=""))
-    return scorer.compute(state.store, shard, works, ignore)
-
-
-def ignore(report: ShardReport) -> None:
-    del report
 
 
 def children() -> list[int]:
@@ -257,30 +209,3 @@ def test_none_outlives_a_step_that_is_ended(tmp_path: Path, number: signal.Signa
     while not all(map(gone, pids)):
         assert time.monotonic() < deadline, "a worker lives on"
         time.sleep(0.05)
-
-
-class TwoPartsError(Exception):
-    """Cannot be unpickled: it wants more than its message."""
-
-    def __init__(self, first: str, second: str) -> None:
-        super().__init__(first + second)
-
-
-class StubbornError(TransientError):
-    """Cannot be pickled, and says so in its own way."""
-
-    def __reduce__(self) -> str:
-        raise KeyError("not me")
-
-
-@pytest.mark.parametrize(
-    ("error", "kind", "text"),
-    [
-        (GateauError("as it is"), GateauError, "as it is"),
-        (TwoPartsError("a", "b"), RuntimeError, "TwoPartsError: ab"),
-        (StubbornError("no answer"), TransientError, "no answer"),
-    ],
-)
-def test_every_failure_survives_the_pipe(error: Exception, kind: type[Exception], text: str) -> None:
-    found = pickle.loads(pickle.dumps(_portable(error)))
-    assert type(found) is kind and str(found) == text

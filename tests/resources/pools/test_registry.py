@@ -21,11 +21,11 @@ def configured(pool: str) -> Config:
 
 
 def test_a_pool_is_found_as_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(ValueError, match=r"execution\.pool: .*'cloud'; there are processes$"):
+    with pytest.raises(ValueError, match=r"execution\.pool: .*'cloud'; there are processes, ray$"):
         chosen_pool(configured("cloud"))
     (tmp_path / "cloud_of_a_test.py").write_text(ADDED)
     monkeypatch.setattr(pools, "__path__", [*pools.__path__, str(tmp_path)])
     assert chosen_pool(configured("cloud")).name == "cloud"
     assert chosen_pool(configured("processes")).name == "processes"
-    with pytest.raises(ValueError, match="'crowd'; there are cloud, processes"):
+    with pytest.raises(ValueError, match="'crowd'; there are cloud, processes, ray"):
         chosen_pool(configured("crowd"))

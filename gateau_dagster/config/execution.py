@@ -1,0 +1,120 @@
+"""The section `execution`: how Dagster runs the steps, and where models score; changes no result."""
+
+from typing import Literal
+
+from pydantic import Field, field_validator, model_validator
+
+from gateau_dagster.config.base import Section
+from gateau_dagster.config.catalogue import CatalogueConfig
+from gateau_dagster.config.models import ScoringConfig
+from gateau_dagster.config.notify import NotifyConfig
+from gateau_dagster.config.values import TimeZone, UrlVariable
+
+
+class RayConfig(Section):
+    """A Ray cluster that is there already, whose nodes score. Each worker is an actor that loads the model once."""
+
+    address: str = Field(
+        default="auto",
+        min_length=1,
+        description="Of the cluster, host:port; auto: RAY_ADDRESS, or the one that this machine is a node of.",
+    )
+    workers: int = Field(
+        ge=1, le=4096, description="Actors that score side by side. What cannot be placed is the autoscaler's demand."
+    )
+    gpus: float = Field(default=1, ge=0, le=64, description="Of each worker; 0: it scores on the CPU.")
+    cpus: float = Field(default=4, gt=0, le=1024, description="Of each worker, which also are its threads.")
+    piece_minutes: float = Field(
+        default=2,
+        gt=0,
+        le=120,
+        description="About the work that a worker is given at a time, and what the loss of a worker costs at most.",
+    )
+    scratch: str = Field(
+        default="",
+        description="Folder on each node for copies of models that the pipeline makes; empty: below its temporary one.",
+    )
+
+    @field_validator("address")
+    @classmethod
+    def _no_client(cls, address: str) -> str:
+        if "://" in address:
+            raise ValueError(
+                f"{address} is a Ray Client's. Run on a node of the cluster, which `ray start --address host:6379 "
+                "--num-cpus 0` makes of this machine, and give auto or host:port"
+            )
+        return address
+
+    @field_validator("gpus")
+    @classmethod
+    def _share_or_whole(cls, gpus: float) -> float:
+        if gpus > 1 and gpus != int(gpus):
+            raise ValueError(f"{gpus:g} is neither a part of one GPU nor a number of GPUs")
+        return gpus
+
+
+class ExecutionConfig(Section):
+    """How Dagster runs the steps; changes no result."""
+
+    executor: Literal["in_process", "multiprocess"] = "in_process"
+    max_concurrent: int = Field(
+        default=1, ge=1, le=1024, description="Steps at a time, with the multiprocess executor."
+    )
+    pool: str = Field(
+        default="", description="What runs the workers that score: processes of this machine, or ray where it is given."
+    )
+    ray: RayConfig | None = Field(default=None, description="Scoring on other machines; null: on this one.")
+    postgres: UrlVariable | None = Field(
+        default=None,
+        description="The environment variable that holds the URL of the PostgreSQL database with Dagster's records; "
+        "null: as Dagster's home says, by default files in it.",
+    )
+    shards_per_run: int = Field(
+        default=64, ge=1, le=10_000, description="Shards of one backfill run, which loads a model once."
+    )
+    retries: int = Field(
+        default=2, ge=0, le=16, description="Of a step that fails transiently, with exponential back-off."
+    )
+    schedule: str = Field(default="0 3 * * *", description="Cron line of the nightly refresh, which is off by default.")
+    timezone: TimeZone = Field(default="UTC", description="Of the schedule, such as Europe/Berlin.")
+    catalogue: CatalogueConfig = CatalogueConfig()
+    notify: NotifyConfig | None = Field(default=None, description="Who is told of runs that failed.")
+
+    @property
+    def pool_name(self) -> str:
+        """Of the pool that scores."""
+        return self.pool or ("processes" if self.ray is None else "ray")
+
+    @model_validator(mode="after")
+    def _ray_where_it_is_named(self) -> "ExecutionConfig":
+        if self.ray is None and self.pool == "ray":
+            raise ValueError("pool: ray needs a section ray, which says how many workers: ray: {workers: 8}")
+        if self.ray is not None and self.pool not in {"", "ray"}:
+            raise ValueError(f"pool: {self.pool}, but there is a section ray: leave one of them out")
+        return self
+
+
+def check_devices(execution: ExecutionConfig, scoring: ScoringConfig) -> None:
+    """Whether `scoring` leaves to Ray what Ray decides.
+
+    Raises:
+        ValueError: both say how many workers there are, or on which device they score.
+    """
+    ray = execution.ray
+    if ray is None:
+        return
+    if scoring.workers != "auto":
+        raise ValueError(
+            f"scoring.workers: {scoring.workers}, but execution.ray.workers says {ray.workers}: leave the first one out"
+        )
+    kind = scoring.device.split(":")[0]
+    if (kind != "auto" and (kind == "cpu") != (ray.gpus == 0)) or ":" in scoring.device:
+        raise ValueError(
+            f"scoring.device: {scoring.device}, but each worker of execution.ray has {ray.gpus:g} GPUs, and Ray says "
+            "which: leave scoring.device out, or set execution.ray.gpus to 0 for workers on the CPU"
+        )
+    if ray.gpus > 1 and scoring.device_map is None:
+        raise ValueError(
+            f"execution.ray.gpus: {ray.gpus:g} for each worker, but one model is on one GPU: set it to 1, or "
+            "scoring.device_map to auto, which spreads the model"
+        )

@@ -1,0 +1,81 @@
+"""A configured model on another machine: the one that the run means, and no other that lies there."""
+
+import fcntl
+import hashlib
+import os
+import socket
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from gateau_dagster.config import Config, ModelConfig
+from gateau_dagster.errors import GateauError
+from gateau_dagster.models.model_digest import folder_digest
+from gateau_dagster.pipeline.loadable import fetched_model
+from gateau_dagster.storage import Store
+
+
+def node_model(config: Config, name: str, version: str) -> ModelConfig:
+    """The model's section with a path that can be loaded here.
+
+    Args:
+        version: of its weights where the run began, see `model_version`.
+
+    Raises:
+        GateauError, TransientError: it is not here, or another one; or a model that the pipeline made cannot be
+            fetched.
+    """
+    section = config.located_model(name)
+    scratch = node_scratch(config)
+    if section.base is not None:
+        with _alone(scratch):
+            return fetched_model(config, Store(config.located_root), name, scratch)
+    kind, _, wanted = version.partition(":")
+    if kind == "hub":  # a branch may have moved on since
+        return section.model_copy(update={"revision": wanted.rpartition(":")[2]})
+    if kind == "folder":
+        _check_folder(config, name, section, wanted, scratch)
+    return section
+
+
+def node_scratch(config: Config) -> Path:
+    """This machine's folder for what is fetched; made where it is missing.
+
+    Raises:
+        GateauError: it cannot be written.
+    """
+    ray = config.execution.ray
+    root = Path(ray.scratch).expanduser() if ray is not None and ray.scratch else None
+    root = root or Path(tempfile.gettempdir()) / f"gateau-{os.getuid()}"
+    folder = root / hashlib.sha256(config.located_root.encode()).hexdigest()[:16]
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    except OSError as error:
+        raise GateauError(
+            f"{folder} on {socket.gethostname()} cannot be made ({error}). Name a folder for models that can be "
+            "written on all machines: execution.ray.scratch"
+        ) from error
+    return folder
+
+
+def _check_folder(config: Config, name: str, section: ModelConfig, wanted: str, scratch: Path) -> None:
+    folder, place = config.folder / Path(section.path).expanduser(), f"models.{name}.path"
+    if not folder.is_dir():
+        raise GateauError(
+            f"{place}: there is no folder {folder.absolute()} on {socket.gethostname()}. Put it on a disk that all "
+            "machines see at this path, or name a model on the hub"
+        )
+    if folder_digest(folder, scratch / "model_digests.json", section.verify) != wanted:
+        raise GateauError(
+            f"{place}: {folder.absolute()} on {socket.gethostname()} holds other files than where the run began. Copy "
+            "them anew, or put the model on a disk that all machines see"
+        )
+
+
+@contextmanager
+def _alone(scratch: Path) -> Iterator[None]:
+    """One of a machine's workers at a time: they fetch into one folder."""
+    with (scratch / "lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield

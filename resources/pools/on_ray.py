@@ -1,0 +1,108 @@
+"""Scoring on a Ray cluster: actors that load the model once, served with pieces of shards from one queue."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from types import TracebackType
+
+from gateau_dagster.config import Config
+from gateau_dagster.config.execution import RayConfig
+from gateau_dagster.execution.shard_scorer import Report
+from gateau_dagster.execution.shard_tables import ShardResult, TableWork
+from gateau_dagster.storage import Store
+from resources.pools.node_check import marked_store
+from resources.pools.open_shards import OpenShards
+from resources.pools.piece_queue import PieceQueue
+from resources.pools.pool import Pool, ScoringTask, Warn
+from resources.pools.ray_actor import NodeTask
+from resources.pools.ray_connection import connected
+from resources.pools.ray_crew import Crew, Done, Event, Looked, Lost
+from resources.pools.ray_staff import Staff
+
+# The longest wait for something to happen.
+_SECONDS = 0.5
+
+
+class RayWorkers:
+    """See `ScoringWorkers`. Rows are in the store when a piece is done; the step's process makes the tables."""
+
+    def __init__(self, task: ScoringTask, warn: Warn) -> None:
+        self._task, self._warn = task, warn
+        self._ray = _section(task.config)
+        self._opened = ExitStack()
+
+    def __enter__(self) -> "RayWorkers":
+        with ExitStack() as opening:
+            opening.enter_context(connected(self._ray))
+            expected = opening.enter_context(
+                marked_store(self._task.config.located_root, cuda=self._task.devices[0] != "cpu")
+            )
+            task = NodeTask(
+                config=self._task.config,
+                model=self._task.model,
+                version=self._task.version,
+                device=self._task.devices[0],
+                threads=max(1, int(self._ray.cpus)),
+                expected=expected,
+            )
+            self._crew = Crew(self._ray, task)
+            opening.callback(self._crew.close)
+            self._opened = opening.pop_all()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._opened.close()
+
+    def results(
+        self, shards: Mapping[str, Sequence[TableWork]], report: Report
+    ) -> Iterator[tuple[str, dict[str, ShardResult]]]:
+        """See `ScoringWorkers`."""
+        opened = OpenShards(Store(self._task.config.located_root), report)
+        queue = PieceQueue(
+            shards=shards,
+            lacking=lambda shard: opened.open(shard, shards[shard]),
+            costs=self._task.costs,
+            workers=self._ray.workers,
+            seconds=self._ray.piece_minutes * 60,
+            warn=self._warn,
+        )
+        staff = Staff(self._crew, self._ray.workers, self._warn)
+        try:
+            while staff.serve(queue) or opened:
+                # The next pieces first: what the caller does with a shard takes its time.
+                yield from opened.finished(patience=0.0 if self._crew.working else _SECONDS)
+                for event in self._crew.events(_SECONDS):
+                    staff.heed(event)
+                    _heed(event, queue, opened)
+        finally:
+            opened.close()
+
+
+def _heed(event: Event, queue: PieceQueue, opened: OpenShards) -> None:
+    if isinstance(event, Looked) and event.look.report is not None:
+        opened.advance(event.worker, event.look.report)
+    elif isinstance(event, Done):
+        report = event.scored.report
+        queue.took(event.job, report.seconds if report is not None else 0.0)
+        opened.add(event.worker, event.job, event.scored.result, report)
+    elif isinstance(event, Lost) and event.job is not None:
+        opened.lose(event.worker, event.job)
+        given_up = queue.give_back(event.job, event.how, event.in_hand, machine=event.machine)
+        if given_up is not None:
+            opened.add(None, event.job, given_up)
+
+
+def _section(config: Config) -> RayConfig:
+    assert config.execution.ray is not None, "the configuration checks it"
+    return config.execution.ray
+
+
+def _devices(config: Config, place: str, shards: int) -> list[str]:
+    """The GPU that Ray gives to each worker is the only one that it sees."""
+    del place, shards  # the former is this machine's, and a shard is cut into pieces
+    ray, spread = _section(config), config.scoring.device_map is not None
+    return [("auto" if spread else "cuda") if ray.gpus else "cpu"] * ray.workers
+
+
+POOL = Pool(name="ray", workers=RayWorkers, devices=_devices, elsewhere=True)

@@ -1,0 +1,261 @@
+"""The actors of a step on a Ray cluster: started, looked after, and gone with the step."""
+
+import re
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import count
+from typing import Any
+
+from gateau_dagster.config.execution import RayConfig
+from gateau_dagster.errors import GateauError
+from resources.pools.failed import Failed
+from resources.pools.piece_queue import PieceJob
+from resources.pools.ray_actor import Look, NodeTask, Refused, Scored, ScoringActor, Started
+
+_LOOK = "look"
+_SECONDS_BETWEEN_LOOKS = 0.5
+# What actors that are told to stop have for saving the rows of their pieces.
+_GRACE_SECONDS = 10.0
+_OUT_OF_MEMORY = re.compile(r"running low on memory", re.IGNORECASE)
+_ANSWER_SECONDS = 3.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Done:
+    """A worker is done with its piece."""
+
+    worker: int
+    job: PieceJob
+    scored: Scored
+
+
+@dataclass(frozen=True, kw_only=True)
+class Looked:
+    """A worker tells how far it is with its piece."""
+
+    worker: int
+    look: Look
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lost:
+    """A worker is gone. how: in words. machine: its node is, too. began: it had loaded the model."""
+
+    worker: int
+    job: PieceJob | None
+    how: str
+    in_hand: frozenset[str]
+    machine: bool
+    began: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Joined:
+    """A worker has its model."""
+
+    worker: int
+
+
+Event = Joined | Done | Looked | Lost | Refused
+
+
+@dataclass(kw_only=True)
+class _Member:
+    """started: the answer to `start`, until it is there. name: for people, once it is. doing: the answer to `job`.
+
+    given: number of the last piece. in_hand: its samples that were being scored at the last look.
+    """
+
+    number: int
+    handle: Any
+    started: Any
+    node: str = ""
+    name: str = ""
+    job: PieceJob | None = None
+    doing: Any = None
+    looking: Any = None
+    looked_at: float = 0.0
+    given: int = 0
+    in_hand: frozenset[str] = frozenset()
+
+
+class Crew:
+    """The actors of one step, within `connected`. What they fail with themselves is raised from `events`."""
+
+    def __init__(self, ray_config: RayConfig, task: NodeTask) -> None:
+        import ray
+
+        self._ray, self._config = ray, ray_config
+        self._members: dict[int, _Member] = {}
+        self._numbers = count()
+        self._task = ray.put(task)
+        remote: Any = ray.remote  # its types know no concurrency groups
+        self._actor = remote(
+            num_cpus=ray_config.cpus,
+            num_gpus=ray_config.gpus,
+            max_restarts=0,
+            concurrency_groups={_LOOK: 2},
+            scheduling_strategy="SPREAD",
+        )(ScoringActor)
+
+    @property
+    def working(self) -> int:
+        """Those that are at work on a piece."""
+        return sum(each.job is not None for each in self._members.values())
+
+    @property
+    def ready(self) -> int:
+        """Those that have their model."""
+        return sum(bool(each.name) for each in self._members.values())
+
+    @property
+    def idle(self) -> list[int]:
+        """Those that have their model and nothing to do."""
+        return [number for number, each in self._members.items() if each.name and each.job is None]
+
+    def grow(self, size: int) -> None:
+        """Asks for actors until there are so many."""
+        while len(self._members) < size:
+            number = next(self._numbers)
+            handle = self._actor.remote(self._task)
+            self._members[number] = _Member(number=number, handle=handle, started=handle.start.remote())
+
+    def give(self, worker: int, job: PieceJob) -> None:
+        """Has an idle worker score a piece."""
+        member = self._members[worker]
+        assert member.job is None
+        member.given, member.in_hand = member.given + 1, frozenset()
+        member.job, member.doing = job, member.handle.score.remote(member.given, job.piece)
+
+    def dismiss(self, worker: int) -> None:
+        """Ends an actor that has nothing to do; what it took is free for others."""
+        member = self._members.pop(worker)
+        assert member.job is None
+        self._ray.kill(member.handle)
+
+    def dismiss_waiting(self) -> None:
+        """Ends those that have no model yet, on a node or not."""
+        for number in [number for number, each in self._members.items() if not each.name]:
+            self.dismiss(number)
+
+    def events(self, seconds: float) -> list[Event]:
+        """What has happened; waits so long for a first thing.
+
+        Raises:
+            Exception: what an actor failed with.
+        """
+        waited = {ref: (member, kind) for member in self._members.values() for kind, ref in _awaited(member)}
+        if not waited:
+            time.sleep(seconds)
+            return []
+        refs = list(waited)
+        self._ray.wait(refs, num_returns=1, timeout=seconds)
+        ready, _ = self._ray.wait(refs, num_returns=len(refs), timeout=0)
+        found: list[Event] = []
+        for ref in ready:
+            member, kind = waited[ref]
+            if member.number in self._members and (event := self._event(member, kind, ref)) is not None:
+                found.append(event)
+        self._look_around()
+        return found
+
+    def _event(self, member: _Member, kind: str, ref: Any) -> Event | None:
+        try:
+            answer = self._ray.get(ref)
+        except self._ray.exceptions.RayTaskError as error:  # of the code on the node, before ours
+            raise GateauError(f"A scoring worker on the cluster failed before it began: {error}") from error
+        except self._ray.exceptions.RayError as error:
+            return self._lose(member, error)
+        if isinstance(answer, Failed):
+            raise answer.error
+        if kind == "looking":
+            member.looking = None
+            if member.job is None or answer.number != member.given:  # of the piece before
+                return None
+            member.in_hand = answer.in_hand
+            return Looked(worker=member.number, look=answer)
+        if kind == "started":
+            return self._join(member, answer)
+        job, member.job, member.doing = member.job, None, None
+        assert job is not None
+        return Done(worker=member.number, job=job, scored=answer)
+
+    def _join(self, member: _Member, answer: Started | Refused) -> Event:
+        member.started = None
+        if isinstance(answer, Refused):
+            self.dismiss(member.number)
+            return answer
+        member.name, member.node = answer.name, answer.node
+        return Joined(worker=member.number)
+
+    def _lose(self, member: _Member, error: Exception) -> Lost:
+        del self._members[member.number]
+        with suppress(self._ray.exceptions.RayError):
+            self._ray.kill(member.handle)  # one that merely does not answer
+        machine = "node has died" in str(error) or (bool(member.node) and not self._node_answers(member.node))
+        name = member.name or "which was loading its model"
+        gone = "was lost with its machine" if machine else "died"
+        if _OUT_OF_MEMORY.search(str(error)):
+            gone = "was killed for lack of memory"
+        return Lost(
+            worker=member.number,
+            job=member.job,
+            how=f"The scoring worker on the cluster ({name}) {gone}",
+            in_hand=member.in_hand,
+            machine=machine,
+            began=bool(member.name),
+        )
+
+    def _node_answers(self, name: str) -> bool:
+        """Asked itself: the cluster only knows after a quarter of a minute."""
+        for node in self._ray.nodes():
+            if node["NodeID"] == name and node["Alive"]:
+                with suppress(OSError):
+                    place = node["NodeManagerAddress"], node["NodeManagerPort"]
+                    socket.create_connection(place, timeout=_ANSWER_SECONDS).close()
+                    return True
+        return False
+
+    def _look_around(self) -> None:
+        """Asks all how far they are; the answers come with the next events."""
+        now = time.monotonic()
+        for member in self._members.values():
+            if member.name and member.looking is None and now - member.looked_at >= _SECONDS_BETWEEN_LOOKS:
+                member.looked_at = now
+                member.looking = member.handle.look.options(concurrency_group=_LOOK).remote()
+
+    def close(self) -> None:
+        """Has those at work save their rows, and ends all."""
+        working = [each for each in self._members.values() if each.job is not None]
+        with suppress(self._ray.exceptions.RayError):
+            saved = [each.handle.save.options(concurrency_group=_LOOK).remote() for each in working]
+            self._ray.wait(saved, num_returns=len(saved), timeout=_GRACE_SECONDS) if saved else None
+        for member in self._members.values():
+            with suppress(self._ray.exceptions.RayError):
+                self._ray.kill(member.handle)
+        self._members.clear()
+
+    def fits(self) -> bool:
+        """Whether any node of the cluster as it is could have a worker."""
+        need = {"CPU": self._config.cpus, "GPU": self._config.gpus}
+        nodes = [node["Resources"] for node in self._ray.nodes() if node["Alive"]]
+        return any(all(node.get(name, 0) >= least for name, least in need.items()) for node in nodes)
+
+    def needs(self) -> str:
+        """What a worker takes of its node, in words."""
+        return f"{self._config.cpus:g} CPUs and {self._config.gpus:g} GPUs"
+
+    def offers(self) -> str:
+        """What the nodes of the cluster have, in words."""
+        nodes = [node["Resources"] for node in self._ray.nodes() if node["Alive"]]
+        each = (f"{node.get('CPU', 0):g} CPUs and {node.get('GPU', 0):g} GPUs" for node in nodes)
+        return f"{len(nodes)} node{'s' if len(nodes) != 1 else ''} ({'; '.join(list(each)[:8])})"
+
+
+def _awaited(member: _Member) -> Iterator[tuple[str, Any]]:
+    for kind in ("started", "doing", "looking"):
+        if (ref := getattr(member, kind)) is not None:
+            yield kind, ref

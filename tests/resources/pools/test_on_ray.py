@@ -1,0 +1,164 @@
+"""Scoring on two raylets: the tables are those of one process, whatever happens to actors, nodes and samples."""
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateau_dagster import tables
+from gateau_dagster.errors import GateauError
+from gateau_dagster.execution.shard_scorer import ShardReport
+from gateau_dagster.execution.shard_tables import ShardResult, TableWork
+from gateau_dagster.execution.shard_work import has_missing_rows
+from gateau_dagster.pipeline.loadable import model_version
+from gateau_dagster.pipeline.state import State
+from resources.pools.on_ray import POOL, RayWorkers
+from resources.pools.pool import ScoringTask
+from tests.ray_cluster import RayCluster, ray_cluster
+from tests.resources.pools.deadly_samples import Deadly
+from tests.resources.pools.shards_to_score import ASSETS, alone, ignore, ingested, works
+from tests.runs.stores import assert_same_rows
+
+pytestmark = pytest.mark.slow
+ALONE = {"batch_tokens": 1}  # no prompt shares a pass: the same rounding, whatever is scored together
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[RayCluster]:
+    with ray_cluster(1, 1) as found:
+        yield found
+
+
+def on(cluster: RayCluster, workers: int = 2, **further: Any) -> dict[str, Any]:
+    return {"ray": {"address": cluster.address, "workers": workers, "gpus": 0, "cpus": 1, **further}}
+
+
+def pool(state: State, warned: list[str]) -> RayWorkers:
+    config = state.config
+    task = ScoringTask(
+        config=config,
+        model="long",
+        section=None,
+        version=model_version(state, "long"),
+        devices=POOL.devices(config, "auto", 1),
+    )
+    return RayWorkers(task, warned.append)
+
+
+def assert_as_alone(
+    state: State, shards: dict[str, list[TableWork]], found: list[tuple[str, dict[str, ShardResult]]], *, exactly: bool
+) -> None:
+    assert sorted(shard for shard, _ in found) == sorted(shards), "each shard once"
+    for shard, made in found:
+        assert not has_missing_rows(state.store, shard, shards[shard])
+        stored = {asset: state.store.stamp(asset, shard) for asset in ASSETS}
+        here = alone(state, shard, shards[shard])
+        for asset in ASSETS:
+            assert stored[asset] == made[asset].stamp
+            if exactly:
+                assert made[asset].table.equals(here[asset].table), (asset, shard)
+            assert_same_rows(made[asset].table, here[asset].table)
+    assert not state.store.files.exists("_partial/cam/0")
+
+
+@pytest.mark.parametrize("pieces", ["small", "whole"])
+def test_scores_are_those_of_one_process(pieces: str, cluster: RayCluster, tmp_path: Path) -> None:
+    minutes = 0.0001 if pieces == "small" else 60
+    # A whole shard is scored in the passes of one process; a part of it is where prompts share none.
+    scoring = ALONE if pieces == "small" else {}
+    workers = 2 if pieces == "small" else 1
+    state = ingested(
+        tmp_path, samples=24, shards=2, execution=on(cluster, workers, piece_minutes=minutes), scoring=scoring
+    )
+    shards, warned, reports = works(state), [], []
+    with pool(state, warned) as two:
+        found = list(two.results(shards, reports.append))
+    assert warned == []
+    assert_as_alone(state, shards, found, exactly=pieces == "small")
+    for shard, made in found:
+        last = [each for each in reports if each.shard == shard][-1]
+        effort = [made[asset].stamp.effort for asset in ASSETS]
+        assert last.progress.share == 1 and last.progress.scored == made["cam"].computed
+        assert last.tokens == sum(each["tokens"] for each in effort) > 0
+        assert [each["samples"] for each in effort] == [made[asset].computed for asset in ASSETS]
+    assert cluster.soon_without_actors()
+
+
+def test_a_killed_actor_costs_its_piece(cluster: RayCluster, tmp_path: Path) -> None:
+    state = ingested(tmp_path, samples=40, shards=2, execution=on(cluster, piece_minutes=0.0001), scoring=ALONE)
+    shards, warned, killed = works(state), [], []
+
+    def kill_one(report: ShardReport) -> None:
+        if not killed and report.progress.scored and (actors := cluster.actors()):
+            killed.append(actors[0])
+            os.kill(actors[0], signal.SIGKILL)
+
+    with pool(state, warned) as two:
+        found = list(two.results(shards, kill_one))
+    assert killed and len(warned) == 1 and f"process {killed[0]}) died" in warned[0]
+    assert_as_alone(state, shards, found, exactly=True)
+
+
+@pytest.mark.long
+def test_a_sample_that_kills_three_actors_is_rejected_and_the_others_are_scored(
+    cluster: RayCluster, tmp_path: Path
+) -> None:
+    state = ingested(tmp_path, samples=12, shards=1, execution=on(cluster, piece_minutes=60))
+    log, warned = tmp_path / "batches", []
+    deadly = Deadly(kills=["s00002"], after=1.5, log=str(log))
+    shards = works(state, planned=deadly, columns=(tables.SAMPLE_ID, tables.DIGEST))
+    shards = {shard: found[:1] for shard, found in shards.items()}
+    with pool(state, warned) as two:
+        [(shard, made)] = two.results(shards, ignore)
+    result = made["perplexity/long"]
+    ids = [f"s{number:05d}" for number in range(12)]
+    assert result.table["sample_id"].to_list() == [one for one in ids if one != "s00002"]
+    [(rejected, reason)] = result.rejected.rows()
+    assert rejected == "s00002" and "3 scoring workers died over this sample" in reason
+    assert result.stamp.short_of_memory == "m" and result.stamp == state.store.stamp("perplexity/long", shard)
+    assert log.read_text().splitlines().count("s00002") == 2, "from the second time on it is alone"
+    assert len(warned) == 3 and "s00002, which is rejected" in warned[2]
+
+
+@pytest.mark.long
+def test_a_lost_node_costs_pieces_and_one_that_joins_late_takes_work(tmp_path: Path) -> None:
+    with ray_cluster(1) as cluster:
+        state = ingested(tmp_path, samples=40, shards=2, execution=on(cluster, piece_minutes=0.0001), scoring=ALONE)
+        shards, warned = works(state), []
+        only, lost, since, joined = cluster.nodes[0], [], [], []
+
+        def lose_it(report: ShardReport) -> None:
+            if not lost and report.progress.scored > 3:
+                lost.append(cluster.actors())
+                cluster.lose(only)
+                threading.Timer(3, lambda: (since.append(time.monotonic()), cluster.add(2))).start()
+            elif since and not joined and report.progress.scored:
+                joined.append(time.monotonic() - since[0])
+
+        with pool(state, warned) as two:
+            found = list(two.results(shards, lose_it))
+        assert lost and joined and joined[0] < 30
+        assert len(warned) >= 1 and "was lost with its machine" in warned[0]
+        assert_as_alone(state, shards, found, exactly=True)
+
+
+def test_where_there_is_no_cluster_the_message_says_so(tmp_path: Path) -> None:
+    execution = {"ray": {"address": "127.0.0.1:1", "workers": 1, "gpus": 0}}
+    state = ingested(tmp_path, samples=4, shards=1, execution=execution)
+    with pytest.raises(GateauError, match=r"execution\.ray\.address: no Ray cluster answers at 127\.0\.0\.1:1"):
+        pool(state, []).__enter__()
+    assert not state.store.files.names("_workers")
+
+
+def test_what_a_node_may_not_score_is_said(cluster: RayCluster, tmp_path: Path) -> None:
+    """Its model is another one than where the run began."""
+    state = ingested(tmp_path, samples=4, shards=1, execution=on(cluster, 1))
+    with pool(state, []) as one:
+        (tmp_path / "long" / "generation_config.json").write_text("{}")
+        with pytest.raises(GateauError, match="holds other files than where the run began"):
+            list(one.results(works(state), ignore))
