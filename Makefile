@@ -13,7 +13,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 .PHONY: help setup demo dev test test-long test-kills browser check lint format example-real example-homologous clean \
 	benchmark-presets benchmark-selection benchmark-cam benchmark-effect benchmark-scoring benchmark-context-length \
 	benchmark-global-steps benchmark-orchestration benchmark-rerun benchmark-training benchmark-gpu benchmark-contamination \
-	benchmark-explorer
+	benchmark-explorer benchmark-ray
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-26s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -117,6 +117,9 @@ benchmark-contamination: $(VENV)/.run-installed  ## the data against a benchmark
 
 benchmark-explorer: $(VENV)/.dev-installed browser  ## opening the viewer of 100,000 samples in a browser, 3 minutes
 	@$(BIN)/python benchmarks/explorer.py --out $(BENCHMARKS)/explorer.json
+
+benchmark-ray: $(VENV)/.dev-installed  ## how well a Ray cluster is used, on this machine: 6 minutes
+	@OMP_NUM_THREADS=1 $(BIN)/python benchmarks/ray_pool.py --out $(BENCHMARKS)/ray_pool.json
 
 benchmark-gpu: $(VENV)/.run-installed  ## scoring and training on a CUDA GPU, 9 minutes (needs torch's CUDA build)
 	@$(BIN)/python benchmarks/gpu.py --out $(BENCHMARKS)/gpu.json

@@ -1,6 +1,7 @@
 """Assets `answers/<benchmark>`: what each variant answers to a benchmark's questions."""
 
 from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING
@@ -8,7 +9,7 @@ from typing import TYPE_CHECKING
 import dagster as dg
 import polars as pl
 
-from assets.steps.compared_models import located_variant
+from assets.steps.compared_models import located_variant, placed_variant
 from assets.steps.definition import makes_asset
 from assets.steps.metadata import first_histogram
 from assets.steps.partitioned_step import Event
@@ -20,6 +21,7 @@ from gateau_dagster.pipeline.variant_assets import CHECKPOINTS, shared_answers
 from gateau_dagster.storage.stamp import fingerprint
 from resources.configuration import ConfigurationResource
 from resources.models import ModelsResource
+from resources.pools.registry import chosen_pool
 
 if TYPE_CHECKING:
     from gateau_dagster.evaluation.generation.asked import Engine
@@ -37,17 +39,18 @@ def benchmark_answers(
 def _answer(step: VariantStep, asked: StepQuestions, models: ModelsResource) -> None:
     scorer = _scorer(step)
     step.wanted = replace(step.wanted, scorer=scorer)
-    found = answer_questions(
-        step.state.store,
-        step.asset,
-        step.variant.name,
-        scorer=scorer,
-        questions=asked.questions(step),
-        engine=cache(lambda: _engine(step, models)),
-        write=lambda table, rejected, content: _write(step, table, rejected, content),
-        progress=step.progress,
-        shared=shared_answers(step.state.config, asked.chosen(step)),
-    )
+    with ExitStack() as opened:
+        found = answer_questions(
+            step.state.store,
+            step.asset,
+            step.variant.name,
+            scorer=scorer,
+            questions=asked.questions(step),
+            engine=cache(lambda: opened.enter_context(_engine(step, models))),
+            write=lambda table, rejected, content: _write(step, table, rejected, content),
+            progress=step.progress,
+            shared=shared_answers(step.state.config, asked.chosen(step)),
+        )
     step.metadata |= {"answered": len(found.made), "kept": len(found.kept)}
 
 
@@ -62,12 +65,25 @@ def _template(step: VariantStep) -> str:
     return template_of(step.state.config, trained_here=step.variant.other is None)
 
 
-def _engine(step: VariantStep, models: ModelsResource) -> "Engine":
-    """This process, or the server that the configuration names.
+@contextmanager
+def _engine(step: VariantStep, models: ModelsResource) -> "Iterator[Engine]":
+    """The server that the configuration names, the workers of its pool, or this process.
 
     Raises:
-        GateauError, TransientError: the model cannot be loaded, or the server cannot be asked.
+        GateauError, TransientError: the model cannot be loaded, or the server or the pool cannot be asked.
     """
+    config, template = step.state.config, _template(step)
+    answers = chosen_pool(config).answers
+    if config.evaluation.engine is not None or answers is None:
+        yield _engine_here(step, models)
+        return
+    models.release()  # what it takes is of use to others
+    placed = placed_variant(step.state, step.variant.name)
+    with answers(config, placed, template, step.context.log.warning) as engine:
+        yield engine
+
+
+def _engine_here(step: VariantStep, models: ModelsResource) -> "Engine":
     from gateau_dagster.evaluation.generation.in_process import InProcess
     from gateau_dagster.evaluation.generation.prompts import Prompts
     from gateau_dagster.evaluation.generation.server import Server

@@ -24,7 +24,7 @@ from gateau_dagster.demo.prepare import ensure_demo_pair
 from gateau_dagster.execution.shard_scorer import ShardScorer
 from gateau_dagster.execution.shard_tables import ShardResult, TableWork
 from gateau_dagster.execution.shard_work import has_missing_rows
-from gateau_dagster.pipeline.loadable import loadable_model, model_version
+from gateau_dagster.pipeline.loadable import loadable_model, model_version, placed_model
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.progress import TimedProgress
 from resources.configuration import ConfigurationResource
@@ -208,8 +208,8 @@ class Scoring:
         task = ScoringTask(
             config=state.config,
             model=self.model,
+            placed=placed_model(state, self.model),
             section=None if self.pool.elsewhere else self._section,
-            version=model_version(state, self.model),
             devices=devices,
             costs=self.costs,
         )

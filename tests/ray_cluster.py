@@ -50,7 +50,7 @@ class RayCluster:
         """Processes of scoring workers that are at work or waiting for it."""
         raylets = [_process(node, "raylet") for node in self.nodes]
         found = [child for raylet in raylets for child in raylet.children(recursive=True)]
-        return [child.pid for child in found if "ScoringActor" in _title(child)]
+        return [child.pid for child in found if "Actor." in _title(child) or _title(child).endswith("Actor")]
 
     def soon_without_actors(self, seconds: float = 20) -> bool:
         """Whether all are gone within this time."""

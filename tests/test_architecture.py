@@ -156,4 +156,4 @@ def test_the_code_location_loads_without_the_heavy_libraries(tmp_path: Path) -> 
     assert done.returncode == 0, done.stderr
     loaded = set(done.stdout.split())
     assert "dagster" in loaded
-    assert not loaded & {*HEAVY, "matplotlib", "datasets", "accelerate"}
+    assert not loaded & {*HEAVY, "matplotlib", "datasets", "accelerate", "psycopg2"}

@@ -12,12 +12,11 @@ from gateau_dagster.data.sample import Sample
 from gateau_dagster.demo.prepare import ensure_demo_pair
 from gateau_dagster.evaluation.materials import Materials
 from gateau_dagster.execution.shard_work import samples_of
-from gateau_dagster.pipeline.loadable import downloads, loadable_model, model_version
+from gateau_dagster.pipeline.loadable import Placed, downloads, fetched_model, loadable_model, placed_model
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.pipeline.training_assets import CHECKPOINT_FOLDER
 from gateau_dagster.pipeline.variant_assets import CHECKPOINTS, IN_STORE
 from gateau_dagster.progress import Progress
-from gateau_dagster.storage.documents import fetched_folder
 from resources.models import ModelsResource
 
 if TYPE_CHECKING:
@@ -70,10 +69,18 @@ def compared_model(state: State, models: ModelsResource, name: str) -> "LoadedMo
 
 def located_variant(state: State, name: str) -> tuple[ModelConfig, str]:
     """Where a variant's model can be loaded from, and which version of it that is; raises as `compared_model`."""
+    placed = placed_variant(state, name)
+    if name == BASE:
+        return loadable_model(state, state.config.training.model), placed.version
+    return fetched_model(state.store, placed, downloads(state)), placed.version
+
+
+def placed_variant(state: State, name: str) -> Placed:
+    """Where a variant's model is, for every machine."""
     config, trained = state.config, state.config.training.model
     if name == BASE:
         ensure_demo_pair(config, state.progress)
-        return loadable_model(state, trained), model_version(state, trained)
+        return placed_model(state, trained)
     if name == CHECKPOINT:
         made = state.stamp(CHECKPOINT_FOLDER, None)
         return _in_store(state, CHECKPOINT_FOLDER, made.content if made else "")
@@ -84,12 +91,11 @@ def located_variant(state: State, name: str) -> tuple[ModelConfig, str]:
         return _in_store(state, row["model"].removeprefix(IN_STORE), stamp.content)
     other = config.variant_set[name].other
     assert other is not None
-    return other.model, stamp.content
+    return Placed(section=other.model, version=stamp.content, place=f"variants.also.{name}")
 
 
-def _in_store(state: State, folder: str, version: str) -> tuple[ModelConfig, str]:
-    """A folder that was trained here; a download is kept for the steps to come."""
-    local = fetched_folder(state.store, folder, downloads(state))
+def _in_store(state: State, folder: str, version: str) -> Placed:
+    """A folder that was trained here."""
     code = state.config.models[state.config.origin(state.config.training.model)].trust_remote_code
     code = code or state.config.models[state.config.training.model].trust_remote_code
-    return ModelConfig(path=str(local), trust_remote_code=code), version
+    return Placed(section=ModelConfig(path=folder, trust_remote_code=code), version=version, stored=folder)

@@ -12,31 +12,27 @@ from pathlib import Path
 from gateau_dagster.config import Config, ModelConfig
 from gateau_dagster.errors import GateauError
 from gateau_dagster.models.model_digest import folder_digest
-from gateau_dagster.pipeline.loadable import fetched_model
+from gateau_dagster.pipeline.loadable import Placed, fetched_model
 from gateau_dagster.storage import Store
 
 
-def node_model(config: Config, name: str, version: str) -> ModelConfig:
+def node_model(config: Config, placed: Placed) -> ModelConfig:
     """The model's section with a path that can be loaded here.
-
-    Args:
-        version: of its weights where the run began, see `model_version`.
 
     Raises:
         GateauError, TransientError: it is not here, or another one; or a model that the pipeline made cannot be
             fetched.
     """
-    section = config.located_model(name)
     scratch = node_scratch(config)
-    if section.base is not None:
+    if placed.stored:
         with _alone(scratch):
-            return fetched_model(config, Store(config.located_root), name, scratch)
-    kind, _, wanted = version.partition(":")
+            return fetched_model(Store(config.located_root), placed, scratch)
+    kind, _, wanted = placed.version.partition(":")
     if kind == "hub":  # a branch may have moved on since
-        return section.model_copy(update={"revision": wanted.rpartition(":")[2]})
+        return placed.section.model_copy(update={"revision": wanted.rpartition(":")[2]})
     if kind == "folder":
-        _check_folder(config, name, section, wanted, scratch)
-    return section
+        _check_folder(config, placed, wanted, scratch)
+    return placed.section
 
 
 def node_scratch(config: Config) -> Path:
@@ -59,8 +55,9 @@ def node_scratch(config: Config) -> Path:
     return folder
 
 
-def _check_folder(config: Config, name: str, section: ModelConfig, wanted: str, scratch: Path) -> None:
-    folder, place = config.folder / Path(section.path).expanduser(), f"models.{name}.path"
+def _check_folder(config: Config, placed: Placed, wanted: str, scratch: Path) -> None:
+    section, place = placed.section, f"{placed.place}.path"
+    folder = config.folder / Path(section.path).expanduser()
     if not folder.is_dir():
         raise GateauError(
             f"{place}: there is no folder {folder.absolute()} on {socket.gethostname()}. Put it on a disk that all "

@@ -1,22 +1,26 @@
 """Scoring on a Ray cluster: actors that load the model once, served with pieces of shards from one queue."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, closing, contextmanager
 from types import TracebackType
 
 from gateau_dagster.config import Config
 from gateau_dagster.config.execution import RayConfig
+from gateau_dagster.evaluation.generation.asked import Engine
 from gateau_dagster.execution.shard_scorer import Report
 from gateau_dagster.execution.shard_tables import ShardResult, TableWork
+from gateau_dagster.pipeline.loadable import Placed
 from gateau_dagster.storage import Store
+from resources.pools.answers_on_ray import RayAnswers
+from resources.pools.node_actor import NodeTask
 from resources.pools.node_check import marked_store
 from resources.pools.open_shards import OpenShards
 from resources.pools.piece_queue import PieceQueue
 from resources.pools.pool import Pool, ScoringTask, Warn
-from resources.pools.ray_actor import NodeTask
 from resources.pools.ray_connection import connected
 from resources.pools.ray_crew import Crew, Done, Event, Looked, Lost
 from resources.pools.ray_staff import Staff
+from resources.pools.scoring_actor import ScoringActor
 
 # The longest wait for something to happen.
 _SECONDS = 0.5
@@ -32,19 +36,8 @@ class RayWorkers:
 
     def __enter__(self) -> "RayWorkers":
         with ExitStack() as opening:
-            opening.enter_context(connected(self._ray))
-            expected = opening.enter_context(
-                marked_store(self._task.config.located_root, cuda=self._task.devices[0] != "cpu")
-            )
-            task = NodeTask(
-                config=self._task.config,
-                model=self._task.model,
-                version=self._task.version,
-                device=self._task.devices[0],
-                threads=max(1, int(self._ray.cpus)),
-                expected=expected,
-            )
-            self._crew = Crew(self._ray, task)
+            task = opening.enter_context(_on_cluster(self._task.config, self._task.placed, self._task.model))
+            self._crew = Crew(self._ray, ScoringActor, task)
             opening.callback(self._crew.close)
             self._opened = opening.pop_all()
         return self
@@ -79,13 +72,35 @@ class RayWorkers:
             opened.close()
 
 
+@contextmanager
+def _answers(config: Config, placed: Placed, template: str, warn: Warn) -> Iterator[Engine]:
+    """See `Pool.answers`."""
+    with _on_cluster(config, placed, template) as task, closing(RayAnswers(_section(config), task, warn)) as engine:
+        yield engine
+
+
+@contextmanager
+def _on_cluster(config: Config, placed: Placed, more: str) -> Iterator[NodeTask]:
+    """What actors are told that are started within the block."""
+    ray = _section(config)
+    with connected(ray), marked_store(config.located_root, cuda=ray.gpus > 0) as expected:
+        yield NodeTask(
+            config=config,
+            placed=placed,
+            more=more,
+            device=_devices(config, "", 1)[0],
+            threads=max(1, int(ray.cpus)),
+            expected=expected,
+        )
+
+
 def _heed(event: Event, queue: PieceQueue, opened: OpenShards) -> None:
     if isinstance(event, Looked) and event.look.report is not None:
         opened.advance(event.worker, event.look.report)
     elif isinstance(event, Done):
-        report = event.scored.report
+        report = event.answer.report
         queue.took(event.job, report.seconds if report is not None else 0.0)
-        opened.add(event.worker, event.job, event.scored.result, report)
+        opened.add(event.worker, event.job, event.answer.result, report)
     elif isinstance(event, Lost) and event.job is not None:
         opened.lose(event.worker, event.job)
         given_up = queue.give_back(event.job, event.how, event.in_hand, machine=event.machine)
@@ -105,4 +120,4 @@ def _devices(config: Config, place: str, shards: int) -> list[str]:
     return [("auto" if spread else "cuda") if ray.gpus else "cpu"] * ray.workers
 
 
-POOL = Pool(name="ray", workers=RayWorkers, devices=_devices, elsewhere=True)
+POOL = Pool(name="ray", workers=RayWorkers, devices=_devices, answers=_answers, elsewhere=True)

@@ -6,8 +6,10 @@ from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
 from gateau_dagster.config import Config, ModelConfig
+from gateau_dagster.evaluation.generation.asked import Engine
 from gateau_dagster.execution.shard_scorer import Report
 from gateau_dagster.execution.shard_tables import ShardResult, TableWork
+from gateau_dagster.pipeline.loadable import Placed
 
 Warn: TypeAlias = Callable[[str], None]
 # Of a shard's samples, by id: the work that each should be, in any unit; those that are not known are absent.
@@ -24,16 +26,16 @@ def unknown_costs(shard: str) -> Mapping[str, float]:
 class ScoringTask:
     """What the workers of a step are for.
 
-    model: name in the configuration. section: the model's, with a path that can be loaded on this machine; None for a
-    pool that works elsewhere. version: of its weights, see `model_version`.
+    model: name in the configuration. placed: where it is, for every machine. section: with a path that can be loaded on
+    this one; None for a pool that works elsewhere.
     devices: one for each worker, in the words of `scoring.device`.
     costs: for pools that cut shards.
     """
 
     config: Config
     model: str
+    placed: Placed
     section: ModelConfig | None
-    version: str
     devices: Sequence[str]
     costs: Costs = unknown_costs
 
@@ -75,10 +77,13 @@ class Pool:
         log of the run: which worker was lost, how, and with what.
     devices: of the workers, for a configuration, what the step's process is told to use (in the words of
         scoring.device) and a number of shards.
+    answers: an engine that answers questions with a model that lies somewhere, by a template; None: the step's own
+        process does.
     elsewhere: a single worker is one, too; else the step's own process scores in its place.
     """
 
     name: str
     workers: Callable[[ScoringTask, Warn], AbstractContextManager[ScoringWorkers]]
     devices: Callable[[Config, str, int], list[str]] = worker_devices
+    answers: Callable[[Config, Placed, str, Warn], AbstractContextManager[Engine]] | None = None
     elsewhere: bool = False

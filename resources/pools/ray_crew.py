@@ -7,13 +7,12 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import count
-from typing import Any
+from typing import Any, Protocol
 
 from gateau_dagster.config.execution import RayConfig
 from gateau_dagster.errors import GateauError
 from resources.pools.failed import Failed
-from resources.pools.piece_queue import PieceJob
-from resources.pools.ray_actor import Look, NodeTask, Refused, Scored, ScoringActor, Started
+from resources.pools.node_actor import Look, NodeActor, NodeTask, Refused, Started
 
 _LOOK = "look"
 _SECONDS_BETWEEN_LOOKS = 0.5
@@ -23,13 +22,22 @@ _OUT_OF_MEMORY = re.compile(r"running low on memory", re.IGNORECASE)
 _ANSWER_SECONDS = 3.0
 
 
+class Job(Protocol):
+    """What a worker is given at a time."""
+
+    @property
+    def piece(self) -> Any:
+        """What it is told."""
+        ...
+
+
 @dataclass(frozen=True, kw_only=True)
 class Done:
-    """A worker is done with its piece."""
+    """A worker is done with its piece. job: as it was given."""
 
     worker: int
-    job: PieceJob
-    scored: Scored
+    job: Any
+    answer: Any
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,10 +50,13 @@ class Looked:
 
 @dataclass(frozen=True, kw_only=True)
 class Lost:
-    """A worker is gone. how: in words. machine: its node is, too. began: it had loaded the model."""
+    """A worker is gone. job: as it was given, if it had one. how: in words.
+
+    machine: its node is gone, too. began: it had loaded the model.
+    """
 
     worker: int
-    job: PieceJob | None
+    job: Any
     how: str
     in_hand: frozenset[str]
     machine: bool
@@ -74,7 +85,7 @@ class _Member:
     started: Any
     node: str = ""
     name: str = ""
-    job: PieceJob | None = None
+    job: Job | None = None
     doing: Any = None
     looking: Any = None
     looked_at: float = 0.0
@@ -85,7 +96,7 @@ class _Member:
 class Crew:
     """The actors of one step, within `connected`. What they fail with themselves is raised from `events`."""
 
-    def __init__(self, ray_config: RayConfig, task: NodeTask) -> None:
+    def __init__(self, ray_config: RayConfig, actor: type[NodeActor], task: NodeTask) -> None:
         import ray
 
         self._ray, self._config = ray, ray_config
@@ -99,7 +110,7 @@ class Crew:
             max_restarts=0,
             concurrency_groups={_LOOK: 2},
             scheduling_strategy="SPREAD",
-        )(ScoringActor)
+        )(actor)
 
     @property
     def working(self) -> int:
@@ -123,12 +134,12 @@ class Crew:
             handle = self._actor.remote(self._task)
             self._members[number] = _Member(number=number, handle=handle, started=handle.start.remote())
 
-    def give(self, worker: int, job: PieceJob) -> None:
+    def give(self, worker: int, job: Job) -> None:
         """Has an idle worker score a piece."""
         member = self._members[worker]
         assert member.job is None
         member.given, member.in_hand = member.given + 1, frozenset()
-        member.job, member.doing = job, member.handle.score.remote(member.given, job.piece)
+        member.job, member.doing = job, member.handle.work.remote(member.given, job.piece)
 
     def dismiss(self, worker: int) -> None:
         """Ends an actor that has nothing to do; what it took is free for others."""
@@ -181,7 +192,7 @@ class Crew:
             return self._join(member, answer)
         job, member.job, member.doing = member.job, None, None
         assert job is not None
-        return Done(worker=member.number, job=job, scored=answer)
+        return Done(worker=member.number, job=job, answer=answer)
 
     def _join(self, member: _Member, answer: Started | Refused) -> Event:
         member.started = None

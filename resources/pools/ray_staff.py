@@ -1,17 +1,30 @@
 """How many actors a step has on a Ray cluster, what they are given, and when waiting for them makes no sense."""
 
 import time
+from typing import Protocol
 
 from gateau_dagster.errors import GateauError
-from resources.pools.piece_queue import MOST, PieceQueue
+from resources.pools.node_actor import Refused
+from resources.pools.piece_queue import MOST
 from resources.pools.pool import Warn
-from resources.pools.ray_actor import Refused
-from resources.pools.ray_crew import Crew, Event, Joined, Lost
+from resources.pools.ray_crew import Crew, Event, Job, Joined, Lost
 
 # How long it may take until the first worker has its model before it is said that the cluster has no room.
 _SECONDS_ALONE = 20.0
 # How long others may take to begin, where all nodes that have answered may not score.
 _SECONDS_REFUSED = 60.0
+
+
+class Queue(Protocol):
+    """What a step has to be done."""
+
+    def waiting(self) -> int:
+        """Samples or questions that nobody has."""
+        ...
+
+    def take(self) -> Job | None:
+        """The next piece."""
+        ...
 
 
 class Staff:
@@ -25,7 +38,7 @@ class Staff:
         self._lost_at_start = 0
         self._said = False
 
-    def serve(self, queue: PieceQueue) -> bool:
+    def serve(self, queue: Queue) -> bool:
         """Gives pieces to those who have none, and ends those who are not needed; whether there is work left.
 
         Raises:

@@ -19,6 +19,7 @@ from tests.assets.harness import Pipeline, key_of, pipeline_on, value_of
 from tests.evaluation.generation.answering_server import answering, completion
 from tests.evaluation.quiz import with_quiz
 from tests.project import change_config
+from tests.ray_cluster import ray_cluster
 
 VARIANTS = ("base", "checkpoint")
 ALL = ["heldout", "needle", "quiz"]  # the held-out samples stay reserved
@@ -116,3 +117,18 @@ def test_a_server_answers_in_the_place_of_this_process(quizzed: Pipeline) -> Non
             assert answers(quizzed, name)["answer"].to_list() == [f"said by the {name}"] * 3
         assert scored(quizzed, engine={**engine, "concurrency": 2}) == []
     change_config(quizzed.file, evaluation={"engine": None})
+
+
+@pytest.mark.long
+def test_a_ray_cluster_answers_as_this_process_does(quizzed: Pipeline, whole_run: Path, tmp_path: Path) -> None:
+    shutil.copytree(whole_run.parent, tmp_path / "project")
+    file = tmp_path / "project" / "gateau.yaml"
+    change_config(file, evaluation={"benchmarks": ALL, "quiz": {"questions": 5}}, scoring={"batch_tokens": 100})
+    with ray_cluster(1) as cluster, with_quiz():
+        ray = {"address": cluster.address, "workers": 1, "gpus": 0, "cpus": 1}
+        change_config(file, execution={"ray": ray})
+        with pipeline_on(file) as pipeline:
+            pipeline.refresh("scores/quiz")
+            for name in VARIANTS:
+                there, here = answers(pipeline, name), answers(quizzed, name)
+                assert there.drop("seconds").equals(here.drop("seconds"))

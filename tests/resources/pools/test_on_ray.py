@@ -4,7 +4,8 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,15 +13,20 @@ import pytest
 
 from gateau_dagster import tables
 from gateau_dagster.errors import GateauError
+from gateau_dagster.evaluation.generation.asked import Answer, Asked, Outcome
+from gateau_dagster.evaluation.generation.in_process import InProcess
+from gateau_dagster.evaluation.generation.prompts import Prompts
 from gateau_dagster.execution.shard_scorer import ShardReport
 from gateau_dagster.execution.shard_tables import ShardResult, TableWork
 from gateau_dagster.execution.shard_work import has_missing_rows
-from gateau_dagster.pipeline.loadable import model_version
+from gateau_dagster.pipeline.loadable import placed_model
 from gateau_dagster.pipeline.state import State
+from resources.models import ModelsResource
 from resources.pools.on_ray import POOL, RayWorkers
 from resources.pools.pool import ScoringTask
 from tests.ray_cluster import RayCluster, ray_cluster
 from tests.resources.pools.deadly_samples import Deadly
+from tests.resources.pools.questions import questions
 from tests.resources.pools.shards_to_score import ASSETS, alone, ignore, ingested, works
 from tests.runs.stores import assert_same_rows
 
@@ -43,11 +49,15 @@ def pool(state: State, warned: list[str]) -> RayWorkers:
     task = ScoringTask(
         config=config,
         model="long",
+        placed=placed_model(state, "long"),
         section=None,
-        version=model_version(state, "long"),
         devices=POOL.devices(config, "auto", 1),
     )
     return RayWorkers(task, warned.append)
+
+
+def answered(groups: Iterator[Sequence[Outcome]]) -> dict[str, Answer]:
+    return {each.question_id: each for group in groups for each in group if isinstance(each, Answer)}
 
 
 def assert_as_alone(
@@ -66,7 +76,7 @@ def assert_as_alone(
     assert not state.store.files.exists("_partial/cam/0")
 
 
-@pytest.mark.parametrize("pieces", ["small", "whole"])
+@pytest.mark.parametrize("pieces", ["small", pytest.param("whole", marks=pytest.mark.long)])
 def test_scores_are_those_of_one_process(pieces: str, cluster: RayCluster, tmp_path: Path) -> None:
     minutes = 0.0001 if pieces == "small" else 60
     # A whole shard is scored in the passes of one process; a part of it is where prompts share none.
@@ -162,3 +172,21 @@ def test_what_a_node_may_not_score_is_said(cluster: RayCluster, tmp_path: Path) 
         (tmp_path / "long" / "generation_config.json").write_text("{}")
         with pytest.raises(GateauError, match="holds other files than where the run began"):
             list(one.results(works(state), ignore))
+
+
+def test_questions_are_answered_as_in_one_process(cluster: RayCluster, tmp_path: Path) -> None:
+    state = ingested(tmp_path, samples=4, shards=1, execution=on(cluster))
+    asked = [Asked(question=each) for each in questions([30, 40, 50] * 4)]
+    missing = {f"q{number}" for number in range(1, 12)}
+    assert POOL.answers is not None
+    placed = placed_model(state, "long")
+    with POOL.answers(state.config, placed, "gateau", [].append) as engine:
+        there = answered(engine.answers(asked, missing))
+    loaded = ModelsResource().load(state.config, placed.section, version="")
+    prompts = Prompts(tokenizer=loaded.tokenizer, template="gateau", max_length=512)
+    groups = InProcess(loaded, prompts, batch_tokens=16_384).answers(asked, missing)
+    here = answered(groups)
+    assert {*there} == {*here} == missing
+    for name, each in here.items():
+        assert replace(there[name], seconds=0.0) == replace(each, seconds=0.0)
+    assert cluster.soon_without_actors()

@@ -18,6 +18,7 @@ from gateau_dagster.errors import GateauError
 from gateau_dagster.execution.row_checkpoints import GROUP_ROWS
 from gateau_dagster.execution.shard_scorer import ShardReport
 from gateau_dagster.execution.shard_work import has_missing_rows
+from gateau_dagster.pipeline.loadable import placed_model
 from gateau_dagster.pipeline.state import State
 from resources.pools.pool import ScoringTask
 from resources.pools.processes import ProcessWorkers
@@ -30,7 +31,9 @@ from tests.runs.stores import assert_same_rows
 def workers(state: State, number: int, warned: list[str]) -> ProcessWorkers:
     config = state.config
     section = config.located_model("long")
-    task = ScoringTask(config=config, model="long", section=section, version="", devices=["cpu"] * number)
+    task = ScoringTask(
+        config=config, model="long", placed=placed_model(state, "long"), section=section, devices=["cpu"] * number
+    )
     return ProcessWorkers(task, warned.append)
 
 
@@ -179,7 +182,8 @@ def end(number, frame):
 
 if __name__ == "__main__":  # the workers import this file, too
     from pathlib import Path
-    from gateau_dagster.pipeline.project import load_project
+    from gateau_dagster.pipeline.loadable import placed_model
+from gateau_dagster.pipeline.project import load_project
     from gateau_dagster.pipeline.state import State
     from tests.resources.pools.test_processes import children, workers, works
 

@@ -1,0 +1,116 @@
+"""Answers from a Ray cluster: an engine whose questions go to actors that load the model once."""
+
+from collections import deque
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from gateau_dagster.config.execution import RayConfig
+from gateau_dagster.data.sample import Reject
+from gateau_dagster.evaluation.generation.asked import Asked, Outcome
+from resources.pools.answering_actor import AnsweringActor, AskedPiece
+from resources.pools.node_actor import NodeTask
+from resources.pools.piece_queue import MOST
+from resources.pools.pool import Warn
+from resources.pools.ray_crew import Crew, Done, Lost
+from resources.pools.ray_staff import Staff
+
+# Pieces for each worker: what is uneven at the end is small beside them, and what a loss costs, too.
+_PIECES = 8
+_SECONDS = 0.5
+_GIVEN_UP = f"{MOST} workers died over this question, often killed by the system for lack of memory"
+
+
+class RayAnswers:
+    """See `Engine`. Lives within `connected`, as long as the step asks; `close` ends its workers."""
+
+    def __init__(self, ray_config: RayConfig, task: NodeTask, warn: Warn) -> None:
+        self._ray, self._warn = ray_config, warn
+        self._crew = Crew(ray_config, AnsweringActor, task)
+
+    def answers(self, asked: Sequence[Asked], missing: Collection[str]) -> Iterator[Sequence[Outcome]]:
+        """See `Engine`: a group is a piece."""
+        queue = AskedQueue(asked, frozenset(missing), pieces=self._ray.workers * _PIECES, warn=self._warn)
+        staff = Staff(self._crew, self._ray.workers, self._warn)
+        while staff.serve(queue):
+            for event in self._crew.events(_SECONDS):
+                staff.heed(event)
+                if isinstance(event, Done):
+                    yield event.answer
+                elif isinstance(event, Lost) and event.job is not None:
+                    rejected = queue.give_back(event.job, event.how, machine=event.machine)
+                    if rejected:
+                        yield rejected
+
+    def close(self) -> None:
+        """Ends the workers."""
+        self._crew.close()
+
+
+@dataclass(frozen=True, kw_only=True)
+class AskedJob:
+    """A piece, and the workers that were lost over it."""
+
+    piece: AskedPiece
+    losses: int = 0
+
+
+class AskedQueue:
+    """The questions of one turn, in pieces of about equal length, the longest first.
+
+    The pieces are those of all that is asked: what is answered together does not depend on what was answered before.
+    """
+
+    def __init__(self, asked: Sequence[Asked], missing: frozenset[str], *, pieces: int, warn: Warn) -> None:
+        self._warn = warn
+        self._waiting: deque[AskedJob] = deque()
+        for some in _pieces(asked, pieces):
+            wanted = missing & {each.question.question_id for each in some}
+            if wanted:
+                self._waiting.append(AskedJob(piece=AskedPiece(asked=some, missing=wanted)))
+
+    def waiting(self) -> int:
+        """Questions that nobody has."""
+        return sum(len(job.piece.missing) for job in self._waiting)
+
+    def take(self) -> AskedJob | None:
+        """The next piece."""
+        return self._waiting.popleft() if self._waiting else None
+
+    def give_back(self, job: AskedJob, loss: str, *, machine: bool) -> list[Outcome]:
+        """What a lost worker was answering is next, halved once three were lost over it; a question alone is rejected.
+
+        Returns the reject, if it is one.
+        """
+        piece, losses = job.piece, job.losses + (not machine)
+        self._warn(f"{loss} while it answered {len(piece.missing)} questions (loss {losses} of {MOST})")
+        if losses < MOST:
+            self._waiting.appendleft(replace(job, losses=losses))
+            return []
+        if len(piece.missing) == 1:
+            [question] = piece.missing
+            return [Reject(sample_id=question, reason=_GIVEN_UP, short_of_memory=True)]
+        names = sorted(piece.missing)
+        for half in (names[len(names) // 2 :], names[: len(names) // 2]):
+            some = replace(piece, missing=frozenset(half))
+            self._waiting.appendleft(AskedJob(piece=some, losses=MOST - 1))
+        return []
+
+
+def _pieces(asked: Sequence[Asked], most: int) -> Iterator[list[Asked]]:
+    """At most so many, of questions of about the same length: padding is work."""
+    sizes = [_size(each) for each in asked]
+    target, piece, size = sum(sizes) / most, list[Asked](), 0
+    for place in sorted(range(len(asked)), key=lambda each: (-sizes[each], each)):
+        piece.append(asked[place])
+        size += sizes[place]
+        if size >= target:
+            yield piece
+            piece, size = [], 0
+    if piece:
+        yield piece
+
+
+def _size(asked: Asked) -> int:
+    """Letters read, and said."""
+    said = asked.question.generation.max_new_tokens * 4
+    return 1 + said + sum(len(turn) for turn in asked.question.turns[: asked.turn + 1])
