@@ -11,7 +11,6 @@ from gateau_dagster.config.execution import RayConfig
 from gateau_dagster.errors import GateauError
 
 _CONNECT_SECONDS = 10.0
-_CONNECT = "Start one there (`ray start --head`), or correct execution.ray.address"
 
 
 @contextmanager
@@ -36,15 +35,22 @@ def connected(ray_config: RayConfig) -> Iterator[None]:
         with _own_signals():
             ray.init(address=address, configure_logging=False, log_to_driver=False, namespace=f"gateau-{os.getpid()}")
     except (OSError, RuntimeError, ValueError, AssertionError) as error:
-        reason = " ".join(str(error).split())[:500]
-        raise GateauError(
-            f"execution.ray.address: no Ray cluster answers at {address} ({reason}). {_CONNECT}"
-        ) from error
+        raise GateauError(f"execution.ray.address: {_without_cluster(address, error)}") from error
     try:
         yield
     finally:
         with _own_signals():
             ray.shutdown()
+
+
+def _without_cluster(address: str, error: Exception) -> str:
+    if address == "auto" and isinstance(error, ConnectionError):
+        return (
+            "auto finds no Ray cluster that this machine is a node of. Make it one (`ray start --address host:6379`, "
+            "or `ray start --head` for a new cluster), or give the address"
+        )
+    reason = " ".join(str(error).split())[:500]
+    return f"no Ray cluster answers at {address} ({reason}). Start one there (`ray start --head`), or correct it"
 
 
 def _address(ray_config: RayConfig) -> str:
