@@ -5,12 +5,15 @@ import random
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
+import polars as pl
 import pytest
 
 from gateau_dagster.pipeline.project import load_project
 from gateau_dagster.pipeline.state import State
+from gateau_dagster.storage import Store
 from tests.assets.test_pre_experienced import SECTIONS, UNTIL
 from tests.project import ROOT, command_environment, gateau, make_project
 from tests.ray_cluster import RayCluster, ray_cluster
@@ -45,13 +48,51 @@ def test_a_store_on_s3_and_a_model_that_the_pipeline_made(bucket: str, tmp_path:
     assert not [path for path in file.parent.rglob("*") if path.is_file() and b"secret" in path.read_bytes()]
 
 
+def test_ctrl_c_keeps_what_was_scored_and_leaves_no_actor(tmp_path: Path) -> None:
+    with ray_cluster(1, 1) as cluster:
+        file = make_project(tmp_path / "project", samples=600, shards=2, execution=on(cluster.address))
+        store = Store(load_project(file).located_root)
+        command = [sys.executable, "-m", "gateau_dagster.cli", "run", "--config", str(file), "--until", "cam"]
+        run = subprocess.Popen(
+            command, env=command_environment(), cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        while not store.files.exists("_partial/cam"):
+            assert run.poll() is None, run.communicate()
+            time.sleep(0.1)
+        run.send_signal(signal.SIGINT)
+        _, said = run.communicate(timeout=30)
+        assert run.returncode == 130 and "Interrupted" in said and "Traceback" not in said
+        assert cluster.soon_without_actors()
+        saved = {shard: rows(store, shard) for shard in ("0", "1")}
+        assert sum(saved.values()) > 0
+        gateau("run", "--config", str(file), "--until", "cam", folder=file.parent)
+        stamps = {shard: store.stamp("cam", shard) for shard in saved}
+    assert sum(each.rows or 0 for each in stamps.values() if each) == 600
+    scored = sum(each.effort.get("samples", 0) for each in stamps.values() if each)
+    assert scored == 600 - sum(saved.values()), "what was saved was not scored again"
+
+
+def rows(store: Store, shard: str) -> int:
+    """Rows of `cam` that an interrupted run saved."""
+    folder = f"_partial/cam/{shard}"
+    found = [
+        f"{folder}/{scorer}/{name}"
+        for scorer in store.files.names(folder)
+        for name in store.files.names(f"{folder}/{scorer}")
+    ]
+    frames = [store.read(name.removesuffix(".parquet")) for name in found]
+    return pl.concat(frames)["sample_id"].n_unique() if frames else 0
+
+
 SCRIPT = """
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 from gateau_dagster import tables
 from gateau_dagster.pipeline.project import load_project
 from gateau_dagster.pipeline.state import State
+from gateau_dagster.storage import Store
 from gateau_dagster.execution.shard_work import has_missing_rows
 from tests.resources.pools.deadly_samples import Deadly
 from tests.resources.pools.shards_to_score import works
