@@ -143,6 +143,8 @@ class State:
         """Those of tables; None where the table is missing, or the model is that it is about."""
         stamps = self.store.stamps(keys)
         with_models = {key: folder for key, stamp in stamps.items() if (folder := self._model_folder(key, stamp))}
+        if not with_models:
+            return stamps
         with ThreadPoolExecutor(_STAMP_READERS) as pool:
             models = pool.map(partial(folder_stamp, self.store), with_models.values())
         lost = {key for key, stamp in zip(with_models, models, strict=True) if stamp is None}

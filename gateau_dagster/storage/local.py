@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 
 _NO_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK}
+_NOT_THERE = {errno.ENOENT, errno.ENOTDIR, errno.EBADF, errno.ELOOP}
 
 
 def replace_local(path: Path, fill: Callable[[Path], None]) -> None:
@@ -19,16 +20,25 @@ def replace_local(path: Path, fill: Callable[[Path], None]) -> None:
         temporary.replace(path)
 
 
-def check_regular(path: Path) -> None:
-    """Before a file is opened: a pipe by its name would be waited for without end.
+def check_regular(path: Path) -> os.stat_result | None:
+    """Before a file is opened: a pipe by its name would be waited for without end. Its status; None where nothing is.
 
     Raises:
-        OSError: something else than a file is there; nothing there is no matter of this function.
+        OSError: something else than a file is there, or it cannot be seen.
     """
-    if path.is_dir():
+    try:
+        status = path.stat()
+    except OSError as error:
+        if error.errno in _NOT_THERE:
+            return None
+        raise
+    except ValueError:  # no name of a file
+        return None
+    if stat.S_ISDIR(status.st_mode):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
-    if path.exists() and not path.is_file():
+    if not stat.S_ISREG(status.st_mode):
         raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path))
+    return status
 
 
 def create_local(path: Path, data: bytes) -> bool:

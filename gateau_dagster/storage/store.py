@@ -16,6 +16,7 @@ from gateau_dagster.errors import GateauError
 from gateau_dagster.storage.content import frame_digest
 from gateau_dagster.storage.failures import readable_failures
 from gateau_dagster.storage.files import Files, local_copy
+from gateau_dagster.storage.known_stamps import is_known, known_stamp, local_version, remember_stamp
 from gateau_dagster.storage.local import check_regular
 from gateau_dagster.storage.objects import fetch_small, object_version
 from gateau_dagster.storage.parquet import metadata, read_columns, verified_schema, wanted_rows, write_parquet
@@ -28,8 +29,6 @@ REJECTED = "rejected"
 _STAMP_READERS = 16
 _MOST_READS = 4
 
-# Of objects on S3 by their address: which version was read, and what it says of itself.
-_known_stamps: dict[str, tuple[str, Stamp | None]] = {}
 # What readers raise for a file whose content is not what was written.
 _DAMAGE = (DamagedFileError, pa.ArrowException, pl.exceptions.PanicException, UnicodeDecodeError, OSError)
 _ASIDE = ".damaged"
@@ -153,11 +152,24 @@ class Store:
         address = self.files.address(name)
         try:
             with readable_failures(f"read {address}"):
+                if self.files.is_local:
+                    return self._local_stamp(name)
                 return _reading(self.files, name, partial(_stamp_in, address))
         except (FileNotFoundError, ValueError) as error:
             if isinstance(error, GateauError):
                 raise
             return None
+
+    def _local_stamp(self, name: str) -> Stamp | None:
+        address = self.files.address(name)
+        status = check_regular(Path(address))
+        if status is None:
+            return None
+        version = local_version(status)
+        if not is_known(address, version):
+            remember_stamp(address, version, found := _reading(self.files, name, partial(_stamp_in, address)))
+            return found
+        return known_stamp(address)
 
     def stamps(self, wanted: Iterable[tuple[str, str | None]]) -> dict[tuple[str, str | None], Stamp | None]:
         """Stamps of many tables: on S3 one listing says which are there, and which this process has read already.
@@ -166,15 +178,17 @@ class Store:
             GateauError, TransientError: as for `stamp`.
         """
         keys = list(wanted)
-        versions = None if self.files.is_local or len(keys) < 2 else self.files.versions()
+        if len(keys) < 2:
+            return {key: self.stamp(*key) for key in keys}
+        versions = None if self.files.is_local else self.files.versions()
 
         def one(key: tuple[str, str | None]) -> Stamp | None:
             if versions is None:
                 return self.stamp(*key)
-            version, known = versions.get(self.table_name(*key)), _known_stamps.get(self.address(*key))
+            version, address = versions.get(self.table_name(*key)), self.address(*key)
             if version is None:
                 return None
-            return known[1] if known is not None and known[0] == version else self.stamp(*key)
+            return known_stamp(address) if is_known(address, version) else self.stamp(*key)
 
         with ThreadPoolExecutor(_STAMP_READERS) as pool:
             return dict(zip(keys, pool.map(one, keys), strict=True))
@@ -228,14 +242,13 @@ def _stamp_in(address: str, file: Any) -> Stamp | None:
     Raises:
         ValueError: it is damaged.
     """
-    version, known = object_version(file), _known_stamps.get(address)
-    if version and known is not None and known[0] == version:
-        return known[1]
+    version = object_version(file)
+    if is_known(address, version):
+        return known_stamp(address)
     fetch_small(file)
     text = metadata(file).get(_STAMP_KEY)
     stamp = Stamp.from_json(text) if text else None
-    if version:
-        _known_stamps[address] = version, stamp
+    remember_stamp(address, version, stamp)
     return stamp
 
 
