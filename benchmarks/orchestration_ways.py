@@ -15,8 +15,8 @@ import yaml
 from common_measure import say
 from common_models import TINY, build_model, make_samples
 
-_SCORED = ("perplexity/short", "perplexity/long", "cam")
-_ASSETS = ("raw_long_sft", *_SCORED)
+SCORED = ("perplexity/short", "perplexity/long", "cam")
+_ASSETS = ("raw_long_sft", *SCORED)
 _IMPORTS = "import dagster, torch; from transformers import AutoTokenizer, LlamaForCausalLM"
 _ONE_PROCESS = """
 import sys, time
@@ -112,7 +112,7 @@ def method_seconds(file: Path, shards: Sequence[str]) -> float:
     from gateau_dagster.pipeline.project import load_project
     from gateau_dagster.pipeline.state import State
 
-    stamps = State(config=load_project(str(file))).store.stamps((name, shard) for name in _SCORED for shard in shards)
+    stamps = State(config=load_project(str(file))).store.stamps((name, shard) for name in SCORED for shard in shards)
     return sum(stamp.effort.get("seconds", 0.0) for stamp in stamps.values() if stamp is not None)
 
 

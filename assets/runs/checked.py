@@ -6,6 +6,7 @@ from typing import Any, TypeAlias
 import dagster as dg
 import polars as pl
 
+from assets.steps.many_partitions import has_many
 from assets.steps.partitions import asset_key
 from gateau_dagster.errors import GateauError, TransientError
 from gateau_dagster.evaluation.document_split import SPLIT
@@ -25,6 +26,7 @@ from gateau_dagster.pipeline.asset import (
     Asset,
 )
 from gateau_dagster.pipeline.losses import RAW, noun_of, rejects_of, truncation_of
+from gateau_dagster.pipeline.pipeline import Pipeline
 from gateau_dagster.pipeline.plan import Work
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.pipeline.table_checks import (
@@ -251,9 +253,9 @@ def is_by_partition(asset: Asset, name: str) -> bool:
     return bool(asset.partitions) and name in _OF_PARTS
 
 
-def is_partitioned(asset: Asset, name: str) -> bool:
+def is_partitioned(pipeline: Pipeline, asset: Asset, name: str) -> bool:
     """Whether Dagster has a record of each partition, which takes it 10 ms; of other checks the whole names them."""
-    return bool(asset.partitions) and name == FULL_COVERAGE
+    return bool(asset.partitions) and name == FULL_COVERAGE and not has_many(pipeline, asset.key)
 
 
 def checked(state: State, asset: Asset, name: str, part: str | None = None) -> dg.AssetCheckResult:

@@ -18,7 +18,7 @@ from assets.steps.failures import readable_failure
 from assets.steps.partitions import asked_partitions, asset_key, partition_definitions
 from gateau_dagster.config import Config
 from gateau_dagster.pipeline.asset import UP_TO_DATE, Asset
-from gateau_dagster.pipeline.pipeline import pipeline_of
+from gateau_dagster.pipeline.pipeline import Pipeline, pipeline_of
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.readable import plural
 from resources.configuration import ConfigurationResource
@@ -34,17 +34,18 @@ def checks_of(asset: Asset) -> list[str]:
 
 def asset_checks(config: Config) -> list[dg.AssetChecksDefinition]:
     """The checks of all assets; one step an asset, so that its table is read once."""
-    return [_checks(config, asset) for asset in pipeline_of(config).assets]
+    pipeline = pipeline_of(config)
+    return [_checks(pipeline, asset) for asset in pipeline.assets]
 
 
-def _checks(config: Config, asset: Asset) -> dg.AssetChecksDefinition:
-    names, partitions = checks_of(asset), partition_definitions(config)
+def _checks(pipeline: Pipeline, asset: Asset) -> dg.AssetChecksDefinition:
+    names, partitions = checks_of(asset), partition_definitions(pipeline.config)
     specs = [
         dg.AssetCheckSpec(
             name,
             asset=asset_key(asset.key),
             description=DESCRIPTIONS[name],
-            partitions_def=partitions[asset.partitions] if is_partitioned(asset, name) else None,
+            partitions_def=partitions[asset.partitions] if is_partitioned(pipeline, asset, name) else None,
         )
         for name in names
     ]

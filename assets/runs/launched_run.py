@@ -12,7 +12,7 @@ from dagster._core.utils import make_new_run_id
 
 from assets.runs.code_location import job_of_location
 from assets.runs.outcome import TOLD_BY, Outcome, failed_checks_of, failure_of
-from assets.runs.work_run import WorkRun, console_level
+from assets.runs.work_run import WorkRun, completed, console_level
 from assets.steps.dead_runs import PROCESS_TAG, process_tag
 from gateau_dagster.errors import GateauError
 
@@ -79,7 +79,7 @@ def _made(
     """The run on record, not yet in the queue; of the code location and the process image of the run that asks."""
     assert asking.remote_job_origin is not None
     job = job_of_location(work.job)
-    return instance.create_run_for_job(
+    run = instance.create_run_for_job(
         job.get_definition(),
         run_id=run_id,
         run_config=console_level("INFO"),
@@ -89,6 +89,7 @@ def _made(
         remote_job_origin=asking.remote_job_origin.repository_origin.get_job_origin(work.job),
         job_code_origin=job.get_python_origin(),
     )
+    return completed(instance, run, work)
 
 
 def _followed(instance: DagsterInstance, run_id: str, say: Callable[[str], None]) -> DagsterRun:

@@ -13,7 +13,7 @@ from dagster._core.utils import make_new_run_id
 from assets.runs.canceled import canceled_when_interrupted, record_canceled
 from assets.runs.code_location import job_of_location, location_origin
 from assets.runs.outcome import Outcome, failed_checks_of, failure_of, interrupted
-from assets.runs.work_run import WorkRun, console_level
+from assets.runs.work_run import WorkRun, completed, console_level
 from assets.steps.dead_runs import PROCESS_TAG, process_tag
 from assets.steps.termination import is_to_end
 from gateau_dagster.execution.ending import ENDING
@@ -44,6 +44,7 @@ def run_here(
             remote_job_origin=location_origin().get_job_origin(work.job),
             job_code_origin=job.get_python_origin(),
         )
+        run = completed(instance, run, work)
         with _ended_on_request(instance, run_id), execute_run(job, run, instance) as result:
             if not result.success and interrupted(result.all_events):
                 record_canceled(instance, result.dagster_run)

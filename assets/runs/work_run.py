@@ -4,9 +4,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import dagster as dg
+from dagster import DagsterInstance, DagsterRun
 from dagster._core.storage.tags import ASSET_PARTITION_RANGE_END_TAG, ASSET_PARTITION_RANGE_START_TAG
 
 from assets.steps.event_log import PLAN_TAG
+from assets.steps.many_partitions import has_many
 from assets.steps.partitions import asset_key
 from gateau_dagster.pipeline.asset import VARIANT
 from gateau_dagster.pipeline.pipeline import partition_sets
@@ -24,12 +26,15 @@ class WorkRun:
     """A run to be made.
 
     job: its name. tags: with the range of partitions. why: a line an asset.
+    later_tags: the range where it is long, for a run that was made without it: else Dagster begins by writing down of
+        each asset and partition of the range that it is planned, which takes as long as recording what is made.
     """
 
     job: str
     assets: Sequence[dg.AssetKey]
     why: str
     tags: Mapping[str, str] = field(default_factory=dict)
+    later_tags: Mapping[str, str] = field(default_factory=dict)
 
 
 def work_run(state: State, whole: Plan) -> WorkRun:
@@ -42,14 +47,25 @@ def work_run(state: State, whole: Plan) -> WorkRun:
     tags = {PLAN_TAG: f"{len(plan.work)} assets"}
     stale = {part for work in plan.work for part in work.partitions}
     found = [part for keys in partition_sets(state.config).values() for part in keys if part in stale]
-    if found:
-        tags |= {ASSET_PARTITION_RANGE_START_TAG: found[0], ASSET_PARTITION_RANGE_END_TAG: found[-1]}
+    ends = {ASSET_PARTITION_RANGE_START_TAG: found[0], ASSET_PARTITION_RANGE_END_TAG: found[-1]} if found else {}
+    many = any(has_many(state.pipeline, work.asset) for work in plan.work)
     return WorkRun(
         job=VARIANTS if plan.work[0].asset in of_variants else EVERYTHING,
         assets=[asset_key(work.asset) for work in plan.work],
         why="\n".join(_lines(state, plan)),
-        tags=tags,
+        tags=tags if many else tags | ends,
+        later_tags=ends if many else {},
     )
+
+
+def completed(instance: DagsterInstance, run: DagsterRun, work: WorkRun) -> DagsterRun:
+    """A run that was just made and does not work yet, with the tags that it was made without."""
+    if not work.later_tags:
+        return run
+    instance.add_run_tags(run.run_id, dict(work.later_tags))
+    found = instance.get_run_by_id(run.run_id)
+    assert found is not None
+    return found
 
 
 def console_level(level: str) -> dict[str, object]:

@@ -6,6 +6,7 @@ import dagster as dg
 from dagster import DagsterEventType, DagsterInstance
 
 from assets.steps.inputs import observe_inputs
+from assets.steps.many_partitions import figures_only, has_many
 from assets.steps.metadata import DATA_VERSION_TAG, table_metadata
 from assets.steps.partitions import asset_key
 from gateau_dagster.pipeline.plan import Key
@@ -57,10 +58,11 @@ def record_what_the_store_holds(instance: DagsterInstance, state: State) -> int:
 
 def _materialisation(state: State, asset: str, partition: str | None, stamp: Stamp) -> dg.AssetMaterialization:
     address = state.store.address(asset, partition)
+    metadata = {} if stamp.rows is None else table_metadata(address, stamp, whole=partition is None)
     return dg.AssetMaterialization(
         asset_key(asset),
         partition=partition,
         description="Found in the store, made by a run that Dagster has no record of.",
-        metadata={} if stamp.rows is None else table_metadata(address, stamp, whole=partition is None),
+        metadata=figures_only(metadata) if has_many(state.pipeline, asset) else metadata,
         tags={DATA_VERSION_TAG: stamp.fingerprint},
     )

@@ -6,6 +6,7 @@ from typing import Any
 import dagster as dg
 
 from assets.steps.event_log import PLAN_TAG, recorded_versions
+from assets.steps.many_partitions import figures_only, has_many
 from assets.steps.metadata import DATA_VERSION_TAG, first_histogram, preview, rows_last, table_metadata
 from assets.steps.partitions import asked_partitions, asset_key, no_event_for_output
 from gateau_dagster.execution.shard_tables import ShardResult
@@ -44,10 +45,11 @@ def shard_events(
     done = dict.fromkeys(stale, 0)
     for asset, shard, result, extra in results:
         done[asset] += 1
-        context.log.info(
-            f"{asset}, shard {shard} ({done[asset]} of {len(stale[asset])}): {result.computed} samples computed, "
-            f"{result.reused} kept, {result.rejected.height} rejected"
-        )
+        if not has_many(state.pipeline, asset):  # else the step's progress says it, every 15 seconds
+            context.log.info(
+                f"{asset}, shard {shard} ({done[asset]} of {len(stale[asset])}): {result.computed} samples computed, "
+                f"{result.reused} kept, {result.rejected.height} rejected"
+            )
         yield materialisation(state, asset, shard, result.stamp, _shard_metadata(result) | extra)
     yield from outputs(context, stale)
 
@@ -69,9 +71,8 @@ def known_partitions(
     what = f"{len(current)} {state.asset(asset).partitions}s"
     context.log.info(f"{what} are up to date and stay as they are: {', '.join(current[:20])}")
     versions = recorded_versions(context.instance, asset, current)
-    for shard in current:
-        stamp = state.stamp(asset, shard)
-        assert stamp is not None
+    for (_, shard), stamp in state.table_stamps((asset, shard) for shard in current).items():
+        assert shard is not None and stamp is not None
         if versions.get(shard) != stamp.fingerprint or PLAN_TAG not in context.run.tags:
             yield materialisation(state, asset, shard, stamp, {"up_to_date": "kept: nothing changed"})
 
@@ -95,10 +96,10 @@ def materialisation(
     state: State, asset: str, partition: str, stamp: Stamp, metadata: dict[str, Any]
 ) -> dg.AssetMaterialization:
     """The record of one partition, with its own data version."""
-    common = table_metadata(state.store.address(asset, partition), stamp, whole=False)
+    whole = rows_last(metadata | table_metadata(state.store.address(asset, partition), stamp, whole=False))
     return dg.AssetMaterialization(
         asset_key(asset),
         partition=partition,
-        metadata=rows_last(metadata | common),
+        metadata=figures_only(whole) if has_many(state.pipeline, asset) else whole,
         tags={DATA_VERSION_TAG: stamp.fingerprint},
     )

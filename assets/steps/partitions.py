@@ -25,7 +25,8 @@ def asked_partitions(
 ) -> list[str]:
     """Those of this run: its partition or range of partitions; all of them in a run without."""
     if context.has_partition_key or context.has_partition_key_range:
-        return [key for key in context.partition_keys if key in set(partitions)]
+        known = set(partitions)
+        return [key for key in context.partition_keys if key in known]
     return [*partitions]
 
 

@@ -1,6 +1,7 @@
 """Adds up what shards report while they are scored, here or in workers, and tells how long the rest takes."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from gateau_dagster.execution.shard_scorer import ShardReport
 from gateau_dagster.execution.shard_tables import TableWork
@@ -29,7 +30,9 @@ class ScoringProgress:
     ) -> None:
         self._progress, self._sizes, self._workers = progress, sizes, workers
         self._weights = _weights(missing, sizes)
-        self._reports: dict[str, ShardReport] = {}
+        self._total = sum(sizes.values())
+        self._counted: dict[str, _Counted] = {}  # of each shard that was heard of, the part of the sum that is its own
+        self._sum = _Counted()
         self._finished: set[str] = set()
 
     def start(self) -> None:
@@ -38,26 +41,60 @@ class ScoringProgress:
 
     def report(self, shard: ShardReport) -> None:
         """One more sample of a shard is done."""
-        self._reports[shard.shard] = shard
+        found = shard.progress
+        weight = self._weights.get(shard.shard, 0.0)
+        self._count(
+            shard.shard,
+            _Counted(
+                done=self._sizes.get(shard.shard, 0) if shard.shard in self._finished else found.finished,
+                scored=found.scored,
+                tokens=shard.tokens,
+                seconds=shard.seconds,
+                share=weight * found.share,
+            ),
+        )
         self._show(f"shard {shard.shard}")
 
     def finish(self, shard: str) -> None:
         """The shard's tables are written."""
         self._finished.add(shard)
+        found = self._counted.get(shard, _Counted())
+        self._count(shard, replace(found, done=self._sizes.get(shard, 0)))
         self._show(f"shard {shard}")
 
+    def _count(self, shard: str, now: "_Counted") -> None:
+        """In place of what it was: a sum over all shards for each sample would take longer than scoring it."""
+        self._sum = self._sum.plus(now, self._counted.get(shard, _Counted()))
+        self._counted[shard] = now
+
     def _show(self, note: str) -> None:
-        reports = self._reports.values()
-        open_ones = (found.progress.finished for shard, found in self._reports.items() if shard not in self._finished)
-        done = sum(self._sizes.get(shard, 0) for shard in self._finished) + sum(open_ones)
-        seconds = sum(found.seconds for found in reports) / self._workers
-        share = sum(self._weights.get(shard, 0.0) * found.progress.share for shard, found in self._reports.items())
-        left = seconds * (1 - share) / share if share and seconds else None
+        found = self._sum
+        seconds = found.seconds / self._workers
+        left = max(0.0, seconds * (1 - found.share) / found.share) if found.share and seconds else None
         if seconds:
-            samples = sum(found.progress.scored for found in reports) / seconds
-            tokens = sum(found.tokens for found in reports) / seconds
-            note = f"{samples:,.1f} samples/s, {tokens:,.0f} tokens/s, {note}"
-        self._progress(done, sum(self._sizes.values()), "samples", note, left=left)
+            note = f"{found.scored / seconds:,.1f} samples/s, {found.tokens / seconds:,.0f} tokens/s, {note}"
+        self._progress(found.done, self._total, "samples", note, left=left)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Counted:
+    """Samples that are done and those of them that were scored, tokens, seconds of scoring, share of all the work."""
+
+    done: int = 0
+    scored: int = 0
+    tokens: int = 0
+    seconds: float = 0.0
+    share: float = 0.0
+
+    def plus(self, now: "_Counted", before: "_Counted") -> "_Counted":
+        """With `now` instead of `before`."""
+        return _Counted(
+            done=self.done + now.done - before.done,
+            scored=self.scored + now.scored - before.scored,
+            tokens=self.tokens + now.tokens - before.tokens,
+            seconds=self.seconds + now.seconds - before.seconds,
+            share=self.share + now.share - before.share,
+        )
 
 
 def _weights(missing: Mapping[str, Sequence[TableWork]], sizes: Mapping[str, int]) -> dict[str, float]:

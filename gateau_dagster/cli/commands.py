@@ -54,12 +54,24 @@ def run(config_file: str | None, until: str | None) -> None:
 @cli.command()
 @_config_option
 @click.option("--until", metavar="ASSET", help="Only what this asset needs.")
+@click.option(
+    "--workers",
+    metavar="N",
+    type=click.IntRange(1, 100_000),
+    help="How long scoring would take N workers, each with a device (a GPU) like the one here, in place of those that "
+    "are configured. Workers take whole shards: where the last ones are waited for, the time says so. Training, "
+    "answers and judging do not run in workers and stay as they are.",
+)
 @click.option("--json", "as_json", is_flag=True, help="For programs: the same as one JSON object.")
-def plan(config_file: str | None, until: str | None, as_json: bool) -> None:
-    """Print what `gateau run` would run, why, and an estimate of tokens, FLOPs and time."""
+def plan(config_file: str | None, until: str | None, workers: int | None, as_json: bool) -> None:
+    """Print what `gateau run` would run, why, and an estimate of tokens, FLOPs and time.
+
+    `--workers 8` tells before anything is bought or rented whether eight GPUs are worth it: run the first shards on
+    one, and the estimate rests on what these took.
+    """
     from gateau_dagster.cli.plan import print_plan
 
-    print_plan(_load(config_file), until, as_json=as_json)
+    print_plan(_load(config_file), until, as_json=as_json, workers=workers)
 
 
 @cli.command()

@@ -28,15 +28,15 @@ from gateau_dagster.report.effort import quantity
 _MOST_SHARDS = 4
 
 
-def print_plan(config: Config, until: str | None, *, as_json: bool = False) -> None:
-    """Prints the plan; loads no model.
+def print_plan(config: Config, until: str | None, *, as_json: bool = False, workers: int | None = None) -> None:
+    """Prints the plan; loads no model. workers: see Estimator.
 
     Raises:
         GateauError: the input or the store cannot be read, or there is no asset `until`.
     """
     out, state = console(), State(config=config)
     if as_json:
-        out.print_json(json.dumps(plan_record(state, state.plan_until(until))), ensure_ascii=True)
+        out.print_json(json.dumps(plan_record(state, state.plan_until(until), workers)), ensure_ascii=True)
         return
     with out.status("Comparing what is stored with what is wanted"):
         plan = state.plan_until(until)
@@ -48,7 +48,7 @@ def print_plan(config: Config, until: str | None, *, as_json: bool = False) -> N
         return
     show_plan(out, state, plan)
     with out.status("Estimating: reading some of the texts"):
-        estimator = Estimator(state)
+        estimator = Estimator(state, workers=workers)
         estimates = estimator.assets(estimator.scored(plan))
         expected = _expected(state, estimates)
     if estimates:
@@ -60,14 +60,15 @@ def print_plan(config: Config, until: str | None, *, as_json: bool = False) -> N
     show_judging(out, state, plan)
 
 
-def plan_record(state: State, plan: Plan) -> dict[str, Any]:
+def plan_record(state: State, plan: Plan, workers: int | None = None) -> dict[str, Any]:
     """The plan for programs: `work` in the order in which it can run, `estimates` by asset, `grounds` in words.
 
+    `workers`: that score side by side in the estimates, None where nothing is scored; see Estimator.
     `amounts`: see amounts_record. `judging`: see judging_record.
     `rejected`: records of the long input. `truncation`: expected of each model that scores. `left_out`: tables that
     nothing configured reads.
     """
-    estimator = Estimator(state)
+    estimator = Estimator(state, workers=workers)
     estimates = estimator.assets(estimator.scored(plan))
     return {
         "up_to_date": not plan,
@@ -76,6 +77,7 @@ def plan_record(state: State, plan: Plan) -> dict[str, Any]:
             for each in plan.work
         ],
         "estimates": {asset: asdict(found) for asset, found in estimates.items()},
+        "workers": len(estimator.workers.devices) if estimates else None,
         "grounds": list(grounds(estimator)) if estimates else [],
         "rejected": _rejects_record(state.index.rejects),
         "amounts": amounts_record(planned_amounts(state, plan, estimator)),
@@ -191,7 +193,20 @@ def grounds(estimator: Estimator) -> Iterator[str]:
         if estimator.tables[asset][1] is None:
             yield f"{asset}: not estimated, since the method that brings this table does not say what a sample takes."
     yield from (f"Time of {', '.join(named)}: {why}." for why, named in assets.items())
+    yield from _beside(estimator)
     yield "Loading the models, benchmarks that measure without answers, and the rest are not estimated."
+
+
+def _beside(estimator: Estimator) -> Iterator[str]:
+    """How many workers the times are for, and whether all of them have something to do."""
+    workers, shards = estimator.workers, estimator.state.config.long_sft.shards
+    count = len(workers.devices)
+    if count == 1:
+        return
+    alike = ", each with a device like this one" if workers.sharing == 1 else ""
+    yield f"Times are for {count:,} workers side by side{alike}, without what starting them takes."
+    if workers.piece_seconds is None and count > shards:
+        yield f"A worker takes a whole shard at a time: of long_sft.shards {shards:,}, no more than so many have one."
 
 
 def _rates(model: ScoredModel) -> str:

@@ -89,6 +89,28 @@ def test_it_is_printed_as_one_object(state: State, monkeypatch: pytest.MonkeyPat
     assert [work["asset"] for work in json.loads(text.getvalue())["work"]] == ["raw_long_sft"]
 
 
+def test_workers_can_be_asked_for(state: State, monkeypatch: pytest.MonkeyPatch) -> None:
+    alone, both = plan_record(state, state.plan()), plan_record(state, state.plan(), workers=2)
+    assert (alone["workers"], both["workers"]) == (1, 2)
+    for asset, found in both["estimates"].items():
+        assert found["tokens"] == alone["estimates"][asset]["tokens"]
+    assert not any("side by side" in line for line in alone["grounds"])
+    assert "Times are for 2 workers side by side, each with a device like this one, without" in " ".join(
+        both["grounds"]
+    )
+    assert not any("whole shard" in line for line in both["grounds"])
+    many = " ".join(plan_record(state, state.plan(), workers=1000)["grounds"])
+    assert "for 1,000 workers" in many and "of long_sft.shards 2, no more than so many have one" in many
+    text = io.StringIO()
+    monkeypatch.setattr(module, "console", lambda: Console(file=text, width=200))
+    print_plan(state.config, None, workers=3)
+    assert "Times are for 3 workers side by side" in text.getvalue()
+
+
+def test_no_workers_are_counted_where_nothing_is_scored(state: State) -> None:
+    assert plan_record(state, state.plan_until("raw_long_sft"), workers=4)["workers"] is None
+
+
 def test_what_is_not_known_is_said_with_its_reason(state: State, tmp_path: Path) -> None:
     (tmp_path / "short" / "config.json").write_text("{}")
     for file in (tmp_path / "short").glob("tokenizer*"):

@@ -205,3 +205,17 @@ def test_a_file_that_holds_no_weights_is_named(tmp_path: Path, content: bytes) -
     (tmp_path / "short" / "model.safetensors").write_bytes(content)
     with pytest.raises(GateauError, match=r"models\.short\.path: .*model\.safetensors is no safetensors file"):
         parameter_count(configured(tmp_path), "short")
+
+
+def test_workers_that_are_asked_for_take_whole_shards(state: State) -> None:
+    wanted = dict.fromkeys((*PAIR, "perplexity/short"), state.shards)
+    alone, many = Estimator(state).assets(wanted), Estimator(state, workers=64).assets(wanted)
+    each = Estimator(state, workers=64).shards(wanted)
+    for asset, found in many.items():
+        longest = max(each[asset, shard].seconds or 0.0 for shard in state.shards)
+        assert found.seconds == pytest.approx(longest), "two shards: a third worker has nothing to do"
+        before = alone[asset]
+        assert (found.samples, found.tokens, found.flops) == (before.samples, before.tokens, before.flops)
+        assert 1.0 < (before.seconds or 0.0) / longest <= 2.0
+        assert found.seconds_high == pytest.approx(longest * SPREAD)
+    assert Estimator(state, workers=1).assets(wanted) == alone

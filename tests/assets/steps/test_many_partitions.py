@@ -1,0 +1,100 @@
+"""Of a table with very many partitions Dagster keeps the figures; what is computed is the same."""
+
+from pathlib import Path
+
+import dagster as dg
+import pytest
+
+from assets.steps import many_partitions
+from assets.steps.event_log import recorded_versions
+from assets.steps.many_partitions import figures_only, has_many
+from gateau_dagster.data.sample import shard_of
+from tests.assets.harness import Pipeline, forget_definitions
+from tests.project import sample, write_samples
+
+PLANNED = dg.DagsterEventType.ASSET_MATERIALIZATION_PLANNED
+MADE = dg.DagsterEventType.ASSET_MATERIALIZATION
+CHECKED = dg.DagsterEventType.ASSET_CHECK_EVALUATION
+PARTITIONED = ("raw_long_sft", "perplexity/short", "perplexity/long", "cam")
+
+
+@pytest.fixture
+def few(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three shards are many."""
+    monkeypatch.setattr(many_partitions, "FEW", 2)
+    forget_definitions()
+
+
+def records(pipeline: Pipeline, kind: dg.DagsterEventType) -> list[dg.DagsterEvent]:
+    run = max(pipeline.runs(), key=lambda each: pipeline.instance.get_run_record_by_id(each.run_id).create_timestamp)  # type: ignore[union-attr]
+    return [each.get_dagster_event() for each in pipeline.instance.all_logs(run.run_id, of_type=kind)]
+
+
+def assert_all_on_record(pipeline: Pipeline) -> None:
+    """Each partition, with the data version of the store."""
+    state = pipeline.state()
+    assert not state.plan()
+    for asset in PARTITIONED:
+        stamps = {shard: stamp.fingerprint for (_, shard), stamp in state.recorded().items() if _ == asset and stamp}
+        assert len(stamps) == 3
+        assert recorded_versions(pipeline.instance, asset, state.shards) == stamps, asset
+
+
+@pytest.mark.usefixtures("few")
+def test_a_run_records_figures_and_makes_the_same(fresh: Pipeline) -> None:
+    assert all(has_many(fresh.state().pipeline, asset) for asset in PARTITIONED)
+    assert not has_many(fresh.state().pipeline, "combined_scores")
+    fresh.refresh()
+    assert_all_on_record(fresh)
+    assert {event.partition for event in records(fresh, PLANNED)} == {None}, "one an asset"
+    for event in records(fresh, MADE):
+        if event.partition is not None:
+            found = event.step_materialization_data.materialization
+            assert not {"first_rows", "path", "fingerprint", "sources", "perplexity_histogram"} & {*found.metadata}
+            assert {"dagster/uri", "dagster/partition_row_count", "rejected"} <= {*found.metadata}
+    checks = [event.asset_check_evaluation_data for event in records(fresh, CHECKED)]
+    assert all(each.partition is None for each in checks)
+    coverage = {each.asset_key.to_user_string(): each for each in checks if each.check_name == "full_coverage"}
+    assert all(each.passed for each in coverage.values())
+    for asset in ("perplexity/short", "perplexity/long", "cam"):
+        assert coverage[asset].metadata["looked_at"].value == "3 shards"
+
+
+@pytest.mark.usefixtures("few")
+def test_only_what_changed_is_computed_and_recorded_again(fresh: Pipeline) -> None:
+    fresh.refresh()
+    texts = [sample(number) for number in range(12)]
+    write_samples(fresh.file.parent / "long.jsonl", texts)
+    fresh.refresh()
+    texts[3]["response"] = "another answer ."
+    write_samples(fresh.file.parent / "long.jsonl", texts)
+    fresh.refresh()
+    assert_all_on_record(fresh)
+    again = [event for event in records(fresh, MADE) if event.partition is not None]
+    assert {event.partition for event in again} == {f"{shard_of('s00003', 4)}"}
+    assert len(again) == len(PARTITIONED)
+
+
+@pytest.mark.usefixtures("few")
+def test_a_table_that_lacks_a_sample_fails_its_check(fresh: Pipeline, tmp_path: Path) -> None:
+    from assets.runs.checked import checked, is_partitioned
+    from tests.assets.runs.tampering import one_less, tamper
+
+    fresh.refresh()
+    state = fresh.state()
+    cam = state.asset("cam")
+    assert not is_partitioned(state.pipeline, cam, "full_coverage")
+    tamper(state, "cam", "2", one_less)
+    assert not checked(state, cam, "full_coverage", "2").passed
+
+
+def test_rejected_samples_stay_with_the_figures() -> None:
+    rows = dg.MetadataValue.table([dg.TableRecord({"sample_id": "a"})])
+    metadata = {
+        "rejected_samples": rows,
+        "first_rows": rows,
+        "chart": dg.MarkdownMetadataValue("!"),
+        "path": "p",
+        "n": 1,
+    }
+    assert figures_only({**metadata, "path": "p"}) == {"rejected_samples": rows, "n": 1}
