@@ -12,8 +12,8 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 .DEFAULT_GOAL := help
 .PHONY: help setup demo dev test test-long test-kills browser check lint format example-real example-homologous clean \
 	benchmark-presets benchmark-selection benchmark-cam benchmark-effect benchmark-scoring benchmark-context-length \
-	benchmark-global-steps benchmark-orchestration benchmark-rerun benchmark-training benchmark-gpu benchmark-contamination \
-	benchmark-explorer benchmark-ray
+	benchmark-global-steps benchmark-orchestration benchmark-shards benchmark-rerun benchmark-training benchmark-gpu \
+	benchmark-contamination benchmark-explorer benchmark-ray
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-26s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -105,6 +105,9 @@ benchmark-global-steps: $(VENV)/.run-installed  ## ranking and selecting ten tho
 
 benchmark-orchestration: $(VENV)/.run-installed  ## what a shard costs outside the method
 	@$(BIN)/python benchmarks/orchestration.py --out $(BENCHMARKS)/orchestration.json
+
+benchmark-shards: $(VENV)/.run-installed  ## planning, running and recording 2,000 shards: 20 minutes
+	@OMP_NUM_THREADS=1 $(BIN)/python benchmarks/orchestration_shards.py --out $(BENCHMARKS)/orchestration_shards.json
 
 benchmark-rerun: $(VENV)/.run-installed  ## a run after 0, 1 and 1 % changed samples of 10,000
 	@$(BIN)/python benchmarks/rerun.py --out $(BENCHMARKS)/rerun.json

@@ -11,10 +11,10 @@ A project with tiny models and two short samples a shard, each command a process
 - plan, another setting:       scoring.max_length changed: all scored tables are out of date.
 - run, one sample a shard:     with `--again`.
 
-CPU seconds are of the whole process, all threads and children. Those of a run, divided by shards and by the four tables
-that have shards, hold everything: the start, the global assets and the tiny models' scoring, too. `method s` is what the
-scored tables say that this took (`effort.seconds` in their stamps, wall time). The event log is what Dagster's home grows
-by, or what the database of `--postgres` does.
+CPU seconds are of the whole process, all threads and children. Those of a run, divided by shards and by the four
+tables that have shards, hold everything: the start, the global assets and the tiny models' scoring, too. `method s` is
+what the scored tables say that this took (`effort.seconds` in their stamps, wall time). The event log is what Dagster's
+home grows by, or what the database of `--postgres` does.
 """
 
 import argparse
