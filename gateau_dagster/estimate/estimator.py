@@ -17,6 +17,7 @@ import polars as pl
 
 from gateau_dagster.config import ScoringConfig
 from gateau_dagster.estimate.scored_model import ScoredModel
+from gateau_dagster.estimate.workers import Workers, asked_workers, configured_workers
 from gateau_dagster.execution.row_checkpoints import FOLDER, RowCheckpoints
 from gateau_dagster.methods.registry import all_sample_tables
 from gateau_dagster.pipeline.plan import Plan
@@ -60,12 +61,11 @@ class Device:
     def __init__(self, scoring: ScoringConfig) -> None:
         import torch
 
-        from gateau_dagster.models.devices import matrix_product_speed, worker_devices
+        from gateau_dagster.models.devices import matrix_product_speed
         from gateau_dagster.models.loading import resolve_device
 
         device = resolve_device(scoring.device)
         self.kind, self.dtype, self.threads = device.type, scoring.dtype, torch.get_num_threads()
-        self.workers = worker_devices(scoring, scoring.device)  # the device of each
         self.product = matrix_product_speed(str(device), scoring.dtype)
 
 
@@ -73,10 +73,13 @@ class Estimator:
     """Estimates on a state; what it finds out about a model or a table serves all of them.
 
     tables: model and effort of each. paces: of the tables that were asked for, None where their time is not known.
+
+    Args:
+        workers: so many score side by side, each with a device like the one that is here; None: as it is configured.
     """
 
-    def __init__(self, state: State) -> None:
-        self.state = state
+    def __init__(self, state: State, *, workers: int | None = None) -> None:
+        self.state, self._asked = state, workers
         self.model = cache(partial(ScoredModel, state))
         self.paces: dict[str, Pace | None] = {}
         tables = all_sample_tables(state.config)
@@ -90,6 +93,12 @@ class Estimator:
     def device(self) -> Device:
         """Measured only where there is something to score."""
         return Device(self.state.config.scoring)
+
+    @cached_property
+    def workers(self) -> Workers:
+        """Those whose time is told."""
+        config = self.state.config
+        return configured_workers(config) if self._asked is None else asked_workers(config, self._asked)
 
     def scored(self, plan: Plan) -> dict[str, list[str]]:
         """The shards of each asset of a plan that a model scores."""
@@ -110,18 +119,17 @@ class Estimator:
         return pl.concat(parts).group_by("shard", "sample_id").agg(pl.col("cost").sum())
 
     def assets(self, wanted: Shards) -> dict[str, Estimate]:
-        """Estimates by asset, the time divided among the processes that score side by side."""
+        """Estimates by asset, the time that of the workers side by side."""
         return {asset: self._estimate(asset, work, workers) for asset, (work, workers) in self._works(wanted).items()}
 
-    def _works(self, wanted: Shards) -> dict[str, tuple[pl.DataFrame, int]]:
-        """`_work` on the samples to score of each asset, whose pace is known then; and how many processes do it."""
+    def _works(self, wanted: Shards) -> dict[str, tuple[pl.DataFrame, Workers]]:
+        """`_work` on the samples to score of each asset, whose pace is known then; and who does it."""
         samples = {asset: self._outstanding(asset, shards) for asset, shards in wanted.items()}
-        found: dict[str, tuple[pl.DataFrame, int]] = {}
+        found: dict[str, tuple[pl.DataFrame, Workers]] = {}
         for asset, shards in wanted.items():
-            workers = self.device.workers[: max(1, len(shards))]
-            self.paces[asset] = self._pace(asset, slower=len(workers) / len({*workers}))
-            work = self._work(asset, samples[asset], self._common(asset, samples))
-            found[asset] = work, len(workers)
+            workers = self.workers.for_shards(len(shards))
+            self.paces[asset] = self._pace(asset, slower=workers.sharing)
+            found[asset] = self._work(asset, samples[asset], self._common(asset, samples)), workers
         return found
 
     def _common(self, asset: str, samples: Mapping[str, pl.DataFrame]) -> pl.Series:
@@ -141,10 +149,10 @@ class Estimator:
         store, scorer = self.state.store, self.state.row_scorer(asset)
         if scorer is None:
             return wanted
-        stamps, columns = self._stamps(asset), _IDENTITY.names()
-        made = [key for key, stamp in stamps.items() if stamp and stamp.scorer == scorer and key[1] in shards]
+        stamps, columns, asked = self._stamps(asset), _IDENTITY.names(), {*shards}
+        made = [key for key, stamp in stamps.items() if stamp and stamp.scorer == scorer and key[1] in asked]
         kept = [store.read(*key, columns) for key in made]
-        for shard in {*store.files.names(f"{FOLDER}/{asset}")} & {*shards}:  # of an interrupted run
+        for shard in {*store.files.names(f"{FOLDER}/{asset}")} & asked:  # of an interrupted run
             kept.append(RowCheckpoints(store, asset, shard, scorer, _IDENTITY).load().select(columns))
         return wanted.join(pl.concat(kept), on=columns, how="anti") if kept else wanted
 
@@ -226,10 +234,12 @@ class Estimator:
         amounts = [{**effort, "characters": average * effort["samples"]} for effort in efforts]
         return [(each["seconds"], self._expected(asset, each)) for each in amounts]
 
-    def _estimate(self, asset: str, work: pl.DataFrame, workers: int = 1) -> Estimate:
-        """The sums; the time divided among so many processes."""
-        sums, pace = work.sum().row(0, named=True), self.paces[asset]
-        middle = None if pace is None else pace.factor * sums["expected"] / workers
+    def _estimate(self, asset: str, work: pl.DataFrame, workers: Workers | None = None) -> Estimate:
+        """The sums; the time that these workers take, or without them one that does it all."""
+        sums, pace, middle = work.sum().row(0, named=True), self.paces[asset], None
+        if pace is not None:
+            each = work.group_by("shard").agg(pl.col("expected").sum()).sort("shard")["expected"]
+            middle = pace.factor * sums["expected"] if workers is None else workers.seconds(pace.factor * each)
         return Estimate(
             samples=work.height,
             tokens=round(sums["tokens"]) if "tokens" in sums else None,
