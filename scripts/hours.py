@@ -33,7 +33,7 @@ def contexts(count: int, options: argparse.Namespace) -> Numbers:
     """Tokens of so many contexts: exponentially distributed, the same ones each time, in no order."""
     places = (np.arange(count) + 0.5) / count
     lengths = np.round(-options.mean_tokens * np.log1p(-places))
-    return np.random.default_rng(0).permutation(lengths)
+    return np.asarray(np.random.default_rng(0).permutation(lengths), dtype=np.float64)
 
 
 def seconds(count: int, options: argparse.Namespace) -> list[Numbers]:
@@ -50,7 +50,7 @@ def seconds(count: int, options: argparse.Namespace) -> list[Numbers]:
     segments = cam_effort(tokens, length=options.segment_length).flops(LLAMA_7B)
     speed = options.tflops * 1e12 * share_of_peak()
     shards = shards_of(count, options.shards)
-    return [np.bincount(shards, step / speed, options.shards) for step in (whole, whole + segments)]
+    return [np.bincount(shards, step / speed, options.shards).astype(np.float64) for step in (whole, whole + segments)]
 
 
 def share_of_peak() -> float:

@@ -8,7 +8,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "scripts"))
-import hours  # noqa: E402
+import hours  # noqa: E402  # pyright: ignore[reportMissingImports]
 
 
 def test_the_readme_has_the_table_and_its_assumptions() -> None:

@@ -44,7 +44,8 @@ def test_a_file_that_stays_is_read_once(tmp_path: Path, reads: Reads) -> None:
     Store(str(tmp_path)).write(FRAME, "cam", "0", Stamp(fingerprint="one"))
     for _ in range(3):
         found = Store(str(tmp_path)).stamps([("cam", "0"), ("cam", "1")])
-        assert found["cam", "0"] and found["cam", "0"].fingerprint == "one" and found["cam", "1"] is None
+        stamp = found["cam", "0"]
+        assert stamp is not None and stamp.fingerprint == "one" and found["cam", "1"] is None
     assert reads.count == 1
 
 

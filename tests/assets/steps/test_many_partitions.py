@@ -71,7 +71,7 @@ def test_only_what_changed_is_computed_and_recorded_again(fresh: Pipeline) -> No
     fresh.refresh()
     assert_all_on_record(fresh)
     again = [event for event in records(fresh, MADE) if event.partition is not None]
-    assert {event.partition for event in again} == {f"{shard_of('s00003', 4)}"}
+    assert {event.partition for event in again} == {f"{shard_of('s00003', 3)}"}
     assert len(again) == len(PARTITIONED)
 
 
