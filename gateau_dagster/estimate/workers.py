@@ -56,6 +56,10 @@ def configured_workers(config: Config) -> Workers:
     """
     from gateau_dagster.models.devices import worker_devices
 
+    if (ray := config.execution.ray) is not None:
+        share = min(ray.gpus or 1.0, 1.0)  # of a GPU; several of them count as one device
+        devices = [f"ray:{int(number * share)}" for number in range(ray.workers)]
+        return Workers(devices=devices, piece_seconds=60 * ray.piece_minutes)
     return Workers(devices=worker_devices(config.scoring, config.scoring.device))
 
 
