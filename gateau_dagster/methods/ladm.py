@@ -42,16 +42,31 @@ class LadmOptions(Section):
     variant: Variant = Field(default="paper", description="'program' computes what the authors' program does.")
     span_length: int = Field(default=128, ge=1, description="l: tokens of a span.")
     first_spans: int = Field(default=1, ge=0, description="m: spans at the begin that no score looks at.")
-    local_spans: int = Field(default=4, ge=0, description="n: spans just before a span that no score looks at.")
+    local_spans: int = Field(
+        default=4, ge=0, description="n: spans just before a span that no score looks at; of variant paper."
+    )
     earlier_stride: int = Field(default=4, ge=1, description="d of Eq. 4: of the spans looked at.")
     later_stride: int = Field(default=4, ge=1, description="d of Eq. 5: of the spans that look.")
-    first_scored: int = Field(default=16, ge=1, description="n_0: the first span that looks.")
+    first_scored: int = Field(
+        default=16,
+        ge=1,
+        description="n_0: the first span that looks, of variant paper. A sample of fewer than (first_scored + 1)·"
+        "span_length tokens has no score: 2,176 with the defaults, 2,305 with variant program, whose spans look from "
+        "first_spans + 4·earlier_stride on.",
+    )
     deviation_weight: bool = Field(default=True, description="σ_j of Eq. 4; false is the paper's 'w/o std'.")
     interval_weight: bool = Field(default=True, description="j - i of Eq. 4; false, with the next, is 'w/o length'.")
-    position_weight: bool = Field(default=True, description="j/N of Eq. 5; the program's variant has none.")
+    position_weight: bool = Field(default=True, description="j/N of Eq. 5.")
 
     @model_validator(mode="after")
     def _something_to_look_at(self) -> LadmOptions:
+        if self.variant == "program":
+            for name in ("local_spans", "first_scored"):
+                if getattr(self, name) != type(self).model_fields[name].default:
+                    raise ValueError(
+                        f"{name}: the authors' program has no such number: remove it, or take variant: paper"
+                    )
+            return self
         if self.first_scored <= self.first_spans + self.local_spans:
             raise ValueError(
                 f"first_scored ({self.first_scored}) must be above first_spans + local_spans "
@@ -65,6 +80,18 @@ class LadmOptions(Section):
         return FocusPlan(**self.model_dump(include=set(FocusPlan.__dataclass_fields__)))
 
     @property
+    def needed(self) -> str:
+        """Why a sample without so many tokens has no score, in words."""
+        if self.variant == "program":
+            return f"more than {self.plan.lowest_scored + 1} spans of {self.span_length}"
+        return f"{self.first_scored + 1} spans of {self.span_length}"
+
+    @property
+    def lowered(self) -> str:
+        """The keys that let shorter samples be scored, in words."""
+        return "span_length or earlier_stride" if self.variant == "program" else "span_length or first_scored"
+
+    @property
     def weights(self) -> FocusWeights:
         """What of it counts."""
         return FocusWeights(
@@ -73,6 +100,7 @@ class LadmOptions(Section):
 
 
 _SUMS = ("deviation", "focus", "distant_focus")
+_TABLE_VERSIONS = {"paper": "1", "program": "2"}
 _LAYERS = "layer after layer, in each for every scored span"
 COLUMNS = (
     tables.SAMPLE_ID,
@@ -99,7 +127,7 @@ def row_of(measured: Measured) -> Row:
 def score_of(row: Row, plan: FocusPlan, weights: FocusWeights) -> float | None:
     """CDS (Eq. 5) from a row of `span_attention/<model>`; None where no span is scored."""
     sums = sums_from_lists(row["scored_spans"], *(row[name] for name in _SUMS))
-    return contextual_dependency_score(sums, plan, row["spans"], weights)
+    return contextual_dependency_score(sums, plan, row["tokens"], weights)
 
 
 def _measure(
@@ -131,13 +159,15 @@ def _asset(options: LadmOptions) -> str:
 def _tables(config: Config, options: LadmOptions) -> Sequence[SampleTable]:
     del config
     plan = options.plan
+    unread = {"local_spans", "first_scored"} if plan.variant == "program" else set[str]()
     return (
         SampleTable(
             asset=_asset(options),
             model=options.model,
             columns=COLUMNS,
             description="Attention between spans of each sample (LADM, Eqs. 2-4), in the sums that its scores need.",
-            settings={name: getattr(plan, name) for name in FocusPlan.__dataclass_fields__},
+            settings={name: getattr(plan, name) for name in FocusPlan.__dataclass_fields__ if name not in unread},
+            code_version=_TABLE_VERSIONS[plan.variant],
             prompt="plain",
             score=partial(_measure, plan=plan),
             effort=partial(spans_effort, plan=plan),
@@ -150,7 +180,7 @@ def spans_effort(tokens: SampleTokens, *, plan: FocusPlan) -> PlannedWork:
     from gateau_dagster.scoring.planned_work import PlannedPasses, PlannedWork
 
     length = tokens.prompts(opening=False).prompt
-    count = (length // plan.span_length > plan.first_scored).astype(float)
+    count = (length >= plan.fewest_tokens).astype(float)
     whole = PlannedPasses(count=count, length=length)
     return PlannedWork(passes=[whole], rows=partial(_span_rows, length=length, plan=plan))
 
@@ -160,18 +190,19 @@ def _span_rows(shape: ModelShape, *, length: Numbers, plan: FocusPlan) -> Number
 
     Scored span by scored span, over all samples at once; as scoring.span_attention counts them.
     """
-    total, spans = np.zeros_like(length), length // plan.span_length
-    for number in range(0, int(max(spans.max(initial=0) - plan.first_scored, 0)), plan.later_stride):
-        j = spans - 1 - number if plan.variant == "program" else np.full_like(spans, plan.first_scored + number)
-        scored = (j >= plan.first_scored) & (j < spans)
-        keys = scored * (length % plan.span_length + (j + 1) * plan.span_length)
+    total, spans, offset = np.zeros_like(length), length // plan.span_length, length % plan.span_length
+    program, lowest = plan.variant == "program", plan.lowest_scored
+    for number in range(0, int(max(spans.max(initial=0) - lowest, 0)), plan.later_stride):
+        j = spans - 1 - number if program else np.full_like(spans, lowest + number)
+        scored = (j >= lowest + (offset == 0) if program else j >= lowest) & (j < spans)
+        keys = scored * (offset + (j + 1) * plan.span_length)
         total += plan.span_length * shape.attention_row_flops_each(keys)
     return total
 
 
 def _reads(config: Config, options: LadmOptions) -> Reads:
     del config
-    return {_asset(options): ["sample_id", "spans", "scored_spans", *_SUMS]}
+    return {_asset(options): ["sample_id", "tokens", "scored_spans", *_SUMS]}
 
 
 def _score(found: Tables, config: Config, options: LadmOptions) -> pl.DataFrame:
@@ -188,8 +219,8 @@ def _span_map(config: Config, options: LadmOptions) -> SpanMap:
         if not row["scored_spans"]:
             return None
         sums = sums_from_lists(row["scored_spans"], *(row[name] for name in _SUMS))
-        added = added_by_span(sums, options.plan, row["spans"], options.weights)
         plan, tokens = options.plan, row["tokens"]
+        added = added_by_span(sums, plan, tokens, options.weights)
         return Spans(
             of="prompt", tokens=tokens, first=plan.offset(tokens), length=plan.span_length, added=added.tolist()
         )
@@ -214,13 +245,14 @@ def _check_length(config: Config, options: LadmOptions, window: int | None) -> N
     longest, limit = longest_prompt(config, options.model, window=window)
     if longest < options.plan.fewest_tokens:
         raise GateauError(
-            f"selection.options.ladm: no sample could be scored: {options.first_scored + 1} spans of "
-            f"{options.span_length} tokens are needed, and {limit} is {longest}: lower span_length or first_scored"
+            f"selection.options.ladm: no sample could be scored: {options.plan.fewest_tokens} tokens are needed "
+            f"({options.needed}), and {limit} is {longest}: lower {options.lowered}"
         )
 
 
 METHOD = Method(
     name="ladm",
+    code_version="2",
     title="Spans of the sample attend strongly, unevenly and far back to the text before them.",
     source="LADM (Chen et al. 2025), Eqs. 2-5",
     per_sample=True,

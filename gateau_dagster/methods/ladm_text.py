@@ -59,10 +59,14 @@ _INPUT_HELP = "jsonl, json or parquet, also .gz and .zst: file, folder, glob, s3
 @click.option("--variant", default=_PLAN.variant, type=click.Choice(["paper", "program"]), help="Whose equations.")
 @click.option("--span-length", default=_PLAN.span_length, type=click.IntRange(min=1), help="l: tokens of a span.")
 @click.option("--first-spans", default=_PLAN.first_spans, type=click.IntRange(min=0), help="m: first spans left out.")
-@click.option("--local-spans", default=_PLAN.local_spans, type=click.IntRange(min=0), help="n: local spans left out.")
+@click.option(
+    "--local-spans", default=_PLAN.local_spans, type=click.IntRange(min=0), help="n: local spans left out; paper."
+)
 @click.option("--earlier-stride", default=_PLAN.earlier_stride, type=click.IntRange(min=1), help="d of Eq. 4.")
 @click.option("--later-stride", default=_PLAN.later_stride, type=click.IntRange(min=1), help="d of Eq. 5.")
-@click.option("--first-scored", default=_PLAN.first_scored, type=click.IntRange(min=1), help="n_0: first span scored.")
+@click.option(
+    "--first-scored", default=_PLAN.first_scored, type=click.IntRange(min=1), help="n_0: first span scored; paper."
+)
 @click.option("--without-deviation", is_flag=True, help="The paper's ablation 'w/o std'.")
 @click.option("--without-length", is_flag=True, help="The paper's ablation 'w/o length'.")
 def main(inputs: tuple[str, ...], out: str, chosen: str | None, **options: Any) -> None:
@@ -70,9 +74,9 @@ def main(inputs: tuple[str, ...], out: str, chosen: str | None, **options: Any) 
 
     \b
     FILE of --out has a row for each text: id, domain, tokens, spans, score and chosen. The score is empty where a text
-    has no scored span: with the defaults, below 2,176 tokens. Beside it, NAME.rejected.jsonl says what could not be
-    scored and why. Files appear whole at the end, and replace older ones in one step. Nothing is kept of a run that
-    was interrupted: give a large corpus in parts.
+    has no scored span: with the defaults, below 2,176 tokens, 2,305 with --variant program. Beside it,
+    NAME.rejected.jsonl says what could not be scored and why. Files appear whole at the end, and replace older ones in
+    one step. Nothing is kept of a run that was interrupted: give a large corpus in parts.
 
     With --token-budget the best texts of every domain are chosen: as large a share of each as the budget allows, the
     same share of the scored texts in all, so that domains keep their proportions. Tokens are those of the whole text.
@@ -167,13 +171,16 @@ def _check(out: str, chosen: str | None, options: dict[str, Any]) -> None:
     theta = options["rope_theta"]
     if theta is not None and not (math.isfinite(theta) and theta > 0):
         raise GateauError(f"--rope-theta {theta:g}: the base of a rotary embedding is a number above 0")
-    if options["first_scored"] <= options["first_spans"] + options["local_spans"]:
+    program = options["variant"] == "program"
+    for name in ("local_spans", "first_scored"):
+        if program and options[name] != getattr(_PLAN, name):
+            raise GateauError(f"--{name.replace('_', '-')}: the authors' program has no such number: leave it out")
+    if not program and options["first_scored"] <= options["first_spans"] + options["local_spans"]:
         raise GateauError("--first-scored must be above --first-spans + --local-spans: an earlier span sees nothing")
     if options["max_tokens"] < (fewest := _plan(options).fewest_tokens):
         raise GateauError(
-            f"--max-tokens {options['max_tokens']}: no text could be scored, which takes {fewest} tokens, "
-            f"{options['first_scored'] + 1} spans of {options['span_length']}: raise it, or lower --span-length or "
-            "--first-scored"
+            f"--max-tokens {options['max_tokens']}: no text could be scored, which takes {fewest} tokens: raise it, "
+            f"or lower --span-length or {'--earlier-stride' if program else '--first-scored'}"
         )
     for folder in {Path(name).absolute().parent for name in (out, chosen) if name is not None}:
         if not folder.is_dir():

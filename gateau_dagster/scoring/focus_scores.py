@@ -14,32 +14,47 @@ Float64: TypeAlias = npt.NDArray[np.float64]
 Variant = Literal["paper", "program"]
 
 
+FEWEST_STRIDES = 4
+"""Strides d, and the first spans, that the authors' program wants before a span it scores: 'more than'."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class FocusPlan:
     """Which pairs of spans are measured; the defaults are the paper's (section 4.3).
 
-    variant 'paper': Eqs. 2-5. 'program': as the authors' released program computes them: queries see the spans before
-    their own only, spans are taken from the last one backwards, intervals are divided by N, and a layer's score is the
-    mean over its spans instead of a sum weighted by j/N.
+    variant 'paper': Eqs. 2-5. 'program': what the authors' released program computes. Of a sample of T tokens it scores
+    the last span and every `later_stride`-th before it that has more than m + 4d spans before its first token (a
+    sample's first T mod l tokens count here). Such a span j looks at j - d, j - 2d, .. down to m: neither n nor n_0 is
+    read. Its queries see the tokens before their own span only, σ is the unbiased deviation (n - 1), intervals are
+    divided by T and spans weighted by their first token's place in T, and a layer's score is the mean over its spans.
     """
 
     span_length: int = 128  # l
     first_spans: int = 1  # m: never looked at, they hold the attention sink
-    local_spans: int = 4  # n: before each span, never looked at
+    local_spans: int = 4  # n: before each span, never looked at; not read by 'program'
     earlier_stride: int = 4  # d of Eqs. 3 and 4
     later_stride: int = 4  # d of Eq. 5
-    first_scored: int = 16  # n_0
+    first_scored: int = 16  # n_0; not read by 'program'
     variant: Variant = "paper"
 
     def __post_init__(self) -> None:
         assert min(self.span_length, self.earlier_stride, self.later_stride) >= 1
         assert min(self.first_spans, self.local_spans) >= 0
-        assert self.first_scored > self.first_spans + self.local_spans, "each scored span has a span to look at"
+        assert self.variant == "program" or self.first_scored > self.first_spans + self.local_spans, (
+            "each scored span has a span to look at"
+        )
+
+    @property
+    def lowest_scored(self) -> int:
+        """The lowest j that can be scored; the program scores it where tokens stand before s_0 only."""
+        if self.variant == "program":
+            return self.first_spans + FEWEST_STRIDES * self.earlier_stride
+        return self.first_scored
 
     @property
     def fewest_tokens(self) -> int:
         """Of a sample with a scored span."""
-        return (self.first_scored + 1) * self.span_length
+        return (self.lowest_scored + 1) * self.span_length + (self.variant == "program")
 
     def spans(self, tokens: int) -> int:
         """N: whole spans of a sample."""
@@ -49,14 +64,22 @@ class FocusPlan:
         """Tokens before s_0: the spans end where the sample ends, so that its last words (a response) count."""
         return tokens % self.span_length
 
-    def later(self, spans: int) -> list[int]:
-        """The j of Eq. 5, ascending; none for a sample of n_0 spans or fewer."""
+    def start(self, j: int, tokens: int) -> int:
+        """The first token of s_j."""
+        return self.offset(tokens) + j * self.span_length
+
+    def later(self, tokens: int) -> list[int]:
+        """The j of Eq. 5, ascending; none for a sample of fewer than `fewest_tokens`."""
+        spans = self.spans(tokens)
         if self.variant == "program":
-            return list(range(spans - 1, self.first_scored - 1, -self.later_stride))[::-1]
+            lowest = self.lowest_scored + (self.offset(tokens) == 0)
+            return list(range(spans - 1, lowest - 1, -self.later_stride))[::-1]
         return list(range(self.first_scored, spans, self.later_stride))
 
     def earlier(self, j: int) -> range:
-        """The i of Eqs. 3 and 4: m, m+d, .., m+Ld with L = floor((j-m-n-1)/d)."""
+        """The i of Eqs. 3 and 4, ascending: m, m+d, .., m+Ld with L = floor((j-m-n-1)/d); 'program': down from j-d."""
+        if self.variant == "program":
+            return range(j - self.earlier_stride, self.first_spans - 1, -self.earlier_stride)[::-1]
         return range(self.first_spans, j - self.local_spans, self.earlier_stride)
 
 
@@ -65,7 +88,6 @@ class FocusWeights:
     """Which weights count; all of them is the paper's score, without one of them its ablations (Table 6).
 
     deviation: σ_j of Eq. 4 ('w/o std'). interval: j - i of Eq. 4, position: j/N of Eq. 5 (both off: 'w/o length').
-    The program's variant has no position weight.
     """
 
     deviation: bool = True
@@ -83,37 +105,38 @@ class FocusSums:
     distant_focus: Float64  # Σ_i PFS(i, j)·(j - i), the interval counted in spans
 
 
-def focus_sums(plan: FocusPlan, spans: int, scores: Float64) -> FocusSums:
-    """The sums of PFS of a sample of N = `spans`.
+def focus_sums(plan: FocusPlan, tokens: int, scores: Float64) -> FocusSums:
+    """The sums of PFS of a sample of T = `tokens`.
 
     scores: PFS(i, j), float64 [layers, Σ_j len(earlier(j))]: for each j of plan.later, ascending, its i, ascending.
     """
-    later = plan.later(spans)
+    later = plan.later(tokens)
     earlier = [np.array(plan.earlier(j)) for j in later]
     parts = np.split(scores, np.cumsum([len(i) for i in earlier])[:-1], axis=1) if later else []
     assert sum(len(i) for i in earlier) == scores.shape[1]
     none = np.zeros((scores.shape[0], 0))
     intervals = [part * (j - i) for j, i, part in zip(later, earlier, parts, strict=True)]
+    ddof = 1 if plan.variant == "program" else 0
     return FocusSums(
         later=tuple(later),
-        deviation=np.stack([part.std(axis=1) for part in parts], axis=1) if later else none,
+        deviation=np.stack([part.std(axis=1, ddof=ddof) for part in parts], axis=1) if later else none,
         focus=np.stack([part.sum(axis=1) for part in parts], axis=1) if later else none,
         distant_focus=np.stack([part.sum(axis=1) for part in intervals], axis=1) if later else none,
     )
 
 
-def aggregated_focus_scores(sums: FocusSums, plan: FocusPlan, spans: int, weights: FocusWeights) -> Float64:
-    """AFS(j), Eq. 4: float64 [layers, J]. The program's variant divides the intervals by N."""
+def aggregated_focus_scores(sums: FocusSums, plan: FocusPlan, tokens: int, weights: FocusWeights) -> Float64:
+    """AFS(j), Eq. 4: float64 [layers, J]. The program's variant divides the intervals, as tokens, by T."""
     scores = sums.distant_focus if weights.interval else sums.focus
     if weights.interval and plan.variant == "program":
-        scores = scores / spans
+        scores = scores * (plan.span_length / tokens)
     return sums.deviation * scores if weights.deviation else scores
 
 
 def contextual_dependency_score(
-    sums: FocusSums, plan: FocusPlan, spans: int, weights: FocusWeights | None = None
+    sums: FocusSums, plan: FocusPlan, tokens: int, weights: FocusWeights | None = None
 ) -> float | None:
-    """CDS, Eq. 5, of each layer, then the mean over layers; None where no span is scored.
+    """CDS, Eq. 5, of each layer, then the mean over layers, of a sample of T = `tokens`; None where no span is scored.
 
     The equations do not say how heads and layers come together. As in the program, PFS is the mean over a layer's
     heads, and the mean over layers comes last.
@@ -121,23 +144,27 @@ def contextual_dependency_score(
     if not sums.later:
         return None
     weights = weights or FocusWeights()
-    scores = aggregated_focus_scores(sums, plan, spans, weights)
-    if plan.variant == "program":
-        return float(scores.mean(axis=1).mean())
-    positions = np.array(sums.later) / spans if weights.position else np.ones(len(sums.later))
-    return float((scores @ positions).mean())
+    scores = aggregated_focus_scores(sums, plan, tokens, weights)
+    return float((scores @ _span_weights(sums, plan, tokens, weights)).mean())
 
 
-def added_by_span(sums: FocusSums, plan: FocusPlan, spans: int, weights: FocusWeights | None = None) -> Float64:
+def added_by_span(sums: FocusSums, plan: FocusPlan, tokens: int, weights: FocusWeights | None = None) -> Float64:
     """What each span adds to CDS (`contextual_dependency_score`), float64 [N]; 0 of one that is not scored."""
-    added = np.zeros(spans)
+    added = np.zeros(plan.spans(tokens))
     if sums.later:
-        later = np.array(sums.later)
         chosen = weights or FocusWeights()
-        scores = aggregated_focus_scores(sums, plan, spans, chosen).mean(axis=0)
-        whole = 1 / len(later) if plan.variant == "program" else later / spans if chosen.position else 1.0
-        added[later] = scores * whole
+        scores = aggregated_focus_scores(sums, plan, tokens, chosen).mean(axis=0)
+        added[np.array(sums.later)] = scores * _span_weights(sums, plan, tokens, chosen)
     return added
+
+
+def _span_weights(sums: FocusSums, plan: FocusPlan, tokens: int, weights: FocusWeights) -> Float64:
+    """What AFS(j) counts in CDS, float64 [J]: j/N, and in the program's variant the share of its mean of start/T."""
+    later, ones = np.array(sums.later, dtype=np.float64), np.ones(len(sums.later))
+    if plan.variant == "program":
+        starts = plan.offset(tokens) + later * plan.span_length
+        return (starts / tokens if weights.position else ones) / len(later)
+    return later / plan.spans(tokens) if weights.position else ones
 
 
 def sums_from_lists(

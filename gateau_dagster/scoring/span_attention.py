@@ -58,8 +58,8 @@ def require_span_attention(loaded: LoadedModel) -> None:
 
 def span_attention_flops(shape: ModelShape, tokens: int, plan: FocusPlan) -> float:
     """FLOPs of one sample: the layers over its tokens, and the rows of its scored spans once more."""
-    first, length = plan.offset(tokens), plan.span_length
-    rows = [shape.attention_row_flops(length, first + (j + 1) * length) for j in plan.later(plan.spans(tokens))]
+    length = plan.span_length
+    rows = [shape.attention_row_flops(length, plan.start(j, tokens) + length) for j in plan.later(tokens)]
     return float(shape.pass_flops(np.array([float(tokens)]))[0]) + sum(rows)
 
 
@@ -74,14 +74,14 @@ class _SpanCollector:
     def observe(self, query: Tensor, key: Tensor, pattern: MaskPattern, how: AttentionSpec) -> None:
         """Add a layer's query [H, T, D] and key [H_kv, T, D]."""
         assert query.shape[1] == self.tokens
-        found = [self._focus(query, key, j, pattern, how) for j in self.plan.later(self.plan.spans(self.tokens))]
+        found = [self._focus(query, key, j, pattern, how) for j in self.plan.later(self.tokens)]
         self.layers.append(torch.cat(found) if found else query.new_zeros(0, dtype=torch.float64))
 
     def _focus(self, query: Tensor, key: Tensor, j: int, pattern: MaskPattern, how: AttentionSpec) -> Tensor:
         """PFS(i, j) of the i of plan.earlier(j): float64 [L + 1]."""
         length = self.plan.span_length
         first = self.plan.offset(self.tokens)
-        own = first + j * length  # the first token of s_j
+        own = self.plan.start(j, self.tokens)
         total = torch.zeros(own, dtype=torch.float64, device=query.device)  # weight of each token before s_j
         for piece, rows in _pieces(self.tokens, (own, own + length), pattern):
             before = own - piece.start

@@ -110,7 +110,7 @@ def _started(loaded: LoadedModel, document: Document, plan: FocusPlan, work: Wor
     ids = document.ids
     if isinstance(ids, UnscorableSampleError):
         return Reject(sample_id=document.name, reason=str(ids))
-    if not plan.later(plan.spans(len(ids))):
+    if not plan.later(len(ids)):
         return _Pass(name=document.name, tokens=len(ids), copy=None)
     scores = unless_out_of_memory(lambda: pairwise_focus_scores(loaded, ids, plan, work).flatten())
     if scores is None:
@@ -123,10 +123,10 @@ def _finished(one: _Pass | Reject, plan: FocusPlan) -> Measured | Reject:
     """Waits for the device where the pass is not `ready`."""
     if isinstance(one, Reject):
         return one
-    spans = plan.spans(one.tokens)
-    pairs = sum(len(plan.earlier(j)) for j in plan.later(spans))
+    pairs = sum(len(plan.earlier(j)) for j in plan.later(one.tokens))
     scores = np.zeros((0, 0)) if one.copy is None else one.copy.array.reshape(-1, pairs)
     if not np.isfinite(scores).all():
         reason = "attention between spans is not finite: try dtype bfloat16 or float32"
         return Reject(sample_id=one.name, reason=reason)
-    return Measured(name=one.name, tokens=one.tokens, spans=spans, sums=focus_sums(plan, spans, scores))
+    sums = focus_sums(plan, one.tokens, scores)
+    return Measured(name=one.name, tokens=one.tokens, spans=plan.spans(one.tokens), sums=sums)

@@ -70,7 +70,7 @@ class TextScoring:
             domain=text.domain,
             tokens=tokens,
             spans=measured.spans,
-            score=contextual_dependency_score(measured.sums, self.plan, measured.spans, self.weights),
+            score=contextual_dependency_score(measured.sums, self.plan, measured.tokens, self.weights),
             file=text.file,
             record=text.record,
         )

@@ -24,8 +24,14 @@ OPTIONS = {"span_length": 16, "local_spans": 2, "earlier_stride": 2, "later_stri
 SLOW: Any = {"length": 16, "m": 1, "n": 2, "d": 2, "d_later": 3, "n0": 5}
 
 
+def options_of(given: dict[str, Any]) -> dict[str, Any]:
+    """OPTIONS with others; the program's variant has no use for two of them."""
+    unread = {"local_spans", "first_scored"} if given.get("variant") == "program" else set[str]()
+    return {name: value for name, value in OPTIONS.items() if name not in unread} | given
+
+
 def outcomes(work: Work | None = None, **options: Any) -> list[Any]:
-    return measured.outcomes(METHOD, LadmOptions.model_validate(OPTIONS | options), work)
+    return measured.outcomes(METHOD, LadmOptions.model_validate(options_of(options)), work)
 
 
 def frame(**options: Any) -> pl.DataFrame:
@@ -34,7 +40,7 @@ def frame(**options: Any) -> pl.DataFrame:
 
 
 def scores(found: pl.DataFrame, **options: Any) -> dict[str, float | None]:
-    return scores_of("ladm", {"span_attention/long": found}, options=OPTIONS | options)
+    return scores_of("ladm", {"span_attention/long": found}, options=options_of(options))
 
 
 def test_row_or_reject_for_each_sample_in_order() -> None:
@@ -81,7 +87,8 @@ def test_weights_are_no_part_of_what_the_model_computes() -> None:
         "first_scored": 16,
         "variant": "paper",
     }
-    assert settings(variant="program") != settings() != settings(span_length=64)
+    assert settings(span_length=64) != settings()
+    assert set(settings()) - set(settings(variant="program")) == {"local_spans", "first_scored"}
 
 
 def test_another_model_has_a_table_of_its_own() -> None:
@@ -97,13 +104,18 @@ def test_another_model_has_a_table_of_its_own() -> None:
         ({"model": "reward"}, r"options\.ladm\.model: models\.reward has task reward, but causal is needed"),
         (
             {"span_length": 4096},
-            "17 spans of 4096 tokens are needed, and scoring.max_length is 65536: lower span_length",
+            r"69632 tokens are needed \(17 spans of 4096\), and scoring.max_length is 65536: lower span_length",
         ),
         (
             {"model": "short", "span_length": 4},
-            "17 spans of 4 tokens are needed, and the window of models.short, which has context: window, is 64: lower",
+            r"68 tokens are needed \(17 spans of 4\), and the window of models.short, which has context: window, is 64",
         ),
         ({"span": 4}, r"options\.ladm\.span: unknown key"),
+        (
+            {"variant": "program", "span_length": 3641},
+            r"65539 tokens are needed .more than 18 spans of 3641.*65536: lower span_length or earlier_stride",
+        ),
+        ({"variant": "program", "first_scored": 9}, "first_scored: the authors' program has no such number: remove it"),
         ({"first_scored": 5}, r"first_scored \(5\) must be above first_spans \+ local_spans \(5\)"),
     ],
 )
@@ -122,7 +134,9 @@ def test_a_model_whose_own_window_holds_no_scored_span_is_known_from_its_configu
         config = configured(method="ladm", options={"ladm": options}, models=models)
         chosen_methods(config)["ladm"].check_known_models(config)
 
-    with pytest.raises(GateauError, match=r"^selection\.options\.ladm: .*17 spans of 64 tokens are.* is 1087: lower"):
+    with pytest.raises(
+        GateauError, match=r"^selection\.options\.ladm: .*1088 tokens are needed .17 spans of 64.* is 1087: lower"
+    ):
         check("window")
     check("full")
     check("window", first_scored=15)

@@ -27,7 +27,7 @@ LADM = [
     {"deviation_weight": False, "variant": "program"},
 ]
 DELTA = [{}, {"variant": "program"}, {"window": None}, {"alpha": 3, "beta": 0.5}, {"threshold": -0.5}]
-CASES = [("ladm", test_ladm.OPTIONS | each) for each in LADM]
+CASES = [("ladm", test_ladm.options_of(each)) for each in LADM]
 CASES += [("delta_perplexity", test_delta_perplexity.OPTIONS | each) for each in DELTA]
 
 

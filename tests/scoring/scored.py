@@ -62,7 +62,7 @@ def text_score(
 ) -> float | None:
     """LADM's score of one text by its token ids; None when it is too short for a scored span."""
     measured = measured_text(loaded, ids, plan)
-    return contextual_dependency_score(measured.sums, plan, measured.spans, weights)
+    return contextual_dependency_score(measured.sums, plan, measured.tokens, weights)
 
 
 TOLERANCE = 1e-4  # relative, in float32

@@ -41,10 +41,11 @@ def _ids(tokens: int = 250) -> tuple[int, ...]:
 
 
 def _twin(model: Any, ids: tuple[int, ...], variant: Variant, length: int = 16) -> np.ndarray:
-    pairs = slow_pairs(len(ids) // length, m=1, n=2, d=2, d_later=3, n0=5, program=variant == "program")
+    program = variant == "program"
+    pairs = slow_pairs(len(ids), length=length, m=1, n=2, d=2, d_later=3, n0=5, program=program)
     return np.array(
         [
-            [slow_pfs(matrix, i, j, length, variant == "program") for j, earlier in pairs for i in earlier]
+            [slow_pfs(matrix, i, j, length, program) for j, earlier in pairs for i in earlier]
             for matrix in eager_matrices(model, ids)
         ]
     )
@@ -91,7 +92,7 @@ def test_layer_is_made_of_a_whole_matrix(
     scores = query @ key.repeat_interleave(2, dim=0).transpose(1, 2) * 0.3
     matrix = scores.masked_fill(hidden, -torch.inf).softmax(-1)
     program = variant == "program"
-    pairs = slow_pairs(8, m=1, n=0, d=1, d_later=3, n0=5, program=program)
+    pairs = slow_pairs(69, length=8, m=1, n=0, d=1, d_later=3, n0=5, program=program)
     want = [slow_pfs(matrix, i, j, 8, program) for j, earlier in pairs for i in earlier]
     np.testing.assert_allclose(collector.layers[0].numpy(), want, rtol=1e-11, atol=1e-15)
 

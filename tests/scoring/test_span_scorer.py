@@ -26,7 +26,7 @@ from tests.scoring.slow_ladm import eager_matrices, slow_cds
 from tests.tiny_models import loaded_model, passages, tokenizer
 
 PLAN = FocusPlan(span_length=16, local_spans=2, earlier_stride=2, later_stride=3, first_scored=5)
-PROGRAM = FocusPlan(span_length=16, local_spans=2, earlier_stride=2, later_stride=3, first_scored=5, variant="program")
+PROGRAM = FocusPlan(span_length=16, earlier_stride=2, later_stride=3, variant="program")
 LICENCE = (Path(__file__).parents[2] / "LICENSE").read_text()
 
 
