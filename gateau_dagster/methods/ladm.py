@@ -16,6 +16,7 @@ from gateau_dagster.data.sample import Reject
 from gateau_dagster.errors import GateauError
 from gateau_dagster.methods.method import Method, Reads, Tables, check_model, longest_prompt
 from gateau_dagster.methods.spans import SpanMap, Spans
+from gateau_dagster.readable import percentage
 from gateau_dagster.scoring.focus_scores import (
     FocusPlan,
     FocusWeights,
@@ -100,6 +101,8 @@ class LadmOptions(Section):
 
 
 _SUMS = ("deviation", "focus", "distant_focus")
+_CHARACTERS = 4  # of a token, about
+_NOTABLE = 0.05  # share of samples without a score that is worth a warning
 _TABLE_VERSIONS = {"paper": "1", "program": "2"}
 _LAYERS = "layer after layer, in each for every scored span"
 COLUMNS = (
@@ -250,6 +253,20 @@ def _check_length(config: Config, options: LadmOptions, window: int | None) -> N
         )
 
 
+def _warnings(config: Config, options: LadmOptions, accepted: pl.DataFrame) -> list[str]:
+    """Where a notable share of the samples is too short for a scored span, by a usual number of characters a token."""
+    del config
+    fewest = options.plan.fewest_tokens
+    short = float((accepted["characters"] < fewest * _CHARACTERS).mean() or 0)  # pyright: ignore
+    if short < _NOTABLE:
+        return []
+    return [
+        f"ladm gives no score to a sample of fewer than {fewest:,} tokens ({options.needed}), which about "
+        f"{percentage(round(short, 2))} of the samples are, by their characters: it cannot choose them. For these "
+        f"lower {options.lowered} in selection.options.ladm."
+    ]
+
+
 METHOD = Method(
     name="ladm",
     code_version="2",
@@ -262,5 +279,6 @@ METHOD = Method(
     tables=_tables,
     check=_check,
     check_known_models=_check_known_models,
+    warnings=_warnings,
     span_map=_span_map,
 )

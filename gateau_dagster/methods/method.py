@@ -37,6 +37,12 @@ def no_check(config: Config, options: Any) -> None:
     del config, options
 
 
+def no_warnings(config: Config, options: Any, accepted: pl.DataFrame) -> list[str]:
+    """The warnings of a method that scores whatever it is given."""
+    del config, options, accepted
+    return []
+
+
 @dataclass(frozen=True, kw_only=True)
 class Method:
     """A way to rank samples, as the asset `method_scores/<name>`.
@@ -52,6 +58,8 @@ class Method:
     check: raises GateauError, before any model runs, when the configuration lacks what the method needs.
     check_known_models: raises GateauError, before any model runs, when a model cannot serve the method as its
         config.json says, as far as that is here or on the hub.
+    warnings: what of the data the method will leave without a score, before any model runs, in sentences for `gateau
+        validate` and `gateau plan`. It is given the index of the usable samples, with their `characters`.
     span_map: where the report reads what each span of a sample adds to its score; None where there is no such thing.
     """
 
@@ -65,6 +73,7 @@ class Method:
     tables: Callable[[Config, Any], Sequence[SampleTable]] = no_tables
     check: Callable[[Config, Any], None] = no_check
     check_known_models: Callable[[Config, Any], None] = no_check
+    warnings: Callable[[Config, Any, pl.DataFrame], list[str]] = no_warnings
     span_map: Callable[[Config, Any], SpanMap | None] = no_span_map
     code_version: str = "1"
 

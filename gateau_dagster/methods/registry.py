@@ -58,6 +58,10 @@ class ChosenMethod:
         """See Method.check_known_models."""
         self.method.check_known_models(config, self.options)
 
+    def warnings(self, config: Config, accepted: pl.DataFrame) -> list[str]:
+        """See Method.warnings."""
+        return self.method.warnings(config, self.options, accepted)
+
     def tables(self, config: Config) -> Sequence[SampleTable]:
         """See Method.tables."""
         return self.method.tables(config, self.options)

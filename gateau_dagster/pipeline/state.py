@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property, partial
+from itertools import chain
 from typing import cast
 
 import polars as pl
@@ -253,7 +254,9 @@ class State:
     @cached_property
     def warnings(self) -> list[str]:
         """What the configuration says, may mean, and should not say unawares: a sentence each."""
-        return [*lost_first_tokens(self.config), *warnings_of(self.config, self.index.accepted)]
+        accepted = self.index.accepted
+        of_methods = (each.warnings(self.config, accepted) for each in chosen_methods(self.config).values())
+        return [*lost_first_tokens(self.config), *warnings_of(self.config, accepted), *chain.from_iterable(of_methods)]
 
     def row_scorer(self, asset: str) -> str | None:
         """What computes a row of a table as things stand; None while the model that does is still to be made."""

@@ -53,7 +53,11 @@ def chosen_ids(samples: pl.DataFrame, rule: RuleConfig) -> list[str]:
     assert samples.filter(scored())["rank"].null_count() == 0
     ranked = samples.sort(~scored(), "rank", "sample_id", nulls_last=True)
     if not ranked.filter(scored()).height:
-        raise GateauError("no sample has a score, so that none can be chosen: the rejected tables give the reasons")
+        raise GateauError(
+            "no sample has a score, so that none can be chosen: the rejected tables say which could not be read by a "
+            "model, and the method leaves the others without one, for being too short say: `gateau validate` warns of "
+            "that. Change the method's options (selection.options), or the method"
+        )
     return _RULES[rule.rule](ranked, rule)["sample_id"].to_list()
 
 

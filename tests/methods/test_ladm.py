@@ -1,5 +1,6 @@
 """The method `ladm`: its table from a model, its scores and ablations from the table, and bad configurations."""
 
+import re
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -123,6 +124,31 @@ def test_bad_options_are_named_before_any_model_runs(options: dict[str, Any], re
     models = {"reward": {"path": "a/reward", "task": "reward"}}
     with pytest.raises(ValueError, match=reason):
         chosen_methods(configured(method="ladm", options={"ladm": options}, models=models))
+
+
+@pytest.mark.parametrize(
+    ("options", "characters", "said"),
+    [
+        (
+            {},
+            [8_000, 8_703, 90_000],
+            r"fewer than 2,176 tokens \(17 spans of 128\), which about 67 % .*first_scored in",
+        ),
+        ({"variant": "program"}, [9_219], r"fewer than 2,305 tokens .*which about 100 % .*or earlier_stride in"),
+        ({}, [8_704, 90_000], None),
+        ({"span_length": 16}, [8_000], None),
+        ({}, [100] + [90_000] * 99, None),
+    ],
+)
+def test_samples_too_short_for_a_score_are_warned_of(
+    options: dict[str, Any], characters: list[int], said: str | None
+) -> None:
+    config = configured(method="ladm", options={"ladm": options})
+    accepted = pl.DataFrame({"characters": characters})
+    found = chosen_methods(config)["ladm"].warnings(config, accepted)
+    assert len(found) == (said is not None)
+    if said is not None:
+        assert re.search(said, found[0])
 
 
 def test_a_model_whose_own_window_holds_no_scored_span_is_known_from_its_configuration(tmp_path: Path) -> None:
