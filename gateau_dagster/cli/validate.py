@@ -13,6 +13,7 @@ from gateau_dagster.data.short_chat import short_chat_mix
 from gateau_dagster.data.validate import validation_summary
 from gateau_dagster.errors import GateauError
 from gateau_dagster.estimate.truncation import expected_truncation
+from gateau_dagster.models.known_model import known_tokenizer
 from gateau_dagster.pipeline.losses import prompted_models
 from gateau_dagster.pipeline.state import State
 
@@ -84,4 +85,6 @@ def _truncation_lines(state: State, models: list[str]) -> Iterator[str]:
         if not found.sentences:
             yield f"models.{model}: about all samples are seen whole: {found.truncation.limit}"
         if not found.counted:
-            yield f"models.{model}: its tokenizer is not here, so a usual number of characters a token is assumed"
+            missing = known_tokenizer(state.config, model) is None
+            why = "is not here" if missing else "does not make prompts of these samples"
+            yield f"models.{model}: its tokenizer {why}, so a usual number of characters a token is assumed"
