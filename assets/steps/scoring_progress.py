@@ -36,8 +36,8 @@ class ScoringProgress:
         self._finished: set[str] = set()
 
     def start(self) -> None:
-        """Said before the first model is loaded."""
-        self._show("loading the model" if self._weights else "")
+        """Said before the first model is loaded, and shown until a first sample is done: it may be minutes."""
+        self._show("loading the model, then the first samples" if self._weights else "")
 
     def report(self, shard: ShardReport) -> None:
         """One more sample of a shard is done."""

@@ -52,6 +52,14 @@ def test_the_time_left_follows_the_planned_work_not_the_count() -> None:
     assert seen[-1][0] == 40 and seen[-1][3] == 0.0
 
 
+def test_until_the_first_sample_is_done_it_may_be_loading_or_scoring() -> None:
+    shown, seen = followed({"1": [work(1e9)]})
+    shown.start()
+    assert seen == [(0, 40, "loading the model, then the first samples", None)]
+    shown.report(report("1", 1, 1, 0.1, tokens=10, seconds=1.0))
+    assert "loading" not in seen[-1][2]
+
+
 def test_workers_add_up() -> None:
     shown, seen = followed({"1": [work(1.0)], "2": [work(1.0)]}, workers=2)
     shown.report(report("1", 5, 5, 0.5, tokens=100, seconds=4.0))
