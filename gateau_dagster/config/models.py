@@ -150,7 +150,9 @@ class ModelConfig(Section):
     )
     rope_theta: float | None = Field(default=None, gt=0, description="Replaces the base of the rotary embedding.")
     context: Context = Field(
-        default="full", description="'window' lets the model see no more than its own window of the prompt's end."
+        default="full",
+        description="'window' lets the model see no more tokens than its own window: of a longer prompt the context "
+        "loses its begin, while the prompt's frame, instruction and response stay.",
     )
     window: int | None = Field(
         default=None, ge=8, le=LONGEST, description="Tokens; default: the model's max_position_embeddings."
