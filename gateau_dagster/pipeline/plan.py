@@ -29,6 +29,13 @@ class Work:
         return sorted(partition for partition in self.reasons if partition is not None)
 
 
+# Assets that exist only where something asks for them, which a user may have read of.
+_WHEN = {
+    "comparison": "it sets methods side by side, and there is one alone. Name another in selection.compare, such as "
+    "random, or a further length in selection.segment_lengths",
+}
+
+
 @dataclass(frozen=True, kw_only=True)
 class Plan:
     """What is out of date, in the order in which it can run."""
@@ -61,7 +68,8 @@ def ancestors(asset: str, nodes: Sequence[Node]) -> set[str]:
     """The asset and everything upstream of it; raises GateauError for an unknown asset."""
     by_name = {node.asset: node for node in nodes}
     if asset not in by_name:
-        raise GateauError(f"there is no asset {asset}; there are {', '.join(by_name)}")
+        why = f" as things are configured: {_WHEN[asset]}" if asset in _WHEN else ""
+        raise GateauError(f"there is no asset {asset}{why}; there are {', '.join(by_name)}")
     found: set[str] = set()
     waiting = [asset]
     while waiting:

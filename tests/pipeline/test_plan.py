@@ -111,6 +111,8 @@ def test_until_keeps_what_an_asset_needs() -> None:
     assert ancestors("raw", world.nodes) == {"raw"}
     with pytest.raises(ValueError, match="there is no asset x; there are raw, score"):
         plan.until("x", world.nodes)
+    with pytest.raises(ValueError, match=r"there is no asset comparison .*: .* Name another in selection.compare"):
+        plan.until("comparison", world.nodes)
 
 
 def test_what_has_to_wait_is_left_for_later() -> None:
