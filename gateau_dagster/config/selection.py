@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, field_validator, model_validator
 
 from gateau_dagster.config.base import Section
-from gateau_dagster.config.values import LONGEST, MOST_SEEDS
+from gateau_dagster.config.values import LONGEST, MOST_SEEDS, part_of
 
 Rule = Literal["top", "token_budget", "per_source", "per_source_tokens", "diverse"]
 Share = Annotated[float, Field(gt=0)]
@@ -39,7 +39,8 @@ class RuleConfig(Section):
         default=None,
         gt=0,
         le=1,
-        description="Share to choose of the scored samples that are not reserved for the held-out evaluation.",
+        description="Share to choose of the scored samples that are not reserved for the held-out evaluation; half a "
+        "sample counts as one (0.5 of 5 are 3), and at least one is chosen.",
     )
     count: int | None = Field(default=None, ge=1, description="Number of samples to choose, instead of fraction.")
     budget: int | None = Field(
@@ -94,7 +95,7 @@ class RuleConfig(Section):
         """How many of `scored` samples fraction or count choose; default is the paper's 0.1, and at least one."""
         if self.count is not None:
             return min(self.count, scored)
-        return min(scored, max(1, round((self.fraction or DEFAULT_FRACTION) * scored)))
+        return min(scored, part_of(scored, self.fraction or DEFAULT_FRACTION))
 
     def taking(self, *, fraction: float | None = None, count: int | None = None, budget: int | None = None) -> Self:
         """The same rule with one of these as the amount; where it does not count so, the plain rule that does."""

@@ -22,7 +22,7 @@ class MixConfig(Section):
         gt=0,
         le=1,
         description="Part of the selected samples to train on, those ranked best: a smaller training without another "
-        "selection.",
+        "selection. Half a sample counts as one.",
     )
     without_long: bool = Field(
         default=False, description="Short conversations alone: the papers' baseline without long samples."

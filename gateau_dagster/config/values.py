@@ -2,6 +2,7 @@
 
 import os
 import re
+from decimal import ROUND_HALF_UP, Decimal
 from pathlib import Path
 from typing import Annotated
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
@@ -22,6 +23,15 @@ MOST_SEEDS = 2**32
 _VARIABLE = re.compile(r"^[A-Za-z_][A-Za-z0-9_]{0,99}\Z")
 _UNFILLED = re.compile(r"\$\{\w+\}|^\$\w+")  # as of a shell: a folder of this name is not meant
 _LONGEST_PATH, _LONGEST_NAME = 4095, 255  # bytes; of Linux and, but for the path, of macOS
+
+
+def part_of(count: int, fraction: float) -> int:
+    """So many of `count` as a fraction is, at least one: half of one counts as one more, as in school.
+
+    In decimals, as the fraction is written: 0.145 of 100 is 15, though the nearest binary number is a little smaller.
+    """
+    exact = Decimal(repr(float(fraction))) * count
+    return max(1, int(exact.to_integral_value(ROUND_HALF_UP)))
 
 
 def possible_path(path: str) -> str:

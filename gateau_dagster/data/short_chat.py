@@ -11,6 +11,7 @@ import polars as pl
 
 from gateau_dagster import tables
 from gateau_dagster.config import ShortChatConfig
+from gateau_dagster.config.values import part_of
 from gateau_dagster.data.catalogue import scan
 from gateau_dagster.data.forms import InvalidRecordError, kind_of, record_id, turns_of
 from gateau_dagster.data.index import no_usable_sample
@@ -20,7 +21,7 @@ from gateau_dagster.data.sources import FILE_DIGESTS, content_signature, resolve
 from gateau_dagster.errors import GateauError
 from gateau_dagster.progress import Progress, silent
 
-CODE_VERSION = "2"
+CODE_VERSION = "3"
 _MIX = tables.schema(tables.SHORT_CHAT_MIX)
 _ROWS = 2000
 
@@ -64,7 +65,7 @@ def _normalised(turns: list[Turn]) -> list[Turn]:
 def short_chat_mix(
     config: ShortChatConfig, folder: Path, progress: Progress = silent
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """(short_chat_mix, rejected): the first `fraction` of the usable conversations (rounded, at least one).
+    """(short_chat_mix, rejected): the first `fraction` of the usable conversations (see part_of).
 
     The input is read twice, so that only the conversations taken are in memory. Ids that occur twice are treated as in
     the long data. Raises GateauError for files that cannot be reached, that change between the two passes, or that
@@ -74,7 +75,7 @@ def short_chat_mix(
     found = scan(files, to_conversation, progress)
     if found.accepted.is_empty():
         raise GateauError(no_usable_sample("short_chat.path", config.path, found.rejected))
-    wanted = found.accepted.head(max(1, round(config.fraction * len(found.accepted))))
+    wanted = found.accepted.head(part_of(len(found.accepted), config.fraction))
     frames: list[pl.DataFrame] = [_MIX.to_frame()]
     rows = []
     for done, sample in enumerate(read_wanted(files, wanted, to_conversation), start=1):

@@ -3,6 +3,7 @@
 import polars as pl
 
 from gateau_dagster.config.selection import DEFAULT_FRACTION, SelectionConfig
+from gateau_dagster.config.values import part_of
 from gateau_dagster.config.variants import Equal
 
 
@@ -23,5 +24,5 @@ def equal_amount(rule: SelectionConfig, equal: Equal | None, samples: pl.DataFra
         return rule.taking(count=rule.chosen(samples.height))
     if equal == "tokens":
         total = int(samples["tokens"].sum() or 0)
-        return rule.taking(budget=max(1, round((rule.fraction or DEFAULT_FRACTION) * total)))
+        return rule.taking(budget=part_of(total, rule.fraction or DEFAULT_FRACTION))
     return rule

@@ -11,7 +11,7 @@ from gateau_dagster.selection.per_source import check_sources, per_source
 from gateau_dagster.selection.token_budget import per_source_tokens, token_budget
 
 # Raise it when a rule chooses other samples by the same scores.
-CODE_VERSION = "1"
+CODE_VERSION = "2"
 
 __all__ = ["check_data", "chosen_ids", "top"]
 

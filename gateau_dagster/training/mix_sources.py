@@ -7,6 +7,7 @@ from typing import Literal
 import polars as pl
 
 from gateau_dagster.config.training_sections import MixConfig
+from gateau_dagster.config.values import part_of
 from gateau_dagster.errors import GateauError
 from gateau_dagster.training.batching import mix_order
 
@@ -38,7 +39,7 @@ def wanted_samples(
             )
         selected = selected.clear()
     elif mix.long_fraction < 1:
-        count = max(1, round(mix.long_fraction * selected.height))
+        count = part_of(selected.height, mix.long_fraction)
         selected = selected.filter(selected["rank"].rank("ordinal") <= count)
     tables: dict[Origin, pl.DataFrame] = {"long": selected}
     if short is not None:

@@ -38,7 +38,7 @@ def test_fraction_and_count_alone_are_enough() -> None:
     assert RuleConfig().chosen(200) == 20
     assert RuleConfig().chosen(3) == 1
     assert RuleConfig().chosen(0) == 0
-    assert RuleConfig(fraction=0.25).chosen(10) == 2
+    assert RuleConfig(fraction=0.25).chosen(10) == 3
     assert RuleConfig(count=7).chosen(5) == 5
 
 
@@ -67,6 +67,18 @@ def test_a_fraction_chooses_its_share_and_at_least_one(fraction: float, scored: 
     chosen = SelectionConfig(fraction=fraction).chosen(scored)
     assert 1 <= chosen <= scored
     assert abs(chosen - fraction * scored) <= 1
+
+
+@pytest.mark.parametrize(
+    ("fraction", "scored", "chosen"),
+    [(0.5, 5, 3), (0.5, 3, 2), (0.5, 1, 1), (0.1, 25, 3), (0.1, 24, 2), (0.3, 5, 2), (0.145, 100, 15), (0.7, 45, 32)],
+)
+def test_half_a_sample_counts_as_one(fraction: float, scored: int, chosen: int) -> None:
+    assert SelectionConfig(fraction=fraction).chosen(scored) == chosen
+
+
+def test_a_tiny_fraction_chooses_one() -> None:
+    assert SelectionConfig(fraction=0.001).chosen(10) == SelectionConfig(fraction=1e-300).chosen(10_000) == 1
 
 
 @given(count=st.integers(1, 500), scored=st.integers(0, 500))

@@ -26,7 +26,7 @@ def test_everything_is_taken_once_by_default() -> None:
     assert taken(table("a").drop("rank"), table("c")) == {"long": [("id0", 1)], "short": [("id0", 1)]}
 
 
-@pytest.mark.parametrize(("fraction", "kept"), [(0.3, 3), (0.25, 2), (0.01, 1), (1.0, 10)])
+@pytest.mark.parametrize(("fraction", "kept"), [(0.3, 3), (0.25, 3), (0.01, 1), (1.0, 10)])
 def test_a_fraction_of_the_long_samples_are_the_best_ranked_ones(fraction: float, kept: int) -> None:
     found = taken(table(*"a" * 10), table("c", "c"), long_fraction=fraction)
     assert found["long"] == [(f"id{number}", 1) for number in range(10 - kept, 10)]
