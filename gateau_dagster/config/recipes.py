@@ -7,22 +7,35 @@ recipe stays the same on one GPU and on eight.
 from collections.abc import Mapping
 from typing import Any, Literal, get_args
 
-Recipe = Literal["gateau-7b", "skipalign", "prolong-sft"]
+Recipe = Literal["gateau-7b", "gateau-7b-scripts", "skipalign", "prolong-sft"]
 
 _ADAMW = {"adam_betas": (0.9, 0.95)}
 
+# Si et al. 2024, "Devices and Hyperparameters": 8 GPUs, batch size 8, 12 accumulation steps, 2 epochs, 64k tokens.
+_GATEAU_7B = {
+    **_ADAMW,
+    "learning_rate": 2e-5,
+    "epochs": 2.0,
+    "sequences_per_step": 96,
+    "max_length": 65_536,
+    "truncation": "right",
+    "dtype": "bfloat16",
+    "deepspeed": "zero3_offload",
+    "gradient_checkpointing": True,
+}
+
 RECIPES: Mapping[str, Mapping[str, Any]] = {
-    # Si et al. 2024, "Devices and Hyperparameters": 8 GPUs, batch size 8, 12 accumulation steps, 2 epochs, 64k tokens.
-    "gateau-7b": {
-        **_ADAMW,
-        "learning_rate": 2e-5,
-        "epochs": 2.0,
-        "sequences_per_step": 96,
-        "max_length": 65_536,
-        "truncation": "right",
-        "dtype": "bfloat16",
-        "deepspeed": "zero3_offload",
-        "gradient_checkpointing": True,
+    "gateau-7b": _GATEAU_7B,
+    # Where the paper is silent, as in the authors' released `train/scripts/*.sh` (S1s-Z/GATEAU): cosine over a warm-up
+    # of 3 %, no decay, sequences of similar length side by side. With a sequence a GPU and pass, their mean over
+    # passes gives every sequence the same weight.
+    "gateau-7b-scripts": {
+        **_GATEAU_7B,
+        "scheduler": "cosine",
+        "warmup_ratio": 0.03,
+        "weight_decay": 0.0,
+        "batching": "sorted",
+        "loss": "sequence",
     },
     # Wu et al. 2024, sections 4 and A: Tülu V2 cut to 4,096 tokens, L 100k, p 0.5, Skip-Outer, no weight decay.
     "skipalign": {

@@ -30,19 +30,36 @@ def test_gateau_7b() -> None:
     assert made(preset="gateau-7b").passes_per_step == 96
 
 
+def test_gateau_7b_scripts_differs_where_the_paper_is_silent() -> None:
+    paper, scripts = made(preset="gateau-7b", processes=8), made(preset="gateau-7b-scripts", processes=8)
+    changed = {name for name in type(paper).model_fields if getattr(paper, name) != getattr(scripts, name)}
+    assert changed == {"preset", "scheduler", "batching", "loss"}
+    assert (scripts.scheduler, scripts.min_learning_rate_ratio) == ("cosine", 0)
+    assert (scripts.batching, scripts.loss) == ("sorted", "sequence")
+    assert (scripts.warmup_ratio, scripts.weight_decay, scripts.max_grad_norm) == (0.03, 0, 1)
+    assert (scripts.batch_size * scripts.processes, scripts.passes_per_step) == (8, 12)
+
+
 def test_skipalign() -> None:
     training = made(preset="skipalign")
     assert (training.learning_rate, training.scheduler, training.warmup_ratio) == (1e-5, "linear", 0.03)
     assert (training.epochs, training.weight_decay, training.max_length) == (2, 0, 4_096)
     assert training.skip is not None
     assert (training.skip.strategy, training.skip.length, training.skip.probability) == ("outer", 100_000, 0.5)
+    assert (training.adam_betas, training.max_grad_norm, training.min_learning_rate_ratio) == ((0.9, 0.95), 1, 0)
+    assert (training.truncation, training.dtype, training.deepspeed) == ("right", "bfloat16", "zero3")
+    assert (training.batching, training.loss) == ("padded", "token")
 
 
 def test_prolong_sft() -> None:
     training = made(preset="prolong-sft", processes=8)
     assert training.passes_per_step * 8 * training.row_tokens == 4 * 2**20
+    assert (training.passes_per_step, training.row_tokens, training.max_length) == (8, 65_536, 65_536)
+    assert (training.learning_rate, training.min_learning_rate_ratio, training.epochs) == (2e-5, 0.1, 1)
+    assert (training.adam_betas, training.weight_decay, training.max_grad_norm) == ((0.9, 0.95), 0.1, 1)
     assert (training.scheduler, training.warmup_ratio, training.batching) == ("cosine", 0.05, "packed")
-    assert (training.loss, training.balanced) == ("token", True)
+    assert (training.loss, training.balanced, training.truncation) == ("token", True, "right")
+    assert (training.dtype, training.deepspeed, training.gradient_checkpointing) == ("bfloat16", "zero3", True)
 
 
 def test_keys_of_the_file_count_more() -> None:
@@ -54,5 +71,7 @@ def test_keys_of_the_file_count_more() -> None:
 
 
 def test_an_unknown_preset_is_refused() -> None:
-    with pytest.raises(ValidationError, match="'gateau-13b' is none of gateau-7b, skipalign, prolong-sft"):
+    with pytest.raises(
+        ValidationError, match="'gateau-13b' is none of gateau-7b, gateau-7b-scripts, skipalign, prolong-sft"
+    ):
         made(preset="gateau-13b")
