@@ -13,6 +13,7 @@ import pytest
 from gateau_dagster.cli import main as entry
 from gateau_dagster.errors import UnforeseenError
 from tests.project import change_config, gateau, make_project, sample, write_samples
+from tests.tiny_models import tokenizer
 
 Outcome = tuple[int, str, str]
 Command = Callable[..., Outcome]
@@ -114,6 +115,21 @@ def test_validate_says_where_and_why(command: Command, project: Path, tmp_path: 
     status, out, _ = command("validate", "--config", str(project))
     assert status == 0
     assert "1 usable" in out and "long.jsonl:2" in out and "response" in out
+
+
+def test_validate_tells_a_tokenizer_without_chat_template_from_one_that_is_missing(
+    command: Command, project: Path
+) -> None:
+    for name in ("short", "long"):
+        tokenizer(chat=False).save_pretrained(project.parent / name)
+        (project.parent / name / "chat_template.jinja").unlink(missing_ok=True)
+    change_config(project, scoring={"max_length": 512, "template": "chat", "device": "cpu"})
+    status, out, _ = command("validate", "--config", str(project))
+    said = " ".join(out.split())
+    assert status == 0 and "its tokenizer does not make prompts of these samples" in said
+    assert "tokenizer is not here" not in said and "chat template cannot be used" in said
+    status, _, err = command("plan", "--config", str(project))
+    assert status == 1 and "chat template cannot be used" in " ".join(err.split())
 
 
 def test_validate_counts_short_conversations(command: Command, project: Path, tmp_path: Path) -> None:
