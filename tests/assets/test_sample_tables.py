@@ -85,8 +85,9 @@ class InThisProcess:
         self, shards: Mapping[str, Sequence[TableWork]], report: Report
     ) -> Iterator[tuple[str, dict[str, Any]]]:
         self.warn("a worker is lost")
-        config, models = self.task.config, ModelsResource()
-        scorer = ShardScorer(config, "long", lambda: models.load(config, self.task.section, version=""))
+        config, models, section = self.task.config, ModelsResource(), self.task.section
+        assert section is not None
+        scorer = ShardScorer(config, "long", lambda: models.load(config, section, version=""))
         for number, (shard, works) in enumerate(reversed(list(shards.items()))):
             if number == self.fails_after:
                 raise GateauError("no worker is left")

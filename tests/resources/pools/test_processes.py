@@ -182,8 +182,7 @@ def end(number, frame):
 
 if __name__ == "__main__":  # the workers import this file, too
     from pathlib import Path
-    from gateau_dagster.pipeline.loadable import placed_model
-from gateau_dagster.pipeline.project import load_project
+    from gateau_dagster.pipeline.project import load_project
     from gateau_dagster.pipeline.state import State
     from tests.resources.pools.test_processes import children, workers, works
 

@@ -1,14 +1,12 @@
 """The README's table of hours is what the script says, and the script says what the estimator does."""
 
-import sys
 from pathlib import Path
 
+import hours
 import numpy as np
 import pytest
 
-ROOT = Path(__file__).parents[1]
-sys.path.insert(0, str(ROOT / "scripts"))
-import hours  # noqa: E402  # pyright: ignore[reportMissingImports]
+ROOT = Path(__file__).parents[2]
 
 
 def test_the_readme_has_the_table_and_its_assumptions() -> None:

@@ -1,7 +1,7 @@
 """Hours of scoring by samples and GPUs, as `gateau plan --workers N` would tell them: no data, weights or GPU needed.
 
-    python scripts/hours.py                        # the README's table
-    python scripts/hours.py --tflops 700 --mean-tokens 9000 --gpus 1 4 16
+    python benchmarks/hours.py                        # the README's table
+    python benchmarks/hours.py --tflops 700 --mean-tokens 9000 --gpus 1 4 16
 
 What the estimator knows is used as it is: the passes of `perplexity/short`, `perplexity/long` and `cam`, the FLOPs of a
 Llama of 7B parameters, the share of a matrix product's speed that passes reach, shards among workers. What it would
