@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import numpy.typing as npt
 
+from gateau_dagster.config.execution import RayConfig
 from gateau_dagster.data.sample import shard_of
 from gateau_dagster.estimate.estimator import HALF_WIDTH, MOST, SPREAD
 from gateau_dagster.estimate.scored_model import TokenRates
@@ -26,6 +27,7 @@ from gateau_dagster.scoring.planned_work import Numbers, SampleTokens
 LLAMA_7B = ModelShape(
     layers=32, hidden=4096, heads=32, kv_heads=32, head_dim=128, intermediate=11_008, vocabulary=32_000
 )
+ONE_MACHINE = 8  # GPUs
 _INSTRUCTION_TOKENS = 40
 
 
@@ -64,8 +66,9 @@ def shards_of(count: int, shards: int) -> npt.NDArray[np.int64]:
 
 
 def wall_seconds(steps: Sequence[Numbers], gpus: int) -> float:
-    """Of one step after the other, each until its last shard is done."""
-    workers = Workers(devices=[f"cuda:{number}" for number in range(gpus)])
+    """Of one step after the other, each until its last shard is done; on several machines in pieces, as on Ray."""
+    pieces = None if gpus <= ONE_MACHINE else RayConfig(workers=gpus).piece_minutes * 60
+    workers = Workers(devices=[f"cuda:{number}" for number in range(gpus)], piece_seconds=pieces)
     return sum(workers.seconds(each.tolist()) for each in steps)
 
 
@@ -110,7 +113,8 @@ def lines(options: argparse.Namespace) -> Iterator[str]:
     yield (
         f"Assumed: two models of 7B parameters; contexts of {options.mean_tokens:,.0f} tokens on average, "
         f"exponentially distributed and cut to {options.max_length:,}; responses of {options.response_tokens}, "
-        f"segments of {options.segment_length}; {options.shards:,} shards, of which a GPU takes a whole one at a time; "
+        f"segments of {options.segment_length}; {options.shards:,} shards, of which a GPU of one machine takes a whole "
+        f"one at a time, and beyond {ONE_MACHINE} GPUs Ray's workers take about two minutes of one; "
         f"a matrix product of {options.tflops:,.0f} TFLOP/s on each GPU, of which passes reach {share_of_peak():.0%}. "
         f"As with any plan before something has run, each time may be {SPREAD} times as long or as short. Starting "
         "workers, loading models, writing tables and training are not counted."
