@@ -149,11 +149,12 @@ def _measured(state: State, tokenizer: PreTrainedTokenizerBase, opening: str) ->
     template = state.config.scoring.template
     build = partial(build_prompt, tokenizer, max_length=_ANY_LENGTH, template=template, opening=opening)
     blank = Sample(sample_id="", source="", context="", instruction="", response="x")
+    frame, alone = build(blank), alone_prompt(tokenizer, blank, max_length=_ANY_LENGTH)
     letter, whole = len(encode(tokenizer, "x")), tokenizer("x\nx", verbose=False)["input_ids"]
     around = {
-        "frame": build(blank).length - letter,
+        "frame": frame.length - len(frame.response),
         "opening": len(encode(tokenizer, opening)),
-        "alone": alone_prompt(tokenizer, blank, max_length=_ANY_LENGTH).length - letter,
+        "alone": alone.length - len(alone.response),
         "bos": int(tokenizer.bos_token_id is not None),
         "special": max(0, len(whole) - 2 * letter),  # pyright: ignore[reportArgumentType]
     }

@@ -221,5 +221,5 @@ BENCHMARK = Benchmark(
         measure=_measure,
     ),
     default=True,
-    code_version="2",
+    code_version="3",
 )

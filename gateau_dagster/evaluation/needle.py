@@ -280,4 +280,5 @@ BENCHMARK = Benchmark(
     ),
     scored=Scored(unit="share found", groups="length", reads=_reads, measure=_measure),
     default=True,
+    code_version="2",
 )

@@ -149,6 +149,7 @@ def _tables(config: Config, options: DeltaPerplexityOptions) -> Sequence[SampleT
             asset=_asset(options),
             model=options.model,
             columns=COLUMNS,
+            code_version="2",
             description="Perplexity of each segment alone and behind earlier segments (Chen et al. 2024).",
             settings=settings,
             prompt="plain",

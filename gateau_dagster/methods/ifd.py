@@ -59,6 +59,7 @@ def response_alone_table(model: str) -> SampleTable:
         asset=f"response_alone/{model}",
         model=model,
         columns=RESPONSE_ALONE,
+        code_version="2",
         description="How likely the model finds each response without its context and instruction.",
         score=score,
         prompt="none",

@@ -103,7 +103,7 @@ class LadmOptions(Section):
 _SUMS = ("deviation", "focus", "distant_focus")
 _CHARACTERS = 4  # of a token, about
 _NOTABLE = 0.05  # share of samples without a score that is worth a warning
-_TABLE_VERSIONS = {"paper": "1", "program": "2"}
+_TABLE_VERSIONS = {"paper": "2", "program": "3"}
 _LAYERS = "layer after layer, in each for every scored span"
 COLUMNS = (
     tables.SAMPLE_ID,

@@ -24,6 +24,11 @@ def token_offsets(tokenizer: PreTrainedTokenizerBase, text: str) -> list[tuple[i
             f"{tokenizer.name_or_path}: this tokenizer ({type(tokenizer).__name__}) does not say where its tokens "
             "stand in a text: a model with a tokenizer.json does"
         )
+    return ids_and_offsets(tokenizer, text)[1]
+
+
+def ids_and_offsets(tokenizer: PreTrainedTokenizerBase, text: str) -> tuple[tuple[int, ...], list[tuple[int, int]]]:
+    """E(text), and where its tokens stand, see token_offsets; of a fast tokenizer."""
     encoded = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
     found: list[tuple[int, int]] = []
     last = 0
@@ -31,4 +36,4 @@ def token_offsets(tokenizer: PreTrainedTokenizerBase, text: str) -> list[tuple[i
         first = max(begin, last)
         last = max(first, end)
         found.append((first, last))
-    return found
+    return tuple(encoded["input_ids"]), found  # pyright: ignore[reportArgumentType]

@@ -9,8 +9,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from gateau_dagster.config.models import Template
 from gateau_dagster.data.sample import Sample
 from gateau_dagster.errors import GateauError
+from gateau_dagster.models.prompt import response_offsets
 from gateau_dagster.models.token_offsets import token_offsets
 from gateau_dagster.scoring.segments import cut_segments
 
@@ -107,7 +109,12 @@ class Evidence:
 
 
 def evidence(
-    sample: Sample, rows: EvidenceRows, tokenizer: PreTrainedTokenizerBase, *, segment_length: int
+    sample: Sample,
+    rows: EvidenceRows,
+    tokenizer: PreTrainedTokenizerBase,
+    *,
+    segment_length: int,
+    template: Template = "gateau",
 ) -> Evidence:
     """The map of a sample.
 
@@ -116,6 +123,7 @@ def evidence(
         rows: of the tables.
         tokenizer: theta_B's, and so theta_A's.
         segment_length: `scoring.segment_length`, in tokens.
+        template: `scoring.template`.
 
     Raises:
         GateauError: the rows are not of these texts, or not by this tokenizer; it does not say where tokens stand.
@@ -124,7 +132,7 @@ def evidence(
         if row is not None and row["digest"] != sample.digest:
             raise GateauError(f"{name}: sample {sample.sample_id} is another version there: run `gateau run`")
     context = token_offsets(tokenizer, sample.context)
-    response = token_offsets(tokenizer, sample.response)
+    response = response_offsets(tokenizer, sample, template)
     _check_tokens(sample, rows, len(context), len(response), segment_length)
     tokens = _tokens(sample.response, response, rows)
     cut = rows.long["truncated_tokens"]

@@ -88,6 +88,7 @@ def _pair_maps(state: State, samples: Sequence[Sample], missing: list[str]) -> d
             EvidenceRows(cam=cam[one.sample_id], long=long[one.sample_id], short=short.get(one.sample_id)),
             tokenizer,
             segment_length=state.config.scoring.segment_length,
+            template=state.config.scoring.template,
         )
         for one in samples
         if one.sample_id in cam and one.sample_id in long

@@ -13,7 +13,7 @@ from gateau_dagster.errors import ShortOfMemoryError, UnscorableSampleError
 from gateau_dagster.models.forward import NllJob, Passes
 from gateau_dagster.models.loading import LoadedModel
 from gateau_dagster.models.memory import TokenBudget, out_of_memory_reason
-from gateau_dagster.models.prompt import Prompt, encode
+from gateau_dagster.models.prompt import Prompt, divided
 from gateau_dagster.scoring.response_perplexity import mean_nll_and_perplexity
 from gateau_dagster.scoring.sample_stream import in_order, rejected
 
@@ -44,16 +44,16 @@ def response_alone_rows(loaded: LoadedModel, samples: Iterable[Sample], running:
 
 
 def alone_prompt(tokenizer: PreTrainedTokenizerBase, sample: Sample, *, max_length: int) -> Prompt:
-    """`[bos] + E("### Response: ") + E(response)`, whatever the scoring template is.
+    """`[bos] + E("### Response: " + response)`, whatever the scoring template is; see models.prompt.divided.
 
     Raises UnscorableSampleError without response tokens, or when there are more than `max_length` tokens.
     """
     bos = tokenizer.bos_token_id
     assert bos is None or isinstance(bos, int)
-    response = encode(tokenizer, sample.response)
+    asked, response = divided(tokenizer, "### Response: ", sample.response)
     if not response:
         raise UnscorableSampleError("the response has no tokens")
-    prefix = (() if bos is None else (bos,)) + encode(tokenizer, "### Response: ")
+    prefix = (() if bos is None else (bos,)) + asked
     prompt = Prompt(prefix=prefix, context=(), suffix=(), response=response)
     if prompt.length > max_length:
         raise UnscorableSampleError(f"the response takes {prompt.length} tokens, more than the {max_length} allowed")

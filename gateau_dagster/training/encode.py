@@ -1,7 +1,8 @@
 """Text to token ids and labels, in the scoring prompt's format: what was scored is what is trained.
 
-A sequence is built from pieces, each tokenised on its own as in scoring (design, section 4), so that the positions with
-loss are exact: the tokens of every assistant answer and the token that ends it, nothing else.
+A sequence is built from pieces, tokenised as in scoring (design, section 4), so that the positions with loss are exact:
+the tokens of every assistant answer and the token that ends it, nothing else. An answer and what asks for it are one
+text, see models.prompt.divided.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import numpy as np
 from gateau_dagster.config.models import Template
 from gateau_dagster.data.sample import Sample
 from gateau_dagster.errors import GateauError, UnscorableSampleError
-from gateau_dagster.models.prompt import FIXED_DATE, build_prompt, encode
+from gateau_dagster.models.prompt import FIXED_DATE, build_prompt, divided, encode
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -122,11 +123,11 @@ def conversation_pieces(tokenizer: PreTrainedTokenizerBase, messages: Sequence[M
             continue
         if not asked:
             raise UnscorableSampleError(f"turn {turn}: the assistant answers nothing")
-        answer = encode(tokenizer, message["content"])
+        instruction = "\n\n".join(asked)
+        asks, answer = divided(tokenizer, f"{gap}### Instruction: {instruction}\n\n### Response: ", message["content"])
         if not answer:
             raise UnscorableSampleError(f"turn {turn}: the answer has no tokens")
-        instruction = "\n\n".join(asked)
-        pieces.append(Piece(ids=encode(tokenizer, f"{gap}### Instruction: {instruction}\n\n### Response: ")))
+        pieces.append(Piece(ids=asks))
         pieces.append(Piece(ids=answer + _eos(tokenizer), trained=True))
         asked, gap = [], "\n\n"
     return pieces
@@ -154,8 +155,8 @@ def chat_pieces(tokenizer: PreTrainedTokenizerBase, messages: Sequence[Message])
                 "Set scoring.template: gateau, or use a model whose template only appends."
             )
         answer = answered[len(asked) :].rstrip()
-        pieces.append(Piece(ids=encode(tokenizer, asked[len(done) :])))
-        pieces.append(Piece(ids=encode(tokenizer, answer), trained=True))
+        asks, said = divided(tokenizer, asked[len(done) :], answer)
+        pieces += [Piece(ids=asks), Piece(ids=said, trained=True)]
         done = asked + answer
     return pieces
 

@@ -9,6 +9,7 @@ import polars as pl
 import pytest
 from playwright.sync_api import FloatRect, Locator, Page, expect
 
+from gateau_dagster.models.prompt import build_prompt
 from gateau_dagster.report.evidence import Evidence, evidence
 from gateau_dagster.report.evidence_maps import EvidenceMaps
 from gateau_dagster.report.inputs import ReportInputs
@@ -32,7 +33,7 @@ def mapped() -> Evidence:
     """The last token comes from a far segment."""
     one = sample(CONTEXT, "one two", MAPPED)
     tokenizer = tiny_models.tokenizer()
-    last = len(tokenizer("one two", add_special_tokens=False)["input_ids"]) - 1
+    last = len(build_prompt(tokenizer, one, max_length=10**6).response) - 1
     rows = rows_of(tokenizer, one, gives=[(GIVER, last, 0.9)], cut=3, cut_short=3)
     return evidence(one, rows, tokenizer, segment_length=LENGTH)
 

@@ -40,7 +40,8 @@ def exact(loaded: LoadedModel, chosen: list[Sample], *, plain_instruction: bool 
         response=np.array([float(len(one.response)) for one in texts]),
         frame=frame,
         opening=0,
-        alone=alone_prompt(loaded.tokenizer, blank, max_length=99).length - len(empty.response),
+        # A response that takes the heading's last space into its first word leaves a shorter heading.
+        alone=np.array([len(alone_prompt(loaded.tokenizer, each, max_length=10**6).prefix) for each in chosen]),  # pyright: ignore
         bos=int(loaded.tokenizer.bos_token_id is not None),
         special=0,
         limit=LIMIT,

@@ -1,6 +1,7 @@
 """The prompt token by token, its spans, its truncation, and what cannot be made into one."""
 
 import dataclasses
+from typing import Any
 
 import pytest
 from transformers import PreTrainedTokenizerFast
@@ -8,19 +9,53 @@ from transformers import PreTrainedTokenizerFast
 from gateau_dagster.config.models import Template
 from gateau_dagster.data.sample import Sample
 from gateau_dagster.errors import GateauError, UnscorableSampleError
-from gateau_dagster.models.prompt import Prompt, build_prompt, encode
-from tests.scoring.reference import reference_parts
+from gateau_dagster.models.prompt import Prompt, build_prompt, divided, encode, response_offsets
+from tests.scoring.reference import reference_parts, slowly_divided
 from tests.tiny_models import samples, tokenizer
 
 
 @pytest.mark.parametrize("template", ["gateau", "chat"])
 @pytest.mark.parametrize("bos", [True, False])
-def test_parts_are_tokenised_one_by_one(bos: bool, template: Template) -> None:
+def test_parts_are_those_of_the_design(bos: bool, template: Template) -> None:
     for sample in samples():
         prompt = build_prompt(tokenizer(bos=bos), sample, max_length=4096, template=template)
         parts = reference_parts(tokenizer(bos=bos), sample, template)
         assert [list(part) for part in (prompt.prefix, prompt.context, prompt.suffix, prompt.response)] == list(parts)
         assert prompt.truncated_tokens == 0
+
+
+@pytest.mark.parametrize("answer", ["the", " two spaces", "\n\nafter a line", "é ü 語", "7", "   "])
+def test_a_border_token_belongs_to_the_answer(answer: str) -> None:
+    used = tokenizer()
+    asked, said = divided(used, "### Response: ", answer)
+    assert (list(asked), list(said)) == slowly_divided(used, "### Response: ", answer)
+    assert list(asked + said) == used.encode(f"### Response: {answer}", add_special_tokens=False), "as plain text"
+    assert used.decode(list(said)).lstrip(" ") == answer.lstrip(" ")
+
+
+def test_a_slow_tokenizer_finds_the_same_border() -> None:
+    class Slow:
+        is_fast = False
+
+        def __call__(self, text: str, **options: object) -> object:
+            return tokenizer()(text, **options)  # pyright: ignore[reportArgumentType]
+
+    for answer in ("the", " two", "7", "\n\nline", ""):
+        slow: Any = Slow()
+        assert divided(slow, "### Response: ", answer) == divided(tokenizer(), "### Response: ", answer)
+
+
+def test_a_response_s_tokens_stand_where_its_characters_are() -> None:
+    for template in ("gateau", "chat"):
+        for sample in samples():
+            prompt = build_prompt(tokenizer(), sample, max_length=4096, template=template)
+            found = response_offsets(tokenizer(), sample, template)
+            assert len(found) == len(prompt.response)
+            pieces = [sample.response[begin:end] for begin, end in found]
+            assert "".join(pieces).replace(" ", "") == sample.response.replace(" ", "")
+            for token, piece in zip(prompt.response, pieces, strict=True):
+                told = tokenizer().decode([token])
+                assert "\ufffd" in told or told.strip() == piece.strip()  # a part of a character is shown as the mark
 
 
 def test_spans_find_context_and_response() -> None:

@@ -1,12 +1,12 @@
 """Rows of a sample as the scoring writes them, of given probabilities."""
 
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 import numpy as np
 
 from gateau_dagster.data.sample import Sample
-from gateau_dagster.models.prompt import Prompt, encode
+from gateau_dagster.models.prompt import build_prompt
 from gateau_dagster.report.evidence import EvidenceRows
 from gateau_dagster.scoring.contextual_awareness import CamFigures, cam_row
 from gateau_dagster.scoring.response_perplexity import perplexity_row
@@ -32,12 +32,9 @@ def rows_of(
 
     cut, cut_short: context tokens that theta_B and theta_A do not see.
     """
-    ids = {part: encode(tokenizer, getattr(one, part)) for part in ("context", "response")}  # pyright: ignore
-    prompts = [
-        Prompt(prefix=(1,), context=ids["context"][n:], suffix=(2,), response=ids["response"], truncated_tokens=n)
-        for n in (cut, cut_short)
-    ]
-    tokens, context = len(ids["response"]), len(prompts[0].context)
+    whole = build_prompt(tokenizer, one, max_length=10**6)  # pyright: ignore
+    prompts = [replace(whole, context=whole.context[n:], truncated_tokens=n) for n in (cut, cut_short)]
+    tokens, context = len(whole.response), len(prompts[0].context)
     probabilities = np.full((-(-context // LENGTH), tokens), 0.1)
     for segment, token, p in gives:
         probabilities[segment, token] = p

@@ -13,6 +13,7 @@ from gateau_dagster.models.prompt import encode
 from gateau_dagster.report.evidence import NAMED_GAIN, Evidence, evidence
 from tests import tiny_models
 from tests.report.evidence_rows import LENGTH, rows_of, sample
+from tests.scoring.reference import slowly_divided
 
 CONTEXT = tiny_models.text(1, 60)
 
@@ -47,7 +48,8 @@ def test_no_character_is_lost_or_shown_twice(context: str, response: str, cut: i
     found = made(context, response, cut=cut, cut_short=cut)
     assert context[: found.unseen] + "".join(shown(found)) == context
     assert "".join(token.text for token in found.tokens) == response
-    assert len(found.tokens) == len(encode(tokenizer(), response))
+    asked = "\n\n### Instruction: say\n\n### Response: "
+    assert len(found.tokens) == len(slowly_divided(tokenizer(), asked, response)[1])
 
 
 def test_words_that_a_tokenizer_takes_without_the_space_between() -> None:

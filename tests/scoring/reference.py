@@ -50,10 +50,19 @@ def reference_parts(tokenizer: Any, sample: Sample, template: str) -> tuple[list
     if template == "chat":
         # The rendered template of builders.CHAT_TEMPLATE, by hand.
         before, after = "<|user|>\n", "\n\n" + sample.instruction + "<|end|>\n<|assistant|>\n"
-        return e(before), e(sample.context), e(after), e(sample.response)
+        return e(before), e(sample.context), *slowly_divided(tokenizer, after, sample.response)
     bos = [] if tokenizer.bos_token_id is None else [tokenizer.bos_token_id]
     after = "\n\n### Instruction: " + sample.instruction + "\n\n### Response: "
-    return bos + e("### Input: "), e(sample.context), e(after), e(sample.response)
+    return bos + e("### Input: "), e(sample.context), *slowly_divided(tokenizer, after, sample.response)
+
+
+def slowly_divided(tokenizer: Any, asked: str, answer: str) -> tuple[list[int], list[int]]:
+    """One text, token after token: the answer begins with the first that makes the decoded text longer than `asked`."""
+    ids = tokenizer.encode(asked + answer, add_special_tokens=False)
+    place = 0
+    while place < len(ids) and len(tokenizer.decode(ids[: place + 1])) <= len(asked):
+        place += 1
+    return ids[:place], ids[place:]
 
 
 def reference(

@@ -12,6 +12,7 @@ from gateau_dagster.methods.ifd import RESPONSE_ALONE
 from gateau_dagster.models import forward, memory
 from gateau_dagster.models.loading import LoadedModel
 from gateau_dagster.scoring.response_alone import alone_prompt, response_alone_rows
+from tests.scoring.reference import slowly_divided
 from tests.scoring.scored import running
 from tests.tiny_models import loaded_model, samples, tokenizer
 
@@ -20,8 +21,8 @@ def slow_loss(loaded: LoadedModel, response: str) -> tuple[float, int]:
     """Mean NLL in nats and the number of response tokens."""
     tokenize = loaded.tokenizer
     bos = [] if tokenize.bos_token_id is None else [tokenize.bos_token_id]
-    frame = [*bos, *tokenize("### Response: ", add_special_tokens=False)["input_ids"]]
-    wanted = tokenize(response, add_special_tokens=False)["input_ids"]
+    asked, wanted = slowly_divided(tokenize, "### Response: ", response)
+    frame = [*bos, *asked]
     logits = loaded.model(torch.tensor([[*frame, *wanted]])).logits[0].double().tolist()
     losses = []
     for place, token in enumerate(wanted):

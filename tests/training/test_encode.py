@@ -16,13 +16,18 @@ from tests.training.builders import tokenizer
 from tests.training.encoded import LONG, SAMPLE, TALK, learned
 
 # Templates strip the ends of a message: none begins or ends with white space.
-MESSAGES = st.lists(st.text("ab é☃\n<|>:#", max_size=9).map(lambda text: f"x{text}x"), min_size=2, max_size=9)
+# Some begin with a word that the tokenizer has with the space before it.
+MESSAGES = st.lists(
+    st.builds("{}{}x".format, st.sampled_from(["x", "the"]), st.text("ab é☃\n<|>:#", max_size=9)),
+    min_size=2,
+    max_size=9,
+)
 
 
 def slow_reading(
     tokens: PreTrainedTokenizerFast, ids: list[int], answers: re.Pattern[str]
 ) -> tuple[list[int], list[int]]:
-    """Labels and blocks from the rendered text alone: a token counts if its bytes lie in a group of `answers`."""
+    """Labels and blocks from the rendered text alone: a token counts if some byte lies in a group of `answers`."""
     text = str(tokens.decode(ids))
     inside = [False] * len(text.encode())
     for match in answers.finditer(text):
@@ -32,8 +37,8 @@ def slow_reading(
     specials = set(tokens.all_special_tokens) | {"<|user|>", "<|assistant|>", "<|end|>"}
     labels, blocks, place = [], [0], 0
     for token, piece in zip(ids, spelt, strict=True):
-        counts = inside[place]
-        place += len(piece.encode()) if piece in specials else len(piece)  # byte-level: a character is a byte
+        end = place + (len(piece.encode()) if piece in specials else len(piece))  # byte-level: a character is a byte
+        counts, place = any(inside[place:end]), end
         labels.append(token if counts else IGNORED)
         if counts == bool(len(blocks) % 2):
             blocks.append(0)
@@ -49,7 +54,7 @@ def test_long_sample_is_the_scoring_prompt_and_an_eos() -> None:
     assert encoded.input_ids.tolist() == [*prompt.ids, tokens.eos_token_id]
     start, end = prompt.response_span
     assert encoded.labels.tolist() == [IGNORED] * start + [*prompt.ids[start:end], tokens.eos_token_id]
-    assert learned(tokens, encoded) == ["the answer is 17</s>"]
+    assert learned(tokens, encoded) == [" the answer is 17</s>"], "the first word has the space before it"
     assert encoded.truncated_tokens == 0
     assert encoded.input_ids.dtype == encoded.labels.dtype == "int32"
 
@@ -64,7 +69,7 @@ def test_no_bos_and_no_eos_where_the_tokenizer_has_none() -> None:
     tokens = tokenizer(bos=False, eos=False)
     encoded = encode_long(tokens, SAMPLE, template="gateau", max_length=LONG)
     assert encoded.input_ids.tolist() == list(build_prompt(tokens, SAMPLE, max_length=LONG).ids)
-    assert learned(tokens, encoded) == ["the answer is 17"]
+    assert learned(tokens, encoded) == [" the answer is 17"]
 
 
 def test_conversation_learns_every_answer() -> None:
@@ -73,7 +78,7 @@ def test_conversation_learns_every_answer() -> None:
         "<s>### Instruction: be brief\n\nwhat?\n\n### Response: the answer</s>"
         "\n\n### Instruction: why?\n\n### Response: it is</s>"
     )
-    assert learned(tokenizer(), encoded) == ["the answer</s>", "it is</s>"]
+    assert learned(tokenizer(), encoded) == [" the answer</s>", "it is</s>"]  # " it" is two tokens
 
 
 def test_chat_template_learns_every_answer_and_its_end() -> None:
@@ -226,7 +231,7 @@ def test_a_long_sample_without_room_for_its_response_is_rejected() -> None:
     whole = encode_long(tokenizer(), SAMPLE, template="gateau", max_length=LONG)
     needed = len(whole.input_ids) - len(build_prompt(tokenizer(), SAMPLE, max_length=LONG).context)
     bare = encode_long(tokenizer(), SAMPLE, template="gateau", max_length=needed)
-    assert learned(tokenizer(), bare) == ["the answer is 17</s>"]
+    assert learned(tokenizer(), bare) == [" the answer is 17</s>"]
     with pytest.raises(UnscorableSampleError, match="instruction and response alone take"):
         encode_long(tokenizer(), SAMPLE, template="gateau", max_length=needed - 1)
 

@@ -110,7 +110,7 @@ class InProcess:
                 turn=asked.turn,
                 digest=asked.question.digest,
                 prompt=each.text,
-                answer=said.text,
+                answer=said.text.removeprefix(each.gap),
                 prompt_tokens=len(each.ids),
                 cut_tokens=each.cut_tokens,
                 answer_tokens=said.tokens,

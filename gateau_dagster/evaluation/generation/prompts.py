@@ -11,23 +11,29 @@ from gateau_dagster.errors import GateauError
 from gateau_dagster.evaluation.generation.asked import Asked
 from gateau_dagster.evaluation.generation.truncation import cut_middle
 from gateau_dagster.evaluation.questions import Question
-from gateau_dagster.models.prompt import FIXED_DATE, by_chat_template, encode
+from gateau_dagster.models.prompt import FIXED_DATE, by_chat_template, divided, encode
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 Message = dict[str, str]
 GAP = "\n\n"
+_SPACE = " "
 _ANSWER = "GATEAUANSWERHERE"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Shown:
-    """A prompt as text and as token ids; `cut_tokens`: of its turns, before the template."""
+    """A prompt as text and as token ids; `cut_tokens`: of its turns, before the template.
+
+    gap: white space with which the answer to it begins, and which is no part of the answer: models have it in the first
+    word's token.
+    """
 
     text: str
     ids: tuple[int, ...]
     cut_tokens: int
+    gap: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,25 +80,27 @@ class Prompts:
         said = [question.prefill + answer for answer in asked.answers]
         if question.chat and self.template == "gateau":
             text, ids = self._as_trained(question, turns, said)
-            return Shown(text=text, ids=ids, cut_tokens=cut)
+            return Shown(text=text, ids=ids, cut_tokens=cut, gap="" if question.prefill else _SPACE)
         form = self.template if question.chat and PROMPT in self.template else PROMPT
         text = self._framed(form, question, turns, said)
         return Shown(text=text, ids=tuple(self.tokenizer(text, verbose=False)["input_ids"]), cut_tokens=cut)  # pyright: ignore
 
     def _as_trained(self, question: Question, turns: Sequence[str], said: Sequence[str]) -> tuple[str, tuple[int, ...]]:
-        """As training.encode.conversation_pieces has it, tokenised piece by piece; up to the answer."""
+        """As training.encode.conversation_pieces has it, tokenised piece by piece; up to the answer's first token."""
         tokenizer = self.tokenizer
         bos, eos = tokenizer.bos_token_id, tokenizer.eos_token_id
         texts = [str(tokenizer.bos_token)] if isinstance(bos, int) else []
         ids = [bos] if isinstance(bos, int) else []
         for place, turn in enumerate(_with_system(question, turns)):
-            asks = f"{GAP if place else ''}### Instruction: {turn}\n\n### Response: "
-            texts.append(asks)
-            ids += encode(tokenizer, asks)
+            asks = f"{GAP if place else ''}### Instruction: {turn}\n\n### Response:"
             if place < len(said):
-                texts += [said[place], str(tokenizer.eos_token or "")]
-                ids += [*encode(tokenizer, said[place]), *([eos] if isinstance(eos, int) else [])]
-        return "".join(texts) + question.prefill, (*ids, *encode(tokenizer, question.prefill))
+                before, answer = divided(tokenizer, asks + _SPACE, said[place])
+                ids += [*before, *answer, *([eos] if isinstance(eos, int) else [])]
+                texts += [asks, _SPACE, said[place], str(tokenizer.eos_token or "")]
+            else:
+                texts.append(asks + (_SPACE + question.prefill if question.prefill else ""))
+                ids += encode(tokenizer, texts[-1])
+        return "".join(texts), tuple(ids)
 
     def _framed(self, form: str, question: Question, turns: Sequence[str], said: Sequence[str]) -> str:
         """Each turn in the form, the answers behind them; one that is to be continued has no form and no ends."""

@@ -13,7 +13,7 @@ from gateau_dagster.config.evaluation import VARIANT, EngineConfig
 from gateau_dagster.data.sample import Reject
 from gateau_dagster.errors import GateauError, TransientError, UnscorableSampleError
 from gateau_dagster.evaluation.generation.asked import Answer, Asked, Outcome
-from gateau_dagster.evaluation.generation.prompts import Prompts, messages, rendered
+from gateau_dagster.evaluation.generation.prompts import Prompts, Shown, messages, rendered
 from gateau_dagster.evaluation.questions import Generation
 from gateau_dagster.evaluation.server_keys import no_client, server_key
 
@@ -66,7 +66,7 @@ class Server:
     def _answer(self, asked: Asked) -> Outcome:
         question = asked.question
         try:
-            prompt, cut, send = self._request(asked)
+            shown, send = self._request(asked)
         except UnscorableSampleError as error:
             return Reject(sample_id=question.question_id, reason=str(error))
         started = time.perf_counter()
@@ -78,17 +78,17 @@ class Server:
             question_id=question.question_id,
             turn=asked.turn,
             digest=question.digest,
-            prompt=prompt,
-            answer=text,
+            prompt=shown.text,
+            answer=text.removeprefix(shown.gap),
             prompt_tokens=usage.prompt_tokens if usage else 0,
-            cut_tokens=cut,
+            cut_tokens=shown.cut_tokens,
             answer_tokens=usage.completion_tokens if usage else 0,
             finish_reason=reason,
             seconds=time.perf_counter() - started,
         )
 
-    def _request(self, asked: Asked) -> tuple[str, int, Callable[[], tuple[str, str, Any]]]:
-        """The prompt as text, the tokens cut out of it, and what sends it."""
+    def _request(self, asked: Asked) -> tuple[Shown, Callable[[], tuple[str, str, Any]]]:
+        """The prompt, and what sends it. Of a conversation, which the server tokenises, the ids are left out."""
         question = asked.question
         options = _options(question.generation) | {"model": self._model}
         with self._tokenizing:
@@ -96,10 +96,11 @@ class Server:
                 turns, cut = self._prompts.cut(asked)
                 said = messages(question, turns, asked.answers)
                 text = rendered(self._prompts.tokenizer, said)
-                return text, cut, lambda: _chat(self._client, said, options)
+                shown = Shown(text=text, ids=(), cut_tokens=cut)
+                return shown, lambda: _chat(self._client, said, options)
             shown = self._prompts.shown(asked)
         sent = shown.text.removeprefix(_put_before(self._prompts.tokenizer))
-        return shown.text, shown.cut_tokens, lambda: _text(self._client, sent, options)
+        return shown, lambda: _text(self._client, sent, options)
 
     def _explained(self, send: Callable[[], tuple[str, str, Any]]) -> tuple[str, str, Any]:
         """What the server said. Its client has tried again what may pass.

@@ -117,6 +117,6 @@ def test_the_second_turn_reads_the_first_answer() -> None:
     assert isinstance(first, Answer)
     ((second,),) = engine().answers([Asked(question=two, answers=(first.answer,))], {"q"})
     assert isinstance(second, Answer) and second.turn == 1
-    assert f"{first.answer}</s>" in second.prompt and second.prompt.endswith("And an engine?\n\n### Response: ")
+    assert f"{first.answer}</s>" in second.prompt and second.prompt.endswith("And an engine?\n\n### Response:")
     asked = Asked(question=two, answers=(first.answer,))
     assert second.prompt_tokens == len(prompts().shown(asked).ids)

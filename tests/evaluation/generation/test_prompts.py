@@ -31,12 +31,14 @@ def test_the_form_of_training_is_asked_token_for_token(bos: bool) -> None:
         {"role": "user", "content": TURNS[0]},
         {"role": "assistant", "content": "A book."},
         {"role": "user", "content": TURNS[1]},
-        {"role": "assistant", "content": "never read"},
+        {"role": "assistant", "content": "the answer"},
     ]
-    trained = conversation_pieces(used, conversation)
+    *before, answer = conversation_pieces(used, conversation)
     shown = prompts(tokenizer=used).shown(asked)
-    assert list(shown.ids) == [token for piece in trained[:-1] for token in piece.ids]
+    assert list(shown.ids) == [token for piece in before for token in piece.ids]
     assert shown.text == used.decode(list(shown.ids))
+    # What the model was trained to say next begins with the space of the form, which is no part of the answer.
+    assert used.decode(list(answer.ids)) == f"{shown.gap}the answer</s>" and shown.gap == " "
 
 
 def test_a_chat_model_is_asked_by_its_template() -> None:
