@@ -83,7 +83,7 @@ def test_scores_are_those_of_one_process(pieces: str, cluster: RayCluster, tmp_p
     scoring = ALONE if pieces == "small" else {}
     workers = 2 if pieces == "small" else 1
     state = ingested(
-        tmp_path, samples=24, shards=2, execution=on(cluster, workers, piece_minutes=minutes), scoring=scoring
+        tmp_path, samples=10, shards=2, execution=on(cluster, workers, piece_minutes=minutes), scoring=scoring
     )
     shards, warned, reports = works(state), [], []
     with pool(state, warned) as two:
@@ -100,7 +100,7 @@ def test_scores_are_those_of_one_process(pieces: str, cluster: RayCluster, tmp_p
 
 
 def test_a_killed_actor_costs_its_piece(cluster: RayCluster, tmp_path: Path) -> None:
-    state = ingested(tmp_path, samples=40, shards=2, execution=on(cluster, piece_minutes=0.0001), scoring=ALONE)
+    state = ingested(tmp_path, samples=14, shards=2, execution=on(cluster, piece_minutes=0.0001), scoring=ALONE)
     shards, warned, killed = works(state), [], []
 
     def kill_one(report: ShardReport) -> None:
@@ -165,6 +165,7 @@ def test_where_there_is_no_cluster_the_message_says_so(tmp_path: Path) -> None:
     assert not state.store.files.names("_workers")
 
 
+@pytest.mark.long
 def test_what_a_node_may_not_score_is_said(cluster: RayCluster, tmp_path: Path) -> None:
     """Its model is another one than where the run began."""
     state = ingested(tmp_path, samples=4, shards=1, execution=on(cluster, 1))
