@@ -2,8 +2,8 @@
 
     .venv/bin/python benchmarks/ray_pool.py --out build/benchmarks/ray_pool.json
 
-The cluster is on this machine: a head, and a raylet beside it. Its workers load their model before the clock starts:
-the time is that from the first sample to the last table.
+The cluster is on this machine: a head, and a raylet beside it. The time is that from the moment at which the first
+worker, with its model loaded, begins its first sample, to the last table: the loading of the others counts.
 
 - sleepers: one shard whose samples take as long as they sleep, one in twenty twenty times as long as the others, on
             eight workers; the plan is off by a factor of 0.7 to 1.4 for each. Against the ideal: the sum by eight, or
@@ -29,7 +29,7 @@ from common_measure import Spread, machine, ratios, say, show, table, verdict, w
 from common_models import SMALL, build_model, make_samples
 from orchestration_ways import make_project
 from ray.cluster_utils import Cluster
-from ray_sleepers import Sleeping
+from ray_sleepers import Sleeping, Watched, began
 
 from gateau_dagster import tables
 from gateau_dagster.data.ingest import read_shards
@@ -86,23 +86,30 @@ def works(state: State, **changed: Any) -> Works:
     return found
 
 
-def scored(state: State, pool: Pool, shards: Works, workers: int, costs: Costs = unknown_costs) -> float:
-    """Seconds from the first finished sample to the last table."""
+def scored(
+    state: State, pool: Pool, shards: Works, workers: int, *, notes: Path, costs: Costs = unknown_costs
+) -> float:
+    """Seconds from the first sample's begin to the last table; `notes`: of the workers that `shards` were made with."""
     config = state.config
     devices = pool.devices(config, "cpu", len(shards))[:workers]
     placed = placed_model(state, MODEL)
     task = ScoringTask(config=config, model=MODEL, placed=placed, section=placed.section, devices=devices, costs=costs)
-    first: list[float] = []
-
-    def on_report(report: ShardReport) -> None:
-        if not first and report.progress.scored:
-            first.append(time.perf_counter())
-
     with pool.workers(task, say) as running:
-        done = [shard for shard, _ in running.results(shards, on_report)]
-        ended = time.perf_counter()
+        done = [shard for shard, _ in running.results(shards, _unread)]
+        ended = time.monotonic()
     assert sorted(done) == sorted(shards)
-    return ended - first[0]
+    return ended - began(notes)
+
+
+def _unread(report: ShardReport) -> None:
+    """Progress that nobody looks at."""
+
+
+def _new(notes: Path) -> Path:
+    """The folder, empty."""
+    shutil.rmtree(notes, ignore_errors=True)
+    notes.mkdir()
+    return notes
 
 
 def sleepers(rounds: int, samples: int) -> dict[str, Any]:
@@ -117,8 +124,9 @@ def sleepers(rounds: int, samples: int) -> dict[str, Any]:
             planned = {name: each * draws.uniform(0.7, 1.4) for name, each in seconds.items()}
             ideal = max(sum(seconds.values()) / SLEEPERS, *seconds.values())
             identity = (tables.SAMPLE_ID, tables.DIGEST)
-            shards = works(state, planned=Sleeping(seconds), columns=identity)
-            times.append(scored(state, RAY, shards, SLEEPERS, _known(planned)) / ideal)
+            notes = _new(Path(folder) / "notes")
+            shards = works(state, planned=Sleeping(notes, seconds), columns=identity)
+            times.append(scored(state, RAY, shards, SLEEPERS, notes=notes, costs=_known(planned)) / ideal)
             say(f"eight sleepers: {times[-1]:.2f} of {ideal:.0f} s")
     return {"of_ideal": times}
 
@@ -138,7 +146,8 @@ def two(rounds: int, samples: int, tokens: int) -> dict[str, list[float]]:
             for name, pool in (("ray", RAY), ("processes", PROCESSES)):
                 for workers in (1, 2):
                     state = _two_state(folder, address, workers, name)
-                    seconds = scored(state, pool, works(state), workers)
+                    notes = _new(Path(parent) / "notes")
+                    seconds = scored(state, pool, works(state, planned=Watched(notes)), workers, notes=notes)
                     found.setdefault(f"{name} {workers}", []).append(seconds)
                     say(f"{workers} on {name}: {seconds:.1f} s")
     return found
@@ -184,7 +193,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--out", type=Path, help="JSON file for the figures")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--sleepers", type=int, default=400, help="samples that sleep")
-    parser.add_argument("--samples", type=int, default=64, help="samples that a model scores")
+    parser.add_argument("--samples", type=int, default=192, help="samples that a model scores")
     parser.add_argument("--tokens", type=int, default=1024, help="of each of them")
     options = parser.parse_args(arguments)
     slept = sleepers(options.rounds, options.sleepers)["of_ideal"]
