@@ -1,7 +1,5 @@
 """Scoring on two raylets: the tables are those of one process, whatever happens to actors, nodes and samples."""
 
-import os
-import signal
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -26,6 +24,7 @@ from resources.pools.on_ray import POOL, RayWorkers
 from resources.pools.pool import ScoringTask
 from tests.ray_cluster import RayCluster, ray_cluster
 from tests.resources.pools.deadly_samples import Deadly
+from tests.resources.pools.killed_once import KilledOnce
 from tests.resources.pools.questions import questions
 from tests.resources.pools.shards_to_score import ASSETS, alone, ignore, ingested, works
 from tests.runs.stores import assert_same_rows
@@ -100,18 +99,17 @@ def test_scores_are_those_of_one_process(pieces: str, cluster: RayCluster, tmp_p
 
 
 def test_a_killed_actor_costs_its_piece(cluster: RayCluster, tmp_path: Path) -> None:
-    # One worker: of two, the one that is killed might still load its model, which costs no piece.
     state = ingested(tmp_path, samples=8, shards=2, execution=on(cluster, 1, piece_minutes=0.0001), scoring=ALONE)
-    shards, warned, killed = works(state), [], []
+    (notes := tmp_path / "notes").mkdir()
+    shards, warned, victim = works(state, planned=KilledOnce(notes)), [], KilledOnce(notes)
 
-    def kill_one(report: ShardReport) -> None:
-        if not killed and report.progress.scored and (actors := cluster.actors()):
-            killed.append(actors[0])
-            os.kill(actors[0], signal.SIGKILL)
+    def hear(report: ShardReport) -> None:
+        if report.progress.scored:
+            victim.hear()
 
     with pool(state, warned) as two:
-        found = list(two.results(shards, kill_one))
-    assert killed and len(warned) == 1 and f"process {killed[0]}) died" in warned[0]
+        found = list(two.results(shards, hear))
+    assert len(warned) == 1 and f"process {victim.killed}) died" in warned[0]
     assert_as_alone(state, shards, found, exactly=True)
 
 
