@@ -9,6 +9,7 @@ from dagster._core.storage.tags import MAX_RETRIES_TAG
 
 from assets.runs.instance import open_instance
 from assets.runs.launched_run import require_queue, run_by_daemon
+from assets.runs.open_log import open_log
 from assets.runs.outcome import Outcome
 from assets.runs.terminal_run import run_here
 from assets.runs.work_run import EVERYTHING, VARIANTS, WorkRun, work_run
@@ -64,7 +65,7 @@ def run_refresh(config: Config, config_file: str, *, until: str | None, plan: Pl
         GateauError: a step failed.
     """
     configuration = ConfigurationResource(config_file=config_file, demo_folder=str(config.folder))
-    with open_instance(config) as instance:
+    with open_instance(config) as instance, open_log(instance):
         return _Refresh(instance, configuration, until).done(plan)
 
 
