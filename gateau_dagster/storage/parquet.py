@@ -56,13 +56,17 @@ def verified_schema(file: Any) -> pa.Table:
 
 
 def wanted_rows(sample_ids: pl.DataFrame, file: Any) -> pa.Table:
-    """The rows of these samples, verified as by `read_columns`; of the other rows, one batch is in memory at a time."""
-    ids = pl.DataFrame(pl.from_arrow(read_columns(["sample_id"], file))).with_row_index("row")
-    keep = np.zeros(ids.height, dtype=np.bool_)
-    keep[ids.join(sample_ids, on="sample_id", how="semi")["row"].to_numpy()] = True
+    """The rows of these samples, verified as by `read_columns`; of a large table one batch is in memory at a time."""
+    with verified(file, ["sample_id"]) as found:
+        parquet = pq.ParquetFile(found, pre_buffer=False)
+        ids = parquet.read(columns=["sample_id"])["sample_id"].to_pylist()
+        sizes = [parquet.metadata.row_group(number).total_byte_size for number in range(parquet.num_row_groups)]
+    wanted = {*sample_ids["sample_id"]}
+    keep = np.fromiter((one in wanted for one in ids), np.bool_, len(ids))
+    if sum(sizes) <= _BATCH_BYTES:
+        return read_columns(None, file).filter(pa.array(keep))
     with verified(file, None if keep.any() else ()) as found:
         parquet = pq.ParquetFile(found, pre_buffer=False)
-        sizes = [parquet.metadata.row_group(number).total_byte_size for number in range(parquet.num_row_groups)]
         rows = int(np.clip(_BATCH_BYTES * keep.size // max(1, sum(sizes)), 1, _BATCH_ROWS))
         batches, first = [], 0
         for batch in parquet.iter_batches(rows) if keep.any() else ():
