@@ -1,11 +1,17 @@
-"""Asset `document_split`: the samples that no selection takes."""
+"""Asset `document_split`: the documents of the samples, and the samples that no selection takes."""
+
+from typing import Any
 
 import dagster as dg
+import polars as pl
 
 from assets.steps.definition import makes_asset
+from assets.steps.metadata import chart
 from assets.steps.unpartitioned_step import unpartitioned_step
-from gateau_dagster.evaluation.document_split import TEXTS, Documents, split
-from gateau_dagster.evaluation.registry import reserving
+from gateau_dagster.config.selection import RuleConfig
+from gateau_dagster.evaluation.document_split import TEXTS, Documents, group_sizes, split
+from gateau_dagster.evaluation.registry import document_similarity, reserving
+from gateau_dagster.selection.per_document import most_by_source, most_of_all
 from gateau_dagster.selection.rules import check_data
 from resources.configuration import ConfigurationResource
 
@@ -19,19 +25,51 @@ def document_split(context: dg.AssetExecutionContext, configuration: Configurati
         if step.is_stale:
             state, documents = step.state, Documents()
             options = reserving(state.config)
-            assert options is not None
             for done, shard in enumerate(state.shards, start=1):
                 documents.add(state.store.read(RAW, shard, list(TEXTS)))
                 step.progress(done, len(state.shards), "shards")
-            found = split(documents, share=options.share, least=options.similarity)
+            found = split(documents, share=options and options.share, least=document_similarity(state.config))
             candidates = found.filter(~found["reserved"]).join(state.read(RAW, ["sample_id", "source"]), on="sample_id")
-            # Before any model runs: what is left may be too little for the rule.
-            check_data(dict(candidates["source"].value_counts().iter_rows()), state.config.selection)
+            if warning := too_few(candidates, state.config.selection):
+                context.log.warning(warning)
             step.write(found)
             step.metadata |= {
                 "documents": found["document"].n_unique(),
                 "near_duplicates": len(documents.sketches) - found["document"].n_unique(),
                 "reserved_documents": found.filter("reserved")["document"].n_unique(),
                 "reserved_samples": int(found["reserved"].sum()),
+                **_groups(found),
             }
     return step.result
+
+
+def too_few(candidates: pl.DataFrame, rule: RuleConfig) -> str:
+    """What the samples that are left are too few for, before any model runs; empty where they are enough.
+
+    `candidates`: tables.DOCUMENT_SPLIT without what is reserved, with `source`. Raises GateauError as `check_data`.
+    """
+    most, sources = rule.per_document, dict(candidates["source"].value_counts().iter_rows())
+    if most is None or rule.budget is not None:
+        check_data(sources, rule)
+        return ""
+    wanted, left = rule.chosen(candidates.height), most_of_all(candidates, most)
+    check_data(sources, rule.taking(count=min(wanted, left)), left=most_by_source(candidates, most))
+    return f"selection.per_document: {most} leaves {left} samples, and {wanted} are asked for" if left < wanted else ""
+
+
+def _groups(found: pl.DataFrame) -> dict[str, Any]:
+    """How many documents have several samples, how large these groups are, and how much of the data stands in them."""
+    from gateau_dagster.report.plots.small_charts import shares
+
+    sizes = group_sizes(found)
+    labels = ["1", "2", "3-4", "5-8", "9-16", "17-32", "33-64", "65 and more"]
+    by_size = sizes.cut([2, 4, 8, 16, 32, 64], labels=labels[1:]).cast(pl.String)
+    alone = found.height - int(sizes.sum())
+    samples = {label: int(sizes.filter(by_size == label).sum()) for label in labels[1:]}
+    drawn = [(f"in documents of {label}", count) for label, count in {"1": alone, **samples}.items() if count]
+    return {
+        "groups": sizes.len(),
+        "largest_group": int(sizes.max() or 1),  # pyright: ignore[reportArgumentType]
+        "share_of_samples_in_groups": int(sizes.sum()) / found.height,
+        "samples_by_size_of_document": chart(shares(drawn, name="samples by size of their document")),
+    }

@@ -21,7 +21,8 @@ from gateau_dagster.pipeline.state import State
 from gateau_dagster.progress import Progress
 from gateau_dagster.selection.combine import choose, ranked, ranked_by_score, with_reasons
 from gateau_dagster.selection.joining import COLUMNS, Joined, join_all, join_shard
-from gateau_dagster.selection.rules import chosen_ids
+from gateau_dagster.selection.per_document import LeftOut
+from gateau_dagster.selection.rules import chosen_ids, left_out
 from gateau_dagster.storage.content import rows_digest
 from resources.configuration import ConfigurationResource
 
@@ -48,10 +49,13 @@ def selected_subset(context: dg.AssetExecutionContext, configuration: Configurat
     with unpartitioned_step(context, configuration) as step:
         if step.is_stale:
             scores = ranking_scores(step.state, step.state.config)
-            subset = chosen_samples(step.state, scores, step.progress)
+            subset, limited = chosen_samples(step.state, scores, step.progress)
+            if limited is not None and limited.unfilled:
+                context.log.warning(unfilled(limited))
             # What is trained on: an equal choice under other scores must not train again.
-            step.write(subset, content=rows_digest(subset.select("sample_id", "digest").sort("sample_id")))
-            step.metadata |= _subset_figures(subset, scores)
+            content = rows_digest(subset.select("sample_id", "digest").sort("sample_id"))
+            step.write(subset, rejects(step.state, step.asset, None, limited), content=content)
+            step.metadata |= _subset_figures(subset, scores) | limit_figures(limited)
     return step.result
 
 
@@ -105,11 +109,39 @@ def _score_figures(state: State, scores: pl.DataFrame) -> dict[str, Any]:
     )
 
 
-def chosen_samples(state: State, scores: pl.DataFrame, progress: Progress) -> pl.DataFrame:
-    """`selected_subset`; `scores`: ranking_scores."""
-    reads = selection_reads(state.config)
+def chosen_samples(state: State, scores: pl.DataFrame, progress: Progress) -> tuple[pl.DataFrame, LeftOut | None]:
+    """`selected_subset`, and what a limit of samples by document left out; `scores`: ranking_scores."""
+    reads, rule = selection_reads(state.config), state.config.selection
     del reads[ranking_asset(state.config)]
-    return with_texts(state, choice(candidates(state, reads, scores), scores, state.config.selection), progress)
+    samples = candidates(state, reads, scores)
+    subset = with_texts(state, choice(samples, scores, rule), progress)
+    return subset, limit(samples, rule, subset)
+
+
+def limit(samples: pl.DataFrame, rule: RuleConfig, chosen: pl.DataFrame) -> LeftOut | None:
+    """What `selection.per_document` left out of the candidates (`samples`); None without such a limit."""
+    return None if rule.per_document is None else left_out(samples, rule, chosen["sample_id"].to_list())
+
+
+def unfilled(limited: LeftOut) -> str:
+    """A sentence for the log, where a limit leaves fewer samples than are asked for."""
+    return f"selection.per_document leaves too few samples: {limited.unfilled} fewer are chosen than asked for"
+
+
+def rejects(state: State, asset: str, part: str | None, limited: LeftOut | None) -> pl.DataFrame | None:
+    """The table of what the limit left out; those of an earlier choice under a limit must not stay without one."""
+    if limited is not None:
+        return limited.rows
+    earlier = state.store.read_rejected(asset, [part])
+    return earlier.clear() if earlier.height else None
+
+
+def limit_figures(limited: LeftOut | None) -> dict[str, Any]:
+    """What `selection.per_document` left out, as metadata; nothing without such a limit."""
+    if limited is None:
+        return {}
+    found = {"left_out_by_document": limited.rows.height, "passed_over_by_document": limited.passed_over}
+    return found | ({"could_not_be_filled": limited.unfilled} if limited.unfilled else {})
 
 
 def _subset_figures(subset: pl.DataFrame, scores: pl.DataFrame) -> dict[str, Any]:

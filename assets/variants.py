@@ -8,7 +8,17 @@ from typing import Any
 import dagster as dg
 import polars as pl
 
-from assets.selection import RAW, candidates, choice, ranking_scores, with_texts
+from assets.selection import (
+    RAW,
+    candidates,
+    choice,
+    limit,
+    limit_figures,
+    ranking_scores,
+    rejects,
+    unfilled,
+    with_texts,
+)
 from assets.steps.definition import makes_asset
 from assets.steps.partitioned_step import Event
 from assets.steps.training_metadata import trained_model_metadata
@@ -26,6 +36,7 @@ from gateau_dagster.pipeline.variant_assets import IN_STORE, MIXES, SUBSETS, TRA
 from gateau_dagster.pipeline.variant_configs import draws_lots, rule_reads, variant_config, variant_reads
 from gateau_dagster.selection.combine import ranked_by_score
 from gateau_dagster.selection.equal_amounts import equal_amount
+from gateau_dagster.selection.per_document import LeftOut
 from gateau_dagster.storage import Stamp
 from gateau_dagster.storage.content import rows_digest
 from gateau_dagster.storage.documents import (
@@ -86,20 +97,27 @@ class _Checkpoints:
 
 
 def _select(step: VariantStep) -> None:
-    chosen = _chosen(step)
+    chosen, limited = _chosen(step)
     subset = pl.DataFrame(schema=tables.schema(tables.SELECTED_SUBSET))
     if chosen.height:
         subset = with_texts(step.state, chosen, step.progress)
     # What is trained on, as of selected_subset.
-    step.write(subset, content=rows_digest(subset.select("sample_id", "digest").sort("sample_id")))
+    content = rows_digest(subset.select("sample_id", "digest").sort("sample_id"))
+    step.write(subset, rejects(step.state, step.asset, step.variant.name, limited), content=content)
+    if limited is not None and limited.unfilled:
+        step.context.log.warning(f"{step.variant.name}: {unfilled(limited)}")
+    step.metadata |= limit_figures(limited)
     step.metadata["by_source"] = dict(subset.group_by("source").len().sort("len", descending=True).iter_rows())
 
 
-def _chosen(step: VariantStep) -> pl.DataFrame:
-    """`sample_id`, `score` and `rank`; without scores all samples have the score 0, and the order of their ids."""
+def _chosen(step: VariantStep) -> tuple[pl.DataFrame, LeftOut | None]:
+    """`sample_id`, `score` and `rank`, and what the limit of samples by document left out, where there is one.
+
+    Without scores all samples have the score 0, and the order of their ids.
+    """
     state, variant = step.state, step.variant
     if variant.kind != "selected":
-        return _all(step) if variant.kind == "full" else pl.DataFrame(schema={"sample_id": pl.String()})
+        return (_all(step) if variant.kind == "full" else pl.DataFrame(schema={"sample_id": pl.String()})), None
     config, section = variant_config(state.config, variant), state.config.variants
     assert section is not None
     if draws_lots(state.config, variant):
@@ -109,7 +127,9 @@ def _chosen(step: VariantStep) -> pl.DataFrame:
     else:
         scores = ranking_scores(state, config)
     samples = candidates(state, rule_reads(state.config, variant), scores)
-    return choice(samples, scores, equal_amount(config.selection, section.equal, samples))
+    rule = equal_amount(config.selection, section.equal, samples)
+    chosen = choice(samples, scores, rule)
+    return chosen, limit(samples, rule, chosen)
 
 
 def _all(step: VariantStep) -> pl.DataFrame:

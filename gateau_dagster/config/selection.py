@@ -66,6 +66,15 @@ class RuleConfig(Section):
     )
     variance: float = Field(default=0.95, gt=0, le=1, description="What the principal components keep of the variance.")
     seed: int = Field(default=0, ge=0, lt=MOST_SEEDS, description="Where k-means begins.")
+    per_document: int | None = Field(
+        default=None,
+        ge=1,
+        description="Of a document the so many samples that rank best can be chosen, whatever the rule; the others are "
+        "left out. Equal and nearly equal contexts are one document, by the `similarity` of the benchmark that keeps "
+        "documents from the selection, whether it runs or not. Default: no limit.",
+        # So that a configuration without it says what it said before there was such a limit.
+        exclude_if=lambda value: value is None,
+    )
 
     @model_validator(mode="after")
     def _consistent(self) -> "RuleConfig":
@@ -89,6 +98,7 @@ class RuleConfig(Section):
         values = {name: getattr(self, name) for name in _READS[self.rule]}
         if "fraction" in values and self.fraction is None and self.count is None:
             values["fraction"] = DEFAULT_FRACTION
+        values["per_document"] = self.per_document
         return {"rule": self.rule, **{name: value for name, value in values.items() if value is not None}}
 
     def chosen(self, scored: int) -> int:

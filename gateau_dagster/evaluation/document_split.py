@@ -1,4 +1,5 @@
-"""Which samples are kept from every selection, by document, so that they are new to whatever is trained."""
+"""The documents of samples, and which samples are kept from every selection, by document, so that they are new to
+whatever is trained."""
 
 from __future__ import annotations
 
@@ -70,22 +71,29 @@ class Documents:
                 self.sketches[digest] = sketch(shingles(text))
 
 
-def split(documents: Documents, *, share: float, least: float) -> pl.DataFrame:
+def split(documents: Documents, *, share: float | None, least: float) -> pl.DataFrame:
     """tables.DOCUMENT_SPLIT, sorted by id.
 
     Near-duplicates (`least`: their similarity) are one document, named by the smallest of their digests. It is
     reserved where that, read as a fraction, lies below `share`: whatever other documents there are. A text that is
     added can only reserve the documents that it joins, when its own digest is that small, and never frees one. At
-    least one document is reserved, and at least one is not.
+    least one document is reserved, and at least one is not; with no `share` (None) none is.
 
-    Raises GateauError when there is one document alone.
+    Raises GateauError when one is to be reserved and there is one document alone.
     """
     digests = sorted(documents.sketches)
     groups = near_duplicates([documents.sketches[digest] for digest in digests], least)
     named = {digest: digests[group] for digest, group in zip(digests, groups, strict=True)}
-    reserved = _reserved(sorted(set(named.values())), share, samples=len(documents.of))
+    names = sorted(set(named.values()))
+    reserved = set() if share is None else _reserved(names, share, samples=len(documents.of))
     rows = [(sample_id, named[digest], named[digest] in reserved) for sample_id, digest in documents.of.items()]
     return pl.DataFrame(rows, schema=tables.schema(tables.DOCUMENT_SPLIT), orient="row").sort("sample_id")
+
+
+def group_sizes(found: pl.DataFrame) -> pl.Series:
+    """How many samples each document has that has several, i64, the largest first. `found`: tables.DOCUMENT_SPLIT."""
+    sizes = found.group_by("document").agg(samples=pl.len().cast(pl.Int64))["samples"]
+    return sizes.filter(sizes > 1).sort(descending=True)
 
 
 def _reserved(names: list[str], share: float, *, samples: int) -> set[str]:

@@ -141,6 +141,18 @@ def reserving(config: Config) -> Reserving | None:
     return Reserving(share=share, similarity=similarity)
 
 
+def document_similarity(config: Config) -> float:
+    """From which similarity on two contexts are one document: one answer for what is reserved and what is selected.
+
+    Where no benchmark reserves anything, that of the options that the configuration gives or leaves at their defaults.
+    """
+    found = reserving(config)
+    if found is not None:
+        return found.similarity
+    options = [each.options for each in configured_benchmarks(config).values()]
+    return min(each.similarity for each in options if isinstance(each, Reserving))
+
+
 def configured_benchmarks(config: Config) -> dict[str, ChosenBenchmark]:
     """The benchmarks that run by default or that `evaluation` names, whether they run or not.
 

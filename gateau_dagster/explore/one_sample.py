@@ -148,7 +148,7 @@ def _is_reserved(state: State, sample_id: str) -> bool | None:
 
 
 def _rejections(state: State, sample_id: str) -> list[tuple[str, str]]:
-    """By the tables that models compute; each is looked at in the sample's shard alone."""
+    """By the tables that models compute, each looked at in the sample's shard alone, and by the selection."""
     shards = state.config.long_sft.shards
     shard = shard_keys(shards)[shard_of(sample_id, shards)]
     found = []
@@ -156,4 +156,6 @@ def _rejections(state: State, sample_id: str) -> list[tuple[str, str]]:
         if asset.rows is not None:
             rejected = state.store.read_rejected(asset.key, [shard]).filter(sample_id=sample_id)
             found += [(asset.key, reason) for reason in rejected["reason"]]
+    if _is_made(state, CHOSEN):
+        found += [(CHOSEN, each) for each in state.read_rejected(CHOSEN).filter(sample_id=sample_id)["reason"]]
     return found

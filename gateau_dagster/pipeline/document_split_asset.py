@@ -1,11 +1,11 @@
-"""The samples that no selection takes, as an asset."""
+"""The documents of the samples, as an asset: what no selection takes, and near-duplicates that a selection limits."""
 
 from collections.abc import Iterator
 
 from gateau_dagster import tables
 from gateau_dagster.config import Config
 from gateau_dagster.evaluation.document_split import CODE_VERSION, SPLIT
-from gateau_dagster.evaluation.registry import reserving
+from gateau_dagster.evaluation.registry import document_similarity, reserving
 from gateau_dagster.pipeline.asset import FULL_COVERAGE, NOTHING_RESERVED, UNIQUE_IDS, Asset
 
 
@@ -15,10 +15,12 @@ def mix_checks(config: Config) -> tuple[str, ...]:
 
 
 def document_split(config: Config) -> Iterator[Asset]:
-    """Each sample's document, where a benchmark measures the checkpoint on documents that are new to it."""
+    """Each sample's document, where a benchmark measures the checkpoint on documents that are new to it, or where
+    `selection.per_document` limits them: they are found once for both."""
     options = reserving(config)
-    if options is None:
+    if options is None and config.selection.per_document is None:
         return
+    share = {} if options is None else {"reserved share": options.share}
     yield Asset(
         key=SPLIT,
         maker="document_split",
@@ -27,9 +29,10 @@ def document_split(config: Config) -> Iterator[Asset]:
         summary="each sample's document, and whether it is reserved for the held-out evaluation",
         description="Each sample's document (equal and nearly equal contexts are one), and whether the document is "
         "reserved for the held-out evaluation: no selection takes it, so that every selection is tested on the same "
-        "samples, and none on a text that was trained on. Loads no model.",
+        "samples, and none on a text that was trained on. selection.per_document limits how many samples of a document "
+        "are chosen. Loads no model.",
         reads={"raw_long_sft": "fingerprint"},
-        settings={"reserved share": options.share, "similarity of near-duplicates": options.similarity},
+        settings={**share, "similarity of near-duplicates": document_similarity(config)},
         code_version=CODE_VERSION,
         columns=tables.DOCUMENT_SPLIT,
         checks=(UNIQUE_IDS, FULL_COVERAGE),

@@ -1,4 +1,4 @@
-"""What the tables lost on the way: samples that were rejected, and tokens that were cut off."""
+"""What the tables lost on the way: samples that were rejected or not to be had, and tokens that were cut off."""
 
 from collections.abc import Collection, Container, Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -12,7 +12,9 @@ from gateau_dagster.errors import GateauError
 from gateau_dagster.methods.method import longest_prompt
 from gateau_dagster.models.known_model import shown_window
 from gateau_dagster.pipeline.asset import REJECTED_SHARE, TRUNCATED_SHARE, Asset
+from gateau_dagster.pipeline.selection_reads import CHOSEN
 from gateau_dagster.pipeline.state import State
+from gateau_dagster.pipeline.unfilled import unfilled
 from gateau_dagster.readable import percentage, plural
 
 RAW, CHAT = "raw_long_sft", "short_chat_mix"
@@ -94,6 +96,8 @@ def losses(state: State, made: Container[str]) -> Iterator[Loss]:
         if TRUNCATED_SHARE in asset.checks and (truncation := truncation_of(state, asset)).cut:
             found = truncation.sentence()
             yield Loss(asset=asset.key, sentence=found, notable=truncation.notable, intended=truncation.intended)
+        if asset.key == CHOSEN and (found := unfilled(state)):
+            yield Loss(asset=asset.key, sentence=found, notable=True)
 
 
 def noun_of(asset: Asset) -> str:

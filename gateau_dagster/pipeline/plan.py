@@ -33,6 +33,8 @@ class Work:
 _WHEN = {
     "comparison": "it sets methods side by side, and there is one alone. Name another in selection.compare, such as "
     "random, or a further length in selection.segment_lengths",
+    "document_split": "nothing reads it. Limit the samples of a document by selection.per_document, or train, with a "
+    "benchmark that keeps documents from the selection",
 }
 
 

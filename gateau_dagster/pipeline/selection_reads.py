@@ -42,8 +42,9 @@ def selection_reads(config: Config) -> dict[str, list[str]]:
     if rule == "diverse":
         assert config.selection.encoder is not None
         found[embedding_table(config.selection.encoder).asset] = ["sample_id", "embedding"]
-    if reserving(config) is not None:
-        found[SPLIT] = ["sample_id", "reserved"]
+    limited = config.selection.per_document is not None
+    if limited or reserving(config) is not None:
+        found[SPLIT] = ["sample_id", "reserved", *(["document"] if limited else [])]
     return found
 
 

@@ -44,7 +44,8 @@ def chosen_by(selection: SelectionConfig) -> str:
         "per_source_tokens": f"a budget of {tokens}, the same percentage of every source",
         "diverse": f"{_amount(selection)}, and the {selection.per_cluster} best of every cluster besides",
     }
-    return phrases[selection.rule]
+    limit = selection.per_document
+    return phrases[selection.rule] + ("" if limit is None else f", at most {limit} of a document")
 
 
 def _amount(selection: SelectionConfig) -> str:

@@ -26,9 +26,19 @@ def per_source(ranked: pl.DataFrame, rule: RuleConfig) -> pl.DataFrame:
     return scored.filter(pl.int_range(pl.len()).over("source") < limit)
 
 
-def check_sources(counts: Mapping[str, int], rule: RuleConfig, *, count: int) -> None:
-    """Raises GateauError when the sources are too small whatever the scores are. `counts`: samples of each source."""
-    source_counts(counts, counts, rule, count=count)
+def limit_hint(rule: RuleConfig) -> str:
+    """What an error adds where documents are limited, too."""
+    if rule.per_document is None:
+        return ""
+    return f". selection.per_document: {rule.per_document} leaves samples out, too: raise it, or remove it"
+
+
+def check_sources(counts: Mapping[str, int], left: Mapping[str, int], rule: RuleConfig, *, count: int) -> None:
+    """Raises GateauError when the sources are too small whatever the scores are.
+
+    `counts`: samples of each source. `left`: those of them that a limit of samples by document leaves.
+    """
+    source_counts(counts, left, rule, count=count)
 
 
 def source_counts(
@@ -38,7 +48,7 @@ def source_counts(
 
     Args:
         counts: samples of each source.
-        available: those of them that have a score.
+        available: those of them that can be chosen: they have a score, and no limit leaves them out.
         rule: its shares, and what a short source does.
         count: samples of all sources together.
 
@@ -59,7 +69,8 @@ def source_counts(
         if not short:
             return taken | given
         if rule.short_source == "error":
-            raise GateauError(_short(short[0], given[short[0]], available[short[0]], counts[short[0]], count))
+            found = _short(short[0], given[short[0]], available[short[0]], counts[short[0]], count, rule)
+            raise GateauError(found + limit_hint(rule))
         taken |= {source: available[source] for source in short}
 
 
@@ -74,8 +85,9 @@ def largest_remainder(weights: Mapping[str, Fraction], count: int) -> dict[str, 
     return given
 
 
-def _short(source: str, share: int, available: int, samples: int, count: int) -> str:
-    scored = "" if available == samples else f" with a score (of {samples})"
+def _short(source: str, share: int, available: int, samples: int, count: int, rule: RuleConfig) -> str:
+    which = "with a score" if rule.per_document is None else "that can be chosen"
+    scored = "" if available == samples else f" {which} (of {samples})"
     return (
         f"selection.rule per_source: source {source!r} has {available} samples{scored}, but its share of {count} is "
         f"{share}. Lower selection.count or fraction, change selection.shares, or set selection.short_source: share, "

@@ -1,19 +1,23 @@
-"""Rules that take samples from a ranking: by number, by tokens, by source, or with every cluster present."""
+"""Rules that take samples from a ranking: by number, by tokens, by source, or with every cluster present.
 
-from collections.abc import Callable, Mapping
+Under each of them a document may be limited to its best samples (`per_document`).
+"""
+
+from collections.abc import Callable, Collection, Mapping
 
 import polars as pl
 
 from gateau_dagster.config.selection import Rule, RuleConfig
 from gateau_dagster.errors import GateauError
 from gateau_dagster.selection.clusters import cluster_count, diverse
+from gateau_dagster.selection.per_document import LeftOut, beyond_the_best, with_best_of_documents
 from gateau_dagster.selection.per_source import check_sources, per_source
 from gateau_dagster.selection.token_budget import per_source_tokens, token_budget
 
 # Raise it when a rule chooses other samples by the same scores.
 CODE_VERSION = "2"
 
-__all__ = ["check_data", "chosen_ids", "top"]
+__all__ = ["check_data", "chosen_ids", "left_out", "top"]
 
 
 def top(ranked: pl.DataFrame, rule: RuleConfig) -> pl.DataFrame:
@@ -42,8 +46,10 @@ def chosen_ids(samples: pl.DataFrame, rule: RuleConfig) -> list[str]:
         samples: one row a sample of the data set, in any order: `sample_id` str; `score` f64, null where the method
             has none: such a sample is never chosen, but counts where a rule speaks of the whole data; `rank` int, 1 is
             the best; `source` str; `tokens` int, of context and response, null where they are not known; for
-            `diverse`, `embedding` list[f32], null where there is none. Equal ranks are in the order of the ids.
-        rule: which one, and how much.
+            `diverse`, `embedding` list[f32], null where there is none; with `rule.per_document`, `document` str.
+            Equal ranks are in the order of the ids.
+        rule: which one, and how much. A fraction is of the samples with a score, those that `per_document` leaves out
+            among them: the limit changes which samples are chosen, and how many only where too few are left.
 
     Raises:
         GateauError: the data cannot give what the rule asks for.
@@ -51,22 +57,50 @@ def chosen_ids(samples: pl.DataFrame, rule: RuleConfig) -> list[str]:
     assert not samples["sample_id"].is_duplicated().any()
     assert not samples["score"].is_nan().any()
     assert samples.filter(scored())["rank"].null_count() == 0
-    ranked = samples.sort(~scored(), "rank", "sample_id", nulls_last=True)
+    ranked = _ranked(samples)
     if not ranked.filter(scored()).height:
         raise GateauError(
             "no sample has a score, so that none can be chosen: the rejected tables say which could not be read by a "
             "model, and the method leaves the others without one, for being too short say: `gateau validate` warns of "
             "that. Change the method's options (selection.options), or the method"
         )
+    if rule.per_document is not None:
+        rule = _counted(rule, ranked)
+        ranked = with_best_of_documents(ranked, rule)
     return _RULES[rule.rule](ranked, rule)["sample_id"].to_list()
 
 
-def check_data(sources: Mapping[str, int], rule: RuleConfig) -> None:
+def left_out(samples: pl.DataFrame, rule: RuleConfig, chosen: Collection[str]) -> LeftOut:
+    """What `rule.per_document`, which is not None, took out of the choice of `chosen` from `samples` (`chosen_ids`)."""
+    assert rule.per_document is not None
+    ranked = _ranked(samples)
+    rows = beyond_the_best(ranked, rule)
+    ids = ranked["sample_id"]
+    places = ids.is_in(list(chosen)).arg_true()
+    before = ids.head(places[-1] if places.len() else 0)
+    wanted = 0 if rule.budget is not None else rule.chosen(ranked.filter(scored()).height)
+    passed = rows.filter(pl.col("sample_id").is_in(before.implode())).height
+    return LeftOut(rows=rows, passed_over=passed, unfilled=max(0, wanted - len(chosen)))
+
+
+def _ranked(samples: pl.DataFrame) -> pl.DataFrame:
+    return samples.sort(~scored(), "rank", "sample_id", nulls_last=True)
+
+
+def _counted(rule: RuleConfig, ranked: pl.DataFrame) -> RuleConfig:
+    """The rule with its fraction as a number of samples, before any of them is left out."""
+    if rule.budget is not None:
+        return rule
+    return rule.taking(count=rule.chosen(ranked.filter(scored()).height))
+
+
+def check_data(sources: Mapping[str, int], rule: RuleConfig, *, left: Mapping[str, int] | None = None) -> None:
     """What a rule cannot do with this data whatever the scores are, known before any model runs.
 
     Args:
         sources: samples of each source.
         rule: which one, and how much.
+        left: those of them that `rule.per_document` leaves at most; None where the documents are not known yet.
 
     Raises:
         GateauError: a source that is named and absent, or smaller than its share; more clusters than samples.
@@ -75,4 +109,4 @@ def check_data(sources: Mapping[str, int], rule: RuleConfig) -> None:
     if rule.rule == "diverse":
         cluster_count(total, rule.clusters)
     if rule.rule == "per_source":
-        check_sources(sources, rule, count=rule.chosen(total))
+        check_sources(sources, sources if left is None else left, rule, count=rule.chosen(total))

@@ -7,6 +7,7 @@ import polars as pl
 from gateau_dagster.config.selection import RuleConfig
 from gateau_dagster.data.text_corpus import ScoredText
 from gateau_dagster.errors import GateauError
+from gateau_dagster.selection.per_source import limit_hint
 
 _RANKED = pl.Schema({"sample_id": pl.String, "source": pl.String, "score": pl.Float64, "tokens": pl.Int64})
 
@@ -44,7 +45,7 @@ def per_source_tokens(ranked: pl.DataFrame, rule: RuleConfig) -> pl.DataFrame:
     used_up = entering.filter(~countable(), pl.col("place") <= found["place"].max())
     everything = found.height == ranked.filter(countable()).height
     if used_up.height and not everything and rule.short_source == "error":
-        _refuse_used_up(ranked, used_up["source"].unique().sort()[0])
+        _refuse_used_up(ranked, used_up["source"].unique().sort()[0], rule)
     return found.drop("place").sort("rank", "sample_id")
 
 
@@ -79,12 +80,13 @@ def _within(samples: pl.DataFrame, rule: RuleConfig) -> pl.DataFrame:
     return found
 
 
-def _refuse_used_up(ranked: pl.DataFrame, source: str) -> None:
+def _refuse_used_up(ranked: pl.DataFrame, source: str, rule: RuleConfig) -> None:
     mine = ranked.filter(pl.col("source") == source)
+    which = "scored samples" if rule.per_document is None else "samples that can be chosen"
     raise GateauError(
-        f"selection.rule per_source_tokens: source {source!r} has {mine.filter(countable()).height} scored samples "
+        f"selection.rule per_source_tokens: source {source!r} has {mine.filter(countable()).height} {which} "
         f"of {mine.height}, fewer than its percentage: the budget is not met when they are all taken. Lower "
-        f"selection.budget, find out why samples were rejected, or set selection.short_source: share"
+        f"selection.budget, find out why samples were rejected, or set selection.short_source: share{limit_hint(rule)}"
     )
 
 

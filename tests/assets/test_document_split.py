@@ -1,18 +1,24 @@
 """What is reserved is in no selection, by whatever rule and method, and is the same for all of them."""
 
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
+import dagster as dg
 import polars as pl
 import pytest
 
 from assets.comparison import compared
+from assets.document_split import too_few
 from assets.selection import chosen_samples, ranking_scores
-from gateau_dagster.config import Config
+from gateau_dagster.config import Config, SelectionConfig
 from gateau_dagster.data.sample import text_digest
 from gateau_dagster.errors import GateauError
 from gateau_dagster.evaluation.document_split import TEXTS, Documents, split
+from gateau_dagster.explore.one_sample import one_sample
+from gateau_dagster.pipeline.losses import losses
 from gateau_dagster.pipeline.selection_reads import comparison_reads, selection_reads
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.progress import silent
@@ -23,6 +29,7 @@ from tests.data.test_shingles import words
 from tests.project import change_config, make_project, write_samples
 
 DOCUMENTS, QUESTIONS = 30, 3
+ORDER = ["method_scores/length", "selected_subset"]
 
 
 def records() -> list[dict[str, str]]:
@@ -85,7 +92,7 @@ def state_of(folder: Path, **sections: Any) -> State:
 def test_no_rule_takes_a_question_about_a_reserved_document(tmp_path: Path, rule: dict[str, Any]) -> None:
     state = state_of(tmp_path, selection=rule)
     reserved = state.read("document_split").filter("reserved")["sample_id"].to_list()
-    chosen = chosen_samples(state, ranking_scores(state, state.config), silent)["sample_id"].to_list()
+    chosen = chosen_samples(state, ranking_scores(state, state.config), silent)[0]["sample_id"].to_list()
     assert chosen and len(documents_of(reserved)) * QUESTIONS == len(reserved) > 0
     assert not documents_of(chosen) & documents_of(reserved)
     free = DOCUMENTS * QUESTIONS - len(reserved)
@@ -97,12 +104,12 @@ def test_no_rule_takes_a_question_about_a_reserved_document(tmp_path: Path, rule
 def test_all_can_be_chosen_where_nothing_is_held_out(tmp_path: Path, evaluation: dict[str, Any]) -> None:
     state = state_of(tmp_path, selection={"fraction": 1}, evaluation=evaluation)
     assert "document_split" not in state.pipeline.by_key
-    assert chosen_samples(state, ranking_scores(state, state.config), silent).height == DOCUMENTS * QUESTIONS
+    assert chosen_samples(state, ranking_scores(state, state.config), silent)[0].height == DOCUMENTS * QUESTIONS
 
 
 def test_methods_are_compared_on_what_they_can_choose(tmp_path: Path) -> None:
     state = state_of(tmp_path, selection={"fraction": 0.5})
-    chosen = chosen_samples(state, ranking_scores(state, state.config), silent)
+    chosen = chosen_samples(state, ranking_scores(state, state.config), silent)[0]
     state.store.write(chosen, "selected_subset", None, Stamp(fingerprint="f"))
     reserved = int(state.read("document_split")["reserved"].sum())
     found = compared(state, silent)
@@ -149,3 +156,94 @@ def test_what_is_left_may_be_too_little_for_the_rule(project: Pipeline) -> None:
     assert split is not None and split.reasons == {None: "changed: reserved share 0.1 → 0.6"}
     with pytest.raises(GateauError, match="source 'a' has"):
         project.refresh(until="selected_subset")
+
+
+@pytest.mark.parametrize("evaluation", [{}, {"enabled": False}], ids=["with held-out", "alone"])
+@pytest.mark.parametrize("rule", RULES, ids=str)
+def test_a_document_is_limited_whether_samples_are_reserved_or_not(
+    tmp_path: Path, rule: dict[str, Any], evaluation: dict[str, Any]
+) -> None:
+    if rule.get("rule") == "per_source":
+        rule = rule | {"short_source": "share"}
+    state = state_of(tmp_path, selection=rule | {"per_document": 1}, evaluation=evaluation)
+    chosen = chosen_samples(state, ranking_scores(state, state.config), silent)[0]["sample_id"].to_list()
+    assert chosen and len(documents_of(chosen)) == len(chosen)
+
+
+@pytest.mark.parametrize("similarity", [None, 0.8])
+def test_the_same_similarity_counts_whether_that_benchmark_runs_or_not(
+    tmp_path: Path, similarity: float | None
+) -> None:
+    options = {} if similarity is None else {"heldout": {"similarity": similarity}}
+    wanted = {"similarity of near-duplicates": similarity or 0.5}
+    for evaluation in ({"enabled": False}, {"benchmarks": ["needle"]}):
+        state = state_of(tmp_path, selection={"per_document": 1}, evaluation={**evaluation, **options})
+        assert state.asset("document_split").settings == wanted
+    state = state_of(tmp_path, selection={"per_document": 1}, evaluation=options)
+    assert state.asset("document_split").settings == {"reserved share": 0.1, **wanted}
+
+
+def test_what_the_limit_leaves_out_is_in_the_store_and_said(project: Pipeline) -> None:
+    limit = {"method": "length", "rule": "top", "count": 20, "fraction": None, "shares": None, "per_document": 2}
+    _, chosen, reserved = selected(project, selection=limit, evaluation={"heldout": {"share": 0.1}})
+    state = project.state()
+    documents = dict(state.read("document_split", ["sample_id", "document"]).iter_rows())
+    assert [*losses(state, {"selected_subset"})] == []
+    assert len(chosen) == 20 and max(Counter(documents[one] for one in chosen).values()) == 2
+    rejected = state.read_rejected("selected_subset")
+    assert rejected.height == (DOCUMENTS * QUESTIONS - len(reserved)) // QUESTIONS
+    shown = one_sample(state, rejected["sample_id"][0])
+    assert ("selected_subset", rejected["reason"][0]) in shown.rejected
+    metadata = project.instance.get_latest_materialization_event(dg.AssetKey("selected_subset"))
+    assert metadata is not None and metadata.asset_materialization is not None
+    figures = metadata.asset_materialization.metadata
+    assert figures["left_out_by_document"].value == rejected.height
+    split = project.instance.get_latest_materialization_event(dg.AssetKey("document_split"))
+    assert split is not None and split.asset_materialization is not None
+    groups = split.asset_materialization.metadata
+    assert (groups["groups"].value, groups["largest_group"].value) == (DOCUMENTS, QUESTIONS)
+    assert groups["share_of_samples_in_groups"].value == 1.0
+    assert "in documents of 3-4" in unquote(str(groups["samples_by_size_of_document"].value))
+
+
+def test_without_the_limit_nothing_of_it_stays(project: Pipeline) -> None:
+    rule = {"method": "length", "rule": "top", "count": 20, "fraction": None, "shares": None}
+    held_out = {"heldout": {"share": 0.1}}
+    selected(project, selection=rule | {"per_document": 1}, evaluation=held_out)
+    assert project.state().read_rejected("selected_subset").height
+    ran, chosen, _ = selected(project, selection=rule | {"per_document": None}, evaluation=held_out)
+    assert ran == {"selected_subset"} and len(chosen) == 20
+    assert project.state().read_rejected("selected_subset").is_empty()
+
+
+def test_the_limit_alone_finds_the_documents_and_says_when_they_are_too_few(tmp_path: Path) -> None:
+    file = make_project(tmp_path, selection={"method": "length", "fraction": 0.5, "per_document": 1}, shards=2)
+    write_samples(tmp_path / "long.jsonl", records()[: 10 * QUESTIONS])
+    with pipeline_on(file) as project:
+        planned = project.state().plan_until("selected_subset")
+        assert [work.asset for work in planned.work] == ["raw_long_sft", "document_split", *ORDER]
+        _, chosen, reserved = selected(project)
+        assert len(chosen) == len(documents_of(chosen)) == 10 and not reserved
+        logs = [project.instance.all_logs(run.run_id) for run in project.runs()]
+        said = {entry.user_message for log in logs for entry in log}
+        assert "selection.per_document: 1 leaves 10 samples, and 15 are asked for" in said
+        assert "selection.per_document leaves too few samples: 5 fewer are chosen than asked for" in said
+        event = project.instance.get_latest_materialization_event(dg.AssetKey("selected_subset"))
+        assert event is not None and event.asset_materialization is not None
+        assert event.asset_materialization.metadata["could_not_be_filled"].value == 5
+        [loss] = losses(project.state(), {"selected_subset"})
+        assert loss.notable and loss.sentence.startswith("10 samples are chosen of 15 asked for: selection.per_docum")
+
+
+def test_what_the_limit_leaves_may_be_too_little_for_the_rule() -> None:
+    documents = pl.DataFrame({"document": [*"aaaabc"], "source": ["law"] * 4 + ["web"] * 2})
+    assert too_few(documents, SelectionConfig(count=3, per_document=1)) == ""
+    assert too_few(documents, SelectionConfig(count=6)) == too_few(documents, SelectionConfig(fraction=1)) == ""
+    leaves = "selection.per_document: {} leaves {} samples, and {} are asked for"
+    assert too_few(documents, SelectionConfig(count=4, per_document=1)) == leaves.format(1, 3, 4)
+    assert too_few(documents, SelectionConfig(fraction=1, per_document=3)) == leaves.format(3, 5, 6)
+    assert too_few(documents, SelectionConfig(rule="token_budget", budget=9, per_document=1)) == ""
+    by_source = {"rule": "per_source", "count": 3, "per_document": 1}
+    with pytest.raises(GateauError, match=r"source 'law' has 1 samples that can be chosen \(of 4\), but its share"):
+        too_few(documents, SelectionConfig.model_validate(by_source))
+    assert too_few(documents, SelectionConfig.model_validate({**by_source, "short_source": "share"})) == ""

@@ -176,6 +176,12 @@ def test_another_single_run_leaves_the_variants_alone(experiment: Pipeline) -> N
     assert stale(experiment, training={"max_length": 256}) == {asset: p for asset, p in every.items() if p}
 
 
+def test_a_limit_by_document_is_every_variants_own(experiment: Pipeline) -> None:
+    """The documents are known for what is held out."""
+    found = stale(experiment, selection={"per_document": 1})
+    assert found[SUBSETS] == TRAINED_FIRST and found[CHECKPOINTS] == ["checkpoint", *TRAINED_FIRST]
+
+
 def test_a_removed_variant_leaves_no_work(experiment: Pipeline) -> None:
     assert stale(experiment, variants={"seeds": [1], "also": []}) == {}
 

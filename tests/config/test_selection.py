@@ -25,6 +25,7 @@ from gateau_dagster.config.selection import RuleConfig
         ({"rule": "per_source", "shares": {"law": 0}}, "greater than 0"),
         ({"rule": "diverse", "encoder": "mini", "clusters": 0}, "greater than or equal to 1"),
         ({"rule": "diverse", "encoder": "mini", "short_source": "share"}, "short_source is not read by rule diverse"),
+        ({"per_document": 0}, "greater than or equal to 1"),
         ({"rule": "best"}, "'top', 'token_budget'"),
         ({"clusterz": 3}, "Extra inputs are not permitted"),
     ],
@@ -55,6 +56,13 @@ def test_parameters_are_what_decides_the_choice() -> None:
         "variance": 0.95,
         "seed": 0,
     }
+
+
+def test_a_limit_by_document_is_of_every_rule_and_kept_with_another_amount() -> None:
+    rule = RuleConfig(rule="token_budget", budget=9, per_document=2)
+    assert rule.parameters == {"rule": "token_budget", "budget": 9, "per_document": 2}
+    assert rule.taking(count=3) == RuleConfig(count=3, per_document=2)
+    assert "per_document" not in RuleConfig().model_dump()
 
 
 def test_a_configuration_survives_its_own_dump() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from gateau_dagster import tables
 from gateau_dagster.errors import GateauError
-from gateau_dagster.evaluation.document_split import Documents, split
+from gateau_dagster.evaluation.document_split import Documents, group_sizes, split
 from tests.data.test_near_duplicates import edited
 from tests.data.test_shingles import words
 
@@ -28,7 +28,7 @@ def questions(documents: range | list[int], *, each: int = 3) -> list[dict[str, 
     return rows
 
 
-def split_of(rows: list[dict[str, str]], share: float = 0.3, least: float = 0.5) -> pl.DataFrame:
+def split_of(rows: list[dict[str, str]], share: float | None = 0.3, least: float = 0.5) -> pl.DataFrame:
     documents = Documents()
     for start in range(0, len(rows), 7):  # as they come from shards
         documents.add(pl.DataFrame(rows[start : start + 7]))
@@ -113,3 +113,16 @@ def test_one_document_at_least_is_reserved_and_one_is_not(share: float) -> None:
 def test_one_document_alone_cannot_be_split() -> None:
     with pytest.raises(GateauError, match=r"the 3 samples are all of one document.*evaluation\.heldout\.similarity"):
         split_of(questions([1]))
+
+
+def test_without_a_share_documents_are_the_same_and_none_is_reserved() -> None:
+    rows = questions(range(20))
+    alone, reserving = split_of(rows, share=None), split_of(rows)
+    assert alone.drop("reserved").equals(reserving.drop("reserved")) and not alone["reserved"].any()
+    assert split_of(questions([1]), share=None)["document"].n_unique() == 1, "one document is no reason to stop"
+
+
+def test_groups_are_documents_of_several_samples() -> None:
+    rows = [*questions([1]), *questions([2], each=2), row("alone", words(3, 120)), row("too", words(4, 120))]
+    assert group_sizes(split_of(rows, share=None)).to_list() == [3, 2]
+    assert group_sizes(split_of([row("a", words(1, 50)), row("b", words(2, 50))], share=None)).to_list() == []

@@ -113,6 +113,8 @@ def test_until_keeps_what_an_asset_needs() -> None:
         plan.until("x", world.nodes)
     with pytest.raises(ValueError, match=r"there is no asset comparison .*: .* Name another in selection.compare"):
         plan.until("comparison", world.nodes)
+    with pytest.raises(ValueError, match=r"there is no asset document_split .*: nothing reads it\. .*per_document"):
+        plan.until("document_split", world.nodes)
 
 
 def test_what_has_to_wait_is_left_for_later() -> None:

@@ -15,6 +15,7 @@ from tests.methods.configured import configured
         ({}, "fraction (10 %)"),
         ({"fraction": 0.325}, "fraction (32.5 %)"),
         ({"count": 4300}, "count (4,300)"),
+        ({"count": 9, "per_document": 2}, "count (9), at most 2 of a document"),
         ({"rule": "token_budget", "budget": 2_000_000}, "a budget of 2,000,000 tokens"),
         ({"rule": "per_source", "count": 9}, "count (9), each source its share"),
         ({"rule": "per_source_tokens", "budget": 7}, "a budget of 7 tokens, the same percentage of every source"),

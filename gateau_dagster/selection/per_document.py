@@ -1,0 +1,80 @@
+"""At most k samples of one document: the k that rank best are candidates, and the others are not."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import polars as pl
+
+from gateau_dagster import tables
+from gateau_dagster.config.selection import RuleConfig
+from gateau_dagster.selection.token_budget import countable
+
+
+@dataclass(frozen=True, kw_only=True)
+class LeftOut:
+    """What `selection.per_document` takes out of a choice.
+
+    rows: tables.REJECTED, sorted by id, of all samples with a score that are no candidates. passed_over: those of them
+    that rank before the worst sample that is chosen. unfilled: samples that were asked for and could not be chosen,
+    since too few were left; 0 where tokens are asked for.
+    """
+
+    rows: pl.DataFrame
+    passed_over: int
+    unfilled: int
+
+
+def with_best_of_documents(ranked: pl.DataFrame, rule: RuleConfig) -> pl.DataFrame:
+    """`ranked` without the scores of those that follow the `rule.per_document` best of their document, which go to the
+    end.
+
+    So they are never chosen, but count where a rule speaks of the whole data, like a sample that no model could read.
+    Which samples are left does not depend on quotas or on what else is chosen. A sample that the rule cannot choose
+    whatever its rank is takes no other's place.
+
+    `ranked`: see rules.chosen_ids, sorted by rank, samples without a score last; with `document` str.
+    """
+    kept = pl.when(~_follows_the_best(ranked, rule)).then("score")
+    return ranked.with_columns(score=kept).sort(pl.col("score").is_null(), maintain_order=True)
+
+
+def beyond_the_best(ranked: pl.DataFrame, rule: RuleConfig) -> pl.DataFrame:
+    """tables.REJECTED of the samples with a score that `with_best_of_documents` leaves out. `ranked`: see there."""
+    best = pl.col("sample_id").filter(_choosable(rule)).first().over("document").alias("best")
+    out = ranked.with_columns(best).filter(_follows_the_best(ranked, rule), pl.col("score").is_not_null())
+    samples = "sample ranks" if rule.per_document == 1 else "samples rank"
+    reason = pl.format(
+        "selection.per_document: {} {} better of its document, the best of them '{}'",
+        rule.per_document,
+        pl.lit(samples),
+        "best",
+    )
+    return out.select("sample_id", reason=reason).sort("sample_id").match_to_schema(tables.schema(tables.REJECTED))
+
+
+def most_by_source(samples: pl.DataFrame, most: int) -> Mapping[str, int]:
+    """How many samples of each source the limit leaves at most, whatever the scores are.
+
+    `samples`: `document` and `source`, both str. A document that stands in several sources counts in each of them.
+    """
+    each = samples.group_by("source", "document").agg(left=pl.len().clip(upper_bound=most))
+    return dict(each.group_by("source").agg(pl.col("left").sum()).iter_rows())
+
+
+def most_of_all(samples: pl.DataFrame, most: int) -> int:
+    """How many samples the limit leaves at most, whatever the scores are. `samples`: `document` str."""
+    return int(samples["document"].value_counts()["count"].clip(upper_bound=most).sum())
+
+
+def _choosable(rule: RuleConfig) -> pl.Expr:
+    """Whether the rule could choose a sample if it ranked best."""
+    found = countable() if rule.budget is not None else pl.col("score").is_not_null()
+    return found if rule.shares is None else found & pl.col("source").is_in([*rule.shares])
+
+
+def _follows_the_best(ranked: pl.DataFrame, rule: RuleConfig) -> pl.Series:
+    """Whether as many samples of its document as are allowed rank before a sample."""
+    assert rule.per_document is not None and ranked["document"].null_count() == 0
+    choosable = _choosable(rule).cast(pl.Int64)
+    before = choosable.cum_sum().over("document") - choosable
+    return ranked.select(follows=before >= rule.per_document)["follows"]

@@ -1,0 +1,146 @@
+"""Under every rule at most k samples of a document are chosen, the best of it, and the others are counted."""
+
+import re
+from collections import Counter
+
+import numpy as np
+import polars as pl
+import pytest
+
+from gateau_dagster.config.selection import RuleConfig
+from gateau_dagster.errors import GateauError
+from gateau_dagster.selection.per_document import most_by_source, most_of_all
+from gateau_dagster.selection.rules import check_data, chosen_ids, left_out
+from tests.selection.slow_rules import (
+    ranking,
+    slow_beyond_the_best,
+    slow_order,
+    slow_per_source_tokens,
+    slow_token_budget,
+)
+from tests.selection.test_rules import RULES, many
+
+LIMITS = (1, 2, 5)
+
+
+def samples(seed: int = 3, documents: int = 12) -> pl.DataFrame:
+    frame = many(seed)
+    drawn = np.random.default_rng(seed + 100).integers(0, documents, frame.height)
+    return frame.with_columns(document=pl.Series([f"d{number}" for number in drawn]))
+
+
+def limited(rule: RuleConfig, most: int) -> RuleConfig:
+    return RuleConfig.model_validate(rule.model_dump() | {"per_document": most})
+
+
+@pytest.mark.parametrize("most", LIMITS)
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.rule)
+def test_no_document_gives_more_than_its_best(rule: RuleConfig, most: int) -> None:
+    for seed in range(5):
+        frame = samples(seed)
+        found = chosen_ids(frame, limited(rule, most))
+        order = [row["sample_id"] for row in slow_order(frame)]
+        assert found and found == [one for one in order if one in set(found)], "best rank first"
+        assert not slow_beyond_the_best(frame, most).keys() & set(found)
+        of = dict(frame.select("sample_id", "document").iter_rows())
+        assert max(Counter(of[one] for one in found).values()) <= most
+        shuffled = frame.sample(fraction=1, shuffle=True, seed=seed)
+        assert chosen_ids(shuffled, limited(rule, most)) == found
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.rule)
+def test_a_limit_that_no_document_reaches_changes_nothing(rule: RuleConfig) -> None:
+    frame = samples()
+    assert chosen_ids(frame, limited(rule, 40)) == chosen_ids(frame, rule) == chosen_ids(frame.drop("document"), rule)
+    assert left_out(frame, limited(rule, 40), chosen_ids(frame, rule)).rows.is_empty()
+
+
+@pytest.mark.parametrize("most", LIMITS)
+def test_the_rules_choose_from_what_is_left_as_they_do_from_all(most: int) -> None:
+    for seed in range(5):
+        frame = samples(seed)
+        beyond = list(slow_beyond_the_best(frame, most))
+        left = frame.with_columns(score=pl.when(~pl.col("sample_id").is_in(beyond)).then("score"))
+        budget = RuleConfig(rule="token_budget", budget=150)
+        assert chosen_ids(frame, limited(budget, most)) == slow_token_budget(left, 150)
+        by_source = RuleConfig(rule="per_source_tokens", budget=100, short_source="share")
+        assert chosen_ids(frame, limited(by_source, most)) == slow_per_source_tokens(left, 100)
+        wanted = RuleConfig(fraction=0.3).chosen(37)
+        best = [row["sample_id"] for row in slow_order(left)][:wanted]
+        assert chosen_ids(frame, limited(RuleConfig(fraction=0.3), most)) == best
+
+
+def test_quotas_of_sources_hold() -> None:
+    frame = samples(documents=25)
+    rule = RuleConfig(rule="per_source", count=12, short_source="share")
+
+    def taken(ids: list[str]) -> dict[str, int]:
+        return Counter(frame.filter(pl.col("sample_id").is_in(ids))["source"])
+
+    assert taken(chosen_ids(frame, limited(rule, 2))) == taken(chosen_ids(frame, rule))
+
+
+def test_a_source_that_the_limit_leaves_short_is_an_error_that_names_it() -> None:
+    frame = ranking(["law"] * 6 + ["web"] * 6, document=["same"] * 6 + [f"d{n}" for n in range(6)])
+    rule = limited(RuleConfig(rule="per_source", count=6), 1)
+    with pytest.raises(
+        GateauError, match=r"source 'law' has 1 samples that can be chosen \(of 6\).*selection\.per_document: 1 leaves"
+    ):
+        chosen_ids(frame, rule)
+    tokens = limited(RuleConfig(rule="per_source_tokens", budget=60), 1)
+    with pytest.raises(GateauError, match=r"source 'law' has 1 samples that can.*selection\.per_document: 1 leaves"):
+        chosen_ids(frame, tokens)
+
+
+@pytest.mark.parametrize("most", LIMITS)
+def test_what_is_left_out_is_counted_with_its_reason(most: int) -> None:
+    frame = samples()
+    rule = limited(RuleConfig(fraction=0.4), most)
+    chosen = chosen_ids(frame, rule)
+    found = left_out(frame, rule, chosen)
+    wanted = slow_beyond_the_best(frame, most)
+    assert found.rows["sample_id"].to_list() == sorted(wanted)
+    for sample_id, reason in found.rows.iter_rows():
+        matched = re.fullmatch(r"selection\.per_document: (\d) samples? ranks? better .* '(s\d\d)'", reason)
+        assert matched and matched.groups() == (str(most), wanted[sample_id])
+    order = [row["sample_id"] for row in slow_order(frame)]
+    assert found.passed_over == sum(order.index(one) < order.index(chosen[-1]) for one in wanted)
+    assert found.unfilled == max(0, RuleConfig(fraction=0.4).chosen(37) - len(chosen))
+
+
+def test_what_cannot_be_filled_is_said() -> None:
+    frame = ranking(["law"] * 10, unscored={9}, document=["a"] * 5 + ["b"] * 5)
+    rule = RuleConfig(fraction=0.5, per_document=2)
+    chosen = chosen_ids(frame, rule)
+    assert chosen == ["s00", "s01", "s05", "s06"]
+    found = left_out(frame, rule, chosen)
+    assert (found.unfilled, found.passed_over, found.rows.height) == (1, 3, 5)
+    tokens = RuleConfig(rule="token_budget", budget=30, per_document=2)
+    assert left_out(frame, tokens, chosen_ids(frame, tokens)).unfilled == 0
+
+
+def test_a_sample_that_cannot_be_chosen_takes_no_place() -> None:
+    frame = ranking(["law", "web"] * 2, document=["a", "a", "b", "b"])
+    uncounted = frame.with_columns(tokens=pl.when(pl.col("sample_id") != "s00").then("tokens"))
+    tokens = RuleConfig(rule="token_budget", budget=100, per_document=1)
+    assert chosen_ids(frame, tokens) == ["s00", "s02"] and chosen_ids(uncounted, tokens) == ["s01", "s02"]
+    assert left_out(uncounted, tokens, ["s01", "s02"]).rows["sample_id"].to_list() == ["s03"]
+    one_source = RuleConfig(rule="per_source", count=2, shares={"web": 1}, per_document=1)
+    assert chosen_ids(frame, one_source) == ["s01", "s03"]
+    assert left_out(frame, one_source, ["s01", "s03"]).rows.is_empty()
+
+
+def test_what_documents_cannot_give_is_known_before_any_score() -> None:
+    for seed, most in enumerate(LIMITS):
+        frame = samples(seed)
+        rows = frame.select("source", "document").rows()
+        wanted = Counter({pair: min(count, most) for pair, count in Counter(rows).items()})
+        by_source = {source: sum(wanted[pair] for pair in wanted if pair[0] == source) for source, _ in rows}
+        assert most_by_source(frame, most) == by_source
+        assert most_of_all(frame, most) == sum(min(n, most) for n in Counter(document for _, document in rows).values())
+    rule = limited(RuleConfig(rule="per_source", count=6), 1)
+    check_data({"law": 6, "web": 6}, rule, left={"law": 3, "web": 6})
+    with pytest.raises(
+        GateauError, match=r"'law' has 2 samples that can be chosen \(of 6\), but its share of 6 is 3\."
+    ):
+        check_data({"law": 6, "web": 6}, rule, left={"law": 2, "web": 6})
