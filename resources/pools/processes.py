@@ -5,13 +5,14 @@ import signal
 import time
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from multiprocessing.connection import wait
 from types import TracebackType
 
 from gateau_dagster.errors import GateauError
 from gateau_dagster.execution.shard_scorer import Report, ShardReport
 from gateau_dagster.execution.shard_tables import ShardResult, TableWork
-from resources.pools.pool import Pool, ScoringTask, Warn
+from resources.pools.pool import Pool, ScoringTask, Warn, unknown_costs
 from resources.pools.scoring_worker import Failed, Taken, run_worker
 from resources.pools.shard_queue import Job, ShardQueue
 
@@ -26,7 +27,8 @@ class ProcessWorkers:
     """
 
     def __init__(self, task: ScoringTask, warn: Warn) -> None:
-        self._task, self._warn = task, warn
+        # Of the step, and not to be sent to another process: shards are not cut here, so that nobody asks for costs.
+        self._task, self._warn = replace(task, costs=unknown_costs), warn
         self._free_devices = deque(task.devices)
         self._workers: list[_Worker] = []
 

@@ -32,7 +32,12 @@ def workers(state: State, number: int, warned: list[str]) -> ProcessWorkers:
     config = state.config
     section = config.located_model("long")
     task = ScoringTask(
-        config=config, model="long", placed=placed_model(state, "long"), section=section, devices=["cpu"] * number
+        config=config,
+        model="long",
+        placed=placed_model(state, "long"),
+        section=section,
+        devices=["cpu"] * number,
+        costs=lambda shard: {shard: 1.0},  # as a step's, it cannot be pickled
     )
     return ProcessWorkers(task, warned.append)
 
