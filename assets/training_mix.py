@@ -135,7 +135,7 @@ def _pre_experience_samples(step: UnpartitionedStep, model: str) -> pl.DataFrame
 
     config, stage = step.state.config, step.state.config.models[model].pre_experience
     assert stage is not None
-    embeddings = step.state.read(embedding_asset(config, model), ["sample_id", "embedding"])
+    embeddings = step.state.read(embedding_asset(config, model), ["sample_id", "embedding", "perplexity"])
     try:
         return pre_experience_sample(embeddings, stage)
     except GateauError as error:

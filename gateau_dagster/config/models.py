@@ -36,10 +36,12 @@ class PreExperienceOptions(Section):
     processes, sequence_parallel, deepspeed, liger, gradient_checkpointing, save_steps; report_to is, too.
     """
 
-    clusters: int = Field(default=100, ge=1, le=1_000_000, description="Clusters of the instructions' embeddings.")
-    per_cluster: int = Field(default=10, ge=1, le=1_000_000, description="Samples of each cluster.")
-    pick: Literal["random", "nearest"] = Field(
-        default="random", description="Which samples of a cluster: drawn by lot, or those nearest to its centre."
+    clusters: int = Field(default=100, ge=1, le=1_000_000, description="Clusters of the prompts' embeddings.")
+    per_cluster: int = Field(default=10, ge=1, le=1_000_000, description="Samples of each cluster, at most.")
+    pick: Literal["middle", "random", "nearest"] = Field(
+        default="middle",
+        description="Which samples of a cluster: evenly spread ones whose perplexity is in the middle half of its, as "
+        "the authors' program takes them; drawn by lot; or those nearest to its centre.",
     )
     seed: int = Field(
         default=0, ge=0, lt=MOST_SEEDS, description="Of k-means, of the lot and of the order of training."

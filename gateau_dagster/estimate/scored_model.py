@@ -84,7 +84,7 @@ class TokenRates:
     tail: float = 4.0  # of instruction and response
     response: float = 0.5  # share of the response in the tail's tokens
     around: Mapping[str, int] = field(  # tokens around the texts: see SampleTokens
-        default_factory=lambda: {"frame": 20, "opening": 0, "alone": 8, "bos": 1, "special": 3}
+        default_factory=lambda: {"frame": 20, "opening": 0, "alone": 8, "bos": 1, "special": 3, "task": 45}
     )
     seconds: float = 0.0  # a character takes to tokenise, on one core
     samples: int = 0  # tokenised for this; 0: assumed
@@ -144,6 +144,7 @@ def _measured(state: State, tokenizer: PreTrainedTokenizerBase, opening: str) ->
     Raises GateauError without a usable chat template, and for an input that changes meanwhile.
     """
     from gateau_dagster.models.prompt import build_prompt, encode
+    from gateau_dagster.scoring.cherry_prompt import cherry_prompt
     from gateau_dagster.scoring.response_alone import alone_prompt
 
     template = state.config.scoring.template
@@ -157,6 +158,7 @@ def _measured(state: State, tokenizer: PreTrainedTokenizerBase, opening: str) ->
         "alone": alone.length - len(alone.response),
         "bos": int(tokenizer.bos_token_id is not None),
         "special": max(0, len(whole) - 2 * letter),  # pyright: ignore[reportArgumentType]
+        "task": len(encode(tokenizer, cherry_prompt(replace(blank, context="x", instruction="x")))) - 2 * letter,
     }
     # Characters of context and tail, tokens of context, tail and response, seconds, samples.
     sums, end = np.zeros(7), time.monotonic() + _SECONDS

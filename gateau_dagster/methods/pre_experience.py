@@ -6,18 +6,21 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
+import numpy.typing as npt
 import polars as pl
 
 from gateau_dagster import tables
 from gateau_dagster.config.models import PreExperienceOptions
 from gateau_dagster.methods.random_order import uniform
 from gateau_dagster.scoring.sample_table import Row, Running, SampleTable
-from gateau_dagster.selection.clusters import cluster_count, k_means, matrix
+from gateau_dagster.selection.clusters import Labels, cluster_count, k_means, matrix
 
 if TYPE_CHECKING:
     from gateau_dagster.data.sample import Reject, Sample
     from gateau_dagster.models.loading import LoadedModel
     from gateau_dagster.scoring.planned_work import PlannedWork, SampleTokens
+
+Vector = npt.NDArray[np.float64]
 
 INSTRUCTION_EMBEDDING = (
     tables.SAMPLE_ID,
@@ -25,9 +28,10 @@ INSTRUCTION_EMBEDDING = (
     tables.Column(
         name="embedding",
         dtype=pl.List(pl.Float32()),
-        description="Mean of the model's last hidden states over the instruction's tokens.",
+        description="Mean of the model's last hidden states over the first 512 tokens of the prompt.",
     ),
-    tables.Column(name="instruction_tokens", dtype=pl.Int32(), description="Tokens of the instruction, without bos."),
+    tables.Column(name="perplexity", dtype=pl.Float64(), description="Of these tokens, each after the ones before it."),
+    tables.Column(name="prompt_tokens", dtype=pl.Int32(), description="How many they are, with bos."),
 )
 
 
@@ -43,8 +47,10 @@ def instruction_embedding_table(model: str) -> SampleTable:
         asset=f"instruction_embedding/{model}",
         model=model,
         columns=INSTRUCTION_EMBEDDING,
+        code_version="2",
         summary="what the samples of a pre-experienced model are chosen by",
-        description="Where each instruction lies among the others, for the sample that a model is trained on first.",
+        description="Where each prompt lies among the others, and how likely the model finds it: by these the samples "
+        "are chosen that a model is trained on first.",
         score=score,
         prompt="none",
         effort=instruction_effort,
@@ -52,19 +58,20 @@ def instruction_embedding_table(model: str) -> SampleTable:
 
 
 def instruction_effort(tokens: SampleTokens) -> PlannedWork:
-    """The instruction behind bos; no output layer runs."""
-    from gateau_dagster.scoring.planned_work import PlannedWork, packed_documents
+    """The prompt's beginning behind bos, every token of it predicted but the first."""
+    from gateau_dagster.scoring.cherry_prompt import PROMPT_TOKENS
+    from gateau_dagster.scoring.planned_work import PlannedPasses, PlannedWork
 
-    fits = (tokens.instruction > 0) & (tokens.instruction < tokens.limit)
-    return PlannedWork(
-        passes=[packed_documents((tokens.instruction + tokens.bos) * fits, read=None)], reads_context=False
-    )
+    whole = tokens.instruction + tokens.context + tokens.bos + tokens.task
+    length = np.minimum(whole, min(PROMPT_TOKENS, tokens.limit))
+    return PlannedWork(passes=[PlannedPasses(count=np.ones_like(length), length=length, predicted=length - 1)])
 
 
 def pre_experience_sample(embeddings: pl.DataFrame, options: PreExperienceOptions) -> pl.DataFrame:
-    """The samples that the pre-experienced model is trained on: `per_cluster` of each cluster of instructions.
+    """The samples that the pre-experienced model is trained on: at most `per_cluster` of each cluster of prompts.
 
-    A cluster with fewer samples gives all it has. The result does not depend on the rows' order.
+    A cluster with fewer samples gives all it has. The result does not depend on the rows' order: that of the data is
+    the order of the ids.
 
     Args:
         embeddings: INSTRUCTION_EMBEDDING, of the whole data set.
@@ -77,9 +84,12 @@ def pre_experience_sample(embeddings: pl.DataFrame, options: PreExperienceOption
         GateauError: fewer samples, or fewer different embeddings, than clusters.
     """
     cluster_count(embeddings.height, options.clusters)
-    ordered = embeddings.select("sample_id", "embedding").sort("sample_id")
+    ordered = embeddings.select("sample_id", "embedding", "perplexity").sort("sample_id")
     vectors = matrix(ordered["embedding"])
     labels, centres = k_means(vectors, options.clusters, seed=options.seed)
+    if options.pick == "middle":
+        taken = in_the_middle(ordered["perplexity"].to_numpy(), labels, options.per_cluster)
+        return ordered.select("sample_id", cluster=pl.Series(labels)).filter(pl.Series(taken))
     if options.pick == "nearest":
         order = np.linalg.norm(vectors - centres[labels], axis=1)
     else:
@@ -90,3 +100,23 @@ def pre_experience_sample(embeddings: pl.DataFrame, options: PreExperienceOption
         .select("sample_id", "cluster")
         .sort("sample_id")
     )
+
+
+def in_the_middle(perplexity: Vector, labels: Labels, most: int) -> npt.NDArray[np.bool_]:
+    """Which samples the authors' program takes (tianyi-lab/Cherry_LLM, data_by_cluster.py): bool [n].
+
+    Of a cluster with fewer than `most` samples all; else of those whose perplexity lies between the cluster's 25th and
+    75th percentiles, these included, every (number / `most`)-th in their order, the quotient rounded down, and of them
+    the first `most`; all of them where they are fewer.
+
+    `perplexity` f64 [n]; `labels` [n], the cluster of each, in the order of the data.
+    """
+    taken = np.zeros(len(labels), dtype=bool)
+    for cluster in np.unique(labels):
+        members = np.flatnonzero(labels == cluster)
+        if len(members) >= most:
+            low, high = np.percentile(perplexity[members], (25, 75))
+            members = members[(perplexity[members] >= low) & (perplexity[members] <= high)]
+            members = members[:: max(1, len(members) // most)][:most]
+        taken[members] = True
+    return taken

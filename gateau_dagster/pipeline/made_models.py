@@ -79,7 +79,7 @@ def _pre_experience_mix(config: Config, name: str) -> Asset:
         inputs=(origin_key(config, name),),
         reads=dict.fromkeys(("raw_long_sft", embedding_asset(config, name)), "fingerprint"),
         settings=settings,
-        code_version=f"1.{MIX_CODE_VERSION}",
+        code_version=f"2.{MIX_CODE_VERSION}",
         columns=tables.TRAINING_MIX,
     )
 

@@ -1,19 +1,26 @@
-"""Embeddings of instructions under a causal model: the mean of their tokens' last hidden states (Cherry Selection)."""
+"""Embeddings and perplexities of prompts under a causal model, as Cherry Selection's program makes them.
 
+Of a prompt's beginning: the mean of all last hidden states, and how likely the model finds its tokens.
+"""
+
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 import torch
+from transformers import PreTrainedTokenizerBase
 
 from gateau_dagster.data.sample import Reject, Sample
 from gateau_dagster.errors import ShortOfMemoryError, UnscorableSampleError
 from gateau_dagster.models.flops import ModelShape, Work
+from gateau_dagster.models.forward import token_nll
 from gateau_dagster.models.loading import LoadedModel
 from gateau_dagster.models.memory import TokenBudget, out_of_memory_reason, unless_out_of_memory
 from gateau_dagster.models.packing import lone_states, packed_states, packs_documents
 from gateau_dagster.models.prompt import encode
+from gateau_dagster.scoring.cherry_prompt import PROMPT_TOKENS, cherry_prompt
 from gateau_dagster.scoring.sample_stream import rejected
 
 if TYPE_CHECKING:
@@ -21,7 +28,9 @@ if TYPE_CHECKING:
 
 Vector = npt.NDArray[np.float64]
 Ids = tuple[int, ...]
+Measured = tuple[Vector, float]
 
+_LARGEST = math.log(np.finfo(np.float64).max)  # of a mean NLL whose perplexity is a number
 _ADVICE = "use dtype bfloat16, or a device with more memory"
 
 
@@ -34,7 +43,7 @@ def instruction_embedding_rows(
     tokens = 0
     for sample in samples:
         try:
-            ids = _instruction_ids(loaded, sample, max_length=running.max_length)
+            ids = prompt_ids(loaded.tokenizer, sample, max_length=running.max_length)
             tokens += len(ids)
         except UnscorableSampleError as error:
             ids = error
@@ -45,14 +54,11 @@ def instruction_embedding_rows(
     yield from _outcomes(loaded, budget, running.work, group)
 
 
-def _instruction_ids(loaded: LoadedModel, sample: Sample, *, max_length: int) -> Ids:
-    """Token ids of the instruction without bos, which is the same for all; raises UnscorableSampleError."""
-    ids = encode(loaded.tokenizer, sample.instruction)
-    if not ids:
-        raise UnscorableSampleError("the instruction has no tokens")
-    if len(ids) >= max_length:
-        raise UnscorableSampleError(f"the instruction takes {len(ids)} tokens, and bos, more than {max_length} allowed")
-    return ids
+def prompt_ids(tokenizer: PreTrainedTokenizerBase, sample: Sample, *, max_length: int) -> Ids:
+    """`[bos] + E(prompt)`, cut to PROMPT_TOKENS or to what the model is shown; raises UnscorableSampleError."""
+    begin = () if tokenizer.bos_token_id is None else (int(tokenizer.bos_token_id),)  # pyright: ignore
+    ids = begin + encode(tokenizer, cherry_prompt(sample))
+    return ids[: min(PROMPT_TOKENS, max_length)]
 
 
 def _outcomes(
@@ -60,62 +66,70 @@ def _outcomes(
 ) -> "Iterator[Row | Reject]":
     """Those of a group, in order."""
     documents = [ids for _, ids in group if isinstance(ids, tuple)]
-    vectors = iter(_embeddings(loaded, budget, work, documents))
+    measured = iter(_measured(loaded, budget, work, documents))
     for sample, ids in group:
-        found = next(vectors) if isinstance(ids, tuple) else ids
+        found = next(measured) if isinstance(ids, tuple) else ids
         if isinstance(ids, UnscorableSampleError):
             yield rejected(sample.sample_id, ids)
         elif isinstance(found, UnscorableSampleError):
             yield rejected(sample.sample_id, found)
-        elif not np.isfinite(found).all():
-            yield Reject(sample_id=sample.sample_id, reason="the hidden states are not finite: try dtype float32")
         else:
-            yield {
-                "sample_id": sample.sample_id,
-                "digest": sample.digest,
-                "embedding": found.tolist(),
-                "instruction_tokens": len(ids),
-            }
+            yield _outcome(sample, len(ids), *found)
 
 
-def _embeddings(
+def _outcome(sample: Sample, tokens: int, embedding: Vector, mean_nll: float) -> "Row | Reject":
+    if not (np.isfinite(embedding).all() and mean_nll < _LARGEST):
+        return Reject(
+            sample_id=sample.sample_id, reason="the hidden states or the perplexity are not finite: try dtype float32"
+        )
+    return {
+        "sample_id": sample.sample_id,
+        "digest": sample.digest,
+        "embedding": embedding.tolist(),
+        "perplexity": math.exp(mean_nll),
+        "prompt_tokens": tokens,
+    }
+
+
+def _measured(
     loaded: LoadedModel, budget: TokenBudget, work: Work, documents: Sequence[Ids]
-) -> list[Vector | UnscorableSampleError]:
-    """The embedding of each instruction, float64 [d]; those that do not fit into memory together are halved."""
+) -> list[Measured | UnscorableSampleError]:
+    """The embedding of each prompt, float64 [d], and its mean NLL in nats; those that do not fit into memory together
+    are halved."""
     if not documents:
         return []
     made = unless_out_of_memory(lambda: _means(loaded, documents))
     if made is not None:
         _charge(loaded, work, documents)
-        return list(made.cpu().numpy())
+        vectors, losses = (each.cpu().numpy() for each in made)
+        return [(vector, float(loss)) for vector, loss in zip(vectors, losses, strict=True)]
     if len(documents) == 1:
         return [ShortOfMemoryError(out_of_memory_reason(len(documents[0]), _ADVICE))]
     budget.halve(sum(map(len, documents)))
     half = len(documents) // 2
     parts = (documents[:half], documents[half:])
-    return [one for part in parts for one in _embeddings(loaded, budget, work, part)]
+    return [one for part in parts for one in _measured(loaded, budget, work, part)]
 
 
 @torch.no_grad()
-def _means(loaded: LoadedModel, documents: Sequence[Ids]) -> torch.Tensor:
-    """Mean over the instruction's tokens, behind bos where the tokenizer has one: float64 [n, d]."""
-    bos = loaded.tokenizer.bos_token_id
-    begin: Ids = () if bos is None else (int(bos),)  # pyright: ignore
-    whole = [begin + ids for ids in documents]
+def _means(loaded: LoadedModel, documents: Sequence[Ids]) -> tuple[torch.Tensor, torch.Tensor]:
+    """Means over each prompt's tokens: of the last hidden states, float64 [n, d], of bos, too, and of the NLL of each
+    token after the first, float64 [n]."""
     if packs_documents(loaded):
-        states, starts = packed_states(loaded, whole)
-        rows = [states[start : start + len(ids)] for start, ids in zip(starts, whole, strict=True)]
+        states, starts = packed_states(loaded, documents)
+        rows = [states[start : start + len(ids)] for start, ids in zip(starts, documents, strict=True)]
     else:
-        rows = [lone_states(loaded, ids) for ids in whole]
-    return torch.stack([row[len(begin) :].double().mean(dim=0) for row in rows])
+        rows = [lone_states(loaded, ids) for ids in documents]
+    nll = token_nll(loaded, torch.cat([row[:-1] for row in rows]), [token for ids in documents for token in ids[1:]])
+    each = nll.split([len(ids) - 1 for ids in documents])
+    return torch.stack([row.double().mean(dim=0) for row in rows]), torch.stack([one.mean() for one in each])
 
 
 def _charge(loaded: LoadedModel, work: Work, documents: Sequence[Ids]) -> None:
-    bos = int(loaded.tokenizer.bos_token_id is not None)
-    lengths = np.array([bos + len(ids) for ids in documents], dtype=np.float64)
+    lengths = np.array([len(ids) for ids in documents], dtype=np.float64)
     try:
         shape = ModelShape.of(loaded.model.config)
-        flops = float(shape.token_flops * lengths.sum() + shape.attention_flops(lengths).sum())
+        flops = float(shape.pass_flops(lengths).sum() + shape.head_flops(float((lengths - 1).sum())))
     except AttributeError:  # no heads: a state-space model, whose FLOPs nothing here can tell
         flops = 0.0
     work.add(int(lengths.sum()), flops)

@@ -37,6 +37,7 @@ class SampleTokens:
     context, instruction, response: of the texts, nothing cut off.
     frame: of the scoring prompt around the texts; opening: that part of it which ModelConfig.opening is.
     alone: of the prompt around a response without context and instruction. bos: 1 where the tokenizer has one.
+    task: of the prompt that Cherry Selection embeds, around instruction and context, without bos.
     special: of what a model that reads instruction and response as a whole is shown besides.
     limit: tokens that the model is shown.
     shared: bool [samples] or one for all, whether another table of the same step takes the pass over the whole prompt.
@@ -52,6 +53,7 @@ class SampleTokens:
     special: int
     limit: int
     shared: npt.NDArray[np.bool_] | bool = False
+    task: int = 45
 
     def prompts(self, *, opening: bool) -> PromptParts:
         """The scoring prompts, with or without what stands before them by configuration."""
@@ -71,19 +73,21 @@ class PlannedPasses:
 
     read: tokens of a document's end that are predicted; the last layer computes only the rows that predict them. None:
         all its rows.
-    head: whether the output layer runs for `read`.
+    head: whether the output layer runs for `read`. predicted: tokens that it runs for where all rows are computed.
     """
 
     count: Numbers
     length: Numbers
     read: Numbers | None = None
     head: bool = False
+    predicted: Numbers | None = None
 
     def flops(self, shape: ModelShape) -> Numbers:
         """Of all of them [samples]."""
         each = shape.pass_flops(self.length, self.read)
-        if self.head and self.read is not None:
-            each = each + shape.head_flops(1.0) * self.read
+        rows = self.read if self.head else self.predicted
+        if rows is not None:
+            each = each + shape.head_flops(1.0) * rows
         return self.count * each
 
 

@@ -14,6 +14,7 @@ from gateau_dagster.methods.registry import sample_tables
 from gateau_dagster.models.flops import ModelShape, Work, whole_text_flops
 from gateau_dagster.models.loading import LoadedModel
 from gateau_dagster.models.prompt import build_prompt, encode
+from gateau_dagster.scoring.cherry_prompt import cherry_prompt
 from gateau_dagster.scoring.planned_work import SampleTokens
 from gateau_dagster.scoring.response_alone import alone_prompt
 from gateau_dagster.scoring.sample_table import Running, SampleTable
@@ -34,8 +35,10 @@ def exact(loaded: LoadedModel, chosen: list[Sample], *, plain_instruction: bool 
     instructions = [len(one.prefix) + len(one.suffix) - frame for one in texts]
     if plain_instruction:
         instructions = [len(encode(loaded.tokenizer, sample.instruction)) for sample in chosen]
+    contexts = [len(one.context) for one in texts]
+    asked = [len(encode(loaded.tokenizer, cherry_prompt(sample))) for sample in chosen]
     return SampleTokens(
-        context=np.array([float(len(one.context)) for one in texts]),
+        context=np.array(contexts, dtype=np.float64),
         instruction=np.array(instructions, dtype=np.float64),
         response=np.array([float(len(one.response)) for one in texts]),
         frame=frame,
@@ -45,6 +48,8 @@ def exact(loaded: LoadedModel, chosen: list[Sample], *, plain_instruction: bool 
         bos=int(loaded.tokenizer.bos_token_id is not None),
         special=0,
         limit=LIMIT,
+        # A sample without context has another one.
+        task=np.array(asked) - np.array(instructions) - np.array(contexts),  # pyright: ignore
     )
 
 
@@ -99,6 +104,7 @@ def test_a_sample_that_does_not_fit_takes_nothing() -> None:
         assert np.isfinite(planned.flops(ModelShape.of(loaded.model.config))).all()
         if name not in {"ifd", "instruction_embedding"}:  # which read a part of it
             assert planned.tokens.sum() == 0
+    assert list(TABLES["instruction_embedding"].effort(few).tokens) == [10.0] * len(samples())  # type: ignore[misc]
     assert list(TABLES["ifd"].effort(few).tokens > 0) == list(tokens.response + tokens.alone <= 10)  # type: ignore[misc]
 
 
