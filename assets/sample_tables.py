@@ -197,7 +197,9 @@ class Scoring:
 
     def _load(self, device: str) -> "LoadedModel":
         version = model_version(self.state, self.model)
-        return self.models.load(self.state.config, self._section, version=version, device=device)
+        found = self.models.load(self.state.config, self._section, version=version, device=device)
+        self.progress.loaded()
+        return found
 
     def _in_workers(self, works: Works, devices: Sequence[str]) -> Results:
         """Each worker loads the model once."""

@@ -36,8 +36,13 @@ class ScoringProgress:
         self._finished: set[str] = set()
 
     def start(self) -> None:
-        """Said before the first model is loaded, and shown until a first sample is done: it may be minutes."""
+        """Said before the first model is loaded; until a first sample is done where workers load it elsewhere."""
         self._show("loading the model, then the first samples" if self._weights else "")
+
+    def loaded(self) -> None:
+        """The model is there, for every shard that needs it; said where nothing is scored yet."""
+        if not self._sum.scored:
+            self._show("scoring the first samples")
 
     def report(self, shard: ShardReport) -> None:
         """One more sample of a shard is done."""

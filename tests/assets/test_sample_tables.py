@@ -10,6 +10,7 @@ import pytest
 
 from assets import sample_tables as scored_shards
 from assets.steps.partitions import asset_key
+from assets.steps.scoring_progress import ScoringProgress
 from gateau_dagster import tables
 from gateau_dagster.errors import GateauError
 from gateau_dagster.estimate.estimator import Estimate, Estimator
@@ -38,8 +39,15 @@ def test_both_keep_a_description_a_schema_and_kinds_of_their_own(fresh: Pipeline
     assert perplexity.kinds == cam.kinds == {"pytorch", "huggingface"}
 
 
-def test_one_step_makes_both_and_each_alone(fresh: Pipeline) -> None:
+def test_one_step_makes_both_and_each_alone(fresh: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[ScoringProgress] = []
+
+    def loaded(progress: ScoringProgress) -> None:
+        told.append(progress)
+
+    monkeypatch.setattr(ScoringProgress, "loaded", loaded)
     events = execute(fresh, ["raw_long_sft", *PAIR], tags=EVERY_SHARD)
+    assert len(told) == 3 and len({*told}) == 1, "each shard of the step is told that the model is there"
     made = [event for event in events if key_of(event)[0] in PAIR]
     assert [key_of(event) for event in made] == [(asset, shard) for shard in ("0", "1", "2") for asset in PAIR]
     assert_own_versions(fresh, events)

@@ -56,8 +56,12 @@ def test_until_the_first_sample_is_done_it_may_be_loading_or_scoring() -> None:
     shown, seen = followed({"1": [work(1e9)]})
     shown.start()
     assert seen == [(0, 40, "loading the model, then the first samples", None)]
+    shown.loaded()
+    assert seen[1:] == [(0, 40, "scoring the first samples", None)]
     shown.report(report("1", 1, 1, 0.1, tokens=10, seconds=1.0))
-    assert "loading" not in seen[-1][2]
+    assert "loading" not in seen[-1][2] and "first" not in seen[-1][2]
+    shown.loaded()
+    assert len(seen) == 3, "the next shard asks for it again"
 
 
 def test_workers_add_up() -> None:
