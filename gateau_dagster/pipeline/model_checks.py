@@ -97,6 +97,31 @@ def lost_first_tokens(config: Config) -> list[str]:
     ]
 
 
+def unknown_chat_templates(config: Config) -> list[str]:
+    """A sentence for each model of the hub whose tokenizer is not here yet, where prompts are made by chat templates.
+
+    Whether it has one is known when the first step that needs the model has fetched it, maybe after hours of another's.
+    """
+    if config.scoring.template != "chat":
+        return []
+    return [
+        f"models.{name}.path: the tokenizer of {model.path} is not on this machine yet, so whether it has the chat "
+        "template that scoring.template: chat asks for is known when a run has fetched it. To know it now: `hf "
+        f"download {model.path}{'' if model.revision is None else f' --revision {model.revision}'} "
+        "--include '*.json' --include 'tokenizer*' --include '*.jinja'`, then `gateau validate`"
+        for name, model in config.models.items()
+        if model.task == "causal" and model.base is None and _is_to_be_fetched(config, name)
+    ]
+
+
+def _is_to_be_fetched(config: Config, name: str) -> bool:
+    """Whether a model's tokenizer is the hub's, and not in its cache."""
+    if "://" in config.models[name].path:
+        return False
+    folder = model_folder(config, name, local_only=True)
+    return folder is None or not any((folder / file).is_file() for file in _TOKENIZER_FILES)
+
+
 def _lacks_bos(config: Config, name: str) -> bool:
     tokenizer, known = known_tokenizer(config, name), known_model(config, name).config
     first = None if known is None else getattr(known.get_text_config(decoder=True), "bos_token_id", None)

@@ -23,7 +23,13 @@ from gateau_dagster.methods.registry import chosen_methods
 from gateau_dagster.models.model_digest import address_digest, model_digest
 from gateau_dagster.pipeline.asset import Asset, Observed
 from gateau_dagster.pipeline.made_models import check_clusters
-from gateau_dagster.pipeline.model_checks import check_folder, check_others, check_pair, lost_first_tokens
+from gateau_dagster.pipeline.model_checks import (
+    check_folder,
+    check_others,
+    check_pair,
+    lost_first_tokens,
+    unknown_chat_templates,
+)
 from gateau_dagster.pipeline.node import Node
 from gateau_dagster.pipeline.pipeline import Pipeline, partition_sets, pipeline_of
 from gateau_dagster.pipeline.plan import INPUT, Key, Partitions, Plan, make_plan, recorded_versions
@@ -256,7 +262,8 @@ class State:
         """What the configuration says, may mean, and should not say unawares: a sentence each."""
         accepted = self.index.accepted
         of_methods = (each.warnings(self.config, accepted) for each in chosen_methods(self.config).values())
-        return [*lost_first_tokens(self.config), *warnings_of(self.config, accepted), *chain.from_iterable(of_methods)]
+        of_models = (*lost_first_tokens(self.config), *unknown_chat_templates(self.config))
+        return [*of_models, *warnings_of(self.config, accepted), *chain.from_iterable(of_methods)]
 
     def row_scorer(self, asset: str) -> str | None:
         """What computes a row of a table as things stand; None while the model that does is still to be made."""

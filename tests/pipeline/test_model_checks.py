@@ -9,6 +9,7 @@ from gateau_dagster.errors import GateauError
 from gateau_dagster.models.known_model import known_tokenizer
 from gateau_dagster.pipeline import model_checks
 from gateau_dagster.pipeline.loadable import loadable_model
+from gateau_dagster.pipeline.model_checks import unknown_chat_templates
 from gateau_dagster.pipeline.project import load_project
 from gateau_dagster.pipeline.state import State
 from tests.project import change_config, make_project
@@ -132,3 +133,15 @@ def test_what_was_read_with_its_own_code_is_looked_at_again_without(
         changed = config.model_copy(update={"models": {**config.models, "long": long}})
         model_checks.check_folder(changed, "long", "folder:digest")
     assert tried == [True, False]
+
+
+def test_a_chat_template_that_is_still_to_be_fetched_is_told(project: Path) -> None:
+    chat = {"max_length": 512, "template": "chat", "device": "cpu"}
+    change_config(project, scoring=chat)
+    assert unknown_chat_templates(load_project(project)) == [], "these lie here"
+    change_config(project, scoring=chat, models={"long": {"path": "nobody/nothing", "revision": "v2"}})
+    [said] = unknown_chat_templates(load_project(project))
+    assert said.startswith("models.long.path: the tokenizer of nobody/nothing is not on this machine yet")
+    assert "`hf download nobody/nothing --revision v2 --include" in said and said in state_of(project).warnings
+    change_config(project, scoring={**chat, "template": "gateau"})
+    assert unknown_chat_templates(load_project(project)) == []
