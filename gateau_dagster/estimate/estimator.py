@@ -61,8 +61,7 @@ class Device:
     def __init__(self, scoring: ScoringConfig) -> None:
         import torch
 
-        from gateau_dagster.models.devices import matrix_product_speed
-        from gateau_dagster.models.loading import resolve_device
+        from gateau_dagster.models.devices import matrix_product_speed, resolve_device
 
         device = resolve_device(scoring.device)
         self.kind, self.dtype, self.threads = device.type, scoring.dtype, torch.get_num_threads()

@@ -8,10 +8,25 @@ import torch
 
 from gateau_dagster.config import ScoringConfig
 from gateau_dagster.errors import GateauError
-from gateau_dagster.models.loading import resolve_device
 
 AUTO = "auto"
 _FEWEST, _MOST, _SECONDS = 5, 50, 1.0  # of matrix products
+
+
+def resolve_device(device: str) -> torch.device:
+    """'auto' is the GPU with the most free memory, else the CPU. Raises GateauError for an absent or unknown device."""
+    if device == "auto":
+        return _freest_gpu() if torch.cuda.is_available() else torch.device("cpu")
+    try:
+        target = torch.device(device)
+    except RuntimeError as error:
+        raise GateauError(f"scoring.device: {device!r} is no device: use auto, cpu, cuda or cuda:1") from error
+    if target.type == "cuda" and (target.index or 0) >= torch.cuda.device_count():
+        raise GateauError(
+            f"scoring.device: {device} was asked for, but torch {torch.__version__} sees {torch.cuda.device_count()} "
+            "CUDA devices: use cpu or auto, or install torch's CUDA build and check the driver"
+        )
+    return target
 
 
 def worker_devices(scoring: ScoringConfig, device: str) -> list[str]:
@@ -82,3 +97,9 @@ def _timed(device: torch.device, run: Callable[[], object]) -> float:
     if device.type == "cuda":
         torch.cuda.synchronize(device)
     return time.perf_counter() - started
+
+
+def _freest_gpu() -> torch.device:
+    """Steps that run side by side spread over the GPUs, instead of meeting on the first."""
+    free = [torch.cuda.mem_get_info(index)[0] for index in range(torch.cuda.device_count())]
+    return torch.device("cuda", free.index(max(free)))

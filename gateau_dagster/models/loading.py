@@ -11,6 +11,7 @@ from transformers.configuration_utils import PreTrainedConfig
 from gateau_dagster.config import ModelConfig, ScoringConfig
 from gateau_dagster.config.models import Dtype
 from gateau_dagster.errors import GateauError
+from gateau_dagster.models.devices import resolve_device
 from gateau_dagster.models.weights import (
     DeviceMap,
     moved,
@@ -140,25 +141,3 @@ def effective_max_length(loaded: LoadedModel, config: ModelConfig, scoring: Scor
             f"{scoring.max_length} tokens: lower scoring.max_length or give the model `context: window`"
         )
     return scoring.max_length
-
-
-def resolve_device(device: str) -> torch.device:
-    """'auto' is the GPU with the most free memory, else the CPU. Raises GateauError for an absent or unknown device."""
-    if device == "auto":
-        return _freest_gpu() if torch.cuda.is_available() else torch.device("cpu")
-    try:
-        target = torch.device(device)
-    except RuntimeError as error:
-        raise GateauError(f"scoring.device: {device!r} is no device: use auto, cpu, cuda or cuda:1") from error
-    if target.type == "cuda" and (target.index or 0) >= torch.cuda.device_count():
-        raise GateauError(
-            f"scoring.device: {device} was asked for, but torch {torch.__version__} sees {torch.cuda.device_count()} "
-            "CUDA devices: use cpu or auto, or install torch's CUDA build and check the driver"
-        )
-    return target
-
-
-def _freest_gpu() -> torch.device:
-    """Steps that run side by side spread over the GPUs, instead of meeting on the first."""
-    free = [torch.cuda.mem_get_info(index)[0] for index in range(torch.cuda.device_count())]
-    return torch.device("cuda", free.index(max(free)))

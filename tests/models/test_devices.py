@@ -7,7 +7,24 @@ import torch
 
 from gateau_dagster.config import ScoringConfig
 from gateau_dagster.errors import GateauError
-from gateau_dagster.models.devices import matrix_product_speed, worker_devices
+from gateau_dagster.models.devices import matrix_product_speed, resolve_device, worker_devices
+
+
+def test_the_device_of_one_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
+    assert resolve_device("auto") == torch.device("cpu")
+    with pytest.raises(GateauError, match=r"cuda:1 was asked for, but torch .* sees 0 CUDA devices"):
+        resolve_device("cuda:1")
+    with pytest.raises(GateauError, match="'gpu0' is no device"):
+        resolve_device("gpu0")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda index: ((3, 7)[index], 8))
+    assert resolve_device("auto") == torch.device("cuda:1"), "the one with more free memory"
+    assert resolve_device("cuda:0").index == 0
+    with pytest.raises(GateauError, match="cuda:2 was asked for"):
+        resolve_device("cuda:2")
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,6 @@ from gateau_dagster.models.loading import (
     effective_max_length,
     load_model,
     override_rope_theta,
-    resolve_device,
 )
 from tests.tiny_models import loaded_model, model_config, tokenizer
 
@@ -147,23 +146,6 @@ def test_out_of_memory_while_loading(tiny: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(loading.AutoModelForCausalLM, "from_pretrained", full)
     with pytest.raises(GateauError, match=r"does not fit into memory: use scoring\.dtype bfloat16"):
         _load(tiny)
-
-
-def test_devices(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
-    assert resolve_device("auto") == torch.device("cpu")
-    with pytest.raises(GateauError, match=r"cuda:1 was asked for, but torch .* sees 0 CUDA devices"):
-        resolve_device("cuda:1")
-    with pytest.raises(GateauError, match="'gpu0' is no device"):
-        resolve_device("gpu0")
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda index: ((3, 7)[index], 8))
-    assert resolve_device("auto") == torch.device("cuda:1"), "the one with more free memory"
-    assert resolve_device("cuda:0").index == 0
-    with pytest.raises(GateauError, match="cuda:2 was asked for"):
-        resolve_device("cuda:2")
 
 
 def test_effective_max_length() -> None:
