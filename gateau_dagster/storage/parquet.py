@@ -24,14 +24,15 @@ def metadata(file: Any) -> dict[bytes, bytes]:
 
 
 def read_columns(columns: list[str] | None, file: Any) -> pa.Table:
-    """These columns of a table (None: all), of whose bytes each was verified.
+    """These columns of a table, in this order (None: all), of whose bytes each was verified.
 
     Raises:
         DamagedFileError: a byte is not the one that was written.
         pa.ArrowException, OSError: the file cannot be read.
     """
     with verified(file, columns) as found:
-        return pq.ParquetFile(found, pre_buffer=False).read(columns=columns)
+        table = pq.ParquetFile(found, pre_buffer=False).read(columns=columns)
+    return table if columns is None else table.select(columns)
 
 
 def read_local(path: Path, columns: list[str] | None = None) -> tuple[pl.DataFrame, dict[bytes, bytes]]:

@@ -202,8 +202,7 @@ class Store:
 
     def _read(self, name: str, columns: list[str] | None) -> pl.DataFrame:
         """Only the wanted columns are fetched: ids without the texts, from S3 too."""
-        frame = self._found(name, partial(read_columns, columns))
-        return frame if columns is None else frame.select(columns)
+        return self._found(name, partial(read_columns, columns))
 
     def _found(self, name: str, read: Callable[[Any], pa.Table]) -> pl.DataFrame:
         """What `read` gets from a table's file."""
