@@ -15,12 +15,13 @@ from gateau_dagster.config import PRESETS, Config
 from gateau_dagster.config.selection import RuleConfig
 from gateau_dagster.evaluation.document_split import SPLIT
 from gateau_dagster.methods.method import Reads
+from gateau_dagster.methods.registry import reads_attention
 from gateau_dagster.pipeline.losses import check_some_scored
 from gateau_dagster.pipeline.selection_reads import PRESETS_TABLE, ranking_asset, selection_reads
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.progress import Progress
 from gateau_dagster.selection.combine import choose, ranked, ranked_by_score, with_reasons
-from gateau_dagster.selection.joining import COLUMNS, Joined, join_all, join_shard
+from gateau_dagster.selection.joining import COLUMNS, Joined, check_observed, join_all, join_shard
 from gateau_dagster.selection.per_document import LeftOut
 from gateau_dagster.selection.rules import chosen_ids, left_out
 from gateau_dagster.storage.content import rows_digest
@@ -65,6 +66,8 @@ def scored(state: State, progress: Progress) -> tuple[pl.DataFrame, pl.DataFrame
     absent: list[pl.DataFrame] = []
     check_some_scored(state, PRESETS_TABLE)
     measures = join_all(_joined_shards(state, absent, progress))
+    if reads_attention(state.config):
+        check_observed(measures)
     scores = ranked(measures, preset=selection.preset, alpha=selection.alpha)
     return scores, with_reasons(pl.concat(absent), [state.read_rejected(asset) for asset in COLUMNS])
 

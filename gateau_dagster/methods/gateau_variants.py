@@ -82,16 +82,22 @@ def _check_shown(config: Config, options: VariantOptions) -> None:
 
 
 def _reads(config: Config, options: VariantOptions) -> Reads:
-    del config
     columns = ["sample_id", *options.columns]
-    found: dict[str, list[str]] = {SCORES: ["sample_id", "cas_paper", "cas_robust"]}
+    # Only the one that the preset takes: robust is to work without attention, which cas_paper is made of.
+    found: dict[str, list[str]] = {SCORES: ["sample_id", _far_column(config, options)]}
     found |= {f"perplexity/{model}": columns for model in (options.short, options.long)}
     return found | ({"raw_long_sft": ["sample_id", "response"]} if options.per == "character" else {})
 
 
+def _far_column(config: Config, options: VariantOptions) -> str:
+    """FG for preset robust, CAS for the others."""
+    return "cas_robust" if preset_of(config, options) == "robust" else "cas_paper"
+
+
 def variant_scores(tables: Tables, config: Config, options: VariantOptions) -> tuple[pl.Series, PresetScores]:
     """The ids, sorted, and Eq. 2 and 6 of the samples that every table holds, with these models' figures."""
-    frame = tables[SCORES].select("sample_id", "cas_paper", "cas_robust")
+    far = _far_column(config, options)
+    frame = tables[SCORES].select("sample_id", far)
     for place, model in (("short", options.short), ("long", options.long)):
         own = tables[f"perplexity/{model}"].select("sample_id", pl.col(*options.columns).name.suffix(f"_{place}"))
         frame = frame.join(own, on="sample_id")
@@ -102,8 +108,8 @@ def variant_scores(tables: Tables, config: Config, options: VariantOptions) -> t
     found: dict[str, Vector] = {}
     for place in ("short", "long"):
         found[f"perplexity_{place}"], found[f"probability_{place}"] = _figures(frame, place, options.per)
-    cas, gain = (frame[name].fill_null(float("nan")).to_numpy() for name in ("cas_paper", "cas_robust"))
-    measures = Measures(**found, cas=cas, far_gain=gain)
+    term = frame[far].fill_null(float("nan")).to_numpy()
+    measures = Measures(**found, cas=term, far_gain=term)  # a preset takes one of the two
     return frame["sample_id"], PRESET_FUNCTIONS[preset_of(config, options)](measures)
 
 

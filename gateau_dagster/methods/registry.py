@@ -11,8 +11,9 @@ import polars as pl
 from pydantic import ValidationError
 
 from gateau_dagster import methods, tables
+from gateau_dagster.config.selection import PRESETS
 from gateau_dagster.errors import GateauError
-from gateau_dagster.methods.cam_at import cam_at_tables
+from gateau_dagster.methods.cam_at import cam_at_tables, further_lengths
 from gateau_dagster.methods.method import Method, Reads, Tables
 from gateau_dagster.registry import registered
 from gateau_dagster.scoring.pair_tables import pair_tables
@@ -26,6 +27,12 @@ FAMILY = "method_scores"
 # Of what all methods share; raise it when it changes a score. Each method has one of its own besides.
 CODE_VERSION = "1"
 GATEAU = "gateau"
+# Columns that come of attention, by asset.
+_OF_ATTENTION = {
+    "cam": frozenset({"segment_attention", "cas"}),
+    "combined_scores": frozenset(f"{kind}_{preset}" for kind in ("cas", "score", "rank") for preset in PRESETS)
+    - {"cas_robust", "score_robust", "rank_robust"},
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,6 +107,14 @@ def chosen_methods(config: Config) -> dict[str, ChosenMethod]:
     return found
 
 
+def reads_attention(config: Config) -> bool:
+    """Whether a method or the study of segment lengths reads what `cam` has of attention; raises as chosen_methods."""
+    if further_lengths(config) and config.selection.preset != "robust":
+        return True
+    reads = (each.reads(config).items() for each in chosen_methods(config).values())
+    return any(_OF_ATTENTION.get(asset, frozenset()) & {*columns} for each in reads for asset, columns in each)
+
+
 def sample_tables(config: Config) -> dict[str, SampleTable]:
     """What models compute for methods, rule, further segment lengths and models that are made, by asset; each once.
 
@@ -119,7 +134,8 @@ def sample_tables(config: Config) -> dict[str, SampleTable]:
 
 def all_sample_tables(config: Config) -> dict[str, SampleTable]:
     """Everything that models compute of each sample: the pair's tables and `sample_tables`; raises as that."""
-    return {table.asset: table for table in pair_tables(config)} | sample_tables(config)
+    pair = pair_tables(config, attention_read=reads_attention(config))
+    return {table.asset: table for table in pair} | sample_tables(config)
 
 
 def _wanted_tables(config: Config) -> Iterator[SampleTable]:

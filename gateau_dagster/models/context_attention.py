@@ -5,18 +5,24 @@ heads at a time, and added up. Memory is linear in the prompt's length and does 
 """
 
 from dataclasses import dataclass, field
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
+from transformers import PreTrainedModel
 
 from gateau_dagster.errors import GateauError
 from gateau_dagster.models.attention_rows import AttentionSpec, attention_rows, row_blocks
+from gateau_dagster.models.known_attention import ATTENTION_CURE, attention_layers_of, unseen_by_class
 from gateau_dagster.models.loading import LoadedModel
 from gateau_dagster.models.mask_pattern import MaskPattern, UnknownAttentionError
-from gateau_dagster.models.packing import narrows_last_layer, packed_states
+from gateau_dagster.models.memory import is_out_of_memory
+from gateau_dagster.models.packing import narrows_last_layer, packed_states, vocabulary
 from gateau_dagster.models.prompt import Prompt
 
-_ATTENTION_LAYERS = ("full_attention", "sliding_attention", "chunked_attention")
+_PROBE = (1, 4, 2, 2)  # tokens of prefix, context, suffix and response of a prompt to try a model on
+
+_unseen: WeakKeyDictionary[PreTrainedModel, str | None] = WeakKeyDictionary()
 
 
 @dataclass(kw_only=True)
@@ -89,24 +95,49 @@ def context_attention(loaded: LoadedModel, prompt: Prompt) -> ContextAttention:
 
 def require_attention_interface(loaded: LoadedModel) -> None:
     """Raise GateauError when this model's attention weights cannot be seen; costs no forward pass."""
-    if not getattr(loaded.model, "_supports_attention_backend", False):
-        raise _unsupported(loaded, "its code does not use the interface")
-    if not attention_layers(loaded):
-        raise _unsupported(loaded, "it has no attention layers")
+    reason = unseen_by_class(type(loaded.model), loaded.model.config)
+    if reason is not None:
+        raise _unsupported(loaded, reason)
+
+
+def attention_unseen(loaded: LoadedModel) -> str | None:
+    """Why this model's attention weights cannot be seen; None: they can. Tried once for each loaded model.
+
+    Beside what `require_attention_interface` looks at, a prompt of a few tokens is run, so that a model that hands on
+    its attention, but of a kind not known here, is told before the first sample.
+    """
+    model = loaded.model
+    if model not in _unseen:
+        reason = unseen_by_class(type(model), model.config)
+        _unseen[model] = _tried(loaded) if reason is None else reason
+    return _unseen[model]
+
+
+def _tried(loaded: LoadedModel) -> str | None:
+    ids, parts = [number % vocabulary(loaded) for number in range(sum(_PROBE))], []
+    for count in _PROBE:
+        parts.append(tuple(ids[:count]))
+        del ids[:count]
+    prefix, context, suffix, response = parts
+    try:
+        context_attention(loaded, Prompt(prefix=prefix, context=context, suffix=suffix, response=response))
+    except GateauError as error:
+        return str(error.__cause__ or error)
+    except (TypeError, ValueError, AttributeError, IndexError, RuntimeError) as error:
+        if is_out_of_memory(error):
+            raise  # says nothing of the model
+        return f"its code fails with attention that is watched ({type(error).__name__}: {error})"
+    return None
 
 
 def _unsupported(loaded: LoadedModel, detail: str) -> GateauError:
     return GateauError(
         "segment attention (Eq. 4) needs a decoder that runs its attention through transformers' attention "
-        f"interface, and {loaded.name} (model type {loaded.model.config.model_type}) does not: {detail}. "
-        "Use an architecture such as Llama, Qwen or Mistral as models.long."
+        f"interface, and {loaded.name} ({type(loaded.model).__name__}, model type {loaded.model.config.model_type}) "
+        f"does not: {detail}. {ATTENTION_CURE}"
     )
 
 
 def attention_layers(loaded: LoadedModel) -> int:
     """How many layers of the decoder compute softmax attention; others, such as linear ones, show no weights."""
-    config = loaded.model.config.get_text_config(decoder=True)
-    kinds = getattr(config, "layer_types", None)
-    if kinds is None:
-        return config.num_hidden_layers
-    return sum(kind in _ATTENTION_LAYERS for kind in kinds)
+    return attention_layers_of(loaded.model.config)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from gateau_dagster.errors import GateauError
 from gateau_dagster.models.chat_template import check_chat_template
+from gateau_dagster.models.known_attention import ATTENTION_CURE, class_of, unseen_by_class
 from gateau_dagster.models.known_model import known_model, known_tokenizer, model_folder
 from gateau_dagster.models.model_files import check_complete, check_model_files
 from gateau_dagster.models.tokenizer import load_tokenizer
@@ -126,6 +127,48 @@ def _lacks_bos(config: Config, name: str) -> bool:
     tokenizer, known = known_tokenizer(config, name), known_model(config, name).config
     first = None if known is None else getattr(known.get_text_config(decoder=True), "bos_token_id", None)
     return tokenizer is not None and tokenizer.bos_token_id is None and isinstance(first, int)
+
+
+def check_attention(config: Config, digest: str) -> None:
+    """Whether theta_B shows the attention that a method or preset reads, as far as its class tells. `digest`: of it.
+
+    Raises:
+        GateauError: it does not.
+    """
+    reason = _attention_unseen(config, digest)
+    if reason is not None:
+        raise GateauError(
+            f"models.long.path: {config.models['long'].path} ({reason}) shows no attention weights, which the preset "
+            f"or a method reads. {ATTENTION_CURE}"
+        )
+
+
+def unseen_attention(config: Config, digest: str) -> list[str]:
+    """A sentence where theta_B shows no attention and nothing reads it: `cam` lacks it then. `digest`: of theta_B."""
+    reason = _attention_unseen(config, digest)
+    if reason is None:
+        return []
+    return [
+        f"models.long: {config.models['long'].path} ({reason}) shows no attention weights: `cam` has no segment "
+        "attention and no CAS, and the report's columns for presets paper and official go by HMP alone. "
+        f"Preset {config.selection.preset} and the methods that are asked for read none of it."
+    ]
+
+
+def _attention_unseen(config: Config, digest: str) -> str | None:
+    """Class and reason; None where the class does not tell or the model is not here. Remembered by digest."""
+    cache, key = config.work_folder / "cache" / "model-checks.json", f"{_EDITION} attention {digest}"
+    known = recall(cache, key)
+    if isinstance(known, str):
+        return known or None
+    found = known_model(config, "long").config
+    kind = None if found is None else class_of(found)
+    if found is None or kind is None:
+        return None
+    reason = unseen_by_class(kind, found)
+    said = "" if reason is None else f"{kind.__name__}: {reason}"
+    remember(cache, key, said)
+    return said or None
 
 
 def check_pair(config: Config, digests: Mapping[str, str], texts: Callable[[], Sequence[str]]) -> None:

@@ -19,16 +19,18 @@ from gateau_dagster.data.short_chat import short_chat_signature
 from gateau_dagster.data.sources import FILE_DIGESTS
 from gateau_dagster.demo.prepare import ensure_demo_data
 from gateau_dagster.errors import MissingUpstreamError
-from gateau_dagster.methods.registry import chosen_methods
+from gateau_dagster.methods.registry import chosen_methods, reads_attention
 from gateau_dagster.models.model_digest import address_digest, model_digest
 from gateau_dagster.pipeline.asset import Asset, Observed
 from gateau_dagster.pipeline.made_models import check_clusters
 from gateau_dagster.pipeline.model_checks import (
+    check_attention,
     check_folder,
     check_others,
     check_pair,
     lost_first_tokens,
     unknown_chat_templates,
+    unseen_attention,
 )
 from gateau_dagster.pipeline.node import Node
 from gateau_dagster.pipeline.pipeline import Pipeline, partition_sets, pipeline_of
@@ -239,6 +241,8 @@ class State:
         check_others(self.config)
         if self._compares_the_pair:
             check_pair(self.config, self.model_digests, self._first_responses)
+        if self._makes_cam and reads_attention(self.config):
+            check_attention(self.config, self.model_digests["long"])
         check_homologous(self.config)
         for method in chosen_methods(self.config).values():
             method.check_known_models(self.config)
@@ -252,6 +256,11 @@ class State:
         required = (asset for asset in self.pipeline.assets if asset.key in self.pipeline.required)
         return any(pair <= {*asset.reads} for asset in required if asset is not report)
 
+    @property
+    def _makes_cam(self) -> bool:
+        """Whether anything that the configuration asks for comes of `cam`."""
+        return self.config.has_pair and "cam" in self.pipeline.required
+
     def _first_responses(self) -> list[str]:
         """Some responses of the data."""
         first = self.index.accepted.head(_RESPONSES).drop("shard")
@@ -262,7 +271,9 @@ class State:
         """What the configuration says, may mean, and should not say unawares: a sentence each."""
         accepted = self.index.accepted
         of_methods = (each.warnings(self.config, accepted) for each in chosen_methods(self.config).values())
-        of_models = (*lost_first_tokens(self.config), *unknown_chat_templates(self.config))
+        of_models = [*lost_first_tokens(self.config), *unknown_chat_templates(self.config)]
+        if self._makes_cam and not reads_attention(self.config):
+            of_models += unseen_attention(self.config, self.model_digests["long"])
         return [*of_models, *warnings_of(self.config, accepted), *chain.from_iterable(of_methods)]
 
     def row_scorer(self, asset: str) -> str | None:

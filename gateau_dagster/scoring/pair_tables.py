@@ -30,15 +30,19 @@ def perplexity_asset(model: str) -> str:
     return f"perplexity/{model}"
 
 
-def pair_tables(config: Config) -> Iterator[SampleTable]:
-    """`perplexity/<model>` of every causal model, and `cam` by theta_B where there is the pair."""
+def pair_tables(config: Config, *, attention_read: bool = True) -> Iterator[SampleTable]:
+    """`perplexity/<model>` of every causal model, and `cam` by theta_B where there is the pair.
+
+    attention_read: whether anything that the configuration asks for reads attention: see `cam_table`.
+    """
     for model in config.causal_models:
-        yield perplexity_table(model, shared=model == THETA_B and config.has_pair)
+        shared = model == THETA_B and config.has_pair
+        yield perplexity_table(model, shared=shared, attention_read=attention_read)
     if config.has_pair:
-        yield cam_table(config)
+        yield cam_table(config, attention_read=attention_read)
 
 
-def perplexity_table(model: str, *, shared: bool) -> SampleTable:
+def perplexity_table(model: str, *, shared: bool, attention_read: bool = True) -> SampleTable:
     """Perplexity of the response given context and instruction. `shared`: its full pass serves `cam`, too."""
     role = {THETA_A: " under theta_A", THETA_B: " under theta_B"}.get(model, "")
     return SampleTable(
@@ -50,13 +54,17 @@ def perplexity_table(model: str, *, shared: bool) -> SampleTable:
         description=f"Perplexity of each response{role} (Eq. 1).",
         score=_perplexity_rows,
         code_version=PERPLEXITY_CODE_VERSION,
-        shared=_shared_pass() if shared else None,
+        shared=_shared_pass(attention_read) if shared else None,
         effort=perplexity_effort,
     )
 
 
-def cam_table(config: Config) -> SampleTable:
-    """Segment perplexities, segment attention and their similarity."""
+def cam_table(config: Config, *, attention_read: bool = True) -> SampleTable:
+    """Segment perplexities, segment attention and their similarity.
+
+    Of a theta_B whose attention cannot be seen the rows have no attention and no CAS; with `attention_read` it is
+    refused instead. Neither changes a row of another model, and so neither is a setting.
+    """
     return SampleTable(
         asset=CAM,
         of="",
@@ -66,47 +74,64 @@ def cam_table(config: Config) -> SampleTable:
         summary="segment perplexities, segment attention, Contextual Awareness Score",
         description="Contextual Awareness Measurement by theta_B: does the model attend to the segments that matter "
         "for the response? Segment perplexities, segment attention and their similarity CAS (Eq. 3-5).",
-        score=_cam_rows,
+        score=partial(_cam_rows, attention_read=attention_read),
         settings={"scoring.segment_length": config.scoring.segment_length},
         code_version=f"{CAM_CODE_VERSION}.{GAINS_CODE_VERSION}",
-        shared=_shared_pass(),
+        shared=_shared_pass(attention_read),
         needs_visible_window=True,
         effort=partial(cam_effort, length=config.scoring.segment_length),
     )
 
 
-def _shared_pass() -> SharedPass:
+def _shared_pass(attention_read: bool) -> SharedPass:
     """One pass of theta_B over a sample gives both tables."""
     perplexity = perplexity_asset(THETA_B)
-    return SharedPass(name=f"perplexity__{THETA_B}_and_cam", score=partial(_both, perplexity=perplexity))
+    score = partial(_both, perplexity=perplexity, attention_read=attention_read)
+    return SharedPass(name=f"perplexity__{THETA_B}_and_cam", score=score)
 
 
 def _perplexity_rows(loaded: LoadedModel, samples: Iterable[Sample], running: Running) -> Iterator[Row | Reject]:
     return _alone(loaded, samples, running, asset=perplexity_asset(""))
 
 
-def _cam_rows(loaded: LoadedModel, samples: Iterable[Sample], running: Running) -> Iterator[Row | Reject]:
-    return _alone(loaded, samples, running, asset=CAM)
+def _cam_rows(
+    loaded: LoadedModel, samples: Iterable[Sample], running: Running, *, attention_read: bool
+) -> Iterator[Row | Reject]:
+    return _alone(loaded, samples, running, asset=CAM, attention_read=attention_read)
 
 
-def _alone(loaded: LoadedModel, samples: Iterable[Sample], running: Running, *, asset: str) -> Iterator[Row | Reject]:
+def _alone(
+    loaded: LoadedModel, samples: Iterable[Sample], running: Running, *, asset: str, attention_read: bool = False
+) -> Iterator[Row | Reject]:
     asked = (Asked(sample=sample, assets=frozenset({asset})) for sample in samples)
     perplexity = perplexity_asset("")
-    with closing(_both(loaded, asked, {asset: running}, perplexity=perplexity)) as found:  # pyright: ignore[reportArgumentType]
+    made = _both(loaded, asked, {asset: running}, perplexity=perplexity, attention_read=attention_read)
+    with closing(made) as found:  # pyright: ignore[reportArgumentType]
         for outcomes in found:
             yield outcomes[asset]
 
 
 def _both(
-    loaded: LoadedModel, asked: Iterable[Asked], running: Mapping[str, Running], *, perplexity: str
+    loaded: LoadedModel,
+    asked: Iterable[Asked],
+    running: Mapping[str, Running],
+    *,
+    perplexity: str,
+    attention_read: bool,
 ) -> Iterator[Outcomes]:
     """A row or a reject of each table that asks for the sample. `perplexity`: name of that table."""
+    from gateau_dagster.models.context_attention import attention_unseen
     from gateau_dagster.models.flops import Meter, Work
     from gateau_dagster.scoring.scorer import Request, score_samples
 
     any_one = next(iter(running.values()))
     works = {asset: running[asset].work if asset in running else Work() for asset in (perplexity, CAM)}
-    requests = (Request(sample=one.sample, perplexity=perplexity in one.assets, cam=CAM in one.assets) for one in asked)
+    # What cannot be seen and is read is refused when the first sample asks for it.
+    seen = CAM in running and (attention_read or attention_unseen(loaded) is None)
+    requests = (
+        Request(sample=one.sample, perplexity=perplexity in one.assets, cam=CAM in one.assets, attention=seen)
+        for one in asked
+    )
     outcomes = score_samples(
         loaded,
         requests,

@@ -94,6 +94,19 @@ def join_all(shards: Iterable[Joined]) -> pl.DataFrame:
     return joined
 
 
+def check_observed(measures: pl.DataFrame) -> None:
+    """Raises GateauError when no sample with segments to compare has a CAS: theta_B shows no attention weights.
+
+    `measures`: schema MEASURES. Such a table stays in order for what reads none of it; by CAS it would rank anyhow.
+    """
+    comparable = measures.filter(pl.col("segments") >= 2)
+    if comparable.height and comparable["cas"].null_count() == comparable.height:
+        raise GateauError(
+            "cam holds no attention, since models.long shows none, and what is asked for reads CAS: choose by what "
+            "reads none (selection.preset robust, far_gain, hmg), or take a models.long that shows it"
+        )
+
+
 def _repeated(ids: pl.Series) -> pl.Series:
     """Ids that stand in the column more than once."""
     if ids.is_sorted():  # as stored tables are: then neighbours tell it, without a hash table

@@ -121,7 +121,7 @@ def test_model_gets_its_own_attention_back_even_after_an_error(monkeypatch: pyte
     ("kind", "detail"), [("bloom", "does not use"), ("mpt", "does not use"), ("mamba", "does not")]
 )
 def test_model_without_the_interface_is_refused(kind: str, detail: str) -> None:
-    with pytest.raises(GateauError, match=f"model type {kind}.*{detail}.*Use an architecture such as Llama"):
+    with pytest.raises(GateauError, match=f"model type {kind}.*{detail}.*take an architecture such as Llama"):
         require_attention_interface(loaded_model(kind))
 
 

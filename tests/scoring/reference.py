@@ -38,7 +38,7 @@ def reference_model(model: Any) -> Any:
     """The same weights in float64 with eager attention."""
     twin = copy.deepcopy(model).double()
     twin.set_attn_implementation("eager")
-    if hasattr(twin.config, "num_local_experts"):
+    if any(hasattr(twin.config, name) for name in ("num_local_experts", "num_experts")):
         twin.set_experts_implementation("eager")  # the grouped product has no float64
     return twin
 
@@ -74,18 +74,19 @@ def reference(
     segment_length: int,
     template: str = "gateau",
     visible_tokens: int | None = None,
+    seen: bool = True,
 ) -> Reference:
-    """`model`: from reference_model. `visible_tokens`: of the prompt's end that theta_A sees."""
+    """`model`: from reference_model. `visible_tokens`: of the prompt's end that theta_A sees. `seen`: its attention."""
     prefix, context, suffix, response = reference_parts(tokenizer, sample, template)
     truncated = 0
     while len(prefix + context + suffix + response) > max_length:
         context = context[1:]
         truncated += 1
-    nll, attentions, probabilities = _run(model, prefix + context + suffix, response)
+    nll, attentions, probabilities = _run(model, prefix + context + suffix, response, seen)
     segments = [context[i : i + segment_length] for i in range(0, len(context), segment_length)]
-    alone = [_run(model, prefix + segment + suffix, response) for segment in segments]
+    alone = [_run(model, prefix + segment + suffix, response, seen) for segment in segments]
     perplexities = [math.exp(one[0]) for one in alone]
-    nothing = _run(model, prefix + suffix, response)[2]
+    nothing = _run(model, prefix + suffix, response, seen)[2]
     near, far = [nothing], [[0.0] * len(response)]
     for index in reversed(range(len(segments))):
         end = sum(map(len, segments[index:]))
@@ -98,7 +99,9 @@ def reference(
     closest, farthest = ([max(token) for token in zip(*some, strict=True)] for some in (near, far))
     gains = [_gain(one[2], closest) for one in alone[: len(far) - 1]]
     gains += [_gain(one[2], nothing) for one in alone[len(far) - 1 :]]
-    weights = _token_attention(attentions, len(prefix), len(context), len(response))
+    weights = [0.0] * len(context)
+    if seen:
+        weights = _token_attention(attentions, len(prefix), len(context), len(response))
     means, position = [], 0
     for segment in segments:
         means.append(sum(weights[position : position + len(segment)]) / len(segment))
@@ -128,15 +131,17 @@ def _gain(given: list[float], without: list[float]) -> float:
     return math.fsum(b - a for a, b in zip(without, given, strict=True) if b > a)
 
 
-def _run(model: Any, prompt: list[int], response: list[int]) -> tuple[float, tuple[torch.Tensor, ...], list[float]]:
+def _run(
+    model: Any, prompt: list[int], response: list[int], seen: bool = True
+) -> tuple[float, tuple[torch.Tensor, ...], list[float]]:
     """Mean NLL, attention matrices, and the probability of each response token."""
     with torch.no_grad():
-        out = model(input_ids=torch.tensor([prompt + response]), output_attentions=True, use_cache=False)
+        out = model(input_ids=torch.tensor([prompt + response]), output_attentions=seen, use_cache=False)
     logs = []
     for index, token in enumerate(response):
         logits = out.logits[0, len(prompt) + index - 1].double()
         logs.append((logits[token] - torch.logsumexp(logits, dim=0)).item())
-    return -sum(logs) / len(response), out.attentions, [math.exp(value) for value in logs]
+    return -sum(logs) / len(response), out.attentions if seen else (), [math.exp(value) for value in logs]
 
 
 def _token_attention(attentions: tuple[torch.Tensor, ...], first: int, context: int, response: int) -> list[float]:

@@ -5,7 +5,7 @@ import pytest
 from gateau_dagster.config.selection import PRESETS, Preset
 from gateau_dagster.errors import GateauError
 from gateau_dagster.selection.combine import ranked
-from gateau_dagster.selection.joining import COLUMNS, MEASURES, join_all, join_shard
+from gateau_dagster.selection.joining import COLUMNS, MEASURES, check_observed, join_all, join_shard
 from tests.selection.slow import slow_combine
 from tests.selection.tables_in_test import cam_table, perplexity_table
 
@@ -102,3 +102,13 @@ def test_a_sample_in_two_shards_is_an_error() -> None:
     (part,) = in_shards(random_tables(0), 1)
     with pytest.raises(GateauError, match=r"holds .* and \d+ more more than once"):
         join_all([join_shard(part)] * 2)
+
+
+def test_scores_by_attention_that_nobody_saw_are_refused() -> None:
+    measures = pl.DataFrame(
+        {"segments": [1, 2, 3], "cas": [None, None, 0.5]}, schema={"segments": pl.Int32, "cas": pl.Float64}
+    )
+    check_observed(measures)
+    check_observed(measures.head(1))
+    with pytest.raises(GateauError, match=r"cam holds no attention.*selection\.preset robust"):
+        check_observed(measures.head(2))
