@@ -49,8 +49,7 @@ class ScoredModel:
         if not self.causal or section.context == "window":
             self.limit = min(self.limit, section.window or own_window(config, name) or self.limit)
         if self.causal and self.known.config is not None:
-            with suppress(AttributeError, TypeError, ValueError):
-                self.shape = ModelShape.of(self.known.config)
+            self.shape = ModelShape.known(self.known.config)
 
     def sample_tokens(self, samples: pl.DataFrame, shared: npt.NDArray[np.bool_] | bool = False) -> SampleTokens:
         """Of samples of the index."""

@@ -1,16 +1,30 @@
 """How much arithmetic a pass of a decoder is, from its shape and the lengths it reads: multiply-adds count as two."""
 
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
+from gateau_dagster.errors import GateauError
+from gateau_dagster.models.built_layers import LayerWork, built_layers
+
 if TYPE_CHECKING:
     from transformers.configuration_utils import PreTrainedConfig
 
 Lengths: TypeAlias = npt.NDArray[np.float64]
+
+_SOFTMAX = {"full_attention", "sliding_attention", "chunked_attention"}
+_SIZES = ("hidden_size", "num_attention_heads", "num_hidden_layers", "vocab_size")
+# Settings of layers that are no plain attention: latent, shared between layers, recurrent; further inputs of a layer.
+_OTHERWISE = (
+    "kv_lora_rank", "num_kv_shared_layers", "hidden_size_per_layer_input", "mamba_d_state", "ssm_state_size",
+    "state_size", "conv_L_cache", "linear_num_value_heads", "layers_block_type", "block_types",
+)  # fmt: skip
+
+_EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts")
+_CHOSEN = ("num_experts_per_tok", "top_k_experts", "moe_k", "moe_topk", "num_selected_experts")
 
 # Model types whose feed-forward layer is two matrices; in all others a third one is the gate.
 _UNGATED = {
@@ -24,7 +38,8 @@ class ModelShape:
     """The sizes that decide a decoder's arithmetic.
 
     Layers of mixtures of experts count what one token meets: `intermediate` wide, after a router of `router` experts;
-    `dense_layers` of the layers have an ordinary feed-forward layer, `dense_intermediate` wide, instead.
+    `dense_layers` of the layers have an ordinary feed-forward layer, `dense_intermediate` wide, instead. Where layers
+    differ in other ways, `each` says what they do and the sizes of heads and feed-forward layers are 0.
     """
 
     layers: int
@@ -40,11 +55,21 @@ class ModelShape:
     dense_intermediate: int = 0
     ends_dense: bool = False  # the last layer is one of the dense ones
     spans: tuple[int | None, ...] = ()  # keys that a query of each layer sees: None all, 0 no attention; (): all of all
+    each: tuple[LayerWork, ...] = ()  # of models whose layers differ (models.built_layers), in place of the sizes above
+    outside: float = 0.0  # with `each`: multiply-adds of a token beside the layers and the output layer
 
     @classmethod
     def of(cls, config: "PreTrainedConfig") -> "ModelShape":
-        """From a model's configuration (Llama, Qwen, Mistral, Mixtral, GPT-2 and their like)."""
+        """From a model's configuration.
+
+        Of Llama, Qwen, Mistral, Mixtral, GPT-2 and their like by its numbers alone; of one whose layers differ or that
+        uses other names, by building it without weights, which imports torch (models.built_layers).
+
+        Raises GateauError where that fails, too: the work of such a model is not known.
+        """
         text = config.get_text_config(decoder=True)
+        if not _alike(text):
+            return cls.built(config)
         hidden, heads = text.hidden_size, text.num_attention_heads
         return cls(
             layers=text.num_hidden_layers,
@@ -54,13 +79,46 @@ class ModelShape:
             head_dim=getattr(text, "head_dim", None) or hidden // heads,
             vocabulary=text.vocab_size,
             gated=text.model_type not in _UNGATED,
-            spans=_spans(text),
+            spans=spans_of(text),
             **_feed_forward(text),
         )
+
+    @classmethod
+    def built(cls, config: "PreTrainedConfig") -> "ModelShape":
+        """By building the model without weights, whatever its layers; raises as `of`."""
+        text = config.get_text_config(decoder=True)
+        one = text.per_layer_config[-1] if getattr(text, "is_heterogeneous", False) else text
+        experts, chosen = first_of(one, *_EXPERTS), first_of(one, *_CHOSEN)
+        found = built_layers(config, expert_share=chosen / experts if experts and chosen else 1.0)
+        spans = spans_of(text)
+        if len(spans) != len(found.each):  # none is named, or layers that are kept otherwise
+            spans = (None,) * len(found.each)
+        return cls(
+            layers=len(found.each),
+            hidden=found.hidden,
+            **dict.fromkeys(("heads", "kv_heads", "head_dim", "intermediate"), 0),
+            vocabulary=text.vocab_size,
+            spans=tuple(span if layer.width else 0 for layer, span in zip(found.each, spans, strict=True)),
+            each=tuple(
+                replace(layer, width=0 if span == 0 else layer.width)
+                for layer, span in zip(found.each, spans, strict=True)
+            ),
+            outside=found.outside,
+        )
+
+    @classmethod
+    def known(cls, config: "PreTrainedConfig") -> "ModelShape | None":
+        """As `of`; None where a model's work is not known."""
+        try:
+            return cls.of(config)
+        except GateauError:
+            return None
 
     @property
     def token_flops(self) -> float:
         """FLOPs of all layers for one token, without its attention to others."""
+        if self.each:
+            return 2.0 * (self.outside + sum(layer.token for layer in self.each))
         projections = self.hidden * self.head_dim * 2 * (self.heads + self.kv_heads)
         layers = self.layers - self.dense_layers
         feed_forward = layers * self._token_wise(dense=False) + self.dense_layers * self._token_wise(dense=True)
@@ -68,10 +126,10 @@ class ModelShape:
 
     def attention_flops(self, lengths: Lengths) -> Lengths:
         """FLOPs of q Kᵀ and the weighted sum over all layers, for a document of each length: causal, within windows."""
-        pairs = np.zeros_like(lengths, dtype=np.float64)
-        for span, layers in self._spans.items():
-            pairs += layers * _pairs(lengths, span)
-        return 4.0 * self.heads * self.head_dim * pairs
+        products = np.zeros_like(lengths, dtype=np.float64)
+        for (span, width), layers in self._attention.items():
+            products += layers * width * _pairs(lengths, span)
+        return 4.0 * products
 
     def pass_flops(self, lengths: Lengths, rows: Lengths | None = None) -> Lengths:
         """FLOPs of all layers over one document of each length, which attends causally to itself.
@@ -85,11 +143,12 @@ class ModelShape:
         whole = self.token_flops * lengths + self.attention_flops(lengths)
         if rows is None:
             return whole
-        queries_and_output = 2 * self.hidden * self.head_dim * self.heads
-        spared = 2.0 * (queries_and_output + self._token_wise(dense=self.ends_dense)) * (lengths - rows)
+        width = self.each[-1].width if self.each else self.heads * self.head_dim
+        own = self.each[-1].spared if self.each else 2 * self.hidden * width + self._token_wise(dense=self.ends_dense)
+        spared = 2.0 * own * (lengths - rows)
         span, last = self.spans[-1] if self.spans else None, lengths - 1  # the last token predicts nothing
         computed = _pairs(last, span) - _pairs(np.maximum(last - rows, 0), span)
-        return whole - spared - 4.0 * self.heads * self.head_dim * (_pairs(lengths, span) - computed)
+        return whole - spared - 4.0 * width * (_pairs(lengths, span) - computed)
 
     def head_flops(self, rows: float) -> float:
         """FLOPs of the output layer for `rows` tokens."""
@@ -101,10 +160,10 @@ class ModelShape:
 
     def attention_row_flops_each(self, lengths: Lengths) -> Lengths:
         """FLOPs of the weights of one query over each number of keys, in all layers."""
-        keys = np.zeros_like(lengths, dtype=np.float64)
-        for span, layers in self._spans.items():
-            keys += layers * (lengths if span is None else np.minimum(lengths, span))
-        return 2.0 * self.heads * self.head_dim * keys
+        products = np.zeros_like(lengths, dtype=np.float64)
+        for (span, width), layers in self._attention.items():
+            products += layers * width * (lengths if span is None else np.minimum(lengths, span))
+        return 2.0 * products
 
     def _token_wise(self, *, dense: bool) -> float:
         """Multiply-adds of one token in the feed-forward part of a layer."""
@@ -114,15 +173,26 @@ class ModelShape:
         return self.hidden * (matrices * self.intermediate + self.router)
 
     @property
-    def _spans(self) -> Counter[int | None]:
-        """How many layers see how much."""
-        return Counter(self.spans or (None,) * self.layers)
+    def _attention(self) -> Counter[tuple[int | None, int]]:
+        """How many layers see how much, with heads of how much together."""
+        spans = self.spans or (None,) * self.layers
+        widths = [layer.width for layer in self.each] or [self.heads * self.head_dim] * len(spans)
+        return Counter(zip(spans, widths, strict=True))
 
 
 def _pairs(lengths: Lengths, span: int | None) -> Lengths:
     """Pairs of a query and a key that it sees, in a document of each length and one layer."""
     seen = lengths if span is None else np.minimum(lengths, span)
     return seen * (seen + 1) / 2 + (lengths - seen) * seen
+
+
+def _alike(text: Any) -> bool:
+    """Whether all layers are softmax attention of one shape and a feed-forward layer, under the usual names."""
+    if getattr(text, "is_heterogeneous", False) or not {*(getattr(text, "layer_types", None) or ())} <= _SOFTMAX:
+        return False
+    if any(getattr(text, name, None) for name in _OTHERWISE):
+        return False
+    return all(isinstance(getattr(text, name, None), int) for name in _SIZES)
 
 
 def _kv_heads(text: Any, heads: int) -> int:
@@ -133,16 +203,18 @@ def _kv_heads(text: Any, heads: int) -> int:
 
 def _feed_forward(text: Any) -> dict[str, Any]:
     """The fields that describe the feed-forward layers."""
-    dense = _first(text, "ffn_dim", "ffn_hidden_size", "n_inner", "intermediate_size") or 4 * text.hidden_size
-    experts = _first(text, "num_experts", "num_local_experts", "n_routed_experts") or 0
-    chosen = _first(text, "num_experts_per_tok") or 0
+    dense = first_of(text, "ffn_dim", "ffn_hidden_size", "n_inner", "intermediate_size") or 4 * text.hidden_size
+    experts = first_of(text, "num_experts", "num_local_experts", "n_routed_experts") or 0
+    chosen = first_of(text, "num_experts_per_tok") or 0
     if not experts or not chosen:
         return {"intermediate": dense}
-    width = _first(text, "moe_intermediate_size") or dense
-    shared = (_first(text, "n_shared_experts") or 0) * width + (_first(text, "shared_expert_intermediate_size") or 0)
-    gates = 1 if _first(text, "shared_expert_intermediate_size") else 0  # the shared expert's own gate
-    plain = {*range(_first(text, "first_k_dense_replace") or 0), *(_first(text, "mlp_only_layers") or [])}
-    step = _first(text, "decoder_sparse_step") or 1
+    width = first_of(text, "moe_intermediate_size") or dense
+    shared = (first_of(text, "n_shared_experts") or 0) * width + (
+        first_of(text, "shared_expert_intermediate_size") or 0
+    )
+    gates = 1 if first_of(text, "shared_expert_intermediate_size") else 0  # the shared expert's own gate
+    plain = {*range(first_of(text, "first_k_dense_replace") or 0), *(first_of(text, "mlp_only_layers") or [])}
+    step = first_of(text, "decoder_sparse_step") or 1
     plain |= {layer for layer in range(text.num_hidden_layers) if (layer + 1) % step}
     return {
         "intermediate": chosen * width + shared,
@@ -153,19 +225,26 @@ def _feed_forward(text: Any) -> dict[str, Any]:
     }
 
 
-def _spans(text: Any) -> tuple[int | None, ...]:
-    """What each layer's queries see; a layer of chunked attention counts as a window of a chunk's length."""
-    window = _first(text, "sliding_window", "attention_chunk_size")
-    kinds = getattr(text, "layer_types", None)
+def spans_of(text: Any) -> tuple[int | None, ...]:
+    """What each layer's queries see, (): all of all; a layer of chunked attention as a window of a chunk's length."""
+    count, kinds = getattr(text, "num_hidden_layers", 0), getattr(text, "layer_types", None)
+    own = getattr(text, "is_heterogeneous", False)  # then each layer has a configuration, and may have a window
+    windows = [
+        first_of(layer, "sliding_window", "attention_chunk_size")
+        for layer in (text.per_layer_config[:] if own else [text] * count)
+    ]
     if not kinds:
         # Without a list every layer has the window; a flag may switch it off.
-        return (window,) * text.num_hidden_layers if window and getattr(text, "use_sliding_window", True) else ()
+        return tuple(windows) if any(windows) and getattr(text, "use_sliding_window", True) else ()
     local = {"sliding_attention", "chunked_attention"}
-    found = [window if kind in local else None if kind == "full_attention" else 0 for kind in kinds]
+    found = [
+        window if kind in local else None if kind == "full_attention" else 0
+        for kind, window in zip(kinds, windows, strict=False)
+    ]
     return tuple(found) if any(span is not None for span in found) else ()
 
 
-def _first(text: Any, *names: str) -> Any:
+def first_of(text: Any, *names: str) -> Any:
     """The first of these settings that the configuration has and that says something."""
     return next((value for name in names if (value := getattr(text, name, None))), None)
 

@@ -68,10 +68,7 @@ class Passes:
     shape: ModelShape | None = field(init=False)
 
     def __post_init__(self) -> None:
-        try:
-            self.shape = ModelShape.of(self.loaded.model.config)
-        except AttributeError:  # no heads: a state-space model, whose FLOPs nothing here can tell
-            self.shape = None
+        self.shape = ModelShape.known(self.loaded.model.config)
 
     def enqueue(self, job: NllJob) -> None:
         """Add a prompt to the queue."""

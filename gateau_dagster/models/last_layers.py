@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
+from transformers import PreTrainedModel
 from transformers.modeling_outputs import MoeModelOutputWithPast
 
 from gateau_dagster.errors import GateauError
@@ -114,10 +115,28 @@ class ReadRows:
 
 def decoder_layers(loaded: LoadedModel) -> Sequence[torch.nn.Module]:
     """The decoder's layers in order; none where it does not keep them in a list."""
-    body = backbone(loaded)
-    count = getattr(loaded.model.config.get_text_config(decoder=True), "num_hidden_layers", None)
-    lists = (part for part in body.modules() if isinstance(part, torch.nn.ModuleList) and len(part) == count)
-    return list(next(lists, ()))
+    backbone(loaded)  # refuses what has none
+    return layers_of(loaded.model)
+
+
+def layers_of(model: PreTrainedModel) -> Sequence[torch.nn.Module]:
+    """As decoder_layers, of a model that need not be loaded."""
+    count = getattr(model.config.get_text_config(decoder=True), "num_hidden_layers", None)
+    parts = model.base_model.modules()
+    return list(next((part for part in parts if isinstance(part, torch.nn.ModuleList) and len(part) == count), ()))
+
+
+def token_wise_parts(layer: torch.nn.Module) -> list[torch.nn.Module]:
+    """What of a layer treats every token by itself, and so runs on some rows only where it is the last."""
+    return _feed_forward(layer) + _projections(layer)
+
+
+def output_projection(layer: torch.nn.Module) -> torch.nn.Module | None:
+    """From the heads' outputs back to the hidden states; None where a layer has no attention of a known name."""
+    attentions = [part for name in _ATTENTION if (part := getattr(layer, name, None)) is not None]
+    nested = [part for attention in attentions for part in (attention, *attention.children())]
+    found = (getattr(part, name, None) for part in nested for name in _PROJECTIONS[1:])
+    return next((part for part in found if isinstance(part, torch.nn.Module)), None)
 
 
 def narrowable_layer(loaded: LoadedModel) -> torch.nn.Module | None:
@@ -140,7 +159,7 @@ def only_read_rows(loaded: LoadedModel, rows: ReadRows | None) -> Iterator[None]
     with ExitStack() as hooks:
         layer = None if rows is None else narrowable_layer(loaded)
         if rows is not None and layer is not None:
-            for part in _feed_forward(layer) + _projections(layer):
+            for part in token_wise_parts(layer):
                 _narrow(part, rows, hooks)
         yield
 

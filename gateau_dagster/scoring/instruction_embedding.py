@@ -127,9 +127,7 @@ def _means(loaded: LoadedModel, documents: Sequence[Ids]) -> tuple[torch.Tensor,
 
 def _charge(loaded: LoadedModel, work: Work, documents: Sequence[Ids]) -> None:
     lengths = np.array([len(ids) for ids in documents], dtype=np.float64)
-    try:
-        shape = ModelShape.of(loaded.model.config)
+    shape, flops = ModelShape.known(loaded.model.config), 0.0
+    if shape is not None:
         flops = float(shape.pass_flops(lengths).sum() + shape.head_flops(float((lengths - 1).sum())))
-    except AttributeError:  # no heads: a state-space model, whose FLOPs nothing here can tell
-        flops = 0.0
     work.add(int(lengths.sum()), flops)

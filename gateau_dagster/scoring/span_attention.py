@@ -44,7 +44,8 @@ def pairwise_focus_scores(loaded: LoadedModel, ids: Sequence[int], plan: FocusPl
             f"{attention_layers(loaded)} layers: use an architecture such as Llama, Qwen or Mistral"
         )
     if work is not None:
-        work.add(len(ids), span_attention_flops(ModelShape.of(loaded.model.config), len(ids), plan))
+        shape = ModelShape.known(loaded.model.config)
+        work.add(len(ids), 0.0 if shape is None else span_attention_flops(shape, len(ids), plan))
     return torch.stack([layer.to(loaded.device) for layer in collector.layers])
 
 

@@ -119,7 +119,13 @@ def _window(rope: Rope, text_config: Any, *, name: str) -> int:
 
 
 def _rotated_dimensions(rope: Rope, text_config: Any) -> int:
-    head = getattr(text_config, "head_dim", None) or text_config.hidden_size // text_config.num_attention_heads
+    layer = text_config
+    if getattr(
+        text_config, "is_heterogeneous", False
+    ):  # Gemma 4: each layer has its own; `rope` is that of full attention
+        kinds = getattr(text_config, "layer_types", None) or ["full_attention"]
+        layer = text_config.per_layer_config[kinds.index("full_attention") if "full_attention" in kinds else 0]
+    head = getattr(layer, "head_dim", None) or layer.hidden_size // layer.num_attention_heads
     return int(head * rope.get("partial_rotary_factor", 1.0))
 
 

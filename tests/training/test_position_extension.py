@@ -12,6 +12,7 @@ from transformers import AutoModelForCausalLM
 from gateau_dagster.config.training_sections import PositionExtension
 from gateau_dagster.errors import GateauError
 from gateau_dagster.training.position_extension import extend_positions
+from tests.models.test_built_layers import GEMMA4
 from tests.tiny_models import model_config
 
 WINDOW, TARGET = 2048, 12_000
@@ -209,3 +210,16 @@ def test_a_head_of_two_dimensions_has_no_ntk_exponent() -> None:
     config = model_config("llama", head_dim=2)
     with pytest.raises(GateauError, match="rotates 2 dimensions of a head, too few for ntk: use linear"):
         extend_positions(config, SECTIONS["ntk"], name="llama")
+
+
+def test_heads_that_differ_by_layer_rotate_as_those_of_full_attention() -> None:
+    with pytest.raises(GateauError, match=r"scaled already \(rope_type proportional\)"):
+        extend_positions(model_config("gemma4_text", **GEMMA4), SECTIONS["ntk"], name="gemma")
+    plain = {kind: {"rope_type": "default", "rope_theta": 1e4} for kind in ("full_attention", "sliding_attention")}
+    config = model_config("gemma4_text", **GEMMA4, rope_parameters=plain)
+    own = config.rope_parameters["full_attention"]["rope_theta"]
+    extend_positions(config, SECTIONS["ntk"], name="gemma")
+    target = SECTIONS["ntk"].target_length
+    assert target is not None
+    changed = config.rope_parameters["full_attention"]["rope_theta"]
+    assert changed == pytest.approx(own * (target / WINDOW) ** (32 / 30))
