@@ -13,7 +13,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 .PHONY: help setup demo dev test test-long test-kills browser check lint format example-real example-homologous clean \
 	benchmark-presets benchmark-selection benchmark-cam benchmark-effect benchmark-scoring benchmark-context-length \
 	benchmark-global-steps benchmark-orchestration benchmark-shards benchmark-rerun benchmark-training benchmark-gpu \
-	benchmark-contamination benchmark-explorer benchmark-ray
+	benchmark-contamination benchmark-explorer benchmark-ray architectures
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-26s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -120,6 +120,9 @@ benchmark-contamination: $(VENV)/.run-installed  ## the data against a benchmark
 
 benchmark-explorer: $(VENV)/.dev-installed browser  ## opening the viewer of 100,000 samples in a browser, 3 minutes
 	@$(BIN)/python benchmarks/explorer.py --out $(BENCHMARKS)/explorer.json
+
+architectures: $(VENV)/.run-installed  ## which architectures of transformers work: docs/architectures.md, two minutes, resumable
+	@OMP_NUM_THREADS=1 $(BIN)/python benchmarks/architectures.py --out $(BENCHMARKS)/architectures.json --page docs/architectures.md
 
 benchmark-ray: $(VENV)/.dev-installed  ## how well a Ray cluster is used, on this machine: 6 minutes
 	@OMP_NUM_THREADS=1 $(BIN)/python benchmarks/ray_pool.py --out $(BENCHMARKS)/ray_pool.json

@@ -17,7 +17,8 @@ from gateau_dagster.models.known_attention import ATTENTION_CURE, attention_laye
 from gateau_dagster.models.loading import LoadedModel
 from gateau_dagster.models.mask_pattern import MaskPattern, UnknownAttentionError
 from gateau_dagster.models.memory import is_out_of_memory
-from gateau_dagster.models.packing import narrows_last_layer, packed_states, vocabulary
+from gateau_dagster.models.packing import lone_states, narrows_last_layer, packed_states, vocabulary
+from gateau_dagster.models.probe import ROUNDING
 from gateau_dagster.models.prompt import Prompt
 
 _PROBE = (1, 4, 2, 2)  # tokens of prefix, context, suffix and response of a prompt to try a model on
@@ -93,6 +94,13 @@ def context_attention(loaded: LoadedModel, prompt: Prompt) -> ContextAttention:
     return ContextAttention(attention=torch.stack(layers).mean(dim=0), states=states[start - 1 : stop - 1])
 
 
+def require_seen(loaded: LoadedModel) -> None:
+    """Raise GateauError when this model's attention weights cannot be seen; see attention_unseen."""
+    reason = attention_unseen(loaded)
+    if reason is not None:
+        raise _unsupported(loaded, reason)
+
+
 def require_attention_interface(loaded: LoadedModel) -> None:
     """Raise GateauError when this model's attention weights cannot be seen; costs no forward pass."""
     reason = unseen_by_class(type(loaded.model), loaded.model.config)
@@ -119,14 +127,18 @@ def _tried(loaded: LoadedModel) -> str | None:
         parts.append(tuple(ids[:count]))
         del ids[:count]
     prefix, context, suffix, response = parts
+    prompt = Prompt(prefix=prefix, context=context, suffix=suffix, response=response)
     try:
-        context_attention(loaded, Prompt(prefix=prefix, context=context, suffix=suffix, response=response))
+        states = context_attention(loaded, prompt).states
+        own = lone_states(loaded, prompt.ids)[prompt.response_span[0] - 1 : -1]
     except GateauError as error:
         return str(error.__cause__ or error)
     except (TypeError, ValueError, AttributeError, IndexError, RuntimeError) as error:
         if is_out_of_memory(error):
             raise  # says nothing of the model
         return f"its code fails with attention that is watched ({type(error).__name__}: {error})"
+    if not ((states - own).norm(dim=-1) <= ROUNDING[own.dtype] * own.norm(dim=-1)).all():
+        return "a pass in which its attention is watched comes out otherwise than its own"
     return None
 
 

@@ -11,7 +11,7 @@ ATTENTION_CURE = (
     "Choose by what reads no attention (selection.preset robust, far_gain, hmg), or take an architecture such as "
     "Llama, Qwen or Mistral as models.long; docs/architectures.md lists those that show it."
 )
-_ATTENTION_LAYERS = ("full_attention", "sliding_attention", "chunked_attention")
+_ATTENTION_LAYERS = ("full_attention", "sliding_attention", "chunked_attention", "attention")
 
 
 def unseen_by_class(kind: type, config: PreTrainedConfig) -> str | None:

@@ -16,6 +16,7 @@ from transformers import PreTrainedModel
 from transformers.modeling_outputs import MoeModelOutputWithPast
 
 from gateau_dagster.errors import GateauError
+from gateau_dagster.models.body import body_of
 from gateau_dagster.models.loading import LoadedModel
 
 Span: TypeAlias = tuple[int, int]  # [start, stop) of a document's rows
@@ -28,7 +29,7 @@ _PROJECTIONS = ("q_proj", "o_proj", "out_proj", "dense", "c_proj")
 
 def backbone(loaded: LoadedModel) -> torch.nn.Module:
     """The model without its output layer; raises GateauError when it does not keep the two apart."""
-    body = loaded.model.base_model
+    body = body_of(loaded.model)
     if body is loaded.model:
         raise _unsplittable(loaded)
     return body
@@ -122,7 +123,7 @@ def decoder_layers(loaded: LoadedModel) -> Sequence[torch.nn.Module]:
 def layers_of(model: PreTrainedModel) -> Sequence[torch.nn.Module]:
     """As decoder_layers, of a model that need not be loaded."""
     count = getattr(model.config.get_text_config(decoder=True), "num_hidden_layers", None)
-    parts = model.base_model.modules()
+    parts = body_of(model).modules()
     return list(next((part for part in parts if isinstance(part, torch.nn.ModuleList) and len(part) == count), ()))
 
 

@@ -71,7 +71,10 @@ def describe_mask(
     if not use_vmap:  # set where the model adds conditions of its own
         queries, keys = _pairs(local_size)
         zero = torch.tensor(0)
-        asked = mask_function(zero, zero, torch.tensor(queries), torch.tensor(keys)).tolist()
+        try:
+            asked = mask_function(zero, zero, torch.tensor(queries), torch.tensor(keys)).tolist()
+        except IndexError as error:  # it looks up each token, and there are fewer than are asked for
+            raise UnknownAttentionError("its mask depends on the tokens") from error
         for pattern in _candidates(local_size):
             if asked == [pattern.sees(*pair) for pair in zip(queries, keys, strict=True)]:
                 return pattern

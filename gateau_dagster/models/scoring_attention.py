@@ -63,6 +63,7 @@ def document_attention(
     own = loaded.model.config._attn_implementation or "sdpa"
     loaded.model.set_attn_implementation(NAME)
     if loaded.model.config._attn_implementation != NAME:
+        loaded.model.set_attn_implementation(own)  # parts of it may have taken it
         raise UnknownAttentionError("its attention function cannot be replaced")
     token = _running.set(_Row(lengths=lengths, observe=observe, read=read))
     try:
@@ -97,7 +98,8 @@ def _attend(
         row.observe(query[0], key[0], pattern, how)
     pieces = pattern.pieces(row.lengths)
     spans = row.spans(module, pattern)
-    return attend_documents(query[0], key[0], value[0], pieces, how, row.cu_seq_lens, spans)[None], None
+    out = attend_documents(query[0], key[0], value[0], pieces, how, row.cu_seq_lens, spans)
+    return out[None].contiguous(), None  # as transformers' own functions: some models take a view of it
 
 
 AttentionInterface.register(NAME, _attend)

@@ -16,6 +16,7 @@ from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedM
 from gateau_dagster.errors import GateauError
 from gateau_dagster.models.attention_kernels import attend_documents
 from gateau_dagster.models.attention_rows import attend_in_blocks, attention_spec
+from gateau_dagster.models.body import body_of
 from gateau_dagster.models.mask_pattern import UnknownAttentionError, describe_mask, known_pattern
 from gateau_dagster.models.probe import ROUNDING, probe_ids, probing
 
@@ -41,11 +42,16 @@ def attend_within_documents(model: PreTrainedModel) -> None:
     """
     if model.config._attn_implementation == NAME:
         return
-    if model.base_model is model or not getattr(model, "_supports_attention_backend", False):
+    if body_of(model) is model or not getattr(model, "_supports_attention_backend", False):
         raise _unsupported(model, "its code does not use transformers' attention interface")
     own = model.config._attn_implementation or "sdpa"
     alone = _lone_states(model)
-    handle = model.base_model.register_forward_pre_hook(_name_documents, with_kwargs=True)
+    if (
+        not _difference(_plain_states(model, counted=True), _plain_states(model, counted=False))
+        <= ROUNDING[alone.dtype]
+    ):
+        raise _unsupported(model, "it does not count a document's positions from 0")
+    handle = body_of(model).register_forward_pre_hook(_name_documents, with_kwargs=True)
     model.set_attn_implementation(NAME)
     reason = _why_not(model, alone)
     if reason is not None:
@@ -78,6 +84,13 @@ def _lone_states(model: PreTrainedModel) -> Tensor:
     return _states(model, input_ids=ids, position_ids=positions, attention_mask=torch.ones_like(ids))
 
 
+def _plain_states(model: PreTrainedModel, *, counted: bool) -> Tensor:
+    """Last hidden states [6, hidden] of a document at the model's own positions, or at those `counted` from 0."""
+    ids = probe_ids(model, 2 * len(_POSITIONS))[None, len(_POSITIONS) :]
+    positions = {"position_ids": torch.arange(len(_POSITIONS), device=ids.device)[None]} if counted else {}
+    return _states(model, input_ids=ids, attention_mask=torch.ones_like(ids), **positions)
+
+
 def _packed_states(model: PreTrainedModel, behind: int) -> Tensor:
     """As `_lone_states`, in one row behind one of two other documents."""
     size = len(_POSITIONS)
@@ -98,7 +111,7 @@ def _packed_states(model: PreTrainedModel, behind: int) -> Tensor:
 
 def _states(model: PreTrainedModel, **inputs: Any) -> Tensor:
     with probing(model):
-        return model.base_model(**inputs, use_cache=False, return_dict=True).last_hidden_state[0]
+        return body_of(model)(**inputs, use_cache=False, return_dict=True).last_hidden_state[0]
 
 
 def _difference(states: Tensor, expected: Tensor) -> float:
@@ -161,9 +174,9 @@ def _attend(
     q, k, v = (_autocast(tensor[0]) for tensor in (query, key, value))
     pieces = pattern.pieces(document_lengths)
     if softcap is not None or s_aux is not None or v.shape[-1] > q.shape[-1]:
-        return attend_in_blocks(q, k, v, pieces, how)[None], None
+        return attend_in_blocks(q, k, v, pieces, how)[None].contiguous(), None
     starts = partial(_starts, documents=document_lengths, borders=cu_seq_lens_q)
-    return attend_documents(q, k, v, pieces, how, starts)[None], None
+    return attend_documents(q, k, v, pieces, how, starts)[None].contiguous(), None
 
 
 def _autocast(tensor: Tensor) -> Tensor:

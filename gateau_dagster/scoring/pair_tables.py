@@ -120,14 +120,15 @@ def _both(
     attention_read: bool,
 ) -> Iterator[Outcomes]:
     """A row or a reject of each table that asks for the sample. `perplexity`: name of that table."""
-    from gateau_dagster.models.context_attention import attention_unseen
+    from gateau_dagster.models.context_attention import attention_unseen, require_seen
     from gateau_dagster.models.flops import Meter, Work
     from gateau_dagster.scoring.scorer import Request, score_samples
 
     any_one = next(iter(running.values()))
     works = {asset: running[asset].work if asset in running else Work() for asset in (perplexity, CAM)}
-    # What cannot be seen and is read is refused when the first sample asks for it.
-    seen = CAM in running and (attention_read or attention_unseen(loaded) is None)
+    if attention_read and CAM in running:
+        require_seen(loaded)
+    seen = CAM in running and attention_unseen(loaded) is None
     requests = (
         Request(sample=one.sample, perplexity=perplexity in one.assets, cam=CAM in one.assets, attention=seen)
         for one in asked

@@ -16,6 +16,7 @@ from transformers import PreTrainedModel
 from transformers.modeling_outputs import CausalLMOutputWithPast
 
 from gateau_dagster.errors import GateauError
+from gateau_dagster.models.body import body_of
 from gateau_dagster.models.mask_pattern import UnknownAttentionError
 from gateau_dagster.models.probe import ROUNDING, probe_ids, probing
 from gateau_dagster.training.chunked_entropy import LogitChange, summed_nll
@@ -50,7 +51,7 @@ def use_chunked_loss(model: PreTrainedModel, *, chunk: int | None = None) -> Non
     head = model.get_output_embeddings()
     if not isinstance(head, torch.nn.Linear) or type(head).forward is not torch.nn.Linear.forward:
         raise _unsupported(model, "its output layer is no plain linear one")
-    if model.base_model is model:
+    if body_of(model) is model:
         raise _unsupported(model, "its output layer is not apart from its body")
     if getattr(model.config.get_text_config(decoder=True), "output_router_logits", False):
         raise _unsupported(model, "output_router_logits adds a term to its loss; set it to false in config.json")
@@ -80,7 +81,7 @@ def _forward(
     if head is None or "forward" not in vars(head):
         raise _unsupported(self, "its output layer was exchanged since, for example by LoRA on lm_head")
     kwargs |= {"use_cache": False, "return_dict": True}
-    states = self.base_model(input_ids=input_ids, **kwargs).last_hidden_state  # [B, T, hidden]
+    states = body_of(self)(input_ids=input_ids, **kwargs).last_hidden_state  # [B, T, hidden]
     targets = labels[:, 1:].reshape(-1)
     rows = (targets != IGNORED).nonzero()[:, 0]
     total = head(
@@ -148,7 +149,7 @@ def _scaled_states(model: PreTrainedModel, scale: float) -> Iterator[None]:
         output["last_hidden_state"] = output["last_hidden_state"] * scale
         return output
 
-    handle = model.base_model.register_forward_hook(enlarge)
+    handle = body_of(model).register_forward_hook(enlarge)
     try:
         yield
     finally:
