@@ -68,15 +68,13 @@ def _ids(count: int, seed: int) -> tuple[int, ...]:
 
 def _prompts() -> list[Prompt]:
     names = ("prefix", "context", "suffix", "response")
-    return [
-        Prompt(
-            **{
-                name: _ids(count, 10 * number + place)
-                for place, (name, count) in enumerate(zip(names, shape, strict=True))
-            }
-        )
-        for number, shape in enumerate(_SHAPES)
-    ]
+    prompts = []
+    for number, shape in enumerate(_SHAPES):
+        texts: Any = {
+            name: _ids(count, 10 * number + place) for place, (name, count) in enumerate(zip(names, shape, strict=True))
+        }
+        prompts.append(Prompt(**texts))
+    return prompts
 
 
 def _plain_nll(model: PreTrainedModel, ids: tuple[int, ...], first: int) -> Tensor:
