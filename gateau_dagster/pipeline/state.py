@@ -18,7 +18,7 @@ from gateau_dagster.data.sample import Sample, shard_keys
 from gateau_dagster.data.short_chat import short_chat_signature
 from gateau_dagster.data.sources import FILE_DIGESTS
 from gateau_dagster.demo.prepare import ensure_demo_data
-from gateau_dagster.errors import MissingUpstreamError
+from gateau_dagster.errors import GateauError, MissingUpstreamError
 from gateau_dagster.methods.registry import chosen_methods, reads_attention
 from gateau_dagster.models.model_digest import address_digest, model_digest
 from gateau_dagster.pipeline.asset import Asset, Observed
@@ -271,10 +271,17 @@ class State:
         """What the configuration says, may mean, and should not say unawares: a sentence each."""
         accepted = self.index.accepted
         of_methods = (each.warnings(self.config, accepted) for each in chosen_methods(self.config).values())
-        of_models = [*lost_first_tokens(self.config), *unknown_chat_templates(self.config)]
-        if self._makes_cam and not reads_attention(self.config):
-            of_models += unseen_attention(self.config, self.model_digests["long"])
+        of_models = [*lost_first_tokens(self.config), *unknown_chat_templates(self.config), *self._unseen_attention()]
         return [*of_models, *warnings_of(self.config, accepted), *chain.from_iterable(of_methods)]
+
+    def _unseen_attention(self) -> list[str]:
+        """A model that cannot be had shows nothing; whoever needs it is told by `check_models`."""
+        if not self._makes_cam or reads_attention(self.config):
+            return []
+        try:
+            return unseen_attention(self.config, self.model_digests["long"])
+        except GateauError:
+            return []
 
     def row_scorer(self, asset: str) -> str | None:
         """What computes a row of a table as things stand; None while the model that does is still to be made."""
