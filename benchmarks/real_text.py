@@ -1,0 +1,159 @@
+"""A labelled set of real text: samples made of Natural Questions, of which it is known where their evidence stands.
+
+    .venv/bin/python benchmarks/real_text.py --nq natural_questions.jsonl.gz --tokenizer FOLDER_OR_NAME \
+        --tokens 2048 --window 1024 --per-kind 16 --seed 0 --fold report --out build/real_text.jsonl
+
+--nq takes JSON lines with question, answers, title and passage, or the public file, which is fetched by
+
+    curl -LO https://raw.githubusercontent.com/nelson-liu/lost-in-the-middle/main/qa_data/nq-open-oracle.jsonl.gz
+
+(2,655 questions; MIT, of Natural Questions, CC BY-SA 3.0). A context is a row of real passages with their titles, cut
+to --tokens tokens of --tokenizer; far evidence stands wholly beyond what a prompt of --window tokens (theta_A's) shows
+of the context, near evidence wholly within. Questions are halved by a stable hash of their page's title: take `choose`
+for choosing anything, `report` for figures that are reported. The output is the product's explicit form, so that
+`gateau run` scores it, with further columns: needs_far, evidence and answers (character ranges of the context), places
+(far or near, one a range of evidence), border (first character that theta_A sees), context_tokens, window, short (an
+answer of at most three tokens), fold, seed, questions. Kinds and their labels: real_text_kinds.py.
+"""
+
+import argparse
+import gzip
+import json
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from common_measure import say
+from real_text_kinds import FAR_KINDS, KINDS, SHORT_TOKENS, Desk, Draft, Kind, fillers, strays
+from real_text_page import NoRoomError, Page, Room, lay_out
+from real_text_questions import FOLDS, Fold, Passages, Question, read_questions
+
+from gateau_dagster.models.tokenizer import load_tokenizer
+
+_TRIES = 200
+Record = dict[str, Any]
+
+
+def make_samples(
+    questions: Sequence[Question],
+    room: Room,
+    *,
+    fold: Fold,
+    per_kind: int,
+    seed: int,
+    kinds: Iterable[str] = tuple(KINDS),
+) -> list[Record]:
+    """`per_kind` samples of each kind, the same for the same arguments; no question twice in a kind while others are.
+
+    Raises ValueError, with the reason, where a kind cannot be made in this room or of these questions.
+    """
+    passages = Passages(questions, fold)
+    if not passages.askable:
+        raise ValueError(f"none of the {len(questions)} questions is of the half {fold!r} and can be asked")
+    made: list[Record] = []
+    for name in kinds:
+        used: set[str] = set()
+        for number in range(per_kind):
+            rng = Random(f"{seed}/{fold}/{name}/{number}")
+            desk = Desk(passages=passages, room=room, rng=rng)
+            draft, page = _made(KINDS[name], desk, used)
+            used.add(draft.instruction)
+            record = _record(KINDS[name], draft, page, desk)
+            made.append({"sample_id": f"{name}-{fold}-{seed}-{number:04d}", **record, "fold": fold, "seed": seed})
+    return made
+
+
+def _made(kind: Kind, desk: Desk, used: set[str]) -> tuple[Draft, Page]:
+    """A draft with its context; one that was asked before in this kind only where no other is found."""
+    reason = "no question of this half fits it"
+    for attempt in range(_TRIES):
+        draft = kind.make(desk)
+        if draft is None or (draft.instruction in used and attempt < _TRIES // 2):
+            continue
+        visible = desk.room.visible(draft.instruction, draft.response)
+        try:
+            page = lay_out(draft.places, fillers(desk, draft), desk.room, visible, desk.rng)
+        except NoRoomError as error:
+            reason = str(error)
+            continue
+        if not strays(draft, page):
+            return draft, page
+        reason = "an answer stands outside the evidence, across two passages"
+    raise ValueError(
+        f"kind {kind.name} cannot be made with {desk.room.tokens} tokens, a window of {desk.room.window} and "
+        f"{len(desk.passages.all)} passages: {reason}. Take a longer context, another window or more questions."
+    )
+
+
+def _record(kind: Kind, draft: Draft, page: Page, desk: Desk) -> Record:
+    counts = [desk.room.count(f" {answer}") for answer in draft.answers]
+    return {
+        "source": kind.name,
+        "context": page.context,
+        "instruction": draft.instruction,
+        "response": draft.response,
+        "needs_far": kind.needs_far,
+        "evidence": [list(span) for span in page.evidence],
+        "places": [page.place(span) for span in page.evidence],
+        "answers": [list(span) for span in _answer_spans(draft, page)],
+        "short": bool(counts) and max(counts) <= SHORT_TOKENS,
+        "border": page.border,
+        "context_tokens": page.tokens,
+        "window": desk.room.window,
+        "questions": [each.text for each in draft.questions],
+    }
+
+
+def _answer_spans(draft: Draft, page: Page) -> list[tuple[int, int]]:
+    """Where the answers of the response stand in the evidence, every time."""
+    found = set()
+    for answer in draft.answers:
+        for begin, end in page.evidence:
+            at = page.context.find(answer, begin, end)
+            while at >= 0:
+                found.add((at, at + len(answer)))
+                at = page.context.find(answer, at + 1, end)
+    return sorted(found)
+
+
+def write_samples(file: Path, records: Sequence[Record]) -> None:
+    """JSON lines, gzip where the name ends so, in one step."""
+    text = "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records).encode()
+    file.parent.mkdir(parents=True, exist_ok=True)
+    scratch = file.with_name(f".{file.name}.part")
+    # Without a time in the header the same samples are the same bytes.
+    scratch.write_bytes(gzip.compress(text, mtime=0) if file.suffix == ".gz" else text)
+    scratch.replace(file)
+
+
+def main(given: list[str] | None = None) -> int:
+    """Parse, make, write."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--nq", type=Path, required=True, help="questions with passages: see above")
+    parser.add_argument("--tokenizer", required=True, help="folder or hub name of the model that will read them")
+    parser.add_argument("--tokens", type=int, default=2048, help="of a context (%(default)s)")
+    parser.add_argument("--window", type=int, default=1024, help="of theta_A, in tokens of the prompt (%(default)s)")
+    parser.add_argument("--template", choices=["gateau", "chat"], default="gateau", help="as scoring.template")
+    parser.add_argument("--per-kind", type=int, default=16)
+    parser.add_argument("--kinds", nargs="+", choices=list(KINDS), default=list(KINDS))
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--fold", choices=FOLDS, default="choose")
+    parser.add_argument("--out", type=Path, required=True, help="JSON lines; gzip if it ends in .gz")
+    options = parser.parse_args(given)
+    room = Room(
+        tokenizer=load_tokenizer(options.tokenizer),
+        tokens=options.tokens,
+        window=options.window,
+        template=options.template,
+    )
+    more = {"per_kind": options.per_kind, "seed": options.seed, "kinds": options.kinds}
+    records = make_samples(read_questions(options.nq), room, fold=options.fold, **more)
+    write_samples(options.out, records)
+    say(f"{len(records)} samples, {sum(each['needs_far'] for each in records)} of which need far text: {options.out}")
+    say(f"selection.ground_truth: [{', '.join(name for name in options.kinds if name in FAR_KINDS)}]")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,273 @@
+"""The kinds of samples of real text: what is asked, what is answered, and where the passages for it have to stand."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from random import Random
+
+from real_text_page import Page, Paragraph, Places, Room
+from real_text_questions import Passages, Question, normalised, stands_in
+from real_text_wording import CHATS, REFUSALS, first_sentence, reworded, sentence
+
+SHORT_TOKENS = 3  # most tokens of a short answer
+DISTRACTORS = 4  # at most, and as many passages as there is room for beyond the window
+SUBJECTS = 6  # of a summary, likewise
+_PASSAGE = 200  # tokens, a long one's
+
+
+@dataclass(frozen=True, kw_only=True)
+class Draft:
+    """A sample without its context. questions: those whose answers may stand in no other passage than theirs."""
+
+    instruction: str
+    response: str
+    places: Places
+    questions: Sequence[Question] = ()
+    answers: Sequence[str] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Desk:
+    """What a kind's maker draws from."""
+
+    passages: Passages
+    room: Room
+    rng: Random
+
+    @property
+    def beyond(self) -> int:
+        """Tokens of a context that the window does not show, about."""
+        return max(0, self.room.tokens - self.room.window)
+
+    def question(self, *, short: bool = False) -> Question | None:
+        """One that can be asked; short: with an answer of at most SHORT_TOKENS tokens. None if the draw is unfit."""
+        found = self.rng.choice(self.passages.askable)
+        return None if short and self.room.count(f" {found.answer}") > SHORT_TOKENS else found
+
+    def two(self) -> tuple[Question, Question] | None:
+        """Two questions, neither answered by the other's passage."""
+        first, second = self.rng.sample(self.passages.askable, 2)
+        if stands_in(first.aliases, second.words) or stands_in(second.aliases, first.words):
+            return None
+        return first, second
+
+
+Maker = Callable[[Desk], Draft | None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kind:
+    """`needs_far`: whether what theta_A cannot see decides the response. make: None where a draw does not fit."""
+
+    name: str
+    needs_far: bool
+    why: str
+    make: Maker
+
+
+def evidence(question: Question) -> Paragraph:
+    """Its passage as evidence."""
+    return Paragraph(text=question.shown, evidence=True)
+
+
+def _answer(desk: Desk, question: Question) -> str:
+    assert question.answer is not None, "an askable question has an answer"
+    return sentence(question.asked, question.answer, desk.rng)
+
+
+def _one(*, far: bool = False, near: bool = False, short: bool = False) -> Maker:
+    """One question; its passage far, near, both or nowhere; answered in a sentence or by the bare short answer."""
+
+    def make(desk: Desk) -> Draft | None:
+        question = desk.question(short=short)
+        if question is None:
+            return None
+        paragraph = [evidence(question)]
+        return Draft(
+            instruction=question.asked,
+            response=question.answer or "" if short else _answer(desk, question),
+            places=Places(far=paragraph if far else (), near=paragraph if near else ()),
+            questions=[question],
+            answers=[question.answer or ""],
+        )
+
+    return make
+
+
+def _two(*, second_far: bool) -> Maker:
+    """Two questions: the first one's passage far, the second one's far or near, asked in either order."""
+
+    def make(desk: Desk) -> Draft | None:
+        both = desk.two()
+        if both is None:
+            return None
+        far, other = both
+        places = [evidence(other)]
+        asked = list(both)
+        desk.rng.shuffle(asked)
+        return Draft(
+            instruction=" ".join(each.asked for each in asked),
+            response=" ".join(_answer(desk, each) for each in asked),
+            places=Places(far=[evidence(far), *(places if second_far else ())], near=() if second_far else places),
+            questions=asked,
+            answers=[each.answer or "" for each in asked],
+        )
+
+    return make
+
+
+def _hard(*, far: bool) -> Maker:
+    """One question, its passage far or near, and far ones that BM25 takes for the answer's."""
+
+    def make(desk: Desk) -> Draft | None:
+        question = desk.question()
+        assert question is not None
+        count = min(DISTRACTORS, desk.beyond // _PASSAGE)
+        others = [Paragraph(text=each.shown) for each in desk.passages.hard_distractors(question, count)]
+        own = [evidence(question)]
+        away = [*(own if far else ()), *others]
+        desk.rng.shuffle(away)
+        return Draft(
+            instruction=question.asked,
+            response=_answer(desk, question),
+            places=Places(far=away, near=() if far else own),
+            questions=[question],
+            answers=[question.answer or ""],
+        )
+
+    return make
+
+
+def _paraphrase(desk: Desk) -> Draft | None:
+    """Reworded by two rules at least, and the passage without its title."""
+    question = desk.question()
+    assert question is not None
+    text, applied = reworded(question.text)
+    if applied < 2:
+        return None
+    passage = Paragraph(text=question.passage, evidence=True)
+    return Draft(
+        instruction=text,
+        response=f"The answer is {question.answer}.",
+        places=Places(far=[passage]),
+        questions=[question],
+        answers=[question.answer or ""],
+    )
+
+
+def _two_hop(desk: Desk) -> Draft | None:
+    """A's answer is what B's question is about: it is asked without its name."""
+    if not desk.passages.hops:
+        return None
+    first, second, entity = desk.rng.choice(desk.passages.hops)
+    lowered, name = second.text.lower(), entity.lower()
+    if name not in lowered:
+        return None
+    veiled = lowered.replace(name, "X", 1).rstrip(" ?")
+    passages = [evidence(first), evidence(second)]
+    desk.rng.shuffle(passages)
+    return Draft(
+        instruction=f"Let X be the answer to the question “{first.asked}” {veiled[0].upper()}{veiled[1:]}?",
+        response=f"The answer is {second.answer}.",  # not a form that names X
+        places=Places(far=passages),
+        questions=[second],
+        answers=[second.answer or ""],
+    )
+
+
+def _summary(desk: Desk) -> Draft | None:
+    """A sentence on each of two to six passages, in their order; the last of them is near."""
+    count = max(2, min(SUBJECTS, desk.beyond // _PASSAGE + 1))
+    chosen = desk.rng.sample([each for each in desk.passages.all if each.passage[0].isupper()], count)
+    parts = [f"On {each.title}: {first_sentence(each.passage, 20)}" for each in chosen]
+    *far, near = [evidence(each) for each in chosen]
+    return Draft(
+        instruction=f"Summarise the text from begin to end in {count} sentences, one for each of {count} subjects.",
+        response=" ".join(parts),
+        places=Places(far=far, near=[near]),
+    )
+
+
+def _absent(desk: Desk) -> Draft | None:
+    """The passage is nowhere, and the response says so."""
+    question = desk.question()
+    assert question is not None
+    return Draft(instruction=question.asked, response=desk.rng.choice(REFUSALS), places=Places(), questions=[question])
+
+
+def _chat(desk: Desk) -> Draft | None:
+    half = [each for number, each in enumerate(CHATS) if number % 2 == (desk.passages.fold == "report")]
+    instruction, response = desk.rng.choice(half)
+    return Draft(instruction=instruction, response=response, places=Places())
+
+
+def _noise(desk: Desk) -> Draft | None:
+    """A question answered by words of a passage that is not there, in any order."""
+    question, other = desk.rng.sample(desk.passages.askable, 2)
+    words = other.passage.split()
+    desk.rng.shuffle(words)
+    return Draft(
+        instruction=question.asked, response=" ".join(words[:16]), places=Places(), questions=[question, other]
+    )
+
+
+def _continuation(desk: Desk) -> Draft | None:
+    """The context ends in the middle of a passage, and the response goes on."""
+    question = desk.rng.choice(desk.passages.all)
+    words = question.passage.split()
+    if len(words) < 40:
+        return None
+    middle = len(words) // 2
+    begun = f"{question.title}\n{' '.join(words[:middle])}"
+    return Draft(
+        instruction="Continue the text where it ends.",
+        response=" ".join(words[middle : middle + 40]),
+        places=Places(last=Paragraph(text=begun, evidence=True)),
+    )
+
+
+_ALL = (
+    ("far_one", True, "one far passage answers", _one(far=True)),
+    ("far_two", True, "two far passages answer a question each", _two(second_far=True)),
+    ("far_hard", True, "a far passage answers, beside far ones that look alike", _hard(far=True)),
+    ("far_paraphrase", True, "a far passage answers a question in other words", _paraphrase),
+    ("far_two_hop", True, "a far passage names what another far passage is asked about", _two_hop),
+    ("far_summary", True, "passages from all of the text are summed up", _summary),
+    ("far_short", True, "a far passage answers in one to three tokens", _one(far=True, short=True)),
+    ("far_and_near", True, "one question is answered far, another one near", _two(second_far=False)),
+    ("near", False, "a near passage answers", _one(near=True)),
+    ("near_short", False, "a near passage answers in one to three tokens", _one(near=True, short=True)),
+    ("near_repeated_far", False, "a near passage answers, and stands far away, too", _one(far=True, near=True)),
+    ("near_hard", False, "a near passage answers, and far ones look alike", _hard(far=False)),
+    ("absent", False, "no passage answers, and the response says so", _absent),
+    ("closed_book", False, "no passage answers, and the response is right all the same", _one()),
+    ("chat", False, "the question has nothing to do with the text", _chat),
+    ("noise", False, "the response is words in any order", _noise),
+    ("continuation", False, "the text goes on where it ends", _continuation),
+)
+KINDS = {name: Kind(name=name, needs_far=far, why=why, make=make) for name, far, why, make in _ALL}
+FAR_KINDS = tuple(name for name, kind in KINDS.items() if kind.needs_far)
+
+
+def fillers(desk: Desk, draft: Draft) -> list[Question]:
+    """Passages that may stand beside the draft's, in any order: other pages, and none with an answer to it."""
+    taken = [*draft.places.far, *draft.places.near, *([draft.places.last] if draft.places.last else [])]
+    lines = {line for each in taken for line in each.text.split("\n")}
+    aliases = [alias for each in draft.questions for alias in each.aliases]
+    titles = {each.title for each in draft.questions}
+    free = [
+        each
+        for each in desk.passages.all
+        if each.title not in titles | lines and each.passage not in lines and not stands_in(aliases, each.words)
+    ]
+    desk.rng.shuffle(free)
+    return list({each.passage: each for each in free}.values())
+
+
+def strays(draft: Draft, page: Page) -> list[str]:
+    """Answers that stand in the context outside the evidence; there should be none."""
+    rest, end = [], 0
+    for begin, stop in page.evidence:
+        rest.append(page.context[end:begin])
+        end = stop
+    outside = normalised(" . ".join([*rest, page.context[end:]]))
+    return [alias.strip() for each in draft.questions for alias in each.aliases if alias in outside]

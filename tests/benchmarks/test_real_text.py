@@ -1,0 +1,187 @@
+"""The labelled set of real text: what theta_A's prompt shows of each sample holds the evidence, or does not."""
+
+import copy
+import gzip
+import json
+import re
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+import real_text
+from real_text_kinds import FAR_KINDS, KINDS
+from real_text_page import Room
+from real_text_questions import FOLDS, Passages, Question, normalised, read_questions
+from real_text_wording import first_sentence, reworded
+
+from gateau_dagster.data.forms import to_sample
+from gateau_dagster.data.sample import Sample
+from gateau_dagster.models.prompt import build_prompt
+from tests import tiny_models
+from tests.benchmarks.questions import COUNT, answer, write_questions
+
+ROOM = {"tokens": 2600, "window": 1000}
+REAL = Path("/work/shared/data/natural_questions.jsonl.gz")
+BOTH = {"far_and_near", "far_summary", "near_repeated_far"}
+NOWHERE = {"absent", "closed_book", "chat", "noise"}
+
+
+@pytest.fixture(scope="module")
+def questions(tmp_path_factory: pytest.TempPathFactory) -> list[Question]:
+    return read_questions(write_questions(tmp_path_factory.mktemp("nq") / "nq.jsonl"))
+
+
+def made(questions: list[Question], tokenizer: Any, **options: Any) -> list[dict[str, Any]]:
+    room = Room(tokenizer=tokenizer, tokens=options.pop("tokens"), window=options.pop("window"))
+    return real_text.make_samples(questions, room, **{"fold": "choose", "per_kind": 2, "seed": 3, **options})
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> Any:
+    """The tiny one, to which every other made answer is one token."""
+    found = copy.deepcopy(tiny_models.tokenizer())
+    found.add_tokens([answer(number) for number in range(1, COUNT, 2)])
+    return found
+
+
+@pytest.fixture(scope="module")
+def records(questions: list[Question], tokenizer: Any) -> list[dict[str, Any]]:
+    return made(questions, tokenizer, **ROOM)
+
+
+def check_places(records: list[dict[str, Any]], tokenizer: Any) -> None:
+    """Against the product's prompt within the window, as theta_A reads it: what it shows of the context, as text."""
+    for record in records:
+        sample = to_sample(record, location="", stem="")
+        assert isinstance(sample, Sample) and sample.sample_id == record["sample_id"]
+        shown = build_prompt(tokenizer, sample, max_length=record["window"]).context
+        whole = tuple(tokenizer(record["context"], add_special_tokens=False)["input_ids"])
+        assert len(whole) == record["context_tokens"] and whole[len(whole) - len(shown) :] == shown
+        visible = tokenizer.decode(shown, clean_up_tokenization_spaces=False).lstrip("\ufffd")
+        assert record["context"].endswith(visible)
+        first = len(record["context"]) - len(visible)
+        places = [
+            "far" if end <= first + 1 else "near" if begin >= first - 1 else "?" for begin, end in record["evidence"]
+        ]
+        assert places == record["places"], record["sample_id"]
+        kind = record["source"]
+        expected = {"far", "near"} if kind in BOTH else {"far"} if kind in FAR_KINDS else {"near"}
+        assert set(places) == (set() if kind in NOWHERE else expected)
+        assert record["needs_far"] == (kind in FAR_KINDS)
+
+
+def check_answers(records: list[dict[str, Any]], questions: list[Question]) -> None:
+    """By a search of every context for every accepted answer, word by word."""
+    by_text = {each.text: each for each in questions}
+    for record in records:
+        for begin, end in record["answers"]:
+            assert record["context"][begin:end] in record["response"]
+            assert any(a <= begin and end <= b for a, b in record["evidence"])
+        rest = list(record["context"])
+        for begin, end in record["evidence"]:
+            rest[begin:end] = "." * (end - begin)
+        outside = normalised("".join(rest))
+        for asked in record["questions"]:
+            aliases = [normalised(each) for each in by_text[asked].answers]
+            assert not any(alias in outside for alias in aliases if len(alias) > 3), record["sample_id"]
+            inside = [alias for alias in aliases if alias in normalised(record["context"])]
+            assert bool(inside) != (record["source"] in NOWHERE)
+
+
+def test_evidence_is_where_the_label_says(records: list[dict[str, Any]], tokenizer: Any) -> None:
+    check_places(records, tokenizer)
+    assert Counter(each["source"] for each in records) == dict.fromkeys(KINDS, 2)
+
+
+def test_answers_stand_in_the_evidence_only(records: list[dict[str, Any]], questions: list[Question]) -> None:
+    check_answers(records, questions)
+
+
+def test_contexts_have_the_wanted_tokens(records: list[dict[str, Any]]) -> None:
+    for record in records:
+        assert ROOM["tokens"] - 40 <= record["context_tokens"] <= ROOM["tokens"]
+
+
+def test_the_same_arguments_make_the_same_samples(
+    questions: list[Question], records: list[dict[str, Any]], tokenizer: Any
+) -> None:
+    some = ["far_one", "far_two_hop", "noise"]
+    again = made(questions, tokenizer, kinds=some, **ROOM)
+    assert again == [each for each in records if each["source"] in some]
+    other = made(questions, tokenizer, kinds=some, **ROOM | {"seed": 4})
+    assert not {each["context"] for each in again} & {each["context"] for each in other}
+
+
+def test_halves_share_no_page(questions: list[Question]) -> None:
+    halves = [Passages(questions, fold) for fold in FOLDS]
+    assert sum(len(half.all) for half in halves) == len(questions)
+    assert not {each.title for each in halves[0].all} & {each.title for each in halves[1].all}
+    assert min(len(half.all) for half in halves) > 40
+
+
+def test_hard_distractors_are_the_best_by_bm25_without_the_answer(questions: list[Question]) -> None:
+    passages = Passages(questions, "choose")
+    question = passages.askable[0]
+    scores = {each.title: passages.bm25(normalised(question.text), n) for n, each in enumerate(passages.all)}
+    found = passages.hard_distractors(question, 3)
+    fits = [e for e in passages.all if e.answer_type == question.answer_type and e.title != question.title]
+    fits = [e for e in fits if not any(a in e.words for a in question.aliases)]
+    assert [e.title for e in found] == [e.title for e in sorted(fits, key=lambda e: -scores[e.title])][:3]
+
+
+def test_a_second_hop_is_asked_without_its_entity(records: list[dict[str, Any]]) -> None:
+    for record in records:
+        if record["source"] == "far_two_hop":
+            (entity,) = set(re.findall(r"qu[a-z]+\d+", record["context"].lower())) & set(
+                re.findall(r"qu[a-z]+\d+", " ".join(record["questions"]).lower())
+            )
+            assert entity not in record["instruction"].lower() + record["response"].lower()
+
+
+def test_short_answers_are_bare(records: list[dict[str, Any]]) -> None:
+    for record in records:
+        if record["source"] in {"far_short", "near_short"}:
+            assert record["short"] and record["response"] == record["context"][slice(*record["answers"][0])]
+
+
+def test_rewording_and_first_sentence() -> None:
+    assert reworded("who wrote the song") == ("I would like to know this: which person authored the piece of music?", 3)
+    assert first_sentence("It is so. And more.", 20) == "It is so." and first_sentence("a b c d", 2) == "a b."
+
+
+def test_both_forms_are_read(tmp_path: Path) -> None:
+    gold = {"title": "T", "text": "The answer\u00a0is here.", "isgold": True}
+    lines = [{"question": "q", "answers": ["here"], "ctxs": [{"title": "X", "text": "x", "isgold": False}, gold]}]
+    with gzip.open(tmp_path / "public.jsonl.gz", "wt") as file:
+        file.writelines(json.dumps(line) for line in lines)
+    (only,) = read_questions(tmp_path / "public.jsonl.gz")
+    assert (only.shown, only.answer) == ("T\nThe answer is here.", "here")
+    (tmp_path / "bad.jsonl").write_text('{"question": "q", "answers": ["a"]}\n')
+    with pytest.raises(ValueError, match="line 1"):
+        read_questions(tmp_path / "bad.jsonl")
+
+
+def test_too_little_room_is_said(questions: list[Question]) -> None:
+    with pytest.raises(ValueError, match="cannot be made with 1000 tokens, a window of 1000"):
+        made(questions, tiny_models.tokenizer(), tokens=1000, window=1000)
+
+
+def test_the_script_writes_what_the_pipeline_reads(tmp_path: Path) -> None:
+    tiny_models.tokenizer().save_pretrained(tmp_path / "model")
+    nq, out = write_questions(tmp_path / "nq.jsonl"), tmp_path / "out.jsonl.gz"
+    given = f"--nq {nq} --tokenizer {tmp_path / 'model'} --tokens 2600 --window 1000 --per-kind 1 --kinds near chat"
+    assert real_text.main([*given.split(), "--out", str(out)]) == 0
+    with gzip.open(out, "rt") as file:
+        assert [json.loads(line)["source"] for line in file] == ["near", "chat"]
+
+
+@pytest.mark.long
+@pytest.mark.skipif(not REAL.exists(), reason="the questions are not here")
+def test_real_questions() -> None:
+    questions = read_questions(REAL)
+    tokenizer = tiny_models.tokenizer()
+    for fold in FOLDS:
+        records = made(questions, tokenizer, tokens=6000, window=2500, fold=fold)
+        check_places(records, tokenizer)
+        check_answers(records, questions)
