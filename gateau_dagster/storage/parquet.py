@@ -13,6 +13,7 @@ from gateau_dagster.storage.content import row_groups
 from gateau_dagster.storage.seal import SEALED, DamagedFileError, read_footer, seal, verified
 
 _BATCH_BYTES, _BATCH_ROWS = 16 * 2**20, 2**16
+_ROWS_FOR_THREADS = 2**12  # starting Arrow's threads takes longer than reading fewer
 
 
 def metadata(file: Any) -> dict[bytes, bytes]:
@@ -31,7 +32,7 @@ def read_columns(columns: list[str] | None, file: Any) -> pa.Table:
         pa.ArrowException, OSError: the file cannot be read.
     """
     with verified(file, columns) as found:
-        table = pq.ParquetFile(found, pre_buffer=False).read(columns=columns)
+        table = found.read(columns=columns, use_threads=found.metadata.num_rows >= _ROWS_FOR_THREADS)
     return table if columns is None else table.select(columns)
 
 
@@ -53,21 +54,19 @@ def read_local(path: Path, columns: list[str] | None = None) -> tuple[pl.DataFra
 def verified_schema(file: Any) -> pa.Table:
     """A table without rows, after every byte of the file was verified as by `read_columns`."""
     with verified(file) as found:
-        return pq.read_schema(found).empty_table()
+        return found.schema_arrow.empty_table()
 
 
 def wanted_rows(sample_ids: pl.DataFrame, file: Any) -> pa.Table:
     """The rows of these samples, verified as by `read_columns`; of a large table one batch is in memory at a time."""
-    with verified(file, ["sample_id"]) as found:
-        parquet = pq.ParquetFile(found, pre_buffer=False)
+    with verified(file, ["sample_id"]) as parquet:
         ids = parquet.read(columns=["sample_id"])["sample_id"].to_pylist()
         sizes = [parquet.metadata.row_group(number).total_byte_size for number in range(parquet.num_row_groups)]
     wanted = {*sample_ids["sample_id"]}
     keep = np.fromiter((one in wanted for one in ids), np.bool_, len(ids))
     if sum(sizes) <= _BATCH_BYTES:
         return read_columns(None, file).filter(pa.array(keep))
-    with verified(file, None if keep.any() else ()) as found:
-        parquet = pq.ParquetFile(found, pre_buffer=False)
+    with verified(file, None if keep.any() else ()) as parquet:
         rows = int(np.clip(_BATCH_BYTES * keep.size // max(1, sum(sizes)), 1, _BATCH_ROWS))
         batches, first = [], 0
         for batch in parquet.iter_batches(rows) if keep.any() else ():

@@ -106,8 +106,8 @@ def read_footer(file: Any) -> Footer:
 
 
 @contextmanager
-def verified(file: Any, columns: Collection[str] | None = None) -> Iterator[pa.NativeFile]:
-    """A file of which these columns (None: all) can be read, after every byte of them was verified.
+def verified(file: Any, columns: Collection[str] | None = None) -> Iterator[pq.ParquetFile]:
+    """A table of which these columns (None: all) can be read, after every byte of them was verified.
 
     Of a remote file they are fetched once, to a temporary file with holes for the others.
 
@@ -118,13 +118,13 @@ def verified(file: Any, columns: Collection[str] | None = None) -> Iterator[pa.N
     chunks = _chunks(footer.metadata, footer.digests, columns)
     if isinstance(file, pa.NativeFile):
         _verify(file, chunks)
-        yield file
+        yield pq.ParquetFile(file, metadata=footer.metadata, pre_buffer=False)
         return
     with tempfile.NamedTemporaryFile(prefix="gateau-") as copy:
         _fetch(file, footer, chunks, copy)
         with pa.OSFile(copy.name) as local:
             _verify(local, chunks)
-            yield local
+            yield pq.ParquetFile(local, metadata=footer.metadata, pre_buffer=False)
 
 
 def _chunks(
