@@ -20,6 +20,8 @@ from gateau_dagster.execution import interruption, signal_watch
 from gateau_dagster.execution.ending import *
 from gateau_dagster.execution.interruption import *
 
+# Where the tests run under nohup it is ignored, and a started process inherits that.
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 # The test's patience, not the user's.
 interruption.LONGEST_UNWINDING /= 4
 interruption.LONGEST_UNWINDING_OF_WORKER /= 4
