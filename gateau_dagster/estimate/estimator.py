@@ -22,6 +22,7 @@ from gateau_dagster.execution.row_checkpoints import FOLDER, RowCheckpoints
 from gateau_dagster.methods.registry import all_sample_tables
 from gateau_dagster.pipeline.plan import Plan
 from gateau_dagster.pipeline.state import State
+from gateau_dagster.storage.stamp import Stamp
 
 if TYPE_CHECKING:
     from gateau_dagster.scoring.sample_table import Effort
@@ -30,6 +31,7 @@ MOST, HALF_WIDTH = 0.8, 300
 # The factor by which the time may be missed: before any run, and by what other tables took.
 SPREAD, SPREAD_OF_OTHERS = 2.5, 2.0
 _IDENTITY = pl.Schema({"sample_id": pl.String(), "digest": pl.String()})
+RAW = "raw_long_sft"
 _NONE = pl.Series([], dtype=pl.String())
 Shards = Mapping[str, Sequence[str]]  # of each asset
 
@@ -86,6 +88,7 @@ class Estimator:
             asset: (table.model, table.effort) for asset, table in tables.items()
         }
         self._shared = {asset: table.shared.name for asset, table in tables.items() if table.shared is not None}
+        self._identities: dict[str | None, pl.DataFrame] = {}
         self._stamps = cache(lambda asset: state.store.stamps((asset, shard) for shard in state.shards))
 
     @cached_property
@@ -149,11 +152,21 @@ class Estimator:
         if scorer is None:
             return wanted
         stamps, columns, asked = self._stamps(asset), _IDENTITY.names(), {*shards}
-        made = [key for key, stamp in stamps.items() if stamp and stamp.scorer == scorer and key[1] in asked]
-        kept = [store.read(*key, columns) for key in made]
+        made = {key: each for key, each in stamps.items() if each and each.scorer == scorer and key[1] in asked}
+        kept = [self._rows(*key, stamp) for key, stamp in made.items()]
         for shard in {*store.files.names(f"{FOLDER}/{asset}")} & asked:  # of an interrupted run
             kept.append(RowCheckpoints(store, asset, shard, scorer, _IDENTITY).load().select(columns))
         return wanted.join(pl.concat(kept), on=columns, how="anti") if kept else wanted
+
+    def _rows(self, asset: str, shard: str | None, stamp: Stamp) -> pl.DataFrame:
+        """_IDENTITY of a table's rows. Tables of all samples of their shard are of one: each is not read for itself."""
+        raw = self._stamps(RAW).get((RAW, shard))
+        made_of = stamp.inputs.get("upstream", {}).get(RAW)
+        if raw is None or made_of not in {raw.fingerprint, raw.content} or stamp.rows != raw.rows:
+            return self.state.store.read(asset, shard, _IDENTITY.names())
+        if shard not in self._identities:
+            self._identities[shard] = self.state.store.read(RAW, shard, _IDENTITY.names())
+        return self._identities[shard]
 
     def _work(self, asset: str, samples: pl.DataFrame, common: pl.Series) -> pl.DataFrame:
         """`shard`, `sample_id`, `characters` to tokenise, `expected` seconds; `tokens` and `flops`, where known.

@@ -161,6 +161,27 @@ def test_rows_of_an_interrupted_run_are_not_counted(state: State) -> None:
     assert (found["cam"].samples, found["perplexity/long"].samples) == (SAMPLES - 1, SAMPLES)
 
 
+@pytest.mark.parametrize("rejected", [0, 1])
+def test_rows_that_can_be_kept_are_read_once_a_shard(
+    state: State, monkeypatch: pytest.MonkeyPatch, rejected: int
+) -> None:
+    """Tables of all samples of one version of their shard hold the same ones; one that rejected some is read itself."""
+    read: list[str] = []
+    for shard in state.shards:
+        samples = state.index.accepted.filter(pl.col("shard") == int(shard)).select("sample_id", "digest")
+        kept = samples.tail(samples.height - 1)  # the first one is new
+        state.store.write(kept, "raw_long_sft", shard, Stamp(fingerprint="r", content="c"))
+        for asset in PAIR:
+            inputs = {"upstream": {"raw_long_sft": "r"}}
+            stamp = Stamp(fingerprint="f", scorer=state.node(asset).scorer, inputs=inputs)
+            state.store.write(kept.tail(kept.height - rejected * (asset == "cam")), asset, shard, stamp)
+    reader = state.store.read
+    monkeypatch.setattr(state.store, "read", lambda asset, *rest: (read.append(asset), reader(asset, *rest))[1])
+    found = Estimator(state).assets(dict.fromkeys(PAIR, state.shards))
+    assert [found[asset].samples for asset in PAIR] == [2, 2 + 2 * rejected]
+    assert sorted(read) == sorted(["raw_long_sft", *(["cam"] if rejected else [])] * len(state.shards))
+
+
 CHARACTERS = 4000  # a thousand tokens, as estimates count without a tokenizer
 
 

@@ -13,6 +13,7 @@ import pytest
 
 from gateau_dagster.errors import GateauError
 from gateau_dagster.storage import Stamp, Store, content, parquet
+from gateau_dagster.storage import store as store_module
 from gateau_dagster.storage.content import frame_digest
 from gateau_dagster.storage.documents import document_stamp
 from gateau_dagster.storage.files import local_copy
@@ -83,6 +84,30 @@ def test_stamps_of_many_are_those_of_now(store: Store, monkeypatch: pytest.Monke
     store.files.write(store.table_name("cam", "1"), b"garbage")
     store.files.remove(store.table_name("scores"))
     assert fingerprints() == [None, None, None]
+
+
+@pytest.mark.parametrize("slow", [False, True])
+def test_stamps_of_many_are_read_side_by_side_where_the_disk_is_slow(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, slow: bool
+) -> None:
+    store, keys = Store(str(tmp_path)), [("cam", str(number)) for number in range(100)]
+    for asset, partition in keys[::3]:
+        store.write(FRAME.head(1), asset, partition, Stamp(fingerprint=f"f{partition}"))
+    readers, opened = set[str](), store_module._opened
+
+    def read(*arguments: Any) -> Any:
+        readers.add(threading.current_thread().name)
+        if slow:
+            time.sleep(0.01)  # 11 of the first 32 are there
+        return opened(*arguments)
+
+    monkeypatch.setattr(store_module, "_opened", read)
+    found = store.stamps(keys)
+    assert list(found) == keys
+    assert [each and each.fingerprint for each in found.values()] == [
+        None if number % 3 else f"f{number}" for number in range(100)
+    ]
+    assert (len(readers) > 1) == slow
 
 
 def test_stamps_on_s3_are_read_once(bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
