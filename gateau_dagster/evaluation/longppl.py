@@ -25,12 +25,12 @@ from gateau_dagster.evaluation.long_texts import (
 )
 from gateau_dagster.evaluation.materials import MODELS, Materials
 from gateau_dagster.evaluation.scored import Measured, Scored
+from gateau_dagster.scoring.key_tokens import GAIN, LEAST, Nlls, key_tokens
 
 if TYPE_CHECKING:
     from gateau_dagster.models.loading import LoadedModel
 
 TEXTS = "evaluation.longppl.texts"
-Nlls = npt.NDArray[np.float64]
 
 
 class LongPplOptions(LongTextsOptions):
@@ -45,9 +45,9 @@ class LongPplOptions(LongTextsOptions):
         description="So many tokens share the beginning of their short context, and have that many more of it at most.",
     )
     gain: float = Field(
-        default=2.0, description="A token counts where the long context makes its log-probability higher by more."
+        default=GAIN, description="A token counts where the long context makes its log-probability higher by more."
     )
-    least: float = Field(default=-2.0, le=0, description="And where that is above this.")
+    least: float = Field(default=LEAST, le=0, description="And where that is above this.")
 
     @model_validator(mode="after")
     def _nested(self) -> LongPplOptions:
@@ -69,11 +69,6 @@ def short_context_nlls(loaded: LoadedModel, ids: tuple[int, ...], *, short: int,
             return None
         found[begin - 1 : end - 1] = nlls[begin - end :]
     return found
-
-
-def key_tokens(long: Nlls, short: Nlls, *, gain: float, least: float) -> npt.NDArray[np.bool_]:
-    """Which tokens [n-1] the long context makes likely; none where `short` is NaN."""
-    return (short - long > gain) & (-long > least)
 
 
 def _chosen(loaded: LoadedModel, text: LongText, options: LongPplOptions) -> npt.NDArray[np.bool_] | Reject:

@@ -14,22 +14,22 @@ all others.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import polars as pl
 from pydantic import Field
 
 from gateau_dagster.config.base import Section
-from gateau_dagster.errors import GateauError
 from gateau_dagster.methods.method import Method, Reads, Tables
+from gateau_dagster.methods.token_pairs import SHARED, check_same_version, token_pairs
 from gateau_dagster.scoring.segments import TOP_SHARE, counted_tokens
 
 if TYPE_CHECKING:
     from gateau_dagster.config import Config
 
 SHORT, LONG, CAM = "perplexity/short", "perplexity/long", "cam"
-_NEAR, _FAR, _SHARED = "near_probability", "far_probability", "token_probability"
+_NEAR, _FAR = "near_probability", "far_probability"
 _ROWS = 2**15  # at a time: their tokens are copied as float64
 
 
@@ -68,41 +68,14 @@ def _far_gain(cam: pl.DataFrame, top: float) -> pl.DataFrame:
 def probability_guidance(short: pl.DataFrame, long: pl.DataFrame) -> pl.DataFrame:
     """HMPp of the samples of both tables (`sample_id`, `token_probability`): `sample_id`, `hmp` f64 in [-1, 1].
 
-    Raises GateauError when the two models count different response tokens, whose mean is of different things.
+    Raises GateauError as `token_pairs`.
     """
-    means = [
-        table.select(
-            "sample_id",
-            pl.col(_SHARED).list.len().alias(f"tokens_{name}"),
-            pl.col(_SHARED).cast(pl.List(pl.Float64)).list.mean().alias(f"mean_{name}"),
-        )
-        for name, table in (("short", short), ("long", long))
-    ]
-    joined = means[0].join(means[1], on="sample_id")
-    uneven = joined.filter(pl.col("tokens_short") != pl.col("tokens_long"))["sample_id"].sort()
-    if uneven.len():
-        raise GateauError(
-            f"models.short and models.long tokenise {uneven.len()} responses differently, {uneven[0]}'s among them: "
-            "far_gain compares them token by token, so take two models of one family"
-        )
-    return joined.select("sample_id", hmp=pl.col("mean_long") - pl.col("mean_short"))
-
-
-def _same_version(found: Mapping[str, pl.DataFrame]) -> None:
-    """Raises GateauError when the tables stem from different versions of a sample."""
-    first, *others = (table.select("sample_id", "digest") for table in found.values())
-    for other in others:
-        both = first.join(other, on="sample_id", suffix="_other")
-        differing = both.filter(pl.col("digest") != pl.col("digest_other"))["sample_id"].sort()
-        if differing.len():
-            raise GateauError(
-                f"{', '.join(found)} scored different versions of {differing.len()} samples, {differing[0]} among "
-                "them: bring them up to date with `gateau run`"
-            )
+    means = pl.col("long").list.mean() - pl.col("short").list.mean()
+    return token_pairs(short, long).select("sample_id", hmp=means)
 
 
 def _reads(*assets: str) -> Callable[[Config, Section], Reads]:
-    columns = {asset: ["sample_id", "digest", *([_NEAR, _FAR] if asset == CAM else [_SHARED])] for asset in assets}
+    columns = {asset: ["sample_id", "digest", *([_NEAR, _FAR] if asset == CAM else [SHARED])] for asset in assets}
 
     def reads(config: Config, options: Section) -> Reads:
         del config, options
@@ -118,13 +91,13 @@ def _score_fg(found: Tables, config: Config, options: FarGainOptions) -> pl.Data
 
 def _score_hmp(found: Tables, config: Config, options: Section) -> pl.DataFrame:
     del config, options
-    _same_version({asset: found[asset] for asset in (SHORT, LONG)})
+    check_same_version({asset: found[asset] for asset in (SHORT, LONG)})
     return probability_guidance(found[SHORT], found[LONG]).rename({"hmp": "score"})
 
 
 def _score_both(found: Tables, config: Config, options: BothOptions) -> pl.DataFrame:
     del config
-    _same_version({asset: found[asset] for asset in (SHORT, LONG, CAM)})
+    check_same_version({asset: found[asset] for asset in (SHORT, LONG, CAM)})
     both = probability_guidance(found[SHORT], found[LONG]).join(far_gain(found[CAM], top=options.top), on="sample_id")
     return both.select("sample_id", score=options.alpha * pl.col("hmp") + (1 - options.alpha) * pl.col("fg"))
 

@@ -1,0 +1,41 @@
+"""Response tokens as two models find them, token by token: the columns of their perplexity tables side by side."""
+
+from collections.abc import Mapping
+
+import polars as pl
+
+from gateau_dagster.errors import GateauError
+
+SHARED = "token_probability"
+
+
+def token_pairs(short: pl.DataFrame, long: pl.DataFrame) -> pl.DataFrame:
+    """`sample_id`, `short` and `long`: the lists of `token_probability` of the samples of both tables, as float64.
+
+    Raises GateauError when the two models count different response tokens, which cannot be compared.
+    """
+    probabilities = pl.col(SHARED).cast(pl.List(pl.Float64))
+    tables = [
+        table.select("sample_id", probabilities.alias(name)) for name, table in {"short": short, "long": long}.items()
+    ]
+    joined = tables[0].join(tables[1], on="sample_id")
+    uneven = joined.filter(pl.col("short").list.len() != pl.col("long").list.len())["sample_id"].sort()
+    if uneven.len():
+        raise GateauError(
+            f"models.short and models.long tokenise {uneven.len()} responses differently, {uneven[0]}'s among them: "
+            "they are compared token by token, so take two models of one family"
+        )
+    return joined
+
+
+def check_same_version(found: Mapping[str, pl.DataFrame]) -> None:
+    """Raises GateauError when the tables (`sample_id`, `digest`) stem from different versions of a sample."""
+    first, *others = (table.select("sample_id", "digest") for table in found.values())
+    for other in others:
+        both = first.join(other, on="sample_id", suffix="_other")
+        differing = both.filter(pl.col("digest") != pl.col("digest_other"))["sample_id"].sort()
+        if differing.len():
+            raise GateauError(
+                f"{', '.join(found)} scored different versions of {differing.len()} samples, {differing[0]} among "
+                "them: bring them up to date with `gateau run`"
+            )
