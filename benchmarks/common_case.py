@@ -4,7 +4,7 @@ import argparse
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, Protocol
 
 import torch
 from common_harder import KINDS, harder_samples
@@ -29,6 +29,23 @@ DEMONSTRATIONS = [
 Record = dict[str, str]
 
 
+class AnyCase(Protocol):
+    """A data set and the models that score it; a dataclass, whose fields decide the tables."""
+
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def folder(self) -> Path: ...
+    @property
+    def alpha(self) -> float | None: ...
+    @property
+    def segment_length(self) -> int: ...
+    def records(self) -> list[Record]: ...
+    def config(self, method: str = ..., options: Mapping[str, Any] | None = ...) -> Config: ...
+
+
 @dataclass(frozen=True, kw_only=True)
 class Case:
     """One pair and one data set. `context`: what theta_A may see."""
@@ -44,6 +61,11 @@ class Case:
     alpha: float | None = None
     kinds: tuple[str, ...] | None = None
     untrained: bool = False  # for tests of the benchmark itself
+
+    @property
+    def name(self) -> str:
+        """As progress names it."""
+        return f"pair {self.pair_seed}"
 
     @property
     def pair(self) -> Path:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import polars as pl
-from common_case import Case
+from common_case import AnyCase
 from common_selection import Tables
 
 from gateau_dagster.config import Config
@@ -50,13 +50,13 @@ def candidates() -> list[tuple[str, str, dict[str, Any]]]:
     return found
 
 
-def asked(case: Case, method: str, options: Mapping[str, Any]) -> Asked:
+def asked(case: AnyCase, method: str, options: Mapping[str, Any]) -> Asked:
     """The method under the case's configuration; ValueError, with the method's own reason, when that lacks a part."""
     config = case.config(method, options)
     return Asked(config=config, chosen=chosen_methods(config)[method])
 
 
-def labelled(case: Case, label: str) -> Asked:
+def labelled(case: AnyCase, label: str) -> Asked:
     """The candidate of this label; ValueError as `asked`, and for another label."""
     known = {each: (name, options) for each, name, options in candidates()}
     if label not in known:

@@ -8,10 +8,10 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import polars as pl
-from common_case import Case, Record
+from common_case import AnyCase, Record
 from common_measure import say
 
 from gateau_dagster import tables
@@ -24,14 +24,16 @@ from gateau_dagster.scoring.pair_tables import pair_tables
 from gateau_dagster.scoring.sample_table import Running, SampleTable
 from gateau_dagster.selection.combine import combine
 
+CaseT = TypeVar("CaseT", bound=AnyCase)
 
-class Tables(Mapping[str, pl.DataFrame]):
+
+class Tables(Mapping[str, pl.DataFrame], Generic[CaseT]):
     """The tables of a case by asset name: read from disk, else computed and written, when first asked for.
 
     data: names the records. key: names the data and the pair, for other files about them.
     """
 
-    def __init__(self, case: Case) -> None:
+    def __init__(self, case: CaseT) -> None:
         self.case = case
         self.records = case.records()
         self.samples = [_sample(record) for record in self.records]
@@ -92,7 +94,7 @@ class Tables(Mapping[str, pl.DataFrame]):
         """The table on disk, else made and written in one step."""
         file = self.case.folder / "tables" / f"{asset.replace('/', '-')}-{key}.parquet"
         if not file.exists():
-            say(f"  pair {self.case.pair_seed}: {asset} of {len(self.samples)} samples")
+            say(f"  {self.case.name}: {asset} of {len(self.samples)} samples")
             rows = make()
             good = [row for row in rows if not isinstance(row, Reject)]
             file.parent.mkdir(parents=True, exist_ok=True)

@@ -1,0 +1,222 @@
+"""How well every method finds the samples of real text that need far text: AUROC and precision by model and kind.
+
+    .venv/bin/python benchmarks/real_selection.py --nq natural_questions.jsonl.gz --models MODEL [MODEL ...] \
+        --sizes 1024/512 2048/1024 --seeds 0 1 2 --fold report --out build/real_selection.json
+
+The samples are those of real_text.py (its help says where --nq comes from); a size is a context's tokens and theta_A's
+window. theta_B is the model itself, theta_A the same model whose prompt is cut to the window. A seed is a data set of
+--per-kind samples of each kind. Tables are kept in --folder, so that a run that was stopped, or a further seed, size or
+method, computes only what is missing. A kind's AUROC is of that kind against all kinds of the other label; intervals
+(95 %) resample seeds and samples.
+"""
+
+import argparse
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from common_case import Record
+from common_measure import machine, say, show, table, write_json
+from common_ranking import SHARES, estimates, tasks_of
+from common_selection import Tables
+from real_text import make_samples
+from real_text_kinds import KINDS
+from real_text_page import Room
+from real_text_questions import FOLDS, Fold, read_questions
+from selection import FIGURES, answers_known, evaluated, scores_of
+from selection_report import ByTask
+
+from gateau_dagster.config import Config
+from gateau_dagster.config.models import Template
+from gateau_dagster.models.tokenizer import load_tokenizer
+
+REFERENCE = "gateau[robust]"
+METHODS = ("gateau", "far_gain", "hmg", "cam", "perplexity", "ifd", "random", "length", "response_length")
+ALL = "all kinds"
+_FRAME = 512  # tokens that instruction, response and the template's words may take beside the context
+LABELS = {name: kind.needs_far for name, kind in KINDS.items()}
+
+
+@dataclass(frozen=True, kw_only=True)
+class RealCase:
+    """A real model, theta_A's window, and a data set of real text: common_case.AnyCase.
+
+    `context`: what theta_A sees: the window that the labels are of, another number of tokens, or all of it (`full`).
+    """
+
+    folder: Path
+    model: str
+    nq: str
+    tokens: int
+    window: int
+    seed: int
+    per_kind: int = 2
+    fold: Fold = "report"
+    template: Template = "gateau"
+    context: str = "window"
+    segment_length: int = 128
+    alpha: float | None = None
+    kinds: tuple[str, ...] = tuple(KINDS)
+
+    @property
+    def name(self) -> str:
+        """As progress names it."""
+        return f"{self.setting}, seed {self.seed}"
+
+    @property
+    def setting(self) -> str:
+        """Model, context and window: what the figures of several seeds share."""
+        seen = "" if self.context == "window" else f", theta_A {self.context}"
+        return f"{Path(self.model).name} {self.tokens}/{self.window}{seen}"
+
+    def records(self) -> list[Record]:
+        """The data set, as samples of the product."""
+        room = Room(
+            tokenizer=load_tokenizer(self.model), tokens=self.tokens, window=self.window, template=self.template
+        )
+        more = {"per_kind": self.per_kind, "seed": self.seed, "kinds": self.kinds}
+        made = make_samples(read_questions(Path(self.nq)), room, fold=self.fold, **more)
+        texts = ("source", "context", "instruction", "response")
+        return [{"id": each["sample_id"], **{name: each[name] for name in texts}} for each in made]
+
+    def config(self, method: str = "gateau", options: Mapping[str, Any] | None = None) -> Config:
+        """The configuration under which a method scores; options: those of the method."""
+        selection: dict[str, Any] = {"method": method, "alpha": self.alpha}
+        window = self.window if self.context == "window" else self.context
+        sight = {} if self.context == "full" else {"context": "window", "window": int(window)}
+        if options:
+            selection["options"] = {method: dict(options)}
+        if options and "preset" in options:
+            selection["preset"] = options["preset"]
+        return Config.model_validate({
+            "long_sft": {"path": "none.jsonl"},
+            "models": {
+                "short": {"path": self.model, **sight},
+                "long": {"path": self.model},
+            },
+            "scoring": {
+                "max_length": self.tokens + _FRAME,
+                "dtype": "float32",
+                "device": "cpu",
+                "segment_length": self.segment_length,
+                "template": self.template,
+            },
+            "selection": selection,
+        })  # fmt: skip
+
+
+def measured(cases: Sequence[RealCase], methods: Sequence[str], draws: int) -> dict[str, Any]:
+    """`figures` by method and task, of cases that differ in their seed, and what was not run or scored."""
+    known = [Tables(case) for case in cases]
+    scores, missing = scores_of(known, methods)
+    sources = [[record["source"] for record in each.records] for each in known]
+    labels = {name: LABELS[name] for name in cases[0].kinds}
+    tasks = tasks_of(sources, labels, {ALL: list(labels)}, set(labels))
+    answers = [answers_known(each) for each in known]
+    return {
+        "figures": evaluated(tasks, scores, draws),
+        "samples": sum(len(each.records) for each in known),
+        "probability_of_response": {name: sum(each[name] for each in answers) / len(answers) for name in labels},
+        "unscored": {label: sum(int((each == -float("inf")).sum()) for each in of) for label, of in scores.items()},
+        "not_run": missing,
+    }
+
+
+def printed(found: Mapping[str, dict[str, Any]], kinds: Sequence[str], reference: str) -> None:
+    """Methods by setting, AUROC and precision; then kinds by setting for the reference."""
+    settings = list(found)
+    first: dict[str, ByTask] = found[settings[0]]["figures"]
+    order = sorted(first, key=lambda label: -estimates(first[label][ALL])[0].value)
+    for number, name in enumerate(["AUROC", *(f"Precision in the best {share:.0%}" for share in SHARES)]):
+        rows = [[label, *(_shown(found[each], label, ALL, number) for each in settings)] for label in order]
+        show(f"\n{name} (95 %)\n" + table(["method", *settings], rows))
+    shown = reference if reference in first else order[0]
+    rows = [
+        [kind, "far" if LABELS[kind] else "-", *(_shown(found[each], shown, kind, 0) for each in settings)]
+        for kind in kinds
+    ]
+    show(f"\nAUROC of {shown} by kind, against the kinds of the other label (95 %)\n")
+    show(table(["kind", "needs", *settings], rows))
+    rows = [[kind, *(f"{found[each]['probability_of_response'][kind]:.2f}" for each in settings)] for kind in kinds]
+    show("\ntheta_B's probability of a response token, given everything\n" + table(["kind", *settings], rows))
+
+
+def _shown(found: Mapping[str, Any], label: str, task: str, number: int) -> str:
+    by_task = found["figures"].get(label)
+    return "" if by_task is None else estimates(by_task[task])[number].show()
+
+
+def _size(text: str) -> tuple[int, int]:
+    tokens, _, window = text.partition("/")
+    return int(tokens), int(window)
+
+
+def options(about: str | None) -> argparse.ArgumentParser:
+    """What decides the data and the models."""
+    parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--nq", required=True, help="questions with passages: see the help of real_text.py")
+    parser.add_argument("--models", nargs="+", required=True, help="folders or hub names")
+    parser.add_argument("--sizes", nargs="+", type=_size, default=[(2048, 1024)], metavar="TOKENS/WINDOW")
+    parser.add_argument(
+        "--contexts", nargs="+", default=["window"], help="what theta_A sees: window, full, or tokens (%(default)s)"
+    )
+    parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
+    parser.add_argument("--per-kind", type=int, default=2, help="samples of each kind in a seed's data (%(default)s)")
+    parser.add_argument("--kinds", nargs="+", choices=list(KINDS), default=list(KINDS))
+    parser.add_argument("--fold", choices=FOLDS, default="report", help="half of the questions (%(default)s)")
+    parser.add_argument("--template", choices=["gateau", "chat"], default="gateau", help="as scoring.template")
+    parser.add_argument("--segment-length", type=int, default=128)
+    parser.add_argument("--draws", type=int, default=400, help="of the bootstrap")
+    parser.add_argument("--folder", type=Path, default=Path("build/benchmarks/real_selection"), help="for the tables")
+    parser.add_argument("--out", type=Path, help="JSON file for the results")
+    return parser
+
+
+def cases_by_setting(arguments: argparse.Namespace) -> dict[str, list[RealCase]]:
+    """One case a seed."""
+    same = {name: getattr(arguments, name) for name in ("folder", "nq", "per_kind", "fold", "template")}
+    same |= {"segment_length": arguments.segment_length, "kinds": tuple(arguments.kinds)}
+    found: dict[str, list[RealCase]] = {}
+    for model, (tokens, window), context in product(arguments.models, arguments.sizes, arguments.contexts):
+        each = {"model": model, "tokens": tokens, "window": window, "context": context}
+        cases = [RealCase(seed=seed, **each, **same) for seed in arguments.seeds]
+        found[cases[0].setting] = cases
+    return found
+
+
+def main(given: list[str] | None = None) -> int:
+    """Parse, measure each setting, print, write."""
+    parser = options(__doc__)
+    parser.add_argument("--methods", nargs="+", default=list(METHODS), help="names, or labels as gateau[paper]")
+    parser.add_argument("--reference", default=REFERENCE, help="whose figures are shown by kind")
+    arguments = parser.parse_args(given)
+    started = time.perf_counter()
+    found: dict[str, dict[str, Any]] = {}
+    for setting, cases in cases_by_setting(arguments).items():
+        say(f"{setting}: {len(cases)} seeds")
+        found[setting] = measured(cases, arguments.methods, arguments.draws)
+    printed(found, arguments.kinds, arguments.reference)
+    settings = {name: value for name, value in vars(arguments).items() if name not in {"out", "folder", "nq"}}
+    settings["models"] = [Path(model).name for model in arguments.models]
+    write_json(arguments.out, {
+        "settings": settings,
+        "machine": machine(),
+        "seconds": time.perf_counter() - started,
+        "kinds": {name: {"needs_far": KINDS[name].needs_far, "why": KINDS[name].why} for name in arguments.kinds},
+        "results": {name: each | {"figures": _plain(each["figures"])} for name, each in found.items()},
+    })  # fmt: skip
+    return 0
+
+
+def _plain(found: Mapping[str, ByTask]) -> dict[str, dict[str, Any]]:
+    return {
+        label: {name: dict(zip(FIGURES, estimates(figures), strict=True)) for name, figures in by_task.items()}
+        for label, by_task in found.items()
+    }
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

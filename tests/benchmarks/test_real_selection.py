@@ -1,0 +1,109 @@
+"""The methods on real text: every setting is measured, tables are made once, and the variants start from `robust`."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from transformers import AutoModelForCausalLM
+
+from tests import tiny_models
+from tests.benchmarks.questions import write_questions
+
+Script = Callable[[str], ModuleType]
+KINDS = ["far_one", "near", "absent"]
+
+
+@pytest.fixture(scope="module")
+def given(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    folder = tmp_path_factory.mktemp("real")
+    torch.manual_seed(1)
+    config = tiny_models.model_config("llama", max_position_embeddings=4096)
+    AutoModelForCausalLM.from_config(config).save_pretrained(folder / "tiny")
+    tiny_models.tokenizer().save_pretrained(folder / "tiny")
+    nq = write_questions(folder / "nq.jsonl")
+    where = ["--nq", str(nq), "--models", str(folder / "tiny"), "--folder", str(folder / "kept")]
+    what = ["--sizes", "1500/600", "--seeds", "0", "1", "--per-kind", "1", "--kinds", *KINDS]
+    return [*where, *what, "--fold", "choose", "--draws", "20"]
+
+
+@pytest.fixture
+def measured(script: Script, given: list[str], tmp_path: Path) -> dict[str, Any]:
+    """What the first run writes; kept tables make it cheap after that."""
+    script("real_selection").main([*given, "--out", str(tmp_path / "found.json")])
+    return json.loads((tmp_path / "found.json").read_text())
+
+
+def test_every_method_is_measured_by_kind(
+    script: Script, given: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    script("real_selection").main([*given, "--out", str(tmp_path / "found.json")])
+    measured = json.loads((tmp_path / "found.json").read_text())
+    (found,) = measured["results"].values()
+    assert list(measured["results"]) == ["tiny 1500/600"]
+    assert not found["not_run"] and found["samples"] == 2 * len(KINDS)
+    assert {"gateau[robust]", "hmg[paper]", "cam[official]", "perplexity", "ifd", "random"} <= set(found["figures"])
+    for by_task in found["figures"].values():
+        assert set(by_task) == {"all kinds", *KINDS}
+        for figures in by_task.values():
+            assert 0 <= figures["auroc"]["low"] <= figures["auroc"]["value"] <= figures["auroc"]["high"] <= 1
+    printed = capsys.readouterr().out
+    assert "AUROC of gateau[robust] by kind" in printed and "Precision in the best 10%" in printed
+
+
+def test_what_is_kept_is_not_made_again(
+    measured: dict[str, Any], script: Script, given: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise AssertionError("a model is loaded")
+
+    monkeypatch.setattr(script("common_selection"), "load_model", refuse)
+    again = tmp_path / "again.json"
+    script("real_selection").main([*given, "--out", str(again)])
+    assert json.loads(again.read_text())["results"] == measured["results"]
+    script("real_variants").main([*given, "--out", str(again)])
+    (variants,) = json.loads(again.read_text())["results"].values()
+    (found,) = measured["results"].values()
+    for variant, method in {"robust": "gateau[robust]", "hmp": "hmg[robust]", "fg": "cam[robust]"}.items():
+        for task, each in variants[variant].items():
+            assert each["auroc"] == found["figures"][method][task]["auroc"]
+    assert all(each["difference"]["value"] == 0 for each in variants["robust"].values())
+
+
+@pytest.mark.usefixtures("measured")
+def test_the_variants_start_from_the_products_own_scores(script: Script, given: list[str]) -> None:
+    study, methods = script("real_variants"), script("common_methods")
+    (cases,) = (
+        script("real_selection").cases_by_setting(script("real_selection").options("").parse_args(given)).values()
+    )
+    _, scores = study.variant_scores(cases)
+    for number, case in enumerate(cases):
+        known = script("common_selection").Tables(case)
+        for variant, method in {"robust": "far_gain", "hmp": "far_gain_hmp", "fg": "far_gain_fg"}.items():
+            wanted = methods.method_scores(known, methods.asked(case, method, {}))
+            np.testing.assert_allclose(scores[variant][number], wanted, rtol=1e-6, atol=1e-9)
+
+
+def test_what_theta_a_sees_may_differ_from_the_window_of_the_labels(script: Script, given: list[str]) -> None:
+    arguments = script("real_selection").options("").parse_args([*given, "--contexts", "window", "full", "300"])
+    found = script("real_selection").cases_by_setting(arguments)
+    sights = {setting: cases[0].config().models["short"].model_dump() for setting, cases in found.items()}
+    assert [(each["context"], each["window"]) for each in sights.values()] == [
+        ("window", 600), ("full", None), ("window", 300)
+    ]  # fmt: skip
+    assert list(sights)[1:] == ["tiny 1500/600, theta_A full", "tiny 1500/600, theta_A 300"]
+    assert all(cases[0].records() == found["tiny 1500/600"][0].records() for cases in found.values())
+
+
+def test_a_gain_that_theta_b_does_not_confirm_does_not_count(script: Script) -> None:
+    study = script("real_variants")
+    values = {"a": [0.1, 0.2, 0.1], "b": [0.3, 0.9, 0.1], "near": [0.2, 0.1, 0.1], "far": [0.9, 0.8, 0.7]}
+    arrays = {name: np.array(value) for name, value in values.items()}
+    one = study.Tokens(**arrays, bare=np.zeros(3), segment_gain=np.array([0.4, 0.1, 0.2]))
+    # min(F, p_B) - max(N, p_A): 0.3 - 0.2, 0.8 - 0.2, 0.1 - 0.1; the two largest.
+    assert study.VARIANTS["fg_agreed"][1](one) == pytest.approx((0.1 + 0.6) / 2)
+    assert study.VARIANTS["segment_median"][1](one) == pytest.approx(((0.2 + 0.7 + 0.0) / 3 + (0.4 - 0.2) / 3) / 2)
