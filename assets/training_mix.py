@@ -14,6 +14,7 @@ from gateau_dagster.config.made_models import homologous_options, stage_training
 from gateau_dagster.demo.prepare import ensure_demo_pair
 from gateau_dagster.errors import GateauError
 from gateau_dagster.pipeline.made_models import embedding_asset
+from gateau_dagster.pipeline.mix_reads import weighs_responses
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.progress import Progress
 from gateau_dagster.storage.content import frame_digest
@@ -49,8 +50,31 @@ def selected_mix(
         training=config.training,
         template=config.scoring.template,
         progress=progress,
+        longce=_longce(state, config, chosen, progress),
     )
     return mix, rejected, frame_digest(mix.drop("source"))
+
+
+def _longce(state: State, config: Config, chosen: pl.DataFrame, progress: Progress) -> Any:
+    """What weighs the tokens of the chosen samples, a `LongCE`; None where they count alike."""
+    if config.training.loss != "longce":
+        return None
+    from gateau_dagster.training.longce import COLUMNS, LONG, SHORT, LongCE, response_weights
+
+    weights = {}
+    if weighs_responses(config):
+        wanted = chosen.select("sample_id")
+        found = {
+            asset: pl.concat([state.store.read_rows(asset, shard, wanted).select(COLUMNS) for shard in state.shards])
+            for asset in (SHORT, LONG)
+        }
+        weights = response_weights(chosen, found, gamma=config.training.longce_gamma)
+    return LongCE(
+        weights=weights,
+        tokenizer=mix_tokenizer(state, config.training.model, progress),
+        scorers={name: mix_tokenizer(state, name, progress) for name in ("short", "long")},
+        template=config.scoring.template,
+    )
 
 
 @makes_asset

@@ -30,6 +30,7 @@ from gateau_dagster.config.variants import BASE, CHECKPOINT
 from gateau_dagster.evaluation.document_split import SPLIT
 from gateau_dagster.methods.registry import chosen_methods
 from gateau_dagster.pipeline.loadable import downloads
+from gateau_dagster.pipeline.mix_reads import mix_columns
 from gateau_dagster.pipeline.old_models import remove_old_models
 from gateau_dagster.pipeline.training_assets import CHECKPOINT_FOLDER
 from gateau_dagster.pipeline.variant_assets import IN_STORE, MIXES, SUBSETS, TRAINED
@@ -143,7 +144,7 @@ def _all(step: VariantStep) -> pl.DataFrame:
 
 def _mix(step: VariantStep) -> None:
     if not step.variant.trained:
-        step.write(pl.DataFrame(schema=tables.schema(tables.TRAINING_MIX)))
+        step.write(pl.DataFrame(schema=tables.schema(mix_columns(step.state.config))))
         return
     chosen = step.state.read(SUBSETS, partition=step.variant.name)
     config = variant_config(step.state.config, step.variant)

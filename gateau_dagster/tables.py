@@ -126,6 +126,10 @@ TRAINING_MIX = (
     ),
     _column("truncated_tokens", pl.Int32, "Tokens cut off: the left end of the context, or everything to the right."),
 )
+WEIGHTED_MIX = (
+    *TRAINING_MIX,
+    _column("weights", pl.List(pl.Float32()), "With loss: longce, what the loss of each token is multiplied by."),
+)
 VARIANT_CHECKPOINT = (
     _column("model", pl.String, "Its path or hub name; a folder of the store begins with store:."),
     _column("samples", pl.Int64, "Long samples that it was trained on; null for a model of others.", nullable=True),

@@ -104,6 +104,11 @@ class Config(Section):
             raise ValueError(
                 "training.mix.without_long: needs short_chat: without long samples only conversations are trained on"
             )
+        if self.training.enabled and self.training.loss == "longce" and not self.has_pair:
+            raise ValueError(
+                "training.loss: longce weighs tokens by what models.short and models.long make of them: name both, or "
+                "take loss: token"
+            )
         self._check_tasks()
         check_devices(self.execution, self.scoring)
         check_made_models(self.models, self.training, segment_length=self.scoring.segment_length)

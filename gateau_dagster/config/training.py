@@ -79,10 +79,17 @@ class TrainingConfig(Section):
         description="Processes that work at the same time get rows of similar cost (sum of squared lengths, ProLong). "
         "Which sequences make up a step is not changed.",
     )
-    loss: Literal["token", "sequence"] = Field(
+    loss: Literal["token", "sequence", "longce"] = Field(
         default="token",
         description="token: the mean over all trained tokens of a step. sequence: every sequence counts the same "
-        "(LongAlign's loss weighting).",
+        "(LongAlign's loss weighting). longce: as token, and a long sample's response tokens count more that models."
+        "long finds likelier than models.short (LongCE), see longce_gamma.",
+    )
+    longce_gamma: float = Field(
+        default=5.0,
+        gt=0,
+        allow_inf_nan=False,
+        description="With loss: longce, the most that a token counts: its weight is min(p_long / p_short, this).",
     )
     positions: PositionExtension | None = Field(
         default=None, description="Extends the rotary embedding before the training, beyond the model's window."
@@ -148,8 +155,10 @@ class TrainingConfig(Section):
             )
         if self.min_learning_rate_ratio > 0 and self.scheduler != "cosine":
             raise ValueError(f"min_learning_rate_ratio: is for scheduler: cosine, not {self.scheduler}")
-        if self.loss == "sequence" and not self.chunked_loss:
-            raise ValueError("chunked_loss: the model's own loss knows no weights: leave it true with loss: sequence")
+        if self.loss != "token" and not self.chunked_loss:
+            raise ValueError(
+                f"chunked_loss: the model's own loss knows no weights: leave it true with loss: {self.loss}"
+            )
         if self.batching == "concatenated" and self.skip is not None:
             raise ValueError(
                 "skip: spreads one conversation over more positions, and with batching: concatenated the positions of "

@@ -23,14 +23,13 @@ from pydantic import Field
 
 from gateau_dagster.config.base import Section
 from gateau_dagster.methods.method import Method, Reads, Tables
-from gateau_dagster.methods.token_pairs import SHARED, check_same_version, token_pairs
+from gateau_dagster.methods.token_pairs import LEAST_PROBABILITY, SHARED, check_same_version, token_pairs
 from gateau_dagster.scoring.key_tokens import GAIN, LEAST, key_tokens
 
 if TYPE_CHECKING:
     from gateau_dagster.config import Config
 
 SHORT, LONG = "perplexity/short", "perplexity/long"
-_LEAST = 2.0**-149  # the smallest float32 above 0, in the place of a probability that is rounded to 0
 _ROWS = 2**15  # at a time
 
 Values: TypeAlias = npt.NDArray[np.float64]
@@ -61,7 +60,8 @@ def mean_over_tokens(pairs: pl.DataFrame, of_tokens: OfTokens) -> pl.DataFrame:
 def _mean_over_tokens(pairs: pl.DataFrame, of_tokens: OfTokens) -> pl.DataFrame:
     lengths = pairs["long"].list.len().to_numpy()
     long, short = (
-        -np.log(np.maximum(pairs[name].explode(empty_as_null=False).to_numpy(), _LEAST)) for name in ("long", "short")
+        -np.log(np.maximum(pairs[name].explode(empty_as_null=False).to_numpy(), LEAST_PROBABILITY))
+        for name in ("long", "short")
     )
     of_sample = np.repeat(np.arange(pairs.height), lengths)
     sums = np.bincount(of_sample, weights=of_tokens(long, short), minlength=pairs.height)

@@ -7,6 +7,8 @@ import polars as pl
 from gateau_dagster.errors import GateauError
 
 SHARED = "token_probability"
+LEAST_PROBABILITY = 2.0**-149
+"""The smallest float32 above 0, in the place of a probability that is rounded to 0."""
 
 
 def token_pairs(short: pl.DataFrame, long: pl.DataFrame) -> pl.DataFrame:

@@ -99,6 +99,15 @@ def _frame(tokenizer: PreTrainedTokenizerBase, sample: Sample, template: Templat
     return chat_frame(tokenizer, sample.instruction)
 
 
+def response_ids(tokenizer: PreTrainedTokenizerBase, sample: Sample, template: Template) -> tuple[int, ...]:
+    """The response's tokens in a sample's prompt: the same ones whatever is left of the context.
+
+    Raises as `build_prompt`, whose lengths do not matter here.
+    """
+    _, asked = _frame(tokenizer, sample, template)
+    return divided(tokenizer, asked, sample.response)[1]
+
+
 def response_offsets(tokenizer: PreTrainedTokenizerBase, sample: Sample, template: Template) -> list[tuple[int, int]]:
     """First and one-past-last character in `sample.response` of each of its prompt's response tokens, in order.
 

@@ -15,6 +15,7 @@ from gateau_dagster.models.known_model import known_model, known_tokenizer, mode
 from gateau_dagster.models.model_files import check_complete, check_model_files
 from gateau_dagster.models.tokenizer import load_tokenizer
 from gateau_dagster.models.weight_files import check_weight_files
+from gateau_dagster.pipeline.mix_reads import weighs_responses
 from gateau_dagster.pipeline.variant_configs import others
 from gateau_dagster.storage.json_cache import recall, remember
 
@@ -182,6 +183,10 @@ def check_pair(config: Config, digests: Mapping[str, str], texts: Callable[[], S
     origins = {config.origin(name) for name in ("short", "long")}
     if len(origins) == 2 and not _same_files(config, origins):
         _once(config, f"pair {digests['short']} {digests['long']}", lambda: _compare(config, texts))
+    trained = config.origin(config.training.model)
+    if config.training.enabled and weighs_responses(config) and trained not in origins:
+        what = f"trained {digests[trained]} {digests['long']}"
+        _once(config, what, lambda: _compare_trained(config, trained, texts))
 
 
 def _same_files(config: Config, models: set[str]) -> bool:
@@ -206,6 +211,24 @@ def _compare(config: Config, texts: Callable[[], Sequence[str]]) -> bool:
                 f"models.short and models.long tokenise differently: the response {text[:40]!r} has {counts[0]} and "
                 f"{counts[1]} tokens. They are not homologous, and their perplexities per token cannot be compared: "
                 "take two models of one family."
+            )
+    return True
+
+
+def _compare_trained(config: Config, trained: str, texts: Callable[[], Sequence[str]]) -> bool:
+    """Whether the model that is trained makes theta_B's tokens, which training.loss: longce weighs; else as _compare.
+
+    The mix is compared token by token once more, sample by sample, when it is made.
+    """
+    first, second = (known_tokenizer(config, name) for name in (trained, "long"))
+    if first is None or second is None:
+        return False
+    for text in texts():
+        ids = [each(text, add_special_tokens=False, verbose=False)["input_ids"] for each in (first, second)]
+        if ids[0] != ids[1]:
+            raise GateauError(
+                f"training.loss: longce weighs the tokens of models.long, and models.{trained}, which is trained, "
+                f"makes others of the response {text[:40]!r}: train a model of the pair's family, or take loss: token."
             )
     return True
 

@@ -19,6 +19,7 @@ from gateau_dagster.training.readiness import check_device, check_packages
 
 _CHARACTERS = 4  # of a token, about
 _TOKEN_BYTES = 8  # of the mix, its id and its label, in every rank
+_WEIGHT_BYTES = 4  # with loss: longce
 _RANK_BYTES = 300 << 20  # of a process that has imported torch
 _FAR_ABOVE = 2  # times
 
@@ -100,11 +101,12 @@ def _check_memory(config: Config, accepted: pl.DataFrame) -> None:
     if training.launcher is not None or training.hostfile is not None:
         return
     tokens = _tokens(accepted, most=training.max_length) * chosen_share(config, accepted)
-    wanted = training.processes * (_RANK_BYTES + _TOKEN_BYTES * tokens)
+    each = _TOKEN_BYTES + (_WEIGHT_BYTES if training.loss == "longce" else 0)
+    wanted = training.processes * (_RANK_BYTES + each * tokens)
     if training.processes > 1 and wanted > there:
         raise GateauError(
             f"training.processes: {training.processes:,} on this machine take about {wanted / 2**30:,.0f} GiB without "
-            f"their models, since each holds the mix (about {tokens:,.0f} tokens of {_TOKEN_BYTES} bytes), and it has "
+            f"their models, since each holds the mix (about {tokens:,.0f} tokens of {each} bytes), and it has "
             f"{there / 2**30:,.0f} GiB: lower it, or name other machines in training.hostfile"
         )
 

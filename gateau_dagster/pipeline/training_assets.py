@@ -2,15 +2,14 @@
 
 from collections.abc import Iterator
 
-from gateau_dagster import tables
 from gateau_dagster.config import Config
 from gateau_dagster.pipeline.asset import REJECTED_SHARE, TRUNCATED_SHARE, Asset
 from gateau_dagster.pipeline.document_split_asset import mix_checks
 from gateau_dagster.pipeline.inputs import origin_key
 from gateau_dagster.pipeline.made_models import made_upstream
+from gateau_dagster.pipeline.mix_reads import mix_columns, mix_reads
 from gateau_dagster.pipeline.selection_reads import CHOSEN
 from gateau_dagster.pipeline.training_settings import mix_settings, training_settings
-from gateau_dagster.storage.stamp import By
 from gateau_dagster.training.spec import CODE_VERSION as TRAINING_CODE_VERSION
 from gateau_dagster.training.training_mix import CODE_VERSION as MIX_CODE_VERSION
 
@@ -22,9 +21,6 @@ def training_mix(config: Config) -> Iterator[Asset]:
     training = config.training
     if not training.enabled:
         return
-    # An equal selection is an equal mix, unless the mix goes by the samples' ranks or sources.
-    chosen: By = "fingerprint" if training.mix.long_fraction < 1 or training.mix.weights else "content"
-    chat: dict[str, By] = {"short_chat_mix": "content"} if config.short_chat else {}
     yield Asset(
         key="training_mix",
         maker="training_mix",
@@ -34,10 +30,10 @@ def training_mix(config: Config) -> Iterator[Asset]:
         description="Selected long samples and short conversations, tokenised, shuffled, with labels on the responses "
         "only.",
         inputs=(origin_key(config, training.model),),
-        reads={CHOSEN: chosen, **chat},
+        reads=mix_reads(config, CHOSEN),
         settings=lambda observed: mix_settings(config, observed),
         code_version=MIX_CODE_VERSION,
-        columns=tables.TRAINING_MIX,
+        columns=mix_columns(config),
         checks=(REJECTED_SHARE, TRUNCATED_SHARE, *mix_checks(config)),
         goal=True,
     )

@@ -15,18 +15,20 @@ _OPERATIONAL_TRAINING = {
     *("preset", "sequences_per_step", "tokens_per_step"),  # what they come to stands in other fields
 }
 # They decide what is in the mix, whose content the checkpoint is made from.
-_OF_THE_MIX = {"mix", "truncation"}
+_OF_THE_MIX = {"mix", "truncation", "longce_gamma"}
 
 
 def mix_settings(config: Config, observed: Observed) -> dict[str, Any]:
     """Of the training mix."""
     training = config.training
+    weighs = {"training.longce_gamma": training.longce_gamma} if training.loss == "longce" else {}
     return {
         f"models.{training.model} weights": observed.model_digests[training.model],
         "scoring.template": config.scoring.template,
         "training.max_length": training.max_length,
         "training.truncation": training.truncation,
         "training.seed": training.seed,
+        **weighs,
         **{f"training.mix.{name}": value for name, value in training.mix.model_dump(mode="json").items()},
     }
 

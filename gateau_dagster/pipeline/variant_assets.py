@@ -16,6 +16,7 @@ from gateau_dagster.pipeline.asset import FINITE_VALUES, GATE, READABLE_REPLIES,
 from gateau_dagster.pipeline.document_split_asset import mix_checks
 from gateau_dagster.pipeline.inputs import origin_key, other_key
 from gateau_dagster.pipeline.made_models import made_upstream
+from gateau_dagster.pipeline.mix_reads import mix_columns, mix_reads
 from gateau_dagster.pipeline.selection_reads import PRESETS_TABLE
 from gateau_dagster.pipeline.training_settings import mix_settings, training_settings
 from gateau_dagster.pipeline.variant_configs import draws_lots, others, variant_config, variant_reads
@@ -105,7 +106,7 @@ def _mixes(config: Config) -> Asset:
         reads=_union(parts),
         parts=parts,
         code_version=f"1.{MIX_CODE_VERSION}",
-        columns=tables.TRAINING_MIX,
+        columns=mix_columns(config),
         checks=mix_checks(config),
         own_rejects=False,
     )
@@ -115,10 +116,7 @@ def _mix(config: Config, variant: Variant) -> Part:
     if not variant.trained:
         return Part()
     wanted = variant_config(config, variant)
-    mix = wanted.training.mix
-    by: By = "fingerprint" if mix.long_fraction < 1 or mix.weights else "content"
-    chat: dict[str, By] = {"short_chat_mix": "content"} if config.short_chat else {}
-    return Part(reads={SUBSETS: by, **chat}, settings=partial(mix_settings, wanted))
+    return Part(reads=mix_reads(wanted, SUBSETS), settings=partial(mix_settings, wanted))
 
 
 def _checkpoints(config: Config) -> Asset:

@@ -22,7 +22,8 @@ from gateau_dagster.training.skip_positions import copy_numbers, position_rng, s
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class TrainingDocument:
-    """One sequence of the mix: its place there (`row`), `input_ids`, `labels` and `positions`, each int64 [n].
+    """One sequence of the mix: its place there (`row`), `input_ids`, `labels` and `positions`, each int64 [n], and
+    `weights` of its tokens, float32 [n], where the mix has some.
 
     The first label is IGNORED: no token comes before it, or in a row of several documents one that knows nothing of it.
     """
@@ -31,6 +32,7 @@ class TrainingDocument:
     input_ids: Tensor
     labels: Tensor
     positions: Tensor
+    weights: Tensor | None = None
 
 
 Batch = dict[str, Any]
@@ -43,7 +45,7 @@ _FILLER = TrainingDocument(
 
 
 class MixRows(Dataset[list[TrainingDocument]]):
-    """Rows of `plan` over the mix (tables.TRAINING_MIX), with skipped positions where `skip` asks for them.
+    """Rows of `plan` over the mix (tables.TRAINING_MIX or WEIGHTED_MIX), with skipped positions where `skip` asks so.
 
     A document's skips are drawn anew in every epoch and for every copy of a sample, from `seed`, the epoch, the
     sample's id and the copy's number: a training that is resumed draws the same.
@@ -80,6 +82,11 @@ class MixRows(Dataset[list[TrainingDocument]]):
         return self._tokens_until[step]
 
     @property
+    def weighs_tokens(self) -> bool:
+        """Whether the mix says what each token counts."""
+        return "weights" in self._mix.columns
+
+    @property
     def farthest(self) -> int:
         """Positions stay below this: tokens of the longest sequence, or what skips spread over."""
         longest = max(self.lengths)
@@ -91,7 +98,9 @@ class MixRows(Dataset[list[TrainingDocument]]):
         row = document.row
         input_ids, labels = (torch.tensor(self._mix[name][row].to_numpy()).long() for name in ("input_ids", "labels"))
         labels[0] = IGNORED
-        return TrainingDocument(row=row, input_ids=input_ids, labels=labels, positions=self._positions(document))
+        weights = torch.tensor(self._mix["weights"][row].to_numpy()) if self.weighs_tokens else None
+        positions = self._positions(document)
+        return TrainingDocument(row=row, input_ids=input_ids, labels=labels, positions=positions, weights=weights)
 
     def _positions(self, document: Document) -> Tensor:
         row = document.row
@@ -115,7 +124,7 @@ class PadRight:
     The documents of a row stand one behind the other, and each sees those before it (PackedSFT-k). What is learned is
     the same as alone: no document's first token, which the one before it says nothing of.
 
-    weighted: adds `weights`, see `sequence_weights`.
+    weighted: adds `weights`, see `loss_weights`.
     """
 
     pad_token_id: int
@@ -132,7 +141,7 @@ class PadRight:
             "row": _real_rows([each for row in rows for each in row]),
         }
         if self.weighted:
-            weights = [torch.cat([sequence_weights(each.labels) for each in row]) for row in rows]
+            weights = [torch.cat([loss_weights(each) for each in row]) for row in rows]
             batch["weights"] = _padded(weights, 0)
         return batch
 
@@ -141,7 +150,7 @@ class PadRight:
 class SideBySide:
     """Collator that makes one row of all documents. They do not see one another (models.training_attention).
 
-    weighted: adds `weights`, see `sequence_weights`.
+    weighted: adds `weights`, see `loss_weights`.
     """
 
     weighted: bool = False
@@ -162,8 +171,13 @@ class SideBySide:
             f"max_length_{side}": max(lengths) for side in "qk"
         }
         if self.weighted:
-            batch["weights"] = torch.cat([sequence_weights(each.labels) for each in documents])[None]
+            batch["weights"] = torch.cat([loss_weights(each) for each in documents])[None]
         return batch
+
+
+def loss_weights(document: TrainingDocument) -> Tensor:
+    """float32 [n]: the mix's own weights (LongCE), or those of LongAlign."""
+    return sequence_weights(document.labels) if document.weights is None else document.weights
 
 
 def sequence_weights(labels: Tensor) -> Tensor:

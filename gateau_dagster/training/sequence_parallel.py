@@ -143,11 +143,11 @@ def _forward(
     return CausalLMOutputWithPast(loss=total / num_items_in_batch)  # pyright: ignore[reportArgumentType]
 
 
-def trained_items(batches: list[Batch]) -> Tensor:
-    """Of this rank's parts: the number of trained tokens, or the sum of their weights."""
+def trained_items(batches: list[Batch], *, by_weight: bool = True) -> Tensor:
+    """Of this rank's parts: the number of trained tokens, or `by_weight` the sum of the weights that they have."""
     found = [
         (batch["shift_labels"] != IGNORED).sum()
-        if "shift_weights" not in batch
+        if "shift_weights" not in batch or not by_weight
         else batch["shift_weights"][batch["shift_labels"] != IGNORED].sum()
         for batch in batches
     ]

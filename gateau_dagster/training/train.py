@@ -24,7 +24,7 @@ from gateau_dagster.errors import GateauError
 from gateau_dagster.models.training_attention import attend_within_documents
 from gateau_dagster.storage.parquet import read_local
 from gateau_dagster.storage.seal import DamagedFileError
-from gateau_dagster.tables import TRAINING_MIX, schema
+from gateau_dagster.tables import TRAINING_MIX, WEIGHTED_MIX, schema
 from gateau_dagster.training import checkpoints
 from gateau_dagster.training.adapters import with_adapters
 from gateau_dagster.training.batch_plan import BatchPlan, plan_batches, write_plan
@@ -72,7 +72,7 @@ def train(spec: TrainingSpec, report: Report, *, cpu: bool = False, say: Callabl
     check_packages(spec.training)
     check_device(spec.training, cuda=torch.cuda.is_available() and not cpu)
     disable_progress_bar()
-    mix = read_mix(spec.mix)
+    mix = read_mix(spec.mix, weighted=spec.training.loss == "longce")
     plan = plan_of(spec, mix)
     rows = MixRows(mix, plan, skip=spec.training.skip, seed=spec.training.seed)
     # First the arguments: they start the process group, and ZeRO-3 must be known before the model is loaded.
@@ -123,7 +123,7 @@ def make_trainer(
         GateauError: the model cannot be trained so.
     """
     training = spec.training
-    weighted = training.loss == "sequence"
+    weighted = training.loss != "token"
     if training.chunked_loss:
         use_chunked_loss(model)
     if spec.side_by_side:
@@ -146,15 +146,15 @@ def make_trainer(
     return trainer
 
 
-def read_mix(path: Path) -> pl.DataFrame:
-    """The training mix (`tables.TRAINING_MIX`).
+def read_mix(path: Path, *, weighted: bool = False) -> pl.DataFrame:
+    """The training mix (`tables.TRAINING_MIX`, or `weighted` `tables.WEIGHTED_MIX`).
 
     Raises:
         GateauError: it cannot be read, lacks a column, or is empty.
     """
     try:
-        mix, _ = read_local(path, list(schema(TRAINING_MIX)))
-    except (OSError, DamagedFileError) as error:
+        mix, _ = read_local(path, list(schema(WEIGHTED_MIX if weighted else TRAINING_MIX)))
+    except (OSError, DamagedFileError, KeyError) as error:
         raise GateauError(f"the training mix {path} cannot be read ({error}). Materialise it again.") from error
     if mix.is_empty():
         raise GateauError(f"the training mix {path} is empty. Select more samples or add short_chat.")

@@ -31,7 +31,8 @@ class ResponseTrainer(Trainer):
     """Loss over the response tokens of the whole global batch. Stops at a loss that is not finite, naming samples.
 
     The Trainer hands the number of labelled tokens of a step, over all ranks and accumulated passes, to the model,
-    whose summed loss is divided by it. Where a batch has `weights`, their sum takes its place.
+    whose summed loss is divided by it. Where a batch has `weights`, their sum takes its place, except for the mix's own
+    weights of tokens (LongCE), which are not normalised.
     """
 
     def __init__(self, **arguments: Any) -> None:
@@ -48,9 +49,12 @@ class ResponseTrainer(Trainer):
         return super()._get_dataloader(dataset, *arguments, **options)
 
     def _get_num_items_in_batch(self, batch_samples: list, device: torch.device) -> torch.Tensor | int | None:
+        assert isinstance(self.train_dataset, MixRows)
+        by_weight = not self.train_dataset.weighs_tokens
         if self.get_sp_size() > 1:
-            return self.accelerator.gather(trained_items(batch_samples).to(device)[None]).sum()  # pyright: ignore
-        if not batch_samples or "weights" not in batch_samples[0]:
+            counted = trained_items(batch_samples, by_weight=by_weight)
+            return self.accelerator.gather(counted.to(device)[None]).sum()  # pyright: ignore
+        if not batch_samples or "weights" not in batch_samples[0] or not by_weight:
             return super()._get_num_items_in_batch(batch_samples, device)
         counted = [batch["weights"][..., 1:][batch["labels"][..., 1:] != IGNORED].sum() for batch in batch_samples]
         total = torch.stack(counted).sum().to(device)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import polars as pl
 
 from gateau_dagster.config.models import Template
@@ -12,9 +13,10 @@ from gateau_dagster.config.training import TrainingConfig
 from gateau_dagster.data.sample import Reject, Sample
 from gateau_dagster.errors import GateauError, UnscorableSampleError
 from gateau_dagster.progress import Progress
-from gateau_dagster.tables import REJECTED, TRAINING_MIX, schema
+from gateau_dagster.tables import REJECTED, TRAINING_MIX, WEIGHTED_MIX, schema
 from gateau_dagster.training.batching import mix_order
 from gateau_dagster.training.encode import IGNORED, Encoded, encode_conversation, encode_long
+from gateau_dagster.training.longce import LongCE
 from gateau_dagster.training.mix_sources import Origin, wanted_samples
 
 if TYPE_CHECKING:
@@ -25,7 +27,7 @@ CODE_VERSION = "5"
 
 _SAMPLE_FIELDS = ("sample_id", "source", "context", "instruction", "response")
 Row = dict[str, Any]
-"""Columns of `tables.TRAINING_MIX` but `position`."""
+"""Columns of `tables.TRAINING_MIX`, or with weights of `tables.WEIGHTED_MIX`, but `position`."""
 
 
 def build_training_mix(
@@ -36,6 +38,7 @@ def build_training_mix(
     training: TrainingConfig,
     template: Template,
     progress: Progress,
+    longce: LongCE | None = None,
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Tokenise and shuffle. The order depends on `training.seed` and the ids only.
 
@@ -46,20 +49,21 @@ def build_training_mix(
         training: gives `max_length`, `truncation`, `seed` and `mix`.
         template: as in scoring, `gateau` or `chat`.
         progress: in samples.
+        longce: weighs the tokens of long samples, where `training.loss` asks for it.
 
     Returns:
-        The mix (`tables.TRAINING_MIX`), where a sample of weight 2 has two rows, and the rejected samples
-        (`tables.REJECTED`). What `training.mix` leaves out is in neither.
+        The mix (`tables.TRAINING_MIX`, with `longce` `tables.WEIGHTED_MIX`), where a sample of weight 2 has two rows,
+        and the rejected samples (`tables.REJECTED`). What `training.mix` leaves out is in neither.
 
     Raises:
-        GateauError: no sequence is left, `training.mix` names a source that no sample is from, or the tokenizer has no
-            usable chat template.
+        GateauError: no sequence is left, `training.mix` names a source that no sample is from, the tokenizer has no
+            usable chat template, or `longce` knows other tokens than are trained.
     """
     wanted = wanted_samples(selected, short, mix=training.mix, seed=training.seed)
     total = sum(table.height for table in wanted.values())
     taken: list[tuple[Row, int]] = []
     rejects: list[Reject] = []
-    for done, (row, copies) in enumerate(_rows(wanted, tokenizer, training, template), start=1):
+    for done, (row, copies) in enumerate(_rows(wanted, tokenizer, training, template, longce), start=1):
         if isinstance(row, Reject):
             rejects.append(row)
         else:
@@ -89,7 +93,8 @@ def _in_order(taken: Sequence[tuple[Row, int]], seed: int) -> pl.DataFrame:
     places = [(row["origin"], f"{row['sample_id']}/{copy}" if copy else row["sample_id"]) for row, copy in rows]
     ordered = [rows[index][0] for index in mix_order(places, seed)]
     columns = {name: [row[name] for row in ordered] for name in ordered[0]}
-    return pl.DataFrame({"position": range(len(ordered)), **columns}, schema=schema(TRAINING_MIX))
+    kind = WEIGHTED_MIX if "weights" in columns else TRAINING_MIX
+    return pl.DataFrame({"position": range(len(ordered)), **columns}, schema=schema(kind))
 
 
 def _rows(
@@ -97,12 +102,14 @@ def _rows(
     tokenizer: PreTrainedTokenizerBase,
     training: TrainingConfig,
     template: Template,
+    longce: LongCE | None,
 ) -> Iterator[tuple[Row | Reject, int]]:
     """The mix's row of each sample, or why there is none, and how often it is wanted."""
     for origin, table in wanted.items():
         for sample in table.iter_rows(named=True):
             try:
                 encoded = _encoded(origin, sample, tokenizer, training, template)
+                weights = {} if longce is None else {"weights": _weights(origin, sample, encoded, longce)}
             except UnscorableSampleError as error:
                 yield Reject(sample_id=sample["sample_id"], reason=str(error)), sample["copies"]
                 continue
@@ -114,6 +121,7 @@ def _rows(
                 "labels": encoded.labels,
                 "block_tokens": encoded.block_tokens,
                 "truncated_tokens": encoded.truncated_tokens,
+                **weights,
             }
             yield row, sample["copies"]
 
@@ -129,11 +137,21 @@ def _encoded(
         return encode_conversation(tokenizer, sample["messages"], template=template, max_length=training.max_length)
     return encode_long(
         tokenizer,
-        Sample(**{name: sample[name] for name in _SAMPLE_FIELDS}),
+        _sample(sample),
         template=template,
         max_length=training.max_length,
         truncation=training.truncation,
     )
+
+
+def _weights(origin: Origin, sample: Mapping[str, Any], encoded: Encoded, longce: LongCE) -> np.ndarray:
+    if origin == "short":
+        return np.ones(len(encoded.input_ids), dtype=np.float32)
+    return longce.of(_sample(sample), encoded)
+
+
+def _sample(row: Mapping[str, Any]) -> Sample:
+    return Sample(**{name: row[name] for name in _SAMPLE_FIELDS})
 
 
 def mix_sequences(mix: pl.DataFrame) -> pl.DataFrame:

@@ -17,6 +17,7 @@ def test_plain_rows_with_any_accumulation_and_loss() -> None:
         {"batching": "concatenated"},
         {"gradient_accumulation": 1},
         {"loss": "sequence"},
+        {"loss": "longce"},
     ):
         assert TrainingConfig.model_validate(SHARED | changes).data_processes == 2
     TrainingConfig.model_validate({"batching": "packed", "skip": {}})
@@ -49,6 +50,7 @@ def test_refused_with_a_reason(changes: dict[str, Any], message: str) -> None:
         ({"processes": 4, "sequence_parallel": 3}, "3 does not divide processes"),
         ({"min_learning_rate_ratio": 0.1}, "is for scheduler: cosine, not linear"),
         ({"loss": "sequence", "chunked_loss": False}, "knows no weights"),
+        ({"loss": "longce", "chunked_loss": False}, "leave it true with loss: longce"),
         ({"launcher": ["torchrun"], "hostfile": "hosts"}, "exclude each other"),
     ],
 )

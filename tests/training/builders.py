@@ -11,7 +11,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from gateau_dagster.config.training import TrainingConfig
-from gateau_dagster.tables import TRAINING_MIX, schema
+from gateau_dagster.tables import TRAINING_MIX, WEIGHTED_MIX, schema
 from gateau_dagster.training.encode import IGNORED
 from gateau_dagster.training.spec import TrainingSpec
 
@@ -63,10 +63,12 @@ def save_model(folder: Path, *, tied: bool = False) -> Path:
     return folder
 
 
-def save_mix(path: Path, *, rows: int = 11, longest: int = 40) -> Path:
-    """Ragged sequences with loss on a random share of the tokens; the first label counts in none but is set in some."""
-    rng = np.random.default_rng(7)
-    columns: dict[str, list[Any]] = {column.name: [] for column in TRAINING_MIX}
+def save_mix(path: Path, *, rows: int = 11, longest: int = 40, weighted: bool = False) -> Path:
+    """Ragged sequences with loss on a random share of the tokens; the first label counts in none but is set in some.
+    `weighted`: tokens of long samples have weights of their own."""
+    rng, of_weights = np.random.default_rng(7), np.random.default_rng(8)
+    kind = WEIGHTED_MIX if weighted else TRAINING_MIX
+    columns: dict[str, list[Any]] = {column.name: [] for column in kind}
     for row in range(rows):
         length = int(rng.integers(8, longest + 1)) if row else longest
         ids = rng.integers(5, VOCABULARY, length).astype(np.int32)
@@ -81,10 +83,11 @@ def save_mix(path: Path, *, rows: int = 11, longest: int = 40) -> Path:
             "labels": labels,
             "block_tokens": [2, 1, length - 5, 2],
             "truncated_tokens": 0,
+            "weights": (of_weights.uniform(0, 5, length) if row % 3 else np.ones(length)).astype(np.float32),
         }
         for name, column in columns.items():
             column.append(values[name])
-    pl.DataFrame(columns, schema=schema(TRAINING_MIX)).write_parquet(path)
+    pl.DataFrame(columns, schema=schema(kind)).write_parquet(path)
     return path
 
 
@@ -94,7 +97,7 @@ def make_spec(
     """A training in `folder`, whose model and mix are made once; float32 and four epochs unless told otherwise."""
     if not (folder / "base").exists():
         save_model(folder / "base")
-        save_mix(folder / "mix.parquet")
+        save_mix(folder / "mix.parquet", weighted=training.get("loss") == "longce")
     settings = {
         "dtype": "float32",
         "epochs": 2.0,

@@ -3,6 +3,7 @@
 import math
 from typing import Any
 
+import polars as pl
 import torch
 from transformers import AutoModelForCausalLM
 
@@ -19,7 +20,7 @@ def slow_training(spec: TrainingSpec) -> tuple[list[float], list[float], Weights
     are the plan's."""
     training = spec.training
     assert training.scheduler == "linear"
-    mix = read_mix(spec.mix)
+    mix = read_mix(spec.mix, weighted=training.loss == "longce")
     plan = plan_of(spec, mix)
     rows = MixRows(mix, plan, skip=training.skip, seed=training.seed)
     model: Any = AutoModelForCausalLM.from_pretrained(spec.base_model, dtype=torch.float32).train()
@@ -37,6 +38,10 @@ def slow_training(spec: TrainingSpec) -> tuple[list[float], list[float], Weights
         parts = [part for row in of_step for part in row_losses(model, [rows._document(each) for each in row], whole)]
         if training.loss == "sequence":
             loss = sum(nll.mean() for nll in parts) / len(parts)
+        elif training.loss == "longce":
+            weights = [each for row in of_step for document in row for each in trained_weights(mix, document.row)]
+            nlls = [nll for part in parts for nll in part]
+            loss = sum(weight * nll for weight, nll in zip(weights, nlls, strict=True)) / len(nlls)
         else:
             loss = sum(nll.sum() for nll in parts) / sum(nll.numel() for nll in parts)
         assert isinstance(loss, torch.Tensor)
@@ -46,6 +51,16 @@ def slow_training(spec: TrainingSpec) -> tuple[list[float], list[float], Weights
         optimiser.step()
         optimiser.zero_grad()
     return losses, norms, {name: value.detach() for name, value in model.named_parameters()}
+
+
+def trained_weights(mix: pl.DataFrame, row: int) -> list[float]:
+    """Of the tokens of a document that are trained, in order."""
+    (found,) = mix.filter(pl.col("position") == row).iter_rows(named=True)
+    return [
+        weight
+        for at, (label, weight) in enumerate(zip(found["labels"], found["weights"], strict=True))
+        if at > 0 and label != IGNORED
+    ]
 
 
 def row_losses(model: torch.nn.Module, documents: list[TrainingDocument], whole: bool) -> list[torch.Tensor]:

@@ -48,6 +48,7 @@ def test_parts_side_by_side_are_the_whole_batch(tmp_path: Path, size: int, weigh
     trained = batch["labels"][:, 1:] != IGNORED
     wanted = batch["weights"][:, 1:][trained].sum() if weighted else trained.sum()
     torch.testing.assert_close(sum(trained_items([part]) for part in parts), wanted)
+    assert sum(trained_items([part], by_weight=False) for part in parts) == trained.sum()
 
 
 @pytest.mark.parametrize(("processes", "size"), [(2, 2), (4, 2), (6, 3)])

@@ -1,0 +1,112 @@
+"""LongCE (Fang et al. 2024, arXiv 2410.23771): response tokens that need far context count more in the loss.
+
+    loss = 1/n sum_t w_t * -log P(y_t),  w_t = min(p_B(y_t) / p_A(y_t), gamma)
+
+n counts all trained tokens of a step: the weights are not normalised, a token of weight 1 counts as without them. So
+do the authors' program (PKU-ML/LongPPL, `finetune/finetune.py`) and its gamma of 5. There p_B and p_A are those of the
+model in training, given the whole text and its last 4,096 tokens, measured in every step. Here they are theta_B's and
+theta_A's, of the stored tables, and stay what they are; only long samples' responses have them. The token that ends a
+response, and all of short conversations, weigh 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from gateau_dagster.config.models import Template
+from gateau_dagster.data.sample import Sample
+from gateau_dagster.errors import GateauError, UnscorableSampleError
+from gateau_dagster.methods.token_pairs import LEAST_PROBABILITY, SHARED, check_same_version, token_pairs
+from gateau_dagster.models.prompt import response_ids
+from gateau_dagster.training.encode import Encoded
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+SHORT, LONG = "perplexity/short", "perplexity/long"
+COLUMNS = ("sample_id", "digest", SHARED)
+Weights = npt.NDArray[np.float32]
+
+
+def token_weights(long: npt.ArrayLike, short: npt.ArrayLike, *, gamma: float) -> Weights:
+    """min(p_B / p_A, gamma) of tokens, float32 [n], from p_B and p_A, [n] each.
+
+    A probability of 0, which float32 rounds below 7e-46, is taken as the smallest above it: without either the weight
+    is 1 (gamma if that is less).
+    """
+    floored = [np.maximum(np.asarray(each, dtype=np.float64), LEAST_PROBABILITY) for each in (long, short)]
+    return np.minimum(floored[0] / floored[1], gamma).astype(np.float32)
+
+
+def response_weights(chosen: pl.DataFrame, found: Mapping[str, pl.DataFrame], *, gamma: float) -> dict[str, Weights]:
+    """The weights of each response's tokens by sample, of those that both models scored.
+
+    Args:
+        chosen: `sample_id` and `digest` of the samples that are trained on.
+        found: `COLUMNS` of the tables SHORT and LONG.
+        gamma: the largest weight.
+
+    Raises:
+        GateauError: the tables are of other versions of a sample, or the models count different response tokens.
+    """
+    check_same_version({"selected_subset": chosen, **found})
+    pairs = token_pairs(*(found[name].join(chosen, on="sample_id", how="semi") for name in (SHORT, LONG)))
+    return {name: token_weights(long, short, gamma=gamma) for name, short, long in pairs.iter_rows()}
+
+
+@dataclass(frozen=True, kw_only=True)
+class LongCE:
+    """Weighs the tokens of sequences.
+
+    weights: see `response_weights`. tokenizer: of the model that is trained. scorers: those of the models whose tables
+    the weights are of, by name. template: of all prompts.
+    """
+
+    weights: Mapping[str, Weights]
+    tokenizer: PreTrainedTokenizerBase
+    scorers: Mapping[str, PreTrainedTokenizerBase]
+    template: Template
+
+    def of(self, sample: Sample, encoded: Encoded) -> Weights:
+        """The weight of every token of a long sample's sequence, float32 [n]: 1 but for its response.
+
+        Raises:
+            UnscorableSampleError: one of the models did not score the sample.
+            GateauError: the tokens that were scored are not those that are trained.
+        """
+        weights = self.weights.get(sample.sample_id)
+        if weights is None:
+            raise UnscorableSampleError(
+                f"{SHORT} or {LONG} has no row of it, by which training.loss: longce weighs its tokens; their rejected "
+                "samples have the reason"
+            )
+        self._check_tokens(sample, encoded, scored=len(weights))
+        begin = int(encoded.block_tokens[0])
+        found = np.ones(len(encoded.input_ids), dtype=np.float32)
+        found[begin : begin + len(weights)] = weights[: len(found) - begin]  # the end of one that was cut is gone
+        return found
+
+    def _check_tokens(self, sample: Sample, encoded: Encoded, *, scored: int) -> None:
+        ids = response_ids(self.tokenizer, sample, self.template)
+        begin = int(encoded.block_tokens[0])
+        trained = encoded.input_ids[begin : begin + len(ids)].tolist()
+        assert trained == [*ids[: len(trained)]], "a sequence ends with its response, after its first block"
+        for name, tokenizer in self.scorers.items():
+            if response_ids(tokenizer, sample, self.template) != ids:
+                raise GateauError(
+                    f"training.loss: longce: models.{name}, which scored the response of {sample.sample_id}, makes "
+                    "other tokens of it than the model that is trained. Train a model of the same tokenizer "
+                    "(training.model: long), or take training.loss: token"
+                )
+        if scored != len(ids):
+            raise GateauError(
+                f"training.loss: longce: {SHORT} and {LONG} hold {scored} tokens of the response of "
+                f"{sample.sample_id}, which has {len(ids)}: they were made with another tokenizer or template. Bring "
+                "them up to date with `gateau run`, or take training.loss: token"
+            )
