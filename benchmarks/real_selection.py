@@ -44,7 +44,8 @@ LABELS = {name: kind.needs_far for name, kind in KINDS.items()}
 class RealCase:
     """A real model, theta_A's window, and a data set of real text: common_case.AnyCase.
 
-    `context`: what theta_A sees: the window that the labels are of, another number of tokens, or all of it (`full`).
+    `context`: what theta_A sees: the window that the labels are of, another number of tokens, or all of it: as it is
+    (`full`), or with another base of its rotary embedding (`base:10000`).
     """
 
     folder: Path
@@ -85,8 +86,6 @@ class RealCase:
     def config(self, method: str = "gateau", options: Mapping[str, Any] | None = None) -> Config:
         """The configuration under which a method scores; options: those of the method."""
         selection: dict[str, Any] = {"method": method, "alpha": self.alpha}
-        window = self.window if self.context == "window" else self.context
-        sight = {} if self.context == "full" else {"context": "window", "window": int(window)}
         if options:
             selection["options"] = {method: dict(options)}
         if options and "preset" in options:
@@ -94,7 +93,7 @@ class RealCase:
         return Config.model_validate({
             "long_sft": {"path": "none.jsonl"},
             "models": {
-                "short": {"path": self.model, **sight},
+                "short": {"path": self.model, **self._sight()},
                 "long": {"path": self.model},
             },
             "scoring": {
@@ -106,6 +105,13 @@ class RealCase:
             },
             "selection": selection,
         })  # fmt: skip
+
+    def _sight(self) -> dict[str, Any]:
+        if self.context == "full":
+            return {}
+        if self.context.startswith("base:"):
+            return {"rope_theta": float(self.context.removeprefix("base:"))}
+        return {"context": "window", "window": self.window if self.context == "window" else int(self.context)}
 
 
 def measured(cases: Sequence[RealCase], methods: Sequence[str], draws: int) -> dict[str, Any]:
@@ -161,7 +167,10 @@ def options(about: str | None) -> argparse.ArgumentParser:
     parser.add_argument("--models", nargs="+", required=True, help="folders or hub names")
     parser.add_argument("--sizes", nargs="+", type=_size, default=[(2048, 1024)], metavar="TOKENS/WINDOW")
     parser.add_argument(
-        "--contexts", nargs="+", default=["window"], help="what theta_A sees: window, full, or tokens (%(default)s)"
+        "--contexts",
+        nargs="+",
+        default=["window"],
+        help="what theta_A sees: window, tokens, full, or full with another base, as base:10000 (%(default)s)",
     )
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
     parser.add_argument("--per-kind", type=int, default=2, help="samples of each kind in a seed's data (%(default)s)")

@@ -89,13 +89,15 @@ def test_the_variants_start_from_the_products_own_scores(script: Script, given: 
 
 
 def test_what_theta_a_sees_may_differ_from_the_window_of_the_labels(script: Script, given: list[str]) -> None:
-    arguments = script("real_selection").options("").parse_args([*given, "--contexts", "window", "full", "300"])
-    found = script("real_selection").cases_by_setting(arguments)
-    sights = {setting: cases[0].config().models["short"].model_dump() for setting, cases in found.items()}
-    assert [(each["context"], each["window"]) for each in sights.values()] == [
-        ("window", 600), ("full", None), ("window", 300)
+    contexts = ["--contexts", "window", "full", "300", "base:5000"]
+    found = script("real_selection").cases_by_setting(
+        script("real_selection").options("").parse_args([*given, *contexts])
+    )
+    sights = {setting: cases[0].config().models["short"] for setting, cases in found.items()}
+    assert [(each.context, each.window, each.rope_theta) for each in sights.values()] == [
+        ("window", 600, None), ("full", None, None), ("window", 300, None), ("full", None, 5000)
     ]  # fmt: skip
-    assert list(sights)[1:] == ["tiny 1500/600, theta_A full", "tiny 1500/600, theta_A 300"]
+    assert list(sights)[1:] == [f"tiny 1500/600, theta_A {seen}" for seen in contexts[2:]]
     assert all(cases[0].records() == found["tiny 1500/600"][0].records() for cases in found.values())
 
 
