@@ -75,6 +75,15 @@ def _agreed(x: Tokens) -> Vector:
     return np.minimum(x.far, x.b) - x.known
 
 
+def _joint(first: Vector, second: Vector) -> Vector:
+    """A token's two gains as one: zero unless both are above zero."""
+    return np.sqrt(np.maximum(first, 0) * np.maximum(second, 0))
+
+
+def _mean(values: Vector) -> float:
+    return float(values.mean())
+
+
 VARIANTS: dict[str, tuple[str, Callable[[Tokens], float]]] = {
     "robust": ("HMPp and FG, as it is", _both(lambda x: top(x.far - x.near))),
     "hmp": ("HMPp alone", hmp),
@@ -101,9 +110,35 @@ VARIANTS: dict[str, tuple[str, Callable[[Tokens], float]]] = {
     "hmp_top_known": ("the k largest of p_B - max(N, p_A)", lambda x: top(x.b - x.known)),
     "hmp_top_fg": ("the k largest of p_B - p_A, and FG", lambda x: (top(x.b - x.a) + top(x.far - x.near)) / 2),
     "hmp_both": ("HMPp and the k largest of p_B - max(N, p_A)", _both(lambda x: top(x.b - x.known))),
-    "geometric": (
-        "mean of the root of the two gains' product",
-        lambda x: float(np.sqrt(np.maximum(x.b - x.a, 0) * np.maximum(x.far - x.near, 0)).mean()),
+    "positive_both": (
+        "mean over tokens of max(0, p_B - p_A) and of max(0, F - N)",
+        lambda x: float((np.maximum(x.b - x.a, 0) + np.maximum(x.far - x.near, 0)).mean()),
+    ),
+    "joint": ("mean of the root of (p_B - p_A)+ (F - N)+", lambda x: _mean(_joint(x.b - x.a, x.far - x.near))),
+    "joint_known": (
+        "mean of the root of (p_B - p_A)+ (F - max(N, p_A))+",
+        lambda x: _mean(_joint(x.b - x.a, x.far - x.known)),
+    ),
+    "joint_both_known": (
+        "mean of the root of (p_B - max(N, p_A))+ (F - max(N, p_A))+",
+        lambda x: _mean(_joint(x.b - x.known, x.far - x.known)),
+    ),
+    "joint_top": (
+        "the k largest of the root of (p_B - p_A)+ (F - N)+",
+        lambda x: top(_joint(x.b - x.a, x.far - x.near)),
+    ),
+    "joint_least": (
+        "mean of the lesser of (p_B - p_A)+ and (F - N)+",
+        lambda x: float(np.maximum(np.minimum(x.b - x.a, x.far - x.near), 0).mean()),
+    ),
+    "hmp_joint": ("HMPp and joint", _both(lambda x: _mean(_joint(x.b - x.a, x.far - x.near)))),
+    "fg_joint": (
+        "FG and joint",
+        lambda x: (top(x.far - x.near) + _mean(_joint(x.b - x.a, x.far - x.near))) / 2,
+    ),
+    "robust_joint": (
+        "HMPp, FG and joint",
+        lambda x: (hmp(x) + top(x.far - x.near) + _mean(_joint(x.b - x.a, x.far - x.near))) / 3,
     ),
     "segment": ("HMPp and one far segment for all tokens", _both(_segment)),
     "segment_median": (
