@@ -10,8 +10,8 @@ export HF_HUB_DISABLE_TELEMETRY := 1
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo dev test test-long test-kills browser check lint format example-real example-homologous clean \
-	benchmark-presets benchmark-selection benchmark-cam benchmark-effect benchmark-scoring benchmark-context-length \
+.PHONY: help setup demo dev test test-long test-kills browser check lint format example-real example-homologous example-pretrained clean \
+	benchmark-presets benchmark-selection benchmark-real benchmark-cam benchmark-effect benchmark-scoring benchmark-context-length \
 	benchmark-global-steps benchmark-orchestration benchmark-shards benchmark-rerun benchmark-training benchmark-gpu \
 	benchmark-contamination benchmark-explorer benchmark-ray architectures
 
@@ -34,8 +34,8 @@ $(VENV)/.dev-installed: requirements-dev.lock $(VENV)/.run-installed
 
 setup: $(VENV)/.dev-installed  ## everything for development, into .venv
 
-demo: $(VENV)/.run-installed  ## the whole pipeline on the embedded demo, then says where the report is
-	@env -u GATEAU_CONFIG $(BIN)/gateau run
+demo: $(VENV)/.run-installed  ## the whole pipeline on the embedded demo; with MODEL=hub name or folder that of example-pretrained
+	@$(if $(MODEL),$(MAKE) --no-print-directory example-pretrained,env -u GATEAU_CONFIG $(BIN)/gateau run)
 
 dev: $(VENV)/.run-installed  ## the Dagster UI on the embedded demo, or on CONFIG=file
 	@$(BIN)/gateau dev $(if $(CONFIG),--config $(CONFIG))
@@ -82,11 +82,17 @@ example-real: $(VENV)/.run-installed  ## the pipeline on real text: LONG=file [S
 example-homologous: $(VENV)/.run-installed  ## theta_B made from theta_A, and how far both look back: 2 CPU minutes, [OUT=folder]
 	@$(BIN)/python examples/homologous/run.py $(if $(OUT),--out "$(OUT)")
 
+example-pretrained: $(VENV)/.run-installed  ## real text and a pretrained model: [MODEL=hub name or folder] [NQ=questions] [OUT=folder]
+	@$(BIN)/python examples/pretrained/run.py $(if $(MODEL),--model "$(MODEL)") $(if $(NQ),--questions "$(NQ)") $(if $(OUT),--out "$(OUT)")
+
 benchmark-presets: $(VENV)/.run-installed  ## how well each preset finds known dependencies: three seeds, about 4 minutes
 	@$(BIN)/python benchmarks/selection_presets.py --out $(BENCHMARKS)/presets.json
 
 benchmark-selection: $(VENV)/.run-installed  ## how well every method finds known dependencies: three seeds, 12 minutes
 	@$(BIN)/python benchmarks/selection.py --out $(BENCHMARKS)/selection.json
+
+benchmark-real: $(VENV)/.run-installed  ## every method on real text: MODELS="folder folder" NQ=questions [SEEDS="0 1 2"]; hours, resumable
+	@$(BIN)/python benchmarks/real_selection.py --nq "$(NQ)" --models $(MODELS) --sizes 1024/512 2048/1024 $(if $(SEEDS),--seeds $(SEEDS)) --out $(BENCHMARKS)/real_selection.json
 
 benchmark-cam: $(VENV)/.run-installed  ## what would make contextual awareness useful: six seeds, 12 minutes
 	@$(BIN)/python benchmarks/cam_study.py --out $(BENCHMARKS)/cam_study.json

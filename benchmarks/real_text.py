@@ -148,7 +148,11 @@ def main(given: list[str] | None = None) -> int:
         template=options.template,
     )
     more = {"per_kind": options.per_kind, "seed": options.seed, "kinds": options.kinds}
-    records = make_samples(read_questions(options.nq), room, fold=options.fold, **more)
+    try:
+        records = make_samples(read_questions(options.nq), room, fold=options.fold, **more)
+    except ValueError as error:
+        say(f"Error: {error}")
+        return 1
     write_samples(options.out, records)
     say(f"{len(records)} samples, {sum(each['needs_far'] for each in records)} of which need far text: {options.out}")
     say(f"selection.ground_truth: [{', '.join(name for name in options.kinds if name in FAR_KINDS)}]")

@@ -36,6 +36,11 @@ def test_every_section_is_there_and_the_navigation_leads_to_it() -> None:
     assert all(page.text(name) for name in SECTIONS)
 
 
+def test_the_demo_says_how_to_see_the_same_of_real_text() -> None:
+    assert "make demo MODEL=" in _page(config=config(demo={})).text("summary")
+    assert "make demo MODEL=" not in _page().text_of["summary"]
+
+
 def test_every_head_of_a_table_says_what_it_heads() -> None:
     page = _page(methods=methods(names=("gateau", "ladm", "length")))
     scopes = [attributes.get("scope") for attributes in page.attributes("th")]
