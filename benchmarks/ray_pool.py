@@ -53,6 +53,7 @@ def cluster(cpus: float) -> Iterator[str]:
     """The address of one with so many CPUs."""
     folder = Path(tempfile.mkdtemp(prefix="ray", dir="/tmp"))
     common: dict[str, Any] = {"object_store_memory": 80_000_000, "include_dashboard": False, "num_gpus": 0}
+    Path("/tmp/ray").mkdir(exist_ok=True)  # where Ray notes the address, whatever temp_dir says
     found = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "temp_dir": str(folder), **common})
     try:
         found.add_node(num_cpus=cpus, **common)

@@ -21,6 +21,7 @@ class RayCluster:
     def __init__(self, folder: Path) -> None:
         from ray.cluster_utils import Cluster
 
+        Path("/tmp/ray").mkdir(exist_ok=True)  # where Ray notes the address, whatever temp_dir says
         head = {"num_cpus": 0, "temp_dir": str(folder), **_common()}
         self._cluster = Cluster(initialize_head=True, head_node_args=head, shutdown_at_exit=False)
         self.nodes: list[Any] = []  # beside the head
