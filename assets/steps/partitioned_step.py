@@ -42,15 +42,15 @@ def shard_events(
     """
     for asset, shards in stale.items():
         yield from known_partitions(context, state, asset, shards)
-    done = dict.fromkeys(stale, 0)
+    done, many = dict.fromkeys(stale, 0), {asset: has_many(state.pipeline, asset) for asset in stale}
     for asset, shard, result, extra in results:
         done[asset] += 1
-        if not has_many(state.pipeline, asset):  # else the step's progress says it, every 15 seconds
+        if not many[asset]:  # else the step's progress says it, every 15 seconds
             context.log.info(
                 f"{asset}, shard {shard} ({done[asset]} of {len(stale[asset])}): {result.computed} samples computed, "
                 f"{result.reused} kept, {result.rejected.height} rejected"
             )
-        yield materialisation(state, asset, shard, result.stamp, _shard_metadata(result) | extra)
+        yield materialisation(state, asset, shard, result.stamp, _shard_metadata(result, pictures=not many[asset]) | extra)
     yield from outputs(context, stale)
 
 
@@ -82,11 +82,10 @@ def _asked(context: dg.AssetExecutionContext, state: State, asset: str) -> list[
     return asked_partitions(context, [key for key in keys if key is not None])
 
 
-def _shard_metadata(result: ShardResult) -> dict[str, Any]:
+def _shard_metadata(result: ShardResult, *, pictures: bool) -> dict[str, Any]:
     return {
         **table_metadata("", result.stamp, result.rejected, whole=False),
-        **preview(result.table),
-        **first_histogram(result.table),
+        **(preview(result.table) | first_histogram(result.table) if pictures else {}),
         "samples_computed": result.computed,
         "samples_kept": result.reused,
     }

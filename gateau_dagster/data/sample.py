@@ -3,7 +3,7 @@
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Literal
 
 
@@ -93,5 +93,11 @@ def shard_of(sample_id: str, shards: int) -> int:
 
 def shard_keys(shards: int) -> list[str]:
     """Partition keys, equally wide so that they sort: 16 shards are '00' to '15'."""
+    return list(_shard_keys(shards))
+
+
+@cache
+def _shard_keys(shards: int) -> tuple[str, ...]:
+    """Asked for once a shard, of which there may be thousands."""
     width = len(str(shards - 1))
-    return [f"{shard:0{width}d}" for shard in range(shards)]
+    return tuple(f"{shard:0{width}d}" for shard in range(shards))
