@@ -109,9 +109,10 @@ def test_example_of_slurm(tmp_path: Path) -> None:
         for word in example["training"]["launcher"]
     ]
     spec = two_ranks(tmp_path, launcher=launcher)
-    job = {"SLURM_NNODES": "1", "SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "node-[1-2]"}
+    job = {"SLURM_NNODES": "1", "SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "node-[1-2]", "SLURM_CPUS_PER_TASK": "2"}
     finish(start(spec, tmp_path / "spec.json", PATH=f"{tmp_path / 'bin'}:{os.environ['PATH']}", **job))
-    assert "--kill-on-bad-exit=1" in (tmp_path / "srun.log").read_text()
+    asked = (tmp_path / "srun.log").read_text()
+    assert "--kill-on-bad-exit=1" in asked and "--cpus-per-task=2 " in asked  # which srun does not take from sbatch
     compare(spec, tmp_path)
 
 
