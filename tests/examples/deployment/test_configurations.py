@@ -7,7 +7,6 @@ import pytest
 import yaml
 
 from gateau_dagster.config.load import read_config
-from gateau_dagster.config.schema import ExecutionConfig
 from tests.examples.deployment.compose_file import COMPOSE, DEPLOYMENT
 
 FILES = [
@@ -21,7 +20,6 @@ def ray_of(file: Path) -> dict[str, Any]:
     return yaml.safe_load(file.read_text())["execution"]["ray"]
 
 
-@pytest.mark.skipif("ray" not in ExecutionConfig.model_fields, reason="this version does not know execution.ray")
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.relative_to(DEPLOYMENT).as_posix())
 def test_a_configuration_is_read(file: Path) -> None:
     assert read_config(file).long_sft.shards > 1

@@ -3,12 +3,10 @@
 import shutil
 import sys
 from pathlib import Path
-from typing import Any
 
 import polars as pl
 import pytest
 
-from gateau_dagster.config.schema import ExecutionConfig
 from tests.examples.deployment.compose_file import DEPLOYMENT
 from tests.examples.deployment.machines import missing, run_on_machines
 from tests.project import make_project, sample, write_samples
@@ -58,10 +56,8 @@ pytestmark = [pytest.mark.long, pytest.mark.timeout(1200)]
 
 def small_job(folder: Path) -> None:
     """The user's folder: a project with .venv and the example's job, without its GPUs."""
-    sections: dict[str, Any] = {}
-    if "ray" in ExecutionConfig.model_fields:
-        sections["execution"] = {"ray": {"address": "auto", "workers": 2, "cpus": 1, "gpus": 0}}
-    make_project(folder, samples=8, shards=2, **sections)
+    ray = {"address": "auto", "workers": 2, "cpus": 1, "gpus": 0}
+    make_project(folder, samples=8, shards=2, execution={"ray": ray})
     write_samples(folder / "long.jsonl", [sample(number, sentences=40) for number in range(SAMPLES)])
     (folder / ".venv").symlink_to(sys.prefix)
     lines = (EXAMPLE / "gateau.sbatch").read_text().splitlines(keepends=True)
