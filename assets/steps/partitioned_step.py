@@ -50,7 +50,8 @@ def shard_events(
                 f"{asset}, shard {shard} ({done[asset]} of {len(stale[asset])}): {result.computed} samples computed, "
                 f"{result.reused} kept, {result.rejected.height} rejected"
             )
-        yield materialisation(state, asset, shard, result.stamp, _shard_metadata(result, pictures=not many[asset]) | extra)
+        metadata = _shard_metadata(result, pictures=not many[asset]) | extra
+        yield materialisation(state, asset, shard, result.stamp, metadata)
     yield from outputs(context, stale)
 
 
