@@ -22,7 +22,7 @@ from pydantic import Field
 
 from gateau_dagster.config.base import Section
 from gateau_dagster.methods.method import Method, Reads, Tables
-from gateau_dagster.methods.token_pairs import SHARED, check_same_version, token_pairs
+from gateau_dagster.methods.token_pairs import SHARED, check_same_version, same_sight, token_pairs
 from gateau_dagster.scoring.segments import TOP_SHARE, counted_tokens
 
 if TYPE_CHECKING:
@@ -111,6 +111,7 @@ METHODS = (
         options=BothOptions,
         reads=_reads(SHORT, LONG, CAM),
         score=_score_both,
+        warnings=same_sight,
     ),
     Method(
         name="far_gain_fg",
@@ -128,5 +129,6 @@ METHODS = (
         per_sample=True,
         reads=_reads(SHORT, LONG),
         score=_score_hmp,
+        warnings=same_sight,
     ),
 )

@@ -11,8 +11,9 @@ from pydantic import Field
 from gateau_dagster.config.base import Section
 from gateau_dagster.config.selection import Preset
 from gateau_dagster.errors import GateauError
-from gateau_dagster.methods.method import Method, Reads, Tables, no_check
+from gateau_dagster.methods.method import Method, Reads, Tables, no_check, no_warnings
 from gateau_dagster.methods.spans import Row, SpanMap, Spans, no_span_map
+from gateau_dagster.methods.token_pairs import same_sight
 from gateau_dagster.scoring.contextual_awareness import added_by_segment
 from gateau_dagster.scoring.pair_tables import CAM, THETA_B
 from gateau_dagster.selection.presets import PresetScores, where_known
@@ -74,6 +75,11 @@ def _span_map(config: Config, options: GateauOptions) -> SpanMap | None:
     return SpanMap(table=CAM, model=THETA_B, adds=adds, spans=spans)
 
 
+def _warnings(config: Config, options: GateauOptions, accepted: pl.DataFrame) -> list[str]:
+    """The paper's own theta_A sees everything; ours does not."""
+    return same_sight(config, options, accepted) if preset_of(config, options) == "robust" else []
+
+
 def _reads_raw(config: Config, options: Section) -> Reads:
     del config, options
     return {SCORES: ["sample_id", "perplexity_short", "perplexity_long", "cas_paper"]}
@@ -100,6 +106,7 @@ def _method(name: str, kind: str, title: str, source: str, check: Callable[[Conf
         reads=reads,
         score=score,
         check=check,
+        warnings=no_warnings if kind == "cas" else _warnings,
         span_map=no_span_map if kind == "hmp" else _span_map,
     )
 

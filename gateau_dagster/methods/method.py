@@ -58,8 +58,9 @@ class Method:
     check: raises GateauError, before any model runs, when the configuration lacks what the method needs.
     check_known_models: raises GateauError, before any model runs, when a model cannot serve the method as its
         config.json says, as far as that is here or on the hub.
-    warnings: what of the data the method will leave without a score, before any model runs, in sentences for `gateau
-        validate` and `gateau plan`. It is given the index of the usable samples, with their `characters`.
+    warnings: what of the data the method will leave without a score, and what of the configuration will blind it, in
+        sentences for `gateau validate` and `gateau plan`. It is given the index of the usable samples, with their
+        `characters`.
     span_map: where the report reads what each span of a sample adds to its score; None where there is no such thing.
     """
 

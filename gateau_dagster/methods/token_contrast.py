@@ -23,7 +23,7 @@ from pydantic import Field
 
 from gateau_dagster.config.base import Section
 from gateau_dagster.methods.method import Method, Reads, Tables
-from gateau_dagster.methods.token_pairs import LEAST_PROBABILITY, SHARED, check_same_version, token_pairs
+from gateau_dagster.methods.token_pairs import LEAST_PROBABILITY, SHARED, check_same_version, same_sight, token_pairs
 from gateau_dagster.scoring.key_tokens import GAIN, LEAST, key_tokens
 
 if TYPE_CHECKING:
@@ -101,6 +101,7 @@ METHODS = (
         per_sample=True,
         reads=_reads,
         score=_score_gain,
+        warnings=same_sight,
     ),
     Method(
         name="key_tokens",
@@ -110,5 +111,6 @@ METHODS = (
         options=KeyTokenOptions,
         reads=_reads,
         score=_score_keys,
+        warnings=same_sight,
     ),
 )

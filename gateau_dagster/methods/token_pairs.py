@@ -1,10 +1,16 @@
 """Response tokens as two models find them, token by token: the columns of their perplexity tables side by side."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
 from gateau_dagster.errors import GateauError
+
+if TYPE_CHECKING:
+    from gateau_dagster.config import Config
 
 SHARED = "token_probability"
 LEAST_PROBABILITY = 2.0**-149
@@ -41,3 +47,20 @@ def check_same_version(found: Mapping[str, pl.DataFrame]) -> None:
                 f"{', '.join(found)} scored different versions of {differing.len()} samples, {differing[0]} among "
                 "them: bring them up to date with `gateau run`"
             )
+
+
+def same_sight(config: Config, options: Any, accepted: pl.DataFrame) -> list[str]:
+    """Method.warnings of a method that holds the pair's probabilities against each other: does theta_A see less?
+
+    benchmarks/README.md, "Selection on real text", says what it costs where it does not.
+    """
+    del options, accepted
+    short, longest = config.models["short"], config.scoring.max_length
+    if short.context == "window" and (short.window is None or short.window < longest):
+        return []
+    why = "context: full" if short.context == "full" else f"window: {short.window}, scoring.max_length: {longest}"
+    return [
+        f"models.short sees as much of a prompt as models.long ({why}), so what far text adds hardly tells them apart. "
+        "Set `context: window` and `window`: the tokens at the prompt's end that are to count as near, at most half of "
+        "a usual context"
+    ]

@@ -272,7 +272,8 @@ class State:
         accepted = self.index.accepted
         of_methods = (each.warnings(self.config, accepted) for each in chosen_methods(self.config).values())
         of_models = [*lost_first_tokens(self.config), *unknown_chat_templates(self.config), *self._unseen_attention()]
-        return [*of_models, *warnings_of(self.config, accepted), *chain.from_iterable(of_methods)]
+        # Several methods may say the same.
+        return [*dict.fromkeys([*of_models, *warnings_of(self.config, accepted), *chain.from_iterable(of_methods)])]
 
     def _unseen_attention(self) -> list[str]:
         """A model that cannot be had shows nothing; whoever needs it is told by `check_models`."""
