@@ -1,0 +1,110 @@
+"""Closeness to a target set: samples like those of given sources, by sentence embeddings of instruction and response.
+
+What selections by influence (LESS) or of data like a benchmark's ask for, at the price of one pass of a small encoder:
+no gradient of a language model is taken, so closeness of texts stands in the place of influence on a loss.
+
+    score(s) = mean of the k largest cos(e_s, e_t) over the samples t of the target sources
+
+The target set stands in the data like other samples, under a `source` of its own. It is what the others are held
+against, has no score itself, and is never chosen: it may be a benchmark's own questions.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import polars as pl
+from pydantic import Field
+
+from gateau_dagster.config.base import Section
+from gateau_dagster.errors import GateauError
+from gateau_dagster.methods.embedding import embedding_table
+from gateau_dagster.methods.method import Method, Reads, Tables, check_model
+from gateau_dagster.scoring.sample_table import SampleTable
+from gateau_dagster.selection.clusters import Matrix, matrix
+
+if TYPE_CHECKING:
+    from gateau_dagster.config import Config
+
+_PLACE = "selection.options.target"
+_RAW = "raw_long_sft"
+_ROWS = 4096  # samples at a time: their cosines with all of the target set are held at once
+
+
+class TargetOptions(Section):
+    """What samples are to be like, and by which model."""
+
+    encoder: str = Field(default="encoder", description="The model of task embedding.")
+    sources: list[str] = Field(default=[], description="Values of `source`: the samples that others are to be like.")
+    nearest: int = Field(default=5, ge=1, description="k: how many of the nearest target samples count.")
+
+
+def closeness(vectors: Matrix, target: Matrix, *, nearest: int) -> Matrix:
+    """Mean cosine of each of `vectors` [n, d] with the `nearest` most alike rows of `target` [m, d]: float64 [n].
+
+    Both have rows of length one. With fewer than `nearest` targets, all count.
+    """
+    count = min(nearest, len(target))
+    found = np.empty(len(vectors))
+    for start in range(0, len(vectors), _ROWS):
+        cosines = vectors[start : start + _ROWS] @ target.T
+        found[start : start + _ROWS] = np.partition(cosines, -count, axis=1)[:, -count:].mean(axis=1)
+    return found
+
+
+def _score(found: Tables, config: Config, options: TargetOptions) -> pl.DataFrame:
+    del config
+    embeddings = found[embedding_table(options.encoder).asset].filter(pl.col("embedding").is_not_null())
+    rows = found[_RAW].select("sample_id", "source").join(embeddings, on="sample_id").sort("sample_id")
+    is_target = pl.col("source").is_in(options.sources)
+    target, others = rows.filter(is_target), rows.filter(~is_target)
+    if target.is_empty():
+        raise GateauError(_no_target(options))
+    scored = others.select("sample_id", score=pl.lit(None, pl.Float64))
+    if others.height:
+        values = closeness(matrix(others["embedding"]), matrix(target["embedding"]), nearest=options.nearest)
+        scored = scored.with_columns(score=pl.Series(values))
+    return found[_RAW].select("sample_id").join(scored, on="sample_id", how="left")
+
+
+def _no_target(options: TargetOptions) -> str:
+    return (
+        f"{_PLACE}.sources: no usable sample has the source {' or '.join(options.sources)}: add the target set to the "
+        "files of long_sft.path, each record with that `source`"
+    )
+
+
+def _reads(config: Config, options: TargetOptions) -> Reads:
+    del config
+    return {_RAW: ["sample_id", "source"], embedding_table(options.encoder).asset: ["sample_id", "embedding"]}
+
+
+def _tables(config: Config, options: TargetOptions) -> tuple[SampleTable, ...]:
+    del config
+    return (embedding_table(options.encoder),)
+
+
+def _check(config: Config, options: TargetOptions) -> None:
+    check_model(config, options.encoder, "embedding", place=f"{_PLACE}.encoder")
+    if not options.sources:
+        raise GateauError(f"{_PLACE}.sources: name the values of `source` of the samples that others are to be like")
+
+
+def _warnings(config: Config, options: TargetOptions, accepted: pl.DataFrame) -> list[str]:
+    del config
+    return [] if accepted["source"].is_in(options.sources).any() else [_no_target(options)]
+
+
+METHOD = Method(
+    name="target",
+    title="Instruction and response are like those of the samples that were named as the target.",
+    source="Ours, for the aim of LESS (Xia et al. 2024): embeddings in the place of gradients",
+    per_sample=False,
+    options=TargetOptions,
+    reads=_reads,
+    score=_score,
+    tables=_tables,
+    check=_check,
+    warnings=_warnings,
+)
