@@ -84,7 +84,7 @@ class _SpanCollector:
         first = self.plan.offset(self.tokens)
         own = self.plan.start(j, self.tokens)
         total = torch.zeros(own, dtype=torch.float64, device=query.device)  # weight of each token before s_j
-        for piece, rows in _pieces(self.tokens, (own, own + length), pattern):
+        for piece, rows in row_pieces(self.tokens, (own, own + length), pattern):
             before = own - piece.start
             if before > 0:
                 into = total[piece.start :]
@@ -94,7 +94,7 @@ class _SpanCollector:
         return by_span[earlier.start : earlier.stop : earlier.step] / query.shape[0]
 
 
-def _pieces(tokens: int, rows: tuple[int, int], pattern: MaskPattern) -> Iterator[tuple[slice, tuple[int, int]]]:
+def row_pieces(tokens: int, rows: tuple[int, int], pattern: MaskPattern) -> Iterator[tuple[slice, tuple[int, int]]]:
     """Each run of tokens that sees nothing outside itself and holds some of the rows, which count from its begin."""
     begin = 0
     for size in pattern.pieces((tokens,)):

@@ -73,6 +73,7 @@ def of_length(preset: str) -> SampleTable:
 TABLES = {
     "ladm": of_method("ladm", **SPANS),
     "ladm program": of_method("ladm", span_length=8, earlier_stride=1, variant="program", later_stride=3),
+    "longattn": of_method("longattn"),
     "delta_perplexity": of_method("delta_perplexity", segment_length=16, window=32, pairs=20),
     "ifd": of_method("ifd"),
     "cam_at, without attention": of_length("robust"),

@@ -25,7 +25,7 @@ def tables() -> Mapping[str, SampleTable]:
     config = configured(
         models=models,
         method="ladm",
-        compare=["ifd", "car", "delta_perplexity"],
+        compare=["ifd", "car", "delta_perplexity", "longattn"],
         rule="diverse",
         encoder="enc",
         segment_lengths=[16],
@@ -42,6 +42,7 @@ PROMPTS = {
     "instruction_embedding/long": "none",
     "span_attention/long": "plain",
     "segment_pairs/long": "plain",
+    "long_attention/long": "plain",
     "cam_at/16": "opened",
 }
 

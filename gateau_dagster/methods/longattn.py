@@ -1,0 +1,174 @@
+"""LongAttn: tokens that attend strongly and evenly to what stands a quarter of the text or more before them.
+
+From each text's figures (scoring.long_attention), the means over the heads of one layer, each scaled to 0..1 over the
+data set, as the authors' program ranks:
+
+    score = minmax(mean proportion) - uniformity · minmax(mean variance)
+
+They look at the first layer of Llama-3.1-70B over windows of 32,768 tokens; here it is the first layer of any model,
+over a sample's whole prompt with its response.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+import polars as pl
+from pydantic import Field
+
+from gateau_dagster import tables
+from gateau_dagster.config.base import Section
+from gateau_dagster.data.sample import Reject
+from gateau_dagster.methods.method import Method, Reads, Tables, check_model
+from gateau_dagster.scoring.planned_work import Numbers, PlannedPasses, PlannedWork
+from gateau_dagster.scoring.sample_table import Row, Running, SampleTable
+
+if TYPE_CHECKING:
+    from gateau_dagster.config import Config
+    from gateau_dagster.data.sample import Sample
+    from gateau_dagster.models.flops import ModelShape
+    from gateau_dagster.models.loading import LoadedModel
+    from gateau_dagster.scoring.planned_work import SampleTokens
+
+_SHORTEST = 4  # tokens: of fewer, nothing is far
+_ADVICE = "let the model read fewer tokens, use dtype bfloat16, or a device with more memory"
+_BY_HEAD = "head after head; none in a text of fewer than 4 tokens"
+
+
+class LongAttnOptions(Section):
+    """Whose attention is looked at, and how much its evenness counts."""
+
+    model: str = Field(default="long", description="Key of `models`.")
+    layer: int = Field(default=0, ge=0, description="Which of its layers with attention, from 0; no later one is run.")
+    uniformity: float = Field(default=0.5, ge=0, description="Weight of the variance; no model runs again for it.")
+
+
+COLUMNS = (
+    tables.SAMPLE_ID,
+    tables.DIGEST,
+    tables.Column(name="tokens", dtype=pl.Int32(), description="T, tokens of the prompt with its response."),
+    tables.Column(
+        name="proportion",
+        dtype=pl.List(pl.Float64()),
+        description=f"Attention to far tokens, as a share of all, {_BY_HEAD}.",
+    ),
+    tables.Column(
+        name="variance",
+        dtype=pl.List(pl.Float64()),
+        description=f"Of the T x T weights, those of near tokens as zeros, {_BY_HEAD}.",
+    ),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _FirstLayers(PlannedPasses):
+    """Passes that end after a layer."""
+
+    layer: int
+
+    def flops(self, shape: ModelShape) -> Numbers:
+        from gateau_dagster.scoring.long_attention import long_attention_flops
+
+        return self.count * long_attention_flops(shape, self.length, self.layer)
+
+
+def _effort(tokens: SampleTokens, *, layer: int) -> PlannedWork:
+    length = tokens.prompts(opening=False).prompt
+    return PlannedWork(
+        passes=[_FirstLayers(count=(length >= _SHORTEST).astype(np.float64), length=length, layer=layer)]
+    )
+
+
+def _rows(loaded: LoadedModel, samples: Iterable[Sample], running: Running, *, layer: int) -> Iterator[Row | Reject]:
+    """One row or reject a sample, in order."""
+    from gateau_dagster.scoring.long_attention import require_visible
+
+    require_visible(loaded)
+    for sample in samples:
+        yield _row(loaded, sample, running, layer)
+
+
+def _row(loaded: LoadedModel, sample: Sample, running: Running, layer: int) -> Row | Reject:
+    from gateau_dagster.errors import UnscorableSampleError
+    from gateau_dagster.models.memory import out_of_memory_reason, unless_out_of_memory
+    from gateau_dagster.models.prompt import build_prompt
+    from gateau_dagster.scoring.long_attention import long_attention
+
+    try:
+        prompt = build_prompt(
+            loaded.tokenizer, sample, max_length=running.max_length, template=running.scoring.template
+        )
+    except UnscorableSampleError as error:
+        return Reject(sample_id=sample.sample_id, reason=str(error))
+    ids = prompt.ids
+    row = {"sample_id": sample.sample_id, "digest": sample.digest, "tokens": len(ids)}
+    if len(ids) < _SHORTEST:
+        return {**row, "proportion": [], "variance": []}
+    found = unless_out_of_memory(lambda: long_attention(loaded, ids, layer=layer, work=running.work))
+    if found is None:
+        reason = out_of_memory_reason(len(ids), _ADVICE)
+        return Reject(sample_id=sample.sample_id, reason=reason, short_of_memory=True)
+    if not (np.isfinite(found.proportion).all() and np.isfinite(found.variance).all()):
+        reason = "attention is not finite: try dtype bfloat16 or float32"
+        return Reject(sample_id=sample.sample_id, reason=reason)
+    return {**row, "proportion": found.proportion.tolist(), "variance": found.variance.tolist()}
+
+
+def _asset(options: LongAttnOptions) -> str:
+    return f"long_attention/{options.model}"
+
+
+def _tables(config: Config, options: LongAttnOptions) -> tuple[SampleTable, ...]:
+    del config
+    return (
+        SampleTable(
+            asset=_asset(options),
+            model=options.model,
+            columns=COLUMNS,
+            description="How much of a layer's attention goes far back in each sample, and how unevenly (LongAttn).",
+            settings={"layer": options.layer},
+            prompt="plain",
+            score=partial(_rows, layer=options.layer),
+            effort=partial(_effort, layer=options.layer),
+        ),
+    )
+
+
+def _reads(config: Config, options: LongAttnOptions) -> Reads:
+    del config
+    return {_asset(options): ["sample_id", "proportion", "variance"]}
+
+
+def _score(found: Tables, config: Config, options: LongAttnOptions) -> pl.DataFrame:
+    del config
+    means = found[_asset(options)].select("sample_id", pl.col("proportion", "variance").list.mean())
+    score = _scaled("proportion") - options.uniformity * _scaled("variance")
+    return means.select("sample_id", score=score)
+
+
+def _scaled(name: str) -> pl.Expr:
+    """To 0..1 over the data set; one half where all are equal."""
+    low, high = pl.col(name).min(), pl.col(name).max()
+    scaled = (pl.col(name) - low) / (high - low)
+    return pl.when(pl.col(name).is_not_null()).then(pl.when(high > low).then(scaled).otherwise(0.5))
+
+
+def _check(config: Config, options: LongAttnOptions) -> None:
+    check_model(config, options.model, "causal", place="selection.options.longattn.model")
+
+
+METHOD = Method(
+    name="longattn",
+    title="Tokens of the sample attend strongly and evenly to tokens far before them.",
+    source="LongAttn (Wu et al. 2025), as the authors' program ranks",
+    per_sample=False,
+    options=LongAttnOptions,
+    reads=_reads,
+    score=_score,
+    tables=_tables,
+    check=_check,
+)

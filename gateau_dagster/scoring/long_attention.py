@@ -1,0 +1,129 @@
+"""LongAttn's two figures of a text: how much of a layer's attention goes far back, and how unevenly.
+
+Of T tokens, far is what lies T - m or more before, m = 3·floor(T/4). The layer's weights w (T x T, causal) count where
+key <= query - (T - m), the others as zero. The model runs up to that layer and no further, and its weights are computed
+some rows of some heads at a time: memory is linear in T.
+
+Source: Wu et al. 2025, LongAttn (arXiv 2502.16860); the figures are those of the authors' program.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from gateau_dagster.errors import GateauError
+from gateau_dagster.models.attention_rows import AttentionSpec, attention_rows, row_blocks
+from gateau_dagster.models.context_attention import require_attention_interface
+from gateau_dagster.models.flops import ModelShape, Work
+from gateau_dagster.models.loading import LoadedModel
+from gateau_dagster.models.mask_pattern import MaskPattern, UnknownAttentionError
+from gateau_dagster.models.packing import packed_states
+from gateau_dagster.scoring.planned_work import Numbers
+from gateau_dagster.scoring.span_attention import row_pieces
+
+Vector = npt.NDArray[np.float64]
+_WHAT = "attention to what is far"
+
+
+@dataclass(frozen=True, kw_only=True)
+class LongAttention:
+    """float64 [heads] each. proportion: sum of the far weights over T. variance: of all T² weights, near ones as 0."""
+
+    proportion: Vector
+    variance: Vector
+
+
+class _SeenError(Exception):
+    """No failure: the layer that counts is through, and the pass ends."""
+
+
+def distance_of_far(tokens: int) -> int:
+    """T - m: so many tokens before a token, and further back, is far."""
+    return tokens - 3 * (tokens // 4)
+
+
+@torch.no_grad()
+def long_attention(loaded: LoadedModel, ids: Sequence[int], *, layer: int, work: Work | None = None) -> LongAttention:
+    """Of a text's tokens `ids` [T], T at least 4, in attention layer number `layer` from 0.
+
+    The softmax is in float32 (float64 for a float64 model), as the model computes it: with its sliding window, soft
+    cap or sinks. `work` is charged for the layers and for the rows.
+
+    Raises GateauError for a model whose attention cannot be seen, or that has no such layer.
+    """
+    require_visible(loaded)
+    collector = _Collector(layer=layer, tokens=len(ids))
+    try:
+        packed_states(loaded, [ids], collector.observe)
+    except _SeenError:
+        pass
+    except UnknownAttentionError as error:
+        raise GateauError(f"{_WHAT}: {loaded.name}: {error}: use another model") from error
+    if collector.found is None:
+        raise GateauError(
+            f"selection.options.longattn.layer: {layer}, but {loaded.name} has {collector.calls} layers with attention"
+        )
+    if work is not None:
+        shape, tokens = ModelShape.known(loaded.model.config), np.array([float(len(ids))])
+        work.add(len(ids), 0.0 if shape is None else float(long_attention_flops(shape, tokens, layer)[0]))
+    return collector.found
+
+
+def require_visible(loaded: LoadedModel) -> None:
+    """Raise GateauError when this model's attention weights cannot be seen; costs no forward pass."""
+    try:
+        require_attention_interface(loaded)
+    except GateauError as error:
+        raise GateauError(f"{_WHAT}: {error}") from error
+
+
+def long_attention_flops(shape: ModelShape, tokens: Numbers, layer: int) -> Numbers:
+    """FLOPs of texts of so many tokens [samples]: the layers up to `layer`, and the rows of far keys once more."""
+    far = 3.0 * np.floor(tokens / 4)
+    layers = shape.pass_flops(tokens) * (layer + 1) / shape.layers
+    return layers + far * shape.attention_row_flops_each(tokens - far / 2) / shape.layers
+
+
+@dataclass(kw_only=True)
+class _Collector:
+    """Sums over the layer that counts."""
+
+    layer: int
+    tokens: int
+    calls: int = 0
+    found: LongAttention | None = field(default=None)
+
+    def observe(self, query: Tensor, key: Tensor, pattern: MaskPattern, how: AttentionSpec) -> None:
+        """Looks at a layer's query [H, T, D] and key [H_kv, T, D], and ends the pass after the one that counts."""
+        assert query.shape[1] == self.tokens
+        self.calls += 1
+        if self.calls <= self.layer:
+            return
+        sums = query.new_zeros(2, query.shape[0], dtype=torch.float64)
+        far = distance_of_far(self.tokens)
+        for piece, rows in row_pieces(self.tokens, (far, self.tokens), pattern):
+            _add(sums, query[:, piece], key[:, piece], rows, how, far)
+        total, squares = sums.cpu().numpy()
+        count = float(self.tokens) ** 2
+        self.found = LongAttention(proportion=total / self.tokens, variance=(squares - total**2 / count) / (count - 1))
+        raise _SeenError
+
+
+def _add(sums: Tensor, query: Tensor, key: Tensor, rows: tuple[int, int], how: AttentionSpec, far: int) -> None:
+    """Adds to `sums` [2, H] the far weights of the query rows and their squares."""
+    groups = query.shape[0] // key.shape[0]
+    for heads, some in row_blocks(query, key.shape[0], *rows, how):
+        first, end = how.first_key(some.start), some.stop - far  # no row of the block sees a far key behind
+        if end <= first:
+            continue
+        weights = attention_rows(query, key, heads, some, how)[..., : end - first]  # [h, G, R, K]
+        last = torch.arange(some.start, some.stop, device=weights.device) - far
+        near = torch.arange(first, end, device=weights.device) > last[:, None]
+        kept = weights.masked_fill(near, 0.0).double()
+        own = slice(heads.start * groups, heads.stop * groups)
+        sums[0, own] += kept.sum(dim=(-1, -2)).flatten()
+        sums[1, own] += kept.square_().sum(dim=(-1, -2)).flatten()

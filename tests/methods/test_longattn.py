@@ -1,0 +1,72 @@
+"""The method `longattn`: its table from a model, its score from the table."""
+
+from itertools import chain
+from typing import Any
+
+import polars as pl
+import pytest
+
+from gateau_dagster import tables
+from gateau_dagster.data.sample import Reject
+from gateau_dagster.methods.longattn import COLUMNS, METHOD, LongAttnOptions
+from gateau_dagster.models.flops import Work
+from tests.methods import measured
+from tests.methods.configured import configured, scores_of
+from tests.methods.measured import prose
+from tests.scoring.reference import reference_parts
+from tests.scoring.slow_ladm import eager_matrices
+from tests.scoring.test_long_attention import slow
+from tests.tiny_models import loaded_model, tokenizer
+
+
+def outcomes(work: Work | None = None, **options: Any) -> list[Any]:
+    return measured.outcomes(METHOD, LongAttnOptions.model_validate(options), work)
+
+
+def test_rows_are_those_of_the_whole_prompt() -> None:
+    work = Work()
+    found = outcomes(work, layer=1)
+    assert found[2] == Reject(sample_id="c", reason="the response has no tokens")
+    rows = [row for row in found if not isinstance(row, Reject)]
+    assert pl.DataFrame(rows, schema=tables.schema(COLUMNS)).height == 3
+    for row, sample in zip(rows, [prose()[place] for place in (0, 1, 3)], strict=True):
+        ids = [*chain(*reference_parts(tokenizer(), sample, "gateau"))]
+        proportion, variance = slow(eager_matrices(loaded_model("llama").model, ids)[1])
+        assert row["tokens"] == len(ids) and row["digest"] == sample.digest
+        assert row["proportion"] == pytest.approx(proportion, rel=1e-4)
+        assert row["variance"] == pytest.approx(variance, rel=1e-4)
+    assert work.tokens == sum(row["tokens"] for row in rows)
+
+
+@pytest.mark.parametrize("uniformity", [0.5, 0.0, 1.0])
+def test_the_score_is_the_authors(uniformity: float) -> None:
+    rows = {"a": ([0.1, 0.3], [2.0, 4.0]), "b": ([0.5, 0.5], [1.0, 1.0]), "c": ([], []), "d": ([0.3, 0.4], [9.0, 2.0])}
+    frame = pl.DataFrame(
+        [{"sample_id": name, "proportion": one, "variance": other} for name, (one, other) in rows.items()]
+    )
+    found = scores_of("longattn", {"long_attention/long": frame}, options={"uniformity": uniformity})
+    means = {name: [sum(part) / len(part) for part in parts] for name, parts in rows.items() if parts[0]}
+    lows, highs = ([pick(values) for values in zip(*means.values(), strict=True)] for pick in (min, max))
+    assert found.pop("c") is None
+    for name, parts in means.items():
+        p, v = ((part - low) / (high - low) for part, low, high in zip(parts, lows, highs, strict=True))
+        assert found[name] == pytest.approx(p - uniformity * v, rel=1e-12)
+
+
+def test_equal_figures_are_in_the_middle() -> None:
+    frame = pl.DataFrame({"sample_id": ["a", "b"], "proportion": [[0.2], [0.2]], "variance": [[1.0], [3.0]]})
+    assert scores_of("longattn", {"long_attention/long": frame}) == {"a": 0.5, "b": 0.0}
+
+
+def test_the_weight_is_no_part_of_what_the_model_computes() -> None:
+    (table,) = METHOD.tables(configured(), LongAttnOptions(uniformity=2.0, layer=3))
+    assert table.settings == {"layer": 3} and table.asset == "long_attention/long"
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [({"model": "none"}, r"longattn\.model: 'none' is none of models"), ({"layer": -1}, r"options\.longattn\.layer")],
+)
+def test_what_cannot_be_is_named(options: dict[str, Any], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        scores_of("longattn", {}, options=options)
