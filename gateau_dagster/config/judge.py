@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field, model_validator
@@ -12,6 +12,8 @@ from gateau_dagster.config.base import Section
 
 _VARIABLE = re.compile(r"^[A-Z][A-Z0-9_]{0,99}\Z")
 _MOST_REQUESTS = 10_000_000
+Characteristic = Literal["coherence", "necessity", "faithfulness", "helpfulness", "complexity"]
+CHARACTERISTIC_NAMES: tuple[Characteristic, ...] = get_args(Characteristic)
 Pair = Annotated[list[str], Field(min_length=2, max_length=2)]
 
 

@@ -1,6 +1,10 @@
-"""What the ratings of the best and worst samples will be asked of the judge."""
+"""What ratings of samples the judge will be asked for: of the best and worst ones, and of all."""
 
 from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from functools import reduce
+from operator import add
 
 import polars as pl
 
@@ -12,6 +16,7 @@ from gateau_dagster.evaluation.judging.cost import CountTokens, PlannedCost, pla
 from gateau_dagster.evaluation.judging.judge_answers import Wanted
 from gateau_dagster.evaluation.judging.replies import Replies
 from gateau_dagster.execution.shard_work import samples_of
+from gateau_dagster.pipeline.characteristics_asset import rated_characteristics
 from gateau_dagster.pipeline.selection_reads import ranking_asset
 from gateau_dagster.pipeline.state import State
 
@@ -48,6 +53,34 @@ def rating_cost(state: State, settings: JudgeConfig, replies: Replies, count: Co
     samples = 2 * min(settings.characteristics, state.index.accepted.height // 2)
     wanted = [each.asked for each in wanted_ratings([_middling(state)], settings)]
     return planned_cost(settings, wanted, None, count) * samples
+
+
+def wanted_of_shard(state: State, settings: JudgeConfig, shard: str) -> list[Wanted]:
+    """What the judge is to be asked of every sample of a shard, by the validated samples that are there."""
+    samples = [*samples_of(state.read(RAW, None, shard))]
+    return wanted_ratings(samples, settings, rated_characteristics(state.config))
+
+
+def shards_cost(
+    state: State, settings: JudgeConfig, replies: Replies, count: CountTokens, shards: Iterable[str]
+) -> PlannedCost:
+    """Of every sample of these shards; of samples of middling length where the shards have not been read yet."""
+    shards = [*shards]
+    made = state.store.stamps((RAW, shard) for shard in shards).values()
+    if all(stamp is not None for stamp in made):
+        return reduce(add, _costs(state, settings, replies, count, shards))
+    samples = int(state.index.accepted["shard"].is_in([int(shard) for shard in shards]).sum())
+    named = rated_characteristics(state.config)
+    wanted = [each.asked for each in wanted_ratings([_middling(state)], settings, named)]
+    return planned_cost(settings, wanted, None, count) * samples
+
+
+def _costs(
+    state: State, settings: JudgeConfig, replies: Replies, count: CountTokens, shards: Iterable[str]
+) -> Iterator[PlannedCost]:
+    yield planned_cost(settings, [], replies, count)
+    for shard in shards:  # the texts of one at a time
+        yield planned_cost(settings, [each.asked for each in wanted_of_shard(state, settings, shard)], replies, count)
 
 
 def _middling(state: State) -> Sample:

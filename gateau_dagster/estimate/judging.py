@@ -10,7 +10,7 @@ from operator import add
 from typing import TYPE_CHECKING
 
 from gateau_dagster.config.judge import JudgeConfig
-from gateau_dagster.estimate.characteristics import rating_cost
+from gateau_dagster.estimate.characteristics import rating_cost, shards_cost
 from gateau_dagster.estimate.questions import known_questions
 from gateau_dagster.evaluation.judging.cost import CountTokens, PlannedCost, check_affordable, planned_cost
 from gateau_dagster.evaluation.judging.judge_answers import (
@@ -27,6 +27,7 @@ from gateau_dagster.evaluation.materials import Materials
 from gateau_dagster.evaluation.questions import Question
 from gateau_dagster.evaluation.registry import ChosenBenchmark, scored_benchmarks
 from gateau_dagster.evaluation.scored import Judging
+from gateau_dagster.methods.judge import SAMPLE_RATINGS
 from gateau_dagster.models.known_model import known_tokenizer
 from gateau_dagster.pipeline.characteristics_asset import CHARACTERISTICS
 from gateau_dagster.pipeline.pairwise_assets import PAIRS
@@ -100,7 +101,7 @@ class JudgedBenchmark:
 
 @dataclass(frozen=True, kw_only=True)
 class PlannedJudging:
-    """Of one benchmark, over the variants whose judgments are out of date; or of `characteristics`.
+    """Of one benchmark, over the variants whose judgments are out of date; or of `characteristics` or `sample_ratings`.
 
     cost: None while its questions are not known: they may be made from tables that are not there yet, or by a model.
     """
@@ -129,6 +130,10 @@ def planned_judging(state: State, plan: Plan) -> list[PlannedJudging]:
         asked = _requests(state, plan, chosen, variants, paired=pairs is not None)
         cost = None if asked is None else planned_cost(settings, asked, replies, count)
         found.append(PlannedJudging(of=name, variants=variants, cost=cost))
+    rated = plan.of(SAMPLE_RATINGS)
+    if rated is not None:
+        cost = shards_cost(state, settings, replies, count, rated.partitions)
+        found.append(PlannedJudging(of=SAMPLE_RATINGS, variants=[], cost=cost))
     if plan.of(CHARACTERISTICS) is not None:
         cost = rating_cost(state, settings, replies, count)
         found.append(PlannedJudging(of=CHARACTERISTICS, variants=[], cost=cost))

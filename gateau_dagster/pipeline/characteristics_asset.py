@@ -1,11 +1,13 @@
-"""What a judge says of the best and the worst training samples, as an asset."""
+"""What a judge says of training samples, as assets: of the best and the worst, and of all for the method judge."""
 
 from collections.abc import Iterator
 
 from gateau_dagster.config import Config
 from gateau_dagster.evaluation.judging.characteristics import CHARACTERISTICS as COLUMNS
-from gateau_dagster.evaluation.judging.characteristics import CODE_VERSION
-from gateau_dagster.pipeline.asset import Asset
+from gateau_dagster.evaluation.judging.characteristics import CODE_VERSION, RATINGS
+from gateau_dagster.methods.judge import METHOD, SAMPLE_RATINGS, JudgeOptions
+from gateau_dagster.methods.registry import chosen_methods
+from gateau_dagster.pipeline.asset import FULL_COVERAGE, REJECTED_SHARE, SHARD, Asset
 from gateau_dagster.pipeline.selection_reads import ranking_asset
 
 CHARACTERISTICS = "characteristics"
@@ -33,4 +35,39 @@ def characteristics(config: Config) -> Iterator[Asset]:
         code_version=CODE_VERSION,
         columns=COLUMNS,
         goal=True,
+    )
+
+
+def rated_characteristics(config: Config) -> list[str]:
+    """Those of every sample that the method judge reads; none where it is not asked for."""
+    chosen = chosen_methods(config).get(METHOD.name)
+    if chosen is None:
+        return []
+    assert isinstance(chosen.options, JudgeOptions)
+    return [*chosen.options.characteristics]
+
+
+def sample_ratings(config: Config) -> Iterator[Asset]:
+    """Where the method judge is asked for."""
+    judge, named = config.evaluation.judge, rated_characteristics(config)
+    if judge is None or not named:
+        return
+    yield Asset(
+        key=SAMPLE_RATINGS,
+        maker="sample_ratings",
+        partitions=SHARD,
+        group="selection",
+        kinds=("openai",),
+        summary="every sample rated by a judge, for the method judge",
+        description=f"The {', '.join(named)} of every sample, rated from 1 to 5 by a judge. Every reply is kept: only "
+        "changed samples are asked for again.",
+        reads={"raw_long_sft": "fingerprint"},
+        settings={
+            "evaluation.judge.model": judge.model,
+            "evaluation.judge.repeats": judge.repeats,
+            "characteristics": sorted(named),
+        },
+        code_version=CODE_VERSION,
+        columns=RATINGS,
+        checks=(FULL_COVERAGE, REJECTED_SHARE),
     )

@@ -23,7 +23,7 @@ from gateau_dagster.pipeline.asset import (
     UNIQUE_IDS,
     Asset,
 )
-from gateau_dagster.pipeline.characteristics_asset import characteristics
+from gateau_dagster.pipeline.characteristics_asset import characteristics, sample_ratings
 from gateau_dagster.pipeline.contamination_asset import contamination, untouched_experiment
 from gateau_dagster.pipeline.document_split_asset import document_split
 from gateau_dagster.pipeline.inputs import CHAT, LONG
@@ -258,6 +258,7 @@ DECLARED: tuple[Declare, ...] = (
     made_models,
     sample_tables,
     combined_scores,
+    sample_ratings,
     method_scores,
     selected_subset,
     comparison,

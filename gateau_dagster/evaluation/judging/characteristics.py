@@ -1,4 +1,4 @@
-"""What a judge says of training samples: the five characteristics by which GATEAU compares best with worst ones.
+"""What a judge says of training samples: five characteristics, of the best and the worst ones or of all.
 
 The criteria and the scale are those of the paper (figures 11 to 15); the words are ours, since it gives its own no
 licence.
@@ -6,13 +6,13 @@ licence.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import partial
 
 import numpy as np
 import polars as pl
 
-from gateau_dagster.config.judge import JudgeConfig
+from gateau_dagster.config.judge import CHARACTERISTIC_NAMES, JudgeConfig
 from gateau_dagster.data.sample import Sample
 from gateau_dagster.evaluation.judging.judge_answers import Wanted
 from gateau_dagster.evaluation.judging.rating import last_rating
@@ -72,6 +72,8 @@ CHARACTERISTICS = (
         nullable=True,
     ),
 )
+assert tuple(_CHARACTERISTICS) == CHARACTERISTIC_NAMES
+RATINGS = tuple(column for column in CHARACTERISTICS if column.name != "part")
 
 
 def ends_of_ranking(scores: pl.DataFrame, count: int) -> dict[str, str]:
@@ -85,8 +87,10 @@ def ends_of_ranking(scores: pl.DataFrame, count: int) -> dict[str, str]:
     return {**dict.fromkeys(ranked[:count], BEST), **dict.fromkeys(ranked[len(ranked) - count :], WORST)}
 
 
-def wanted_ratings(samples: Sequence[Sample], settings: JudgeConfig) -> list[Wanted]:
-    """Five requests a sample and repeat; `turn` counts the characteristics."""
+def wanted_ratings(
+    samples: Sequence[Sample], settings: JudgeConfig, named: Collection[str] = CHARACTERISTIC_NAMES
+) -> list[Wanted]:
+    """A request for each sample, characteristic and repeat; `turn` is the characteristic's place among all five."""
     return [
         Wanted(
             question_id=sample.sample_id,
@@ -100,6 +104,7 @@ def wanted_ratings(samples: Sequence[Sample], settings: JudgeConfig) -> list[Wan
         )
         for sample in samples
         for number, name in enumerate(_CHARACTERISTICS)
+        if name in named
         for repeat in range(settings.repeats)
     ]
 
@@ -113,16 +118,25 @@ def prompt(sample: Sample, characteristic: str) -> str:
 
 def characteristics_table(parts: dict[str, str], judgments: pl.DataFrame) -> pl.DataFrame:
     """CHARACTERISTICS by sample and characteristic, from tables.JUDGMENTS of `wanted_ratings`."""
+    part = pl.col("sample_id").replace_strict(parts, return_dtype=pl.String)
+    return ratings_table([*parts], judgments).with_columns(part=part).select(schema(CHARACTERISTICS).names())
+
+
+def ratings_table(
+    samples: Sequence[str], judgments: pl.DataFrame, named: Collection[str] = CHARACTERISTIC_NAMES
+) -> pl.DataFrame:
+    """RATINGS by sample and characteristic, from tables.JUDGMENTS of `wanted_ratings`."""
     means = {
         (sample, turn): mean
         for sample, turn, mean in judgments.group_by("question_id", "turn").agg(pl.col("score").mean()).iter_rows()
     }
     rows = [
-        (sample, part, name, means.get((sample, number)))
-        for sample, part in sorted(parts.items())
+        (sample, name, means.get((sample, number)))
+        for sample in sorted(samples)
         for number, name in enumerate(_CHARACTERISTICS)
+        if name in named
     ]
-    return pl.DataFrame(rows, schema=schema(CHARACTERISTICS), orient="row")
+    return pl.DataFrame(rows, schema=schema(RATINGS), orient="row")
 
 
 def mean_ratings(table: pl.DataFrame) -> pl.DataFrame:

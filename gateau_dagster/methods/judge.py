@@ -1,0 +1,69 @@
+"""A language model's rating of every sample, by the rubric of GATEAU's five characteristics.
+
+The ratings are the table `sample_ratings`, which `evaluation.judge` answers: a request for each sample and
+characteristic, each kept for good, so that what is asked again costs nothing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import polars as pl
+from pydantic import Field
+
+from gateau_dagster.config.base import Section
+from gateau_dagster.config.judge import CHARACTERISTIC_NAMES, Characteristic
+from gateau_dagster.errors import GateauError
+from gateau_dagster.methods.method import Method, Reads, Tables
+
+if TYPE_CHECKING:
+    from gateau_dagster.config import Config
+
+SAMPLE_RATINGS = "sample_ratings"
+
+
+class JudgeOptions(Section):
+    """What is rated."""
+
+    characteristics: list[Characteristic] = Field(
+        default=[*CHARACTERISTIC_NAMES],
+        min_length=1,
+        description="Whose mean is the score; a request a sample each. Necessity is how much the context is needed.",
+    )
+
+
+def _reads(config: Config, options: JudgeOptions) -> Reads:
+    del config, options
+    return {SAMPLE_RATINGS: ["sample_id", "characteristic", "rating"]}
+
+
+def _score(found: Tables, config: Config, options: JudgeOptions) -> pl.DataFrame:
+    """The mean rating; null where one of the characteristics has none."""
+    del config
+    asked = {*options.characteristics}
+    ratings = found[SAMPLE_RATINGS].filter(pl.col("characteristic").is_in(asked))
+    complete = (pl.col("rating").count() == len(asked)).alias("complete")
+    means = ratings.group_by("sample_id").agg(complete, mean=pl.col("rating").mean())
+    return means.select("sample_id", score=pl.when("complete").then("mean"))
+
+
+def _check(config: Config, options: JudgeOptions) -> None:
+    if config.evaluation.judge is None:
+        raise GateauError(
+            "evaluation.judge: the method judge has samples rated by one, and none is given. Give base_url and model "
+            "of an OpenAI-compatible server, and the environment variable with its key"
+        )
+    if len({*options.characteristics}) < len(options.characteristics):
+        raise GateauError("selection.options.judge.characteristics: names one twice")
+
+
+METHOD = Method(
+    name="judge",
+    title="A language model rates context, instruction and response highly.",
+    source="GATEAU, figures 11 to 15: the rubric; the words are ours",
+    per_sample=True,
+    options=JudgeOptions,
+    reads=_reads,
+    score=_score,
+    check=_check,
+)

@@ -1,0 +1,72 @@
+"""Every sample rated by a judge over HTTP, for the method judge: once, again for what changed, within the budget."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateau_dagster.errors import GateauError
+from gateau_dagster.estimate.judging import planned_judging
+from tests.assets.harness import pipeline_on
+from tests.evaluation.judging.judge_server import Answer, JudgeServer, judge_server
+from tests.project import change_config, make_project, sample, write_samples
+
+COUNT = 6
+
+
+def play(message: str, before: int) -> Answer:
+    """By the sample's number; of the last one there is no rating."""
+    del before
+    number = next(each for each in range(COUNT, -1, -1) if each == 0 or f"fact {each} " in message)
+    return Answer(text="no idea" if number == COUNT - 1 else f"Rating: [[{1 + number}]]")
+
+
+def texts() -> list[dict[str, Any]]:
+    return [{**sample(number), "instruction": f"fact {number} ?"} for number in range(COUNT)]
+
+
+def project(folder: Path, server: JudgeServer, **judge: Any) -> Path:
+    given = {"base_url": server.base_url, "model": "judge", "key": None, "max_retries": 0, **judge}
+    selection = {"method": "judge", "options": {"judge": {"characteristics": ["necessity", "complexity"]}}, "fraction": 0.34}
+    file = make_project(folder, samples=COUNT, shards=2, evaluation={"judge": given}, selection=selection)
+    write_samples(file.parent / "long.jsonl", texts())
+    return file
+
+
+def test_samples_are_rated_once_and_what_changed_again(tmp_path: Path) -> None:
+    with judge_server(play) as server:
+        file = project(tmp_path, server)
+        with pipeline_on(file) as pipeline:
+            state = pipeline.state()
+            (planned,) = [each for each in planned_judging(state, state.plan()) if each.of == "sample_ratings"]
+            assert planned.cost is not None and planned.cost.usage.requests == 2 * COUNT
+            pipeline.refresh("selected_subset")
+            assert len(server.requests) == 2 * COUNT
+            state = pipeline.state()
+            chosen = state.store.read("selected_subset")["sample_id"].to_list()
+            assert sorted(chosen) == ["s00003", "s00004"], "the last one has no rating"
+            ratings = state.store.read_all("sample_ratings", state.shards, ["sample_id", "characteristic", "rating"])
+            found = {row[:2]: row[2] for row in ratings.iter_rows()}
+            assert found == {
+                (f"s{number:05d}", name): None if number == COUNT - 1 else 1.0 + number
+                for number in range(COUNT)
+                for name in ("complexity", "necessity")
+            }
+            assert pipeline.refresh("selected_subset").run_ids == []
+            changed = texts()
+            changed[0]["response"] = "another answer ."
+            write_samples(file.parent / "long.jsonl", changed)
+            pipeline.refresh("selected_subset")
+            assert len(server.requests) == 2 * COUNT + 1, "complexity does not look at the response"
+
+
+def test_above_the_budget_nothing_is_asked(tmp_path: Path) -> None:
+    with judge_server(play) as server:
+        file = project(tmp_path, server, budget={"requests": 2 * COUNT - 1})
+        with pipeline_on(file) as pipeline, pytest.raises(GateauError, match="the budget is 11 requests"):
+            pipeline.refresh("selected_subset")
+        assert server.requests == []
+        change_config(file, evaluation={"judge": {"base_url": server.base_url, "model": "judge", "key": None}})
+        with pipeline_on(file) as pipeline:
+            pipeline.refresh("selected_subset")
+        assert len(server.requests) == 2 * COUNT

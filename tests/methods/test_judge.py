@@ -1,0 +1,55 @@
+"""The method `judge`: its score from ratings, and what it needs."""
+
+from typing import Any
+
+import polars as pl
+import pytest
+
+from gateau_dagster.config import Config
+from gateau_dagster.errors import GateauError
+from gateau_dagster.methods.registry import chosen_methods
+
+JUDGE = {"base_url": "http://localhost:1/v1", "model": "judge", "key": None}
+
+
+def configured(judge: dict[str, Any] | None = JUDGE, **options: Any) -> Config:
+    return Config.model_validate({
+        "long_sft": {"path": "long.jsonl"},
+        "models": {"long": {"path": "a/long"}},
+        "selection": {"method": "judge", "options": {"judge": options}},
+        "evaluation": {"judge": judge},
+    })  # fmt: skip
+
+
+def score(ratings: list[tuple[str, str, float | None]], **options: Any) -> dict[str, float | None]:
+    config = configured(**options)
+    schema = {"sample_id": pl.String, "characteristic": pl.String, "rating": pl.Float64}
+    frame = pl.DataFrame(ratings, schema=schema, orient="row")
+    return dict(chosen_methods(config)["judge"].score({"sample_ratings": frame}, config).iter_rows())
+
+
+RATINGS = [
+    ("b", "necessity", 4.0), ("b", "coherence", 2.0), ("a", "coherence", 5.0), ("a", "necessity", 1.5),
+    ("c", "necessity", None), ("c", "coherence", 5.0), ("a", "complexity", 1.0),
+]  # fmt: skip
+
+
+def test_the_score_is_the_mean_of_the_asked_ratings() -> None:
+    assert score(RATINGS, characteristics=["necessity", "coherence"]) == {"a": 3.25, "b": 3.0, "c": None}
+    assert score(RATINGS, characteristics=["necessity"]) == {"a": 1.5, "b": 4.0, "c": None}
+    assert score(RATINGS) == dict.fromkeys("abc"), "all five are wanted"
+    assert score([]) == {}
+
+
+def test_without_a_judge_it_says_what_to_give() -> None:
+    with pytest.raises(GateauError, match=r"evaluation\.judge: the method judge .* Give base_url and model"):
+        chosen_methods(configured(None))
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [([], "at least 1"), (["charm"], "'coherence', 'necessity'"), (["necessity", "necessity"], "names one twice")],
+)
+def test_impossible_characteristics_are_named(given: list[str], said: str) -> None:
+    with pytest.raises((ValueError, GateauError), match=said):
+        chosen_methods(configured(characteristics=given))
