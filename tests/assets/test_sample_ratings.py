@@ -27,7 +27,11 @@ def texts() -> list[dict[str, Any]]:
 
 def project(folder: Path, server: JudgeServer, **judge: Any) -> Path:
     given = {"base_url": server.base_url, "model": "judge", "key": None, "max_retries": 0, **judge}
-    selection = {"method": "judge", "options": {"judge": {"characteristics": ["necessity", "complexity"]}}, "fraction": 0.34}
+    selection = {
+        "method": "judge",
+        "options": {"judge": {"characteristics": ["necessity", "complexity"]}},
+        "fraction": 0.34,
+    }
     file = make_project(folder, samples=COUNT, shards=2, evaluation={"judge": given}, selection=selection)
     write_samples(file.parent / "long.jsonl", texts())
     return file
