@@ -34,7 +34,10 @@ from gateau_dagster.config.models import Template
 from gateau_dagster.models.tokenizer import load_tokenizer
 
 REFERENCE = "gateau[robust]"
-METHODS = ("gateau", "far_gain", "hmg", "cam", "perplexity", "ifd", "random", "length", "response_length")
+METHODS = (
+    *("gateau", "far_gain", "far_gain_joint", "hmg", "cam", "information_gain", "key_tokens", "longattn"),
+    *("perplexity", "ifd", "random", "length", "response_length"),
+)
 ALL = "all kinds"
 _FRAME = 512  # tokens that instruction, response and the template's words may take beside the context
 LABELS = {name: kind.needs_far for name, kind in KINDS.items()}

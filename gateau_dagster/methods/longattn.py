@@ -161,6 +161,26 @@ def _check(config: Config, options: LongAttnOptions) -> None:
     check_model(config, options.model, "causal", place="selection.options.longattn.model")
 
 
+def _warnings(config: Config, options: LongAttnOptions, accepted: pl.DataFrame) -> list[str]:
+    """Where the layer's window ends before what is far."""
+    from gateau_dagster.models.flops import spans_of
+    from gateau_dagster.models.known_model import known_model
+
+    del accepted
+    known = known_model(config, options.model).config
+    spans = () if known is None else spans_of(known.get_text_config(decoder=True))
+    seen = [span for span in spans if span != 0]  # a layer without attention is none of those that are counted
+    window = seen[options.layer] if options.layer < len(seen) else None
+    if window is None:
+        return []
+    whole = [str(layer) for layer, span in enumerate(seen) if span is None]
+    other = f"set layer: {whole[0]}, the first that sees all of it" if whole else "take another model"
+    return [
+        f"selection.options.longattn.layer: layer {options.layer} of models.{options.model} sees {window:,} tokens "
+        f"back, so that nothing is far in prompts of {4 * window:,} tokens and more: {other}"
+    ]
+
+
 METHOD = Method(
     name="longattn",
     title="Tokens of the sample attend strongly and evenly to tokens far before them.",
@@ -171,4 +191,5 @@ METHOD = Method(
     score=_score,
     tables=_tables,
     check=_check,
+    warnings=_warnings,
 )

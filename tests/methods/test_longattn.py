@@ -1,6 +1,8 @@
 """The method `longattn`: its table from a model, its score from the table."""
 
+import re
 from itertools import chain
+from pathlib import Path
 from typing import Any
 
 import polars as pl
@@ -9,6 +11,7 @@ import pytest
 from gateau_dagster import tables
 from gateau_dagster.data.sample import Reject
 from gateau_dagster.methods.longattn import COLUMNS, METHOD, LongAttnOptions
+from gateau_dagster.methods.registry import chosen_methods
 from gateau_dagster.models.flops import Work
 from tests.methods import measured
 from tests.methods.configured import configured, scores_of
@@ -16,7 +19,7 @@ from tests.methods.measured import prose
 from tests.scoring.reference import reference_parts
 from tests.scoring.slow_ladm import eager_matrices
 from tests.scoring.test_long_attention import slow
-from tests.tiny_models import loaded_model, tokenizer
+from tests.tiny_models import loaded_model, model_config, tokenizer
 
 
 def outcomes(work: Work | None = None, **options: Any) -> list[Any]:
@@ -61,6 +64,28 @@ def test_equal_figures_are_in_the_middle() -> None:
 def test_the_weight_is_no_part_of_what_the_model_computes() -> None:
     (table,) = METHOD.tables(configured(), LongAttnOptions(uniformity=2.0, layer=3))
     assert table.settings == {"layer": 3} and table.asset == "long_attention/long"
+
+
+@pytest.mark.parametrize(
+    ("layers", "layer", "said"),
+    [
+        (["sliding_attention", "full_attention"], 0, "sees 30 tokens back, .* prompts of 120 tokens .*: set layer: 1,"),
+        (["sliding_attention", "full_attention"], 1, None),
+        (["sliding_attention", "sliding_attention"], 1, "layer 1 of .*: take another model"),
+        (["full_attention", "sliding_attention"], 0, None),
+        (["full_attention", "full_attention"], 5, None),
+    ],
+)
+def test_a_layer_that_does_not_see_what_is_far_is_told(
+    tmp_path: Path, layers: list[str], layer: int, said: str | None
+) -> None:
+    model_config("gemma2", layer_types=layers, sliding_window=30).save_pretrained(tmp_path)
+    config = configured(method="longattn", models={"other": {"path": str(tmp_path)}},
+                        options={"longattn": {"model": "other", "layer": layer}})  # fmt: skip
+    found = chosen_methods(config)["longattn"].warnings(config, pl.DataFrame())
+    assert len(found) == (said is not None)
+    if said is not None:
+        assert re.search(said, found[0])
 
 
 @pytest.mark.parametrize(
