@@ -35,7 +35,7 @@ from gateau_dagster.models.tokenizer import load_tokenizer
 
 REFERENCE = "gateau[robust]"
 METHODS = (
-    *("gateau", "far_gain", "far_gain_joint", "hmg", "cam", "information_gain", "key_tokens", "longattn"),
+    *("gateau", "far_gain", "hmg", "cam", "information_gain", "key_tokens", "longattn"),
     *("perplexity", "ifd", "random", "length", "response_length"),
 )
 ALL = "all kinds"

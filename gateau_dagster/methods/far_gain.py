@@ -10,11 +10,6 @@ scoring.segments.near_and_far. FG is 0 where nothing is far: without context, an
 segment of which theta_A sees no token is far, and counts. With the default `top`, preset `robust` of `gateau` ranks
 alike for an equal alpha, but gives samples below two segments no FG, the lone far one's neither, and puts them after
 all others.
-
-`far_gain_joint` joins the two gains token by token instead: what theta_B makes of the whole prompt, and whether a far
-segment alone says it, too. A token that only one of the two gains counts for nothing:
-
-    JG = mean over the k largest of sqrt((p_B - p_A)+ · (max far p_t - near_t)+),  k as for FG
 """
 
 from __future__ import annotations
@@ -35,7 +30,6 @@ if TYPE_CHECKING:
 
 SHORT, LONG, CAM = "perplexity/short", "perplexity/long", "cam"
 _NEAR, _FAR = "near_probability", "far_probability"
-_ABOVE_ZERO = pl.element().clip(lower_bound=0.0)
 _ROWS = 2**15  # at a time: their tokens are copied as float64
 
 
@@ -62,39 +56,13 @@ def far_gain(cam: pl.DataFrame, *, top: float) -> pl.DataFrame:
 
 def _far_gain(cam: pl.DataFrame, top: float) -> pl.DataFrame:
     near, far = (pl.col(name).cast(pl.List(pl.Float64)) for name in (_NEAR, _FAR))
-    return _mean_of_largest(cam.select("sample_id", gains=far - near), top).rename({"gain": "fg"})
-
-
-def _mean_of_largest(found: pl.DataFrame, top: float) -> pl.DataFrame:
-    """Of `gains`, a list a sample: the mean of the counted ones, those below zero as zero: `sample_id`, `gain`."""
-    counted = pl.Series(counted_tokens(found["gains"].list.len().to_numpy(), top=top))
+    counted = pl.Series(counted_tokens(cam[_NEAR].list.len().to_numpy(), top=top))
     # The largest differences are the largest gains, and clipping them later leaves fewer to clip.
     return (
-        found.select("sample_id", gains=pl.col("gains").list.sort(descending=True), counted=counted)
+        cam.select("sample_id", gains=(far - near).list.sort(descending=True), counted=counted)
         .select("sample_id", gains=pl.col("gains").list.head(pl.col("counted")))
-        .select("sample_id", gain=pl.col("gains").list.eval(_ABOVE_ZERO).list.mean())
+        .select("sample_id", fg=pl.col("gains").list.eval(pl.element().clip(lower_bound=0.0)).list.mean())
     )
-
-
-def joint_gain(short: pl.DataFrame, long: pl.DataFrame, cam: pl.DataFrame, *, top: float) -> pl.DataFrame:
-    """JG of the samples of all three tables (the columns of FG and HMPp): `sample_id`, `gain` f64 in [0, 1].
-
-    Raises GateauError as `token_pairs`.
-    """
-    rows = token_pairs(short, long).join(cam.select("sample_id", _NEAR, _FAR), on="sample_id")
-    parts = [_joint_gain(part, top) for part in rows.iter_slices(_ROWS)]
-    return pl.concat([rows.select("sample_id", gain=pl.lit(None, pl.Float64)).clear(), *parts])
-
-
-def _joint_gain(rows: pl.DataFrame, top: float) -> pl.DataFrame:
-    near, far = (pl.col(name).cast(pl.List(pl.Float64)) for name in (_NEAR, _FAR))
-    gains = rows.select(
-        "sample_id",
-        used=(pl.col("long") - pl.col("short")).list.eval(_ABOVE_ZERO),
-        said=(far - near).list.eval(_ABOVE_ZERO),
-    )
-    both = (pl.col("used") * pl.col("said")).list.eval(pl.element().sqrt())
-    return _mean_of_largest(gains.select("sample_id", gains=both), top)
 
 
 def probability_guidance(short: pl.DataFrame, long: pl.DataFrame) -> pl.DataFrame:
@@ -134,12 +102,6 @@ def _score_both(found: Tables, config: Config, options: BothOptions) -> pl.DataF
     return both.select("sample_id", score=options.alpha * pl.col("hmp") + (1 - options.alpha) * pl.col("fg"))
 
 
-def _score_joint(found: Tables, config: Config, options: FarGainOptions) -> pl.DataFrame:
-    del config
-    check_same_version({asset: found[asset] for asset in (SHORT, LONG, CAM)})
-    return joint_gain(found[SHORT], found[LONG], found[CAM], top=options.top).rename({"gain": "score"})
-
-
 METHODS = (
     Method(
         name="far_gain",
@@ -159,16 +121,6 @@ METHODS = (
         options=FarGainOptions,
         reads=_reads(CAM),
         score=_score_fg,
-    ),
-    Method(
-        name="far_gain_joint",
-        title="A far segment alone gives away the tokens to which the long model gives a higher probability.",
-        source="Ours: both gains of a token, joined",
-        per_sample=True,
-        options=FarGainOptions,
-        reads=_reads(SHORT, LONG, CAM),
-        score=_score_joint,
-        warnings=same_sight,
     ),
     Method(
         name="far_gain_hmp",

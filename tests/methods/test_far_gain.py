@@ -79,38 +79,6 @@ def test_against_plain_loops(top: str, alpha: float, monkeypatch: pytest.MonkeyP
         assert both[sample] == pytest.approx(alpha * guidance + (1 - alpha) * gain, rel=1e-9)
 
 
-@pytest.mark.parametrize("top", ["1/10", "3/10", "1"])
-def test_joint_gain_against_a_plain_loop(top: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(far_gain, "_ROWS", 4)
-    found, share = made(), Fraction(top)
-    scores = run("far_gain_joint", found, top=float(share))
-    assert len(scores) == len(LENGTHS)
-    for sample, score in scores.items():
-        rows = {name: each.row(by_predicate=pl.col("sample_id") == sample, named=True) for name, each in found.items()}
-        lists = [rows["perplexity/short"]["token_probability"], rows["perplexity/long"]["token_probability"]]
-        lists += [rows["cam"]["near_probability"], rows["cam"]["far_probability"]]
-        gains = []
-        for a, b, near, far in zip(*lists, strict=True):
-            gains.append(math.sqrt((b - a) * (far - near)) if b > a and far > near else 0.0)
-        largest = sorted(gains)[::-1][: max(2, math.ceil(share * len(gains)))]
-        assert score == pytest.approx(sum(largest) / len(largest), rel=1e-9)
-
-
-def test_joint_gain_is_of_the_same_tokens() -> None:
-    found = made(lengths=[4])
-    values = {
-        "perplexity/short": {"token_probability": [0.1, 0.1, 0.5, 0.5]},
-        "perplexity/long": {"token_probability": [0.5, 0.1, 0.5, 0.5]},
-        "cam": {"near_probability": [0.2] * 4, "far_probability": [0.2, 0.6, 0.2, 0.2]},
-    }
-    for name, columns in values.items():
-        found[name] = found[name].with_columns(
-            **{column: pl.Series([tokens], dtype=pl.List(pl.Float32)) for column, tokens in columns.items()}
-        )
-    assert run("far_gain_joint", found) == {"s0": 0.0}, "one token gains from theta_B, another from the far segment"
-    assert run("far_gain_fg", found)["s0"] > 0 and run("far_gain_hmp", found)["s0"] > 0
-
-
 def test_the_defaults_are_the_design_s() -> None:
     assert run("far_gain", made()) == run("far_gain", made(), alpha=0.5, top=0.1)
 
@@ -149,7 +117,7 @@ def test_samples_that_a_table_lacks_have_no_score() -> None:
 def test_other_tokens_are_refused() -> None:
     found = made()
     found["perplexity/short"] = made(1, [2, *LENGTHS[1:]])["perplexity/short"]
-    for name in ("far_gain", "far_gain_hmp", "far_gain_joint"):
+    for name in ("far_gain", "far_gain_hmp"):
         with pytest.raises(GateauError, match=r"tokenise 1 responses differently, s0's among them.*one family"):
             run(name, found)
 
@@ -157,9 +125,8 @@ def test_other_tokens_are_refused() -> None:
 def test_other_versions_are_refused() -> None:
     found = made()
     found["cam"] = found["cam"].with_columns(digest=pl.lit("x"))
-    for name in ("far_gain", "far_gain_joint"):
-        with pytest.raises(GateauError, match="scored different versions of 10 samples, s0 among them"):
-            run(name, found)
+    with pytest.raises(GateauError, match="scored different versions of 10 samples, s0 among them"):
+        run("far_gain", found)
 
 
 @pytest.mark.parametrize(("options", "place"), [({"top": 0}, "top"), ({"alpha": 2}, "alpha"), ({"beta": 1}, "beta")])
