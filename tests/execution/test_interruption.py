@@ -156,11 +156,22 @@ CHILD = "    child = subprocess.Popen([sys.executable, '-S', '-c', 'import time;
 SPAWNS = "    import multiprocessing\n    multiprocessing.get_context('spawn').Process(target=print).start()\n"
 
 
+def shown_child(process: subprocess.Popen[str]) -> psutil.Process:
+    """The one of CHILD; on a busy machine it takes a moment until it shows its own command."""
+    deadline = time.monotonic() + 10
+    while time.monotonic() < deadline:
+        found = [each for each in psutil.Process(process.pid).children() if "-S" in each.cmdline()]
+        if found:
+            return found[0]
+        time.sleep(0.02)
+    raise AssertionError("there is no child")
+
+
 @pytest.mark.parametrize("before", ["", SPAWNS])
 def test_children_do_not_get_the_interrupt_of_a_terminal_and_do_not_stay_behind(start: Start, before: str) -> None:
     """Dagster's `watch_orphans.py` would answer with a traceback."""
     process = start(WORKING + before + CHILD + LOSES_INTERRUPTS)
-    [child] = [each for each in psutil.Process(process.pid).children() if "-S" in each.cmdline()]
+    child = shown_child(process)
     time.sleep(0.5)  # one that has just begun would end without a word
     os.killpg(process.pid, signal.SIGINT)
     assert ended(process)[::2] == (130, f"{INTERRUPTED}\n")

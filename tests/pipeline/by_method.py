@@ -19,7 +19,9 @@ NEEDS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     ),
     "hmg_non_homologous": ({"short": "third", "per": "character"}, {"third": {"path": "a/third"}}),
     "car": ({}, {"reward": {"path": "a/reward", "task": "reward"}}),
+    "target": ({"encoder": "enc", "sources": ["wanted"]}, {"enc": {"path": "a/enc", "task": "embedding"}}),
 }
+JUDGE = {"base_url": "http://judge/v1", "model": "m"}
 PAIR = {"short": {"path": "a/short", "context": "window", "window": 64}, "long": {"path": "a/long"}}
 
 
@@ -43,7 +45,7 @@ def by_method(
             "selection": {"method": method, "compare": list(compare), "options": options, **selection},
             "training": {"enabled": training},
             "variants": variants,
-            "evaluation": {"benchmarks": BENCHMARKS},
+            "evaluation": {"benchmarks": BENCHMARKS, "judge": JUDGE if "judge" in (method, *compare) else None},
         }
     )
     check_project(config)

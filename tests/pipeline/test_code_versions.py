@@ -38,7 +38,7 @@ CONSTANTS: dict[str, set[str]] = {
     # Where a benchmark asks questions, or a judge is there: see test_contamination_asset and test_pairwise_assets.
     "evaluation.contamination.overlaps.CODE_VERSION": set(),
     "evaluation.contamination.touched.CODE_VERSION": set(),
-    "evaluation.judging.characteristics.CODE_VERSION": set(),
+    "evaluation.judging.characteristics.CODE_VERSION": {"sample_ratings"},  # and `characteristics`, if it is asked for
     "pipeline.pairwise_assets.CODE_VERSION": set(),
     "training.text_mix.CODE_VERSION": {"homologous_mix"},
     "training.training_mix.CODE_VERSION": {"training_mix", "pre_experience_mix", "variant/training_mix"},
@@ -57,7 +57,7 @@ CONSTANTS: dict[str, set[str]] = {
 OF_ANSWERS = "evaluation.generation.settings.CODE_VERSION"  # see test_answers
 # Tables of methods and rules say their version where they are declared.
 OF_TABLES = ("quality/reward", "segment_pairs/long", "response_alone/cherry", "span_attention/long", "embedding/enc",
-             "instruction_embedding/long")  # fmt: skip
+             "instruction_embedding/long", "long_attention/long")  # fmt: skip
 
 
 def assets_of(names: set[str]) -> set[str]:
