@@ -12,6 +12,8 @@ from typing import Any
 
 import psutil
 
+from tests.process_list import command_of
+
 _STORE_BYTES = 80_000_000  # the least that Ray takes
 
 
@@ -51,7 +53,8 @@ class RayCluster:
         """Processes of scoring workers that are at work or waiting for it."""
         raylets = [_process(node, "raylet") for node in self.nodes]
         found = [child for raylet in raylets for child in raylet.children(recursive=True)]
-        return [child.pid for child in found if "Actor." in _title(child) or _title(child).endswith("Actor")]
+        titles = [(child.pid, " ".join(command_of(child))) for child in found]
+        return [pid for pid, title in titles if "Actor." in title or title.endswith("Actor")]
 
     def soon_without_actors(self, seconds: float = 20) -> bool:
         """Whether all are gone within this time."""
@@ -87,10 +90,3 @@ def _common() -> dict[str, Any]:
 def _process(node: Any, kind: str) -> psutil.Process:
     [info] = node.all_processes[kind]
     return psutil.Process(info.process.pid)
-
-
-def _title(process: psutil.Process) -> str:
-    try:
-        return " ".join(process.cmdline())
-    except psutil.Error:
-        return ""

@@ -12,6 +12,7 @@ import psutil
 import pytest
 
 from gateau_dagster.execution.signal_watch import AT_ONCE, INTERRUPTED
+from tests.process_list import command_of
 from tests.project import command_environment
 
 HEAD = """
@@ -160,7 +161,7 @@ def shown_child(process: subprocess.Popen[str]) -> psutil.Process:
     """The one of CHILD; on a busy machine it takes a moment until it shows its own command."""
     deadline = time.monotonic() + 10
     while time.monotonic() < deadline:
-        found = [each for each in psutil.Process(process.pid).children() if "-S" in each.cmdline()]
+        found = [each for each in psutil.Process(process.pid).children() if "-S" in command_of(each)]
         if found:
             return found[0]
         time.sleep(0.02)

@@ -17,6 +17,7 @@ from dagster import DagsterInstance, DagsterRunStatus
 from gateau_dagster.execution.signal_watch import INTERRUPTED
 from gateau_dagster.pipeline.project import load_project
 from gateau_dagster.pipeline.state import State
+from tests.process_list import descendants
 from tests.project import change_config, command_environment, copied, gateau
 from tests.runs.stores import assert_same_rows
 
@@ -97,8 +98,7 @@ def test_sigterm_while_training(whole_run: Path, tmp_path: Path) -> None:
 
 def trainings(process: subprocess.Popen[str]) -> list[int]:
     """Processes of it that train."""
-    found = psutil.Process(process.pid).children(recursive=True)
-    return [child.pid for child in found if "resources.training_process" in child.cmdline()]
+    return [child.pid for child in descendants(process.pid, "resources.training_process")]
 
 
 @pytest.mark.long

@@ -20,6 +20,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tests.process_list import descendants
 from tests.project import change_config, command_environment, copied, gateau
 from tests.runs.test_kill import assert_as_undisturbed, assert_nothing_is_held
 from tests.ui.server import Server, serve
@@ -74,19 +75,6 @@ def start(file: Path) -> subprocess.Popen[bytes]:
     )
 
 
-def targets(run: subprocess.Popen[bytes], word: str) -> list[psutil.Process]:
-    """The processes of a run that a kill may meet; all of its group with `kill -9` of the driver."""
-    children = psutil.Process(run.pid).children(recursive=True)
-    found = []
-    for child in children:
-        try:
-            if word in " ".join(child.cmdline()):
-                found.append(child)
-        except psutil.NoSuchProcess:
-            continue
-    return found
-
-
 def disturb(run: subprocess.Popen[bytes], rng: random.Random) -> bool:
     """Waits for a random moment and ends something; False if the run was done before."""
     how, what = rng.choice(list(ENDS)), rng.choice(list(TARGETS))
@@ -99,7 +87,7 @@ def disturb(run: subprocess.Popen[bytes], rng: random.Random) -> bool:
     if what != "driver":
         # There are workers and ranks only at times.
         deadline = time.monotonic() + LATEST_MOMENT
-        while not (found := targets(run, TARGETS[what])) and run.poll() is None and time.monotonic() < deadline:
+        while not (found := descendants(run.pid, TARGETS[what])) and run.poll() is None and time.monotonic() < deadline:
             time.sleep(0.01)
         if run.poll() is not None:
             return False

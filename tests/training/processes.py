@@ -14,6 +14,7 @@ from safetensors.torch import load_file
 from gateau_dagster.training.launch import MODULE, training_command, training_environment
 from gateau_dagster.training.metrics import read_log
 from gateau_dagster.training.spec import TrainingSpec
+from tests.process_list import descendants
 
 ROOT = Path(__file__).parents[2]
 
@@ -63,8 +64,8 @@ def wait_until(happened: Callable[[], bool], process: subprocess.Popen[str]) -> 
 
 def rank_process(process: subprocess.Popen[str], rank: int) -> psutil.Process:
     """The process of one rank, below the launcher."""
-    for child in psutil.Process(process.pid).children(recursive=True):
-        if MODULE in child.cmdline() and child.environ().get("RANK") == str(rank):
+    for child in descendants(process.pid, MODULE):
+        if child.environ().get("RANK") == str(rank):
             return child
     raise AssertionError(f"rank {rank} does not run")
 
