@@ -137,22 +137,16 @@ def _measure(
     loaded: LoadedModel, samples: Iterable[Sample], running: Running, *, plan: FocusPlan
 ) -> Iterator[Row | Reject]:
     """One row or reject a sample, in order."""
-    from gateau_dagster.scoring.span_scorer import measure_documents, sample_documents
+    from gateau_dagster.scoring.documents import sample_documents
+    from gateau_dagster.scoring.span_scorer import measure_documents
 
-    digests: dict[str, str] = {}
-
-    def seen() -> Iterator[Sample]:
-        for sample in samples:
-            digests[sample.sample_id] = sample.digest
-            yield sample
-
-    documents = sample_documents(loaded, seen(), max_length=running.max_length, template=running.scoring.template)
+    seen = {"max_length": running.max_length, "template": running.scoring.template}
+    documents = sample_documents(loaded.tokenizer, samples, **seen)
     for outcome in measure_documents(loaded, documents, plan=plan, work=running.work):
-        digest = digests.pop(outcome.sample_id if isinstance(outcome, Reject) else outcome.name)
         if isinstance(outcome, Reject):
             yield outcome
         else:
-            yield {"sample_id": outcome.name, "digest": digest, **row_of(outcome)}
+            yield {"sample_id": outcome.name, "digest": outcome.digest, **row_of(outcome)}
 
 
 def _asset(options: LadmOptions) -> str:

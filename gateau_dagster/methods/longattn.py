@@ -12,6 +12,7 @@ over a sample's whole prompt with its response.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
@@ -30,8 +31,9 @@ from gateau_dagster.scoring.sample_table import Row, Running, SampleTable
 if TYPE_CHECKING:
     from gateau_dagster.config import Config
     from gateau_dagster.data.sample import Sample
-    from gateau_dagster.models.flops import ModelShape
+    from gateau_dagster.models.flops import ModelShape, Work
     from gateau_dagster.models.loading import LoadedModel
+    from gateau_dagster.scoring.documents import Document
     from gateau_dagster.scoring.planned_work import SampleTokens
 
 _SHORTEST = 4  # tokens: of fewer, nothing is far
@@ -85,36 +87,32 @@ def _effort(tokens: SampleTokens, *, layer: int) -> PlannedWork:
 
 def _rows(loaded: LoadedModel, samples: Iterable[Sample], running: Running, *, layer: int) -> Iterator[Row | Reject]:
     """One row or reject a sample, in order."""
-    from gateau_dagster.scoring.long_attention import require_visible
+    from gateau_dagster.models.context_attention import require_attention_interface
+    from gateau_dagster.scoring.documents import documents_ahead, sample_documents
+    from gateau_dagster.scoring.long_attention import WHAT
 
-    require_visible(loaded)
-    for sample in samples:
-        yield _row(loaded, sample, running, layer)
+    require_attention_interface(loaded, WHAT)
+    seen = {"max_length": running.max_length, "template": running.scoring.template}
+    with closing(documents_ahead(sample_documents(loaded.tokenizer, samples, **seen))) as documents:
+        for document in documents:
+            yield document if isinstance(document, Reject) else _row(loaded, document, running.work, layer)
 
 
-def _row(loaded: LoadedModel, sample: Sample, running: Running, layer: int) -> Row | Reject:
-    from gateau_dagster.errors import UnscorableSampleError
+def _row(loaded: LoadedModel, document: Document, work: Work, layer: int) -> Row | Reject:
     from gateau_dagster.models.memory import out_of_memory_reason, unless_out_of_memory
-    from gateau_dagster.models.prompt import build_prompt
     from gateau_dagster.scoring.long_attention import long_attention
 
-    try:
-        prompt = build_prompt(
-            loaded.tokenizer, sample, max_length=running.max_length, template=running.scoring.template
-        )
-    except UnscorableSampleError as error:
-        return Reject(sample_id=sample.sample_id, reason=str(error))
-    ids = prompt.ids
-    row = {"sample_id": sample.sample_id, "digest": sample.digest, "tokens": len(ids)}
+    ids = document.ids
+    row = {"sample_id": document.name, "digest": document.digest, "tokens": len(ids)}
     if len(ids) < _SHORTEST:
         return {**row, "proportion": [], "variance": []}
-    found = unless_out_of_memory(lambda: long_attention(loaded, ids, layer=layer, work=running.work))
+    found = unless_out_of_memory(lambda: long_attention(loaded, ids, layer=layer, work=work))
     if found is None:
         reason = out_of_memory_reason(len(ids), _ADVICE)
-        return Reject(sample_id=sample.sample_id, reason=reason, short_of_memory=True)
+        return Reject(sample_id=document.name, reason=reason, short_of_memory=True)
     if not (np.isfinite(found.proportion).all() and np.isfinite(found.variance).all()):
         reason = "attention is not finite: try dtype bfloat16 or float32"
-        return Reject(sample_id=sample.sample_id, reason=reason)
+        return Reject(sample_id=document.name, reason=reason)
     return {**row, "proportion": found.proportion.tolist(), "variance": found.variance.tolist()}
 
 

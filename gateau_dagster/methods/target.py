@@ -6,7 +6,8 @@ no gradient of a language model is taken, so closeness of texts stands in the pl
     score(s) = mean of the k largest cos(e_s, e_t) over the samples t of the target sources
 
 The target set stands in the data like other samples, under a `source` of its own. It is what the others are held
-against, has no score itself, and is never chosen: it may be a benchmark's own questions.
+against and has no score itself, so that no rule chooses it: it may be a benchmark's own questions. A variant of all
+samples (`full`) is trained on it all the same.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
 _PLACE = "selection.options.target"
 _RAW = "raw_long_sft"
-_ROWS = 4096  # samples at a time: their cosines with all of the target set are held at once
+_ROWS = 4096  # samples at a time: their embeddings in float64, and their cosines with all of the target set
 
 
 class TargetOptions(Section):
@@ -43,14 +44,10 @@ class TargetOptions(Section):
 def closeness(vectors: Matrix, target: Matrix, *, nearest: int) -> Matrix:
     """Mean cosine of each of `vectors` [n, d] with the `nearest` most alike rows of `target` [m, d]: float64 [n].
 
-    Both have rows of length one. With fewer than `nearest` targets, all count.
+    Both have rows of length one. With fewer than `nearest` targets, all count. n x m cosines are held at once.
     """
     count = min(nearest, len(target))
-    found = np.empty(len(vectors))
-    for start in range(0, len(vectors), _ROWS):
-        cosines = vectors[start : start + _ROWS] @ target.T
-        found[start : start + _ROWS] = np.partition(cosines, -count, axis=1)[:, -count:].mean(axis=1)
-    return found
+    return np.partition(vectors @ target.T, -count, axis=1)[:, -count:].mean(axis=1)
 
 
 def _score(found: Tables, config: Config, options: TargetOptions) -> pl.DataFrame:
@@ -61,10 +58,10 @@ def _score(found: Tables, config: Config, options: TargetOptions) -> pl.DataFram
     target, others = rows.filter(is_target), rows.filter(~is_target)
     if target.is_empty():
         raise GateauError(_no_target(options))
-    scored = others.select("sample_id", score=pl.lit(None, pl.Float64))
-    if others.height:
-        values = closeness(matrix(others["embedding"]), matrix(target["embedding"]), nearest=options.nearest)
-        scored = scored.with_columns(score=pl.Series(values))
+    wanted = matrix(target["embedding"])
+    parts = (matrix(part["embedding"]) for part in others.iter_slices(_ROWS))
+    values = [closeness(part, wanted, nearest=options.nearest) for part in parts]
+    scored = others.select("sample_id", score=pl.Series(np.concatenate([np.empty(0), *values])))
     return found[_RAW].select("sample_id").join(scored, on="sample_id", how="left")
 
 

@@ -21,6 +21,7 @@ from gateau_dagster.models.packing import lone_states, narrows_last_layer, packe
 from gateau_dagster.models.probe import ROUNDING
 from gateau_dagster.models.prompt import Prompt
 
+_WHAT = "segment attention (Eq. 4)"
 _PROBE = (1, 4, 2, 2)  # tokens of prefix, context, suffix and response of a prompt to try a model on
 
 _unseen: WeakKeyDictionary[PreTrainedModel, str | None] = WeakKeyDictionary()
@@ -101,11 +102,11 @@ def require_seen(loaded: LoadedModel) -> None:
         raise _unsupported(loaded, reason)
 
 
-def require_attention_interface(loaded: LoadedModel) -> None:
-    """Raise GateauError when this model's attention weights cannot be seen; costs no forward pass."""
+def require_attention_interface(loaded: LoadedModel, what: str = _WHAT) -> None:
+    """Raise GateauError when the model's attention weights, which `what` needs, cannot be seen; costs no pass."""
     reason = unseen_by_class(type(loaded.model), loaded.model.config)
     if reason is not None:
-        raise _unsupported(loaded, reason)
+        raise _unsupported(loaded, reason, what)
 
 
 def attention_unseen(loaded: LoadedModel) -> str | None:
@@ -142,9 +143,9 @@ def _tried(loaded: LoadedModel) -> str | None:
     return None
 
 
-def _unsupported(loaded: LoadedModel, detail: str) -> GateauError:
+def _unsupported(loaded: LoadedModel, detail: str, what: str = _WHAT) -> GateauError:
     return GateauError(
-        "segment attention (Eq. 4) needs a decoder that runs its attention through transformers' attention "
+        f"{what} needs a decoder that runs its attention through transformers' attention "
         f"interface, and {loaded.name} ({type(loaded.model).__name__}, model type {loaded.model.config.model_type}) "
         f"does not: {detail}. {ATTENTION_CURE}"
     )

@@ -26,7 +26,7 @@ from gateau_dagster.scoring.planned_work import Numbers
 from gateau_dagster.scoring.span_attention import row_pieces
 
 Vector = npt.NDArray[np.float64]
-_WHAT = "attention to what is far"
+WHAT = "attention to what is far"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,14 +55,14 @@ def long_attention(loaded: LoadedModel, ids: Sequence[int], *, layer: int, work:
 
     Raises GateauError for a model whose attention cannot be seen, or that has no such layer.
     """
-    require_visible(loaded)
+    require_attention_interface(loaded, WHAT)
     collector = _Collector(layer=layer, tokens=len(ids))
     try:
         packed_states(loaded, [ids], collector.observe)
     except _SeenError:
         pass
     except UnknownAttentionError as error:
-        raise GateauError(f"{_WHAT}: {loaded.name}: {error}: use another model") from error
+        raise GateauError(f"{WHAT}: {loaded.name}: {error}: use another model") from error
     if collector.found is None:
         raise GateauError(
             f"selection.options.longattn.layer: {layer}, but {loaded.name} has {collector.calls} layers with attention"
@@ -71,14 +71,6 @@ def long_attention(loaded: LoadedModel, ids: Sequence[int], *, layer: int, work:
         shape, tokens = ModelShape.known(loaded.model.config), np.array([float(len(ids))])
         work.add(len(ids), 0.0 if shape is None else float(long_attention_flops(shape, tokens, layer)[0]))
     return collector.found
-
-
-def require_visible(loaded: LoadedModel) -> None:
-    """Raise GateauError when this model's attention weights cannot be seen; costs no forward pass."""
-    try:
-        require_attention_interface(loaded)
-    except GateauError as error:
-        raise GateauError(f"{_WHAT}: {error}") from error
 
 
 def long_attention_flops(shape: ModelShape, tokens: Numbers, layer: int) -> Numbers:

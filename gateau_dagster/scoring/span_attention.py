@@ -20,6 +20,8 @@ from gateau_dagster.models.mask_pattern import MaskPattern, UnknownAttentionErro
 from gateau_dagster.models.packing import packed_states
 from gateau_dagster.scoring.focus_scores import FocusPlan
 
+WHAT = "attention between spans"
+
 
 @torch.no_grad()
 def pairwise_focus_scores(loaded: LoadedModel, ids: Sequence[int], plan: FocusPlan, work: Work | None = None) -> Tensor:
@@ -30,31 +32,23 @@ def pairwise_focus_scores(loaded: LoadedModel, ids: Sequence[int], plan: FocusPl
     as the model computes it: causal, with its sliding window, soft cap or sinks. Nothing waits for the device. A model
     pass runs even where no span is scored. `work` is charged for the pass and for the rows.
 
-    Raises GateauError for a model whose attention cannot be seen (see attention.require_attention_interface).
+    Raises GateauError for a model whose attention cannot be seen (see context_attention.require_attention_interface).
     """
-    require_span_attention(loaded)
+    require_attention_interface(loaded, WHAT)
     collector = _SpanCollector(plan=plan, tokens=len(ids))
     try:
         packed_states(loaded, [ids], collector.observe)
     except UnknownAttentionError as error:
-        raise GateauError(f"attention between spans: {loaded.name}: {error}: use another model") from error
+        raise GateauError(f"{WHAT}: {loaded.name}: {error}: use another model") from error
     if len(collector.layers) != attention_layers(loaded):
         raise GateauError(
-            f"attention between spans: {loaded.name} showed the attention of {len(collector.layers)} of its "
+            f"{WHAT}: {loaded.name} showed the attention of {len(collector.layers)} of its "
             f"{attention_layers(loaded)} layers: use an architecture such as Llama, Qwen or Mistral"
         )
     if work is not None:
         shape = ModelShape.known(loaded.model.config)
         work.add(len(ids), 0.0 if shape is None else span_attention_flops(shape, len(ids), plan))
     return torch.stack([layer.to(loaded.device) for layer in collector.layers])
-
-
-def require_span_attention(loaded: LoadedModel) -> None:
-    """Raise GateauError when this model's attention weights cannot be seen; costs no forward pass."""
-    try:
-        require_attention_interface(loaded)
-    except GateauError as error:
-        raise GateauError(f"attention between spans: {error}") from error
 
 
 def span_attention_flops(shape: ModelShape, tokens: int, plan: FocusPlan) -> float:

@@ -1,39 +1,27 @@
-"""Measures documents for LADM, one pass each: instruction samples as their scoring prompt, plain texts as they are."""
+"""Measures documents for LADM, one pass each."""
 
 from collections import deque
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Generator, Iterable
 from contextlib import closing
 from dataclasses import dataclass
 
 import numpy as np
-from transformers import PreTrainedTokenizerBase
 
-from gateau_dagster.config.models import Template
-from gateau_dagster.data.sample import Reject, Sample
-from gateau_dagster.errors import UnscorableSampleError
+from gateau_dagster.data.sample import Reject
+from gateau_dagster.models.context_attention import require_attention_interface
 from gateau_dagster.models.flops import Work
 from gateau_dagster.models.forward import HostCopy
 from gateau_dagster.models.loading import LoadedModel
 from gateau_dagster.models.memory import out_of_memory_reason, unless_out_of_memory
-from gateau_dagster.models.prompt import build_prompt, encode
+from gateau_dagster.scoring.documents import Document, documents_ahead
 from gateau_dagster.scoring.focus_scores import (
     FocusPlan,
     FocusSums,
     focus_sums,
 )
-from gateau_dagster.scoring.sample_stream import read_ahead
-from gateau_dagster.scoring.span_attention import pairwise_focus_scores, require_span_attention
+from gateau_dagster.scoring.span_attention import WHAT, pairwise_focus_scores
 
-_AHEAD_TOKENS = 2**17  # of documents that wait, tokenised, for the device
 _ADVICE = "let the model read fewer tokens, use dtype bfloat16, or a device with more memory"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Document:
-    """Tokens to measure, or why there are none."""
-
-    name: str
-    ids: tuple[int, ...] | UnscorableSampleError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,23 +29,24 @@ class Measured:
     """A document's N spans and the sums of its PFS; `tokens` are those that the model read."""
 
     name: str
+    digest: str
     tokens: int
     spans: int
     sums: FocusSums
 
 
 def measure_documents(
-    loaded: LoadedModel, documents: Iterable[Document], *, plan: FocusPlan, work: Work
+    loaded: LoadedModel, documents: Iterable[Document | Reject], *, plan: FocusPlan, work: Work
 ) -> Generator[Measured | Reject]:
     """One outcome a document, in order. A document too short for any scored span has empty sums and costs no pass.
 
     `documents` are read in another thread, some ahead, which ends when this generator is closed. A document that does
-    not fit into memory, or whose attention is not finite, is a Reject. Raises GateauError for a model whose attention
-    cannot be seen.
+    not fit into memory, or whose attention is not finite, is a Reject; one that is a Reject stays it.
+    Raises GateauError for a model whose attention cannot be seen.
     """
-    require_span_attention(loaded)
+    require_attention_interface(loaded, WHAT)
     waiting: deque[_Pass | Reject] = deque()
-    with closing(read_ahead(documents, weight=_weight, limit=_AHEAD_TOKENS)) as ready:
+    with closing(documents_ahead(documents)) as ready:
         for document in ready:
             waiting.append(_started(loaded, document, plan, work))
             while waiting and (isinstance(waiting[0], Reject) or waiting[0].ready):
@@ -66,34 +55,12 @@ def measure_documents(
         yield _finished(waiting.popleft(), plan)
 
 
-def text_ids(tokenizer: PreTrainedTokenizerBase, text: str, *, max_tokens: int | None = None) -> tuple[int, ...]:
-    """[bos] + E(text), cut on the right to `max_tokens`; bos only where the tokenizer defines one.
-
-    Raises UnscorableSampleError for text that is not Unicode.
-    """
-    bos = tokenizer.bos_token_id
-    assert bos is None or isinstance(bos, int)
-    ids = (() if bos is None else (bos,)) + encode(tokenizer, text)
-    return ids[:max_tokens]
-
-
-def sample_documents(
-    loaded: LoadedModel, samples: Iterable[Sample], *, max_length: int, template: Template
-) -> Iterator[Document]:
-    """Instruction samples as the whole scoring prompt with the response: context, instruction, response."""
-    for sample in samples:
-        try:
-            ids = build_prompt(loaded.tokenizer, sample, max_length=max_length, template=template).ids
-        except UnscorableSampleError as error:
-            ids = error
-        yield Document(name=sample.sample_id, ids=ids)
-
-
 @dataclass(frozen=True, kw_only=True)
 class _Pass:
     """A pass that has been started; None: nothing to run."""
 
     name: str
+    digest: str
     tokens: int
     copy: HostCopy | None
 
@@ -102,21 +69,17 @@ class _Pass:
         return self.copy is None or self.copy.ready
 
 
-def _weight(document: Document) -> int:
-    return 1 if isinstance(document.ids, UnscorableSampleError) else 1 + len(document.ids)
-
-
-def _started(loaded: LoadedModel, document: Document, plan: FocusPlan, work: Work) -> _Pass | Reject:
+def _started(loaded: LoadedModel, document: Document | Reject, plan: FocusPlan, work: Work) -> _Pass | Reject:
+    if isinstance(document, Reject):
+        return document
     ids = document.ids
-    if isinstance(ids, UnscorableSampleError):
-        return Reject(sample_id=document.name, reason=str(ids))
     if not plan.later(len(ids)):
-        return _Pass(name=document.name, tokens=len(ids), copy=None)
+        return _Pass(name=document.name, digest=document.digest, tokens=len(ids), copy=None)
     scores = unless_out_of_memory(lambda: pairwise_focus_scores(loaded, ids, plan, work).flatten())
     if scores is None:
         reason = out_of_memory_reason(len(ids), _ADVICE)
         return Reject(sample_id=document.name, reason=reason, short_of_memory=True)
-    return _Pass(name=document.name, tokens=len(ids), copy=HostCopy(scores))
+    return _Pass(name=document.name, digest=document.digest, tokens=len(ids), copy=HostCopy(scores))
 
 
 def _finished(one: _Pass | Reject, plan: FocusPlan) -> Measured | Reject:
@@ -129,4 +92,4 @@ def _finished(one: _Pass | Reject, plan: FocusPlan) -> Measured | Reject:
         reason = "attention between spans is not finite: try dtype bfloat16 or float32"
         return Reject(sample_id=one.name, reason=reason)
     sums = focus_sums(plan, one.tokens, scores)
-    return Measured(name=one.name, tokens=one.tokens, spans=plan.spans(one.tokens), sums=sums)
+    return Measured(name=one.name, digest=one.digest, tokens=one.tokens, spans=plan.spans(one.tokens), sums=sums)

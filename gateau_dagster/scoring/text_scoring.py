@@ -11,8 +11,9 @@ from gateau_dagster.data.text_corpus import CorpusText, ScoredText, TextFields, 
 from gateau_dagster.errors import UnscorableSampleError
 from gateau_dagster.models.flops import Work
 from gateau_dagster.models.loading import LoadedModel, effective_max_length, load_model
+from gateau_dagster.scoring.documents import Document, text_ids
 from gateau_dagster.scoring.focus_scores import FocusPlan, FocusWeights, contextual_dependency_score
-from gateau_dagster.scoring.span_scorer import Document, Measured, measure_documents, text_ids
+from gateau_dagster.scoring.span_scorer import Measured, measure_documents
 
 
 @dataclass(kw_only=True)

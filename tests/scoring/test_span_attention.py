@@ -15,9 +15,9 @@ from gateau_dagster.models.flops import ModelShape, Work
 from gateau_dagster.models.loading import LoadedModel
 from gateau_dagster.models.mask_pattern import MaskPattern
 from gateau_dagster.models.packing import packs_documents
+from gateau_dagster.scoring.documents import text_ids
 from gateau_dagster.scoring.focus_scores import FocusPlan, Variant
 from gateau_dagster.scoring.span_attention import _SpanCollector, pairwise_focus_scores, span_attention_flops
-from gateau_dagster.scoring.span_scorer import text_ids
 from tests.scoring.slow_ladm import eager_matrices, slow_pairs, slow_pfs
 from tests.tiny_models import Largest, loaded_model, tokenizer
 
@@ -128,7 +128,7 @@ def test_no_tensor_grows_with_the_square_of_the_length(variant: Variant, monkeyp
 
 
 def test_model_without_the_interface_is_refused() -> None:
-    with pytest.raises(GateauError, match=r"between spans: .*model type mamba.*take an architecture such as Llama"):
+    with pytest.raises(GateauError, match=r"between spans needs .*model type mamba.*take an architecture such as Llama"):
         pairwise_focus_scores(loaded_model("mamba"), _ids(), _plan())
 
 

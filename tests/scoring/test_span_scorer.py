@@ -6,20 +6,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gateau_dagster.data.sample import Reject, Sample
-from gateau_dagster.errors import GateauError, UnscorableSampleError
+from gateau_dagster.data.sample import Reject
+from gateau_dagster.errors import GateauError
 from gateau_dagster.models import memory
 from gateau_dagster.models.flops import Work
 from gateau_dagster.models.loading import LoadedModel
 from gateau_dagster.scoring import span_scorer
+from gateau_dagster.scoring.documents import Document, sample_documents, text_ids
 from gateau_dagster.scoring.focus_scores import FocusPlan, FocusWeights, Variant
-from gateau_dagster.scoring.span_scorer import (
-    Document,
-    Measured,
-    measure_documents,
-    sample_documents,
-    text_ids,
-)
+from gateau_dagster.scoring.span_scorer import Measured, measure_documents
 from tests.scoring.reference import reference_parts
 from tests.scoring.scored import measured_text, text_score
 from tests.scoring.slow_ladm import eager_matrices, slow_cds
@@ -59,11 +54,11 @@ def test_text_agrees_with_the_equations_on_real_prose(kind: str, plan: FocusPlan
 
 def test_sample_is_its_prompt_with_the_response() -> None:
     loaded, work = loaded_model("llama"), Work()
-    documents = sample_documents(loaded, passages(), max_length=300, template="gateau")
+    documents = sample_documents(loaded.tokenizer, passages(), max_length=300, template="gateau")
     measured = list(measure_documents(loaded, documents, plan=PLAN, work=work))
     lengths = []
     for sample, got in zip(passages(), measured, strict=True):
-        assert isinstance(got, Measured) and got.name == sample.sample_id
+        assert isinstance(got, Measured) and (got.name, got.digest) == (sample.sample_id, sample.digest)
         prefix, context, suffix, response = reference_parts(tokenizer(), sample, "gateau")
         room = 300 - len(prefix + suffix + response)
         ids = prefix + (context[-room:] if room < len(context) else context) + suffix + response
@@ -84,15 +79,6 @@ def test_short_text_costs_no_pass_and_has_no_score() -> None:
     assert text_score(loaded, (), PLAN) is None
 
 
-def test_text_begins_with_the_bos_and_loses_its_right_end() -> None:
-    whole = text_ids(tokenizer(), "a granite lighthouse")
-    assert (
-        whole[0] == tokenizer().bos_token_id
-        and text_ids(tokenizer(), "a granite lighthouse", max_tokens=3) == whole[:3]
-    )
-    assert text_ids(tokenizer(bos=False), "a granite lighthouse") == whole[1:]
-
-
 def test_outcomes_come_in_order_with_rejects_in_their_place(monkeypatch: pytest.MonkeyPatch) -> None:
     loaded = loaded_model("llama")
     own = span_scorer.pairwise_focus_scores
@@ -106,8 +92,8 @@ def test_outcomes_come_in_order_with_rejects_in_their_place(monkeypatch: pytest.
     monkeypatch.setattr(memory, "release_memory", lambda: None)
     texts = [("long", LICENCE[:3000]), ("fits", LICENCE[:500]), ("short", "word")]
     documents = [Document(name=name, ids=text_ids(tokenizer(), text, max_tokens=1000)) for name, text in texts]
-    documents.insert(2, Document(name="broken", ids=UnscorableSampleError("no tokens")))
-    long, fits, broken, short = measure_documents(loaded, documents, plan=PLAN, work=Work())
+    given = [*documents[:2], Reject(sample_id="broken", reason="no tokens"), documents[2]]
+    long, fits, broken, short = measure_documents(loaded, given, plan=PLAN, work=Work())
     assert isinstance(long, Reject) and long.short_of_memory and "out of memory on a prompt of 1000" in long.reason
     assert isinstance(fits, Measured) and fits.sums.later
     assert broken == Reject(sample_id="broken", reason="no tokens")
@@ -134,19 +120,6 @@ def test_model_whose_attention_cannot_be_seen_is_refused_before_any_text() -> No
     with pytest.raises(GateauError, match="attention between spans"):
         next(measure_documents(loaded_model("mamba"), documents(), plan=PLAN, work=Work()))
     assert not read
-
-
-def test_text_that_is_not_unicode_has_no_ids() -> None:
-    with pytest.raises(UnscorableSampleError, match="cannot be tokenised"):
-        text_ids(tokenizer(), "\ud800")
-
-
-def test_sample_without_a_response_is_rejected() -> None:
-    loaded = loaded_model("llama")
-    sample = Sample(sample_id="s", source="t", context="c", instruction="i", response="")
-    documents = sample_documents(loaded, [sample], max_length=300, template="gateau")
-    (got,) = measure_documents(loaded, documents, plan=PLAN, work=Work())
-    assert got == Reject(sample_id="s", reason="the response has no tokens")
 
 
 def test_layers_are_kept_apart() -> None:
