@@ -89,9 +89,9 @@ def plan_record(state: State, plan: Plan, workers: int | None = None) -> dict[st
 
 
 def show_warnings(out: Console, state: State) -> None:
-    """A line each."""
-    for line in state.warnings:
-        out.print(f"[yellow]![/yellow] {escape(line)}")
+    """A sentence or two each."""
+    for said in state.warnings:
+        out.print(f"[yellow]![/yellow] {escape(said)}", soft_wrap=False)
 
 
 def show_plan(out: Console, state: State, plan: Plan) -> None:

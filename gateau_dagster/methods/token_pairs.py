@@ -55,10 +55,13 @@ def same_sight(config: Config, options: Any, accepted: pl.DataFrame) -> list[str
     benchmarks/README.md, "Selection on real text", says what it costs where it does not.
     """
     del options, accepted
-    short, longest = config.models["short"], config.scoring.max_length
-    if short.context == "window" and (short.window is None or short.window < longest):
+    from gateau_dagster.models.known_model import short_window
+
+    window, longest = short_window(config), config.scoring.max_length
+    full = config.models["short"].context == "full"
+    if not full and (window is None or window < longest):
         return []
-    why = "context: full" if short.context == "full" else f"window: {short.window}, scoring.max_length: {longest}"
+    why = "context: full" if full else f"window: {window}, scoring.max_length: {longest}"
     return [
         f"models.short sees as much of a prompt as models.long ({why}), so what far text adds hardly tells them apart. "
         "Set `context: window` and `window`: the tokens at the prompt's end that are to count as near, at most half of "

@@ -11,6 +11,7 @@ from gateau_dagster.pipeline import declarations
 from gateau_dagster.pipeline.asset import SHARD, VARIANT, Asset, Observed
 from gateau_dagster.pipeline.node import Node
 from gateau_dagster.pipeline.selection_reads import wants_presets
+from gateau_dagster.scoring.pair_tables import perplexity_asset
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,6 +31,18 @@ class Pipeline:
     def left_out(self) -> list[str]:
         """The assets that the configuration does not ask for; they are made when they are named."""
         return [asset.key for asset in self.assets if asset.key not in self.required]
+
+    @property
+    def compares_the_pair(self) -> bool:
+        """Whether anything that the configuration asks for sets theta_A's figures beside theta_B's."""
+        pair, report = {perplexity_asset("short"), perplexity_asset("long")}, self.assets[-1]
+        required = (asset for asset in self.assets if asset.key in self.required)
+        return self.config.has_pair and any(pair <= {*asset.reads} for asset in required if asset is not report)
+
+    @property
+    def makes_cam(self) -> bool:
+        """Whether anything that the configuration asks for comes of `cam`."""
+        return self.config.has_pair and "cam" in self.required
 
     def partitions(self, key: str) -> list[str] | list[None]:
         """The partitions of an asset; None alone for a single output."""

@@ -22,6 +22,7 @@ from gateau_dagster.errors import GateauError, MissingUpstreamError
 from gateau_dagster.methods.registry import chosen_methods, reads_attention
 from gateau_dagster.models.model_digest import address_digest, model_digest
 from gateau_dagster.pipeline.asset import Asset, Observed
+from gateau_dagster.pipeline.far_text import without_far_text
 from gateau_dagster.pipeline.made_models import check_clusters
 from gateau_dagster.pipeline.model_checks import (
     check_attention,
@@ -38,13 +39,12 @@ from gateau_dagster.pipeline.plan import INPUT, Key, Partitions, Plan, make_plan
 from gateau_dagster.pipeline.planned_training import check_training, warnings_of
 from gateau_dagster.pipeline.variant_configs import others, selections
 from gateau_dagster.progress import Progress, silent
-from gateau_dagster.scoring.pair_tables import perplexity_asset
 from gateau_dagster.selection.rules import check_data
 from gateau_dagster.storage import Stamp, Store
 from gateau_dagster.storage.documents import document_stamp, folder_stamp
 from gateau_dagster.training.homologous_texts import check_homologous, text_signatures
 
-_RESPONSES = 64  # by which tokenizers are compared
+_SAMPLES = 64  # by which tokenizers are compared
 _STAMP_READERS = 16
 
 
@@ -239,32 +239,21 @@ class State:
         for name, digest in self.model_digests.items():
             check_folder(self.config, name, digest)
         check_others(self.config)
-        if self._compares_the_pair:
+        if self.pipeline.compares_the_pair:
             check_pair(self.config, self.model_digests, self._first_responses)
-        if self._makes_cam and reads_attention(self.config):
+        if self.pipeline.makes_cam and reads_attention(self.config):
             check_attention(self.config, self.model_digests["long"])
         check_homologous(self.config)
         for method in chosen_methods(self.config).values():
             method.check_known_models(self.config)
 
-    @property
-    def _compares_the_pair(self) -> bool:
-        """Whether anything that the configuration asks for sets theta_A's figures beside theta_B's."""
-        if not self.config.has_pair:
-            return False
-        pair, report = {perplexity_asset("short"), perplexity_asset("long")}, self.pipeline.assets[-1]
-        required = (asset for asset in self.pipeline.assets if asset.key in self.pipeline.required)
-        return any(pair <= {*asset.reads} for asset in required if asset is not report)
-
-    @property
-    def _makes_cam(self) -> bool:
-        """Whether anything that the configuration asks for comes of `cam`."""
-        return self.config.has_pair and "cam" in self.pipeline.required
-
     def _first_responses(self) -> list[str]:
-        """Some responses of the data."""
-        first = self.index.accepted.head(_RESPONSES).drop("shard")
-        return [cast(Sample, sample).response for sample in read_wanted(self.index.files, first, to_sample)]
+        return [sample.response for sample in self._first_samples()]
+
+    def _first_samples(self) -> list[Sample]:
+        """Some samples of the data."""
+        first = self.index.accepted.head(_SAMPLES).drop("shard")
+        return [cast(Sample, sample) for sample in read_wanted(self.index.files, first, to_sample)]
 
     @cached_property
     def warnings(self) -> list[str]:
@@ -272,12 +261,14 @@ class State:
         accepted = self.index.accepted
         of_methods = (each.warnings(self.config, accepted) for each in chosen_methods(self.config).values())
         of_models = [*lost_first_tokens(self.config), *unknown_chat_templates(self.config), *self._unseen_attention()]
+        if self.pipeline.compares_the_pair:
+            of_models += without_far_text(self.config, accepted, self._first_samples)
         # Several methods may say the same.
         return [*dict.fromkeys([*of_models, *warnings_of(self.config, accepted), *chain.from_iterable(of_methods)])]
 
     def _unseen_attention(self) -> list[str]:
         """A model that cannot be had shows nothing; whoever needs it is told by `check_models`."""
-        if not self._makes_cam or reads_attention(self.config):
+        if not self.pipeline.makes_cam or reads_attention(self.config):
             return []
         try:
             return unseen_attention(self.config, self.model_digests["long"])

@@ -179,7 +179,7 @@ def test_more_rejects_than_allowed_end_every_command(
 def test_validate_and_plan_say_what_will_be_cut_off(command: Command, project: Path) -> None:
     change_config(project, scoring={"max_length": 48})
     out = command("validate", "--config", str(project))[1]
-    (line,) = [line for line in out.splitlines() if "models.long" in line]
+    (line,) = [line for line in out.splitlines() if "models.long:" in line]
     assert line.startswith("  ! models.long: about 8 of 8 samples cut, about ") and line.endswith("max_length is 48")
     out = command("plan", "--config", str(project))[1]
     assert "! models.long: about 8 of 8 samples cut, about " in out

@@ -18,7 +18,8 @@ from tests.tiny_models import tokenizer
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    return make_project(tmp_path, samples=8, shards=2)
+    models = {"short": {"path": "short", "context": "window", "window": 32}, "long": {"path": "long"}}
+    return make_project(tmp_path, samples=8, shards=2, models=models)
 
 
 def state_of(project: Path) -> State:
