@@ -62,10 +62,10 @@ class RayWorkers:
         )
         staff = Staff(self._crew, self._ray.workers, self._warn)
         try:
-            while staff.serve(queue) or opened:
-                # The next pieces first: what the caller does with a shard takes its time.
-                yield from opened.finished(patience=0.0 if self._crew.working else _SECONDS)
-                for event in self._crew.events(_SECONDS):
+            # The next pieces first: what the caller does with a shard takes its time.
+            while (busy := staff.serve(queue)) or opened:
+                yield from opened.finished(patience=0.0 if busy else _SECONDS)
+                for event in self._crew.events(_SECONDS) if busy else []:
                     staff.heed(event)
                     _heed(event, queue, opened)
         finally:

@@ -104,11 +104,6 @@ class OpenShards:
         """Whether any is not finished."""
         return bool(self._shards)
 
-    @property
-    def writing(self) -> bool:
-        """Whether tables are being written."""
-        return bool(self._writing)
-
     def close(self) -> None:
         """Waits for the tables that are being written."""
         self._writers.shutdown(cancel_futures=True)
