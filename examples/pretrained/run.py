@@ -19,6 +19,8 @@ from urllib.error import URLError
 import yaml
 from rich.console import Console
 
+from gateau_dagster.storage.local import write_if_other
+
 SETTINGS = Path(__file__).with_name("gateau.yaml")
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 MODEL = "HuggingFaceTB/SmolLM2-135M-Instruct"
@@ -94,17 +96,6 @@ def configuration(model: str) -> dict[str, Any]:
     return content
 
 
-def write_configuration(file: Path, content: dict[str, Any]) -> None:
-    """Atomically, and only if it is another one."""
-    text = "# Written by examples/pretrained/run.py.\n" + yaml.safe_dump(content, sort_keys=False)
-    if file.exists() and file.read_text(encoding="utf-8") == text:
-        return
-    file.parent.mkdir(parents=True, exist_ok=True)
-    temporary = file.with_name(f".{file.name}.{os.getpid()}.tmp")
-    temporary.write_text(text, encoding="utf-8")
-    temporary.replace(file)
-
-
 def main() -> int:
     """Samples, configuration, pipeline; returns the exit status."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -127,7 +118,8 @@ def main() -> int:
     except ExampleError as error:
         console.print(f"Error: {error}", style="red", markup=False)
         return 1
-    write_configuration(file, content)
+    said = "# Written by examples/pretrained/run.py.\n"
+    write_if_other(file, said + yaml.safe_dump(content, sort_keys=False, allow_unicode=True))
     console.print(f"Configuration: {file}\n$ gateau run --config {file}")
     command = [sys.executable, "-m", "gateau_dagster.cli", "run", "--config", str(file)]
     return subprocess.run(command, check=False).returncode

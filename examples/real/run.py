@@ -7,7 +7,6 @@ the report. Run it again and nothing is computed again; killed in the middle, it
 """
 
 import argparse
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -20,6 +19,7 @@ from stand_ins import make_stand_ins
 
 from gateau_dagster.errors import GateauError
 from gateau_dagster.methods.registry import GATEAU, all_methods
+from gateau_dagster.storage.local import write_if_other
 from gateau_dagster.storage.remote import is_remote
 
 SETTINGS = Path(__file__).with_name("gateau.yaml")
@@ -54,17 +54,6 @@ def with_all_methods(content: dict[str, Any]) -> dict[str, Any]:
     return content | {"models": content["models"] | more["models"], "selection": selection}
 
 
-def write_configuration(file: Path, content: dict[str, Any]) -> None:
-    """Atomically, and only if it is another one."""
-    text = "# Written by examples/real/run.py.\n" + yaml.safe_dump(content, sort_keys=False, allow_unicode=True)
-    if file.exists() and file.read_text(encoding="utf-8") == text:
-        return
-    file.parent.mkdir(parents=True, exist_ok=True)
-    temporary = file.with_name(f".{file.name}.{os.getpid()}.tmp")
-    temporary.write_text(text, encoding="utf-8")
-    temporary.replace(file)
-
-
 def main() -> int:
     """Pair, configuration, pipeline; returns the exit status."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -92,7 +81,8 @@ def main() -> int:
         console.print(f"Error: {error}", style="red", markup=False)
         return 1
     file = options.out.absolute() / "gateau.yaml"
-    write_configuration(file, content)
+    said = "# Written by examples/real/run.py.\n"
+    write_if_other(file, said + yaml.safe_dump(content, sort_keys=False, allow_unicode=True))
     console.print(f"Configuration: {file}\n$ gateau run --config {file}")
     command = [sys.executable, "-m", "gateau_dagster.cli", "run", "--config", str(file)]
     return subprocess.run(command, check=False).returncode

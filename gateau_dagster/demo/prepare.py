@@ -1,12 +1,11 @@
 """The embedded demo's inputs on disk: the data at once, the pair when a model is first needed."""
 
 import json
-import os
-from pathlib import Path
 
 from gateau_dagster.config import Config
 from gateau_dagster.config.inputs import DEMO_SCHEME, PAIR_FOLDER, demo_folder, demo_shape
 from gateau_dagster.progress import Progress, silent
+from gateau_dagster.storage.local import write_if_other
 
 
 def ensure_demo_data(config: Config) -> None:
@@ -24,7 +23,7 @@ def ensure_demo_data(config: Config) -> None:
         write_demo_short_chat(folder / "conversations.jsonl", demo.conversations, demo.seed)
 
     for name, shape in PAIR_SHAPES.items():
-        _write_if_other(
+        write_if_other(
             demo_shape(DEMO_SCHEME + name, config.work_folder, demo) / "config.json",
             json.dumps({"model_type": "llama", "architectures": ["LlamaForCausalLM"], **shape}, indent=1),
         )
@@ -42,16 +41,6 @@ def ensure_demo_tokenizer(config: Config) -> None:
         folder = demo_shape(DEMO_SCHEME + name, config.work_folder, config.demo)
         if not (folder / "tokenizer.json").exists():
             build_tokenizer(shape["max_position_embeddings"]).save_pretrained(folder)
-
-
-def _write_if_other(file: Path, text: str) -> None:
-    """Atomically: another process may be reading."""
-    if file.exists() and file.read_text(encoding="utf-8") == text:
-        return
-    file.parent.mkdir(parents=True, exist_ok=True)
-    temporary = file.with_name(f".{file.name}.{os.getpid()}.tmp")
-    temporary.write_text(text, encoding="utf-8")
-    temporary.replace(file)
 
 
 def ensure_demo_pair(config: Config, progress: Progress = silent) -> None:

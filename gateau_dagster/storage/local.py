@@ -20,6 +20,13 @@ def replace_local(path: Path, fill: Callable[[Path], None]) -> None:
         temporary.replace(path)
 
 
+def write_if_other(path: Path, text: str) -> None:
+    """Replaces a file by this text; one that has it already is left as it is, its time included."""
+    data = text.encode()
+    if not path.exists() or path.read_bytes() != data:
+        replace_local(path, partial(fill_with, data=data))
+
+
 def check_regular(path: Path) -> os.stat_result | None:
     """Before a file is opened: a pipe by its name would be waited for without end. Its status; None where nothing is.
 

@@ -14,7 +14,7 @@ from gateau_dagster.errors import GateauError
 from gateau_dagster.storage import Stamp, Store, documents
 from gateau_dagster.storage.documents import publish_folder
 from gateau_dagster.storage.files import Files
-from gateau_dagster.storage.local import fill_with
+from gateau_dagster.storage.local import fill_with, write_if_other
 
 
 @pytest.fixture
@@ -127,3 +127,16 @@ def test_what_is_published_in_a_group_s_folder_is_the_group_s(
     if member:
         assert all(path.stat().st_mode & stat.S_ISGID for path in found if path.is_dir())
     assert not made.exists()
+
+
+def test_a_text_that_is_there_already_is_left_as_it_is(tmp_path: Path) -> None:
+    file = tmp_path / "new" / "file.yaml"
+    write_if_other(file, "naïve: 1\n")
+    os.utime(file, (1, 1))
+    write_if_other(file, "naïve: 1\n")
+    assert file.stat().st_mtime == 1
+    for other in (b"naive: 1\n", b"na\xefve: 1\n"):  # the second is no UTF-8
+        file.write_bytes(other)
+        write_if_other(file, "naïve: 1\n")
+        assert file.read_text(encoding="utf-8") == "naïve: 1\n"
+    assert [each.name for each in file.parent.iterdir()] == ["file.yaml"]

@@ -86,3 +86,40 @@ def test_records_that_somebody_removes_are_missed_at_once(config: Config) -> Non
             file.unlink()
         with pytest.raises(OperationalError, match="no such table"):
             instance.get_materialized_partitions(dg.AssetKey("table"))
+
+
+def test_no_disk_is_waited_for_while_it_is_open_and_after_it_as_before(config: Config) -> None:
+    """PRAGMA synchronous: 1 is NORMAL, 2 FULL."""
+    found = []
+    with open_instance(config) as instance:
+        log = instance.event_log_storage
+        assert isinstance(log, SqliteEventLogStorage)
+
+        def look() -> None:
+            with log.index_connection() as connection:
+                found.append(connection.exec_driver_sql("PRAGMA synchronous").scalar())
+
+        look()
+        with open_log(instance):
+            look()
+        look()
+    assert found == [2, 1, 2]
+
+
+def test_dagster_is_asked_for_a_table_until_it_is_there(config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
+    answers, asked = {"tags": False}, list[str]()
+
+    def has_table(self: SqliteEventLogStorage, name: str) -> bool:
+        asked.append(name)
+        return answers[name]
+
+    monkeypatch.setattr(SqliteEventLogStorage, "has_table", has_table)
+    with open_instance(config) as instance:
+        log = instance.event_log_storage
+        assert isinstance(log, SqliteEventLogStorage)
+        with open_log(instance):
+            found = [log.has_table("tags"), log.has_table("tags")]
+            answers["tags"] = True
+            found += [log.has_table("tags"), log.has_table("tags"), log.has_table("tags")]
+        assert found == [False, False, True, True, True] and asked == ["tags"] * 3
+        assert log.has_table("tags") and len(asked) == 4, "afterwards Dagster's own answers"
