@@ -41,6 +41,19 @@ def test_agrees_with_the_whole_matrix(kind: str, layer: int, monkeypatch: pytest
     assert found.proportion.shape == found.variance.shape == (loaded.model.config.num_attention_heads,)
 
 
+@pytest.mark.parametrize("layer", [0, 1])
+@pytest.mark.parametrize("kind", ["llama", "qwen3", "gpt2", "mistral", "gemma2", "gpt_oss"])
+def test_agrees_to_a_millionth_in_float64(kind: str, layer: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The libraries' eager attention takes its softmax in float32, whatever the model's type."""
+    own = torch.nn.functional.softmax
+    monkeypatch.setattr(torch.nn.functional, "softmax", lambda scores, dim, dtype=None: own(scores.double(), dim))
+    loaded = loaded_model(kind, dtype=torch.float64)
+    found = long_attention(loaded, IDS, layer=layer)
+    proportion, variance = slow(eager_matrices(loaded.model, IDS)[layer])
+    np.testing.assert_allclose(found.proportion, proportion, rtol=1e-6, atol=1e-12)
+    np.testing.assert_allclose(found.variance, variance, rtol=1e-6, atol=1e-15)
+
+
 @pytest.mark.parametrize("tokens", [4, 5, 6, 7, 8, 9])
 def test_short_texts(tokens: int) -> None:
     loaded = loaded_model("llama")

@@ -1,0 +1,124 @@
+"""What a user reads where the program is wrong, or what surrounds it: one message, and a file with the rest."""
+
+import json
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from gateau_dagster.errors import UnforeseenError
+from tests.cli.command import Command
+from tests.project import sample
+
+
+def test_a_defect_is_one_message_and_a_file(command: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def broken(path: object) -> None:
+        raise KeyError("a defect of ours")
+
+    monkeypatch.setattr("resources.project.checked_project", broken)
+    status, _, err = command("plan")
+    assert status == 1
+    assert err.startswith("Error: unexpected KeyError: 'a defect of ours'\n") and "Traceback" not in err
+    log = tmp_path / ".gateau" / "error.log"
+    assert str(log) in err
+    assert "Traceback" in log.read_text() and "a defect of ours" in log.read_text()
+
+
+@pytest.mark.parametrize(
+    ("place", "error"),
+    [
+        ("gateau_dagster.pipeline.project.check_benchmarks", ValueError("of ours")),
+        ("gateau_dagster.pipeline.state.check_data", ValueError("of ours")),
+        ("gateau_dagster.cli.run.run_refresh", UnforeseenError("cam: of ours", kind="ValueError", trace="Traceback")),
+    ],
+)
+def test_no_other_error_is_meant_for_users(
+    command: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, place: str, error: Exception
+) -> None:
+    """Neither where the configuration is checked, nor where it is planned, nor in a step."""
+
+    def broken(*_: object, **__: object) -> None:
+        raise error
+
+    (tmp_path / "g.yaml").write_text("long_sft: {path: long.jsonl}\nselection: {method: length}\n")
+    (tmp_path / "long.jsonl").write_text(json.dumps(sample(1)) + "\n")
+    monkeypatch.setattr(place, broken)
+    status, _, err = command("run", "--config", "g.yaml", "--until", "report")
+    assert status == 1
+    assert err.startswith("Error: unexpected ValueError: ") and "of ours\nThis is a defect of GATEAU" in err
+    assert "Traceback" in (tmp_path / ".gateau" / "error.log").read_text()
+
+
+def test_a_defect_s_file_is_its_user_s_alone_and_holds_no_secret(
+    command: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def broken(path: object) -> None:
+        raise KeyError("https://user:pass/word@host:9000/bucket")
+
+    log = tmp_path / ".gateau" / "error.log"
+    log.parent.mkdir()
+    log.write_text("of an earlier version")
+    log.chmod(0o644)
+    monkeypatch.setattr("resources.project.checked_project", broken)
+    status, _, err = command("plan", "--config", "s3://key:secret@bucket/gateau.yaml")
+    assert status == 1 and "https://***@host:9000/bucket" in err
+    assert stat.S_IMODE(log.stat().st_mode) == 0o600
+    text = log.read_text()
+    assert "Traceback" in text and "plan --config s3://***@bucket/gateau.yaml" in text
+    assert not any(secret in text + err for secret in ("word", "secret", "earlier"))
+
+
+def test_a_defect_where_nothing_can_be_written_shows_its_traceback(
+    command: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / ".gateau").write_text("a file in the way")
+
+    def broken(path: object) -> None:
+        raise RuntimeError
+
+    monkeypatch.setattr("resources.project.checked_project", broken)
+    status, _, err = command("plan")
+    assert status == 1 and "unexpected RuntimeError: no message" in err and "Traceback" in err
+
+
+def test_a_folder_that_is_gone_is_one_line(
+    command: Command, project: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    status, _, err = command("plan", "--config", str(project))
+    assert status == 1 and "Traceback" not in err
+    assert err.endswith("Error: the folder that this was started in is gone: change to another one (cd).\n")
+
+
+def test_closed_streams_are_nothing_to_fail_over(project: Path) -> None:
+    command = [sys.executable, "-m", "gateau_dagster.cli", "validate", "--config", str(project)]
+    closed = subprocess.run(["sh", "-c", '"$@" <&- >&- 2>&-', "sh", *command], cwd=project.parent, check=False)
+    assert closed.returncode == 0 and not (project.parent / ".gateau" / "error.log").exists()
+
+
+def test_a_path_of_other_bytes_is_named(command: Command, project: Path) -> None:
+    other = project.rename(project.with_name("\udce9.yaml"))
+    status, _, err = command("plan", "--config", str(other))
+    assert status == 1 and "\\udce9.yaml has letters that are not UTF-8 here" in err and "LC_ALL=C.UTF-8" in err
+
+
+def test_a_defect_s_file_takes_other_bytes_too(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(path: object) -> None:
+        raise RuntimeError("\udce9")
+
+    monkeypatch.setattr("resources.project.checked_project", broken)
+    status, _, err = command("plan")
+    assert status == 1 and "unexpected RuntimeError" in err and "Traceback" not in err
+
+
+def test_an_interrupt_ends_with_130(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(path: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("resources.project.checked_project", interrupted)
+    status, _, err = command("plan")
+    assert status == 130 and "run again to go on" in err
