@@ -10,7 +10,7 @@ export HF_HUB_DISABLE_TELEMETRY := 1
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo dev test test-long test-kills browser check lint format example-real example-homologous example-pretrained clean \
+.PHONY: help setup demo dev test test-long test-kills test-pretrained browser check lint format example-real example-homologous example-pretrained clean \
 	benchmark-presets benchmark-selection benchmark-real benchmark-cam benchmark-effect benchmark-scoring benchmark-context-length \
 	benchmark-global-steps benchmark-orchestration benchmark-shards benchmark-rerun benchmark-training benchmark-gpu \
 	benchmark-contamination benchmark-explorer benchmark-ray architectures
@@ -63,6 +63,9 @@ test-long: $(VENV)/.dev-installed browser  ## the tests that `make test` leaves 
 test-kills: $(VENV)/.dev-installed  ## a hundred kills at random moments; each chain ends as an undisturbed run; KILLS_OF=demo: of the demo, 90 minutes
 	@PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 KILLS_OF=$(KILLS_OF) PYTEST_DEBUG_TEMPROOT=$(FOLDERS) $(BIN)/python -m pytest -m kills -v -rP --numprocesses 2 --dist load
 
+test-pretrained: $(VENV)/.dev-installed  ## every figure of real models against the slow reference: MODELS="folder folder"; 5 minutes each
+	@GATEAU_TEST_MODELS="$(MODELS)" $(PYTEST) tests/scoring/test_pretrained.py -m long
+
 check: lint  ## lint, types and tests
 	@$(MAKE) test
 
@@ -92,7 +95,7 @@ benchmark-selection: $(VENV)/.run-installed  ## how well every method finds know
 	@$(BIN)/python benchmarks/selection.py --out $(BENCHMARKS)/selection.json
 
 benchmark-real: $(VENV)/.run-installed  ## every method on real text: MODELS="folder folder" NQ=questions [SEEDS="0 1 2"]; hours, resumable
-	@$(BIN)/python benchmarks/real_selection.py --nq "$(NQ)" --models $(MODELS) --sizes 1024/512 2048/1024 $(if $(SEEDS),--seeds $(SEEDS)) --out $(BENCHMARKS)/real_selection.json
+	@$(BIN)/python benchmarks/real_selection.py --nq "$(NQ)" --models $(MODELS) --sizes 1024/256 1024/512 2048/512 2048/1024 $(if $(SEEDS),--seeds $(SEEDS)) --out $(BENCHMARKS)/real_selection.json
 
 benchmark-cam: $(VENV)/.run-installed  ## what would make contextual awareness useful: six seeds, 12 minutes
 	@$(BIN)/python benchmarks/cam_study.py --out $(BENCHMARKS)/cam_study.json

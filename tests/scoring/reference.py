@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from gateau_dagster.data.sample import Sample
+from tests.tiny_models import CHAT_TEMPLATE
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,8 +49,11 @@ def reference_parts(tokenizer: Any, sample: Sample, template: str) -> tuple[list
         return tokenizer.encode(part, add_special_tokens=False)
 
     if template == "chat":
-        # The rendered template of builders.CHAT_TEMPLATE, by hand.
         before, after = "<|user|>\n", "\n\n" + sample.instruction + "<|end|>\n<|assistant|>\n"
+        if tokenizer.chat_template != CHAT_TEMPLATE:  # which is rendered here by hand
+            asked = [{"role": "user", "content": sample.context + "\n\n" + sample.instruction}]
+            text = tokenizer.apply_chat_template(asked, tokenize=False, add_generation_prompt=True)
+            before, after = text.split(sample.context)
         return e(before), e(sample.context), *slowly_divided(tokenizer, after, sample.response)
     bos = [] if tokenizer.bos_token_id is None else [tokenizer.bos_token_id]
     after = "\n\n### Instruction: " + sample.instruction + "\n\n### Response: "
