@@ -6,6 +6,7 @@ import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from gateau_dagster.config.execution import RayConfig
 from gateau_dagster.errors import GateauError
@@ -29,13 +30,15 @@ def connected(ray_config: RayConfig) -> Iterator[None]:
     if ray.is_initialized():
         yield
         return
-    address = _address(ray_config)
+    named = os.environ.get("RAY_ADDRESS", "auto") if ray_config.address == "auto" else ray_config.address
+    place = None
     try:
-        _check_answers(address)
+        place = _place(named)
+        _check_answers(place)
         with _own_signals():
-            ray.init(address=address, configure_logging=False, log_to_driver=False, namespace=f"gateau-{os.getpid()}")
+            ray.init(address=place, configure_logging=False, log_to_driver=False, namespace=f"gateau-{os.getpid()}")
     except (OSError, RuntimeError, ValueError, AssertionError) as error:
-        raise GateauError(f"execution.ray.address: {_without_cluster(address, error)}") from error
+        raise GateauError(f"execution.ray.address: {_without_cluster(named, place, error)}") from error
     try:
         yield
     finally:
@@ -43,25 +46,46 @@ def connected(ray_config: RayConfig) -> Iterator[None]:
             ray.shutdown()
 
 
-def _without_cluster(address: str, error: Exception) -> str:
-    if address == "auto" and isinstance(error, ConnectionError):
+def _without_cluster(named: str, place: str | None, error: Exception) -> str:
+    if place is None and isinstance(error, ConnectionError):
         return (
             "auto finds no Ray cluster that this machine is a node of. Make it one (`ray start --address host:6379`, "
             "or `ray start --head` for a new cluster), or give the address"
         )
     reason = " ".join(str(error).split())[:500]
-    return f"no Ray cluster answers at {address} ({reason}). Start one there (`ray start --head`), or correct it"
+    where = f"{place}, where auto finds the last one of this machine" if named == "auto" else named
+    return f"no Ray cluster answers at {where} ({reason}). Start one there (`ray start --head`), or correct it"
 
 
-def _address(ray_config: RayConfig) -> str:
-    return os.environ.get("RAY_ADDRESS", "auto") if ray_config.address == "auto" else ray_config.address
+def _place(address: str) -> str:
+    """host:port; of auto, that of the cluster that this machine belonged to last, be it there still or not.
+
+    Raises ConnectionError where there was none, ValueError for what is no address.
+    """
+    from ray._private.services import canonicalize_bootstrap_address
+
+    return canonicalize_bootstrap_address(address) or address
 
 
 def _check_answers(address: str) -> None:
-    """Ray itself would try for many minutes. Raises OSError."""
+    """Whether a cluster's head is there, and no other service: Ray itself would try for a quarter of an hour.
+
+    Raises OSError.
+    """
+    import grpc
+    from ray._private.grpc_utils import init_grpc_channel
+
     host, _, port = address.rpartition(":")
-    if host and port.isdigit():
-        socket.create_connection((host.strip("[]"), int(port)), timeout=_CONNECT_SECONDS).close()
+    if not host or not port.isdigit():
+        return  # Ray says what is wrong with it
+    socket.create_connection((host.strip("[]"), int(port)), timeout=_CONNECT_SECONDS).close()
+    channel: Any = init_grpc_channel(address)  # its type is that of asyncio's, too
+    try:
+        grpc.channel_ready_future(channel).result(timeout=_CONNECT_SECONDS)
+    except grpc.FutureTimeoutError as error:
+        raise ConnectionError("what listens there is no head of a cluster, whose port is usually 6379") from error
+    finally:
+        channel.close()
 
 
 @contextmanager

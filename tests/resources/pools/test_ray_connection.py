@@ -1,0 +1,50 @@
+"""Where no head of a Ray cluster answers, the step is told at once: Ray itself would try for many minutes."""
+
+import re
+import socket
+from pathlib import Path
+
+import pytest
+
+from gateau_dagster.config.execution import RayConfig
+from gateau_dagster.errors import GateauError
+from resources.pools import ray_connection
+from resources.pools.ray_connection import connected
+
+
+def refused(address: str) -> str:
+    with pytest.raises(GateauError) as caught, connected(RayConfig(address=address, workers=1, gpus=0)):
+        pass
+    return str(caught.value)
+
+
+def test_another_service_listens(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The dashboard's port in the place of the head's, say."""
+    monkeypatch.setattr(ray_connection, "_CONNECT_SECONDS", 0.5)
+    with socket.create_server(("", 0)) as server:
+        assert "no head of a cluster" in refused(f"127.0.0.1:{server.getsockname()[1]}")
+
+
+@pytest.fixture
+def noted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """Where Ray notes the cluster that was begun last; other clusters of this machine are not seen."""
+    from ray._private import services
+
+    monkeypatch.setattr(services, "find_gcs_addresses", set)
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))
+    (tmp_path / "ray").mkdir()
+    return tmp_path / "ray" / "ray_current_cluster"
+
+
+def test_auto_finds_a_cluster_that_has_ended(noted: Path) -> None:
+    """The note stays where the head was killed."""
+    with socket.create_server(("", 0)) as server:
+        port = server.getsockname()[1]
+    noted.write_text(f"127.0.0.1:{port}")
+    assert re.search(rf"no Ray cluster answers at [\d.]+:{port}, where auto .*refused", refused("auto"))
+
+
+def test_auto_finds_none(noted: Path) -> None:
+    assert not noted.exists()
+    assert "auto finds no Ray cluster that this machine is a node of" in refused("auto")
