@@ -10,6 +10,9 @@ from gateau_dagster.config.models import ScoringConfig
 from gateau_dagster.config.notify import NotifyConfig
 from gateau_dagster.config.values import TimeZone, UrlVariable
 
+# Ray counts in such parts.
+_LEAST = 0.0001
+
 
 class RayConfig(Section):
     """A Ray cluster that is there already, whose nodes score. Each worker is an actor that loads the model once."""
@@ -23,7 +26,9 @@ class RayConfig(Section):
         ge=1, le=4096, description="Actors that score side by side. What cannot be placed is the autoscaler's demand."
     )
     gpus: float = Field(default=1, ge=0, le=64, description="Of each worker; 0: it scores on the CPU.")
-    cpus: float = Field(default=4, gt=0, le=1024, description="Of each worker, which also are its threads.")
+    cpus: float = Field(
+        default=4, ge=_LEAST, le=1024, description="Of each worker, which also are its threads; may be a part of one."
+    )
     piece_minutes: float = Field(
         default=2,
         gt=0,
@@ -48,9 +53,16 @@ class RayConfig(Section):
     @field_validator("gpus")
     @classmethod
     def _share_or_whole(cls, gpus: float) -> float:
-        if gpus > 1 and gpus != int(gpus):
-            raise ValueError(f"{gpus:g} is neither a part of one GPU nor a number of GPUs")
+        if (gpus > 1 and gpus != int(gpus)) or 0 < gpus < _LEAST:
+            raise ValueError(f"{gpus:g} is neither a part of one GPU nor a number of GPUs, in steps of {_LEAST}")
         return gpus
+
+    @field_validator("scratch")
+    @classmethod
+    def _on_each_node(cls, scratch: str) -> str:
+        if scratch and not scratch.startswith(("/", "~")):
+            raise ValueError(f"{scratch} begins in another folder on each node: give a path that begins with / or ~")
+        return scratch
 
 
 class ExecutionConfig(Section):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from typing import Annotated, Literal, get_args
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from pydantic import AfterValidator, Field, model_validator
 
@@ -20,11 +20,18 @@ Pair = Annotated[list[str], Field(min_length=2, max_length=2)]
 def _server_address(text: str) -> str:
     """An http address without credentials. Raises ValueError, which does not show what was given."""
     parts = urlsplit(text.strip())
-    if parts.scheme not in {"http", "https"} or not parts.hostname:
+    if parts.scheme not in {"http", "https"} or not parts.hostname or not _can_be_asked(parts):
         raise ValueError("is no http:// or https:// address: give one such as https://api.openai.com/v1")
     if parts.username or parts.password or parts.query:
         raise ValueError("holds credentials, or what looks like them: the key comes from the environment, see `key`")
     return text.strip().rstrip("/")
+
+
+def _can_be_asked(parts: SplitResult) -> bool:
+    try:
+        return parts.port != 0 and not any(map(str.isspace, parts.geturl()))
+    except ValueError:  # a port beyond all
+        return False
 
 
 def _variable(text: str) -> str:

@@ -30,6 +30,8 @@ def test_two_keys_are_enough() -> None:
         {"base_url": "localhost:8000"},
         {"base_url": "ftp://x/v1"},
         {"base_url": "http://"},
+        {"base_url": "http://localhost:99999/v1"},
+        {"base_url": "http://local host:8000/v1"},
         {"base_url": "https://user:secret@x/v1"},
         {"base_url": "https://x/v1?key=secret"},
         {"key": KEY},
