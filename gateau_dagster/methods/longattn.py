@@ -24,6 +24,7 @@ from pydantic import Field
 from gateau_dagster import tables
 from gateau_dagster.config.base import Section
 from gateau_dagster.data.sample import Reject
+from gateau_dagster.errors import GateauError
 from gateau_dagster.methods.method import Method, Reads, Tables, check_model
 from gateau_dagster.scoring.planned_work import Numbers, PlannedPasses, PlannedWork
 from gateau_dagster.scoring.sample_table import Row, Running, SampleTable
@@ -159,15 +160,32 @@ def _check(config: Config, options: LongAttnOptions) -> None:
     check_model(config, options.model, "causal", place="selection.options.longattn.model")
 
 
-def _warnings(config: Config, options: LongAttnOptions, accepted: pl.DataFrame) -> list[str]:
-    """Where the layer's window ends before what is far."""
+def _spans(config: Config, model: str) -> list[int | None]:
+    """What each layer with attention sees, None: all; as far as config.json says it: empty where that is not here."""
     from gateau_dagster.models.flops import spans_of
     from gateau_dagster.models.known_model import known_model
 
+    known = known_model(config, model).config
+    if known is None:
+        return []
+    text = known.get_text_config(decoder=True)
+    spans = spans_of(text) or [None] * getattr(text, "num_hidden_layers", 0)
+    return [span for span in spans if span != 0]
+
+
+def _check_known_models(config: Config, options: LongAttnOptions) -> None:
+    layers = len(_spans(config, options.model))
+    if 0 < layers <= options.layer:
+        raise GateauError(
+            f"selection.options.longattn.layer: {options.layer}, but models.{options.model} has {layers} layers with "
+            "attention, which are counted from 0"
+        )
+
+
+def _warnings(config: Config, options: LongAttnOptions, accepted: pl.DataFrame) -> list[str]:
+    """Where the layer's window ends before what is far."""
     del accepted
-    known = known_model(config, options.model).config
-    spans = () if known is None else spans_of(known.get_text_config(decoder=True))
-    seen = [span for span in spans if span != 0]  # a layer without attention is none of those that are counted
+    seen = _spans(config, options.model)
     window = seen[options.layer] if options.layer < len(seen) else None
     if window is None:
         return []
@@ -189,5 +207,6 @@ METHOD = Method(
     score=_score,
     tables=_tables,
     check=_check,
+    check_known_models=_check_known_models,
     warnings=_warnings,
 )

@@ -37,6 +37,11 @@ def no_check(config: Config, options: Any) -> None:
     del config, options
 
 
+def no_data_check(config: Config, options: Any, accepted: pl.DataFrame) -> None:
+    """The check of a method that any data can serve."""
+    del config, options, accepted
+
+
 def no_warnings(config: Config, options: Any, accepted: pl.DataFrame) -> list[str]:
     """The warnings of a method that scores whatever it is given."""
     del config, options, accepted
@@ -58,9 +63,10 @@ class Method:
     check: raises GateauError, before any model runs, when the configuration lacks what the method needs.
     check_known_models: raises GateauError, before any model runs, when a model cannot serve the method as its
         config.json says, as far as that is here or on the hub.
-    warnings: what of the data the method will leave without a score, and what of the configuration will blind it, in
-        sentences for `gateau validate` and `gateau plan`. It is given the index of the usable samples, with their
-        `characters`.
+    check_data: raises GateauError, before any model runs, when the data cannot serve the method. It is given the index
+        of the usable samples, with their `source` and `characters`.
+    warnings: what of these samples the method will leave without a score, and what of the configuration will blind it,
+        in sentences for `gateau validate` and `gateau plan`.
     span_map: where the report reads what each span of a sample adds to its score; None where there is no such thing.
     """
 
@@ -74,6 +80,7 @@ class Method:
     tables: Callable[[Config, Any], Sequence[SampleTable]] = no_tables
     check: Callable[[Config, Any], None] = no_check
     check_known_models: Callable[[Config, Any], None] = no_check
+    check_data: Callable[[Config, Any, pl.DataFrame], None] = no_data_check
     warnings: Callable[[Config, Any, pl.DataFrame], list[str]] = no_warnings
     span_map: Callable[[Config, Any], SpanMap | None] = no_span_map
     code_version: str = "1"

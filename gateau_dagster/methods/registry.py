@@ -65,6 +65,10 @@ class ChosenMethod:
         """See Method.check_known_models."""
         self.method.check_known_models(config, self.options)
 
+    def check_data(self, config: Config, accepted: pl.DataFrame) -> None:
+        """See Method.check_data."""
+        self.method.check_data(config, self.options, accepted)
+
     def warnings(self, config: Config, accepted: pl.DataFrame) -> list[str]:
         """See Method.warnings."""
         return self.method.warnings(config, self.options, accepted)

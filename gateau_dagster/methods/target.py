@@ -12,6 +12,7 @@ samples (`full`) is trained on it all the same.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -57,7 +58,7 @@ def _score(found: Tables, config: Config, options: TargetOptions) -> pl.DataFram
     is_target = pl.col("source").is_in(options.sources)
     target, others = rows.filter(is_target), rows.filter(~is_target)
     if target.is_empty():
-        raise GateauError(_no_target(options))
+        raise GateauError(_no_target(options.sources))
     wanted = matrix(target["embedding"])
     parts = (matrix(part["embedding"]) for part in others.iter_slices(_ROWS))
     values = [closeness(part, wanted, nearest=options.nearest) for part in parts]
@@ -65,10 +66,10 @@ def _score(found: Tables, config: Config, options: TargetOptions) -> pl.DataFram
     return found[_RAW].select("sample_id").join(scored, on="sample_id", how="left")
 
 
-def _no_target(options: TargetOptions) -> str:
+def _no_target(sources: Sequence[str]) -> str:
     return (
-        f"{_PLACE}.sources: no usable sample has the source {' or '.join(options.sources)}: add the target set to the "
-        "files of long_sft.path, each record with that `source`"
+        f"{_PLACE}.sources: no usable sample has the source {' or '.join(map(repr, sources))}: add the target set to "
+        "the files of long_sft.path, each record with that `source`"
     )
 
 
@@ -88,9 +89,20 @@ def _check(config: Config, options: TargetOptions) -> None:
         raise GateauError(f"{_PLACE}.sources: name the values of `source` of the samples that others are to be like")
 
 
-def _warnings(config: Config, options: TargetOptions, accepted: pl.DataFrame) -> list[str]:
+def _check_data(config: Config, options: TargetOptions, accepted: pl.DataFrame) -> None:
     del config
-    return [] if accepted["source"].is_in(options.sources).any() else [_no_target(options)]
+    is_target = accepted["source"].is_in(options.sources)
+    if not is_target.any():
+        raise GateauError(_no_target(options.sources))
+    if is_target.all():
+        raise GateauError(f"{_PLACE}.sources: all usable samples belong to the target: none is left to be scored")
+
+
+def _warnings(config: Config, options: TargetOptions, accepted: pl.DataFrame) -> list[str]:
+    """A name among others that is nobody's may be misspelt."""
+    del config
+    absent = {*options.sources} - {*accepted["source"].unique()}
+    return [_no_target(sorted(absent))] if absent else []
 
 
 METHOD = Method(
@@ -103,5 +115,6 @@ METHOD = Method(
     score=_score,
     tables=_tables,
     check=_check,
+    check_data=_check_data,
     warnings=_warnings,
 )

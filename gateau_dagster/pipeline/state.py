@@ -218,14 +218,17 @@ class State:
         """Whether the data can give what the configuration asks for; else it would be found out after scoring.
 
         Raises:
-            GateauError: more of the input is rejected than is allowed, the rule of selection cannot be met, there are
-                fewer samples than clusters of them, or the training cannot be held.
+            GateauError: more of the input is rejected than is allowed, the rule of selection cannot be met, a method
+                lacks samples that it needs, there are fewer samples than clusters of them, or the training cannot be
+                held.
         """
         check_rejected(self.index.rejects, self.config.long_sft)
         accepted = self.index.accepted
         sources = dict(accepted["source"].value_counts().iter_rows())
         for selection in selections(self.config):
             check_data(sources, selection)
+        for method in chosen_methods(self.config).values():
+            method.check_data(self.config, accepted)
         check_clusters(self.config, accepted.height)
         check_training(self.config, accepted)
 

@@ -1,6 +1,7 @@
 """The method `longattn`: its table from a model, its score from the table."""
 
 import re
+from contextlib import nullcontext
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 
 from gateau_dagster import tables
 from gateau_dagster.data.sample import Reject
+from gateau_dagster.errors import GateauError
 from gateau_dagster.methods.longattn import COLUMNS, METHOD, LongAttnOptions
 from gateau_dagster.methods.registry import chosen_methods
 from gateau_dagster.models.flops import Work
@@ -73,7 +75,7 @@ def test_the_weight_is_no_part_of_what_the_model_computes() -> None:
         (["sliding_attention", "full_attention"], 1, None),
         (["sliding_attention", "sliding_attention"], 1, "layer 1 of .*: take another model"),
         (["full_attention", "sliding_attention"], 0, None),
-        (["full_attention", "full_attention"], 5, None),
+        (["full_attention", "full_attention"], 1, None),
     ],
 )
 def test_a_layer_that_does_not_see_what_is_far_is_told(
@@ -86,6 +88,18 @@ def test_a_layer_that_does_not_see_what_is_far_is_told(
     assert len(found) == (said is not None)
     if said is not None:
         assert re.search(said, found[0])
+
+
+@pytest.mark.parametrize(("layer", "refused"), [(1, False), (2, True), (10**30, True)])
+@pytest.mark.parametrize("kind", ["llama", "gemma2"])
+def test_a_layer_that_the_model_does_not_have_is_refused_before_it_runs(
+    tmp_path: Path, kind: str, layer: int, refused: bool
+) -> None:
+    model_config(kind).save_pretrained(tmp_path)
+    config = configured(method="longattn", models={"other": {"path": str(tmp_path)}},
+                        options={"longattn": {"model": "other", "layer": layer}})  # fmt: skip
+    with pytest.raises(GateauError, match="has 2 layers with attention") if refused else nullcontext():
+        chosen_methods(config)["longattn"].check_known_models(config)
 
 
 @pytest.mark.parametrize(

@@ -66,13 +66,32 @@ def test_it_reads_embeddings_that_are_there() -> None:
     assert chosen_methods(config)["target"].reads(config) == reads
 
 
-def test_a_target_that_is_not_in_the_data_is_told_before_and_refused_after() -> None:
-    config, said = with_target(sources=["nowhere"]), "no usable sample has the source nowhere: add the target set"
-    accepted = pl.DataFrame({"source": ["chat", "wanted"], "characters": [9, 9]})
-    (warning,) = chosen_methods(config)["target"].warnings(config, accepted)
-    assert said in warning
-    assert chosen_methods(with_target())["target"].warnings(with_target(), accepted) == []
-    with pytest.raises(GateauError, match=said):
+@pytest.mark.parametrize(
+    ("sources", "refusal", "warnings"),
+    [
+        (["wanted"], None, []),
+        (["wanted", "wantde"], None, ["no usable sample has the source 'wantde'"]),
+        (["nowhere"], "no usable sample has the source 'nowhere': add the target set", None),
+        (["wanted", "chat"], "all usable samples belong to the target", None),
+    ],
+)
+def test_what_of_the_target_is_not_in_the_data_is_told_before(
+    sources: list[str], refusal: str | None, warnings: list[str] | None
+) -> None:
+    config = with_target(sources=sources)
+    method, accepted = chosen_methods(config)["target"], pl.DataFrame({"source": ["chat", "wanted"]})
+    if refusal is not None:
+        with pytest.raises(GateauError, match=refusal):
+            method.check_data(config, accepted)
+    else:
+        assert warnings is not None
+        method.check_data(config, accepted)
+        told = method.warnings(config, accepted)
+        assert len(told) == len(warnings) and all(part in one for part, one in zip(warnings, told, strict=True))
+
+
+def test_a_target_whose_samples_no_encoder_read_is_refused_after() -> None:
+    with pytest.raises(GateauError, match="no usable sample has the source 'nowhere'"):
         score(tables_of(), sources=["nowhere"])
 
 

@@ -138,3 +138,11 @@ def test_a_model_that_cannot_serve_its_method_is_known_before_anything_runs(tmp_
         state_of(project).plan()
     change_config(project, models={"short": {"path": "short"}, "long": {"path": "long"}})
     assert state_of(project).plan()
+
+
+def test_data_that_a_method_cannot_use_are_refused_before_anything_runs(project: Path) -> None:
+    options = {"target": {"encoder": "mini", "sources": ["nowhere"]}}
+    change_config(project, models={"mini": {"path": "mini", "task": "embedding"}},
+                  selection={"compare": ["target"], "options": options})  # fmt: skip
+    with pytest.raises(GateauError, match="no usable sample has the source 'nowhere'"):
+        state_of(project).plan()
