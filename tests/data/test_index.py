@@ -134,6 +134,13 @@ def test_an_input_without_usable_sample_says_why(tmp_path: Path) -> None:
     ]
 
 
+def test_a_cache_that_cannot_be_written_is_done_without(tmp_path: Path) -> None:
+    """`gateau plan` in a project that belongs to somebody else."""
+    (tmp_path / "x.jsonl").write_bytes(jsonl(*RECORDS))
+    found = cached_index(CONFIG, tmp_path, tmp_path / "x.jsonl" / "cache")
+    assert found.accepted.height == len(RECORDS)
+
+
 def test_cached_index_is_reused_until_something_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     data, cache = tmp_path / "data", tmp_path / "cache"
     data.mkdir()
