@@ -6,7 +6,8 @@ from dataclasses import dataclass, replace
 
 from gateau_dagster.config.execution import RayConfig
 from gateau_dagster.data.sample import Reject
-from gateau_dagster.evaluation.generation.asked import Asked, Outcome
+from gateau_dagster.evaluation.generation.asked import Asked, Note, Outcome, unwatched
+from gateau_dagster.readable import plural
 from resources.pools.answering_actor import AnsweringActor, AskedPiece
 from resources.pools.node_actor import NodeTask
 from resources.pools.piece_queue import MOST
@@ -27,11 +28,14 @@ class RayAnswers:
         self._ray, self._warn = ray_config, warn
         self._crew = Crew(ray_config, AnsweringActor, task)
 
-    def answers(self, asked: Sequence[Asked], missing: Collection[str]) -> Iterator[Sequence[Outcome]]:
+    def answers(
+        self, asked: Sequence[Asked], missing: Collection[str], note: Note = unwatched
+    ) -> Iterator[Sequence[Outcome]]:
         """See `Engine`: a group is a piece."""
         queue = AskedQueue(asked, frozenset(missing), pieces=self._ray.workers * _PIECES, warn=self._warn)
         staff = Staff(self._crew, self._ray.workers, self._warn)
         while staff.serve(queue):
+            note(f"{plural(queue.waiting(), 'question')} no worker has begun")
             for event in self._crew.events(_SECONDS):
                 staff.heed(event)
                 if isinstance(event, Done):

@@ -48,7 +48,7 @@ def answer_all(
         asked = work.asked(turn)
         missing = {each.question.question_id for each in asked if (each.question.question_id, turn) not in work.known}
         work.show()
-        for outcomes in engine().answers(asked, missing) if missing else ():
+        for outcomes in engine().answers(asked, missing, work.note) if missing else ():
             made = [asdict(each) for each in outcomes if isinstance(each, Answer)]
             save(made)
             work.add(outcomes, made)
@@ -77,16 +77,18 @@ class _Work:
     progress: TimedProgress
     made: list[Row] = field(default_factory=list)
     rejected: dict[str, Reject] = field(default_factory=dict)
-    started: float = field(default_factory=time.monotonic)
 
     def __post_init__(self) -> None:
         self.known = dict(self.kept)
         self._sizes = {each.question_id: _sizes(each) for each in self.questions}
         self._left = sum(sum(sizes) for sizes in self._sizes.values()) - self._size_of(self.kept)
-        self._done = 0
+        self._started, self._done = time.monotonic(), 0
+        self._told: tuple[float, float] | None = None  # when the time left was last known, and what it was
+        self._questions_done, self._turn = 0, 0
 
     def asked(self, turn: int) -> list[Asked]:
-        """All questions that have this turn, whether it is answered or not."""
+        """All questions that have this turn, whether it is answered or not; the turn that `show` tells of."""
+        self._turn = turn
         return [
             Asked(question=each, answers=tuple(self.known[each.question_id, past]["answer"] for past in range(turn)))
             for each in self.questions
@@ -110,9 +112,23 @@ class _Work:
         """Questions done, and the seconds that the rest should take, by the size of what is asked."""
         last = {each.question_id: len(each.turns) - 1 for each in self.questions}
         done = sum(turn == last[name] for name, turn in self.known) + len(self.rejected)
-        spent = time.monotonic() - self.started
-        left = spent * self._left / self._done if self._done else None
-        self.progress(done, len(self.questions), "questions", left=left)
+        now = time.monotonic()
+        if self._done:
+            self._told = now, (now - self._started) * self._left / self._done
+        self._report(done)
+
+    def note(self, said: str) -> None:
+        """What is at work within a group, of which nothing is known to be done."""
+        self._report(self._questions_done, said)
+
+    def _report(self, done: int, note: str = "") -> None:
+        self._questions_done = done
+        turns = max((len(each.turns) for each in self.questions), default=0)
+        if turns > 1:  # no question is done before its last one
+            answered = sum(turn == self._turn for _, turn in self.known)
+            note = ": ".join(filter(None, [f"turn {self._turn + 1} of {turns}, {answered:,} answered", note]))
+        left = None if self._told is None else max(0.0, self._told[1] - (time.monotonic() - self._told[0]))
+        self.progress(done, len(self.questions), "questions", note, left=left)
 
     def _size_of(self, rows: Mapping[tuple[str, int], Row]) -> int:
         return sum(self._sizes[name][turn] for name, turn in rows)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
@@ -45,16 +45,25 @@ class Answer:
 
 
 Outcome: TypeAlias = Answer | Reject
+Note: TypeAlias = Callable[[str], None]
+"""Is told what is at work, for people who watch; called often."""
+
+
+def unwatched(note: str) -> None:
+    """Where nobody watches."""
+    del note
 
 
 class Engine(Protocol):
     """What answers: this process, or a server."""
 
-    def answers(self, asked: Sequence[Asked], missing: Collection[str]) -> Iterator[Sequence[Outcome]]:
+    def answers(
+        self, asked: Sequence[Asked], missing: Collection[str], note: Note = unwatched
+    ) -> Iterator[Sequence[Outcome]]:
         """Groups of outcomes, as they come, one for each of `asked` whose question is in `missing`.
 
         `asked` is all that is asked of this turn, answered or not: what is answered together must not depend on what
-        was answered before a run was killed.
+        was answered before a run was killed. `note`: a group may take minutes.
 
         Raises:
             GateauError, TransientError: the engine cannot answer, whatever it is asked.

@@ -6,7 +6,7 @@ A row ends and is drawn by its own rules, so that an answer does not depend on w
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -44,14 +44,20 @@ class Decoded:
 
 
 @torch.no_grad()
-def decode(loaded: LoadedModel, wanted: Sequence[Wanted], endings: frozenset[int]) -> list[Decoded]:
+def decode(
+    loaded: LoadedModel,
+    wanted: Sequence[Wanted],
+    endings: frozenset[int],
+    said: Callable[[int], None] | None = None,
+) -> list[Decoded]:
     """The answers to these prompts, as one left-padded batch; each as it would come out alone.
 
-    endings: token ids that end an answer, beside those that the model's own generation_config names.
+    endings: token ids that end an answer, beside those that the model's own generation_config names. said: told after
+    each token how many each answer has, those that have ended apart.
     """
     ends = endings | _own_endings(loaded.model)
     ids, mask = _padded(loaded, [each.ids for each in wanted])
-    ending = _Endings(loaded.tokenizer, ids.shape[1], [each.generation for each in wanted], loaded.device)
+    ending = _Endings(loaded.tokenizer, ids.shape[1], [each.generation for each in wanted], loaded.device, said)
     config = _plain(ends, max_new_tokens=max(each.generation.max_new_tokens for each in wanted))
     with _no_defaults(loaded.model):
         out: Any = loaded.model.generate(  # pyright: ignore[reportCallIssue]
@@ -164,8 +170,9 @@ class _Endings(StoppingCriteria):
         width: int,
         generations: Sequence[Generation],
         device: torch.device,
+        said: Callable[[int], None] | None,
     ) -> None:
-        self._tokenizer, self._width = tokenizer, width
+        self._tokenizer, self._width, self._said = tokenizer, width, said
         self._limits = torch.tensor([each.max_new_tokens for each in generations], device=device)
         self._stops: Mapping[int, tuple[str, ...]] = {
             row: each.stop for row, each in enumerate(generations) if each.stop
@@ -175,6 +182,8 @@ class _Endings(StoppingCriteria):
     def __call__(self, input_ids: Tensor, scores: Any, **kwargs: Any) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
         del scores, kwargs
         said = input_ids[:, self._width :]
+        if self._said is not None:
+            self._said(said.shape[1])
         ended = self._limits <= said.shape[1]
         for row, stops in self._stops.items():
             if row not in self.lengths:

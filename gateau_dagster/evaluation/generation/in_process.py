@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 from gateau_dagster.data.sample import Reject
 from gateau_dagster.errors import UnscorableSampleError
-from gateau_dagster.evaluation.generation.asked import Answer, Asked, Outcome
+from gateau_dagster.evaluation.generation.asked import Answer, Asked, Note, Outcome, unwatched
 from gateau_dagster.evaluation.generation.prompts import Prompts, Shown, turn_endings
+from gateau_dagster.readable import plural
 
 if TYPE_CHECKING:
     from gateau_dagster.models.loading import LoadedModel
@@ -28,11 +29,14 @@ class InProcess:
         self._fitting = batch_tokens  # shrinks where the memory does not suffice
         self._endings = turn_endings(loaded.tokenizer)
 
-    def answers(self, asked: Sequence[Asked], missing: Collection[str]) -> Iterator[Sequence[Outcome]]:
+    def answers(
+        self, asked: Sequence[Asked], missing: Collection[str], note: Note = unwatched
+    ) -> Iterator[Sequence[Outcome]]:
         """See Engine. Batches are those of all that is asked, so that a killed run goes on with the same ones."""
         rejected: dict[str, Reject] = {}
         sizes: list[tuple[int, int]] = []
-        for each in asked:
+        for number, each in enumerate(asked, start=1):
+            note(f"question {number:,} of {len(asked):,} into tokens")
             try:
                 sizes.append((len(self._shown(each).ids), each.question.generation.max_new_tokens))
             except UnscorableSampleError as error:
@@ -43,7 +47,7 @@ class InProcess:
         for batch in self._batches(sizes):
             wanted = [asked[place] for place in batch if asked[place].question.question_id in missing]
             if wanted := [each for each in wanted if each.question.question_id not in rejected]:
-                yield from self._answered(wanted)
+                yield from self._answered(wanted, note)
 
     def _shown(self, asked: Asked) -> Shown:
         """Raises UnscorableSampleError for a question that this model cannot be shown."""
@@ -73,14 +77,14 @@ class InProcess:
                 batches.append([place])
         return batches
 
-    def _answered(self, batch: Sequence[Asked]) -> Iterator[Sequence[Outcome]]:
+    def _answered(self, batch: Sequence[Asked], note: Note) -> Iterator[Sequence[Outcome]]:
         from gateau_dagster.models.memory import out_of_memory_reason, unless_out_of_memory
 
         shown = [self._shown(each) for each in batch]
         longest = max(len(each.ids) for each in shown)
         tokens = len(batch) * (longest + max(each.question.generation.max_new_tokens for each in batch))
         if len(batch) == 1 or tokens <= self._fitting:
-            made = unless_out_of_memory(lambda: self._generated(batch, shown))
+            made = unless_out_of_memory(lambda: self._generated(batch, shown, note))
             if made is not None:
                 yield made
                 return
@@ -90,18 +94,23 @@ class InProcess:
                 yield [Reject(sample_id=batch[0].question.question_id, reason=reason, short_of_memory=True)]
                 return
         half = len(batch) // 2
-        yield from self._answered(batch[:half])
-        yield from self._answered(batch[half:])
+        yield from self._answered(batch[:half], note)
+        yield from self._answered(batch[half:], note)
 
-    def _generated(self, batch: Sequence[Asked], shown: Sequence[Shown]) -> list[Answer]:
+    def _generated(self, batch: Sequence[Asked], shown: Sequence[Shown], note: Note) -> list[Answer]:
         from gateau_dagster.evaluation.generation.decoding import Wanted, decode
 
         wanted = [
             Wanted(ids=each.ids, generation=asked.question.generation, draws=asked.draws)
             for asked, each in zip(batch, shown, strict=True)
         ]
+        most = max(each.generation.max_new_tokens for each in wanted)
+        beside = plural(len(wanted), "question") + (" side by side" if len(wanted) > 1 else "")
+        note(f"{beside}: reading {sum(len(each.ids) for each in shown):,} tokens")
         started = time.perf_counter()
-        decoded = decode(self._loaded, wanted, self._endings)
+        decoded = decode(
+            self._loaded, wanted, self._endings, lambda said: note(f"{beside}: token {said:,} of at most {most:,}")
+        )
         seconds = time.perf_counter() - started
         tokens = [len(each.ids) + said.tokens for each, said in zip(shown, decoded, strict=True)]
         return [

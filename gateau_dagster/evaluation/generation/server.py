@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any
 from gateau_dagster.config.evaluation import VARIANT, EngineConfig
 from gateau_dagster.data.sample import Reject
 from gateau_dagster.errors import GateauError, TransientError, UnscorableSampleError
-from gateau_dagster.evaluation.generation.asked import Answer, Asked, Outcome
+from gateau_dagster.evaluation.generation.asked import Answer, Asked, Note, Outcome, unwatched
 from gateau_dagster.evaluation.generation.prompts import Prompts, Shown, messages, rendered
 from gateau_dagster.evaluation.questions import Generation
 from gateau_dagster.evaluation.server_keys import no_client, server_key
+from gateau_dagster.readable import plural
 
 if TYPE_CHECKING:
     from openai import OpenAI
@@ -42,13 +43,16 @@ class Server:
         self._answered_once = False
         self._tokenizing = threading.Lock()  # a tokenizer serves one thread at a time
 
-    def answers(self, asked: Sequence[Asked], missing: Collection[str]) -> Iterator[Sequence[Outcome]]:
+    def answers(
+        self, asked: Sequence[Asked], missing: Collection[str], note: Note = unwatched
+    ) -> Iterator[Sequence[Outcome]]:
         """See Engine. No more than `concurrency` questions are asked and not yet saved, so no more are ever paid twice.
 
         What was on its way when another request failed is still waited for.
         """
         waiting = deque(each for each in asked if each.question.question_id in missing)
         if waiting and not self._answered_once:
+            note(f"one question is with {self._address}, before the others")
             yield [self._answer(waiting.popleft())]
             self._answered_once = True
         with ThreadPoolExecutor(self._config.concurrency) as pool:
@@ -56,6 +60,7 @@ class Server:
             while waiting or running:
                 while waiting and len(running) < self._config.concurrency:
                     running.add(pool.submit(self._answer, waiting.popleft()))
+                note(f"{plural(len(running), 'question')} with {self._address}")
                 done, running = wait(running, return_when=FIRST_COMPLETED)
                 if any(each.exception() for each in done):
                     done, running = done | wait(running).done, set()

@@ -5,7 +5,7 @@ from functools import cache
 from typing import Any
 
 from gateau_dagster.data.sample import Reject
-from gateau_dagster.evaluation.generation.asked import Answer, Asked, Outcome
+from gateau_dagster.evaluation.generation.asked import Answer, Asked, Note, Outcome, unwatched
 from gateau_dagster.evaluation.generation.prompts import Prompts
 from gateau_dagster.evaluation.questions import Generation, Question
 from gateau_dagster.models.loading import LoadedModel
@@ -44,9 +44,12 @@ class Noting:
         self._answer = answer
         self.seconds = 0.5
 
-    def answers(self, asked: Sequence[Asked], missing: Collection[str]) -> Iterator[Sequence[Outcome]]:
+    def answers(
+        self, asked: Sequence[Asked], missing: Collection[str], note: Note = unwatched
+    ) -> Iterator[Sequence[Outcome]]:
         wanted = [each for each in asked if each.question.question_id in missing]
         for start in range(0, len(wanted), 2):
+            note(f"from {start}")
             yield [self._one(each) for each in wanted[start : start + 2]]
 
     def _one(self, asked: Asked) -> Outcome:

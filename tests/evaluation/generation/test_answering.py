@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from gateau_dagster.evaluation.generation import answering
 from gateau_dagster.evaluation.generation.answering import Answered, Row, answer_all
 from gateau_dagster.evaluation.questions import Question
 from tests.evaluation.generation.asking import Noting, question
@@ -92,7 +93,8 @@ def test_progress_tells_questions_done_and_time_left() -> None:
 
     def progress(done: float, total: float | None, unit: str, note: str = "", *, left: float | None = None) -> None:
         assert unit == "questions"
-        seen.append((done, total, left))
+        if "from" not in note:
+            seen.append((done, total, left))
 
     refused = question("no")
     engine = Noting(lambda asked: None if asked.question.question_id == "no" else "yes")
@@ -100,3 +102,46 @@ def test_progress_tells_questions_done_and_time_left() -> None:
     assert seen[0] == (0, 3, None)
     assert [done for done, *_ in seen] == [0, 1, 2, 2, 3]
     assert seen[-1][2] == 0 and all(left is not None and left >= 0 for *_, left in seen[1:])
+
+
+def test_progress_tells_what_is_at_work_before_the_first_answer_and_of_turns_that_are_answered() -> None:
+    seen: list[tuple[float, str]] = []
+
+    def progress(done: float, total: float | None, unit: str, note: str = "", *, left: float | None = None) -> None:
+        seen.append((done, note))
+
+    answer_all([question("a"), question("b"), question("c")], (), Noting, save=lambda _: None, progress=progress)
+    assert seen == [(0, ""), (0, "from 0"), (2, ""), (2, "from 2"), (3, "")]
+    seen.clear()
+    engine = Noting()
+    answer_all([TWO, ONE, question("no", "d", "e")], (), lambda: engine, save=lambda _: None, progress=progress)
+    assert seen == [
+        (0, "turn 1 of 2, 0 answered"),
+        (0, "turn 1 of 2, 0 answered: from 0"),
+        (1, "turn 1 of 2, 2 answered"),
+        (1, "turn 1 of 2, 2 answered: from 2"),
+        (1, "turn 1 of 2, 3 answered"),
+        (1, "turn 2 of 2, 0 answered"),
+        (1, "turn 2 of 2, 0 answered: from 0"),
+        (3, "turn 2 of 2, 2 answered"),
+    ]
+
+
+def test_the_time_left_gets_less_while_a_group_is_at_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, left_then = [0.0], []
+    monkeypatch.setattr(answering.time, "monotonic", lambda: clock[0])
+
+    def progress(done: float, total: float | None, unit: str, note: str = "", *, left: float | None = None) -> None:
+        if left is not None and note:
+            left_then.append((done, left))
+
+    class Slow(Noting):
+        def answers(self, asked: Any, missing: Any, note: Any = None) -> Any:
+            for group in super().answers(asked, missing):
+                for _ in range(2):
+                    clock[0] += 10
+                    note("at work")
+                yield group
+
+    answer_all([question(name) for name in "abcd"], (), Slow, save=lambda _: None, progress=progress)
+    assert left_then == [(2, 10.0), (2, 0.0)]

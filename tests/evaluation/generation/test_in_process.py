@@ -51,6 +51,20 @@ def test_batches_of_the_longest_first_answer_as_one_at_a_time() -> None:
     assert first.digest == one.question.digest and first.seconds > 0
 
 
+def test_it_says_what_is_at_work_while_a_batch_is_answered() -> None:
+    notes: list[str] = []
+    asked = asked_of(3)
+    (group,) = engine(2000).answers(asked, {each.question.question_id for each in asked}, notes.append)
+    answers = [each for each in group if isinstance(each, Answer)]
+    assert notes[:3] == [f"question {number} of 3 into tokens" for number in (1, 2, 3)]
+    assert notes[3] == f"3 questions side by side: reading {sum(each.prompt_tokens for each in answers)} tokens"
+    longest = max(each.answer_tokens for each in answers)
+    assert notes[4:] == [f"3 questions side by side: token {said} of at most 7" for said in range(1, longest + 1)]
+    notes.clear()
+    list(engine(1).answers(asked[:1], {asked[0].question.question_id}, notes.append))
+    assert notes[1].startswith("1 question: reading ") and notes[-1].startswith("1 question: token ")
+
+
 def test_what_is_answered_already_changes_no_batch() -> None:
     asked = asked_of(9)
     whole = names(list(engine().answers(asked, {each.question.question_id for each in asked})))
@@ -61,7 +75,9 @@ def test_what_is_answered_already_changes_no_batch() -> None:
 def test_memory_that_does_not_suffice_halves_the_batch_and_those_after_it(monkeypatch: pytest.MonkeyPatch) -> None:
     honest, sizes = decoding.decode, []
 
-    def small(loaded: object, wanted: Sequence[decoding.Wanted], endings: frozenset[int]) -> list[decoding.Decoded]:
+    def small(
+        loaded: object, wanted: Sequence[decoding.Wanted], endings: frozenset[int], said: object
+    ) -> list[decoding.Decoded]:
         sizes.append(len(wanted))
         if len(wanted) > 2 or len(wanted[0].ids) > 200:
             raise torch.OutOfMemoryError("CUDA out of memory")
