@@ -59,6 +59,8 @@ def _of_benchmark(result: BenchmarkResult) -> Iterator[tuple[str, Figure, str]]:
     if result.grid is not None:
         yield (
             "grid",
-            plots.grids(result.grid, title=f"{title}, by length and depth", unit=unit),
+            plots.grids(
+                result.grid, title=f"{title}, by length and depth", unit=unit, bounds=result.chosen.scored.bounds
+            ),
             f"heat maps of {count}",
         )

@@ -180,8 +180,10 @@ def by_group(
     return figure
 
 
-def grids(cells: pl.DataFrame, *, title: str, unit: str) -> Figure:
-    """Heat maps over length and depth, a panel a model, all on one scale. cells: see BenchmarkResult.grid."""
+def grids(cells: pl.DataFrame, *, title: str, unit: str, bounds: tuple[float, float]) -> Figure:
+    """Heat maps over length and depth, a panel a model, all on the scale of what answers can be worth, so that a colour
+    means the same in every run. cells: see BenchmarkResult.grid.
+    """
     models = cells["model"].unique(maintain_order=True).to_list()[:MOST_GRIDS]
     lengths, depths = (cells[name].unique().sort().to_list() for name in ("length", "depth"))
     columns = min(3, len(models))
@@ -189,18 +191,18 @@ def grids(cells: pl.DataFrame, *, title: str, unit: str) -> Figure:
     figure = Figure(figsize=(10.2, 0.7 + rows * (1.1 + 0.24 * max(3, len(depths)))), layout="constrained",
                     facecolor="white")  # fmt: skip
     entitle(figure, title)
-    axes = figure.subplots(rows, columns, squeeze=False).ravel()
-    low, high = float(cells["value"].min() or 0), float(cells["value"].max() or 0)  # pyright: ignore[reportArgumentType]
+    axes, unused = np.split(figure.subplots(rows, columns, squeeze=False).ravel(), [len(models)])
+    for axis in unused:  # not only hidden: the colour bar would go by its place
+        axis.remove()
+    low, high = bounds
     image = None
-    for axis, model in zip(axes, models, strict=False):
+    for axis, model in zip(axes, models, strict=True):
         grid = np.full((len(depths), len(lengths)), np.nan)
         for length, depth, value in cells.filter(model=model).select("length", "depth", "value").iter_rows():
             grid[depths.index(depth), lengths.index(length)] = value
-        image = axis.imshow(np.ma.masked_invalid(grid), cmap="cividis", vmin=min(0, low), vmax=high, aspect="auto")
+        image = axis.imshow(np.ma.masked_invalid(grid), cmap="cividis", vmin=low, vmax=high, aspect="auto")
         _cells(axis, lengths, depths)
         label(axis, x="", y="", title=shortened(model))
-    for axis in axes[len(models) :]:
-        axis.set_visible(False)
     if image is not None:
         bar = figure.colorbar(image, ax=axes.tolist(), shrink=0.8, pad=0.01)
         bar.set_label(unit, fontsize=9, color=INK)

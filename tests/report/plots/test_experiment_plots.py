@@ -76,9 +76,20 @@ def test_grids_share_a_scale_and_gaps_stay_blank() -> None:
         schema=["model", "length", "depth", "value"],
         orient="row",
     )
-    left, right, *_ = grids(cells, title="t", unit="%").axes
+    left, right, *_ = grids(cells, title="t", unit="%", bounds=(0.0, 100.0)).axes
     np.testing.assert_array_equal(
         np.ma.filled(np.ma.asarray(left.images[0].get_array()), np.nan), [[np.nan, 0.25], [1.0, np.nan]]
     )
-    assert left.images[0].get_clim() == right.images[0].get_clim() == (0, 1)
+    assert left.images[0].get_clim() == right.images[0].get_clim() == (0, 100), "a colour means the same in every run"
     assert [text.get_text() for text in left.get_xticklabels()] == ["1k", "4k"]
+
+
+@pytest.mark.parametrize("models", [1, 3, 4, 8])
+def test_grids_of_any_number_of_models_are_drawn_for_a_screen_and_for_a_phone(models: int) -> None:
+    rows = [(f"m{model}", length, 0.5, 1.0) for model in range(models) for length in (1000, 4000)]
+    cells = pl.DataFrame(rows, schema=["model", "length", "depth", "value"], orient="row")
+    figure = grids(cells, title="t", unit="%", bounds=(0.0, 100.0))
+    assert len(figure.axes) == models + 1, "and the colour bar"
+    to_svg(figure)
+    stack(figure)
+    to_svg(figure)
