@@ -15,10 +15,9 @@ from assets.steps.metadata import first_histogram
 from assets.steps.partitioned_step import Event
 from assets.steps.step_questions import StepQuestions
 from assets.steps.variant_step import VariantStep, variant_events
-from gateau_dagster.evaluation.generation.settings import CODE_VERSION, generation_settings, template_of
+from gateau_dagster.evaluation.generation.settings import answer_scorer, template_of
 from gateau_dagster.execution.answer_rows import answer_questions
 from gateau_dagster.pipeline.variant_assets import CHECKPOINTS, shared_answers
-from gateau_dagster.storage.stamp import fingerprint
 from resources.configuration import ConfigurationResource
 from resources.models import ModelsResource
 from resources.pools.registry import chosen_pool
@@ -37,7 +36,8 @@ def benchmark_answers(
 
 
 def _answer(step: VariantStep, asked: StepQuestions, models: ModelsResource) -> None:
-    scorer = _scorer(step)
+    model, trained_here = step.wanted.inputs["upstream"][CHECKPOINTS], step.variant.other is None
+    scorer = answer_scorer(step.state.config, model, trained_here=trained_here)
     step.wanted = replace(step.wanted, scorer=scorer)
     with ExitStack() as opened:
         found = answer_questions(
@@ -52,13 +52,6 @@ def _answer(step: VariantStep, asked: StepQuestions, models: ModelsResource) -> 
             shared=shared_answers(step.state.config, asked.chosen(step)),
         )
     step.metadata |= {"answered": len(found.made), "kept": len(found.kept)}
-
-
-def _scorer(step: VariantStep) -> str:
-    """The digest of what answers, and how: the rest stands in each question's own."""
-    how = generation_settings(step.state.config) | {"template": _template(step)}
-    model = step.wanted.inputs["upstream"][CHECKPOINTS]
-    return fingerprint({"code": CODE_VERSION, "model": model, "settings": how})
 
 
 def _template(step: VariantStep) -> str:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from functools import reduce
-from operator import add
+from collections.abc import Collection, Iterable
 
 import polars as pl
 
-from gateau_dagster.config.judge import JudgeConfig
+from gateau_dagster.config.judge import CHARACTERISTIC_NAMES, JudgeConfig
 from gateau_dagster.data.sample import Sample
 from gateau_dagster.estimate.scored_model import TokenRates, token_rates
 from gateau_dagster.evaluation.judging.characteristics import ends_of_ranking, wanted_ratings
@@ -38,9 +36,9 @@ def rated_samples(state: State, settings: JudgeConfig) -> tuple[dict[str, str], 
     return parts, wanted_ratings([*samples_of(found.sort("sample_id"))], settings)
 
 
-def rating_cost(state: State, settings: JudgeConfig, replies: Replies, count: CountTokens) -> PlannedCost:
+def rating_cost(state: State, settings: JudgeConfig, replies: Replies | None, count: CountTokens) -> PlannedCost:
     """Of the samples that the ranking of the store names, be it up to date or not; without one, of as many samples of
-    middling length.
+    middling length. replies: None where others are taken to be rated, of about the same length.
 
     Raises:
         GateauError: the tables cannot be read.
@@ -50,9 +48,7 @@ def rating_cost(state: State, settings: JudgeConfig, replies: Replies, count: Co
         wanted = [each.asked for each in rated_samples(state, settings)[1]]
         return planned_cost(settings, wanted, replies, count)
     assert settings.characteristics is not None
-    samples = 2 * min(settings.characteristics, state.index.accepted.height // 2)
-    wanted = [each.asked for each in wanted_ratings([_middling(state)], settings)]
-    return planned_cost(settings, wanted, None, count) * samples
+    return _of_middling(state, settings, count) * (2 * min(settings.characteristics, state.index.accepted.height // 2))
 
 
 def wanted_of_shard(state: State, settings: JudgeConfig, shard: str) -> list[Wanted]:
@@ -64,23 +60,26 @@ def wanted_of_shard(state: State, settings: JudgeConfig, shard: str) -> list[Wan
 def shards_cost(
     state: State, settings: JudgeConfig, replies: Replies, count: CountTokens, shards: Iterable[str]
 ) -> PlannedCost:
-    """Of every sample of these shards; of samples of middling length where the shards have not been read yet."""
-    shards = [*shards]
-    made = state.store.stamps((RAW, shard) for shard in shards).values()
-    if all(stamp is not None for stamp in made):
-        return reduce(add, _costs(state, settings, replies, count, shards))
-    samples = int(state.index.accepted["shard"].is_in([int(shard) for shard in shards]).sum())
-    named = rated_characteristics(state.config)
-    wanted = [each.asked for each in wanted_ratings([_middling(state)], settings, named)]
-    return planned_cost(settings, wanted, None, count) * samples
-
-
-def _costs(
-    state: State, settings: JudgeConfig, replies: Replies, count: CountTokens, shards: Iterable[str]
-) -> Iterator[PlannedCost]:
-    yield planned_cost(settings, [], replies, count)
+    """Of every sample of these shards; those that have not been read yet are taken to be of middling length."""
+    cost, unread = planned_cost(settings, [], replies, count), 0
     for shard in shards:  # the texts of one at a time
-        yield planned_cost(settings, [each.asked for each in wanted_of_shard(state, settings, shard)], replies, count)
+        given = state.index.accepted.filter(pl.col("shard") == int(shard)).select("sample_id", "digest")
+        there = pl.DataFrame(schema=given.schema)
+        if state.store.stamp(RAW, shard) is not None:
+            there = given.join(state.store.read(RAW, shard, given.columns), on=given.columns, how="semi")
+            samples = [*samples_of(state.store.read_rows(RAW, shard, there.select("sample_id")))]
+            wanted = wanted_ratings(samples, settings, rated_characteristics(state.config))
+            cost += planned_cost(settings, [each.asked for each in wanted], replies, count)
+        unread += given.height - there.height
+    return cost + _of_middling(state, settings, count, rated_characteristics(state.config)) * unread if unread else cost
+
+
+def _of_middling(
+    state: State, settings: JudgeConfig, count: CountTokens, named: Collection[str] = CHARACTERISTIC_NAMES
+) -> PlannedCost:
+    """Of one sample that nobody has read."""
+    wanted = wanted_ratings([_middling(state)], settings, named)
+    return planned_cost(settings, [each.asked for each in wanted], None, count)
 
 
 def _middling(state: State) -> Sample:

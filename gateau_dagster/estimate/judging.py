@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from itertools import repeat
@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING
 
 from gateau_dagster.config.judge import JudgeConfig
 from gateau_dagster.estimate.characteristics import rating_cost, shards_cost
+from gateau_dagster.estimate.held_answers import held_answers, is_stale
 from gateau_dagster.estimate.questions import known_questions
-from gateau_dagster.evaluation.judging.cost import CountTokens, PlannedCost, check_affordable, planned_cost
+from gateau_dagster.evaluation.judging.cost import BudgetError, CountTokens, PlannedCost, check_affordable, planned_cost
 from gateau_dagster.evaluation.judging.judge_answers import (
+    Texts,
     Wanted,
     answers_by_question,
     longest_answers,
@@ -32,6 +34,7 @@ from gateau_dagster.models.known_model import known_tokenizer
 from gateau_dagster.pipeline.characteristics_asset import CHARACTERISTICS
 from gateau_dagster.pipeline.pairwise_assets import PAIRS
 from gateau_dagster.pipeline.plan import Plan
+from gateau_dagster.pipeline.selection_reads import ranking_asset
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.pipeline.variant_assets import ANSWERS, JUDGMENTS
 
@@ -67,8 +70,8 @@ class JudgedBenchmark:
         assert self.chosen.scored.judging is not None
         return self.chosen.scored.judging
 
-    def wanted(self, state: State, variant: str, *, answered: bool = True) -> list[Wanted]:
-        """The judgments of a variant's answers; before it has `answered`, of answers of full length.
+    def wanted(self, state: State, variant: str) -> list[Wanted]:
+        """The judgments of a variant's answers.
 
         Raises:
             GateauError: there are some, and no judge is configured; or the answers cannot be read.
@@ -79,36 +82,49 @@ class JudgedBenchmark:
             if any(map(self.judging.requests, self.questions, blank, repeat(options))):
                 needed_judge(state.config, self.chosen.name)
             return []
-        answers = state.store.read(f"{ANSWERS}/{self.chosen.name}", variant) if answered else None
-        return wanted_judgments(self.questions, answers, self.judging, options, self.settings)
+        return self.judgments(self._texts(state, variant))
 
-    def matches(self, state: State, unanswered: Collection[str] = ()) -> list[Match]:
-        """The pairs that are set against each other; of variants that are `unanswered`, by answers of full length.
+    def judgments(self, texts: Texts) -> list[Wanted]:
+        """Of these answers."""
+        assert self.settings is not None
+        return wanted_judgments(self.questions, texts, self.judging, self.chosen.options, self.settings)
+
+    def matches(self, state: State) -> list[Match]:
+        """The pairs that are set against each other.
 
         Raises:
             GateauError: the answers cannot be read.
         """
+        return self.pairs({name: self._texts(state, name) for name in self.paired})
+
+    @property
+    def paired(self) -> list[str]:
+        """The variants that are set against others."""
+        return [*dict.fromkeys(name for pair in (self.settings.pairs if self.settings else ()) for name in pair)]
+
+    def pairs(self, texts: Mapping[str, Texts]) -> list[Match]:
+        """Of these answers, by variant."""
         settings, pairing = self.settings, self.chosen.scored.pairing
         assert settings is not None and pairing is not None
-        texts = {
-            name: longest_answers(self.questions)
-            if name in unanswered
-            else answers_by_question(state.store.read(f"{ANSWERS}/{self.chosen.name}", name))
-            for name in dict.fromkeys(name for pair in settings.pairs for name in pair)
-        }
         return matches(settings.pairs, self.questions, texts, pairing, self.chosen.options, settings)
+
+    def _texts(self, state: State, variant: str) -> Texts:
+        return answers_by_question(state.store.read(f"{ANSWERS}/{self.chosen.name}", variant))
 
 
 @dataclass(frozen=True, kw_only=True)
 class PlannedJudging:
     """Of one benchmark, over the variants whose judgments are out of date; or of `characteristics` or `sample_ratings`.
 
-    cost: None while its questions are not known: they may be made from tables that are not there yet, or by a model.
+    cost: what is expected: answers, samples and rankings that may come out as before do, and their judgments are kept;
+    all others are new, and answers as long as they may be. most: where nothing comes out as before. Both None while the
+    questions are not known: they may be made from tables that are not there yet, or by a model.
     """
 
     of: str
     variants: Sequence[str]
     cost: PlannedCost | None
+    most: PlannedCost | None
 
 
 def planned_judging(state: State, plan: Plan) -> list[PlannedJudging]:
@@ -126,48 +142,81 @@ def planned_judging(state: State, plan: Plan) -> list[PlannedJudging]:
         work, pairs = plan.of(f"{JUDGMENTS}/{name}"), plan.of(f"{PAIRS}/{name}")
         if (work is None and pairs is None) or chosen.scored.judging is None:
             continue
-        variants = work.partitions if work is not None else []
-        asked = _requests(state, plan, chosen, variants, paired=pairs is not None)
-        cost = None if asked is None else planned_cost(settings, asked, replies, count)
-        found.append(PlannedJudging(of=name, variants=variants, cost=cost))
+        variants, questions = work.partitions if work is not None else [], known_questions(state, chosen)
+        cost, most = None, None
+        if questions is not None:
+            benchmark = JudgedBenchmark(chosen=chosen, questions=questions, settings=settings)
+            cost, most = (
+                planned_cost(settings, asked.known, replies, count, longest=asked.longest)
+                for asked in (
+                    _asked(state, plan, benchmark, variants, paired=pairs is not None, as_before=as_before)
+                    for as_before in (True, False)
+                )
+            )
+        found.append(PlannedJudging(of=name, variants=variants, cost=cost, most=most))
     rated = plan.of(SAMPLE_RATINGS)
     if rated is not None:
         cost = shards_cost(state, settings, replies, count, rated.partitions)
-        found.append(PlannedJudging(of=SAMPLE_RATINGS, variants=[], cost=cost))
+        found.append(PlannedJudging(of=SAMPLE_RATINGS, variants=[], cost=cost, most=cost))
     if plan.of(CHARACTERISTICS) is not None:
-        cost = rating_cost(state, settings, replies, count)
-        found.append(PlannedJudging(of=CHARACTERISTICS, variants=[], cost=cost))
+        cost = most = rating_cost(state, settings, replies, count)
+        if plan.of(ranking_asset(state.config)) is not None:
+            most = rating_cost(state, settings, None, count)
+        found.append(PlannedJudging(of=CHARACTERISTICS, variants=[], cost=cost, most=most))
     return found
 
 
-def _requests(
-    state: State, plan: Plan, chosen: ChosenBenchmark, variants: Sequence[str], *, paired: bool
-) -> list[Asked] | None:
-    """What the judge is asked of a benchmark's answers; None while its questions are not known."""
-    questions, answers = known_questions(state, chosen), plan.of(f"{ANSWERS}/{chosen.name}")
-    if questions is None:
-        return None
-    unanswered = {*answers.partitions} if answers is not None else set()
-    benchmark = JudgedBenchmark(chosen=chosen, questions=questions, settings=state.config.evaluation.judge)
-    wanted = [
-        each.asked
-        for variant in variants
-        for each in benchmark.wanted(state, variant, answered=variant not in unanswered)
-    ]
-    if paired:
-        wanted += [asked for each in benchmark.matches(state, unanswered) for asked in (each.first, each.second)]
-    return wanted
+@dataclass(frozen=True, kw_only=True)
+class _Asked:
+    """known: of answers that are there. longest: of answers to come, each of another text, here all of full length."""
+
+    known: Sequence[Asked]
+    longest: Sequence[Asked]
 
 
-def total_cost(planned: Iterable[PlannedJudging]) -> PlannedCost | None:
-    """Of those whose cost is known; None where that is none of them."""
-    known = [each.cost for each in planned if each.cost is not None]
+def _asked(
+    state: State, plan: Plan, benchmark: JudgedBenchmark, variants: Sequence[str], *, paired: bool, as_before: bool
+) -> _Asked:
+    """What the judge is asked of a benchmark's answers."""
+    chosen, questions, longest = benchmark.chosen, benchmark.questions, longest_answers(benchmark.questions)
+    held: dict[str, Texts] = {}
+    texts: dict[str, Texts] = {}
+    for name in dict.fromkeys([*variants, *(benchmark.paired if paired else ())]):
+        held[name] = held_answers(state, plan, chosen, questions, name, as_before=as_before)
+        stale = is_stale(plan, f"{ANSWERS}/{chosen.name}", name)
+        texts[name] = {**longest, **held[name]} if stale else held[name]
+    known, to_come = list[Asked](), list[Asked]()
+    for name in variants:
+        for each in benchmark.judgments(texts[name]):
+            (known if each.question_id in held[name] else to_come).append(each.asked)
+    for match in benchmark.pairs(texts) if paired else ():
+        both = all(match.question_id in held[name] for name in (match.one, match.other))
+        (known if both else to_come).extend((match.first, match.second))
+    return _Asked(known=known, longest=to_come)
+
+
+def total_cost(costs: Iterable[PlannedCost | None]) -> PlannedCost | None:
+    """Of those that are known; None where that is none of them."""
+    known = [each for each in costs if each is not None]
     return reduce(add, known) if known else None
 
 
 def check_budget(state: State, planned: Iterable[PlannedJudging]) -> None:
-    """Raises BudgetError where all of this, and what was spent before, is more than `evaluation.judge.budget`."""
-    settings, total = state.config.evaluation.judge, total_cost(planned)
+    """Raises BudgetError where what is expected, and what was spent before, is more than `evaluation.judge.budget`."""
+    _check(state, [each.cost for each in planned])
+
+
+def passing_budget(state: State, planned: Iterable[PlannedJudging]) -> str:
+    """That it may be more than the budget where nothing comes out as before; empty where it cannot be."""
+    try:
+        _check(state, [each.most for each in planned])
+    except BudgetError as error:
+        return f"{error} That is the most: judging looks again once the answers are there, before it sends anything."
+    return ""
+
+
+def _check(state: State, costs: Iterable[PlannedCost | None]) -> None:
+    settings, total = state.config.evaluation.judge, total_cost(costs)
     if settings is not None and total is not None:
         check_affordable(settings, Replies(state.store.files, settings.model).spent, total)
 

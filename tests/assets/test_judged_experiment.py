@@ -4,13 +4,23 @@ from pathlib import Path
 
 import pytest
 
+from gateau_dagster.estimate.judging import planned_judging
 from gateau_dagster.storage.documents import read_document
-from tests.assets.harness import pipeline_on
+from tests.assets.harness import Pipeline, pipeline_on
 from tests.evaluation.judging.judge_server import judge_server
 from tests.evaluation.mt_bench_files import write_files
 from tests.project import change_config, make_project
 
 KEY = "sk-test-0123456789abcdefghij"
+
+
+def planned(pipeline: Pipeline) -> tuple[int, int]:
+    """Requests that are expected, and the most."""
+    state = pipeline.state()
+    plan = state.plan()
+    (found,) = [each for each in planned_judging(state, plan) if each.of == "mt_bench"]
+    assert found.cost is not None and found.most is not None
+    return found.cost.usage.requests, found.most.usage.requests
 
 
 @pytest.mark.long
@@ -47,6 +57,13 @@ def test_one_run_answers_judges_and_compares_and_the_next_does_nothing(
                 assert words in page, words
             paid = len(server.requests)
             assert not state.plan() and pipeline.refresh().run_ids == [] and len(server.requests) == paid
+            given = (tmp_path / "long.jsonl").read_text()
+            (tmp_path / "long.jsonl").write_text(given.replace('"response": "', '"response": "now ', 1))
+            assert planned(pipeline) == (0, 12), "answers that may come out as before are not paid again"
+            (tmp_path / "long.jsonl").write_text(given)
+            change_config(file, training={"learning_rate": 0.1})
+            assert planned(pipeline) == (12, 12), "another model's answers are others"
+            change_config(file, training={"learning_rate": 2.0e-5})
             change_config(file, evaluation={"benchmarks": ["heldout", "mt_bench"], "judge": judge | {"repeats": 2},
                                             "mt_bench": asked})  # fmt: skip
             answered = pipeline.state().stamp("answers/mt_bench", "base")

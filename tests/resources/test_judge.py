@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from gateau_dagster.errors import GateauError, TransientError
-from gateau_dagster.evaluation.judging.judge_answers import Judged, judge_answers, wanted_judgments
+from gateau_dagster.evaluation.judging.judge_answers import Judged, answers_by_question, judge_answers, wanted_judgments
 from gateau_dagster.evaluation.judging.judged_scores import unreadable
 from gateau_dagster.evaluation.judging.replies import Replies
 from gateau_dagster.evaluation.judging.request import Asked, JudgeRefusedError, UnansweredError
@@ -41,7 +41,7 @@ def asked(text: str = "?") -> Asked:
 def judged(folder: Path, config: Any, names: list[str], *, again: int = 0) -> Judged:
     made = judging(again)
     given = answers({name: ["x"] for name in names})
-    wanted = wanted_judgments([question(name) for name in names], given, made, None, config)
+    wanted = wanted_judgments([question(name) for name in names], answers_by_question(given), made, None, config)
     return judge_answers(wanted, made, JudgeResource().judge(config), Replies(Files(str(folder)), "judge"), config)
 
 

@@ -2,6 +2,8 @@
 
 from typing import TYPE_CHECKING, Any
 
+from gateau_dagster.storage.stamp import fingerprint
+
 if TYPE_CHECKING:
     from gateau_dagster.config import Config
 
@@ -23,3 +25,9 @@ def generation_settings(config: "Config") -> dict[str, Any]:
 def template_of(config: "Config", *, trained_here: bool) -> str:
     """The form in which a model is asked: the one that it is trained with; of others, their own chat template."""
     return config.evaluation.template or (config.scoring.template if trained_here else "chat")
+
+
+def answer_scorer(config: "Config", model: str, *, trained_here: bool) -> str:
+    """The digest of what answers, and how: the rest stands in each question's own. model: digest of the model."""
+    how = generation_settings(config) | {"template": template_of(config, trained_here=trained_here)}
+    return fingerprint({"code": CODE_VERSION, "model": model, "settings": how})

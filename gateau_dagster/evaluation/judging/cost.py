@@ -43,23 +43,31 @@ class PlannedCost:
 
 
 def planned_cost(
-    settings: JudgeConfig, wanted: Sequence[Asked], replies: Replies | None, count: CountTokens
+    settings: JudgeConfig,
+    wanted: Sequence[Asked],
+    replies: Replies | None,
+    count: CountTokens,
+    *,
+    longest: Sequence[Asked] = (),
 ) -> PlannedCost:
-    """What the requests without a kept reply will take, each asked once.
+    """What the requests without a kept reply will take; equal ones are asked once.
 
     `count` says a text's tokens by any tokenizer; it is scaled by what the judge's server counted for those requests
-    that are kept, whose replies say how long the others will be.
+    that are kept, whose replies say how long the others will be. longest: further requests about answers that are not
+    there yet, each of which will be another one, though they look alike.
     """
-    known = [] if replies is None else [(each, usage) for each in wanted if (usage := replies.usage(each))]
-    missing = [each for each in wanted if replies is None or each not in replies]
+    each_once = {each.digest: each for each in wanted}.values()
+    known = [] if replies is None else [(each, usage) for each in each_once if (usage := replies.usage(each))]
+    missing = [*(each for each in each_once if replies is None or each not in replies), *longest]
     scale, reply = 1.0, float(EXPECTED_REPLY)
     if known:
         counted = sum(_tokens(each, count) for each, _ in known)
         scale = sum(usage.prompt_tokens for _, usage in known) / counted if counted else 1.0
         reply = sum(usage.reply_tokens for _, usage in known) / len(known)
+    sizes = {each.digest: _tokens(each, count) for each in {each.digest: each for each in missing}.values()}
     usage = Usage(
         requests=len(missing),
-        prompt_tokens=round(scale * sum(_tokens(each, count) for each in missing)),
+        prompt_tokens=round(scale * sum(sizes[each.digest] for each in missing)),
         reply_tokens=round(sum(min(reply, each.max_tokens) for each in missing)),
     )
     return PlannedCost(kept=len(known), usage=usage, money=money_of(settings, usage))

@@ -22,6 +22,9 @@ from gateau_dagster.evaluation.questions import Question
 from gateau_dagster.evaluation.scored import Judging
 from gateau_dagster.progress import Progress, silent
 
+Texts = Mapping[str, Mapping[int, str]]
+"""Answers by question and turn."""
+
 _FEWEST_FAILURES = 8
 """Requests in a row that no server which works leaves without a reply."""
 
@@ -45,18 +48,9 @@ class Judged:
 
 
 def wanted_judgments(
-    questions: Sequence[Question],
-    answers: pl.DataFrame | None,
-    judging: Judging,
-    options: Any,
-    settings: JudgeConfig,
+    questions: Sequence[Question], given: Texts, judging: Judging, options: Any, settings: JudgeConfig
 ) -> list[Wanted]:
-    """The judgments of one model's `answers` (tables.ANSWERS), in order of the questions.
-
-    A question without an answer to each of its turns has none. Without `answers`, those that will be needed: for
-    answers of the greatest length.
-    """
-    given = longest_answers(questions) if answers is None else answers_by_question(answers)
+    """The judgments of one model's answers, in order of the questions. One that lacks an answer to a turn has none."""
     found = []
     for question in questions:
         texts = given.get(question.question_id, {})

@@ -3,7 +3,7 @@
 import sys
 from pathlib import Path
 
-from gateau_dagster.evaluation.judging.judge_answers import Wanted, judge_answers, wanted_judgments
+from gateau_dagster.evaluation.judging.judge_answers import Wanted, answers_by_question, judge_answers, wanted_judgments
 from gateau_dagster.evaluation.judging.replies import Replies
 from gateau_dagster.storage.files import Files
 from resources.judge import JudgeResource
@@ -17,7 +17,9 @@ TABLE = "table.parquet"
 def wanted() -> list[Wanted]:
     names = [f"q{number:02d}" for number in range(QUESTIONS)]
     given = answers({name: ["x", "y"] for name in names})
-    return wanted_judgments([question(name, turns=2) for name in names], given, judging(), None, settings())
+    return wanted_judgments(
+        [question(name, turns=2) for name in names], answers_by_question(given), judging(), None, settings()
+    )
 
 
 def main(server: str, folder: str) -> None:

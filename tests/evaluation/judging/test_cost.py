@@ -45,6 +45,11 @@ def test_replies_that_came_correct_the_count_and_cost_nothing(tmp_path: Path) ->
     assert (found + found).usage.prompt_tokens == 1380
 
 
+def test_equal_requests_are_asked_once_but_answers_to_come_are_taken_to_differ() -> None:
+    found = planned_cost(settings(), [asked(5), asked(5), asked(7)], None, words, longest=[asked(9), asked(9)])
+    assert (found.usage.requests, found.usage.prompt_tokens) == (4, 5 + 7 + 9 + 9)
+
+
 @pytest.mark.parametrize(("budget", "fits"), [({"requests": 12}, True), ({"requests": 11}, False), ({}, True)])
 def test_what_is_spent_counts_towards_the_budget(budget: dict[str, int], fits: bool) -> None:
     config = settings(budget=budget)

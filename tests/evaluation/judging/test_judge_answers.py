@@ -8,7 +8,13 @@ import pytest
 from gateau_dagster import tables
 from gateau_dagster.errors import TransientError
 from gateau_dagster.evaluation.judging.cost import BudgetError
-from gateau_dagster.evaluation.judging.judge_answers import Judged, judge_answers, wanted_judgments
+from gateau_dagster.evaluation.judging.judge_answers import (
+    Judged,
+    answers_by_question,
+    judge_answers,
+    longest_answers,
+    wanted_judgments,
+)
 from gateau_dagster.evaluation.judging.replies import Replies, Usage
 from gateau_dagster.evaluation.judging.request import Asked, JudgeRefusedError, Reply, UnansweredError
 from gateau_dagster.storage.files import Files
@@ -23,7 +29,7 @@ def replies(folder: Path) -> Replies:
 def judged(folder: Path, judge: FakeJudge, given: dict[str, list[str]], *, again: int = 0, **keys: object) -> Judged:
     made, config = judging(again), settings(**keys)
     questions = [question(name, turns=len(texts)) for name, texts in given.items()]
-    wanted = wanted_judgments(questions, answers(given), made, None, config)
+    wanted = wanted_judgments(questions, answers_by_question(answers(given)), made, None, config)
     return judge_answers(wanted, made, judge, replies(folder), config)
 
 
@@ -66,12 +72,13 @@ def test_an_unreadable_reply_is_asked_for_again_then_kept_and_paid(tmp_path: Pat
 
 def test_a_question_without_all_its_answers_is_left_to_whoever_lost_them() -> None:
     made = judging()
-    wanted = wanted_judgments([question("a", turns=2), question("b")], answers({"a": ["x"]}), made, None, settings())
+    wanted = wanted_judgments([question("a", turns=2), question("b")], {"a": {0: "x"}}, made, None, settings())
     assert wanted == []
 
 
 def test_before_there_are_answers_they_are_taken_to_be_of_full_length() -> None:
-    wanted = wanted_judgments([question("a", turns=2)], None, judging(), None, settings(repeats=3))
+    questions = [question("a", turns=2)]
+    wanted = wanted_judgments(questions, longest_answers(questions), judging(), None, settings(repeats=3))
     assert len(wanted) == 6
     assert wanted[0].asked.messages[-1]["content"].split("|")[1].split() == ["the"] * 8
 
