@@ -36,6 +36,7 @@ def experiment(context: dg.AssetExecutionContext, configuration: ConfigurationRe
 
 def experiment_inputs(state: State, table: pl.DataFrame) -> ExperimentInputs:
     """What figures and page are made from; table: tables.EXPERIMENT."""
+    judge = state.config.evaluation.judge
     return ExperimentInputs(
         table=table,
         lines=lines_of(state.config),
@@ -44,6 +45,8 @@ def experiment_inputs(state: State, table: pl.DataFrame) -> ExperimentInputs:
         reference=reference_of(state.config),
         turns={name: _turns(state, each) for name, each in scored_benchmarks(state.config).items()},
         gate=configured_gate(state.config, table),
+        rejected={name: state.read_rejected(f"{SCORES}/{name}") for name in scored_benchmarks(state.config)},
+        currency="" if judge is None else judge.currency,
     )
 
 

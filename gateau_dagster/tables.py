@@ -191,4 +191,7 @@ EXPERIMENT = (
         "Hours of scoring and training for each unit that it is better than the reference; null where it is not.",
         nullable=True,
     ),
+    _column(
+        "judge_cost_per_point", pl.Float64, "What its judgments cost for each such unit; null likewise.", nullable=True
+    ),
 )

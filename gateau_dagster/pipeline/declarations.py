@@ -47,7 +47,7 @@ from gateau_dagster.selection.rules import CODE_VERSION as SELECTION_CODE_VERSIO
 
 REPORT_FILE, EXPLORER_FILE, COMPARISON_FILE = "report.html", "explore.html", "comparison.json"
 # The page's own, and the viewer's beside it: raise it when the same tables come to another one.
-REPORT_CODE_VERSION, EXPLORER_CODE_VERSION = "13", "2"
+REPORT_CODE_VERSION, EXPLORER_CODE_VERSION = "14", "2"
 
 
 def raw_long_sft(config: Config) -> Iterator[Asset]:

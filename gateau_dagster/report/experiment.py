@@ -1,9 +1,11 @@
 """The experiment as the page shows it: its table, and for each benchmark what single groups of questions say."""
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from statistics import median
 
 import polars as pl
 
@@ -12,6 +14,7 @@ from gateau_dagster.evaluation.statistics.compare import Outcomes, Standing, com
 from gateau_dagster.evaluation.statistics.experiment import Answered, answered
 from gateau_dagster.evaluation.statistics.gate import GateResult
 from gateau_dagster.evaluation.statistics.lines import Line
+from gateau_dagster.report.experiment_cells import digits_for
 
 _DRAWS = 2000
 """Of the intervals of single groups: there are many, and they are read more roughly."""
@@ -23,6 +26,7 @@ class ExperimentInputs:
     """table: tables.EXPERIMENT. scores: tables.SCORES by benchmark and variant. reference: a line's name.
 
     turns: of benchmarks whose questions have several, the same for each turn. gate: None where there is none.
+    rejected: tables.REJECTED by benchmark, of all variants. currency: of what a judge costs.
     """
 
     table: pl.DataFrame
@@ -32,6 +36,8 @@ class ExperimentInputs:
     reference: str
     turns: Mapping[str, Sequence[Mapping[str, pl.DataFrame]]] = field(default_factory=dict)
     gate: GateResult | None = None
+    rejected: Mapping[str, pl.DataFrame] = field(default_factory=dict)
+    currency: str = ""
 
     @cached_property
     def results(self) -> "list[BenchmarkResult]":
@@ -44,9 +50,18 @@ class ExperimentInputs:
                 reference=self.reference,
                 turns=[answered(name, self.lines, turn) for turn in self.turns.get(name, ())],
                 series={line.name: line.series for line in self.lines},
+                asked=frozenset(self._asked(name)),
+                reasons=self.rejected[name]["reason"].to_list() if name in self.rejected else [],
             )
             for name in self.table["benchmark"].unique(maintain_order=True)
         ]
+
+    def _asked(self, benchmark: str) -> Iterator[str]:
+        """Every question that was put to some model, as far as its tables tell."""
+        for table in self.scores[benchmark].values():
+            yield from table["question_id"]
+        if benchmark in self.rejected:
+            yield from self.rejected[benchmark]["sample_id"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,7 +82,10 @@ class Grouping:
 
 @dataclass(frozen=True, kw_only=True)
 class BenchmarkResult:
-    """One benchmark. rows: tables.EXPERIMENT, its own. turns: see ExperimentInputs. series: of each model; see Line."""
+    """One benchmark. rows: tables.EXPERIMENT, its own. turns: see ExperimentInputs. series: of each model; see Line.
+
+    asked: ids of all questions. reasons: why some have no value from some model.
+    """
 
     chosen: ChosenBenchmark
     rows: pl.DataFrame
@@ -75,11 +93,34 @@ class BenchmarkResult:
     reference: str
     turns: Sequence[Answered]
     series: Mapping[str, str]
+    asked: frozenset[str] = frozenset()
+    reasons: Sequence[str] = ()
 
     @property
     def name(self) -> str:
         """The benchmark's."""
         return self.chosen.name
+
+    @property
+    def left_out(self) -> frozenset[str]:
+        """Questions that some model has no value for."""
+        return self.asked - {*self.answered.questions["question_id"]}
+
+    @property
+    def usual_reason(self) -> str:
+        """The most frequent one; empty where none is known."""
+        return Counter(self.reasons).most_common(1)[0][0] if self.reasons else ""
+
+    @property
+    def half_width(self) -> float | None:
+        """What differences to the reference are known to, the median; None where nothing tells it."""
+        rows = self.rows.drop_nulls(["difference_low", "difference_high"])
+        return median((rows["difference_high"] - rows["difference_low"]) / 2) if rows.height else None
+
+    @property
+    def difference_digits(self) -> int:
+        """Decimals of differences, whose intervals are not to be all alike."""
+        return digits_for(self.half_width)
 
     @cached_property
     def groupings(self) -> list[Grouping]:

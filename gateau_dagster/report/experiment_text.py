@@ -1,34 +1,30 @@
 """What the page says of an experiment in words and in cells of tables."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from statistics import median
-from typing import Any
 
 import polars as pl
 
-from gateau_dagster.evaluation.statistics.compare import Interval, Standing
+from gateau_dagster.evaluation.statistics.compare import Standing
 from gateau_dagster.evaluation.statistics.gate import GateResult
-from gateau_dagster.readable import fixed, number, percent, plural
+from gateau_dagster.readable import number, percent, plural
 from gateau_dagster.report.effort import duration, quantity
 from gateau_dagster.report.experiment import BenchmarkResult, ExperimentInputs, Grouping
+from gateau_dagster.report.experiment_cells import (
+    Cell,
+    cost_cell,
+    difference_cell,
+    difference_of_row,
+    in_unit,
+    shown,
+    span,
+    value_cell,
+)
 
 _SHOWN = 60
 """Groups of questions above which no table shows them."""
-_LARGE = 100
 _HIGHEST = 100.0
 """The value of answers that are all right, where the unit is %."""
-
-Row = Mapping[str, Any]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Cell:
-    """A value as it stands in a table; `best`: whether it is not told apart from the column's best."""
-
-    value: str
-    interval: str = ""
-    best: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,7 +80,7 @@ def experiment_section(inputs: ExperimentInputs) -> ExperimentSection:
                 name=result.name,
                 title=result.chosen.benchmark.title,
                 sentences=_benchmark_sentences(inputs, result),
-                table=_table(result),
+                table=_table(result, inputs.currency),
                 groups=[
                     table
                     for grouping in result.groupings
@@ -97,27 +93,6 @@ def experiment_section(inputs: ExperimentInputs) -> ExperimentSection:
         headline=" ".join(_told_apart(result) for result in results),
         gate=inputs.gate,
     )
-
-
-def shown(value: float | None, unit: str) -> str:
-    """One decimal of percentages, points and large numbers, three of what else there is."""
-    return fixed(value, 1 if unit in {"%", "points"} or abs(value or 0.0) >= _LARGE else 3)
-
-
-def span(low: float | None, high: float | None, unit: str) -> str:
-    """An interval, or nothing where it is not known."""
-    return "" if low is None or high is None else f"{shown(low, unit)} to {shown(high, unit)}"
-
-
-def signed(value: float | None, unit: str) -> str:
-    """A difference with its sign."""
-    text = shown(value, unit)
-    return f"+{text}" if value is not None and value > 0 and text.strip("0.") else text
-
-
-def in_unit(text: str, unit: str) -> str:
-    """A figure with its unit."""
-    return f"{text} {unit}".strip()
 
 
 def _sentences(inputs: ExperimentInputs) -> list[str]:
@@ -162,8 +137,8 @@ def _benchmark_sentences(inputs: ExperimentInputs, result: BenchmarkResult) -> l
     groups = questions["group"].n_unique()
     weighed = f", in {groups} groups that count alike" if scored.by_group and groups > 1 else ""
     better = "more is better" if scored.higher else "less is better"
-    found = [f"{plural(questions.height, 'question')}{weighed}. Unit: {unit}, {better}.", _told_apart(result)]
-    found += _power(result)
+    found = [f"{plural(questions.height, 'question')}{weighed}. Unit: {unit}, {better}.", *_left_out(result)]
+    found += [_told_apart(result), *_power(result), *_without_interval(result)]
     if scored.floor:
         found.append(
             f"Answers that are all wrong have {in_unit(shown(scored.floor, unit), unit)}: “from 0” counts from there."
@@ -174,19 +149,34 @@ def _benchmark_sentences(inputs: ExperimentInputs, result: BenchmarkResult) -> l
     return found
 
 
+def _left_out(result: BenchmarkResult) -> list[str]:
+    """Questions that some model has no value for: they count for none, or models would be asked different ones."""
+    if not result.left_out:
+        return []
+    count, reason = len(result.left_out), result.usual_reason
+    why = f", mostly for this reason: {reason}" if reason else ""
+    return [
+        f"{plural(count, 'further question')} {'counts' if count == 1 else 'count'} for no model, since some model has "
+        f"no value for {'it' if count == 1 else 'them'}{why}."
+    ]
+
+
 def _power(result: BenchmarkResult) -> list[str]:
     """What so many questions can show, as people plan the next experiment by it."""
-    rows, unit = result.rows.drop_nulls(["difference_low", "difference_high"]), result.chosen.scored.unit
-    if rows.is_empty():
-        return []
-    half = median((rows["difference_high"] - rows["difference_low"]) / 2)
+    unit, half, count = result.chosen.scored.unit, result.half_width, result.answered.questions.height
     if not half:
         return []
-    count = result.answered.questions.height
+    known = in_unit(shown(half, unit, result.difference_digits), unit)
     return [
-        f"A difference to {result.reference} is known to ±{in_unit(shown(half, unit), unit)} (median). Half of that "
-        f"takes four times the questions, about {number(4 * count)}, unless it comes from the seeds."
+        f"A difference to {result.reference} is known to ±{known} (median). Half of that takes four times the "
+        f"questions, about {number(4 * count)}, unless it comes from the seeds."
     ]
+
+
+def _without_interval(result: BenchmarkResult) -> list[str]:
+    if not result.rows["low"].is_null().any():
+        return []
+    return ["Where there is no interval, so few questions that came out alike say nothing of chance."]
 
 
 def _overview(inputs: ExperimentInputs) -> Table:
@@ -198,29 +188,29 @@ def _overview(inputs: ExperimentInputs) -> Table:
         )
         rows = {row["variant"]: row for row in result.rows.iter_rows(named=True)}
         for name, cells in by_model.items():
-            cells.append(_value_cell(rows[name], unit) if name in rows else Cell(value="–"))
+            cells.append(value_cell(rows[name], unit) if name in rows else Cell(value="–"))
     lines = [TableRow(name=name, reference=name == inputs.reference, cells=cells) for name, cells in by_model.items()]
     return Table(columns=columns, rows=lines)
 
 
-def _value_cell(row: Row, unit: str) -> Cell:
-    return Cell(value=shown(row["value"], unit), interval=span(row["low"], row["high"], unit), best=row["best"])
-
-
-def _table(result: BenchmarkResult) -> Table:
+def _table(result: BenchmarkResult, currency: str) -> Table:
     scored, unit = result.chosen.scored, result.chosen.scored.unit
     judged = result.rows["judge_cost"].is_not_null().any()
     columns = [("value", unit), (f"to {result.reference}", unit), ("chance to be the best", ""), ("seeds", "")]
     columns += [("from 0", unit)] if scored.floor else []
-    columns += [("hours per point", "scoring and training")]
-    columns += [("judge's cost", "")] if judged else []
+    columns += [("judge's cost", currency)] if judged else []
+    columns += [("cost per point", "of one device" + (", and judge" if judged else ""))]
     lines = []
     for row in result.rows.iter_rows(named=True):
-        cells = [_value_cell(row, unit), _of_row(row, unit), Cell(value=percent(row["probability_best"], 0))]
+        cells = [
+            value_cell(row, unit),
+            difference_of_row(row, unit, result.difference_digits),
+            Cell(value=percent(row["probability_best"], 0)),
+        ]
         cells += [Cell(value=number(row["seeds"]))]
         cells += [Cell(value=shown(from_floor(row["value"], scored.floor, unit), unit))] if scored.floor else []
-        cells += [Cell(value=number(row["hours_per_point"], 3))]
         cells += [Cell(value=number(row["judge_cost"], 3))] if judged else []
+        cells += [cost_cell(row, higher=scored.higher, currency=currency)]
         lines.append(TableRow(name=row["variant"], reference=row["variant"] == result.reference, cells=cells))
     return Table(columns=columns, rows=lines)
 
@@ -240,7 +230,7 @@ def _group_tables(result: BenchmarkResult, grouping: Grouping) -> Iterator[Table
         TableRow(
             name=name,
             reference=name == reference,
-            cells=[*(_standing_cell(each, unit) for each in grouping.of(name)), _value_cell(rows[name], unit)],
+            cells=[*(_standing_cell(each, unit) for each in grouping.of(name)), value_cell(rows[name], unit)],
         )
         for name in names
     ]
@@ -252,26 +242,14 @@ def _group_tables(result: BenchmarkResult, grouping: Grouping) -> Iterator[Table
                 name=name,
                 reference=False,
                 cells=[
-                    *(_difference_cell(each.difference, unit) for each in grouping.of(name)),
-                    _of_row(rows[name], unit),
+                    *(difference_cell(each.difference, unit, result.difference_digits) for each in grouping.of(name)),
+                    difference_of_row(rows[name], unit, result.difference_digits),
                 ],
             )
             for name in compared
         ]
         heading = f"{grouping.heading}, difference to {reference}"
         yield Table(heading=heading, columns=[*columns, ("total", unit)], rows=differences)
-
-
-def _difference_cell(found: Interval | None, unit: str) -> Cell:
-    if found is None:
-        return Cell(value="–")
-    return Cell(value=signed(found.value, unit), interval=span(found.low, found.high, unit))
-
-
-def _of_row(row: Row, unit: str) -> Cell:
-    """The difference in a row of tables.EXPERIMENT."""
-    ends = (row["difference_low"], row["difference_high"])
-    return Cell(value=signed(row["difference"], unit), interval=span(*ends, unit))
 
 
 def _standing_cell(standing: Standing, unit: str) -> Cell:

@@ -8,8 +8,9 @@ import pytest
 from gateau_dagster.evaluation.statistics.gate import GateResult
 from gateau_dagster.evaluation.statistics.lines import Line
 from gateau_dagster.report.experiment import ExperimentInputs
+from gateau_dagster.report.experiment_cells import Cell, cost_cell, shown, signed
 from gateau_dagster.report.experiment_drawings import experiment_charts, experiment_figures, figure_name
-from gateau_dagster.report.experiment_text import amounts, experiment_section, from_floor, shown, signed
+from gateau_dagster.report.experiment_text import amounts, experiment_section, from_floor
 from tests.evaluation.statistics.builders import LINES, chosen, experiment_scores, scores
 from tests.report.builders import inputs, page_of
 from tests.report.experiment_builders import DEPTHS, LENGTHS, experiment_inputs, inputs_of
@@ -186,3 +187,38 @@ def test_a_chart_a_benchmark_holds_every_model_s_value_with_its_interval() -> No
     shown = [(each.name, each.value, each.low, each.high) for each in charts["quiz (%)"]]
     assert shown == rows.select("variant", "value", "low", "high").rows()
     assert [each.name for each in charts["quiz (%)"] if each.reference] == [GIVEN.reference]
+
+
+def test_questions_that_count_for_no_model_are_told_of_with_their_reason() -> None:
+    quiz = experiment_inputs(["quiz"])
+    by_variant = dict(quiz.scores["quiz"])
+    lost = by_variant["base"]["question_id"][0]
+    by_variant["base"] = by_variant["base"].filter(pl.col("question_id") != lost)
+    reasons = [(lost, "no judgment"), ("unanswered", "out of memory"), ("unanswered", "out of memory")]
+    rejected = pl.DataFrame(reasons, schema=["sample_id", "reason"], orient="row")
+    given = replace(quiz, scores={"quiz": by_variant}, rejected={"quiz": rejected})
+    said = "2 further questions count for no model, since some model has no value for them, mostly for this reason: "
+    assert f"{said}out of memory." in _text(given)
+    assert "further question" not in _text(quiz)
+
+
+def test_what_a_point_costs_is_time_and_money_with_the_interval_of_the_gain() -> None:
+    row = {"hours_per_point": 0.5, "judge_cost_per_point": 0.0123, "difference": -2.0}
+    sure = cost_cell({**row, "difference_low": -4.0, "difference_high": -1.0}, higher=False, currency="EUR")
+    assert (sure.value, sure.interval) == ("30.0 min + 0.012 EUR", "15.0 min to 60.0 min")
+    unsure = cost_cell({**row, "difference_low": -4.0, "difference_high": 1.0}, higher=False, currency="EUR")
+    assert unsure.interval == "15.0 min or more"
+    unknown = {**row, "judge_cost_per_point": None, "difference_low": None, "difference_high": None}
+    assert cost_cell(unknown, higher=False, currency="") == Cell(value="30.0 min")
+    assert cost_cell({**row, "hours_per_point": None}, higher=False, currency="") == Cell(value="–")
+
+
+def test_intervals_of_small_differences_show_on_which_side_of_zero_they_are() -> None:
+    table = GIVEN.table.with_columns(
+        difference=pl.col("difference") / 1000,
+        difference_low=pl.col("difference").abs() / 2000,
+        difference_high=pl.col("difference").abs() / 500,
+    )
+    losses = next(each for each in experiment_section(replace(GIVEN, table=table)).benchmarks if each.name == "losses")
+    ends = [row.cells[1].interval.split(" to ") for row in losses.table.rows if not row.reference]
+    assert ends and all(float(low) > 0 for low, _ in ends)

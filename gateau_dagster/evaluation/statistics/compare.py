@@ -111,6 +111,8 @@ def outcomes(models: Sequence[Model], *, reference: str, higher: bool = True) ->
 
 _ROUNDING = 1e-24
 """A variance that numbers have by their last digits alone, as a share of their squares."""
+_LAST_DIGITS = 1e-12
+"""A difference that totals have by their last digits alone, as a share of them."""
 _FEW = 10
 """Degrees of freedom below which questions that all came out alike may have done so by chance."""
 
@@ -147,6 +149,7 @@ class _Comparison:
     def differences(self, against: int) -> list[Interval]:
         """Each model's to one of them, no further than the best and the worst value are apart."""
         apart = self.totals - self.totals[against]
+        apart[np.abs(apart) <= _LAST_DIGITS * np.abs(self.totals)] = 0.0
         draws = self.draws - self.draws[:, [against]]
         low, high = interval(apart, draws, self._parts(np.arange(len(apart)), against))
         span = self.most - self.least

@@ -16,7 +16,7 @@ from gateau_dagster.evaluation.statistics.compare import Interval, Model, Standi
 from gateau_dagster.evaluation.statistics.lines import Line
 from gateau_dagster.evaluation.statistics.total import Total, total_of
 
-CODE_VERSION = "3"
+CODE_VERSION = "4"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,6 +31,12 @@ class Cost:
     scoring_hours: float | None = None
     training_hours: float | None = None
     judge_cost: float | None = None
+
+    @property
+    def hours(self) -> float | None:
+        """Of scoring and training, as far as they are known."""
+        known = [hours for hours in (self.scoring_hours, self.training_hours) if hours is not None]
+        return sum(known) if known else None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,7 +123,8 @@ def experiment_rows(
             "questions": found.questions.height,
             "seeds": seeds[each.name],
             **{field.name: getattr(of_line[each.name], field.name) for field in fields(Cost)},
-            "hours_per_point": hours_per_point(each, of_line[each.name], higher=scored.higher),
+            "hours_per_point": per_point(each, of_line[each.name].hours, higher=scored.higher),
+            "judge_cost_per_point": per_point(each, of_line[each.name].judge_cost, higher=scored.higher),
         }
         for each in standings
     ]
@@ -135,11 +142,10 @@ def mean_cost(costs: Sequence[Cost]) -> Cost:
     return Cost(**means)
 
 
-def hours_per_point(standing: Standing, cost: Cost, *, higher: bool) -> float | None:
-    """Device hours, of scoring and training, for each unit that the model is better than the reference; None if not."""
+def per_point(standing: Standing, amount: float | None, *, higher: bool) -> float | None:
+    """An amount for each unit that the model is better than the reference; None if it is not, or nothing is known."""
     gain = 0.0 if standing.difference is None else standing.difference.value * (1 if higher else -1)
-    known = [hours for hours in (cost.scoring_hours, cost.training_hours) if hours is not None]
-    return sum(known) / gain if gain > 0 and known else None
+    return amount / gain if gain > 0 and amount is not None else None
 
 
 def _named(prefix: str, interval: Interval | None) -> dict[str, float | None]:

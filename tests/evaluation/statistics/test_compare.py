@@ -1,5 +1,7 @@
 """What is said of models that answered the same questions."""
 
+from itertools import permutations
+
 import numpy as np
 import pytest
 
@@ -172,3 +174,13 @@ BOUNDS = {
 def test_a_benchmark_says_what_its_answers_can_be_worth(name: str, wanted: tuple[float, float]) -> None:
     scored = all_benchmarks()[name].scored
     assert scored is not None and scored.bounds == wanted
+
+
+def test_totals_that_differ_by_rounding_alone_do_not_differ() -> None:
+    questions = [0.1, 0.2, 0.3, 0.7, 0.05, 0.6]
+    total = total_of(["all"] * len(questions), by_group=False)
+    one = np.array([questions])
+    orders = (np.array([order]) for order in permutations(questions))
+    other = next(each for each in orders if np.ptp(total.of(np.concatenate([one, each]))))
+    _, found = compare([Model(name="x", values=one), Model(name="y", values=other)], total, reference="x")
+    assert found.difference is not None and found.difference.value == 0
