@@ -38,13 +38,18 @@ def experiment_charts(inputs: ExperimentInputs) -> Iterator[PageChart]:
 
 
 def _of_benchmark(result: BenchmarkResult) -> Iterator[tuple[str, Figure, str]]:
-    title, unit, reference = result.chosen.benchmark.title, result.chosen.scored.unit, result.reference
+    title, reference = result.chosen.benchmark.title, result.reference
+    unit, bounds = result.chosen.scored.unit, result.chosen.scored.bounds
     count = plural(result.rows.height, "model")
     alt = f"values of {count} and their differences to {reference}, with intervals; the table below holds the same"
-    yield "values", plots.values_and_differences(result.rows, title=title, unit=unit, reference=reference), alt
+    yield (
+        "values",
+        plots.values_and_differences(result.rows, title=title, unit=unit, reference=reference, bounds=bounds),
+        alt,
+    )
     points = amounts(result)
     if (points["series"] != "").any():
-        figure = plots.over_amounts(points, title=f"{title}: how many samples are enough?", unit=unit)
+        figure = plots.over_amounts(points, title=f"{title}: how many samples are enough?", unit=unit, bounds=bounds)
         yield "amounts", figure, "values over the number of samples, a line a method"
     if result.outcomes:
         figure = plots.outcome_bars(result.outcomes, title=f"{title}: question by question", reference=reference)
@@ -59,8 +64,6 @@ def _of_benchmark(result: BenchmarkResult) -> Iterator[tuple[str, Figure, str]]:
     if result.grid is not None:
         yield (
             "grid",
-            plots.grids(
-                result.grid, title=f"{title}, by length and depth", unit=unit, bounds=result.chosen.scored.bounds
-            ),
+            plots.grids(result.grid, title=f"{title}, by length and depth", unit=unit, bounds=bounds),
             f"heat maps of {count}",
         )

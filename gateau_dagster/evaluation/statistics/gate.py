@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
@@ -11,7 +12,7 @@ import polars as pl
 from gateau_dagster.errors import GateauError
 from gateau_dagster.evaluation.registry import scored_benchmarks
 from gateau_dagster.evaluation.statistics.lines import row_of
-from gateau_dagster.readable import number, percentage
+from gateau_dagster.readable import fixed, percentage
 
 if TYPE_CHECKING:
     from gateau_dagster.config import Config
@@ -74,13 +75,14 @@ def configured_gate(config: Config, experiment: pl.DataFrame) -> GateResult | No
 
 def _judged(row: dict, margin: float, higher: bool, unit: str) -> tuple[Verdict, str]:
     name, loss = row["variant"], -row["difference"] if higher else row["difference"]
-    change = f"{'loses' if loss > 0 else 'gains'} {_shown(abs(loss), unit)} on {row['benchmark']}"
+    digits = _digits(margin)
+    change = f"{'loses' if loss > 0 else 'gains'} {_shown(abs(loss), unit, digits)} on {row['benchmark']}"
     if row["difference_low"] is None:
         return "not excluded", f"{name} {change}; its questions do not say how sure that is."
     ends = (row["difference_low"], row["difference_high"])
     least, most = (-ends[1], -ends[0]) if higher else ends
-    sure = f"95 % interval of the loss: {_shown(least, unit)} to {_shown(most, unit)}"
-    limit = f"a loss above {_shown(margin, unit)}"
+    sure = f"95 % interval of the loss: {_shown(least, unit, digits)} to {_shown(most, unit, digits)}"
+    limit = f"a loss above {_shown(margin, unit, digits)}"
     if least > margin:
         return "lost", f"{name} {change} ({sure}): {limit} is sure."
     if most > margin:
@@ -88,8 +90,13 @@ def _judged(row: dict, margin: float, higher: bool, unit: str) -> tuple[Verdict,
     return "passed", f"{name} {change} ({sure}): {limit} is excluded."
 
 
-def _shown(value: float, unit: str) -> str:
-    return f"{percentage(value / 100)}" if unit == "%" else f"{number(value, 3)} {unit}".rstrip()
+def _digits(margin: float) -> int:
+    """Decimals of figures beside a margin: three, or three digits of it."""
+    return 3 if margin >= 0.1 or margin <= 0 else 2 - math.floor(math.log10(margin))
+
+
+def _shown(value: float, unit: str, digits: int) -> str:
+    return f"{percentage(value / 100)}" if unit == "%" else f"{fixed(value, digits)} {unit}".rstrip()
 
 
 def _no_row(rows: pl.DataFrame, benchmark: str, variant: str | None) -> str:

@@ -31,15 +31,18 @@ MOST_GRIDS = 12
 """Heat maps of one figure; further models stand in the table alone."""
 
 
-def values_and_differences(rows: pl.DataFrame, *, title: str, unit: str, reference: str) -> Figure:
+def values_and_differences(
+    rows: pl.DataFrame, *, title: str, unit: str, reference: str, bounds: tuple[float, float]
+) -> Figure:
     """A dot and its interval for each model, and beside it that of its difference to the reference.
 
-    rows: tables.EXPERIMENT of one benchmark.
+    rows: tables.EXPERIMENT of one benchmark. bounds: what answers can be worth.
     """
     compared = rows["difference"].is_not_null().any()
     height = 1.5 + 0.34 * rows.height
     figure, axes = new_figure(title, columns=2 if compared else 1, height=height)
     _dots(axes[0], rows, ("value", "low", "high"))
+    axes[0].set_xlim(*_possible(axes[0].get_xlim(), bounds))
     label(axes[0], x=unit, y="", title="value")
     if compared:
         _dots(axes[1], rows, ("difference", "difference_low", "difference_high"))
@@ -51,6 +54,14 @@ def values_and_differences(rows: pl.DataFrame, *, title: str, unit: str, referen
             text.set(color=SELECTED if best else INK, fontweight="bold" if best else "normal")
         axis.tick_params(axis="y", labelleft=number == 0)  # the second one's are there for narrow pages
     return figure
+
+
+def _possible(ends: tuple[float, float], bounds: tuple[float, float]) -> tuple[float, float]:
+    """The ends of an axis, no further beyond what values there can be than a dot needs."""
+    least, most = bounds
+    margin = 0.03 * (ends[1] - ends[0])
+    low, high = max(ends[0], least - margin), min(ends[1], most + margin)
+    return (low, high) if high - low > 4 * margin else ends
 
 
 def _dots(axis: Axes, rows: pl.DataFrame, names: tuple[str, str, str]) -> None:
@@ -69,7 +80,7 @@ def _dots(axis: Axes, rows: pl.DataFrame, names: tuple[str, str, str]) -> None:
     axis.tick_params(axis="y", length=0, labelsize=9.5)
 
 
-def over_amounts(points: pl.DataFrame, *, title: str, unit: str) -> Figure:
+def over_amounts(points: pl.DataFrame, *, title: str, unit: str, bounds: tuple[float, float]) -> Figure:
     """A line a series over the number of samples, with intervals; models that belong to none as level lines.
 
     points: `variant`, `series`, `samples`, `value`, `low`, `high`, see experiment_text.amounts.
@@ -89,6 +100,7 @@ def over_amounts(points: pl.DataFrame, *, title: str, unit: str) -> Figure:
     axis.set_xticks(ticks, [f"{tick:,}" for tick in ticks])
     axis.xaxis.set_minor_locator(NullLocator())
     axis.xaxis.set_minor_formatter(NullFormatter())
+    axis.set_ylim(*_possible(axis.get_ylim(), bounds))
     _level_lines(axis, points.filter(series=""))
     label(axis, x="long samples trained on (logarithmic)", y=unit)
     legend(axis, loc="upper left", bbox_to_anchor=(1.11, 1.0))

@@ -75,3 +75,13 @@ def test_a_variant_that_is_not_set_against_the_reference_is_an_error(variant: st
 def test_no_difference_at_all_is_an_error() -> None:
     with pytest.raises(GateauError, match=r"evaluation\.gate\.benchmark"):
         gate(TABLE, benchmark="another", margin=1)
+
+
+@pytest.mark.parametrize(
+    ("margin", "said"),
+    [(0.05, "loses 0.0002 NLL"), (0.5, "loses 0.000 NLL"), (0.0005, "loses 0.000200 NLL"), (0.0, "loses 0.000 NLL")],
+)
+def test_figures_have_the_digits_that_the_margin_needs(margin: float, said: str) -> None:
+    table = _table(tiny=(-0.0002, -0.0009, 0.0005))
+    (sentence,) = gate(table, benchmark="quiz", margin=margin, unit="NLL").sentences
+    assert said in sentence and "e−" not in sentence

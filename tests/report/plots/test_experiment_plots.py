@@ -13,11 +13,12 @@ from gateau_dagster.report.plots.experiment_plots import by_group, grids, outcom
 from gateau_dagster.report.plots.experiment_plots import values_and_differences as drawn
 from tests.report.experiment_builders import experiment_inputs
 
+WITHIN = (0.0, 100.0)
 QUIZ = experiment_inputs(["quiz"]).results[0]
 
 
 def test_models_stand_from_above_in_the_table_s_order_and_the_best_are_green() -> None:
-    left, right = drawn(QUIZ.rows, title="t", unit="%", reference="full").axes
+    left, right = drawn(QUIZ.rows, title="t", unit="%", reference="full", bounds=WITHIN).axes
     labels = left.get_yticklabels()[::-1]
     assert [text.get_text() for text in labels] == QUIZ.rows["variant"].to_list()
     assert [to_hex(text.get_color()) == SELECTED for text in labels] == QUIZ.rows["best"].to_list()
@@ -27,7 +28,7 @@ def test_models_stand_from_above_in_the_table_s_order_and_the_best_are_green() -
 
 
 def test_on_a_phone_both_panels_name_the_models() -> None:
-    figure = drawn(QUIZ.rows, title="t", unit="%", reference="full")
+    figure = drawn(QUIZ.rows, title="t", unit="%", reference="full", bounds=WITHIN)
     left, right = figure.axes
     to_svg(figure)
     assert [axis.yaxis.get_tick_params()["labelleft"] for axis in (left, right)] == [True, False]
@@ -39,11 +40,11 @@ def test_on_a_phone_both_panels_name_the_models() -> None:
 
 def test_without_differences_there_is_one_panel() -> None:
     rows = QUIZ.rows.with_columns(difference=pl.lit(None, pl.Float64))
-    assert len(drawn(rows, title="t", unit="%", reference="gone").axes) == 1
+    assert len(drawn(rows, title="t", unit="%", reference="gone", bounds=WITHIN).axes) == 1
 
 
 def test_a_series_is_a_line_over_its_amounts_and_others_are_level() -> None:
-    (axis,) = over_amounts(amounts(QUIZ), title="t", unit="%").axes
+    (axis,) = over_amounts(amounts(QUIZ), title="t", unit="%", bounds=WITHIN).axes
     robust, random, *level = axis.lines
     assert [robust.get_label(), random.get_label()] == ["robust", "random"]
     wanted = QUIZ.rows.filter(pl.col("variant").str.starts_with("robust"))
@@ -53,7 +54,7 @@ def test_a_series_is_a_line_over_its_amounts_and_others_are_level() -> None:
 
 def test_names_of_equal_models_stand_apart() -> None:
     points = amounts(QUIZ).with_columns(value=pl.when(series="").then(50.0).otherwise("value"))
-    (axis,) = over_amounts(points, title="t", unit="%").axes
+    (axis,) = over_amounts(points, title="t", unit="%", bounds=WITHIN).axes
     first, second = (text.get_position()[1] for text in axis.texts)
     bottom, top = axis.get_ylim()
     assert first == 50.0 and second - first >= 0.06 * (top - bottom)
@@ -76,7 +77,7 @@ def test_grids_share_a_scale_and_gaps_stay_blank() -> None:
         schema=["model", "length", "depth", "value"],
         orient="row",
     )
-    left, right, *_ = grids(cells, title="t", unit="%", bounds=(0.0, 100.0)).axes
+    left, right, *_ = grids(cells, title="t", unit="%", bounds=WITHIN).axes
     np.testing.assert_array_equal(
         np.ma.filled(np.ma.asarray(left.images[0].get_array()), np.nan), [[np.nan, 0.25], [1.0, np.nan]]
     )
@@ -88,8 +89,20 @@ def test_grids_share_a_scale_and_gaps_stay_blank() -> None:
 def test_grids_of_any_number_of_models_are_drawn_for_a_screen_and_for_a_phone(models: int) -> None:
     rows = [(f"m{model}", length, 0.5, 1.0) for model in range(models) for length in (1000, 4000)]
     cells = pl.DataFrame(rows, schema=["model", "length", "depth", "value"], orient="row")
-    figure = grids(cells, title="t", unit="%", bounds=(0.0, 100.0))
+    figure = grids(cells, title="t", unit="%", bounds=WITHIN)
     assert len(figure.axes) == models + 1, "and the colour bar"
     to_svg(figure)
     stack(figure)
     to_svg(figure)
+
+
+def test_the_axes_of_values_end_where_values_do() -> None:
+    alike = QUIZ.rows.with_columns(value=pl.lit(0.0), low=pl.lit(None, pl.Float64), high=pl.lit(None, pl.Float64))
+    wide = QUIZ.rows.with_columns(value=pl.lit(98.0), low=pl.lit(60.0), high=pl.lit(100.0))
+    for rows, (least, most) in ((alike, (-0.004, 0.06)), (wide, (57.0, 101.5))):
+        axis = drawn(rows, title="t", unit="%", reference="full", bounds=WITHIN).axes[0]
+        low, high = axis.get_xlim()
+        assert least < low < high < most
+    points = amounts(QUIZ).with_columns(value=pl.lit(0.0), low=pl.lit(None, pl.Float64), high=pl.lit(None, pl.Float64))
+    low, high = over_amounts(points, title="t", unit="%", bounds=WITHIN).axes[0].get_ylim()
+    assert -0.004 < low < high
