@@ -131,7 +131,9 @@ class _Comparison:
         if len(levels) == 1 and levels[0] > 0:  # all right: wrong is worth nothing
             levels = np.array([0.0, levels[0]])
         self.levels = levels if len(levels) == 2 else None  # right or wrong
-        self.least, self.most = bounds if self.levels is None else (float(levels[0]), float(levels[1]))
+        ends = bounds if self.levels is None else (float(levels[0]), float(levels[1]))
+        # Ratings of which two happened to be given are not right and wrong: what can be is told by the benchmark.
+        self.least, self.most = (known if np.isfinite(known) else end for known, end in zip(bounds, ends, strict=True))
         self.all_wrong = len(levels) == 1  # and nothing says what a right answer is worth
         pooled = seed_spread([model.values for model in models if model.trained], total)
         of_one = Spread(variance=np.zeros(1), freedom=np.zeros(1)) if pooled is None else pooled

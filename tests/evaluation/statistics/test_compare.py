@@ -184,3 +184,10 @@ def test_totals_that_differ_by_rounding_alone_do_not_differ() -> None:
     other = next(each for each in orders if np.ptp(total.of(np.concatenate([one, each]))))
     _, found = compare([Model(name="x", values=one), Model(name="y", values=other)], total, reference="x")
     assert found.difference is not None and found.difference.value == 0
+
+
+def test_two_ratings_that_happened_to_be_given_are_no_bounds() -> None:
+    values = np.array([[70.0, 80.0, 80.0, 80.0, 80.0]])
+    total = total_of(["all"] * 5, by_group=False)
+    (found,) = compare([Model(name="x", values=values)], total, bounds=(10.0, 100.0))
+    assert found.total.high is not None and 80 < found.total.high < 100
