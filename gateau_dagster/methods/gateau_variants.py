@@ -82,10 +82,19 @@ def _check_shown(config: Config, options: VariantOptions) -> None:
 
 
 def _reads(config: Config, options: VariantOptions) -> Reads:
-    columns = ["sample_id", *options.columns]
     # Only the one that the preset takes: robust is to work without attention, which cas_paper is made of.
-    found: dict[str, list[str]] = {SCORES: ["sample_id", _far_column(config, options)]}
-    found |= {f"perplexity/{model}": columns for model in (options.short, options.long)}
+    return {SCORES: ["sample_id", _far_column(config, options)], **_reads_models(options)}
+
+
+def _reads_guidance(config: Config, options: VariantOptions) -> Reads:
+    """Without what segments say, and so without attention under any preset."""
+    del config
+    return {SCORES: ["sample_id"], **_reads_models(options)}
+
+
+def _reads_models(options: VariantOptions) -> dict[str, list[str]]:
+    columns = ["sample_id", *options.columns]
+    found = {f"perplexity/{model}": columns for model in (options.short, options.long)}
     return found | ({"raw_long_sft": ["sample_id", "response"]} if options.per == "character" else {})
 
 
@@ -95,9 +104,12 @@ def _far_column(config: Config, options: VariantOptions) -> str:
 
 
 def variant_scores(tables: Tables, config: Config, options: VariantOptions) -> tuple[pl.Series, PresetScores]:
-    """The ids, sorted, and Eq. 2 and 6 of the samples that every table holds, with these models' figures."""
+    """The ids, sorted, and Eq. 2 and 6 of the samples that every table holds, with these models' figures.
+
+    Without the column of `combined_scores` that Eq. 6 takes, its second term is null.
+    """
     far = _far_column(config, options)
-    frame = tables[SCORES].select("sample_id", far)
+    frame = tables[SCORES].select("sample_id", pl.col(far) if far in tables[SCORES] else pl.lit(None).alias(far))
     for place, model in (("short", options.short), ("long", options.long)):
         own = tables[f"perplexity/{model}"].select("sample_id", pl.col(*options.columns).name.suffix(f"_{place}"))
         frame = frame.join(own, on="sample_id")
@@ -108,7 +120,7 @@ def variant_scores(tables: Tables, config: Config, options: VariantOptions) -> t
     found: dict[str, Vector] = {}
     for place in ("short", "long"):
         found[f"perplexity_{place}"], found[f"probability_{place}"] = _figures(frame, place, options.per)
-    term = frame[far].fill_null(float("nan")).to_numpy()
+    term = frame[far].cast(pl.Float64).fill_null(float("nan")).to_numpy()
     measures = Measures(**found, cas=term, far_gain=term)  # a preset takes one of the two
     return frame["sample_id"], PRESET_FUNCTIONS[preset_of(config, options)](measures)
 
@@ -142,6 +154,7 @@ def _method(
     title: str,
     source: str,
     check: Callable[[Config, VariantOptions], None] | None = None,
+    reads: Callable[[Config, VariantOptions], Reads] = _reads,
 ) -> Method:
     return Method(
         name=name,
@@ -149,7 +162,7 @@ def _method(
         source=source,
         per_sample=False,
         options=VariantOptions,
-        reads=_reads,
+        reads=reads,
         score=score,
         check=check or _check(name),
     )
@@ -168,6 +181,7 @@ METHODS = (
         "The long model finds the response much likelier than a model of another family does.",
         "GATEAU, Table 9 (Non-Homologous Model's Guidance)",
         check=_check_family,
+        reads=_reads_guidance,
     ),
     _method(
         "gateau_in_context",

@@ -58,6 +58,10 @@ def test_a_model_that_shows_it_has_it_whatever_is_read() -> None:
     assert rows[0] == rows[1] and isinstance(rows[0], dict) and rows[0]["cas"] is not None
 
 
+def _of_other(method: str) -> dict[str, Any]:
+    return {"models": {"third": {"path": "a/third"}}, "method": method, "options": {method: {"short": "third"}}}
+
+
 @pytest.mark.parametrize(
     ("selection", "read"),
     [
@@ -67,6 +71,8 @@ def test_a_model_that_shows_it_has_it_whatever_is_read() -> None:
         ({"compare": ["cam"], "options": {"cam": {"preset": "official"}}}, True),
         ({"compare": ["gateau_unnormalised"]}, True),
         ({"compare": ["far_gain"]}, False),
+        ({"preset": "paper", **_of_other("hmg_non_homologous")}, False),
+        ({"preset": "paper", **_of_other("gateau_unextended")}, True),
         ({"segment_lengths": [64]}, False),
         ({"segment_lengths": [64], "preset": "paper"}, True),
     ],
