@@ -1,6 +1,7 @@
 """Tiny models of many kinds, a tokenizer trained on the spot, ragged samples of English-like text."""
 
 import random
+import shutil
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from transformers import (
     AutoModel,
     AutoModelForCausalLM,
     AutoModelForSequenceClassification,
+    AutoTokenizer,
     BertTokenizer,
     PreTrainedTokenizerBase,
     PreTrainedTokenizerFast,
@@ -115,6 +117,16 @@ def model_config(kind: str, **changes: Any) -> Any:
         shape = {"d_model": 64, "n_heads": 4, "n_layers": 2, "vocab_size": 400}
     options: dict[str, Any] = shape | _SPECIFIC.get(kind, {}) | changes
     return CONFIG_MAPPING[kind](**options)
+
+
+def replace_model(folder: Path, kind: str, *, seed: int, window: int, **changes: Any) -> None:
+    """A random model of this kind in the place of the one in a folder, over the same vocabulary."""
+    known = AutoTokenizer.from_pretrained(folder)
+    shutil.rmtree(folder)
+    torch.manual_seed(seed)
+    config = model_config(kind, **changes, vocab_size=len(known), max_position_embeddings=window)
+    AutoModelForCausalLM.from_config(config).save_pretrained(folder)
+    known.save_pretrained(folder)
 
 
 def loaded_model(

@@ -20,6 +20,7 @@ from gateau_dagster.demo.prepare import ensure_demo_tokenizer
 from gateau_dagster.errors import GateauError, UnscorableSampleError
 from gateau_dagster.models.flops import ModelShape, whole_text_flops
 from gateau_dagster.models.known_model import known_model, known_tokenizer, own_window, parameter_count
+from gateau_dagster.pipeline.model_checks import attention_unseen
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.scoring.planned_work import Numbers, PlannedWork, SampleTokens
 from gateau_dagster.storage.json_cache import recall, remember
@@ -48,12 +49,15 @@ class ScoredModel:
         self.rates, self.limit, self.shape = token_rates(state, name), config.scoring.max_length, None
         if not self.causal or section.context == "window":
             self.limit = min(self.limit, section.window or own_window(config, name) or self.limit)
+        self._shows_attention = True
         if self.causal and self.known.config is not None:
             self.shape = ModelShape.known(self.known.config)
+            self._shows_attention = attention_unseen(config, name, state.model_digests[name]) is None
 
     def sample_tokens(self, samples: pl.DataFrame, shared: npt.NDArray[np.bool_] | bool = False) -> SampleTokens:
         """Of samples of the index."""
-        return self.rates.sample_tokens(samples, self.limit, shared)
+        found = self.rates.sample_tokens(samples, self.limit, shared)
+        return replace(found, shows_attention=self._shows_attention)
 
     def flops(self, planned: PlannedWork) -> Numbers | None:
         """Of each sample; None when they are not known."""

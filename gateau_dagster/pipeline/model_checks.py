@@ -136,7 +136,7 @@ def check_attention(config: Config, digest: str) -> None:
     Raises:
         GateauError: it does not.
     """
-    reason = _attention_unseen(config, digest)
+    reason = attention_unseen(config, "long", digest)
     if reason is not None:
         raise GateauError(
             f"models.long.path: {config.models['long'].path} ({reason}) shows no attention weights, which the preset "
@@ -146,7 +146,7 @@ def check_attention(config: Config, digest: str) -> None:
 
 def unseen_attention(config: Config, digest: str) -> list[str]:
     """A sentence where theta_B shows no attention and nothing reads it: `cam` lacks it then. `digest`: of theta_B."""
-    reason = _attention_unseen(config, digest)
+    reason = attention_unseen(config, "long", digest)
     if reason is None:
         return []
     return [
@@ -156,13 +156,13 @@ def unseen_attention(config: Config, digest: str) -> list[str]:
     ]
 
 
-def _attention_unseen(config: Config, digest: str) -> str | None:
-    """Class and reason; None where the class does not tell or the model is not here. Remembered by digest."""
+def attention_unseen(config: Config, name: str, digest: str) -> str | None:
+    """Class and reason; None where the class does not tell or the model is not here. Remembered by `digest`, of it."""
     cache, key = config.work_folder / "cache" / "model-checks.json", f"{_EDITION} attention {digest}"
     known = recall(cache, key)
     if isinstance(known, str):
         return known or None
-    found = known_model(config, "long").config
+    found = known_model(config, name).config
     kind = None if found is None else class_of(found)
     if found is None or kind is None:
         return None

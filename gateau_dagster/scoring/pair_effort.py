@@ -15,7 +15,8 @@ def perplexity_effort(tokens: SampleTokens) -> PlannedWork:
 
 
 def cam_effort(tokens: SampleTokens, *, length: int, attention: bool = True) -> PlannedWork:
-    """Each segment of `length` tokens alone (Eq. 3), and no context; with `attention` the whole prompt besides (Eq. 4).
+    """Each segment of `length` tokens alone (Eq. 3), and no context; with `attention` the whole prompt besides (Eq. 4),
+    if the model shows it.
 
     A pass over the whole prompt that perplexity takes (`tokens.shared`) is counted there, and only there; without a
     context, it is the pass without context, too.
@@ -31,7 +32,7 @@ def cam_effort(tokens: SampleTokens, *, length: int, attention: bool = True) -> 
         (alone, parts.tail),
     )
     passes = [PlannedPasses(count=count, length=each, read=parts.response, head=True) for count, each in lengths]
-    if not attention:
+    if not (attention and tokens.shows_attention):
         return PlannedWork(passes=passes)
     own = PlannedPasses(count=(has_context & ~shared).astype(np.float64), length=parts.prompt, read=parts.response)
     observed = parts.response * has_context

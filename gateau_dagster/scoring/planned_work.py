@@ -41,6 +41,7 @@ class SampleTokens:
     special: of what a model that reads instruction and response as a whole is shown besides.
     limit: tokens that the model is shown.
     shared: bool [samples] or one for all, whether another table of the same step takes the pass over the whole prompt.
+    shows_attention: whether the model lets its attention weights be seen.
     """
 
     context: Numbers
@@ -54,6 +55,7 @@ class SampleTokens:
     limit: int
     shared: npt.NDArray[np.bool_] | bool = False
     task: int = 45
+    shows_attention: bool = True
 
     def prompts(self, *, opening: bool) -> PromptParts:
         """The scoring prompts, with or without what stands before them by configuration."""

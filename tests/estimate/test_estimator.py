@@ -26,7 +26,7 @@ from gateau_dagster.pipeline.state import State
 from gateau_dagster.scoring.sample_table import Asked
 from gateau_dagster.storage import Stamp
 from tests.project import make_project, sample
-from tests.tiny_models import save_encoder
+from tests.tiny_models import replace_model, save_encoder
 
 SAMPLES = 12
 PAIR: tuple[str, ...] = ("perplexity/long", "cam")
@@ -82,6 +82,17 @@ def test_the_plan_is_near_what_a_run_takes(tmp_path: Path) -> None:
     without = estimator.assets({"embedding/enc": state.shards})["embedding/enc"]
     assert (without.tokens, without.flops) == (found["embedding/enc"].tokens, None)
     assert "weights are not on this machine" in estimator.model("enc").unknown
+
+
+def test_no_attention_is_counted_of_a_model_that_shows_none(tmp_path: Path) -> None:
+    file = make_project(tmp_path, samples=SAMPLES, shards=2)
+    replace_model(tmp_path / "long", "stablelm", seed=2, window=512)
+    state = State(config=load_project(file))
+    for step in (("cam",), PAIR):
+        found, works = Estimator(state).assets(dict.fromkeys(step, state.shards)), charged(state, *step)
+        for asset in step:
+            assert found[asset].tokens == pytest.approx(works[asset].tokens, rel=0.1), asset
+            assert (found[asset].flops or 0) < works[asset].flops, "its last layer is computed whole, too"
 
 
 def test_before_any_run_the_time_is_a_range(state: State, monkeypatch: pytest.MonkeyPatch) -> None:
