@@ -17,6 +17,7 @@ from transformers import PreTrainedModel, TrainingArguments
 from transformers.modeling_outputs import CausalLMOutputWithPast
 
 from gateau_dagster.errors import GateauError
+from gateau_dagster.models.sequence_parts import parts_differ
 from gateau_dagster.training.dataset import Batch, MixRows, PadRight, Rows, TrainingDocument
 from gateau_dagster.training.encode import IGNORED
 
@@ -97,10 +98,13 @@ def share_sequences(model: PreTrainedModel, *, size: int) -> None:
     """Let `model`, after `use_chunked_loss`, return the loss of a part of each sequence, labels shifted already.
 
     Raises:
-        GateauError: its heads cannot be shared out, or its attention is not plainly causal: the exchange drops masks.
+        GateauError: its heads cannot be shared out, its attention is not plainly causal (the exchange drops masks), or
+            a trial shows that a part of a sequence does not come out as in the whole.
     """
     config: Any = model.config.get_text_config(decoder=True)
-    heads, shared = config.num_attention_heads, getattr(config, "num_key_value_heads", config.num_attention_heads)
+    heads, shared = (getattr(config, name, None) for name in ("num_attention_heads", "num_key_value_heads"))
+    if not (isinstance(heads, int) and isinstance(shared, int)):
+        raise _unsupported(model, "its configuration does not name num_attention_heads and num_key_value_heads")
     if heads % size or (shared % size and size % shared):
         raise GateauError(
             f"training.sequence_parallel: {heads} attention heads ({shared} of keys) cannot be shared by {size} "
@@ -108,16 +112,24 @@ def share_sequences(model: PreTrainedModel, *, size: int) -> None:
         )
     kinds = set(getattr(config, "layer_types", None) or [])
     if getattr(config, "sliding_window", None) is not None or kinds - {"full_attention"}:
-        raise GateauError(
-            f"training.sequence_parallel: {type(model).__name__} has layers that do not see the whole sequence, and "
-            "the exchange of heads drops their masks. Set it to 1."
+        raise _unsupported(
+            model, "it has layers that do not see the whole sequence, and the exchange of heads drops their masks"
         )
     if model.config._attn_implementation != ATTENTION:
-        raise GateauError(
-            f"training.sequence_parallel: {type(model).__name__} computes its attention by "
-            f"{model.config._attn_implementation}, but {ATTENTION} is needed. Set it to 1."
+        raise _unsupported(
+            model, f"it computes its attention by {model.config._attn_implementation}, but {ATTENTION} is needed"
         )
+    reason = parts_differ(model)
+    if reason is not None:
+        raise _unsupported(model, reason)
     model.forward = MethodType(_forward, model)
+
+
+def _unsupported(model: PreTrainedModel, reason: str) -> GateauError:
+    return GateauError(
+        f"training.sequence_parallel: {type(model).__name__} (model type {model.config.model_type}) cannot be trained "
+        f"by ranks that share a sequence: {reason}. Set it to 1."
+    )
 
 
 def _forward(

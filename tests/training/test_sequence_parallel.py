@@ -81,7 +81,14 @@ def test_the_loss_of_the_parts_adds_up(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("kind", "size", "message"),
-    [("llama", 3, "cannot be shared by 3 processes"), ("mistral", 2, "do not see the whole sequence")],
+    [
+        ("llama", 3, "cannot be shared by 3 processes"),
+        ("mistral", 2, "do not see the whole sequence"),
+        ("gpt2", 2, "does not name num_attention_heads and num_key_value_heads"),
+        ("mamba", 2, "does not name num_attention_heads"),
+        ("llama4_text", 2, "do not see the whole sequence"),
+        ("stablelm", 2, "does not use transformers' attention interface"),
+    ],
 )
 def test_models_that_cannot_share(kind: str, size: int, message: str) -> None:
     with pytest.raises(GateauError, match=f"training.sequence_parallel: .*{message}"):
