@@ -11,6 +11,7 @@ from transformers.configuration_utils import PreTrainedConfig
 from gateau_dagster.config import ModelConfig, ScoringConfig
 from gateau_dagster.config.models import Dtype
 from gateau_dagster.errors import GateauError
+from gateau_dagster.models.causality import sees_what_follows
 from gateau_dagster.models.devices import resolve_device
 from gateau_dagster.models.weights import (
     DeviceMap,
@@ -70,8 +71,8 @@ def load_model(
     then has to be 'auto'. `adjust` may change the checkpoint's configuration before the model is built from it.
 
     Raises GateauError naming cause and cure: missing or incomplete folder, hub out of reach, an architecture that
-    does not generate text, weights that are missing or not safetensors, no tokenizer, no rotary embedding to
-    override, a device that is absent, out of memory.
+    does not generate text or is not causal, weights that are missing or not safetensors, no tokenizer, no rotary
+    embedding to override, a device that is absent, out of memory.
     """
     assert device_map is None or device == "auto", "see placement.check_device_map"
     target = resolve_device(device)
@@ -88,6 +89,12 @@ def load_model(
     model = read_weights(AutoModelForCausalLM, config, source, model_config, dtype=dtype, device_map=device_map)
     target = _spread_over_gpus(config, model) if device_map is not None else moved(config, model, target)
     model.eval().requires_grad_(False)
+    if sees_what_follows(model):
+        raise GateauError(
+            f"{config.path} ({type(model).__name__}, model type {model.config.model_type}) lets a token see what "
+            "follows it, so that a response's tokens would be scored knowing themselves: take a causal language model "
+            "such as Llama, Qwen or Mistral (of BERT and its like, one with is_decoder: true in its config.json)"
+        )
     return LoadedModel(
         model=model, tokenizer=tokenizer, window=window, device=target, name=config.path, opening=config.opening
     )

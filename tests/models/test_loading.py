@@ -9,7 +9,7 @@ import pytest
 import torch
 from huggingface_hub import constants
 from safetensors.torch import load_file, save_file
-from transformers import BertConfig, BertForMaskedLM
+from transformers import AutoModelForCausalLM, BertConfig, BertForMaskedLM, CpmAntConfig
 
 from gateau_dagster.config import ModelConfig, ScoringConfig
 from gateau_dagster.errors import GateauError
@@ -109,6 +109,29 @@ def test_model_that_is_no_decoder(tmp_path: Path) -> None:
     tokenizer().save_pretrained(tmp_path)
     with pytest.raises(GateauError, match="BertForMaskedLM, not a causal language model"):
         _load(tmp_path)
+
+
+_SIZES: dict[str, Any] = {"vocab_size": 400, "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+_BERT: dict[str, Any] = {**_SIZES, "intermediate_size": 16}
+_CPM: dict[str, Any] = {**_SIZES, "dim_head": 8, "dim_ff": 16}
+
+
+@pytest.mark.parametrize(
+    "config",
+    [BertConfig(**_BERT), CpmAntConfig(**_CPM)],
+    ids=lambda config: config.model_type,
+)
+def test_decoder_that_sees_what_follows(config: Any, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    config.init_std = config.initializer_range = 0.15
+    AutoModelForCausalLM.from_config(config).save_pretrained(tmp_path)
+    tokenizer().save_pretrained(tmp_path)
+    with pytest.raises(GateauError, match=rf"model type {config.model_type}\) lets a token see what follows it.*Llama"):
+        _load(tmp_path)
+    if config.model_type == "bert":
+        content = json.loads((tmp_path / "config.json").read_text())
+        (tmp_path / "config.json").write_text(json.dumps(content | {"is_decoder": True}))
+        assert _load(tmp_path).model.config.is_decoder
 
 
 def test_missing_weights_file(tiny: Path) -> None:
