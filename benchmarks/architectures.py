@@ -97,7 +97,7 @@ def page(found: list[Row]) -> str:
         "",
         "- *scores exactly*: the NLL of every response token, of prompts packed and alone, is within "
         f"{TOLERANCE:g} nats of the model's own plain pass, and does not change with the text behind it; "
-        "`yes`: packed rows.",
+        "`yes`: packed rows. Those that do not end with that reason; one that sees what follows a token is not loaded.",
         "- *attention seen*: layers whose attention Eq. 4 averages, equal to the model's own whole matrices where it "
         "gives them.",
         "- *trains packed*, *with skips*: the loss of two documents in one row is that of each alone, also with jumps "

@@ -56,6 +56,8 @@ def check(kind: str) -> Answer:
 
 def _short(error: Exception) -> str:
     """One line; of a refusal to train, only the reason."""
+    if isinstance(error, KeyError):
+        return f"KeyError: {error}"
     lines = str(error).strip().splitlines() or [type(error).__name__]
     line = lines[-1 if "validation" in lines[0].lower() else 0].strip()
     return line.split("nor with skipped positions: ")[-1].split(". Set training.")[0][:200]

@@ -107,7 +107,8 @@ _SIZES: dict[str, Any] = {
 }
 # Whose head_dim is the part of a head that is rotated.
 _LATENT = ("axk1", "axk2", "deepseek_v3", "deepseek_v32", "glm4_moe_lite", "glm_moe_dsa", "longcat_flash", "youtu")
-# What the general sizes do not make fit.
+_THETA = {"rope_type": "default", "rope_theta": 10_000.0}
+# What the general sizes do not make fit; None: left out.
 _OWN: dict[str, dict[str, Any]] = {
     "mamba2": {"num_heads": 4, "head_dim": 32, "state_size": 8, "chunk_size": 16},
     "bamba": {"attn_layer_indices": [1], "mamba_chunk_size": 16},
@@ -118,6 +119,23 @@ _OWN: dict[str, dict[str, Any]] = {
     "nemotron_h": {"layers_block_type": ["mamba", "attention"]},
     "zamba2": {"layers_block_type": ["mamba", "hybrid"], "hybrid_layer_ids": [1], "num_mem_blocks": 1},
     "zamba": {"attn_layer_period": 2, "attn_layer_offset": 1},
+    "dbrx": {
+        "attn_config": {"rope_theta": 10_000.0, "kv_n_heads": 2, "clip_qkv": 8.0},
+        "ffn_config": {"ffn_hidden_size": 24, "moe_num_experts": 4, "moe_top_k": 2},
+    },
+    "cohere_compass_text": {
+        "layer_types": ["sliding_attention", "full_attention"],
+        "rope_parameters": {"sliding_attention": _THETA, "full_attention": _THETA},
+    },
+    "prophetnet": {
+        "num_hidden_layers": None,
+        "num_encoder_layers": 1,
+        "num_decoder_layers": 2,
+        "num_encoder_attention_heads": 4,
+        "num_decoder_attention_heads": 4,
+    },
+    "reformer": {"axial_pos_embds_dim": [16, 48], "axial_pos_shape": [16, 32]},
+    "xlnet": {"max_position_embeddings": None},
     "xlstm": {"num_heads": 4, "chunk_size": 16},
     "rwkv": {"attention_hidden_size": 64},
     "lfm2": {"layer_types": ["conv", "full_attention"]},
@@ -166,7 +184,7 @@ def _attempts(kind: str) -> Iterator[dict[str, Any]]:
     """Settings of the architecture: all that are known, then fewer."""
     made = CONFIG_MAPPING[kind]()
     known = _sizes(made) | _nested(made)
-    own = {**known, **_OWN.get(kind, {})}
+    own = {name: value for name, value in {**known, **_OWN.get(kind, {})}.items() if value is not None}
     kinds = list(dict.fromkeys(getattr(made.get_text_config(decoder=True), "layer_types", None) or []))
     if len(kinds) > 1 and "layer_types" not in own and "num_hidden_layers" in own:
         yield own | {"layer_types": kinds, "num_hidden_layers": len(kinds)}

@@ -15,7 +15,7 @@ from gateau_dagster.errors import GateauError
 from gateau_dagster.models.attention_rows import AttentionSpec, attention_rows, row_blocks
 from gateau_dagster.models.known_attention import ATTENTION_CURE, attention_layers_of, unseen_by_class
 from gateau_dagster.models.loading import LoadedModel
-from gateau_dagster.models.mask_pattern import MaskPattern, UnknownAttentionError
+from gateau_dagster.models.mask_pattern import MaskPattern, UnknownAttentionError, why_failed
 from gateau_dagster.models.memory import is_out_of_memory
 from gateau_dagster.models.packing import lone_states, narrows_last_layer, packed_states, vocabulary
 from gateau_dagster.models.probe import ROUNDING
@@ -25,6 +25,12 @@ _WHAT = "segment attention (Eq. 4)"
 _PROBE = (1, 4, 2, 2)  # tokens of prefix, context, suffix and response of a prompt to try a model on
 
 _unseen: WeakKeyDictionary[PreTrainedModel, str | None] = WeakKeyDictionary()
+
+
+class _UnseenError(GateauError):
+    """Attention weights that cannot be seen; `reason`: why, without what it is about."""
+
+    reason: str
 
 
 @dataclass(kw_only=True)
@@ -132,23 +138,27 @@ def _tried(loaded: LoadedModel) -> str | None:
     try:
         states = context_attention(loaded, prompt).states
         own = lone_states(loaded, prompt.ids)[prompt.response_span[0] - 1 : -1]
+    except _UnseenError as error:
+        return error.reason
     except GateauError as error:
-        return str(error.__cause__ or error)
+        return str(error)
     except (TypeError, ValueError, AttributeError, IndexError, RuntimeError) as error:
         if is_out_of_memory(error):
             raise  # says nothing of the model
-        return f"its code fails with attention that is watched ({type(error).__name__}: {error})"
+        return why_failed(error, "with attention that is watched")
     if not ((states - own).norm(dim=-1) <= ROUNDING[own.dtype] * own.norm(dim=-1)).all():
         return "a pass in which its attention is watched comes out otherwise than its own"
     return None
 
 
-def _unsupported(loaded: LoadedModel, detail: str, what: str = _WHAT) -> GateauError:
-    return GateauError(
+def _unsupported(loaded: LoadedModel, detail: str, what: str = _WHAT) -> _UnseenError:
+    found = _UnseenError(
         f"{what} needs a decoder that runs its attention through transformers' attention "
         f"interface, and {loaded.name} ({type(loaded.model).__name__}, model type {loaded.model.config.model_type}) "
         f"does not: {detail}. {ATTENTION_CURE}"
     )
+    found.reason = detail
+    return found
 
 
 def attention_layers(loaded: LoadedModel) -> int:

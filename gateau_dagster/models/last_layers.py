@@ -56,6 +56,8 @@ def head(loaded: LoadedModel, states: Tensor) -> Tensor:
     try:
         ids = torch.zeros((1, states.shape[0]), dtype=torch.long, device=states.device)
         logits = loaded.model(input_ids=ids, use_cache=False, return_dict=True).logits
+    except (TypeError, ValueError, AttributeError, IndexError) as error:  # it wants more of its body (ProphetNet)
+        raise _unsplittable(loaded) from error
     finally:
         if own is None:
             del body.forward
@@ -77,7 +79,7 @@ class _Replayed(MoeModelOutputWithPast):
 def _unsplittable(loaded: LoadedModel) -> GateauError:
     return GateauError(
         f"{loaded.name} ({loaded.model.config.model_type}) does not keep its output layer apart from its body "
-        "(`base_model`), as transformers' own models do: use an architecture that transformers implements"
+        "(`base_model`), as most of transformers' models do: take an architecture such as Llama, Qwen or Mistral"
     )
 
 

@@ -43,6 +43,13 @@ class MaskPattern:
         return tuple(min(size, length - begin) for length in lengths for begin in range(0, length, size))
 
 
+def why_failed(error: Exception, where: str) -> str:
+    """What a model's code raised `where` it was given a pattern in the place of its mask, in words."""
+    if MaskPattern.__name__ in str(error):
+        return "its code works on the numbers of its mask itself"
+    return f"its code fails {where} ({type(error).__name__}: {error})"
+
+
 def known_pattern(mask: object, others: Mapping[str, object]) -> MaskPattern:
     """The pattern that a layer's attention function was handed as its mask.
 

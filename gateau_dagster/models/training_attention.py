@@ -17,7 +17,7 @@ from gateau_dagster.errors import GateauError
 from gateau_dagster.models.attention_kernels import attend_documents
 from gateau_dagster.models.attention_rows import attend_in_blocks, attention_spec
 from gateau_dagster.models.body import body_of
-from gateau_dagster.models.mask_pattern import UnknownAttentionError, describe_mask, known_pattern
+from gateau_dagster.models.mask_pattern import UnknownAttentionError, describe_mask, known_pattern, why_failed
 from gateau_dagster.models.probe import ROUNDING, probe_ids, probing
 
 NAME = "gateau_training_documents"  # of the attention function and the mask function in transformers' registries
@@ -66,8 +66,10 @@ def _why_not(model: PreTrainedModel, alone: Tensor) -> str | None:
         return "its attention function cannot be replaced"
     try:
         behind = [_packed_states(model, index) for index in range(2)]
-    except (UnknownAttentionError, TypeError, AttributeError) as error:  # the latter: it does arithmetic with its mask
+    except UnknownAttentionError as error:
         return str(error)
+    except (TypeError, AttributeError) as error:
+        return why_failed(error, "on such a row")
     # Rows that do not see one another differ by nothing: the same products of the same shapes.
     if not _difference(behind[1], behind[0]) <= ROUNDING[alone.dtype] / 10:
         return "a document in a row sees the one before it"

@@ -4,7 +4,7 @@ import pytest
 from transformers import PreTrainedModel
 
 from gateau_dagster.errors import GateauError
-from gateau_dagster.models.context_attention import attention_unseen, require_attention_interface
+from gateau_dagster.models.context_attention import attention_unseen, require_attention_interface, require_seen
 from gateau_dagster.models.known_attention import attention_layers_of, class_of, unseen_by_class
 from tests.tiny_models import loaded_model, model_config
 
@@ -19,6 +19,21 @@ NEXT = {
     "moe_intermediate_size": 24,
     "shared_expert_intermediate_size": 24,
 }
+
+
+@pytest.mark.parametrize(
+    ("kind", "reason"),
+    [
+        ("diffllama", "it called the interface 4 times for 2 layers"),
+        ("doge", "its code works on the numbers of its mask itself"),
+    ],
+)
+def test_reason_is_told_once_and_in_words(kind: str, reason: str) -> None:
+    loaded = loaded_model(kind)
+    assert attention_unseen(loaded) == reason
+    with pytest.raises(GateauError) as refused:
+        require_seen(loaded)
+    assert str(refused.value).count("needs a decoder") == 1 and reason in str(refused.value)
 
 
 @pytest.mark.parametrize(("kind", "options", "layers"), [("llama", {}, 2), ("qwen3_next", NEXT, 1), ("mamba", {}, 0)])

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from transformers import AutoModelForCausalLM, ProphetNetConfig
 
 from gateau_dagster.errors import GateauError
 from gateau_dagster.models import packing
@@ -260,6 +261,17 @@ def test_forward_of_an_offloaded_backbone_is_put_back() -> None:
     backbone.forward = hooked  # as accelerate's hooks do
     head(loaded, torch.zeros(3, 64))
     assert vars(backbone)["forward"] is hooked
+
+
+def test_model_that_wants_more_of_its_backbone_is_refused() -> None:
+    parts = ("encoder", "decoder")
+    shape: dict[str, Any] = {
+        f"num_{part}_{name}": size for part in parts for name, size in (("layers", 1), ("attention_heads", 4))
+    }
+    config = ProphetNetConfig(vocab_size=400, hidden_size=64, encoder_ffn_dim=96, decoder_ffn_dim=96, **shape)
+    model = AutoModelForCausalLM.from_config(config).eval()
+    with pytest.raises(GateauError, match="does not keep its output layer apart"):
+        head(dataclasses.replace(loaded_model("llama"), model=model), torch.zeros(3, 64))
 
 
 def test_model_that_does_not_call_its_backbone_is_refused() -> None:
