@@ -8,11 +8,9 @@ import polars as pl
 from assets.steps.definition import makes_asset
 from assets.steps.metadata import chart
 from assets.steps.unpartitioned_step import unpartitioned_step
-from gateau_dagster.config.selection import RuleConfig
 from gateau_dagster.evaluation.document_split import TEXTS, Documents, group_sizes, split
 from gateau_dagster.evaluation.registry import document_similarity, reserving
-from gateau_dagster.selection.per_document import most_by_source, most_of_all
-from gateau_dagster.selection.rules import check_data
+from gateau_dagster.pipeline.document_limit import too_few
 from resources.configuration import ConfigurationResource
 
 RAW = "raw_long_sft"
@@ -41,20 +39,6 @@ def document_split(context: dg.AssetExecutionContext, configuration: Configurati
                 **_groups(found),
             }
     return step.result
-
-
-def too_few(candidates: pl.DataFrame, rule: RuleConfig) -> str:
-    """What the samples that are left are too few for, before any model runs; empty where they are enough.
-
-    `candidates`: tables.DOCUMENT_SPLIT without what is reserved, with `source`. Raises GateauError as `check_data`.
-    """
-    most, sources = rule.per_document, dict(candidates["source"].value_counts().iter_rows())
-    if most is None or rule.budget is not None:
-        check_data(sources, rule)
-        return ""
-    wanted, left = rule.chosen(candidates.height), most_of_all(candidates, most)
-    check_data(sources, rule.taking(count=min(wanted, left)), left=most_by_source(candidates, most))
-    return f"selection.per_document: {most} leaves {left} samples, and {wanted} are asked for" if left < wanted else ""
 
 
 def _groups(found: pl.DataFrame) -> dict[str, Any]:

@@ -22,6 +22,7 @@ from gateau_dagster.errors import GateauError, MissingUpstreamError
 from gateau_dagster.methods.registry import chosen_methods, reads_attention
 from gateau_dagster.models.model_digest import address_digest, model_digest
 from gateau_dagster.pipeline.asset import Asset, Observed
+from gateau_dagster.pipeline.document_limit import limit_leaves
 from gateau_dagster.pipeline.far_text import without_far_text
 from gateau_dagster.pipeline.made_models import check_clusters
 from gateau_dagster.pipeline.model_checks import (
@@ -206,13 +207,15 @@ class State:
         """What is out of date now of all assets, whether the configuration asks for them or not.
 
         Raises:
-            GateauError: see `check_data` and `check_models`.
+            GateauError: see `check_data`, `check_models` and `limit_leaves`.
         """
         self.check_data()
         self.check_models()
         inputs = {shard: self.shard_input(shard) for shard in self.shards}
         found = self.recorded() if recorded is None else recorded
-        return make_plan(list(self._nodes.values()), partition_sets(self.config), inputs, found)
+        plan = make_plan(list(self._nodes.values()), partition_sets(self.config), inputs, found)
+        limit_leaves(self.config, self.store, plan)
+        return plan
 
     def check_data(self) -> None:
         """Whether the data can give what the configuration asks for; else it would be found out after scoring.
@@ -266,6 +269,8 @@ class State:
         of_models = [*lost_first_tokens(self.config), *unknown_chat_templates(self.config), *self._unseen_attention()]
         if self.pipeline.compares_the_pair:
             of_models += without_far_text(self.config, accepted, self._first_samples)
+        if self.config.selection.per_document is not None:
+            of_models += filter(None, [limit_leaves(self.config, self.store, self.whole_plan())])
         # Several methods may say the same.
         return [*dict.fromkeys([*of_models, *warnings_of(self.config, accepted), *chain.from_iterable(of_methods)])]
 

@@ -11,13 +11,13 @@ import polars as pl
 import pytest
 
 from assets.comparison import compared
-from assets.document_split import too_few
 from assets.selection import chosen_samples, ranking_scores
 from gateau_dagster.config import Config, SelectionConfig
 from gateau_dagster.data.sample import text_digest
 from gateau_dagster.errors import GateauError
 from gateau_dagster.evaluation.document_split import TEXTS, Documents, split
 from gateau_dagster.explore.one_sample import one_sample
+from gateau_dagster.pipeline.document_limit import too_few
 from gateau_dagster.pipeline.losses import losses
 from gateau_dagster.pipeline.selection_reads import comparison_reads, selection_reads
 from gateau_dagster.pipeline.state import State
@@ -214,6 +214,21 @@ def test_without_the_limit_nothing_of_it_stays(project: Pipeline) -> None:
     ran, chosen, _ = selected(project, selection=rule | {"per_document": None}, evaluation=held_out)
     assert ran == {"selected_subset"} and len(chosen) == 20
     assert project.state().read_rejected("selected_subset").is_empty()
+
+
+def test_a_limit_that_comes_when_the_documents_are_known_is_looked_at_before_anything_runs(project: Pipeline) -> None:
+    rule = {"method": "length", "rule": "top", "count": 20, "fraction": None, "shares": None, "per_document": None}
+    held_out = {"heldout": {"share": 0.1}}
+    selected(project, selection=rule, evaluation=held_out)
+    change_config(project.file, selection={"count": 60, "per_document": 1}, evaluation=held_out)
+    planned = project.state()
+    assert [work.asset for work in planned.plan_until("selected_subset").work] == ["selected_subset"]
+    (said,) = [warning for warning in planned.warnings if "per_document" in warning]
+    assert said.startswith("selection.per_document: 1 leaves ") and said.endswith("and 60 are asked for")
+    change_config(project.file, selection={"rule": "per_source", "shares": {"a": 1}, "count": 30})
+    for target in (None, "selected_subset"):
+        with pytest.raises(GateauError, match=r"source .a. has \d+ samples that can be .*per_document: 1 leaves"):
+            project.state().plan_until(target)
 
 
 def test_the_limit_alone_finds_the_documents_and_says_when_they_are_too_few(tmp_path: Path) -> None:
