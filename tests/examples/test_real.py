@@ -15,6 +15,7 @@ import yaml
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from gateau_dagster.config import Config
+from gateau_dagster.methods.registry import all_methods, chosen_methods
 from tests.examples.documents import document, write_long, write_short_chat
 from tests.project import ROOT, command_environment
 
@@ -44,9 +45,9 @@ def run_example(folder: Path, *options: str) -> subprocess.CompletedProcess[str]
 
 
 def stored_times(folder: Path) -> dict[str, int]:
-    """When each file of pair and store was written."""
+    """When each file of pair and store was written, but that by which a run holds the store."""
     files = [*(folder / "pair").rglob("*"), *(folder / "store").rglob("*"), folder / "gateau.yaml"]
-    return {str(file): file.stat().st_mtime_ns for file in files if file.is_file()}
+    return {str(file): file.stat().st_mtime_ns for file in files if file.is_file() and file.parent.name != "_lease"}
 
 
 class Finished:
@@ -132,6 +133,24 @@ def example(monkeypatch: pytest.MonkeyPatch) -> Any:
         return importlib.import_module(name)
 
     return load
+
+
+@pytest.mark.parametrize(
+    ("given", "left_out"),
+    [
+        ({}, {"judge", "target"}),
+        ({"evaluation": {"judge": {"base_url": "http://judge/v1", "model": "m"}}}, {"target"}),
+        ({"selection": {"options": {"target": {"sources": ["wanted"]}}}}, {"judge"}),
+    ],
+)
+def test_all_methods_are_those_that_can_be(
+    example: Any, tmp_path: Path, given: dict[str, Any], left_out: set[str]
+) -> None:
+    content = example("run").configuration(EXAMPLE / "gateau.yaml", long="a.jsonl", short_chat=None)
+    for section, values in given.items():
+        content[section] |= values
+    config = Config.model_validate({**example("run").with_all_methods(content), "folder": tmp_path})
+    assert {*chosen_methods(config)} == {*all_methods()} - left_out
 
 
 def test_the_settings_are_valid_and_fit_the_pair(example: Any, tmp_path: Path):
