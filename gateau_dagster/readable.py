@@ -13,9 +13,8 @@ def number(value: float | int | None, digits: int = 4) -> str:
         return "∞" if value > 0 else "−∞"
     if value != 0 and not 1e-3 <= abs(value) < 1e6:
         return f"{value:.{digits - 1}e}".replace("-", "−")
-    return (
-        f"{value:#.{digits}g}".rstrip(".").replace("-", "−") if abs(value) < 1000 else f"{value:,.0f}".replace("-", "−")
-    )
+    text = f"{value:#.{digits}g}".rstrip(".")
+    return (text if abs(float(text)) < 1000 else f"{value:,.0f}").replace("-", "−")
 
 
 def fixed(value: float | None, digits: int = 2) -> str:

@@ -36,4 +36,5 @@ def test_fixed_percent_plural() -> None:
 
 
 def test_few_digits_leave_no_point_at_the_end() -> None:
+    assert (number(999.7, 3), number(-999.97), number(999.4, 3)) == ("1,000", "−1,000", "999")
     assert (number(122.4, 3), number(12.24, 3), number(100.0, 3)) == ("122", "12.2", "100")

@@ -13,6 +13,8 @@ from gateau_dagster.report.plots.agreement_plots import bucket_name
 from gateau_dagster.report.plots.profile_plots import SOURCES, source_colours
 from gateau_dagster.report.text import Snippet, printable, snippet
 
+_FEW = 10  # samples in common, below which a correlation is none of the most telling facts
+
 
 @dataclass(frozen=True, kw_only=True)
 class OverlapRow:
@@ -120,7 +122,8 @@ def pair_of(pairs: tuple[Pair, ...], one: str, two: str) -> Pair:
 def findings(comparison: MethodComparison, reference: str) -> list[str]:
     """The most telling facts as sentences, each complete by itself."""
     found = []
-    known = [pair for pair in comparison.pairs if pair.spearman is not None]
+    enough = min(_FEW, comparison.samples)
+    known = [pair for pair in comparison.pairs if pair.spearman is not None and pair.common >= enough]
     if len(comparison.methods) > 2 and known:
         alike = max(known, key=lambda pair: pair.spearman or 0.0)
         found.append(

@@ -62,6 +62,14 @@ def test_findings_name_the_closest_the_furthest_and_what_cannot_be_scored() -> N
     assert "where chance gives 10\u00a0%" in found
 
 
+def test_findings_name_no_correlation_over_a_few_samples() -> None:
+    comparison = methods()
+    least = min(comparison.pairs, key=lambda pair: 1.0 if pair.spearman is None else pair.spearman)
+    pairs = tuple(replace(pair, common=2, spearman=-1.0) if pair is least else pair for pair in comparison.pairs)
+    apart = next(one for one in findings(replace(comparison, pairs=pairs), "gateau") if one.startswith("Furthest"))
+    assert not (least.first in apart and least.second in apart)
+
+
 def test_a_method_that_misses_a_few_is_said_to() -> None:
     comparison = methods()
     facts = tuple(replace(one, scored=29) if one.name == "ladm" else one for one in comparison.methods)
