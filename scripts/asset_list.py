@@ -21,7 +21,7 @@ EVERYTHING: dict[str, Any] = {
         "encoder": {"path": "a/encoder", "task": "embedding"},
     },
     "selection": {
-        "compare": ["ifd", "car", "ladm", "delta_perplexity"],
+        "compare": ["ifd", "car", "ladm", "longattn", "delta_perplexity", "judge"],
         "rule": "diverse",
         "encoder": "encoder",
         "segment_lengths": [64],

@@ -105,6 +105,7 @@ class TokenRates:
             response=response,
             limit=limit,
             shared=shared,
+            shows_attention=True,  # what a model shows is no matter of its tokenizer
             **self.around,
         )
 
