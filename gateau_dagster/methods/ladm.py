@@ -166,6 +166,7 @@ def _tables(config: Config, options: LadmOptions) -> Sequence[SampleTable]:
             settings={name: getattr(plan, name) for name in FocusPlan.__dataclass_fields__ if name not in unread},
             code_version=_TABLE_VERSIONS[plan.variant],
             prompt="plain",
+            needs_attention=True,
             score=partial(_measure, plan=plan),
             effort=partial(spans_effort, plan=plan),
         ),

@@ -131,6 +131,7 @@ def _tables(config: Config, options: LongAttnOptions) -> tuple[SampleTable, ...]
             description="How much of a layer's attention goes far back in each sample, and how unevenly (LongAttn).",
             settings={"layer": options.layer},
             prompt="plain",
+            needs_attention=True,
             score=partial(_rows, layer=options.layer),
             effort=partial(_effort, layer=options.layer),
         ),
@@ -160,32 +161,28 @@ def _check(config: Config, options: LongAttnOptions) -> None:
     check_model(config, options.model, "causal", place="selection.options.longattn.model")
 
 
-def _spans(config: Config, model: str) -> list[int | None]:
-    """What each layer with attention sees, None: all; as far as config.json says it: empty where that is not here."""
-    from gateau_dagster.models.flops import spans_of
+def _check_known_models(config: Config, options: LongAttnOptions) -> None:
+    from gateau_dagster.models.known_attention import attention_layers_of
     from gateau_dagster.models.known_model import known_model
 
-    known = known_model(config, model).config
-    if known is None:
-        return []
-    text = known.get_text_config(decoder=True)
-    spans = spans_of(text) or [None] * getattr(text, "num_hidden_layers", 0)
-    return [span for span in spans if span != 0]
-
-
-def _check_known_models(config: Config, options: LongAttnOptions) -> None:
-    layers = len(_spans(config, options.model))
-    if 0 < layers <= options.layer:
+    known = known_model(config, options.model).config
+    layers = None if known is None else attention_layers_of(known)
+    if layers is not None and options.layer >= layers:
         raise GateauError(
             f"selection.options.longattn.layer: {options.layer}, but models.{options.model} has {layers} layers with "
-            "attention, which are counted from 0"
+            "attention, counted from 0"
         )
 
 
 def _warnings(config: Config, options: LongAttnOptions, accepted: pl.DataFrame) -> list[str]:
     """Where the layer's window ends before what is far."""
+    from gateau_dagster.models.flops import spans_of
+    from gateau_dagster.models.known_model import known_model
+
     del accepted
-    seen = _spans(config, options.model)
+    known = known_model(config, options.model).config
+    spans = () if known is None else spans_of(known.get_text_config(decoder=True))
+    seen = [span for span in spans if span != 0]  # a layer without attention is none of those that are counted
     window = seen[options.layer] if options.layer < len(seen) else None
     if window is None:
         return []

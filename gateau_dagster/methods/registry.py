@@ -119,6 +119,11 @@ def reads_attention(config: Config) -> bool:
     return any(_OF_ATTENTION.get(asset, frozenset()) & {*columns} for each in reads for asset, columns in each)
 
 
+def watched_models(config: Config) -> set[str]:
+    """The models whose attention a method's own table needs; raises as sample_tables."""
+    return {table.model for table in sample_tables(config).values() if table.needs_attention}
+
+
 def sample_tables(config: Config) -> dict[str, SampleTable]:
     """What models compute for methods, rule, further segment lengths and models that are made, by asset; each once.
 

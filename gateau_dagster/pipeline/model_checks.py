@@ -130,16 +130,16 @@ def _lacks_bos(config: Config, name: str) -> bool:
     return tokenizer is not None and tokenizer.bos_token_id is None and isinstance(first, int)
 
 
-def check_attention(config: Config, digest: str) -> None:
-    """Whether theta_B shows the attention that a method or preset reads, as far as its class tells. `digest`: of it.
+def check_attention(config: Config, name: str, digest: str) -> None:
+    """Whether a model shows the attention that a method or preset reads, as far as its class tells. `digest`: of it.
 
     Raises:
         GateauError: it does not.
     """
-    reason = attention_unseen(config, "long", digest)
+    reason = attention_unseen(config, name, digest)
     if reason is not None:
         raise GateauError(
-            f"models.long.path: {config.models['long'].path} ({reason}) shows no attention weights, which the preset "
+            f"models.{name}.path: {config.models[name].path} ({reason}) shows no attention weights, which the preset "
             f"or a method reads. {ATTENTION_CURE}"
         )
 

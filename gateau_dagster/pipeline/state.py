@@ -19,7 +19,7 @@ from gateau_dagster.data.short_chat import short_chat_signature
 from gateau_dagster.data.sources import FILE_DIGESTS
 from gateau_dagster.demo.prepare import ensure_demo_data
 from gateau_dagster.errors import GateauError, MissingUpstreamError
-from gateau_dagster.methods.registry import chosen_methods, reads_attention
+from gateau_dagster.methods.registry import chosen_methods, reads_attention, watched_models
 from gateau_dagster.models.model_digest import address_digest, model_digest
 from gateau_dagster.pipeline.asset import Asset, Observed
 from gateau_dagster.pipeline.document_limit import limit_leaves
@@ -247,8 +247,9 @@ class State:
         check_others(self.config)
         if self.pipeline.compares_the_pair:
             check_pair(self.config, self.model_digests, self._first_responses)
-        if self.pipeline.makes_cam and reads_attention(self.config):
-            check_attention(self.config, self.model_digests["long"])
+        cam = {"long"} if self.pipeline.makes_cam and reads_attention(self.config) else set()
+        for name in sorted(cam | watched_models(self.config)):
+            check_attention(self.config, name, self.model_digests[name])
         check_homologous(self.config)
         for method in chosen_methods(self.config).values():
             method.check_known_models(self.config)

@@ -74,6 +74,7 @@ class SampleTable:
     effort: what `score` takes of some samples, as it charges `Running.work`, for `gateau plan`; without it the plan
         says that the table is not estimated.
     needs_visible_window: whether a row depends on how much of the prompt theta_A sees, as those of `cam` do.
+    needs_attention: whether the model has to show its attention weights.
     prompt: what of the scoring prompt (models.prompt) a row reads: 'opened' with the model's preamble and
         demonstrations before it, 'plain' without them, 'none' of `scoring.template` either. What a row does not read
         does not make it again.
@@ -93,6 +94,7 @@ class SampleTable:
     needs_visible_window: bool = False
     prompt: ShownPrompt = "opened"
     effort: Effort | None = None
+    needs_attention: bool = False
 
     def __post_init__(self) -> None:
         assert self.columns[:2] == (tables.SAMPLE_ID, tables.DIGEST)

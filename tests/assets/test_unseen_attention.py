@@ -11,6 +11,7 @@ from tests.models.test_known_attention import NEXT
 from tests.project import make_project
 from tests.tiny_models import replace_model
 
+LADM = {"ladm": {"span_length": 8, "first_scored": 6}}
 pytestmark = pytest.mark.long
 
 
@@ -25,10 +26,9 @@ def test_robust_works_and_paper_is_refused_before_anything_runs(tmp_path: Path) 
         scores = pipeline.state().read("combined_scores")
         assert scores["cas_paper"].null_count() == scores.height == 12
         assert scores["cas_robust"].null_count() == 0 and scores["score"].is_finite().all()
-        content = yaml.safe_load(file.read_text())
-        content["selection"]["preset"] = "paper"
-        file.write_text(yaml.safe_dump(content))
-        runs = len(pipeline.runs())
-        with pytest.raises(GateauError, match=r"Qwen3NextForCausalLM.*selection\.preset robust"):
-            pipeline.refresh()
+        content, runs = yaml.safe_load(file.read_text()), len(pipeline.runs())
+        for wants in ({"preset": "paper"}, {"compare": ["longattn"]}, {"compare": ["ladm"], "options": LADM}):
+            file.write_text(yaml.safe_dump({**content, "selection": {**content["selection"], **wants}}))
+            with pytest.raises(GateauError, match=r"Qwen3NextForCausalLM.*selection\.preset robust"):
+                pipeline.refresh()
         assert len(pipeline.runs()) == runs
