@@ -125,7 +125,8 @@ def _raw(state: State) -> pl.DataFrame | pl.LazyFrame:
     if state.store.files.is_local:
         for shard in state.shards:
             state.store.verify("raw_long_sft", shard)
-        return pl.scan_parquet([state.store.address("raw_long_sft", shard) for shard in state.shards])
+        paths = [state.store.address("raw_long_sft", shard) for shard in state.shards]
+        return pl.scan_parquet(paths, glob=False)  # a folder may be named [so]
     return state.store.read_all("raw_long_sft", state.shards)
 
 

@@ -24,8 +24,11 @@ def made_once(shared: Shared) -> Path:
 
 @pytest.fixture(scope="module")
 def small(made_once: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pipeline]:
-    """A copy of it with its Dagster home, for the module to change: up to date at the start."""
-    folder = tmp_path_factory.mktemp("small") / "project"
+    """A copy of it with its Dagster home, for the module to change: up to date at the start.
+
+    Its folder's name is a pattern to some, who would find nothing there.
+    """
+    folder = tmp_path_factory.mktemp("small") / "project [1]"
     shutil.copytree(made_once, folder)
     with pipeline_on(folder / "gateau.yaml") as pipeline:
         yield pipeline
