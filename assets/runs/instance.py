@@ -3,6 +3,7 @@
 import fcntl
 import os
 import re
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -18,6 +19,8 @@ from gateau_dagster.storage.local import check_regular, create_local, fill_with,
 
 _OPENING = ".opening"
 _SQLITE = "DagsterSqliteStorage"
+_LONGEST_PATH = 504  # bytes; SQLite's own 512, less what it adds for its journal
+_BELOW = len(f"/history/runs/{uuid.UUID(int=0)}.db")
 _SHOWN = 300  # characters of a reason: Dagster adds all that would be right
 
 _DAGSTER_YAML = """\
@@ -115,6 +118,12 @@ def _check_addressable(reference: InstanceRef, home: Path) -> None:
         raise GateauError(
             f"Dagster cannot keep its records in {folder}: with {found.group()!r} in it, the path leads elsewhere. "
             f"Name another folder in DAGSTER_HOME (now {home}); configuration and store may stay."
+        )
+    if folder and len(os.fsencode(folder)) > _LONGEST_PATH - _BELOW:
+        raise GateauError(
+            f"Dagster cannot keep its records in {folder}: SQLite takes no paths of more than {_LONGEST_PATH} bytes, "
+            f"with the {_BELOW} of a run's own file. Name a shorter folder in DAGSTER_HOME; configuration and store "
+            "may stay."
         )
 
 

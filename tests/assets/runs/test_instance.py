@@ -2,6 +2,8 @@
 
 import os
 import shutil
+import uuid
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -57,6 +59,19 @@ def test_other_names_are_as_good_as_any(
     monkeypatch.setenv("DAGSTER_HOME", str(tmp_path / name))
     with open_instance(config):
         assert (tmp_path / name / "history" / "runs.db").is_file()
+
+
+@pytest.mark.parametrize(("length", "refused"), [(451, False), (452, True)])
+def test_a_path_that_sqlite_does_not_take_is_refused(
+    config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, length: int, refused: bool
+) -> None:
+    """451 bytes are the most with which Dagster could open the file of a run."""
+    home = f"{tmp_path / '/'.join(['n' * 100] * 3)}/"
+    home += "n" * (length - len(home))
+    monkeypatch.setenv("DAGSTER_HOME", home)
+    outcome = pytest.raises(GateauError, match="Name a shorter folder in DAGSTER_HOME") if refused else nullcontext()
+    with outcome, open_instance(config) as instance:
+        assert list(instance.all_logs(str(uuid.uuid4()))) == []
 
 
 def test_looking_says_that_a_file_is_in_the_place_of_the_home(
