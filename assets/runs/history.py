@@ -9,10 +9,12 @@ from typing import TypeAlias
 from dagster import DagsterEventType, DagsterInstance, DagsterRun, DagsterRunStatus, EventLogEntry, RunsFilter
 
 from assets.runs.instance import home_of, open_instance
+from assets.steps.dead_runs import LOCK_TAG
 from assets.steps.failures import TITLE
 from assets.steps.partitions import asset_key
 from gateau_dagster.config import Config
 from gateau_dagster.pipeline.asset import Asset
+from resources.locks.lease import known_store_id
 
 Records: TypeAlias = DagsterInstance
 _AT_WORK = [DagsterRunStatus.QUEUED, DagsterRunStatus.STARTING, DagsterRunStatus.STARTED, DagsterRunStatus.CANCELING]
@@ -44,9 +46,10 @@ def recorded_history(config: Config) -> Iterator[DagsterInstance | None]:
         yield instance
 
 
-def runs_at_work(instance: DagsterInstance) -> Sequence[DagsterRun]:
-    """Those that have not ended."""
-    return instance.get_runs(RunsFilter(statuses=_AT_WORK))
+def runs_at_work(instance: DagsterInstance, config: Config) -> Sequence[DagsterRun]:
+    """Those that have not ended, but for others' on another store: projects may have a database in common."""
+    store = known_store_id(config)
+    return [run for run in instance.get_runs(RunsFilter(statuses=_AT_WORK)) if run.tags.get(LOCK_TAG, store) == store]
 
 
 def last_runs(instance: DagsterInstance, assets: Sequence[Asset]) -> dict[str, LastRun]:

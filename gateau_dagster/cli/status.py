@@ -49,7 +49,7 @@ def status_record(state: State, instance: Records | None) -> dict[str, Any]:
         "store": state.store.root,
         "up_to_date": all(each.standing == "current" for each in found if each.asked_for),
         "assets": [_record(each) for each in found],
-        "at_work": [] if instance is None else [run.run_id for run in runs_at_work(instance)],
+        "at_work": [] if instance is None else [run.run_id for run in runs_at_work(instance, state.config)],
     }
 
 
@@ -94,7 +94,7 @@ def _cells(found: AssetStatus) -> list[str]:
 
 def at_work(config: Config, instance: Records | None) -> Iterator[str]:
     """A line for each run that has not ended, with its steps."""
-    for run in [] if instance is None else runs_at_work(instance):
+    for run in [] if instance is None else runs_at_work(instance, config):
         steps = [entry for entry in board_of(config, run.run_id).entries() if not entry.ended]
         doing = "; ".join(
             f"{entry.step}{f' {entry.done:,.0f}' if entry.unit else ''}"

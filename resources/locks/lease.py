@@ -36,9 +36,19 @@ def store_id(config: Config) -> str:
     Raises:
         GateauError, TransientError: the store cannot be written.
     """
+    found = known_store_id(config)
+    if found is None:
+        Files(config.located_root).create(_ID, uuid.uuid4().hex.encode())
+        found = known_store_id(config)
+    assert found is not None
+    return found
+
+
+def known_store_id(config: Config) -> str | None:
+    """`store_id`; None where nothing has ever run on it, so that looking makes no files."""
     files = Files(config.located_root)
     if not files.exists(_ID):
-        files.create(_ID, uuid.uuid4().hex.encode())
+        return None
     own = files.read(_ID).decode()
     return f"{own} {Path(files.address(_ID)).stat().st_ino}" if files.is_local else f"{own} {files.root}"
 

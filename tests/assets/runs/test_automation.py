@@ -10,6 +10,7 @@ import pytest
 from dagster import DagsterEvent, DagsterEventType, DagsterRunStatus
 
 from assets.runs.automation import nightly, out_of_date_sensor, plan_digest
+from assets.runs.history import runs_at_work
 from assets.runs.jobs import refresh_job
 from assets.steps.dead_runs import LOCK_TAG, PROCESS_TAG, process_tag
 from assets.steps.event_log import PLAN_TAG
@@ -115,13 +116,14 @@ def test_waits_for_work_that_is_under_way(current: Pipeline, job: str) -> None:
 
 
 def test_does_not_wait_for_a_run_on_another_store(current: Pipeline) -> None:
-    """Two projects may keep their records in one database."""
+    """Two projects may keep their records in one database; `gateau status` shows those of its own."""
     change_a_sample(current)
     process = {PROCESS_TAG: process_tag()}
     launched(current, "x", DagsterRunStatus.STARTED, **process, **{LOCK_TAG: "another store"})
-    assert isinstance(tick(current), dg.RunRequest)
+    assert isinstance(tick(current), dg.RunRequest) and runs_at_work(current.instance, current.config) == []
     ours = launched(current, "x", DagsterRunStatus.STARTED, **process, **{LOCK_TAG: store_id(current.config)})
     assert skipped(current) == f"at work: refresh, in run {ours}"
+    assert [run.run_id for run in runs_at_work(current.instance, current.config)] == [ours]
 
 
 def test_waits_for_whoever_has_the_store(current: Pipeline) -> None:
