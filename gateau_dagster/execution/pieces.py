@@ -118,9 +118,10 @@ def _finished(store: Store, partition: str, table: ShardTable, results: Sequence
     rejects = {reject.sample_id: reject for each in results for reject in each.rejects.get(asset, ())}
     lost = table.missing - rejects.keys()
     if lost:
+        why = " ".join(table.partial.damaged) or "All machines have to see the same store."
         raise GateauError(
             f"{asset}, shard {partition}: {len(lost)} rows that workers saved cannot be read here, of {min(lost)} for "
-            "one. All machines have to see the same store. What can be read is kept: run again."
+            f"one. {why} What can be read is kept: run again."
         )
     table.rejects += [rejects[sample_id] for sample_id in sorted(table.missing)]
     effort = _common_effort([each.effort[asset] for each in results if asset in each.effort])

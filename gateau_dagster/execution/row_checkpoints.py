@@ -4,7 +4,7 @@ import threading
 import time
 import uuid
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from typing import Any
 
 import polars as pl
@@ -45,6 +45,7 @@ class RowCheckpoints:
         self._folder = f"{self._shard_folder}/{scorer}"
         self._scorer = scorer
         self._schema = schema
+        self.damaged: list[str] = []  # what is to be said of files that `load` could not use
         self._waiting: list[Mapping[str, Any]] = []
         self._saved_at = time.monotonic()
         self._next, self._writer = 0, uuid.uuid4().hex[:12]
@@ -56,9 +57,11 @@ class RowCheckpoints:
         frames: list[pl.DataFrame] = []
         for file in sorted(files):
             name = f"{self._folder}/{file.removesuffix(_ENDING)}"
-            with suppress(DamagedTableError):  # its rows are computed again
+            try:
                 if self._store.stamp(name) is not None:
                     frames.append(self._store.read(name))
+            except DamagedTableError as error:  # its rows are computed again
+                self.damaged.append(str(error))
         return pl.concat(frames) if frames else pl.DataFrame(schema=self._schema)
 
     def add(self, row: Mapping[str, Any]) -> None:

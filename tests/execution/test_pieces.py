@@ -94,6 +94,19 @@ def test_rows_that_cannot_be_seen_end_the_step(store: Store) -> None:
     assert store.stamp(ASSET, SHARD) is None
 
 
+def test_a_damaged_file_of_saved_rows_is_named(store: Store) -> None:
+    [piece] = pieces(store, "123456")
+    results = [scored(store, piece)]
+    [file] = Path(store.root, partial.FOLDER).rglob("*.parquet")
+    content = bytearray(file.read_bytes())
+    content[60] ^= 1
+    file.write_bytes(content)
+    with pytest.raises(GateauError, match=rf"6 rows .* of s1 for one\. .*{file.name} is damaged .* set aside"):
+        finish_shard(store, SHARD, [work()], results)
+    made = finish_shard(store, SHARD, [work()], [scored(store, piece)])[ASSET]
+    assert made.table.height == 6
+
+
 def test_efforts_add_up(store: Store) -> None:
     small = {"samples": 2, "tokens": 10, "flops": 1.0, "seconds": 0.5, "peak_memory": 7, "device": "cpu"}
     large = {"samples": 4, "tokens": 90, "flops": 9.0, "seconds": 2.5, "peak_memory": None, "device": "cpu"}
