@@ -111,6 +111,8 @@ def judge_answers(
     rows: list[Mapping[str, Any]] = []
     rejected: dict[str, list[str]] = {}
     last = None
+    kept = sum(each.asked in replies for each in wanted)
+    progress(0, len(wanted), "judgments", f"{kept:,} known before; the first new one is asked alone")
     for done, (each, made) in enumerate(work.results(wanted), start=1):
         if isinstance(made, UnansweredError):
             rejected.setdefault(each.question_id, []).append(f"turn {each.turn}: {made}")

@@ -177,3 +177,19 @@ def test_a_reply_is_read_as_it_was_written(tmp_path: Path) -> None:
     replies(tmp_path).keep(asked, reply)
     assert replies(tmp_path).find(asked) == reply
     assert replies(tmp_path).spent == Usage(requests=1, prompt_tokens=3)
+
+
+def test_it_says_what_is_to_be_judged_before_the_first_reply_and_what_is_spent(tmp_path: Path) -> None:
+    judge, seen = FakeJudge(lambda asked: "[[3]]"), list[tuple[float, str]]()
+
+    def progress(done: float, total: float | None, unit: str, note: str = "") -> None:
+        assert (total, unit) == (2, "judgments")
+        seen.append((done, note))
+
+    judged(tmp_path, judge, {"a": ["x"]})
+    wanted = wanted_judgments(
+        [question("a"), question("b")], {"a": {0: "x"}, "b": {0: "y"}}, judging(), None, settings()
+    )
+    judge_answers(wanted, judging(), judge, replies(tmp_path), settings(), progress)
+    assert seen[0] == (0, "1 known before; the first new one is asked alone")
+    assert [done for done, _ in seen] == [0, 1, 2] and seen[-1][1].startswith("1 request, 10 tokens")
