@@ -109,6 +109,7 @@ def _twin(state: State, asset: str, wanted: Stamp) -> tuple[str, Stamp] | None:
 
 def _take_over(step: VariantStep, name: str, stamp: Stamp) -> None:
     store = step.state.store
+    step.wanted = replace(step.wanted, scorer=stamp.scorer)  # its rows are kept by it, like those of the other one
     rejected = store.read_rejected(step.asset, [name])
     step.write(store.read(step.asset, name), rejected, content=stamp.content)
     step.metadata["same_as"] = name

@@ -8,6 +8,7 @@ from typing import Any
 import dagster as dg
 import polars as pl
 import pytest
+import yaml
 
 from gateau_dagster.config import ModelConfig
 from gateau_dagster.evaluation.generation.asked import Answer, Asked
@@ -104,6 +105,18 @@ def test_a_benchmark_with_the_same_questions_takes_the_answers_over(quizzed: Pip
         table = quizzed.state().store.read("answers/quiz_again", name)
         assert table.head(table.height - turns).equals(answers(quizzed, name))
     change_config(quizzed.file, evaluation={"benchmarks": ALL})
+
+
+def test_answers_that_are_taken_over_from_an_equal_model_can_be_kept_like_its_own(quizzed: Pipeline) -> None:
+    change_config(quizzed.file, variants={"methods": ["gateau"]})
+    found = {key_of(event): event for event in scored(quizzed)}
+    assert value_of(found["answers/quiz", "gateau"], "same_as") == "checkpoint"
+    stamps = [quizzed.state().stamp("answers/quiz", name) for name in ("checkpoint", "gateau")]
+    scorers = {stamp.scorer for stamp in stamps if stamp is not None}
+    assert len(scorers) == 1 and all(scorers), "else all would be asked again once one of the two is another model"
+    content = yaml.safe_load(quizzed.file.read_text())
+    del content["variants"]
+    quizzed.file.write_text(yaml.safe_dump(content))
 
 
 @pytest.mark.long
