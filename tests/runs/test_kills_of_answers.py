@@ -118,5 +118,5 @@ def test_a_server_is_paid_once(asked: Path) -> None:
         found = finish(asked)
     turns = sum(found[f"answers/quiz[{name}"].height for name in VARIANTS)
     assert turns == len(VARIANTS) * TURNS == len(asked_for)
+    # Several kills may hit the same question; each costs the one that is on its way.
     assert len(running.requests) - turns <= kills
-    assert max(asked_for.values()) <= 2
