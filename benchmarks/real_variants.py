@@ -224,8 +224,11 @@ def main(given: list[str] | None = None) -> int:
     arguments = options(__doc__).parse_args(given)
     started = time.perf_counter()
     found: dict[str, Any] = {}
-    for setting, cases in cases_by_setting(arguments).items():
-        say(f"{setting}: {len(cases)} seeds")
+    settings = cases_by_setting(arguments)
+    if len(settings) > 1:  # where each has too few samples to tell variants apart
+        settings["all of these"] = [case for cases in settings.values() for case in cases]
+    for setting, cases in settings.items():
+        say(f"{setting}: {len(cases)} data sets")
         found[setting] = measured(cases, arguments.draws)
         printed(setting, found[setting], arguments.kinds)
     write_json(arguments.out, {
