@@ -28,7 +28,7 @@ from gateau_dagster.data.sample import Sample
 from gateau_dagster.models.devices import matrix_product_speed
 from gateau_dagster.models.loading import load_model
 
-KINDS = ("far_one", "far_summary", "near", "absent")
+KINDS = ("far_one", "near")
 
 
 @dataclass(frozen=True, kw_only=True)
