@@ -6,7 +6,6 @@ import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 from gateau_dagster.config.execution import RayConfig
 from gateau_dagster.errors import GateauError
@@ -62,8 +61,10 @@ def _place(address: str) -> str:
 
     Raises ConnectionError where there was none, ValueError for what is no address.
     """
-    from ray._private.services import canonicalize_bootstrap_address
-
+    try:
+        from ray._private.services import canonicalize_bootstrap_address
+    except ImportError:  # a version of Ray that keeps it elsewhere: it looks itself, and longer
+        return address
     return canonicalize_bootstrap_address(address) or address
 
 
@@ -73,13 +74,12 @@ def _check_answers(address: str) -> None:
     Raises OSError.
     """
     import grpc
-    from ray._private.grpc_utils import init_grpc_channel
 
     host, _, port = address.rpartition(":")
-    if not host or not port.isdigit():
-        return  # Ray says what is wrong with it
+    if not host or not port.isdigit() or os.environ.get("RAY_USE_TLS", "0").lower() in {"1", "true"}:
+        return  # Ray says what is wrong with it, and has the certificates
     socket.create_connection((host.strip("[]"), int(port)), timeout=_CONNECT_SECONDS).close()
-    channel: Any = init_grpc_channel(address)  # its type is that of asyncio's, too
+    channel = grpc.insecure_channel(address)
     try:
         grpc.channel_ready_future(channel).result(timeout=_CONNECT_SECONDS)
     except grpc.FutureTimeoutError as error:
