@@ -88,6 +88,7 @@ class TrainingConfig(Section):
     longce_gamma: float = Field(
         default=5.0,
         gt=0,
+        le=1e6,
         allow_inf_nan=False,
         description="With loss: longce, the most that a token counts: its weight is min(p_long / p_short, this).",
     )

@@ -52,6 +52,7 @@ def test_refused_with_a_reason(changes: dict[str, Any], message: str) -> None:
         ({"loss": "sequence", "chunked_loss": False}, "knows no weights"),
         ({"loss": "longce", "chunked_loss": False}, "leave it true with loss: longce"),
         ({"launcher": ["torchrun"], "hostfile": "hosts"}, "exclude each other"),
+        ({"loss": "longce", "longce_gamma": 1e60}, r"longce_gamma[\s\S]*less than or equal to 1000000"),
     ],
 )
 def test_what_does_not_go_together_is_refused(given: dict[str, Any], message: str) -> None:
