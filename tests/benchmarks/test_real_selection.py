@@ -74,6 +74,26 @@ def test_what_is_kept_is_not_made_again(
     assert all(each["difference"]["value"] == 0 for each in variants["robust"].values())
 
 
+def test_the_page_has_every_method_and_kind(measured: dict[str, Any], script: Script, tmp_path: Path) -> None:
+    (tmp_path / "found.json").write_text(json.dumps(measured))
+    script("real_selection_page").main([str(tmp_path / "found.json"), "--page", str(tmp_path / "page.md")])
+    lines = (tmp_path / "page.md").read_text().splitlines()
+    (found,) = measured["results"].values()
+    head = next(line for line in lines if line.startswith("| AUROC |"))
+    assert head.count("`") == 2 * (len(found["figures"]) - 1)  # far_gain ranks as robust
+    first = f"| far_one | {found['figures'][best(found)]['far_one']['auroc']['value']:.2f} "
+    assert sum(line.startswith(first) for line in lines) >= 1
+    assert all(sum(line.startswith(f"| {kind} |") for line in lines) == 2 for kind in KINDS)
+
+
+def best(found: dict[str, Any]) -> str:
+    """The first column."""
+    return max(
+        (label for label in found["figures"] if label != "far_gain"),
+        key=lambda label: found["figures"][label]["all kinds"]["auroc"]["value"],
+    )
+
+
 @pytest.mark.usefixtures("measured")
 def test_the_variants_start_from_the_products_own_scores(script: Script, given: list[str]) -> None:
     study, methods = script("real_variants"), script("common_methods")

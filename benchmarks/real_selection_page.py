@@ -1,0 +1,65 @@
+"""A page of every method and kind from what real_selection.py measured: AUROC and precision, setting by setting.
+
+.venv/bin/python benchmarks/real_selection_page.py build/benchmarks/real_selection.json [MORE ...] --page FILE
+"""
+
+import argparse
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from common_measure import say
+from real_selection import ALL
+
+COLUMNS = {"auroc": "AUROC", "precision_20": "Precision in the best 20 %"}
+# A preset's halves, as the methods are called that compute the same.
+NAMES = {"gateau[robust]": "robust", "cam[robust]": "far_gain_fg", "hmg[robust]": "far_gain_hmp"}
+LEFT_OUT = "far_gain"  # ranks as robust does
+_HEAD = """\
+# Selection on real text: every method and kind
+
+Made by `benchmarks/real_selection_page.py`; what the samples, models and settings are, and how to read it, stands in
+[README.md](README.md#selection-on-real-text). A kind is held against all kinds of the other label, both sides with the
+same weight, so that a precision of 0.5 is chance; 95 % intervals.
+"""
+
+
+def page(results: Mapping[str, Mapping[str, Any]]) -> str:
+    """Markdown: a table of kinds by methods for each setting and figure. results: as real_selection.py wrote them."""
+    return "\n".join([_HEAD, *(line for setting, found in results.items() for line in _setting(setting, found))])
+
+
+def _setting(setting: str, found: Mapping[str, Any]) -> Iterator[str]:
+    figures = {label: by_task for label, by_task in found["figures"].items() if label != LEFT_OUT}
+    methods = sorted(figures, key=lambda label: -figures[label][ALL]["auroc"]["value"])
+    yield f"## {setting}, {found['samples']} samples\n"
+    for key, title in COLUMNS.items():
+        yield f"| {title} | " + " | ".join(f"`{NAMES.get(label, label)}`" for label in methods) + " |"
+        yield "|---" * (1 + len(methods)) + "|"
+        for task in (ALL, *found["probability_of_response"]):
+            yield f"| {task} | " + " | ".join(_shown(figures[label][task][key]) for label in methods) + " |"
+        yield ""
+
+
+def _shown(figure: Mapping[str, float]) -> str:
+    value, low, high = (round(figure[name], 2) + 0.0 for name in ("value", "low", "high"))  # no -0.00
+    return f"{value:.2f} ({low:.2f}-{high:.2f})"
+
+
+def main(given: list[str] | None = None) -> int:
+    """Parse, read, write."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("measured", nargs="+", type=Path, help="JSON files of real_selection.py")
+    parser.add_argument("--page", type=Path, required=True, help="Markdown file to write")
+    options = parser.parse_args(given)
+    results: dict[str, Any] = {}
+    for file in options.measured:
+        results |= json.loads(file.read_text())["results"]
+    options.page.write_text(page(results))
+    say(f"{len(results)} settings: {options.page}")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
