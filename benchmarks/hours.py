@@ -46,6 +46,7 @@ def seconds(count: int, options: argparse.Namespace) -> list[Numbers]:
         response=np.full(count, float(options.response_tokens)),
         limit=options.max_length,
         shared=True,  # perplexity/long and cam are one step
+        shows_attention=True,
         **TokenRates().around,
     )
     whole = perplexity_effort(tokens).flops(LLAMA_7B)
