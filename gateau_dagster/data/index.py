@@ -6,7 +6,6 @@ It takes one streaming pass, or none if the files are those of the saved index.
 from __future__ import annotations
 
 import json
-from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import cached_property, partial
 from pathlib import Path
@@ -22,6 +21,7 @@ from gateau_dagster.data.sources import FILE_DIGESTS, SourceFile, content_signat
 from gateau_dagster.errors import GateauError
 from gateau_dagster.progress import Progress, silent
 from gateau_dagster.storage.files import Files
+from gateau_dagster.storage.json_cache import keeping
 from gateau_dagster.storage.parquet import read_local, write_parquet
 
 # Part of every shard's digest: raise it when reading the same bytes gives other samples or reasons.
@@ -120,7 +120,8 @@ def cached_index(config: LongSftConfig, folder: Path, cache_dir: Path, progress:
     """The index, from `cache_dir` if it was saved there for the same files, number of shards and code version.
 
     "The same" means equal addresses, sizes and modification stamps, and with `verify: content` equal bytes, all of
-    which are read. A folder that cannot be written costs the next call a pass. Raises as `build_index` does.
+    which are read. A folder that cannot be written costs the next call a pass, and is told
+    (`keeping`). Raises as `build_index` does.
     """
     files = resolve_files(config.path, folder)
     content = content_signature(files, cache_dir / FILE_DIGESTS, "content") if config.verify == "content" else ""
@@ -130,7 +131,7 @@ def cached_index(config: LongSftConfig, folder: Path, cache_dir: Path, progress:
     if saved is not None and saved.signature == signature:
         return saved
     index = _build(config, files, signature, progress)
-    with suppress(GateauError):
+    with keeping(path):
         save_index(index, path)
     return index
 

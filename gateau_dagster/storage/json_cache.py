@@ -1,16 +1,33 @@
 """What was measured or read, kept between commands: small JSON files, safe to delete and rebuilt if damaged."""
 
 import json
-from collections.abc import Mapping
-from contextlib import suppress
+import logging
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from gateau_dagster.errors import GateauError
+from gateau_dagster.storage.failures import readable_failures
 from gateau_dagster.storage.local import check_regular, fill_with, replace_local
 from gateau_dagster.storage.stamp import fingerprint
 
 _DIGEST, _VALUES = "digest", "values"
+_log = logging.getLogger(__name__)
+_told: set[Path] = set()
+
+
+@contextmanager
+def keeping(file: Path) -> Iterator[None]:
+    """Writes a cache: that it cannot be written is said, once for a folder in a process, and stops nothing."""
+    try:
+        with readable_failures(f"keep in {file.parent} what was read and measured"):
+            yield
+    except (GateauError, OSError) as error:
+        if file.parent not in _told:
+            _log.warning(f"{error} Until then every command reads the input and the models again.")
+        _told.add(file.parent)
 
 
 def recall(file: Path, key: str) -> Any:
@@ -37,13 +54,13 @@ def remember(file: Path, key: str, value: Any) -> None:
 
 
 def remember_all(file: Path, values: Mapping[str, Any]) -> None:
-    """Keeps JSON values by key; a reader sees the old file or the new one. A folder that cannot be written costs the
-    memory.
+    """Keeps JSON values by key; a reader sees the old file or the new one. See `keeping` for a folder that cannot be
+    written.
 
     Two processes that write at once may lose one's values, which are then measured again.
     """
     # As they are read back: keys as texts, tuples as lists.
     known = json.loads(json.dumps({**recall_all(file), **values}))
     content = json.dumps({_DIGEST: fingerprint(known), _VALUES: known}, indent=1)
-    with suppress(OSError):
+    with keeping(file):
         replace_local(file, partial(fill_with, data=content.encode()))

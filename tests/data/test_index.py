@@ -134,11 +134,12 @@ def test_an_input_without_usable_sample_says_why(tmp_path: Path) -> None:
     ]
 
 
-def test_a_cache_that_cannot_be_written_is_done_without(tmp_path: Path) -> None:
+def test_a_cache_that_cannot_be_written_is_done_without(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """`gateau plan` in a project that belongs to somebody else."""
     (tmp_path / "x.jsonl").write_bytes(jsonl(*RECORDS))
     found = cached_index(CONFIG, tmp_path, tmp_path / "x.jsonl" / "cache")
     assert found.accepted.height == len(RECORDS)
+    assert [str(tmp_path / "x.jsonl" / "cache") in message for message in caplog.messages] == [True]
 
 
 def test_cached_index_is_reused_until_something_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

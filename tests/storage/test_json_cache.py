@@ -1,7 +1,10 @@
+import errno
 import os
 from pathlib import Path
 
-from gateau_dagster.storage.json_cache import recall, recall_all, remember, remember_all
+import pytest
+
+from gateau_dagster.storage.json_cache import keeping, recall, recall_all, remember, remember_all
 
 
 def test_what_is_remembered_is_recalled_and_the_rest_kept(tmp_path: Path) -> None:
@@ -32,3 +35,16 @@ def test_a_pipe_in_the_place_of_the_file_is_not_waited_for(tmp_path: Path) -> No
     assert recall(file, "a") is None
     remember(file, "a", 1)
     assert recall_all(file) == {"a": 1}
+
+
+def test_what_cannot_be_kept_is_said_once_with_the_reason(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    for name in ("a.json", "b.json"):
+        with keeping(tmp_path / name):
+            raise OSError(errno.ENOSPC, "No space left on device", str(tmp_path / name))
+    (message,) = caplog.messages
+    assert str(tmp_path) in message and "the disk is full" in message
+    with keeping(tmp_path / "other" / "a.json"):
+        raise OSError(errno.EROFS, "Read-only file system")
+    assert "read-only" in caplog.messages[1]
+    with pytest.raises(ZeroDivisionError), keeping(tmp_path / "a.json"):
+        raise ZeroDivisionError
