@@ -91,12 +91,11 @@ def _written(
     state: State, settings: JudgeConfig, shard: str, stamp: Stamp, judged: Judged
 ) -> tuple[ShardResult, dict[str, object]]:
     samples = state.read("raw_long_sft", ["sample_id"], shard)["sample_id"].to_list()
-    table, rejected = ratings_table(samples, judged.table, rated_characteristics(state.config)), judged.rejected
-    complete = state.store.write(table, SAMPLE_RATINGS, shard, stamp, rejected_frame(rejected))
-    result = ShardResult(
-        table=table, rejected=rejected_frame(rejected), computed=len(samples), reused=0, stamp=complete
-    )
-    return result, {"paid": cost_sentence(settings, judged.new), "without_rating": table["rating"].null_count()}
+    table, unrated = ratings_table(samples, judged, rated_characteristics(state.config))
+    rejected = rejected_frame(unrated)
+    complete = state.store.write(table, SAMPLE_RATINGS, shard, stamp, rejected)
+    result = ShardResult(table=table, rejected=rejected, computed=len(samples), reused=0, stamp=complete)
+    return result, {"paid": cost_sentence(settings, judged.new)}
 
 
 def _rate(step: UnpartitionedStep, judge: JudgeResource) -> None:

@@ -38,13 +38,9 @@ def _reads(config: Config, options: JudgeOptions) -> Reads:
 
 
 def _score(found: Tables, config: Config, options: JudgeOptions) -> pl.DataFrame:
-    """The mean rating; null where one of the characteristics has none."""
-    del config
-    asked = {*options.characteristics}
-    ratings = found[SAMPLE_RATINGS].filter(pl.col("characteristic").is_in(asked))
-    complete = (pl.col("rating").count() == len(asked)).alias("complete")
-    means = ratings.group_by("sample_id").agg(complete, mean=pl.col("rating").mean())
-    return means.select("sample_id", score=pl.when("complete").then("mean"))
+    """The mean rating; `sample_ratings` rejects a sample of which one of them is missing."""
+    del config, options
+    return found[SAMPLE_RATINGS].group_by("sample_id").agg(score=pl.col("rating").mean())
 
 
 def _check(config: Config, options: JudgeOptions) -> None:

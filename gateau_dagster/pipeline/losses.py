@@ -96,8 +96,20 @@ def losses(state: State, made: Container[str]) -> Iterator[Loss]:
         if TRUNCATED_SHARE in asset.checks and (truncation := truncation_of(state, asset)).cut:
             found = truncation.sentence()
             yield Loss(asset=asset.key, sentence=found, notable=truncation.notable, intended=truncation.intended)
+        if asset.of == "method" and (unscored := _unscored(state, asset)):
+            yield unscored
         if asset.key == CHOSEN and (found := unfilled(state)):
             yield Loss(asset=asset.key, sentence=found, notable=True)
+
+
+def _unscored(state: State, asset: Asset) -> Loss | None:
+    """What a method that was given a sample's rows leaves without a score; None where it scores all of them."""
+    scores = state.read(asset.key, ["score"])["score"]
+    lost, share = scores.null_count(), scores.null_count() / max(scores.len(), 1)
+    if not lost:
+        return None
+    sentence = f"{lost:,} of {plural(scores.len(), 'sample')} without a score ({percentage(share)}): never chosen by it"
+    return Loss(asset=asset.key, sentence=sentence, notable=share > NOTABLE_REJECTS)
 
 
 def noun_of(asset: Asset) -> str:
@@ -109,10 +121,12 @@ def rejects_of(state: State, asset: Asset) -> Rejects:
     """What an asset rejected; of the long samples, what it rejects of the input as it is now."""
     if asset.key == RAW:
         return state.index.rejects
-    if asset.partitions:
+    if asset.rows is not None:
         return _rejects_by_shard(state, asset.key)
-    rejected = state.read_rejected(asset.key)
-    usable = state.read(asset.key, ["sample_id"])["sample_id"].n_unique()
+    parts = _made(state, asset) if asset.partitions else [None]
+    rejected = state.store.read_rejected(asset.key, parts)
+    # A table of ratings has several rows a sample.
+    usable = pl.concat(state.store.read(asset.key, part, ["sample_id"]) for part in parts)["sample_id"].n_unique()
     chat = state.config.short_chat
     if asset.key == CHAT and chat is not None:
         return rejects_among_chats(usable, rejected, chat)
@@ -130,10 +144,12 @@ def _rejects_by_shard(state: State, key: str) -> Rejects:
 
 def check_some_scored(state: State, asset: str) -> None:
     """Raises GateauError with the reasons where a table that `asset` reads rejected every sample."""
-    for key in state.asset(asset).reads:
-        upstream = state.asset(key)
-        if upstream.rows is not None and (found := rejects_of(state, upstream)).count == found.given > 0:
-            raise GateauError(f"nothing is left for {asset}, since {key} has no row: {found.sentence()}")
+    for upstream in map(state.asset, state.asset(asset).reads):
+        if upstream.key == RAW or REJECTED_SHARE not in upstream.checks:
+            continue
+        found = rejects_of(state, upstream)
+        if found.count == found.given > 0:
+            raise GateauError(f"nothing is left for {asset}, since {upstream.key} has no row: {found.sentence()}")
 
 
 def truncation_of(state: State, asset: Asset) -> Truncation:

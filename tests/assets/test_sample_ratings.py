@@ -5,13 +5,17 @@ from typing import Any
 
 import pytest
 
+from assets.runs.checked import checked
 from gateau_dagster.errors import GateauError
 from gateau_dagster.estimate.judging import planned_judging
+from gateau_dagster.pipeline.asset import FULL_COVERAGE
+from gateau_dagster.pipeline.losses import losses
 from tests.assets.harness import pipeline_on
-from tests.evaluation.judging.judge_server import Answer, JudgeServer, judge_server
+from tests.evaluation.judging.judge_server import Answer, JudgeServer, error, judge_server
 from tests.project import change_config, make_project, sample, write_samples
 
 COUNT = 6
+UNREADABLE = "no rating in the reply"
 
 
 def play(message: str, before: int) -> Answer:
@@ -52,10 +56,15 @@ def test_samples_are_rated_once_and_what_changed_again(tmp_path: Path) -> None:
             ratings = state.store.read_all("sample_ratings", state.shards, ["sample_id", "characteristic", "rating"])
             found = {row[:2]: row[2] for row in ratings.iter_rows()}
             assert found == {
-                (f"s{number:05d}", name): None if number == COUNT - 1 else 1.0 + number
-                for number in range(COUNT)
+                (f"s{number:05d}", name): 1.0 + number
+                for number in range(COUNT - 1)
                 for name in ("complexity", "necessity")
             }
+            unrated, reason = state.read_rejected("sample_ratings").row(0)
+            assert unrated == f"s{COUNT - 1:05d}"
+            assert reason == "; ".join(f"{name}: {UNREADABLE} 'no idea'" for name in ("necessity", "complexity"))
+            (lost,) = losses(state, {"sample_ratings", "method_scores/judge"})
+            assert lost.notable and lost.sentence.startswith(f"1 of {COUNT} samples rejected")
             assert pipeline.refresh("selected_subset").run_ids == []
             changed = texts()
             changed[0]["response"] = "another answer ."
@@ -74,3 +83,27 @@ def test_above_the_budget_nothing_is_asked(tmp_path: Path) -> None:
         with pipeline_on(file) as pipeline:
             pipeline.refresh("selected_subset")
         assert len(server.requests) == 2 * COUNT
+
+
+def test_a_judge_that_rates_nothing_is_said_with_what_it_replied(tmp_path: Path) -> None:
+    with judge_server(lambda message, before: Answer(text="I'd rather not.")) as server:
+        file = project(tmp_path, server)
+        with pipeline_on(file) as pipeline, pytest.raises(GateauError) as raised:
+            pipeline.refresh("selected_subset")
+    assert f"{COUNT} of {COUNT} samples rejected" in str(raised.value)
+    assert f"necessity: {UNREADABLE}" in str(raised.value)
+
+
+def test_a_sample_that_gets_no_reply_is_rejected_by_the_name_of_what_was_asked(tmp_path: Path) -> None:
+    def one_fails(message: str, before: int) -> Answer:
+        return error(413, "too long") if "fact 1 " in message and "demanding" in message else play(message, before)
+
+    with judge_server(one_fails) as server:
+        file = project(tmp_path, server)
+        with pipeline_on(file) as pipeline:
+            pipeline.refresh("selected_subset")
+            state = pipeline.state()
+            reasons = dict(state.read_rejected("sample_ratings").iter_rows())
+            assert reasons["s00001"] == "complexity: 413: too long"
+            assert "s00001" not in state.read("sample_ratings")["sample_id"]
+            assert checked(state, state.asset("sample_ratings"), FULL_COVERAGE).passed

@@ -21,8 +21,8 @@ def configured(judge: dict[str, Any] | None = JUDGE, **options: Any) -> Config:
     })  # fmt: skip
 
 
-def score(ratings: list[tuple[str, str, float | None]], **options: Any) -> dict[str, float | None]:
-    config = configured(**options)
+def score(ratings: list[tuple[str, str, float]]) -> dict[str, float]:
+    config = configured()
     schema = {"sample_id": pl.String, "characteristic": pl.String, "rating": pl.Float64}
     frame = pl.DataFrame(ratings, schema=schema, orient="row")
     return dict(chosen_methods(config)["judge"].score({"sample_ratings": frame}, config).iter_rows())
@@ -30,14 +30,11 @@ def score(ratings: list[tuple[str, str, float | None]], **options: Any) -> dict[
 
 RATINGS = [
     ("b", "necessity", 4.0), ("b", "coherence", 2.0), ("a", "coherence", 5.0), ("a", "necessity", 1.5),
-    ("c", "necessity", None), ("c", "coherence", 5.0), ("a", "complexity", 1.0),
 ]  # fmt: skip
 
 
 def test_the_score_is_the_mean_of_the_asked_ratings() -> None:
-    assert score(RATINGS, characteristics=["necessity", "coherence"]) == {"a": 3.25, "b": 3.0, "c": None}
-    assert score(RATINGS, characteristics=["necessity"]) == {"a": 1.5, "b": 4.0, "c": None}
-    assert score(RATINGS) == dict.fromkeys("abc"), "all five are wanted"
+    assert score(RATINGS) == {"a": 3.25, "b": 3.0}
     assert score([]) == {}
 
 

@@ -6,9 +6,9 @@ import polars as pl
 import pytest
 
 from gateau_dagster import tables
-from gateau_dagster.config import Config
+from gateau_dagster.config import Config, SelectionConfig
 from gateau_dagster.pipeline.asset import TRUNCATED_SHARE
-from gateau_dagster.pipeline.losses import rejects_of, truncation_among, truncation_of
+from gateau_dagster.pipeline.losses import losses, rejects_of, truncation_among, truncation_of
 from gateau_dagster.pipeline.pipeline import pipeline_of
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.storage import Stamp
@@ -65,3 +65,15 @@ def test_a_table_whose_share_is_looked_at_counts_what_it_kept_and_what_it_cut() 
     assert {"perplexity/short", "perplexity/long"} <= {asset.key for asset in checked}
     for asset in checked:
         assert {"context_tokens", "truncated_tokens"} <= {column.name for column in asset.columns}, asset.key
+
+
+@pytest.mark.parametrize(("lost", "notable"), [(0, None), (1, False), (6, True)])
+def test_what_a_method_leaves_without_a_score_is_said(state: State, lost: int, notable: bool | None) -> None:
+    config = state.config.model_copy(update={"selection": SelectionConfig(compare=["length"])})
+    state = State(config=config)
+    ids = [str(number) for number in range(20)]
+    scores = pl.DataFrame({"sample_id": ids, "score": [None] * lost + [1.0] * (20 - lost)})
+    state.store.write(scores, "method_scores/length", "0", Stamp(fingerprint="f"), None)
+    found = [*losses(state, {"method_scores/length"})]
+    assert [each.notable for each in found] == ([] if notable is None else [notable])
+    assert all(f"{lost} of 20 samples without a score" in each.sentence for each in found)

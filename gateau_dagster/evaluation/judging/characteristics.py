@@ -6,22 +6,23 @@ licence.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
 import polars as pl
 
 from gateau_dagster.config.judge import CHARACTERISTIC_NAMES, JudgeConfig
-from gateau_dagster.data.sample import Sample
-from gateau_dagster.evaluation.judging.judge_answers import Wanted
+from gateau_dagster.data.sample import Reject, Sample
+from gateau_dagster.evaluation.judging.judge_answers import Judged, Wanted
 from gateau_dagster.evaluation.judging.rating import last_rating
 from gateau_dagster.evaluation.judging.request import Asked
 from gateau_dagster.evaluation.statistics.errors import Spread
 from gateau_dagster.evaluation.statistics.intervals import TAIL, half_width
 from gateau_dagster.tables import Column, schema
 
-CODE_VERSION = "1"
+CODE_VERSION = "2"
 LOWEST, HIGHEST = 1, 5
 BEST, WORST = "best", "worst"
 parse = partial(last_rating, low=LOWEST, high=HIGHEST)
@@ -73,7 +74,8 @@ CHARACTERISTICS = (
     ),
 )
 assert tuple(_CHARACTERISTICS) == CHARACTERISTIC_NAMES
-RATINGS = tuple(column for column in CHARACTERISTICS if column.name != "part")
+RATINGS = tuple(replace(column, nullable=False) for column in CHARACTERISTICS if column.name != "part")
+_QUOTED = 60  # characters of a reply in a reason
 
 
 def ends_of_ranking(scores: pl.DataFrame, count: int) -> dict[str, str]:
@@ -95,6 +97,7 @@ def wanted_ratings(
         Wanted(
             question_id=sample.sample_id,
             turn=number,
+            part=name,
             asked=Asked(
                 judge=settings.model,
                 messages=[{"role": "user", "content": prompt(sample, name)}],
@@ -119,13 +122,36 @@ def prompt(sample: Sample, characteristic: str) -> str:
 def characteristics_table(parts: dict[str, str], judgments: pl.DataFrame) -> pl.DataFrame:
     """CHARACTERISTICS by sample and characteristic, from tables.JUDGMENTS of `wanted_ratings`."""
     part = pl.col("sample_id").replace_strict(parts, return_dtype=pl.String)
-    return ratings_table([*parts], judgments).with_columns(part=part).select(schema(CHARACTERISTICS).names())
+    table = _means_by_sample([*parts], judgments, CHARACTERISTIC_NAMES)
+    return table.with_columns(part=part).select(schema(CHARACTERISTICS).names())
 
 
 def ratings_table(
-    samples: Sequence[str], judgments: pl.DataFrame, named: Collection[str] = CHARACTERISTIC_NAMES
-) -> pl.DataFrame:
-    """RATINGS by sample and characteristic, from tables.JUDGMENTS of `wanted_ratings`."""
+    samples: Sequence[str], judged: Judged, named: Collection[str]
+) -> tuple[pl.DataFrame, Sequence[Reject]]:
+    """RATINGS of the samples of which each characteristic in `named` has a rating, and the others with the reasons.
+
+    judged: of `wanted_ratings`.
+    """
+    table = _means_by_sample(samples, judged.table, named)
+    reasons = {each.sample_id: [each.reason] for each in judged.rejected}
+    for sample, reason in _without_rating(judged.table):
+        reasons.setdefault(sample, []).append(reason)
+    rejected = [Reject(sample_id=name, reason="; ".join(each)) for name, each in sorted(reasons.items())]
+    return table.filter(~pl.col("sample_id").is_in([*reasons])), rejected
+
+
+def _without_rating(judgments: pl.DataFrame) -> Iterator[tuple[str, str]]:
+    """`question_id`, and why: each turn of which no repeat's reply holds a rating, with the last one's beginning."""
+    replies = judgments.sort("repeat").group_by("question_id", "turn", maintain_order=True)
+    found = replies.agg(pl.col("score").count(), pl.col("reply").last()).filter(pl.col("score") == 0)
+    for sample, turn, _, reply in found.sort("question_id", "turn").iter_rows():
+        begins = " ".join(reply.split())[:_QUOTED].replace("'", '"')
+        yield sample, f"{CHARACTERISTIC_NAMES[turn]}: no rating in the reply '{begins}'"
+
+
+def _means_by_sample(samples: Sequence[str], judgments: pl.DataFrame, named: Collection[str]) -> pl.DataFrame:
+    """By sample and characteristic, the mean of the repeats' ratings; null where there is none."""
     means = {
         (sample, turn): mean
         for sample, turn, mean in judgments.group_by("question_id", "turn").agg(pl.col("score").mean()).iter_rows()

@@ -31,11 +31,12 @@ _FEWEST_FAILURES = 8
 
 @dataclass(frozen=True, kw_only=True)
 class Wanted:
-    """A judgment that is to be made of the answer to a turn of a question."""
+    """A judgment that is to be made of the answer to a turn of a question; `part` is what rejects call the turn."""
 
     question_id: str
     turn: int
     asked: Asked
+    part: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,12 +116,13 @@ def judge_answers(
     progress(0, len(wanted), "judgments", f"{kept:,} known before; the first new one is asked alone")
     for done, (each, made) in enumerate(work.results(wanted), start=1):
         if isinstance(made, UnansweredError):
-            rejected.setdefault(each.question_id, []).append(f"turn {each.turn}: {made}")
+            rejected.setdefault(each.question_id, []).append(f"{each.part or f'turn {each.turn}'}: {made}")
             last = made
         else:
             rows.append(made)
         progress(done, len(wanted), "judgments", f"{cost_sentence(settings, work.account.new)} so far")
-    if last is not None and not rows:
+    # A judge that has replied before and refuses these for good works: it is they that it cannot take.
+    if last is not None and not rows and (last.passing or not replies.spent.requests):
         raise work.down(last)
     table = pl.DataFrame(rows, schema=tables.schema(tables.JUDGMENTS), orient="row")
     return Judged(

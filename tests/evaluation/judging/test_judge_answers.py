@@ -111,6 +111,25 @@ def test_a_judge_that_answers_nothing_ends_the_work(passing: bool, kind: type[Ex
         judged(tmp_path, judge, {"a": ["x"]})
 
 
+def test_a_judge_that_works_may_refuse_all_of_a_few(tmp_path: Path) -> None:
+    """As of a shard of one sample, which is too long for it; a judge that is out of order is still told."""
+
+    def reply(asked: Asked) -> str:
+        if "b asks" in str(asked.messages):
+            raise UnansweredError("400: too long", passing=passing)
+        return "[[5]]"
+
+    judge, passing = FakeJudge(reply), False
+    with pytest.raises(JudgeRefusedError, match="too long"):
+        judged(tmp_path, judge, {"b": ["x"]})
+    judged(tmp_path, judge, {"a": ["x"]})
+    found = judged(tmp_path, judge, {"b": ["x"]})
+    assert found.table.is_empty() and [each.reason for each in found.rejected] == ["turn 0: 400: too long"]
+    passing = True
+    with pytest.raises(TransientError, match="too long"):
+        judged(tmp_path, judge, {"b": ["x"]})
+
+
 def test_a_refusal_is_met_once_and_ends_all(tmp_path: Path) -> None:
     def reply(asked: Asked) -> str:
         raise JudgeRefusedError("evaluation.judge: wrong key")
