@@ -61,7 +61,7 @@ class _Judgments:
             _check_budget(step, benchmark, settings, replies)
             self._judge = self._resource.judge(settings)
         judged = judge_answers(wanted, benchmark.judging, self._judge, replies, settings, step.progress)
-        step.write(judged.table, rejected_frame(judged.rejected))
+        step.write(judged.table, rejected_frame(judged.rejected), absent=judged.unanswered)
         step.metadata |= _metadata(judged, settings)
 
 

@@ -93,6 +93,7 @@ def _written(
     samples = state.read("raw_long_sft", ["sample_id"], shard)["sample_id"].to_list()
     table, unrated = ratings_table(samples, judged, rated_characteristics(state.config))
     rejected = rejected_frame(unrated)
+    stamp = stamp.without(judged.unanswered, state.node(SAMPLE_RATINGS).means)
     complete = state.store.write(table, SAMPLE_RATINGS, shard, stamp, rejected)
     result = ShardResult(table=table, rejected=rejected, computed=len(samples), reused=0, stamp=complete)
     return result, {"paid": cost_sentence(settings, judged.new)}
@@ -108,7 +109,7 @@ def _rate(step: UnpartitionedStep, judge: JudgeResource) -> None:
     judging = Judging(requests=lambda *_: [], parse=parse)
     judged = judge_answers(wanted, judging, judge.judge(settings), replies, settings, step.progress)
     table = characteristics_table(parts, judged.table)
-    step.write(table, rejected_frame(judged.rejected))
+    step.write(table, rejected_frame(judged.rejected), absent=judged.unanswered)
     step.metadata["paid"] = cost_sentence(settings, judged.new)
     means = mean_ratings(table)
     step.metadata |= amounts_chart(_chart(means))

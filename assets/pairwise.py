@@ -51,7 +51,7 @@ def _compare(step: UnpartitionedStep, models: ModelsResource, judge: JudgeResour
     judging = Judging(requests=benchmark.judging.requests, parse=pairing.parse)
     judged = judge_answers(wanted, judging, judge.judge(settings), replies, settings, step.progress)
     table = pairwise_table(matches, judged.table)
-    step.write(table, rejected_frame(judged.rejected))
+    step.write(table, rejected_frame(judged.rejected), absent=judged.unanswered)
     step.metadata["paid"] = cost_sentence(settings, judged.new)
     found = tallies(table)
     step.metadata |= amounts_chart(_chart(found))

@@ -110,7 +110,7 @@ def _works(state: State, stale: Stale) -> Works:
                 asset=asset,
                 columns=state.asset(asset).columns,
                 stamp=shards[shard],
-                memory=state.node(asset).memory,
+                memory=state.node(asset).means,
             )
             for asset, shards in stale.items()
             if shard in shards

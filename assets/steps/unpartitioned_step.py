@@ -1,6 +1,6 @@
 """One step for one output over the whole data set: skipped when it is up to date, stamped when it is made."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -34,11 +34,22 @@ class UnpartitionedStep:
     @property
     def is_stale(self) -> bool:
         """Whether there is something to make."""
-        return self.found is None or self.found.fingerprint != self.wanted.fingerprint
+        return not self.state.node(self.asset).is_current(self.found, self.wanted.fingerprint)
 
-    def write(self, table: pl.DataFrame, rejected: pl.DataFrame | None = None, *, content: str = "") -> None:
-        """Writes the asset's table. `content`: digest of what counts of it downstream; the whole table's if empty."""
-        stamp = replace(self.wanted, content=content) if content else self.wanted
+    def write(
+        self,
+        table: pl.DataFrame,
+        rejected: pl.DataFrame | None = None,
+        *,
+        content: str = "",
+        absent: Iterable[str] = (),
+    ) -> None:
+        """Writes the asset's table. `content`: digest of what counts of it downstream; the whole table's if empty.
+
+        absent: ids of what it lacks and another try may give; see Stamp.without.
+        """
+        stamp = self.wanted.without(absent, self.state.node(self.asset).means)
+        stamp = replace(stamp, content=content) if content else stamp
         stamp = self.state.store.write(table, self.asset, None, stamp, rejected)
         self.finish(stamp, **table_metadata(self.state.store.address(self.asset), stamp, rejected), **preview(table))
 

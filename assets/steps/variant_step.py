@@ -1,6 +1,6 @@
 """One step, many variants: makes the stale ones in turn, and records each as it is done."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -36,9 +36,20 @@ class VariantStep:
     metadata: dict[str, Any] = field(default_factory=dict)
     made: Stamp | None = None
 
-    def write(self, table: pl.DataFrame, rejected: pl.DataFrame | None = None, *, content: str = "") -> None:
-        """Writes the variant's table. `content`: digest of what counts of it downstream; the whole table's if empty."""
-        stamp = replace(self.wanted, content=content) if content else self.wanted
+    def write(
+        self,
+        table: pl.DataFrame,
+        rejected: pl.DataFrame | None = None,
+        *,
+        content: str = "",
+        absent: Iterable[str] = (),
+    ) -> None:
+        """Writes the variant's table. `content`: digest of what counts of it downstream; the whole table's if empty.
+
+        absent: ids of what it lacks and another try may give; see Stamp.without.
+        """
+        stamp = self.wanted.without(absent, self.state.node(self.asset).means)
+        stamp = replace(stamp, content=content) if content else stamp
         store, name = self.state.store, self.variant.name
         self.made = store.write(table, self.asset, name, stamp, rejected)
         self.metadata |= table_metadata(store.address(self.asset, name), self.made, rejected, whole=False)

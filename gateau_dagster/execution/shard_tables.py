@@ -12,13 +12,12 @@ from gateau_dagster.data.sample import Reject
 from gateau_dagster.execution.row_checkpoints import RowCheckpoints, rows_frame
 from gateau_dagster.scoring.sample_table import Row
 from gateau_dagster.storage import Stamp, Store
-from gateau_dagster.storage.stamp import fingerprint
 from gateau_dagster.storage.store import DamagedTableError
 
 
 @dataclass(frozen=True, kw_only=True)
 class TableWork:
-    """A table's part of the work on a shard: the stamp it is to get, `Node.memory`, and the effort it should take."""
+    """A table's part of the work on a shard: the stamp it is to get, `Node.means`, and the effort it should take."""
 
     asset: str
     columns: tuple[tables.Column, ...]
@@ -75,7 +74,8 @@ class ShardTable:
         table = pl.concat([self.kept, rows_frame(self.rows, self.kept.schema)]).sort("sample_id")
         rejected = rejected_frame(self.rejects)
         planned = {"planned": dict(self.work.planned)} if effort and self.work.planned else {}
-        stamp = _as_far_as_it_fits(self.work.stamp, self.work.memory, self.rejects)
+        absent = [reject.sample_id for reject in self.rejects if reject.short_of_memory]
+        stamp = self.work.stamp.without(absent, self.work.memory)
         stamp = replace(stamp, effort={**effort, **planned})
         complete = store.write(table, self.work.asset, partition, stamp, rejected)
         self.partial.remove()
@@ -116,12 +116,3 @@ def rejected_frame(rejects: Sequence[Reject]) -> pl.DataFrame:
     """Rejects as a table, sorted by id."""
     rows = [{"sample_id": reject.sample_id, "reason": reject.reason} for reject in rejects]
     return rows_frame(rows, tables.schema(tables.REJECTED)).sort("sample_id", "reason")
-
-
-def _as_far_as_it_fits(stamp: Stamp, memory: str, rejects: Sequence[Reject]) -> Stamp:
-    """The stamp of a table that lacks samples for want of memory: not the wanted one, and known for what it is."""
-    absent = sorted(reject.sample_id for reject in rejects if reject.short_of_memory)
-    if not absent:
-        return stamp
-    made = fingerprint({"complete": stamp.fingerprint, "memory": memory, "absent": absent})
-    return replace(stamp, fingerprint=made, complete=stamp.fingerprint, short_of_memory=memory)

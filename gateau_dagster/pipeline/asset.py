@@ -96,6 +96,7 @@ class Asset:
     goal: whether it is made for its own sake; others are made for what reads them.
     own_rejects: whether it rejects samples for reasons that no table before it had.
     pool: of steps that wait for one another, as those that take a GPU.
+    means: see Node; of an asset with `rows`, theirs counts.
     """
 
     key: str
@@ -119,6 +120,7 @@ class Asset:
     goal: bool = False
     own_rejects: bool = True
     pool: Literal["", "gpu"] = ""
+    means: str = ""
     rows: Rows | None = None
     parts: Mapping[str, Part] = field(default_factory=dict)
 
@@ -167,7 +169,7 @@ class Asset:
             code_version=self.code_version,
             scorer="" if rows is None else fingerprint({"code": self.code_version, **settings}),
             model="" if rows is None else rows.model,
-            memory="" if rows is None else rows.memory,
+            means=self.means if rows is None else rows.memory,
             required=required,
             parts=parts,
         )

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from gateau_dagster.config import Config
 from gateau_dagster.evaluation.judging.characteristics import CHARACTERISTICS as COLUMNS
 from gateau_dagster.evaluation.judging.characteristics import CODE_VERSION, RATINGS
+from gateau_dagster.evaluation.judging.judge_answers import means
 from gateau_dagster.methods.judge import METHOD, SAMPLE_RATINGS, JudgeOptions
 from gateau_dagster.methods.registry import chosen_methods
 from gateau_dagster.pipeline.asset import FULL_COVERAGE, REJECTED_SHARE, SHARD, Asset
@@ -35,6 +36,7 @@ def characteristics(config: Config) -> Iterator[Asset]:
         code_version=CODE_VERSION,
         columns=COLUMNS,
         goal=True,
+        means=means(judge),
     )
 
 
@@ -70,4 +72,5 @@ def sample_ratings(config: Config) -> Iterator[Asset]:
         code_version=CODE_VERSION,
         columns=RATINGS,
         checks=(FULL_COVERAGE, REJECTED_SHARE),
+        means=means(judge),
     )

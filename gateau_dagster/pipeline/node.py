@@ -28,8 +28,8 @@ class Node:
     scorer: for tables whose rows are computed one by one, the digest of what computes a row; see `row_scorer`.
     model: the upstream, compared by content, that is the model which computes the rows; empty for a model that is there
         already, and a part of `scorer`.
-    memory: digest of the settings that decide what fits into memory; a sample that did not is tried again when they
-        change.
+    means: digest of the settings that change no row and decide which can be had (what fits into memory, which server
+        replies); what could not be had is tried again when they change.
     required: whether the configuration asks for it; if not, it is only made when it is named. No part of the
         fingerprint.
     """
@@ -41,7 +41,7 @@ class Node:
     code_version: str = "1"
     scorer: str = ""
     model: str = ""
-    memory: str = ""
+    means: str = ""
     required: bool = True
     parts: Mapping[str, NodePart] = field(default_factory=dict)
 
@@ -70,10 +70,10 @@ class Node:
         return {"code": self.code_version, "settings": dict(self.settings), "upstream": dict(upstream_versions)}
 
     def is_current(self, stamp: Stamp | None, wanted: str) -> bool:
-        """Whether an output with this stamp is the wanted one, or all of it that fits into memory as it is set."""
-        if stamp is None or not stamp.short_of_memory:
+        """Whether an output with this stamp is the wanted one, or all of it that can be had by these means."""
+        if stamp is None or not stamp.lacking:
             return stamp is not None and stamp.fingerprint == wanted
-        return stamp.complete == wanted and stamp.short_of_memory == self.memory
+        return stamp.complete == wanted and stamp.lacking == self.means
 
     def fingerprint(self, upstream_versions: Mapping[str, str]) -> str:
         """The data version of the output made from these upstream versions."""

@@ -6,6 +6,7 @@ from typing import Any
 
 from gateau_dagster.config import Config
 from gateau_dagster.errors import GateauError
+from gateau_dagster.evaluation.judging.judge_answers import means
 from gateau_dagster.evaluation.judging.pairwise import PAIRWISE
 from gateau_dagster.evaluation.registry import ChosenBenchmark, scored_benchmarks
 from gateau_dagster.pipeline.asset import Asset, Observed
@@ -41,6 +42,7 @@ def pairwise_assets(config: Config) -> Iterator[Asset]:
                 code_version=f"{CODE_VERSION}.{chosen.benchmark.code_version}",
                 columns=PAIRWISE,
                 goal=True,
+                means=means(judge),
             )
 
 

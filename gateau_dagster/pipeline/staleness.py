@@ -7,6 +7,10 @@ from gateau_dagster.storage.stamp import Stamp
 
 MISSING = "missing"
 CHANGED = "changed: "
+_MEANS_OF_ROWS = (
+    "scoring.device, device_map, workers or execution.ray changed, and some samples had not fitted into memory"
+)
+_MEANS_OF_JUDGMENTS = "evaluation.judge changed, which had left some requests without a reply"
 
 
 def staleness_of(stamp: Stamp | None, wanted: Mapping[str, Any]) -> str:
@@ -14,10 +18,8 @@ def staleness_of(stamp: Stamp | None, wanted: Mapping[str, Any]) -> str:
     if stamp is None:
         return MISSING
     differences = changes_of(stamp, wanted)
-    if not differences and stamp.short_of_memory:
-        return (
-            "scoring.device, device_map, workers or execution.ray changed, and some samples had not fitted into memory"
-        )
+    if not differences and stamp.lacking:
+        return _MEANS_OF_ROWS if stamp.scorer else _MEANS_OF_JUDGMENTS
     return CHANGED + "; ".join(differences) if differences else "changed"
 
 

@@ -9,6 +9,7 @@ from gateau_dagster.config import Config
 from gateau_dagster.config.variants import BASE, CHECKPOINT, Variant
 from gateau_dagster.evaluation.generation.settings import CODE_VERSION as GENERATION_CODE_VERSION
 from gateau_dagster.evaluation.generation.settings import generation_settings
+from gateau_dagster.evaluation.judging.judge_answers import means
 from gateau_dagster.evaluation.registry import ChosenBenchmark, scored_benchmarks
 from gateau_dagster.evaluation.statistics.experiment import CODE_VERSION as EXPERIMENT_CODE_VERSION
 from gateau_dagster.evaluation.statistics.lines import reference_of
@@ -237,6 +238,7 @@ def _judgments(config: Config, chosen: ChosenBenchmark, reads: Mapping[str, By])
         columns=tables.JUDGMENTS,
         checks=(READABLE_REPLIES,),
         own_rejects=False,
+        means=means(config.evaluation.judge),
     )
 
 

@@ -2,8 +2,8 @@
 
 import hashlib
 import json
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal, TypeAlias
 
 
@@ -24,6 +24,7 @@ By: TypeAlias = Literal["fingerprint", "content"]
 
 
 _CHECK = "check"
+_OLD_NAMES = {"short_of_memory": "lacking"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,8 +36,8 @@ class Stamp:
     inputs: the parts of the fingerprint by name, so that a difference can be named.
     scorer: digest of the model and settings that made each row, where rows can be kept one by one.
     rows: rows of the table, or None for what is not a table.
-    short_of_memory: digest of the memory settings under which some samples did not fit; empty when all did.
-    complete: the fingerprint it would have had if all had fitted.
+    lacking: digest of the settings under which some rows could not be had (see `without`); empty when all could.
+    complete: the fingerprint it would have had with all of them.
     effort: what computing its new rows took, and what had been expected; no part of any fingerprint.
     files: of a folder, the SHA-256 (hex) of each file by its name.
     """
@@ -46,10 +47,21 @@ class Stamp:
     inputs: dict[str, Any] = field(default_factory=dict)
     scorer: str = ""
     rows: int | None = None
-    short_of_memory: str = ""
+    lacking: str = ""
     complete: str = ""
     effort: dict[str, Any] = field(default_factory=dict)
     files: dict[str, str] = field(default_factory=dict)
+
+    def without(self, absent: Iterable[str], means: str) -> "Stamp":
+        """The stamp of a table that lacks rows which `means` cannot give: not the wanted one, and known for what it is.
+
+        absent: the ids of what lacks them; with none, the stamp is as it was. means: see Node.
+        """
+        names = sorted(absent)
+        if not names:
+            return self
+        made = fingerprint({"complete": self.fingerprint, "memory": means, "absent": names})
+        return replace(self, fingerprint=made, complete=self.fingerprint, lacking=means)
 
     def to_json(self) -> str:
         """One line of JSON with sorted keys, and a digest of the others."""
@@ -66,11 +78,12 @@ class Stamp:
         if not isinstance(data, dict):
             raise ValueError("not a stamp")
         check = data.pop(_CHECK, None)  # stamps of old have none
-        if "fingerprint" not in data or not {*data} <= {*cls.__dataclass_fields__}:
-            raise ValueError("not a stamp")
         if check is not None and check != _digest(data):
             raise ValueError("a damaged stamp")
-        return cls(**data)
+        found: dict[str, Any] = {_OLD_NAMES.get(name, name): value for name, value in data.items()}
+        if "fingerprint" not in found or not {*found} <= {*cls.__dataclass_fields__}:
+            raise ValueError("not a stamp")
+        return cls(**found)
 
 
 def _digest(content: dict[str, Any]) -> str:

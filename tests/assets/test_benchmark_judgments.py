@@ -221,6 +221,22 @@ def test_replies_without_a_score_are_counted_and_a_check_says_so(judged: Judged)
     assert readable.metadata["without_score"].value == 2
 
 
+def test_what_got_no_reply_is_asked_again_where_the_server_changes(judged: Judged) -> None:
+    judged.server.play = lambda message, before: error(503, "busy") if "Write." in message else Answer()
+    judged.run("base")
+    state = judged.pipeline.state()
+    stamp, asked = state.stamp(ASSET, "base"), len(judged.server.requests)
+    assert stamp is not None and state.node(ASSET).is_current(stamp, stamp.complete)
+    assert state.store.read_rejected(ASSET, ["base"]).height == 1
+    judged.server.play = lambda message, before: Answer()
+    judged.run("base")
+    assert len(judged.server.requests) == asked, "under the same settings it is up to date"
+    judged.configure(timeout=9.0)
+    judged.run("base")
+    assert len(judged.server.requests) == asked + 2, "both turns of the question"
+    assert judged.pipeline.state().store.read_rejected(ASSET, ["base"]).is_empty()
+
+
 def test_pairs_of_variants_are_set_against_each_other(judged: Judged) -> None:
     def play(message: str, before: int) -> Answer:
         return Answer(text="[[A]]" if "Other." in message else "[[C]]")

@@ -94,9 +94,9 @@ def test_a_judge_that_rates_nothing_is_said_with_what_it_replied(tmp_path: Path)
     assert f"necessity: {UNREADABLE}" in str(raised.value)
 
 
-def test_a_sample_that_gets_no_reply_is_rejected_by_the_name_of_what_was_asked(tmp_path: Path) -> None:
+def test_a_sample_that_gets_no_reply_is_rejected_and_asked_again_with_more_patience(tmp_path: Path) -> None:
     def one_fails(message: str, before: int) -> Answer:
-        return error(413, "too long") if "fact 1 " in message and "demanding" in message else play(message, before)
+        return error(503, "too busy") if "fact 1 " in message and "demanding" in message else play(message, before)
 
     with judge_server(one_fails) as server:
         file = project(tmp_path, server)
@@ -104,6 +104,19 @@ def test_a_sample_that_gets_no_reply_is_rejected_by_the_name_of_what_was_asked(t
             pipeline.refresh("selected_subset")
             state = pipeline.state()
             reasons = dict(state.read_rejected("sample_ratings").iter_rows())
-            assert reasons["s00001"] == "complexity: 413: too long"
+            assert reasons["s00001"] == "complexity: 503: too busy"
             assert "s00001" not in state.read("sample_ratings")["sample_id"]
             assert checked(state, state.asset("sample_ratings"), FULL_COVERAGE).passed
+            assert state.plan().of("selected_subset") is None, "it would be a reject again"
+            server.play, asked = play, len(server.requests)
+            given = {"base_url": server.base_url, "model": "judge", "key": None, "max_retries": 1}
+            change_config(file, evaluation={"judge": given})
+            work = pipeline.state().plan().of("sample_ratings")
+            assert work is not None
+            (reason,) = work.reasons.values()
+            assert "without a reply" in reason
+            pipeline.refresh("selected_subset")
+            assert len(server.requests) == asked + 1
+            scores = pipeline.state().read("method_scores/judge")
+            assert dict(scores.iter_rows())["s00001"] == 2.0
+            assert pipeline.state().plan().of("selected_subset") is None

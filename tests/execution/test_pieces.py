@@ -123,7 +123,7 @@ def test_a_sample_that_was_given_up_leaves_the_table_short_of_memory(store: Stor
     reject = Reject(sample_id="s6", reason="it killed three", short_of_memory=True)
     made = finish_shard(store, SHARD, [work()], [*results, PieceResult(computed={}, rejects={ASSET: [reject]})])[ASSET]
     assert made.rejected.rows() == [("s6", "it killed three")] and made.table.height == 5
-    assert made.stamp.short_of_memory == "m" and made.stamp.complete == "f v1" != made.stamp.fingerprint
+    assert made.stamp.lacking == "m" and made.stamp.complete == "f v1" != made.stamp.fingerprint
 
 
 def test_samples_without_work_are_asked_for_nothing(store: Store) -> None:

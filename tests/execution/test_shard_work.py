@@ -80,12 +80,12 @@ def test_a_sample_that_does_not_fit_into_memory_is_tried_again_when_memory_chang
             is_last = sample.sample_id == "s4"
             yield Reject(sample_id="s4", reason="no memory", short_of_memory=True) if is_last else outcome
 
-    node = Node(asset=ASSET, partitions="shard", scorer="v1", memory="small")
+    node = Node(asset=ASSET, partitions="shard", scorer="v1", means="small")
     result = compute(store, short, memory="small")
     found = store.stamp(ASSET, SHARD)
     assert found == result.stamp and found is not None and found.fingerprint != "f v1"
     assert node.is_current(found, "f v1") and not node.is_current(found, "another")
-    assert not replace(node, memory="large").is_current(found, "f v1")
+    assert not replace(node, means="large").is_current(found, "f v1")
     scorer = Scorer()
     assert compute(store, scorer).stamp.fingerprint == "f v1" and scorer.scored == ["s4"]
 
@@ -133,7 +133,7 @@ def test_suspects_are_scored_first_and_one_by_one(store: Store) -> None:
     assert calls == [["s2"], ["s1", "s3"]] and taken == ["s2", "s1", "s3"]
     assert found.table["sample_id"].to_list() == ["s1", "s2", "s3"]
     assert found.rejected.rows() == [("s4", "deadly")]
-    assert found.stamp.short_of_memory == "m" and found.stamp.complete == "f"
+    assert found.stamp.lacking == "m" and found.stamp.complete == "f"
     assert [progress.finished for progress in seen] == [2, 3, 4] and seen[-1].share == 1
 
 

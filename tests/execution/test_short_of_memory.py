@@ -20,7 +20,7 @@ ASSET = "perplexity/short"
 def nodes(memory: str) -> list[Node]:
     """One scored table and one global table that reads it."""
     return [
-        Node(asset=ASSET, partitions="shard", scorer="v1", memory=memory),
+        Node(asset=ASSET, partitions="shard", scorer="v1", means=memory),
         Node(asset="scores", upstream={ASSET: "fingerprint"}),
     ]
 

@@ -58,6 +58,17 @@ def test_a_stamp_survives_json() -> None:
     assert Stamp.from_json(stamp.to_json()) == stamp
     assert Stamp.from_json(stamp.to_json().encode()) == stamp
     assert Stamp.from_json('{"fingerprint": "f"}') == Stamp(fingerprint="f")
+    old = '{"fingerprint": "f", "short_of_memory": "m", "complete": "c"}'
+    assert Stamp.from_json(old) == Stamp(fingerprint="f", lacking="m", complete="c")
+
+
+def test_the_stamp_of_a_table_that_lacks_rows_says_which_settings_they_failed_under() -> None:
+    stamp = Stamp(fingerprint="f", content="c")
+    assert stamp.without([], "m") is stamp
+    made = stamp.without(["b", "a"], "m")
+    assert (made.complete, made.lacking, made.content) == ("f", "m", "c")
+    others = [stamp.without(["a"], "m"), stamp.without(["a", "b"], "n"), stamp]
+    assert made.fingerprint == stamp.without(["a", "b"], "m").fingerprint not in [each.fingerprint for each in others]
     assert "\n" not in stamp.to_json()
 
 

@@ -21,10 +21,12 @@ from gateau_dagster.evaluation.judging.request import Asked, Judge, JudgeRefused
 from gateau_dagster.evaluation.questions import Question
 from gateau_dagster.evaluation.scored import Judging
 from gateau_dagster.progress import Progress, silent
+from gateau_dagster.storage.stamp import fingerprint
 
 Texts = Mapping[str, Mapping[int, str]]
 """Answers by question and turn."""
 
+_MEANS = {"base_url", "key", "timeout", "max_retries", "token_limit"}
 _FEWEST_FAILURES = 8
 """Requests in a row that no server which works leaves without a reply."""
 
@@ -46,6 +48,16 @@ class Judged:
     table: pl.DataFrame
     rejected: Sequence[Reject]
     new: Usage
+
+    @property
+    def unanswered(self) -> list[str]:
+        """The questions that another server, or more patience, may have judged; see `means`."""
+        return [each.sample_id for each in self.rejected]
+
+
+def means(settings: JudgeConfig | None) -> str:
+    """Digest of what decides whether a request gets a reply, and is no part of the judgment; see Node."""
+    return "" if settings is None else fingerprint(settings.model_dump(include=_MEANS))
 
 
 def wanted_judgments(

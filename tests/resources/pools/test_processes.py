@@ -136,7 +136,7 @@ def test_a_sample_that_kills_three_workers_is_rejected_and_the_others_are_scored
     assert result.table["sample_id"].to_list() == [one for one in ids if one != "s00002"]
     [(rejected, reason)] = result.rejected.rows()
     assert rejected == "s00002" and "3 scoring workers died over this sample" in reason
-    assert result.stamp.short_of_memory == "m" and result.stamp == state.store.stamp("perplexity/long", shard)
+    assert result.stamp.lacking == "m" and result.stamp == state.store.stamp("perplexity/long", shard)
     batches = log.read_text().splitlines()
     assert batches.index(" ".join(ids[:4])) == 0
     assert batches.count("s00002") == 2, "from the second time on it is alone"
