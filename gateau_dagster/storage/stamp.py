@@ -80,10 +80,12 @@ class Stamp:
         check = data.pop(_CHECK, None)  # stamps of old have none
         if check is not None and check != _digest(data):
             raise ValueError("a damaged stamp")
-        found: dict[str, Any] = {_OLD_NAMES.get(name, name): value for name, value in data.items()}
-        if "fingerprint" not in found or not {*found} <= {*cls.__dataclass_fields__}:
+        for old, new in _OLD_NAMES.items():
+            if old in data:
+                data[new] = data.pop(old)
+        if "fingerprint" not in data or not {*data} <= {*cls.__dataclass_fields__}:
             raise ValueError("not a stamp")
-        return cls(**found)
+        return cls(**data)
 
 
 def _digest(content: dict[str, Any]) -> str:
