@@ -28,6 +28,7 @@ from gateau_dagster.pipeline.losses import Loss
 from gateau_dagster.progress import Entry, ProgressBoard
 
 _NARROWEST, _USUAL_WIDTH = 20, 80
+_NAMES = len("method_scores/gateau_unnormalised")
 _SECONDS_BETWEEN_LOOKS = 0.3
 _SECONDS_BETWEEN_LINES = 15.0
 
@@ -41,10 +42,14 @@ def console() -> Console:
 
 
 def show_losses(out: Console, lost: Iterable[Loss]) -> None:
-    """What was rejected and what was cut off, a line a table, with an exclamation mark where it is much."""
+    """What was rejected and what was cut off, a line for all tables that lost the same, with an exclamation mark where
+    it is much."""
+    assets: dict[tuple[str, bool], list[str]] = {}
     for loss in lost:
-        mark = "[yellow]![/yellow] " if loss.notable else ""
-        out.print(f"{mark}{escape(loss.asset)}: {escape(loss.sentence)}")
+        assets.setdefault((loss.sentence, loss.notable), []).append(loss.asset)
+    for (sentence, notable), names in assets.items():
+        mark = "[yellow]![/yellow] " if notable else ""
+        out.print(f"{mark}{escape(', '.join(names))}: {escape(sentence)}")
 
 
 class _Left(ProgressColumn):
@@ -146,7 +151,7 @@ class RunDisplay:
         self._finished.add((entry.step, entry.started))
         if entry.step in self._tasks:
             self._bars.remove_task(self._tasks.pop(entry.step))
-        self._out.print(f"  [green]✓[/green] {entry.step:<22} {entry.ended - entry.started:6.1f} s")
+        self._out.print(f"  [green]✓[/green] {entry.step:<{_NAMES}} {entry.ended - entry.started:6.1f} s")
 
 
 def _line(entry: Entry) -> str:

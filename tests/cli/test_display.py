@@ -9,8 +9,9 @@ import pytest
 from rich.console import Console
 
 from gateau_dagster.cli import display
-from gateau_dagster.cli.display import RunDisplay, console
+from gateau_dagster.cli.display import RunDisplay, console, show_losses
 from gateau_dagster.cli.figures import WholeTable, left_table
+from gateau_dagster.pipeline.losses import Loss
 from gateau_dagster.progress import ProgressBoard
 
 
@@ -39,6 +40,14 @@ def test_nothing_is_lost_where_the_environment_leaves_no_width(
 def test_what_the_output_has_no_letters_for_is_shown_all_the_same(capfd: pytest.CaptureFixture[str]) -> None:
     console().print("a path of other bytes: \udce9", markup=False)
     assert capfd.readouterr().out == "a path of other bytes: \\udce9\n"
+
+
+def test_tables_that_lost_the_same_have_one_line() -> None:
+    out, text = terminal(200, False)
+    one, two = "1 of 9 samples rejected", "5 of 9 samples rejected"
+    given = [("a", one, False), ("b", two, True), ("c", one, False)]
+    show_losses(out, [Loss(asset=asset, sentence=said, notable=much) for asset, said, much in given])
+    assert text.getvalue().splitlines() == [f"a, c: {one}", f"! b: {two}"]
 
 
 def test_a_whole_table_is_not_cut_by_a_narrow_terminal() -> None:
