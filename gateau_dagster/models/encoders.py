@@ -11,8 +11,9 @@ from gateau_dagster.config import ModelConfig
 from gateau_dagster.config.models import Dtype
 from gateau_dagster.errors import GateauError
 from gateau_dagster.models import loading
+from gateau_dagster.models.decoder_config import override_rope_theta
 from gateau_dagster.models.devices import resolve_device
-from gateau_dagster.models.loading import DeviceMap, LoadedModel, override_rope_theta
+from gateau_dagster.models.loading import DeviceMap, LoadedModel
 from gateau_dagster.models.reward_head import check_architecture
 from gateau_dagster.models.weights import moved, read_config, read_tokenizer, read_weights, resolve_source
 

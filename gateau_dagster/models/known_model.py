@@ -90,7 +90,7 @@ def parameter_count(config: Config, name: str) -> int | None:
         try:
             with safe_open(file, framework="numpy") as weights:
                 total += sum(math.prod(weights.get_slice(name).get_shape()) for name in weights.keys())  # noqa: SIM118
-        except SafetensorError as error:
+        except (SafetensorError, OSError) as error:
             raise GateauError(
                 f"models.{name}.path: {file} is no safetensors file. Copy or download the model again (where git-lfs "
                 "keeps it: git lfs pull)."

@@ -12,6 +12,7 @@ from gateau_dagster.config import ModelConfig, ScoringConfig
 from gateau_dagster.config.models import Dtype
 from gateau_dagster.errors import GateauError
 from gateau_dagster.models.causality import sees_what_follows
+from gateau_dagster.models.decoder_config import check_decoder, no_window, override_rope_theta, prompt_tokens, window_of
 from gateau_dagster.models.devices import resolve_device
 from gateau_dagster.models.weights import (
     DeviceMap,
@@ -21,27 +22,6 @@ from gateau_dagster.models.weights import (
     read_weights,
     resolve_source,
 )
-
-
-def override_rope_theta(config: PreTrainedConfig, theta: float, *, name: str) -> None:
-    """Set the base in a configuration from which the model is yet to be built.
-
-    Models with one base per kind of layer (Gemma 3) get it for their full-attention layers only: the sliding ones
-    never look past their window. Raises GateauError for a model without a rotary embedding.
-    """
-    text_config = config.get_text_config(decoder=True)
-    parameters = getattr(text_config, "rope_parameters", None)
-    if not parameters:
-        raise GateauError(f"{name}: rope_theta is set, but {config.model_type} has no rotary embedding: remove the key")
-    nested = {key: value for key, value in parameters.items() if isinstance(value, dict)}
-    chosen = [nested["full_attention"]] if "full_attention" in nested else list(nested.values()) or [parameters]
-    for entry in chosen:
-        entry["rope_theta"] = theta
-    if hasattr(text_config, "rope_theta"):
-        text_config.rope_theta = theta  # remote code written for transformers 4 reads it here
-
-
-_GENERATIVE = ("CausalLM", "LMHead", "ConditionalGeneration")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,10 +57,11 @@ def load_model(
     assert device_map is None or device == "auto", "see placement.check_device_map"
     target = resolve_device(device)
     source = resolve_source(config.path, folder)
-    model_config = _decoder_config(config, source)
-    window = config.window or getattr(model_config.get_text_config(decoder=True), "max_position_embeddings", None)
+    model_config = read_config(config, source)
+    check_decoder(model_config, config, source)
+    window = window_of(model_config, config)
     if config.context == "window" and window is None:
-        raise GateauError(f"{config.path}: context is 'window', but the model names no window: give `window` in tokens")
+        raise GateauError(no_window(config))
     if config.rope_theta is not None:
         override_rope_theta(model_config, config.rope_theta, name=config.path)
     if adjust is not None:
@@ -98,18 +79,6 @@ def load_model(
     return LoadedModel(
         model=model, tokenizer=tokenizer, window=window, device=target, name=config.path, opening=config.opening
     )
-
-
-def _decoder_config(config: ModelConfig, source: str) -> PreTrainedConfig:
-    model_config = read_config(config, source)
-    architectures = model_config.architectures or []
-    generative = not architectures or any(word in name for name in architectures for word in _GENERATIVE)
-    if model_config.is_encoder_decoder or not (generative or config.trust_remote_code):
-        raise GateauError(
-            f"{source} is a {', '.join(architectures) or model_config.model_type}, not a causal language model: "
-            "a response can only be scored by a decoder such as Llama, Qwen or Mistral"
-        )
-    return model_config
 
 
 def _spread_over_gpus(config: ModelConfig, model: PreTrainedModel) -> torch.device:
@@ -131,20 +100,5 @@ def load_tokenizer(config: ModelConfig, *, folder: Path) -> PreTrainedTokenizerB
 
 
 def effective_max_length(loaded: LoadedModel, config: ModelConfig, scoring: ScoringConfig) -> int:
-    """Tokens of a prompt that this model is shown: scoring.max_length, or less with `context: window`.
-
-    Raises GateauError when the model has learned positions and would be asked for ones that do not exist.
-    """
-    if config.context == "window":
-        if loaded.window is None:
-            raise GateauError(f"{config.path}: context is 'window', but the model names no window: give `window`")
-        return min(scoring.max_length, loaded.window)
-    text_config = loaded.model.config.get_text_config(decoder=True)
-    positions = getattr(text_config, "max_position_embeddings", None)
-    rotary = getattr(text_config, "rope_parameters", None)
-    if positions is not None and not rotary and positions < scoring.max_length:
-        raise GateauError(
-            f"{config.path} has {positions} learned positions and cannot read scoring.max_length = "
-            f"{scoring.max_length} tokens: lower scoring.max_length or give the model `context: window`"
-        )
-    return scoring.max_length
+    """`prompt_tokens` of a model that is loaded."""
+    return prompt_tokens(loaded.model.config, config, scoring, window=loaded.window)

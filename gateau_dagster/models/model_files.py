@@ -18,6 +18,7 @@ _MOST = 10_000_000
 _POSITIONS = "max_position_embeddings"
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt", "tokenizer_config.json")
 """Of these a folder has one at least; without, transformers builds an empty tokenizer instead of failing."""
+_INDEX = "model.safetensors.index.json"
 _OBJECTS = ("config.json", "tokenizer.json", "tokenizer_config.json")
 # More layers than these have to be in the weights: some architectures use the same weights in several layers.
 _LAYERS = 256
@@ -41,16 +42,40 @@ def check_model_files(folder: Path, place: str) -> None:
             check_layers(folder, place, part.get(name))
 
 
-def check_complete(folder: Path, place: str) -> None:
+def check_complete(folder: Path, place: str, *, remote_code: bool) -> None:
     """Whether a folder that is to hold a whole model has weights and a tokenizer.
 
+    remote_code: whether the folder may bring code; else its weights are safetensors, since a .bin file may hold some.
+
     Raises:
-        GateauError: it has not.
+        GateauError: it has not, or lacks one of the files that its weights are spread over.
     """
     if not any((folder / name).is_file() for name in TOKENIZER_FILES):
         raise GateauError(f"{place}: {folder} has no tokenizer: copy tokenizer.json and tokenizer_config.json into it")
-    if not [*folder.glob("*.safetensors"), *folder.glob("*.bin")]:
-        raise GateauError(f"{place}: {folder} has no weights: copy the model's safetensors files into it")
+    if (folder / _INDEX).exists():
+        _check_index(folder, place)
+    elif not [*folder.glob("*.safetensors")]:
+        if not [*folder.glob("*.bin")]:
+            raise GateauError(f"{place}: {folder} has no weights: copy the model's safetensors files into it")
+        if not remote_code:
+            raise GateauError(
+                f"{place}: {folder} has .bin files only, and these may hold code: convert them to safetensors, or set "
+                "trust_remote_code"
+            )
+
+
+def _check_index(folder: Path, place: str) -> None:
+    """Whether every file is there that the index names."""
+    names = _read(folder / _INDEX, place).get("weight_map")
+    files = {*names.values()} if isinstance(names, dict) else set()
+    if not files or not all(isinstance(name, str) for name in files):
+        raise GateauError(f"{place}: {folder / _INDEX} names no files. Copy or download the model again.")
+    missing = sorted(name for name in files if not (folder / name).is_file())
+    if missing:
+        raise GateauError(
+            f"{place}: {folder} lacks {len(missing)} of the {len(files)} files of its weights, such as {missing[0]}. "
+            "Copy or download the model again."
+        )
 
 
 def _read(file: Path, place: str) -> dict[str, Any]:
@@ -104,7 +129,7 @@ def _tensors(file: Path, place: str) -> list[str]:
     try:
         with safe_open(file, framework="numpy") as weights:
             return list(weights.keys())
-    except SafetensorError as error:
+    except (SafetensorError, OSError) as error:
         raise GateauError(
             f"{place}: {file} is no safetensors file. Copy or download the model again (where git-lfs keeps it: git "
             "lfs pull)."

@@ -123,7 +123,7 @@ def _load_failure(config: ModelConfig, error: BaseException) -> GateauError:
     if is_out_of_memory(error):
         return GateauError(f"{config.path} does not fit into memory: use scoring.dtype bfloat16 or a larger device")
     hint = ""
-    if "safetensors" in str(error) and not config.trust_remote_code:
+    if "safetensors" in str(error) and not isinstance(error, FileNotFoundError) and not config.trust_remote_code:
         hint = " Only safetensors are read, because a .bin file may hold code: convert it, or set trust_remote_code."
     return GateauError(f"{config.path}: the model cannot be loaded: {_first_line(error)}{hint}")
 

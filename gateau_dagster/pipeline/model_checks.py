@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from gateau_dagster.errors import GateauError
 from gateau_dagster.models.chat_template import check_chat_template
+from gateau_dagster.models.decoder_config import check_decoder, override_rope_theta, prompt_tokens, window_of
 from gateau_dagster.models.known_attention import ATTENTION_CURE, class_of, unseen_by_class
 from gateau_dagster.models.known_model import known_model, known_tokenizer, model_folder
 from gateau_dagster.models.model_files import check_complete, check_model_files
@@ -20,23 +21,27 @@ from gateau_dagster.pipeline.variant_configs import others
 from gateau_dagster.storage.json_cache import recall, remember
 
 if TYPE_CHECKING:
-    from gateau_dagster.config import Config
+    from transformers.configuration_utils import PreTrainedConfig
+
+    from gateau_dagster.config import Config, ModelConfig
 
 _TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json")
 # Of the checks: raise it when they look at more, since what was found to be in order is not looked at again.
-_EDITION = "2"
+_EDITION = "3"
 
 
-def check_folder(config: Config, name: str, digest: str) -> None:
+def check_folder(config: Config, name: str, digest: str, *, scores: bool = False) -> None:
     """Whether a model that lies here can be read, and its chat template used where the prompt is made by it.
 
     Args:
         config: names the model; of one that the pipeline makes, what it is made from is looked at instead.
         name: its key in `models`.
         digest: of it, see `model_digest`. What was in order under a digest is not looked at again.
+        scores: whether it computes rows of what is asked for, and so has to have positions for the longest prompt.
 
     Raises:
-        GateauError: a file is missing or damaged, or the chat template fails or does not come to an end.
+        GateauError: a file is missing or damaged, the model cannot serve, or its chat template fails or does not come
+            to an end.
     """
     known = digest.startswith(("folder:", "hub:"))  # others are made here
     folder = model_folder(config, name, local_only=True) if known else None
@@ -46,9 +51,15 @@ def check_folder(config: Config, name: str, digest: str) -> None:
     code = "with remote code " if model.trust_remote_code else ""  # without it the same files may not be readable
     _once(config, f"files {digest}", partial(check_model_files, folder, place))
     if digest.startswith("folder:"):  # of the hub's cache more may still be fetched
-        check_complete(folder, place)
+        check_complete(folder, place, remote_code=model.trust_remote_code)
         _once(config, f"weights {digest}", partial(check_weight_files, folder, place))
         _once(config, f"readable {code}{digest}", partial(_check_readable, folder, place, model.trust_remote_code))
+        if model.task == "causal":
+            check = partial(_check_decoder, folder, place, model)
+            _once(config, f"decoder {model.rope_theta} {code}{digest}", check)
+            if scores:
+                shown = f"{config.scoring.max_length} {model.context} {model.window}"
+                _once(config, f"length {shown} {digest}", partial(_check_length, folder, place, model, config))
     has_tokenizer = any((folder / file).is_file() for file in _TOKENIZER_FILES)  # of the hub, one that was fetched
     if config.scoring.template == "chat" and model.task == "causal" and has_tokenizer:
         check = partial(check_chat_template, folder, place, trust_remote_code=model.trust_remote_code)
@@ -56,17 +67,19 @@ def check_folder(config: Config, name: str, digest: str) -> None:
 
 
 def check_others(config: Config) -> None:
-    """Whether the models of `variants.also` that lie here are whole.
+    """Whether the models of `variants.also` that lie here are whole, and causal.
 
     Raises:
-        GateauError: a file is missing or damaged.
+        GateauError: one is not.
     """
     for name, other in others(config).items():
         folder, place = config.folder / Path(other.path).expanduser(), f"variants.also.{name}.path"
         if folder.is_dir():
             check_model_files(folder, place)
-            check_complete(folder, place)
+            check_complete(folder, place, remote_code=other.trust_remote_code)
             check_weight_files(folder, place)
+            _check_readable(folder, place, other.trust_remote_code)
+            _check_decoder(folder, place, other.model)
 
 
 def _check_readable(folder: Path, place: str, code: bool) -> None:
@@ -82,6 +95,32 @@ def _check_readable(folder: Path, place: str, code: bool) -> None:
                 f"{place}: transformers cannot read the {what} in {folder}: {type(error).__name__}: {reason}. Copy it "
                 "again from where the weights are from."
             ) from error
+
+
+def _check_decoder(folder: Path, place: str, model: ModelConfig) -> None:
+    """Whether it is a causal model, with the rotary embedding that a base is set for."""
+    found = _read_config(folder, model.trust_remote_code)
+    try:
+        check_decoder(found, model, str(folder))
+        if model.rope_theta is not None:
+            override_rope_theta(found, model.rope_theta, name=model.path)
+    except GateauError as error:
+        raise GateauError(f"{place}: {error}") from error
+
+
+def _check_length(folder: Path, place: str, model: ModelConfig, config: Config) -> None:
+    found = _read_config(folder, model.trust_remote_code)
+    try:
+        prompt_tokens(found, model, config.scoring, window=window_of(found, model))
+    except GateauError as error:
+        raise GateauError(f"{place}: {error}") from error
+
+
+def _read_config(folder: Path, code: bool) -> PreTrainedConfig:
+    """Of a folder that `_check_readable` has looked at."""
+    from transformers import AutoConfig
+
+    return AutoConfig.from_pretrained(folder, trust_remote_code=code, local_files_only=True)
 
 
 def lost_first_tokens(config: Config) -> list[str]:

@@ -44,6 +44,12 @@ class Pipeline:
         """Whether anything that the configuration asks for comes of `cam`."""
         return self.config.has_pair and "cam" in self.required
 
+    @property
+    def scoring_models(self) -> frozenset[str]:
+        """The models, by their names in `models`, that compute rows of what the configuration asks for."""
+        asked = (asset.rows for asset in self.assets if asset.key in self.required)
+        return frozenset(rows.table.model for rows in asked if rows is not None)
+
     def partitions(self, key: str) -> list[str] | list[None]:
         """The partitions of an asset; None alone for a single output."""
         name = self.by_key[key].partitions

@@ -243,7 +243,7 @@ class State:
                 a method, or the pair's tokenizers differ.
         """
         for name, digest in self.model_digests.items():
-            check_folder(self.config, name, digest)
+            check_folder(self.config, name, digest, scores=name in self.pipeline.scoring_models)
         check_others(self.config)
         if self.pipeline.compares_the_pair:
             check_pair(self.config, self.model_digests, self._first_responses)

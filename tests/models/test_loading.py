@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +15,8 @@ from transformers import AutoModelForCausalLM, BertConfig, BertForMaskedLM, CpmA
 from gateau_dagster.config import ModelConfig, ScoringConfig
 from gateau_dagster.errors import GateauError
 from gateau_dagster.models import loading
-from gateau_dagster.models.loading import (
-    LoadedModel,
-    effective_max_length,
-    load_model,
-    override_rope_theta,
-)
-from tests.tiny_models import loaded_model, model_config, tokenizer
+from gateau_dagster.models.loading import LoadedModel, effective_max_length, load_model
+from tests.tiny_models import loaded_model, tokenizer
 
 
 @pytest.fixture(scope="module")
@@ -184,6 +180,11 @@ def test_learned_positions_are_not_read_beyond_their_table() -> None:
     with pytest.raises(GateauError, match=r"2048 learned positions and cannot read scoring\.max_length = 4096"):
         effective_max_length(loaded, ModelConfig(path="x"), ScoringConfig(max_length=4096))
     assert effective_max_length(loaded, ModelConfig(path="x"), ScoringConfig(max_length=2048)) == 2048
+    wide = ModelConfig(path="x", context="window", window=4096)
+    loaded = replace(loaded, window=4096)
+    with pytest.raises(GateauError, match=r"cannot read a window of 4096 tokens: give the model window: 2048"):
+        effective_max_length(loaded, wide, ScoringConfig(max_length=8192))
+    assert effective_max_length(loaded, wide, ScoringConfig(max_length=1000)) == 1000
 
 
 def test_window_must_be_known_when_it_is_used(tmp_path: Path) -> None:
@@ -216,16 +217,3 @@ def test_override_keeps_a_scaling_rule(tmp_path: Path) -> None:
     changed = _load(tmp_path, rope_theta=500_000)
     want = 500_000 ** -(torch.arange(0, 16, 2) / 16) / 4
     torch.testing.assert_close(changed.model.get_buffer("model.rotary_emb.inv_freq"), want)
-
-
-def test_one_base_per_kind_of_layer_changes_the_full_ones_only() -> None:
-    config = model_config("gemma3_text")
-    local = config.rope_parameters["sliding_attention"]["rope_theta"]
-    override_rope_theta(config, 5e6, name="x")
-    assert config.rope_parameters["full_attention"]["rope_theta"] == 5e6
-    assert config.rope_parameters["sliding_attention"]["rope_theta"] == local
-
-
-def test_model_without_rotary_embedding_is_refused() -> None:
-    with pytest.raises(GateauError, match="rope_theta is set, but gpt2 has no rotary embedding: remove the key"):
-        override_rope_theta(model_config("gpt2"), 1e6, name="x")

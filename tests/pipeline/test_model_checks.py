@@ -1,6 +1,7 @@
 """What is wrong with the models is known before anything runs, and what is in order is looked at once."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from gateau_dagster.pipeline.model_checks import unknown_chat_templates
 from gateau_dagster.pipeline.project import load_project
 from gateau_dagster.pipeline.state import State
 from tests.project import change_config, make_project
-from tests.tiny_models import tokenizer
+from tests.tiny_models import loaded_model, tokenizer
 
 
 @pytest.fixture
@@ -146,3 +147,70 @@ def test_a_chat_template_that_is_still_to_be_fetched_is_told(project: Path) -> N
     assert "`hf download nobody/nothing --revision v2 --include" in said and said in state_of(project).warnings
     change_config(project, scoring={**chat, "template": "gateau"})
     assert unknown_chat_templates(load_project(project)) == []
+
+
+def edit(file: Path, **keys: object) -> None:
+    file.write_text(json.dumps({**json.loads(file.read_text()), **keys}))
+
+
+def test_weights_of_which_a_part_is_missing_are_told(project: Path) -> None:
+    index = project.parent / "long" / "model.safetensors.index.json"
+    index.write_text(json.dumps({"weight_map": {"a": "model.safetensors", "b": "model-2.safetensors"}}))
+    with pytest.raises(GateauError, match=r"^models\.long\.path: .* lacks 1 of the 2 files .* model-2\.safetensors"):
+        state_of(project).plan()
+    for damaged, said in (
+        ("{", "is no JSON"),
+        ("{}", "names no files"),
+        ('{"weight_map": {"a": 1}}', "names no files"),
+    ):
+        index.write_text(damaged)
+        with pytest.raises(GateauError, match=said):
+            state_of(project).plan()
+    index.write_text(json.dumps({"weight_map": {"a": "model.safetensors"}}))
+    assert state_of(project).plan()
+
+
+def test_bin_files_alone_want_trust(project: Path) -> None:
+    (project.parent / "long" / "model.safetensors").rename(project.parent / "long" / "pytorch_model.bin")
+    with pytest.raises(GateauError, match=r"^models\.long\.path: .* \.bin files only"):
+        state_of(project).plan()
+
+
+@pytest.mark.parametrize(("kind", "architecture"), [("t5", "T5ForConditionalGeneration"), ("bert", "BertForMaskedLM")])
+@pytest.mark.parametrize("of", ["models.long", "variants.also.other"])
+def test_what_generates_no_text_is_told(project: Path, kind: str, architecture: str, of: str) -> None:
+    folder = project.parent / "long"
+    if of != "models.long":
+        folder = Path(shutil.copytree(folder, project.parent / "other"))
+        also = {"methods": ["gateau"], "also": [{"name": "other", "path": "other"}]}
+        change_config(project, training={"enabled": True}, variants=also)
+    edit(folder / "config.json", model_type=kind, architectures=[architecture], is_encoder_decoder=kind == "t5")
+    with pytest.raises(GateauError, match=rf"^{of}\.path: .* is a {architecture}, not a causal language model"):
+        state_of(project).plan()
+
+
+def learned(folder: Path, positions: int) -> None:
+    loaded_model("gpt2", max_position_embeddings=positions).model.save_pretrained(folder)
+
+
+def test_positions_that_a_model_has_not_learned_are_told(project: Path) -> None:
+    learned(project.parent / "long", 64)
+    with pytest.raises(GateauError, match=r"^models\.long\.path: long has 64 learned .* scoring\.max_length = 512"):
+        state_of(project).plan()
+    for window, fits in ((100, False), (64, True)):
+        models = {"short": {"path": "short"}, "long": {"path": "long", "context": "window", "window": window}}
+        change_config(project, models=models)
+        if fits:
+            assert state_of(project).plan()
+        else:
+            with pytest.raises(GateauError, match="64 learned positions and cannot read a window of 100 tokens"):
+                state_of(project).plan()
+    change_config(project, models={"long": {"path": "long"}}, selection={"method": "length"})
+    assert state_of(project).plan(), "it scores nothing"
+
+
+def test_a_rotary_base_of_a_model_without_rotary_embedding_is_told(project: Path) -> None:
+    learned(project.parent / "long", 512)
+    change_config(project, models={"long": {"path": "long", "rope_theta": 1e6}})
+    with pytest.raises(GateauError, match=r"^models\.long\.path: long: rope_theta is set, but gpt2 has no rotary"):
+        state_of(project).plan()

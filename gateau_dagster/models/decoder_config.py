@@ -1,0 +1,82 @@
+"""What the config.json of a causal language model decides, known before its weights are read."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gateau_dagster.errors import GateauError
+
+if TYPE_CHECKING:
+    from transformers.configuration_utils import PreTrainedConfig
+
+    from gateau_dagster.config import ModelConfig, ScoringConfig
+
+_GENERATIVE = ("CausalLM", "LMHead", "ConditionalGeneration")
+
+
+def check_decoder(model_config: PreTrainedConfig, config: ModelConfig, source: str) -> None:
+    """Raises GateauError for an architecture that does not generate text; remote code may name its classes freely."""
+    architectures = model_config.architectures or []
+    generative = not architectures or any(word in name for name in architectures for word in _GENERATIVE)
+    if model_config.is_encoder_decoder or not (generative or config.trust_remote_code):
+        raise GateauError(
+            f"{source} is a {', '.join(architectures) or model_config.model_type}, not a causal language model: "
+            "a response can only be scored by a decoder such as Llama, Qwen or Mistral"
+        )
+
+
+def override_rope_theta(config: PreTrainedConfig, theta: float, *, name: str) -> None:
+    """Set the base in a configuration from which the model is yet to be built.
+
+    Models with one base per kind of layer (Gemma 3) get it for their full-attention layers only: the sliding ones
+    never look past their window. Raises GateauError for a model without a rotary embedding.
+    """
+    text_config = config.get_text_config(decoder=True)
+    parameters = getattr(text_config, "rope_parameters", None)
+    if not parameters:
+        raise GateauError(f"{name}: rope_theta is set, but {config.model_type} has no rotary embedding: remove the key")
+    nested = {key: value for key, value in parameters.items() if isinstance(value, dict)}
+    chosen = [nested["full_attention"]] if "full_attention" in nested else list(nested.values()) or [parameters]
+    for entry in chosen:
+        entry["rope_theta"] = theta
+    if hasattr(text_config, "rope_theta"):
+        text_config.rope_theta = theta  # remote code written for transformers 4 reads it here
+
+
+def window_of(model_config: PreTrainedConfig, config: ModelConfig) -> int | None:
+    """Tokens: `window`, else the checkpoint's own; None: the architecture has no limit."""
+    return config.window or getattr(model_config.get_text_config(decoder=True), "max_position_embeddings", None)
+
+
+def no_window(config: ModelConfig) -> str:
+    """What to say where `context: window` asks for a window that nothing tells."""
+    return f"{config.path}: context is 'window', but the model names no window: give `window` in tokens"
+
+
+def prompt_tokens(
+    model_config: PreTrainedConfig, config: ModelConfig, scoring: ScoringConfig, *, window: int | None
+) -> int:
+    """Tokens of a prompt that a model is shown: scoring.max_length, or less with `context: window`.
+
+    Raises GateauError where no window is known, or learned positions end before the prompt does.
+    """
+    length, what = scoring.max_length, f"scoring.max_length = {scoring.max_length}"
+    if config.context == "window":
+        if window is None:
+            raise GateauError(no_window(config))
+        length, what = min(length, window), f"a window of {min(length, window)}"
+    positions = learned_positions(model_config)
+    if positions is not None and positions < length:
+        less = f"window: {positions}" if config.context == "window" else "`context: window`"
+        raise GateauError(
+            f"{config.path} has {positions} learned positions and cannot read {what} tokens: give the model {less}, "
+            "or lower scoring.max_length"
+        )
+    return length
+
+
+def learned_positions(model_config: PreTrainedConfig) -> int | None:
+    """How many positions have a vector of their own; None for a model that finds them otherwise."""
+    text_config = model_config.get_text_config(decoder=True)
+    rotary = getattr(text_config, "rope_parameters", None)
+    return None if rotary else getattr(text_config, "max_position_embeddings", None)

@@ -1,0 +1,36 @@
+"""What a config.json decides before the weights are read; how loading uses it, see test_loading.py."""
+
+import pytest
+
+from gateau_dagster.config import ModelConfig, ScoringConfig
+from gateau_dagster.errors import GateauError
+from gateau_dagster.models.decoder_config import learned_positions, override_rope_theta, prompt_tokens, window_of
+from tests.tiny_models import model_config
+
+
+def test_one_base_per_kind_of_layer_changes_the_full_ones_only() -> None:
+    config = model_config("gemma3_text")
+    local = config.rope_parameters["sliding_attention"]["rope_theta"]
+    override_rope_theta(config, 5e6, name="x")
+    assert config.rope_parameters["full_attention"]["rope_theta"] == 5e6
+    assert config.rope_parameters["sliding_attention"]["rope_theta"] == local
+
+
+def test_model_without_rotary_embedding_is_refused() -> None:
+    with pytest.raises(GateauError, match="rope_theta is set, but gpt2 has no rotary embedding: remove the key"):
+        override_rope_theta(model_config("gpt2"), 1e6, name="x")
+
+
+@pytest.mark.parametrize(("kind", "positions"), [("llama", None), ("bloom", None), ("mamba", None), ("gpt2", 2048)])
+def test_positions_are_counted_where_they_were_learned(kind: str, positions: int | None) -> None:
+    assert learned_positions(model_config(kind)) == positions
+
+
+def test_a_window_of_the_configuration_goes_before_the_checkpoint_s() -> None:
+    config, scoring = model_config("llama"), ScoringConfig(max_length=512)
+    for given, tokens in ((None, 512), (100, 100), (10_000, 512)):
+        model = ModelConfig(path="x", context="window", window=given)
+        assert prompt_tokens(config, model, scoring, window=window_of(config, model)) == tokens
+    assert window_of(model_config("bloom"), ModelConfig(path="x")) is None
+    with pytest.raises(GateauError, match="names no window: give `window`"):
+        prompt_tokens(config, ModelConfig(path="x", context="window"), scoring, window=None)
