@@ -11,11 +11,14 @@ from gateau_dagster.config import Config
 from gateau_dagster.config.values import MOST_ROWS
 from gateau_dagster.data.sources import resolve_files
 from gateau_dagster.errors import GateauError
-from gateau_dagster.models.known_model import known_model
+from gateau_dagster.models.decoder_config import learned_positions
+from gateau_dagster.models.known_model import known_model, model_folder
 from gateau_dagster.pipeline.variant_configs import trained_configs
 from gateau_dagster.readable import percent
+from gateau_dagster.training.deepspeed_agreement import agreed_deepspeed_config
 from gateau_dagster.training.launch import training_command
 from gateau_dagster.training.readiness import check_device, check_packages
+from gateau_dagster.training.sequence_rules import check_heads, check_sharding
 
 _CHARACTERS = 4  # of a token, about
 _TOKEN_BYTES = 8  # of the mix, its id and its label, in every rank
@@ -38,6 +41,7 @@ def check_training(config: Config, accepted: pl.DataFrame) -> None:
         return
     _check_launch(config)
     _check_positions(config)
+    _check_model(config)
     _check_sources(config, set(accepted["source"].unique()))
     for each in trained_configs(config):
         _check_rows(each, accepted)
@@ -72,6 +76,27 @@ def _check_positions(config: Config) -> None:
         extend_positions(copy.deepcopy(known), training.positions, name=config.models[training.model].path)
     except GateauError as error:
         raise GateauError(f"training.positions: {error}") from error
+
+
+def _check_model(config: Config) -> None:
+    """What the model's config.json tells of positions and heads; one that is made here has those of its origin."""
+    training = config.training
+    deepspeed = agreed_deepspeed_config(training, folder=config.folder)
+    if training.sequence_parallel > 1:
+        check_sharding(deepspeed)
+    folder = model_folder(config, config.origin(training.model), local_only=True)
+    known = None if folder is None else known_model(config, training.model).config
+    if known is None:
+        return  # not on this machine yet: the training says the same
+    name = config.models[training.model].path
+    positions = learned_positions(known)
+    if positions is not None and positions < training.max_length:
+        raise GateauError(
+            f"training.max_length: {training.max_length:,} tokens are more than the {positions:,} learned positions of "
+            f"{name} (models.{training.model}): lower it to {positions:,}"
+        )
+    if training.sequence_parallel > 1:
+        check_heads(known, training.sequence_parallel, name=name)
 
 
 def _check_sources(config: Config, sources: Collection[str]) -> None:

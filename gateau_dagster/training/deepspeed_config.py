@@ -1,12 +1,15 @@
 """`training.deepspeed` resolved to the content that the Hugging Face integration wants."""
 
 import json
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 from gateau_dagster.errors import GateauError
 
 _SHARED_MEMORY_KERNEL = "deepspeed_shm_comm"
+
+_STAGES = (0, 1, 2, 3)
 
 DeepSpeedSetting = str | dict[str, Any] | None
 
@@ -40,6 +43,7 @@ _ZERO: dict[str, dict[str, Any]] = {
 }
 # DeepSpeed's own optimiser for offloading has to be compiled; torch's AdamW works on what was offloaded as well.
 _OFFLOADED = {"zero_force_ds_cpu_optimizer": False}
+_READ = [*_COMMON, "zero_optimization", "optimizer", "scheduler"]
 # No "optimizer": the Trainer hands over torch's AdamW, which ZeRO supports and which needs no compiler.
 
 
@@ -60,7 +64,23 @@ def deepspeed_config(setting: DeepSpeedSetting, *, folder: Path) -> dict[str, An
         config: dict[str, Any] = {**_ZERO[setting], **(_OFFLOADED if setting.endswith("_offload") else {})}
     else:
         config = setting if isinstance(setting, dict) else _read(folder / setting, setting)
-    return _gathering(_completed(json.loads(json.dumps({**_COMMON, **config}))))
+        _check_names(config)
+    return _gathering(_completed(_copied({**_COMMON, **config})))
+
+
+def _check_names(config: dict[str, Any]) -> None:
+    """DeepSpeed reads on over a name that it does not know, and this module puts the right one in beside it."""
+    for name in config:
+        close = [] if name in _READ else get_close_matches(name, _READ, n=1, cutoff=0.9)
+        if close:
+            raise GateauError(f"training.deepspeed: {name!r} is no key of DeepSpeed's: is {close[0]!r} meant?")
+
+
+def _copied(config: dict[str, Any]) -> dict[str, Any]:
+    try:
+        return json.loads(json.dumps(config, allow_nan=False))
+    except (TypeError, ValueError) as error:
+        raise GateauError(f"training.deepspeed: holds what JSON has no form for ({error}). Correct it.") from error
 
 
 def _read(path: Path, setting: str) -> dict[str, Any]:
@@ -89,6 +109,9 @@ def _completed(config: dict[str, Any]) -> dict[str, Any]:
         if not isinstance(section, dict):
             raise GateauError(f"training.deepspeed: {name} must be a JSON object. Correct the file.")
         section.setdefault(key, default)
+    stage = config["zero_optimization"]["stage"]
+    if isinstance(stage, bool) or stage not in _STAGES:
+        raise GateauError(f"training.deepspeed: zero_optimization.stage is 0, 1, 2 or 3, and not {json.dumps(stage)}.")
     return config
 
 

@@ -16,10 +16,10 @@ from torch.utils.data import Dataset
 from transformers import PreTrainedModel, TrainingArguments
 from transformers.modeling_outputs import CausalLMOutputWithPast
 
-from gateau_dagster.errors import GateauError
 from gateau_dagster.models.sequence_parts import parts_differ
 from gateau_dagster.training.dataset import Batch, MixRows, PadRight, Rows, TrainingDocument
 from gateau_dagster.training.encode import IGNORED
+from gateau_dagster.training.sequence_rules import check_heads, check_sharding, unsupported
 
 ATTENTION = "sdpa"
 
@@ -33,12 +33,7 @@ def parallelism(*, size: int, processes: int, deepspeed: dict[str, Any] | None) 
     from accelerate.parallelism_config import ParallelismConfig
     from accelerate.utils import DeepSpeedSequenceParallelConfig
 
-    zero = (deepspeed or {}).get("zero_optimization", {})
-    if zero.get("stage", 0) == 0 or not zero.get("reduce_scatter", True):
-        raise GateauError(
-            "training.sequence_parallel: is exact with DeepSpeed's ZeRO stages 1 to 3 and reduce_scatter: true. "
-            "Correct training.deepspeed."
-        )
+    check_sharding(deepspeed)
     return ParallelismConfig(
         sp_size=size,
         sp_backend="deepspeed",
@@ -101,35 +96,15 @@ def share_sequences(model: PreTrainedModel, *, size: int) -> None:
         GateauError: its heads cannot be shared out, its attention is not plainly causal (the exchange drops masks), or
             a trial shows that a part of a sequence does not come out as in the whole.
     """
-    config: Any = model.config.get_text_config(decoder=True)
-    heads, shared = (getattr(config, name, None) for name in ("num_attention_heads", "num_key_value_heads"))
-    if not (isinstance(heads, int) and isinstance(shared, int)):
-        raise _unsupported(model, "its configuration does not name num_attention_heads and num_key_value_heads")
-    if heads % size or (shared % size and size % shared):
-        raise GateauError(
-            f"training.sequence_parallel: {heads} attention heads ({shared} of keys) cannot be shared by {size} "
-            "processes. Take a divisor."
-        )
-    kinds = set(getattr(config, "layer_types", None) or [])
-    if getattr(config, "sliding_window", None) is not None or kinds - {"full_attention"}:
-        raise _unsupported(
-            model, "it has layers that do not see the whole sequence, and the exchange of heads drops their masks"
-        )
+    name = type(model).__name__
+    check_heads(model.config, size, name=name)
     if model.config._attn_implementation != ATTENTION:
-        raise _unsupported(
-            model, f"it computes its attention by {model.config._attn_implementation}, but {ATTENTION} is needed"
-        )
+        reason = f"it computes its attention by {model.config._attn_implementation}, but {ATTENTION} is needed"
+        raise unsupported(model.config, name, reason)
     reason = parts_differ(model)
     if reason is not None:
-        raise _unsupported(model, reason)
+        raise unsupported(model.config, name, reason)
     model.forward = MethodType(_forward, model)
-
-
-def _unsupported(model: PreTrainedModel, reason: str) -> GateauError:
-    return GateauError(
-        f"training.sequence_parallel: {type(model).__name__} (model type {model.config.model_type}) cannot be trained "
-        f"by ranks that share a sequence: {reason}. Set it to 1."
-    )
 
 
 def _forward(

@@ -5,7 +5,8 @@ from typing import Any
 
 import polars as pl
 import pytest
-from transformers import LlamaConfig
+from transformers import GPT2Config, LlamaConfig
+from transformers.configuration_utils import PreTrainedConfig
 
 from gateau_dagster.config import Config
 from gateau_dagster.data.catalogue import ACCEPTED
@@ -109,3 +110,36 @@ def test_the_largest_variant_has_to_be_held_too() -> None:
     for variants in ({"fractions": [0.1, 0.2]}, {"also": ["full"]}):
         with pytest.raises(GateauError, match=r"^training\.epochs: 600 passes .* rows, more than"):
             check_training(configured(**part, variants=variants), many)
+
+
+def saved_config(folder: Path, kind: type[PreTrainedConfig], **keys: Any) -> None:
+    kind(architectures=["XForCausalLM"], **keys).save_pretrained(folder / "long")
+
+
+def test_positions_that_the_trained_model_has_not_learned(tmp_path: Path) -> None:
+    saved_config(tmp_path, GPT2Config, n_positions=1024)
+    config = configured({"max_length": 1025}, folder=tmp_path)
+    with pytest.raises(GateauError, match=r"^training\.max_length: 1,025 tokens are more than the 1,024 learned pos"):
+        check_training(config, samples(3, 10))
+    check_training(configured({"max_length": 1024}, folder=tmp_path), samples(3, 10))
+    saved_config(tmp_path, LlamaConfig, max_position_embeddings=64)
+    check_training(config, samples(3, 10))
+
+
+@pytest.mark.parametrize(
+    ("training", "keys", "message"),
+    [
+        ({}, {"num_attention_heads": 1, "num_key_value_heads": 1}, r"1 attention heads .* Take a divisor"),
+        ({}, {"layer_types": ["sliding_attention"] * 32}, "do not see the whole sequence"),
+        ({"deepspeed": {"zero_optimization": {"stage": 0}}}, {}, "is exact with DeepSpeed's ZeRO stages 1 to 3"),
+    ],
+)
+def test_sequences_that_cannot_be_shared(
+    training: dict[str, Any], keys: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    given = {"processes": 2, "sequence_parallel": 2, "deepspeed": "zero3", **training}
+    saved_config(tmp_path, LlamaConfig, **{"num_attention_heads": 4, "num_key_value_heads": 2, **keys})
+    with pytest.raises(GateauError, match=rf"^training\.sequence_parallel: .*{message}"):
+        check_training(configured(given, folder=tmp_path), samples(3, 10))
+    saved_config(tmp_path, LlamaConfig, num_attention_heads=4, num_key_value_heads=2)
+    check_training(configured({**given, "deepspeed": "zero3"}, folder=tmp_path), samples(3, 10))
