@@ -4,6 +4,7 @@ import http.client
 import json
 import os
 import smtplib
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable
@@ -16,6 +17,9 @@ from pydantic import Field
 
 from gateau_dagster.config.notify import MailConfig, NotifyConfig
 from gateau_dagster.errors import GateauError, TransientError
+
+_PATIENCE = 20.0  # seconds after which nothing is tried again
+_PASSING = {408, 429, 500, 502, 503, 504}
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
@@ -32,6 +36,7 @@ class NotificationResource(dg.ConfigurableResource):
     """Sends a message wherever a configuration says."""
 
     timeout: float = Field(default=10.0, gt=0, description="Seconds that a server may take to answer.")
+    pauses: list[float] = Field(default=[2.0, 8.0], description="Seconds before each further try, where one may help.")
 
     def send(self, settings: NotifyConfig, subject: str, text: str) -> None:
         """Everywhere: a server that does not take it keeps it from no other one.
@@ -45,13 +50,25 @@ class NotificationResource(dg.ConfigurableResource):
         if settings.mail is not None:
             ways.append(partial(self._mail, settings.mail, subject, text))
         failures: list[GateauError] = []
+        until = time.monotonic() + _PATIENCE
         for way in ways:
             try:
-                way()
+                self._patiently(way, until)
             except GateauError as error:
                 failures.append(error)
         if failures:
             raise failures[0] if len(failures) == 1 else GateauError(" ".join(map(str, failures)))
+
+    def _patiently(self, way: Callable[[], None], until: float) -> None:
+        """Dagster does not come back to a run whose message was lost, and gives its sensors a minute."""
+        for pause in self.pauses:
+            try:
+                return way()
+            except TransientError:
+                if time.monotonic() > until:
+                    raise
+                time.sleep(pause)
+        return way()
 
     def _post(self, variable: str, text: str) -> None:
         """`{"text": …}`, as Slack, Mattermost and Google Chat take it."""
@@ -64,9 +81,8 @@ class NotificationResource(dg.ConfigurableResource):
             with _opener.open(request, timeout=self.timeout):
                 return
         except urllib.error.HTTPError as error:
-            raise GateauError(
-                f"{place}: the server answered {error.code} {error.reason}. Look at {variable}."
-            ) from None
+            kind = TransientError if error.code in _PASSING else GateauError
+            raise kind(f"{place}: the server answered {error.code} {error.reason}. Look at {variable}.") from None
         except OSError as error:
             reason = getattr(error, "reason", error)
             raise TransientError(f"{place}: the server of {variable} does not answer ({reason}).") from None

@@ -19,14 +19,14 @@ HOOK = NotifyConfig.model_validate({"webhook": VARIABLE})
 
 
 @contextmanager
-def hook_server(status: int = 200, location: str = "") -> Iterator[tuple[int, list[dict[str, Any]]]]:
-    """A port, and what was posted."""
+def hook_server(*answers: int, location: str = "") -> Iterator[tuple[int, list[dict[str, Any]]]]:
+    """A port, and what was posted; `answers`: the status of each, then 200."""
     posted: list[dict[str, Any]] = []
 
     class Handler(QuietHandler):
         def do_POST(self) -> None:
             posted.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
-            self.send_response(status)
+            self.send_response(answers[len(posted) - 1] if len(posted) <= len(answers) else 200)
             if location:
                 self.send_header("Location", location)
             self.end_headers()
@@ -81,7 +81,7 @@ def test_an_answer_that_is_none_is_said_without_the_address(monkeypatch: pytest.
         with pytest.raises(GateauError, match=f"404.*{VARIABLE}") as refused:
             NotificationResource().send(HOOK, "s", "t")
     with pytest.raises(TransientError) as silent:  # the server has ended
-        NotificationResource().send(HOOK, "s", "t")
+        NotificationResource(pauses=[]).send(HOOK, "s", "t")
     monkeypatch.delenv(VARIABLE)
     with pytest.raises(GateauError, match=VARIABLE) as unset:
         NotificationResource().send(HOOK, "s", "t")
@@ -90,7 +90,7 @@ def test_an_answer_that_is_none_is_said_without_the_address(monkeypatch: pytest.
 
 def test_a_hook_that_leads_elsewhere_has_not_taken_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """Followed, it would be a page that anybody gets."""
-    with hook_server(302, "/sign-in") as (port, _):
+    with hook_server(302, location="/sign-in") as (port, _):
         monkeypatch.setenv(VARIABLE, f"http://127.0.0.1:{port}/T0/secret")
         with pytest.raises(GateauError, match="answered 302"):
             NotificationResource().send(HOOK, "s", "t")
@@ -120,5 +120,19 @@ def test_a_hook_that_fails_keeps_no_mail_back(monkeypatch: pytest.MonkeyPatch) -
         mail = {"to": ["a@x.org"], "sender": "g@x.org", "server": "127.0.0.1", "port": port}
         both = NotifyConfig.model_validate({"webhook": VARIABLE, "mail": mail})
         with pytest.raises(GateauError, match=r"execution\.notify\.webhook: .*does not answer"):
-            NotificationResource().send(both, "a run failed", "cam: why")
+            NotificationResource(pauses=[]).send(both, "a run failed", "cam: why")
     assert len(MailHandler.mails) == 1
+
+
+def test_a_hook_that_is_away_for_a_moment_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    for answers, reached in (([503, 429, 200], 3), ([404, 200], 1), ([503] * 4, 3)):
+        with hook_server(*answers) as (port, posted):
+            monkeypatch.setenv(VARIABLE, f"http://127.0.0.1:{port}/T0/x")
+            try:
+                NotificationResource(pauses=[0.0, 0.0]).send(HOOK, "s", "t")
+            except GateauError as error:
+                assert isinstance(error, TransientError) is (answers[0] == 503)
+                assert answers[reached - 1] != 200
+            else:
+                assert answers[reached - 1] == 200
+        assert len(posted) == reached
