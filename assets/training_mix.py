@@ -15,6 +15,7 @@ from gateau_dagster.demo.prepare import ensure_demo_pair
 from gateau_dagster.errors import GateauError
 from gateau_dagster.pipeline.made_models import embedding_asset
 from gateau_dagster.pipeline.mix_reads import weighs_responses
+from gateau_dagster.pipeline.planned_training import check_sources
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.progress import Progress
 from gateau_dagster.storage.content import frame_digest
@@ -43,6 +44,7 @@ def selected_mix(
     """
     from gateau_dagster.training.training_mix import build_training_mix
 
+    check_sources(config, state.index.accepted)
     mix, rejected = build_training_mix(
         chosen,
         state.read("short_chat_mix") if config.short_chat else None,

@@ -1,7 +1,6 @@
 """What cannot come of a training, or hardly be meant, as far as configuration and data tell before any model runs."""
 
 import copy
-from collections.abc import Collection
 from pathlib import Path
 
 import polars as pl
@@ -42,7 +41,7 @@ def check_training(config: Config, accepted: pl.DataFrame) -> None:
     _check_launch(config)
     _check_positions(config)
     _check_model(config)
-    _check_sources(config, set(accepted["source"].unique()))
+    check_sources(config, accepted)
     for each in trained_configs(config):
         _check_rows(each, accepted)
         _check_memory(each, accepted)
@@ -99,8 +98,10 @@ def _check_model(config: Config) -> None:
         check_heads(known, training.sequence_parallel, name=name)
 
 
-def _check_sources(config: Config, sources: Collection[str]) -> None:
+def check_sources(config: Config, accepted: pl.DataFrame) -> None:
+    """Raises GateauError where `training.mix.weights` names a source that nothing is from; see `check_training`."""
     weights, chat = config.training.mix.weights, config.located_short_chat
+    sources = set(accepted["source"].unique())
     if weights and chat is not None:
         sources = {*sources, *(file.stem for file in resolve_files(chat.path, config.folder))}
     unknown = sorted(set(weights) - set(sources))

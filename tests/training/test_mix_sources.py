@@ -65,10 +65,8 @@ def test_samples_of_weight_nothing_are_not_there() -> None:
     assert taken(table("a", "b"), table("c"), weights={"a": 0, "c": 2}) == {"long": [("id1", 1)], "short": [("id0", 2)]}
 
 
-def test_a_source_that_no_sample_is_from_is_an_error() -> None:
-    message = r"weights names 'x', but the selected samples and the conversations are from 'a', 'c'\. Correct"
-    with pytest.raises(GateauError, match=message):
-        taken(table("a"), table("c"), weights={"a": 2, "x": 1})
+def test_a_weight_of_a_source_that_was_not_selected_changes_nothing() -> None:
+    assert taken(table("a"), table("c"), weights={"a": 2, "x": 1}) == {"long": [("id0", 2)], "short": [("id0", 1)]}
     assert taken(table("a"), table("c"), weights={"a": 2}, without_long=True) == {"long": [], "short": [("id0", 1)]}
     with pytest.raises(ValidationError, match="greater than or equal to 0"):
         MixConfig(weights={"a": -1})
