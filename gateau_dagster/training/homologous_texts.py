@@ -2,12 +2,16 @@
 
 from pathlib import Path
 
+import psutil
+
 from gateau_dagster.config import Config
 from gateau_dagster.config.made_models import homologous_options
 from gateau_dagster.data.sample import text_digest
 from gateau_dagster.data.sources import SourceFile, content_signature, resolve_files
 from gateau_dagster.errors import GateauError, TransientError
 from gateau_dagster.models.known_model import known_model, own_window
+
+_TOKEN_BYTES = 8  # its id and its label
 
 
 def text_files(config: Config, name: str) -> dict[str, list[SourceFile]]:
@@ -46,12 +50,14 @@ def text_signatures(config: Config, cache: Path) -> dict[str, str]:
 
 
 def check_homologous(config: Config) -> None:
-    """Whether each homologous model's base can be taken further, as far as it is known without loading it.
+    """Whether each homologous model's base can be taken further, as far as it is known without loading it, and this
+    machine can hold its mix.
 
     Raises:
-        GateauError: it has no rotary embedding, or reads as far as the new one already.
+        GateauError: it has no rotary embedding, or reads as far as the new one already; or there are too many tokens.
     """
     for name in config.homologous_models:
+        _check_memory(config, name)
         base = config.origin(name)
         known = known_model(config, base).config
         if known is None:
@@ -69,3 +75,13 @@ def check_homologous(config: Config) -> None:
                 f"models.{name}.homologous: models.{base} reads {window} positions already, and this model is to read "
                 f"{target.target_length}: raise length, or set positions to method theta with a base"
             )
+
+
+def _check_memory(config: Config, name: str) -> None:
+    tokens, there = homologous_options(config.models[name]).tokens, psutil.virtual_memory().total
+    if tokens is not None and tokens * _TOKEN_BYTES > there:
+        raise GateauError(
+            f"models.{name}.homologous.tokens: {tokens:,} tokens take {tokens * _TOKEN_BYTES / 2**30:,.0f} GiB and "
+            f"more while they are laid out, and this machine has {there / 2**30:,.0f} GiB: lower it, or make the model "
+            "on a larger machine and name its folder"
+        )

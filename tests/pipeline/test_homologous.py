@@ -3,8 +3,10 @@
 import json
 import os
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import psutil
 import pytest
 
 from gateau_dagster.config import Config
@@ -163,3 +165,14 @@ def test_it_may_be_ladms_long_attention_calculator(tmp_path: Path) -> None:
     assert nodes["span_attention/lac"].upstream == {"raw_long_sft": "fingerprint", "homologous_model/lac": "content"}
     assert nodes["span_attention/lac"].model == "homologous_model/lac"
     assert nodes["homologous_model/lac"].required and nodes["homologous_mix/lac"].required
+
+
+def test_more_tokens_than_this_machine_can_lay_out_are_an_error_at_planning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_config(tmp_path, model_type="llama", max_position_embeddings=64)
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(total=64 << 30))
+    base = {"models.short.path": "base"}
+    check_homologous(made(tmp_path, **base, **{f"{PREFIX}tokens": 10**6}))
+    with pytest.raises(GateauError, match=r"long\.homologous\.tokens: 50,000,000,000 tokens take 373 GiB"):
+        check_homologous(made(tmp_path, **base, **{f"{PREFIX}tokens": 5 * 10**10}))
