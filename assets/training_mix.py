@@ -12,7 +12,7 @@ from assets.steps.unpartitioned_step import UnpartitionedStep, unpartitioned_ste
 from gateau_dagster.config import Config
 from gateau_dagster.config.made_models import homologous_options, stage_training
 from gateau_dagster.demo.prepare import ensure_demo_pair
-from gateau_dagster.errors import GateauError
+from gateau_dagster.errors import GateauError, TransientError
 from gateau_dagster.pipeline.made_models import embedding_asset
 from gateau_dagster.pipeline.mix_reads import weighs_responses
 from gateau_dagster.pipeline.planned_training import check_sources
@@ -132,7 +132,8 @@ def homologous_mix(context: dg.AssetExecutionContext, configuration: Configurati
                     options=options,
                 )
             except GateauError as error:
-                raise GateauError(f"models.{model}.homologous.{error}") from error
+                kind = TransientError if isinstance(error, TransientError) else GateauError
+                raise kind(f"models.{model}.homologous.{error}") from error
             # What is trained on: files that go by other names must not train again.
             content = frame_digest(made.mix.select("position", "input_ids", "labels"))
             step.write(made.mix, made.rejected, content=content)

@@ -71,7 +71,8 @@ class TrainingResource(dg.ConfigurableResource):
         reader, injector = dg.PipesTempFileMessageReader(), dg.PipesEnvContextInjector()
         with dg.open_pipes_session(context, context_injector=injector, message_reader=reader) as session:
             known = {**os.environ, **environment, **session.get_bootstrap_env_vars()}
-            process = subprocess.Popen(command, env=known)
+            # A tracker without a key would ask for it, and wait.
+            process = subprocess.Popen(command, env=known, stdin=subprocess.DEVNULL)
             try:
                 return _status(process, heed)
             finally:

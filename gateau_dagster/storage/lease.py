@@ -225,8 +225,9 @@ class Lease:
                 renewals = self._holder.renewals + 1
                 self._holder = replace(self._holder, renewed_at=time.time(), renewals=renewals)
                 self._files.write(_name(self._number), self._holder.to_bytes())
-            except (GateauError, OSError):
-                # A lost server, a full disk: the work itself meets it, and says so. The lease is tried again.
+            except Exception:
+                # A lost server, a full disk: the work itself meets it, and says so. The lease is tried again, whatever
+                # it was: without this thread another run would take the store while this one works.
                 continue
 
     def _successor(self, known: set[int]) -> str:

@@ -213,18 +213,22 @@ def test_who_lost_it_stops(files: Files, monkeypatch: pytest.MonkeyPatch) -> Non
         assert interrupted.wait(20)
 
 
-def test_a_store_out_of_reach_for_a_while_is_no_loss(files: Files, monkeypatch: pytest.MonkeyPatch) -> None:
-    real, failed = files.write, threading.Event()
+@pytest.mark.parametrize("kind", [GateauError, RuntimeError])
+def test_a_store_out_of_reach_for_a_while_is_no_loss(
+    files: Files, monkeypatch: pytest.MonkeyPatch, kind: type[Exception]
+) -> None:
+    real, failed, renewed = files.write, threading.Event(), threading.Event()
 
     def fails(name: str, data: bytes) -> None:
         if not failed.is_set():
             failed.set()
-            raise GateauError("the disk is full")
+            raise kind("the disk is full")
         real(name, data)
+        renewed.set()
 
     monkeypatch.setattr(files, "write", fails)
     with leased(files):
-        assert failed.wait(20)
+        assert failed.wait(20) and renewed.wait(20)
     assert latest(files).released
 
 
