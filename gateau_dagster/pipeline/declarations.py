@@ -26,6 +26,7 @@ from gateau_dagster.pipeline.asset import (
 from gateau_dagster.pipeline.characteristics_asset import characteristics, sample_ratings
 from gateau_dagster.pipeline.contamination_asset import contamination, untouched_experiment
 from gateau_dagster.pipeline.document_split_asset import document_split
+from gateau_dagster.pipeline.experiment_asset import experiment_assets
 from gateau_dagster.pipeline.inputs import CHAT, LONG
 from gateau_dagster.pipeline.made_models import embedding_asset, made_models
 from gateau_dagster.pipeline.pairwise_assets import pairwise_assets
@@ -266,6 +267,7 @@ DECLARED: tuple[Declare, ...] = (
     checkpoint,
     evaluations,
     variant_assets,
+    experiment_assets,
     untouched_experiment,
     pairwise_assets,
     characteristics,

@@ -1,4 +1,4 @@
-"""The assets of an experiment: a partition for each model that is compared, and what they are compared by."""
+"""The assets of an experiment: a partition for each model that is compared."""
 
 from collections.abc import Iterator, Mapping
 from functools import partial
@@ -11,9 +11,7 @@ from gateau_dagster.evaluation.generation.settings import CODE_VERSION as GENERA
 from gateau_dagster.evaluation.generation.settings import generation_settings
 from gateau_dagster.evaluation.judging.judge_answers import means
 from gateau_dagster.evaluation.registry import ChosenBenchmark, scored_benchmarks
-from gateau_dagster.evaluation.statistics.experiment import CODE_VERSION as EXPERIMENT_CODE_VERSION
-from gateau_dagster.evaluation.statistics.lines import reference_of
-from gateau_dagster.pipeline.asset import FINITE_VALUES, GATE, READABLE_REPLIES, VARIANT, Asset, Observed, Part
+from gateau_dagster.pipeline.asset import FINITE_VALUES, READABLE_REPLIES, VARIANT, Asset, Observed, Part
 from gateau_dagster.pipeline.document_split_asset import mix_checks
 from gateau_dagster.pipeline.inputs import origin_key, other_key
 from gateau_dagster.pipeline.made_models import made_upstream
@@ -27,7 +25,7 @@ from gateau_dagster.training.spec import CODE_VERSION as TRAINING_CODE_VERSION
 from gateau_dagster.training.training_mix import CODE_VERSION as MIX_CODE_VERSION
 
 SUBSETS, MIXES, CHECKPOINTS = "variant/selected_subset", "variant/training_mix", "variant/checkpoint"
-ANSWERS, JUDGMENTS, SCORES, EXPERIMENT = "answers", "judgments", "scores", "experiment"
+ANSWERS, JUDGMENTS, SCORES = "answers", "judgments", "scores"
 IN_STORE = "store:"
 """How the address of a model begins that is a folder of the store."""
 TRAINED = "variant/models"
@@ -36,7 +34,7 @@ _GROUP = "experiment"
 
 
 def variant_assets(config: Config) -> Iterator[Asset]:
-    """What the variants are trained on and what comes out; their answers, judgments and scores; the experiment."""
+    """What the variants are trained on and what comes out; their answers, judgments and scores."""
     scored = scored_benchmarks(config)
     if config.variants is not None:
         yield from (_subsets(config), _mixes(config))
@@ -44,8 +42,6 @@ def variant_assets(config: Config) -> Iterator[Asset]:
         yield _checkpoints(config)
     for chosen in scored.values():
         yield from _measured(config, chosen)
-    if scored:
-        yield _experiment(config, scored)
 
 
 def _parts(config: Config, part_of: Any) -> dict[str, Part]:
@@ -278,39 +274,3 @@ def _answered_settings(config: Config, chosen: ChosenBenchmark, observed: Observ
 
 def _judged_settings(config: Config, chosen: ChosenBenchmark, observed: Observed) -> dict[str, Any]:
     return {**_benchmark_settings(config, chosen, observed), **chosen.judge_settings(config)}
-
-
-def judged_tables(scored: Mapping[str, ChosenBenchmark]) -> list[str]:
-    """The assets that hold what a judge said, which the cost of a benchmark is told by."""
-    return [f"{JUDGMENTS}/{name}" for name, chosen in scored.items() if chosen.scored.judging is not None]
-
-
-def experiment_settings(config: Config, scored: Mapping[str, ChosenBenchmark]) -> dict[str, Any]:
-    """What models are set against, and by what prices judgments are worth something, where there are some."""
-    judge = config.evaluation.judge
-    prices = None if judge is None or judge.prices is None else judge.prices.model_dump(mode="json")
-    found = {"evaluation.reference": reference_of(config)}
-    return {**found, "evaluation.judge.prices": prices} if judged_tables(scored) else found
-
-
-def _experiment(config: Config, scored: Mapping[str, ChosenBenchmark]) -> Asset:
-    """Every benchmark's values of every variant, and what they cost."""
-    return Asset(
-        key=EXPERIMENT,
-        maker="experiment",
-        group=_GROUP,
-        kinds=("polars",),
-        summary="a row for each model and benchmark: value, interval, difference to the reference, what it took",
-        description="Every model under every benchmark, with intervals by paired bootstrap over the questions, what is "
-        "told apart from what, and what scoring, training and judging took.",
-        reads=dict.fromkeys(
-            [CHECKPOINTS, *judged_tables(scored), *(f"{SCORES}/{name}" for name in scored)], "fingerprint"
-        ),
-        settings=experiment_settings(config, scored),
-        code_version=EXPERIMENT_CODE_VERSION,
-        columns=tables.EXPERIMENT,
-        finite=("value", "probability_best"),
-        checks=(FINITE_VALUES, *((GATE,) if config.evaluation.gate is not None else ())),
-        goal=True,
-        own_rejects=False,
-    )
