@@ -1,9 +1,9 @@
 """Assets `answers/<benchmark>`: what each variant answers to a benchmark's questions."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING
 
 import dagster as dg
@@ -47,7 +47,7 @@ def _answer(step: VariantStep, asked: StepQuestions, models: ModelsResource) -> 
             scorer=scorer,
             questions=asked.questions(step),
             engine=cache(lambda: opened.enter_context(_engine(step, models))),
-            write=lambda table, rejected, content: _write(step, table, rejected, content),
+            write=partial(_write, step),
             progress=step.progress,
             shared=shared_answers(step.state.config, asked.chosen(step)),
         )
@@ -94,8 +94,10 @@ def _engine_here(step: VariantStep, models: ModelsResource) -> "Engine":
     return InProcess(loaded, prompts, batch_tokens=config.scoring.batch_tokens)
 
 
-def _write(step: VariantStep, table: pl.DataFrame, rejected: pl.DataFrame, content: str) -> None:
-    step.write(table, rejected, content=content)
+def _write(
+    step: VariantStep, table: pl.DataFrame, rejected: pl.DataFrame, content: str, unanswered: Sequence[str]
+) -> None:
+    step.write(table, rejected, content=content, absent=unanswered)
     cut = pl.col("cut_tokens") > 0
     figures = table.select(
         answer_tokens=pl.col("answer_tokens").sum(),

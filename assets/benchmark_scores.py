@@ -33,7 +33,8 @@ def _score(step: VariantStep, asked: StepQuestions, models: ModelsResource) -> N
     measured = _measured(step, asked, models)
     table = measured.table.sort("question_id")
     assert table["question_id"].is_unique().all(), f"{step.asset}: a question has two values"
-    step.write(table, rejected_frame(measured.rejected))
+    unmeasured = [each.sample_id for each in measured.rejected if each.may_pass]
+    step.write(table, rejected_frame(measured.rejected), absent=unmeasured)
     groups = table.group_by("group").agg(pl.col("value").mean()).sort("group")
     step.metadata |= {"questions": table.height, "unit": chosen.scored.unit}
     amounts = [PageAmount(name=group, value=mean) for group, mean in groups.iter_rows()]

@@ -77,11 +77,20 @@ class Conversation:
 
 @dataclass(frozen=True, kw_only=True)
 class Reject:
-    """A sample that cannot be used, and why; `short_of_memory`: another device may have enough."""
+    """A sample that cannot be used, and why.
+
+    short_of_memory: another device may have enough. refused: by a server; another one may take it.
+    """
 
     sample_id: str
     reason: str
     short_of_memory: bool = False
+    refused: bool = False
+
+    @property
+    def may_pass(self) -> bool:
+        """Whether other means may do, which change no result; see Node."""
+        return self.short_of_memory or self.refused
 
 
 def shard_of(sample_id: str, shards: int) -> int:

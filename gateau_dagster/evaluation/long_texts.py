@@ -88,6 +88,11 @@ def long_texts(materials: Materials, options: LongTextsOptions, place: str, *, t
     return found
 
 
+def no_memory(name: str, tokens: int) -> Reject:
+    """Of a text whose pass does not fit."""
+    return Reject(sample_id=name, reason=f"{tokens} tokens do not fit into memory", short_of_memory=True)
+
+
 def token_nlls(loaded: LoadedModel, ids: Sequence[int]) -> npt.NDArray[np.float64] | None:
     """-log P in nats of each token but the first, given all before it: [n-1]; None where memory does not suffice."""
     import torch

@@ -19,6 +19,7 @@ from gateau_dagster.evaluation.long_texts import (
     LongTextsOptions,
     check_texts,
     long_texts,
+    no_memory,
     texts_settings,
     token_ids,
     token_nlls,
@@ -75,7 +76,7 @@ def _chosen(loaded: LoadedModel, text: LongText, options: LongPplOptions) -> npt
     long = token_nlls(loaded, text.ids)
     short = None if long is None else short_context_nlls(loaded, text.ids, short=options.short, step=options.step)
     if long is None or short is None:
-        return Reject(sample_id=text.name, reason=f"{len(text.ids)} tokens do not fit into memory")
+        return no_memory(text.name, len(text.ids))
     keys = key_tokens(long, short, gain=options.gain, least=options.least)
     if not keys.any():
         return Reject(sample_id=text.name, reason="no token of it gains by the long context")
@@ -89,7 +90,7 @@ def _value(loaded: LoadedModel, text: LongText, keys: npt.NDArray[np.bool_]) -> 
     before = int(text.ids[0] == loaded.tokenizer.bos_token_id)
     nlls = token_nlls(loaded, text.ids[before:])
     if nlls is None:
-        return Reject(sample_id=text.name, reason=f"{len(text.ids)} tokens do not fit into memory")
+        return no_memory(text.name, len(text.ids))
     return math.exp(nlls[keys[before:]].mean())
 
 

@@ -14,7 +14,7 @@ import polars as pl
 
 from gateau_dagster import tables
 from gateau_dagster.data.sample import Reject, Sample
-from gateau_dagster.errors import GateauError, UnscorableSampleError
+from gateau_dagster.errors import GateauError, ShortOfMemoryError, UnscorableSampleError
 from gateau_dagster.evaluation.benchmark import Benchmark, Comparison, Outcome
 from gateau_dagster.evaluation.haystack import Haystack, build_haystack, insert_needle
 from gateau_dagster.evaluation.materials import MODELS, Materials
@@ -91,8 +91,10 @@ def needle_cells(
                 for depth in sorted(set(options.depths))
             }
             found.extend(_score_cells(loaded, length, cells, say))
-        except NeedleDoesNotFitError as error:
-            skipped.append(Reject(sample_id=f"{name}, length={length}", reason=str(error)))
+        except (NeedleDoesNotFitError, ShortOfMemoryError) as error:
+            no_memory = isinstance(error, ShortOfMemoryError)
+            reject = Reject(sample_id=f"{name}, length={length}", reason=str(error), short_of_memory=no_memory)
+            skipped.append(reject)
     if not found:
         raise GateauError(f"evaluation/needle: no length can be measured: {skipped[0].reason}")
     return found, skipped
@@ -186,7 +188,7 @@ def _bare_prompt(loaded: LoadedModel, options: NeedleOptions, *, key: str, value
 def score_answer(loaded: LoadedModel, prompt: Prompt) -> tuple[bool, float]:
     """Whether every answer token is the most likely one, and their mean NLL in nats.
 
-    Raises NeedleDoesNotFitError when the prompt does not fit into memory.
+    Raises ShortOfMemoryError when the prompt does not fit into memory.
     """
     import torch
 
@@ -202,7 +204,7 @@ def score_answer(loaded: LoadedModel, prompt: Prompt) -> tuple[bool, float]:
     scored = unless_out_of_memory(score)
     if scored is None:
         advice = "lower evaluation.needle.lengths, or use a device with more memory"
-        raise NeedleDoesNotFitError(out_of_memory_reason(prompt.length, advice))
+        raise ShortOfMemoryError(out_of_memory_reason(prompt.length, advice))
     return scored
 
 

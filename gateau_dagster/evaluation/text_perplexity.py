@@ -16,6 +16,7 @@ from gateau_dagster.evaluation.long_texts import (
     LongTextsOptions,
     check_texts,
     long_texts,
+    no_memory,
     texts_settings,
     token_ids,
     token_nlls,
@@ -50,7 +51,7 @@ def _measure(materials: Materials, name: str, options: TextPerplexityOptions) ->
         for length in lengths:
             question = f"{text.name}/{length}"
             if nlls is None:
-                rejected.append(Reject(sample_id=question, reason=f"{len(ids)} tokens do not fit into memory"))
+                rejected.append(no_memory(question, len(ids)))
             elif len(ids) < length:
                 rejected.append(Reject(sample_id=question, reason=f"{loaded.name} makes {len(ids)} tokens of it"))
             else:

@@ -16,7 +16,7 @@ from gateau_dagster.storage import Store
 from gateau_dagster.storage.content import frame_digest
 from gateau_dagster.storage.store import DamagedTableError
 
-Write = Callable[[pl.DataFrame, pl.DataFrame, str], None]
+Write = Callable[[pl.DataFrame, pl.DataFrame, str, Sequence[str]], None]
 
 
 def answer_questions(
@@ -36,8 +36,9 @@ def answer_questions(
     Args:
         scorer: digest of what answers, and how: other rows are not kept.
         engine: asked for once there is something to ask.
-        write: is given tables.ANSWERS, by question and turn; what was rejected; and a digest of what counts of the
-            answers, which is not how long they took. A question that was rejected has no row.
+        write: is given tables.ANSWERS, by question and turn; what was rejected; a digest of what counts of the
+            answers, which is not how long they took; and the questions that other means may have answered. A question
+            that was rejected has no row.
         shared: other assets whose rows are kept as this one's are.
 
     Raises:
@@ -60,7 +61,8 @@ def answer_questions(
     table = rows_frame([*found.kept, *found.made], schema).sort("question_id", "turn")
     rejected = rejected_frame(found.rejected)
     table = table.join(rejected, left_on="question_id", right_on="sample_id", how="anti", maintain_order="left")
-    write(table, rejected, frame_digest(table.drop("seconds")))
+    unanswered = [each.sample_id for each in found.rejected if each.may_pass]
+    write(table, rejected, frame_digest(table.drop("seconds")), unanswered)
     partial.remove()
     return found
 

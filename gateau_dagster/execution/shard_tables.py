@@ -74,7 +74,7 @@ class ShardTable:
         table = pl.concat([self.kept, rows_frame(self.rows, self.kept.schema)]).sort("sample_id")
         rejected = rejected_frame(self.rejects)
         planned = {"planned": dict(self.work.planned)} if effort and self.work.planned else {}
-        absent = [reject.sample_id for reject in self.rejects if reject.short_of_memory]
+        absent = [reject.sample_id for reject in self.rejects if reject.may_pass]
         stamp = self.work.stamp.without(absent, self.work.memory)
         stamp = replace(stamp, effort={**effort, **planned})
         complete = store.write(table, self.work.asset, partition, stamp, rejected)

@@ -11,6 +11,7 @@ _MEANS_OF_ROWS = (
     "scoring.device, device_map, workers or execution.ray changed, and some samples had not fitted into memory"
 )
 _MEANS_OF_JUDGMENTS = "evaluation.judge changed, which had left some requests without a reply"
+_MEANS_OF_ANSWERS = "evaluation.engine changed, which had refused some questions"
 
 
 def staleness_of(stamp: Stamp | None, wanted: Mapping[str, Any]) -> str:
@@ -19,8 +20,15 @@ def staleness_of(stamp: Stamp | None, wanted: Mapping[str, Any]) -> str:
         return MISSING
     differences = changes_of(stamp, wanted)
     if not differences and stamp.lacking:
-        return _MEANS_OF_ROWS if stamp.scorer else _MEANS_OF_JUDGMENTS
+        return _means_of(stamp.inputs.get("settings", {}))
     return CHANGED + "; ".join(differences) if differences else "changed"
+
+
+def _means_of(settings: Mapping[str, Any]) -> str:
+    """What has changed for a table of these settings that lacks rows."""
+    if "evaluation.judge.model" in settings:
+        return _MEANS_OF_JUDGMENTS
+    return _MEANS_OF_ROWS if settings.get("evaluation.engine") is None else _MEANS_OF_ANSWERS
 
 
 def changes_of(stamp: Stamp, wanted: Mapping[str, Any]) -> list[str]:

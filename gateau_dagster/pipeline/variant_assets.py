@@ -8,7 +8,7 @@ from gateau_dagster import tables
 from gateau_dagster.config import Config
 from gateau_dagster.config.variants import BASE, CHECKPOINT, Variant
 from gateau_dagster.evaluation.generation.settings import CODE_VERSION as GENERATION_CODE_VERSION
-from gateau_dagster.evaluation.generation.settings import generation_settings
+from gateau_dagster.evaluation.generation.settings import generation_settings, server_means
 from gateau_dagster.evaluation.judging.judge_answers import means
 from gateau_dagster.evaluation.registry import ChosenBenchmark, scored_benchmarks
 from gateau_dagster.pipeline.asset import FINITE_VALUES, READABLE_REPLIES, VARIANT, Asset, Observed, Part
@@ -16,6 +16,7 @@ from gateau_dagster.pipeline.document_split_asset import mix_checks
 from gateau_dagster.pipeline.inputs import origin_key, other_key
 from gateau_dagster.pipeline.made_models import made_upstream
 from gateau_dagster.pipeline.mix_reads import mix_columns, mix_reads
+from gateau_dagster.pipeline.sample_table_asset import memory_settings
 from gateau_dagster.pipeline.selection_reads import PRESETS_TABLE
 from gateau_dagster.pipeline.training_settings import mix_settings, training_settings
 from gateau_dagster.pipeline.variant_configs import draws_lots, others, variant_config, variant_reads
@@ -205,6 +206,7 @@ def _of_benchmark(config: Config, chosen: ChosenBenchmark, family: str, says: st
 
 
 def _answers(config: Config, chosen: ChosenBenchmark, reads: Mapping[str, By]) -> Asset:
+    engine = config.evaluation.engine
     return _of_benchmark(
         config,
         chosen,
@@ -218,6 +220,7 @@ def _answers(config: Config, chosen: ChosenBenchmark, reads: Mapping[str, By]) -
         columns=tables.ANSWERS,
         own_rejects=False,
         pool="gpu",
+        means=memory_settings(config) if engine is None else server_means(engine),
     )
 
 
@@ -254,6 +257,7 @@ def _scores(config: Config, chosen: ChosenBenchmark, reads: Mapping[str, By]) ->
         checks=(FINITE_VALUES,),
         goal=True,
         pool="gpu" if measures else "",
+        means=memory_settings(config) if measures else "",
     )
 
 

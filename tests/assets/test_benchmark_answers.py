@@ -17,7 +17,7 @@ from gateau_dagster.evaluation.generation.prompts import Prompts
 from gateau_dagster.evaluation.registry import scored_benchmarks
 from gateau_dagster.models.loading import load_model
 from tests.assets.harness import Pipeline, key_of, pipeline_on, value_of
-from tests.evaluation.generation.answering_server import answering, completion
+from tests.evaluation.generation.answering_server import Reply, answering, completion, refusal
 from tests.evaluation.quiz import with_quiz
 from tests.project import change_config
 from tests.ray_cluster import ray_cluster
@@ -117,6 +117,26 @@ def test_answers_that_are_taken_over_from_an_equal_model_can_be_kept_like_its_ow
     content = yaml.safe_load(quizzed.file.read_text())
     del content["variants"]
     quizzed.file.write_text(yaml.safe_dump(content))
+
+
+def test_what_a_server_refuses_is_asked_again_of_another_one(quizzed: Pipeline) -> None:
+    """The others' answers are kept; of the same server nothing more is expected."""
+    pytest.importorskip("openai")
+
+    def narrow(number: int, path: str, body: dict[str, Any]) -> Reply:
+        long = "noun1" in body["prompt"] and body["model"] == "base"
+        return refusal(400, "longer than its window") if long else completion("yes", chat=False)
+
+    with answering(narrow) as running, answering(lambda *_: completion("no", chat=False)) as wide:
+        scored(quizzed, quiz={"questions": 3}, engine={"base_url": running.address})
+        assert quizzed.state().read_rejected("answers/quiz")["sample_id"].to_list() == ["q001"]
+        assert answers(quizzed, "base").height == 2 and scored(quizzed) == []
+        change_config(quizzed.file, evaluation={"engine": {"base_url": wide.address}})
+        work = quizzed.state().plan().of("answers/quiz")
+        assert work is not None and "evaluation.engine changed" in work.reasons["base"]
+        assert {key_of(event) for event in scored(quizzed)} == {("answers/quiz", "base"), ("scores/quiz", "base")}
+        assert answers(quizzed, "base")["answer"].to_list() == ["yes", "no", "no", "yes"] and len(wide.requests) == 2
+    change_config(quizzed.file, evaluation={"engine": None})
 
 
 @pytest.mark.long

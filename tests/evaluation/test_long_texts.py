@@ -14,6 +14,7 @@ from gateau_dagster.evaluation import longppl
 from gateau_dagster.evaluation.longppl import key_tokens, short_context_nlls
 from gateau_dagster.evaluation.registry import scored_benchmarks
 from gateau_dagster.evaluation.scored import Measured
+from gateau_dagster.models import packing
 from tests import tiny_models
 
 from . import official
@@ -65,6 +66,20 @@ def test_perplexity_of_every_length_is_that_of_its_prefix(folder: Path) -> None:
         expected |= {f"{name}/{length}": math.exp(sum(nlls[: length - 1]) / (length - 1)) for length in (20, 100)}
     assert dict(found.table.select("question_id", "value").iter_rows()) == pytest.approx(expected, rel=1e-5)
     assert found.table["group"].to_list() == ["20", "100"] * 2 and not found.rejected
+
+
+@pytest.mark.parametrize("name", ["text_perplexity", "longppl"])
+def test_what_does_not_fit_may_fit_elsewhere(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: Any) -> Any:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(packing, "lone_states", full)
+    options: dict[str, Any] = (
+        {"lengths": [100]} if name == "text_perplexity" else {"length": 100, "short": 30, "step": 10}
+    )
+    found = _measured(folder, name, **options)
+    assert found.table.is_empty() and [each.may_pass for each in found.rejected] == [True, True]
+    assert "100 tokens do not fit into memory" in found.rejected[0].reason
 
 
 def test_a_short_context_is_all_that_a_token_is_given() -> None:

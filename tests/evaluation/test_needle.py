@@ -153,6 +153,7 @@ def test_out_of_memory_skips_the_length_and_other_faults_do_not(monkeypatch: pyt
     result = _grid()
     assert result.table["length"].unique().to_list() == [48]
     assert result.rejected[0].reason.startswith("out of memory on a prompt of 96 tokens")
+    assert result.rejected[0].may_pass
 
     def broken(model: object, prompts: list[Prompt]) -> torch.Tensor:
         raise RuntimeError("mat1 and mat2 shapes cannot be multiplied")

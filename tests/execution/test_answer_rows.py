@@ -27,8 +27,9 @@ def bring(
     asset: str = "answers/x",
     shared: Sequence[str] = (),
 ) -> Answered:
-    def write(table: pl.DataFrame, rejected: pl.DataFrame, content: str) -> None:
-        store.write(table, asset, "v", Stamp(fingerprint="f", scorer=scorer), rejected)
+    def write(table: pl.DataFrame, rejected: pl.DataFrame, content: str, unanswered: Sequence[str]) -> None:
+        stamp = Stamp(fingerprint="f", scorer=scorer).without(unanswered, "m")
+        store.write(table, asset, "v", stamp, rejected)
         if contents is not None:
             contents.append(content)
 
@@ -105,11 +106,13 @@ def test_the_seconds_that_answers_took_are_no_part_of_their_content(tmp_path: Pa
     assert contents[0] == contents[1] != contents[2]
 
 
-def test_a_rejected_question_has_no_row(tmp_path: Path) -> None:
+def test_a_refused_question_has_no_row_and_is_lacking(tmp_path: Path) -> None:
     store = Store(str(tmp_path))
     bring(store, Noting(lambda asked: None if asked.turn else "yes"))
     assert store.read("answers/x", "v")["question_id"].to_list() == ["a", "c"]
     assert store.read_rejected("answers/x", ["v"]).rows() == [("b", "it will not")]
+    stamp = store.stamp("answers/x", "v")
+    assert stamp is not None and (stamp.complete, stamp.lacking) == ("f", "m")
 
 
 def test_what_another_benchmark_asked_is_not_asked_again(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from gateau_dagster.evaluation.benchmark import Benchmark
 from gateau_dagster.evaluation.registry import all_benchmarks, scored_benchmarks
 from gateau_dagster.evaluation.scored import Judging, Measured, Scored
 from gateau_dagster.pipeline.asset import VARIANT
+from gateau_dagster.pipeline.node import Node
 from gateau_dagster.pipeline.pipeline import partition_sets, pipeline_of
 from gateau_dagster.pipeline.variant_assets import shared_answers
 from tests.pipeline.configured import configured, nodes_of
@@ -203,6 +204,37 @@ def test_answers_to_the_same_questions_are_shared(tmp_path: Path, monkeypatch: p
     alone = configured(tmp_path, **{"evaluation.benchmarks": ("judged",)})
     assert dict(pipeline_of(alone).by_key["answers/judged"].reads) == {"variant/checkpoint": "content"}
     assert shared_answers(alone, found["judged"]) == []
+
+
+@pytest.mark.usefixtures("benchmarks")
+@pytest.mark.parametrize(
+    ("field", "value", "tried_again"),
+    [
+        ("scoring.device", "cuda", {"answers/asked", "scores/measured"}),
+        ("scoring.batch_tokens", 5, set()),
+    ],
+)
+def test_what_was_not_to_be_had_is_tried_again_by_other_means(
+    field: str, value: Any, tried_again: set[str], tmp_path: Path
+) -> None:
+    asked: dict[str, Any] = {"evaluation.benchmarks": ("measured", "asked")}
+    before, after = (nodes_of(configured(tmp_path, **asked, **more)) for more in ({}, {field: value}))
+    same = [key for key, node in before.items() if node.settings == after[key].settings and node.partitions == VARIANT]
+    assert {key for key in same if before[key].means != after[key].means} == tried_again
+
+
+@pytest.mark.usefixtures("benchmarks")
+@pytest.mark.parametrize(
+    ("name", "value", "differs"), [("base_url", "http://there/v1", True), ("key", "K", True), ("concurrency", 2, False)]
+)
+def test_refused_questions_are_asked_of_another_server(name: str, value: Any, differs: bool, tmp_path: Path) -> None:
+    def node(engine: dict[str, Any]) -> Node:
+        asked = {"evaluation.benchmarks": ("asked",), "evaluation.engine": engine}
+        return nodes_of(configured(tmp_path, **asked))["answers/asked"]
+
+    engine = {"base_url": "http://here/v1"}
+    before, after = node(engine), node({**engine, name: value})
+    assert (before.means != after.means) is differs and before.settings == after.settings
 
 
 @pytest.mark.usefixtures("benchmarks")

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 _PLACE = "evaluation.engine"
+_FEWEST_REFUSALS = 8
+"""Questions that no server which works refuses before it has answered any."""
 
 
 class Server:
@@ -40,7 +42,9 @@ class Server:
         self._model = config.model.replace(VARIANT, variant)
         self._address = config.base_url.replace(VARIANT, variant)
         self._client = _client(config, self._address)
-        self._answered_once = False
+        self._asked_once = self._works = False
+        self._refusals, self._last_refusal = 0, ""
+        self._counting = threading.Lock()
         self._tokenizing = threading.Lock()  # a tokenizer serves one thread at a time
 
     def answers(
@@ -49,12 +53,16 @@ class Server:
         """See Engine. No more than `concurrency` questions are asked and not yet saved, so no more are ever paid twice.
 
         What was on its way when another request failed is still waited for.
+
+        Raises:
+            GateauError: it refuses whatever it is asked. Where it answered some before, the rest are rejects.
         """
+        self._works |= len(missing) < len(asked) or any(each.answers for each in asked)
         waiting = deque(each for each in asked if each.question.question_id in missing)
-        if waiting and not self._answered_once:
+        if waiting and not self._asked_once:
             note(f"one question is with {self._address}, before the others")
             yield [self._answer(waiting.popleft())]
-            self._answered_once = True
+            self._asked_once = True
         with ThreadPoolExecutor(self._config.concurrency) as pool:
             running: set[Future[Outcome]] = set()
             while waiting or running:
@@ -67,6 +75,8 @@ class Server:
                 yield [each.result() for each in done if each.exception() is None]
                 for each in done:
                     each.result()  # raises what went wrong
+        if self._last_refusal and not self._works:
+            raise self._refuses_all(self._last_refusal)
 
     def _answer(self, asked: Asked) -> Outcome:
         question = asked.question
@@ -78,7 +88,9 @@ class Server:
         try:
             text, reason, usage = self._explained(send)
         except _RefusedError as error:
-            return Reject(sample_id=question.question_id, reason=str(error))
+            self._count(error)
+            return Reject(sample_id=question.question_id, reason=str(error), refused=True)
+        self._works = True
         return Answer(
             question_id=question.question_id,
             turn=asked.turn,
@@ -90,6 +102,20 @@ class Server:
             answer_tokens=usage.completion_tokens if usage else 0,
             finish_reason=reason,
             seconds=time.perf_counter() - started,
+        )
+
+    def _count(self, refusal: _RefusedError) -> None:
+        """Raises GateauError where so many were refused, and none answered, that others would only cost time."""
+        with self._counting:
+            self._refusals += 1
+            self._last_refusal = str(refusal)
+        if not self._works and self._refusals >= max(_FEWEST_REFUSALS, 2 * self._config.concurrency):
+            raise self._refuses_all(self._last_refusal)
+
+    def _refuses_all(self, said: str) -> GateauError:
+        return GateauError(
+            f"{_PLACE}: {said}. So it does with every question, the {self._refusals:,} so far: see to the server, its "
+            "chat template and its window (evaluation.input_length shortens questions), and run again"
         )
 
     def _request(self, asked: Asked) -> tuple[Shown, Callable[[], tuple[str, str, Any]]]:

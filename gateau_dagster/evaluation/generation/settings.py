@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
+from gateau_dagster.config.evaluation import EngineConfig
 from gateau_dagster.storage.stamp import fingerprint
 
 if TYPE_CHECKING:
@@ -20,6 +21,11 @@ def generation_settings(config: "Config") -> dict[str, Any]:
         "evaluation.engine": None if evaluation.engine is None else evaluation.engine.model,
         "scoring.dtype": scoring.dtype,
     }
+
+
+def server_means(engine: EngineConfig) -> str:
+    """Digest of what decides whether a server answers a question, and is no part of the answer; see Node."""
+    return fingerprint(engine.model_dump(include={"base_url", "key", "retries", "timeout"}))
 
 
 def template_of(config: "Config", *, trained_here: bool) -> str:

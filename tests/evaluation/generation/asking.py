@@ -57,7 +57,7 @@ class Noting:
         self.asked.append((name, asked.turn, asked.answers))
         said = self._answer(asked)
         if said is None:
-            return Reject(sample_id=name, reason="it will not")
+            return Reject(sample_id=name, reason="it will not", refused=True)
         return Answer(
             question_id=name,
             turn=asked.turn,

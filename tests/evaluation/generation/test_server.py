@@ -147,8 +147,27 @@ def test_a_question_that_is_refused_is_rejected_and_the_others_are_answered() ->
     with answering(reply) as running:
         found = ask(server(running), many(5))
     (reject,) = [each for each in found if isinstance(each, Reject)]
-    assert reject.sample_id == "q03" and "longer than 4096 tokens" in reject.reason and "\n" not in reject.reason
+    assert reject.sample_id == "q03" and reject.may_pass
+    assert "longer than 4096 tokens" in reject.reason and "\n" not in reject.reason
     assert len(found) == 5
+
+
+@pytest.mark.parametrize(("count", "asked"), [(3, 3), (40, 9)])
+def test_a_server_that_refuses_whatever_it_is_asked_is_an_error(count: int, asked: int) -> None:
+    with answering(lambda *_: refusal(400, "no chat template")) as running:
+        with pytest.raises(GateauError, match=r"no chat template.* every question") as raised:
+            ask(server(running, concurrency=2), many(count))
+        assert asked - 1 <= len(running.requests) <= asked
+    assert not isinstance(raised.value, TransientError)
+
+
+def test_a_server_that_has_answered_may_refuse_all_the_rest() -> None:
+    with answering(lambda *_: refusal(422, "too long")) as running:
+        groups = [*server(running).answers(many(4), {"q02", "q03"})]
+        rejects = [each for group in groups for each in group]
+        later = Asked(question=question("q", "Why?", "How?"), answers=("because",))
+        rejects += ask(server(running), [later])
+    assert [isinstance(each, Reject) and each.refused for each in rejects] == [True] * 3
 
 
 def test_what_was_on_its_way_when_one_failed_is_not_lost() -> None:
