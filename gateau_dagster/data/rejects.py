@@ -13,8 +13,12 @@ from gateau_dagster.readable import percentage, plural
 
 _EXAMPLES = 3
 _NAMED = 3  # kinds that a sentence names
-# Kinds of rejects that stand for a file, or for the rest of it.
-_LOST_FILES = ("truncated ", "damaged ", "wrong file type")
+# Reasons of rejects that stand for a file, or for the rest of it. A list without elements is whole; a file without
+# content was emptied, or never written.
+_LOST_FILES = (
+    r"(?s)^(truncated |damaged |wrong file type|repeated column:|empty file: .* has no content|too long: .*: unpack it"
+    r"|malformed JSON: (the list is not closed|text after the end of the list)|.*; nothing after it was read)"
+)
 # What differs from sample to sample: quoted text and numbers.
 _DETAILS = r"'[^']*'|\"[^\"]*\"|`[^`]*`|\d+(?:[.,]\d+)*"
 
@@ -96,7 +100,7 @@ def rejects_among(rejected: pl.DataFrame, given: int, *, named: bool = False) ->
         RejectKind(kind=name, count=count, examples=tuple(zip(places, reasons, strict=True)))
         for name, count, places, reasons in kinds.iter_rows()
     ]
-    unread = sum(each.count for each in found if each.kind.startswith(_LOST_FILES)) if named else 0
+    unread = rejected.filter(reason.str.contains(_LOST_FILES)).height if named else 0
     return Rejects(given=given, count=rejected.height, kinds=tuple(found), unread=unread)
 
 

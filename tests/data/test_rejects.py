@@ -1,11 +1,29 @@
 """Rejects in few words, and the share above which the input is refused."""
 
+import gzip
+import json
+from pathlib import Path
+
 import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from gateau_dagster.config import LongSftConfig, ShortChatConfig
+from gateau_dagster.data.index import build_index
 from gateau_dagster.data.rejects import Rejects, check_rejected, rejects_among, rejects_among_chats
 from gateau_dagster.errors import GateauError
+
+from .inputs import explicit, jsonl, parquet
+
+LIST = json.dumps([explicit(number) for number in range(3)])
+
+
+def columns(*names: str, rows: int) -> bytes:
+    """A parquet file."""
+    sink = pa.BufferOutputStream()
+    pq.write_table(pa.table([pa.array(["a"] * rows)] * len(names), names=list(names)), sink)
+    return sink.getvalue().to_pybytes()
 
 
 def among(given: int, *reasons: str | None, named: bool = False) -> Rejects:
@@ -45,6 +63,51 @@ def test_a_file_that_could_not_be_read_to_its_end_is_worth_a_warning() -> None:
     file = "1 of them for a file that could not be read to its end"
     assert found.amount("record") == f"2 of 1,000 records rejected (0.2 %), {file}"
     assert not among(1000, "truncated gzip: it is a sample's own reason").notable
+
+
+LOST = {
+    "a comma too many.json": LIST.replace("}, {", "},, {", 1).encode(),
+    "two lists.json": (LIST + LIST).encode(),
+    "not closed.json": LIST[:-1].encode(),
+    "cut after a comma.json": (LIST[:-1] + ",").encode(),
+    "emptied.jsonl": b"",
+    "blank.jsonl.gz": gzip.compress(b" \n"),
+    "repeated.parquet": columns("x", "x", rows=1),
+    "no parquet.parquet": b"no",
+}
+
+
+@pytest.mark.parametrize("name", LOST)
+def test_what_costs_the_rest_of_a_file_is_worth_a_warning(tmp_path: Path, name: str) -> None:
+    """One reject among many, which stands for as many records as nobody knows."""
+    (tmp_path / "all.jsonl").write_bytes(jsonl(*(explicit(f"whole {number}") for number in range(100))))
+    (tmp_path / name).write_bytes(LOST[name])
+    found = build_index(LongSftConfig(path="*"), tmp_path).rejects
+    assert (found.count, found.unread, found.notable) == (1, 1, True), found.kinds
+
+
+def test_a_packed_file_that_holds_too_much_is_worth_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gateau_dagster.data.parquet_rows._ALWAYS_BYTES", 100)
+    monkeypatch.setattr("gateau_dagster.data.parquet_rows._MOST_TIMES", 1)
+    (tmp_path / "all.jsonl").write_bytes(jsonl(explicit("a")))
+    (tmp_path / "packed.parquet.gz").write_bytes(gzip.compress(parquet([explicit("b")] * 50)))
+    found = build_index(LongSftConfig(path="*"), tmp_path).rejects
+    assert [(kind.kind, kind.count) for kind in found.kinds] == [("too long", 1)] and found.unread == 1
+
+
+READ = {
+    "none.json": b"[]",
+    "none.parquet": columns("x", rows=0),
+    "one of three.json": LIST.replace("yes", "", 1).encode(),
+}
+
+
+@pytest.mark.parametrize("name", READ)
+def test_a_file_that_is_read_to_its_end_is_none_of_them(tmp_path: Path, name: str) -> None:
+    (tmp_path / "all.jsonl").write_bytes(jsonl(explicit("whole")))
+    (tmp_path / name).write_bytes(READ[name])
+    found = build_index(LongSftConfig(path="*"), tmp_path).rejects
+    assert found.count and not found.unread
 
 
 def test_of_short_conversations_a_fraction_is_taken() -> None:
