@@ -1,20 +1,36 @@
-"""The local files that a glob means, also where links lead round in a circle."""
+"""The local files that a folder or a glob means, also where links lead round in a circle."""
 
+import errno
 import glob
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import dropwhile
 from pathlib import Path
 
+from gateau_dagster.errors import GateauError
+
 _ANY_DEPTH = "**"
+# Holds nothing that anybody put there, and is closed on every disk that has one.
+_OF_THE_DISK = "lost+found"
+
+
+def files_below(top: Path, wanted: Callable[[str], bool]) -> list[Path]:
+    """The files of a folder, and of those below it, whose name is wanted; hidden files and folders are left out.
+
+    Links are followed, and no folder is entered twice. Raises GateauError for what cannot be looked into: a folder
+    that is closed, a link that leads nowhere. Its data would be missed in silence.
+    """
+    named = (child for folder in _folders(top) for child in _shown(folder) if wanted(child.name))
+    return [child for child in named if _is_file(child)]
 
 
 def matching_files(pattern: str, base: Path) -> list[Path]:
     """The files that a pattern means, relative to `base` unless it is absolute; each path once.
 
     As `glob.glob` finds them, except that no folder is entered twice below a `**`: links may lead back above it.
+    Raises GateauError as `files_below`.
     """
-    return [path for path in dict.fromkeys(_matches(pattern, base)) if path.is_file()]
+    return [path for path in dict.fromkeys(_matches(pattern, base)) if _is_file(path)]
 
 
 def _matches(pattern: str, base: Path) -> Iterator[Path]:
@@ -43,7 +59,41 @@ def _folders(top: Path) -> Iterator[Path]:
                 continue
             entered.add((status.st_dev, status.st_ino))
             yield folder
-            if os.access(folder, os.R_OK | os.X_OK):
-                shown = (child for child in sorted(folder.iterdir()) if not child.name.startswith("."))
-                inner += [child for child in shown if child.is_dir()]
+            inner += [child for child in _shown(folder) if _is_folder(child)]
         waiting = inner
+
+
+def _shown(folder: Path) -> list[Path]:
+    """What is in a folder and not hidden."""
+    if not os.access(folder, os.R_OK | os.X_OK):
+        if folder.name == _OF_THE_DISK:
+            return []
+        raise GateauError(f"Cannot read the folder {folder}: permission denied. Check its rights, or name the others.")
+    return [child for child in sorted(folder.iterdir()) if not child.name.startswith(".")]
+
+
+def _is_file(path: Path) -> bool:
+    if path.is_symlink() and not path.exists():
+        raise _leads_nowhere(path)
+    return path.is_file()
+
+
+def _is_folder(path: Path) -> bool:
+    """Whether it is one; a name without an ending that leads nowhere is taken for a disk that is not there now."""
+    try:
+        path.stat()
+    except FileNotFoundError:
+        if path.is_symlink() and not path.suffix:
+            raise _leads_nowhere(path) from None
+    except OSError as error:
+        if error.errno != errno.ELOOP:  # behind a link to itself there is nothing at any time
+            raise
+        return False
+    return path.is_dir()
+
+
+def _leads_nowhere(path: Path) -> GateauError:
+    return GateauError(
+        f"Cannot read {path}: it is a link to {path.readlink()}, which is not there. Bring that back (mount its disk, "
+        "fetch its content), or remove the link."
+    )

@@ -13,7 +13,7 @@ from typing import Any
 
 from gateau_dagster.config.base import Verify
 from gateau_dagster.config.values import possible_path
-from gateau_dagster.data.globs import matching_files
+from gateau_dagster.data.globs import files_below, matching_files
 from gateau_dagster.data.hub import train_files
 from gateau_dagster.data.sample import text_digest
 from gateau_dagster.errors import GateauError
@@ -154,9 +154,7 @@ def _local_files(pattern: str, folder: Path, wanted: Wanted) -> list[SourceFile]
     if local.is_file():
         return [_local_file(local)]
     if local.is_dir():
-        inside = [child.relative_to(local) for child in local.rglob("*") if child.is_file()]
-        shown = [child for child in inside if not any(part.startswith(".") for part in child.parts)]
-        return [_local_file(local / child) for child in shown if wanted(child.name)]
+        return [_local_file(path) for path in files_below(local, wanted)]
     if _GLOB.search(pattern):
         return [_local_file(path) for path in matching_files(str(Path(pattern).expanduser()), folder.absolute())]
     if _HUB_NAME.match(pattern) and not wanted(pattern) and not local.parent.is_dir():

@@ -46,6 +46,7 @@ def test_links_that_lead_round_end(folder: Path) -> None:
     for name in ("d/self", "d/again", "d/a/up", "d/a/b/up"):
         (folder / name).symlink_to(folder / "d")
     (folder / "d/loop").symlink_to("loop")
+    (folder / "d/up.jsonl").symlink_to("a")
     assert {path.name for path in matching_files("d/**/*.jsonl", folder)} == {"x.jsonl", "y.jsonl", "z.jsonl"}
     assert len(matching_files("d/**/*.jsonl", folder)) == 3
     assert len(resolve_files("d", folder)) == 3
@@ -54,6 +55,29 @@ def test_links_that_lead_round_end(folder: Path) -> None:
 def test_a_folder_that_a_link_leads_to_counts(folder: Path) -> None:
     (folder / "d/other").symlink_to(folder / "e")
     assert folder / "d/other/w.jsonl" in matching_files("d/**/*.jsonl", folder)
+    assert str(folder / "d/other/w.jsonl") in [file.address for file in resolve_files("d", folder)]
+
+
+@pytest.mark.parametrize("pattern", ["d", "d/**/*.jsonl"])
+@pytest.mark.parametrize("name", ["a/lost.jsonl", "a/part2"])
+def test_a_link_that_leads_nowhere_is_said(folder: Path, pattern: str, name: str) -> None:
+    """A file of git-annex or DVC that was not fetched, a disk that is not mounted."""
+    (folder / "d" / name).symlink_to("/elsewhere/there")
+    with pytest.raises(GateauError, match=rf"d/{name}: it is a link to /elsewhere/there, which is not there"):
+        resolve_files(pattern, folder)
+    (folder / "d" / name).rename(folder / "d/a/README.md")
+    assert len(resolve_files(pattern, folder)) == 3, "what is no data is not asked for"
+
+
+@pytest.mark.parametrize("pattern", ["d", "d/**/*.jsonl"])
+def test_a_closed_folder_is_said(folder: Path, pattern: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    (folder / "d/lost+found").mkdir()
+    closed = {folder / "d/lost+found"}
+    monkeypatch.setattr("os.access", lambda path, mode: path not in closed)
+    assert len(resolve_files(pattern, folder)) == 3
+    closed.add(folder / "d/a/b")
+    with pytest.raises(GateauError, match=r"d/a/b: permission denied"):
+        resolve_files(pattern, folder)
 
 
 @pytest.mark.parametrize("path", ["", " ", "a\0b", "x" * 10_000, "s3://", ["d", ""]])
