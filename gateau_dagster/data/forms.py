@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from gateau_dagster.data.sample import Reject, Role, Sample, Turn, text_digest
@@ -29,7 +29,8 @@ def to_sample(record: Any, *, location: str, stem: str) -> Sample | Reject:
 
     Explicit `context`/`instruction`/`response`, or one exchange of a user and an assistant in a chat form: the
     instruction is what follows the user turn's last blank line, the context all before it. A turn without a blank line
-    is instruction only: the sample has no context, and what scores contexts says so later. A leading system message is
+    is instruction only: the sample has no context, and what scores contexts says so later. So may explicit parts lack
+    the instruction, unless there is text under another key, which may be it. A leading system message is
     put in front of the context. A record without an id is named by the digest of its content, a reject by its
     `location`; `stem` is the `source` of records that have none.
     """
@@ -96,16 +97,33 @@ def _parts(record: Mapping[str, Any]) -> tuple[str, str, str]:
     explicit = [key for key in ("context", "instruction", "response") if record.get(key) is not None]
     if "response" in explicit:
         given = {key: checked_text(record[key], key) for key in explicit}
+        if "instruction" not in given:
+            _check_no_other_name(record)
         return given.get("context", ""), given.get("instruction", ""), given["response"]
     turns = turns_of(record)
     if turns is not None:
         return _exchange(turns)
     if explicit:
         raise InvalidRecordError(f"missing response: the record has {' and '.join(explicit)} only")
-    keys = ", ".join(sorted(ascii(key)[1:-1] for key in record)[:8])[:120] or "no keys"
+    keys = _listed(record) or "no keys"
     raise InvalidRecordError(
         f"unknown form: messages, conversations, data, or context/instruction/response wanted, but found {keys}"
     )
+
+
+def _check_no_other_name(record: Mapping[str, Any]) -> None:
+    """Refuses a record with a response and no instruction whose instruction may stand under another name."""
+    known = {"context", "response", *ID_KEYS, *SOURCE_KEYS}
+    if others := [
+        key for key, value in record.items() if key not in known and isinstance(value, str) and value.strip()
+    ]:
+        raise InvalidRecordError(
+            f"missing instruction: found {_listed(others)}; call it instruction, or give an empty one if there is none"
+        )
+
+
+def _listed(keys: Iterable[str]) -> str:
+    return ", ".join(sorted(ascii(key)[1:-1] for key in keys)[:8])[:120]
 
 
 def _exchange(turns: list[Turn]) -> tuple[str, str, str]:

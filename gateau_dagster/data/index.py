@@ -25,7 +25,7 @@ from gateau_dagster.storage.json_cache import keeping
 from gateau_dagster.storage.parquet import read_local, write_parquet
 
 # Part of every shard's digest: raise it when reading the same bytes gives other samples or reasons.
-CODE_VERSION = "2"
+CODE_VERSION = "3"
 INDEX_ACCEPTED = pl.Schema({**ACCEPTED, "shard": pl.Int32()})
 INDEX_REJECTED = pl.Schema({**REJECTED, "shard": pl.Int32()})
 # Another name for another layout: a file of the old one is then rebuilt.

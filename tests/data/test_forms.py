@@ -126,6 +126,14 @@ def test_sources(more: dict[str, Any], source: str) -> None:
         ),
         ({"context": "c", "response": " \n"}, "empty response: nothing to learn and nothing to score"),
         ({"context": " ", "response": "r"}, "empty prompt: neither context nor instruction"),
+        (
+            {"id": "a", "source": "s", "context": "c", "question": "q", "\ud800": "x", "response": "r"},
+            "missing instruction: found \\ud800, question; call it instruction, or give an empty one if there is none",
+        ),
+        (
+            {"prompt": "q", "instruction": None, "response": "r"},
+            "missing instruction: found prompt; call it instruction, or give an empty one if there is none",
+        ),
         ({"context": 3, "response": "r"}, "non-string content: context is a number"),
         ({"context": "c", "instruction": [], "response": "r"}, "non-string content: instruction is a list"),
         ({"context": "c", "response": {"text": "r"}}, "non-string content: response is an object"),
@@ -153,6 +161,15 @@ def test_rejects_name_what_was_found(record: Any, expected: str | None) -> None:
     found = reason(record)
     found.encode("utf-8")  # a reason goes into a table
     assert expected is None or found == expected
+
+
+@pytest.mark.parametrize(
+    "more",
+    [{"instruction": "", "question": "q"}, {"question": " "}, {"pages": 3, "dataset": "d", "prompt_id": "p"}, {}],
+)
+def test_a_sample_may_have_no_instruction(more: dict[str, Any]) -> None:
+    made = sample({"context": "c", "response": "r", **more})
+    assert (made.context, made.instruction, made.response) == ("c", "", "r")
 
 
 def test_a_reject_is_called_by_its_id_or_its_place() -> None:
