@@ -47,23 +47,55 @@ def lookup(sketches: Sequence[LeanMinHash], least: float) -> Lookup:
 def near_duplicates(sketches: Sequence[LeanMinHash], least: float) -> list[int]:
     """The group of each text, by its first member; what two texts of a group have in common may go by way of others.
 
-    Every pair that `lookup` finds and whose estimated similarity is at least `least` is joined.
+    Every pair that `lookup` finds and whose estimated similarity is at least `least` is joined; pairs that are of one
+    group by way of others are not looked at, so that many copies of a text take a time in proportion to their number.
     """
-    first = list(range(len(sketches)))
+    groups = _Groups(sketches, least)
+    bands, rows = _bands(least)
+    for start in range(0, bands * rows, rows):
+        found: dict[bytes, list[list[int]]] = {}  # of a band, those whose hashes are equal, by group
+        for number, each in enumerate(sketches):
+            if not each.is_empty():
+                groups.enter(found.setdefault(each.hashvalues[start : start + rows].tobytes(), []), number)
+    return [groups.of(number) for number in range(len(sketches))]
 
-    def group(number: int) -> int:
+
+class _Groups:
+    """Groups of sketches (union-find), which grow together."""
+
+    def __init__(self, sketches: Sequence[LeanMinHash], least: float) -> None:
+        self._sketches, self._least = sketches, least
+        self._first = list(range(len(sketches)))
+
+    def of(self, number: int) -> int:
+        """A sketch's group, by its first member."""
+        first = self._first
         while first[number] != number:
             first[number] = first[first[number]]
             number = first[number]
         return number
 
-    alike = lookup(sketches, least)
-    for number, each in enumerate(sketches):
-        for other in alike(each):
-            one, two = sorted((group(other), group(number)))
-            if one != two and each.jaccard(sketches[other]) >= least:
-                first[two] = one
-    return [group(number) for number in range(len(sketches))]
+    def enter(self, bucket: list[list[int]], number: int) -> None:
+        """Join a sketch with those of a bucket that are alike. `bucket`: members by group; it is added to them."""
+        own, others = [number], []
+        for members in bucket:
+            if self._joined(number, members):
+                own, less = (members, own) if len(members) > len(own) else (own, members)
+                own += less
+            else:
+                others.append(members)
+        bucket[:] = [*others, own]
+
+    def _joined(self, number: int, members: list[int]) -> bool:
+        """Whether it is of their group, or becomes so as it is like one of them."""
+        one, two = sorted((self.of(number), self.of(members[0])))
+        if one == two:
+            return True
+        sketch = self._sketches[number]
+        if not any(sketch.jaccard(self._sketches[each]) >= self._least for each in reversed(members)):
+            return False
+        self._first[two] = one
+        return True
 
 
 @cache

@@ -52,8 +52,8 @@ class Reserving(Section):
 
 @dataclass(frozen=True, kw_only=True)
 class Documents:
-    """The documents of samples, gathered shard by shard: 1 KiB for each, however long it is; 22 KiB while they are
-    compared.
+    """The documents of samples, gathered shard by shard: 1 KiB for each, however long it is, and a third more while
+    they are compared.
 
     of: the digest of each sample's document, by its id. sketches: of each document, by its digest.
     """

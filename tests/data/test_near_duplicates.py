@@ -1,7 +1,9 @@
 """Sketches against Jaccard by its definition, and groups against a twin that compares every pair and walks."""
 
 import random
+import sys
 
+import numpy as np
 import pytest
 from datasketch import LeanMinHash
 
@@ -30,6 +32,17 @@ def slow_groups(sketches: list[LeanMinHash], least: float) -> list[int]:
             waiting += more
         found.append(min(reached))
     return found
+
+
+def groups_by_neighbours(sketches: list[LeanMinHash], least: float) -> list[int]:
+    """Joins each with all that `lookup` finds for it: quadratic in the number of copies."""
+    group, alike = list(range(len(sketches))), lookup(sketches, least)
+    for number, each in enumerate(sketches):
+        for other in alike(each):
+            one, two = sorted((group[number], group[other]))
+            if one != two and each.jaccard(sketches[other]) >= least:
+                group = [one if member == two else member for member in group]
+    return group
 
 
 def edited(text: str, changes: int, seed: int) -> str:
@@ -104,6 +117,40 @@ def test_unlike_texts_are_hardly_compared(monkeypatch: pytest.MonkeyPatch) -> No
     sketches = [sketch_of(f"{phrase} {words(number, 200)}") for number in range(60)]
     assert near_duplicates(sketches, 0.5) == list(range(60))
     assert len(compared) < 60, "of 1,770 pairs"
+
+
+@pytest.mark.parametrize("least", [0.1, 0.3, 0.5, 0.7, 0.95])
+@pytest.mark.parametrize("seed", range(8))
+def test_groups_are_those_of_all_pairs_that_meet_in_a_band(seed: int, least: float) -> None:
+    """Sketches rather than texts: hashes of few values, so that many pairs are just alike, or just not."""
+    draw = random.Random(seed)
+    roots = [[draw.randrange(3 if seed % 2 else 2**32) for _ in range(HASHES)] for _ in range(6)]
+    rows = [
+        [value if draw.random() < kept else draw.randrange(2**32) for value in draw.choice(roots)]
+        for kept in draw.choices([1.0, 0.98, 0.8, least, least / 2, 0.0], k=120)
+    ]
+    sketches = [
+        LeanMinHash(seed=1, hashvalues=np.array(row, dtype=np.uint64), scheme=sketch_of("a").scheme) for row in rows
+    ]
+    assert near_duplicates(sketches, least) == groups_by_neighbours(sketches, least)
+
+
+def calls_for(copies: int) -> int:
+    """Calls that finding the group of so many copies takes."""
+    text = words(4, 200)
+    sketches = [sketch_of(edited(text, 1, number)) for number in range(copies)]
+    calls = []
+    sys.setprofile(lambda _, event, __: calls.append(1) if event == "call" else None)
+    try:
+        found = near_duplicates(sketches, 0.5)
+    finally:
+        sys.setprofile(None)
+    assert found == [0] * copies
+    return len(calls)
+
+
+def test_many_copies_take_work_in_proportion_to_their_number() -> None:
+    assert calls_for(400) < 2.5 * calls_for(200)
 
 
 def test_what_says_nothing_is_like_nothing() -> None:
