@@ -13,8 +13,9 @@ from gateau_dagster.errors import GateauError
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-# A sentence keeps the white space after it, so that joined sentences give the text back.
-_SENTENCE = re.compile(r".+?(?:[.!?。！？]+\s+|\n+|$)", re.DOTALL)
+# A sentence keeps the white space after it, so that joined sentences give the text back. No character is read more
+# than twice: a table of contents has long runs of points.
+_SENTENCE = re.compile(r".(?:[.!?。！？]++(?!\s)|[^.!?。！？\n]++)*+(?:[.!?。！？]++\s+|\n+|$)", re.DOTALL)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,13 +1,14 @@
 """Haystacks: what is kept, what is cut out, and where the needle goes."""
 
 import random
+import re
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gateau_dagster.errors import GateauError
-from gateau_dagster.evaluation.haystack import Haystack, build_haystack, insert_needle
+from gateau_dagster.evaluation.haystack import Haystack, build_haystack, insert_needle, sentences_of
 
 from .builders import loaded, vocabulary
 
@@ -60,3 +61,19 @@ def test_sentences_give_the_text_back_and_stop_when_there_is_enough() -> None:
     assert "".join(part for part, _ in hay.sentences) == text + text
     assert [len(ids) for _, ids in hay.sentences] == [21, 20, 20] * 2
     assert len(build_haystack(tokenizer, [text, text], tokens=22).sentences) == 2
+
+
+@given(text=st.text(alphabet="a.!。 \n\t", max_size=40))
+def test_a_sentence_ends_at_the_first_mark_before_white_space(text: str) -> None:
+    slow = re.compile(r".+?(?:[.!?。！？]+\s+|\n+|$)", re.DOTALL)
+    assert list(sentences_of(text)) == [match.group() for match in slow.finditer(text)]
+
+
+def test_a_run_of_points_is_read_once() -> None:
+    """Read again from each of its points it would take the better part of an hour."""
+    points = "." * 500_000
+    assert list(sentences_of(f"Contents {points} 1\nA part {points}")) == [
+        f"Contents {points} ",
+        "1\n",
+        f"A part {points}",
+    ]
