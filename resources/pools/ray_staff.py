@@ -85,10 +85,10 @@ class Staff:
             return
         self._lost_at_start += 1
         self._warn(f"{event.how}, loss {self._lost_at_start} of {MOST} in a row")
-        if self._lost_at_start == MOST and not self._crew.ready:
+        if self._lost_at_start >= MOST and not self._crew.ready:
             raise GateauError(
-                f"{event.how}, the {MOST}rd in a row, and none has ever begun; often the system kills them for lack of "
-                "memory. Ray's logs on the nodes say more."
+                f"{event.how}: {self._lost_at_start} in a row were lost before they began, and none is at work; often "
+                "the system kills them for lack of memory. Ray's logs on the nodes say more."
             )
         if self._lost_at_start >= MOST:
             self._most = max(1, self._most - 1)
