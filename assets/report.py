@@ -24,7 +24,8 @@ from gateau_dagster.pipeline.state import State
 from gateau_dagster.pipeline.totals import totals
 from gateau_dagster.scoring.pair_tables import CAM
 from gateau_dagster.storage import Stamp
-from gateau_dagster.storage.documents import read_document, read_training_log, write_document
+from gateau_dagster.storage.documents import read_document, write_document
+from gateau_dagster.storage.training_record import read_training_log
 from resources.configuration import ConfigurationResource
 
 if TYPE_CHECKING:

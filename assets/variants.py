@@ -45,9 +45,9 @@ from gateau_dagster.storage.documents import (
     finish_publishing,
     folder_stamp,
     publish_folder,
-    read_training_log,
 )
 from gateau_dagster.storage.stamp import fingerprint
+from gateau_dagster.storage.training_record import read_training_log
 from gateau_dagster.training.spec import CODE_VERSION as TRAINING_CODE_VERSION
 from resources.configuration import ConfigurationResource
 from resources.models import ModelsResource

@@ -9,7 +9,7 @@ from gateau_dagster.config import TrainingConfig
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.pipeline.training_assets import CHECKPOINT_FOLDER
 from gateau_dagster.report.provenance import chosen_by, ranked_by
-from gateau_dagster.storage.documents import read_training_record
+from gateau_dagster.storage.training_record import read_training_record
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -18,7 +18,7 @@ from gateau_dagster.pipeline.training_assets import CHECKPOINT_FOLDER
 from gateau_dagster.pipeline.variant_assets import CHECKPOINTS
 from gateau_dagster.pipeline.variant_configs import variant_config
 from gateau_dagster.readable import plural
-from gateau_dagster.storage.documents import read_training_log
+from gateau_dagster.storage.training_record import read_training_log
 
 _PASSES = 3  # forward once, backward twice the work of it
 _BYTES = 4  # of a token of short conversations, with the JSON around them

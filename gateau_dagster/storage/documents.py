@@ -1,7 +1,6 @@
 """Outputs that are no tables: the report's page and the checkpoint's folder, each with a stamp beside its content."""
 
 import hashlib
-import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -155,19 +154,6 @@ def _is_as_written(folder: Path, stamp: Stamp) -> bool:
     if seen not in _as_written and folder_content(file_digests(folder)) == stamp.content:
         _as_written.add(seen)
     return seen in _as_written
-
-
-def read_training_log(store: Store, name: str = "checkpoint") -> list[dict[str, Any]]:
-    """The metrics of each step of the training that made a published model; none when there is no model."""
-    return read_training_record(store, name).get("steps", [])
-
-
-def read_training_record(store: Store, name: str) -> dict[str, Any]:
-    """`training_log.json` of a published model: its steps, settings and batches; empty when there is no model."""
-    try:
-        return json.loads(store.files.read(f"{name}/training_log.json"))
-    except FileNotFoundError:
-        return {}
 
 
 def _read_stamp(store: Store, name: str) -> Stamp | None:

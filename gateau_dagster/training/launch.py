@@ -1,6 +1,5 @@
 """The command and environment that start a training, and what to say when it ended badly."""
 
-import json
 import os
 import shutil
 import signal
@@ -11,6 +10,7 @@ from pathlib import Path
 
 from gateau_dagster.errors import GateauError
 from gateau_dagster.storage.files import replace_text
+from gateau_dagster.storage.training_record import local_training_record
 from gateau_dagster.training.spec import TrainingSpec
 
 MODULE = "resources.training_process"
@@ -18,7 +18,6 @@ LAUNCHER_VARIABLE = "GATEAU_LAUNCHER"
 """Host and process whose end ends the training: an orphan would write where the next run writes."""
 SHARE_VARIABLE = "GATEAU_SHARE_CORES"
 """There when the user has not chosen OMP_NUM_THREADS: a rank may then choose it by the machine that it runs on."""
-LOG_NAME = "training_log.json"
 _RANKS_HERE = ("LOCAL_WORLD_SIZE", "LOCAL_SIZE")  # of torchrun and accelerate; of DeepSpeed's launcher
 _HUNG_UP = (
     *("Connection closed by peer", "Connection reset by peer", "Broken pipe"),
@@ -153,8 +152,7 @@ def share_cores(environment: MutableMapping[str, str] = os.environ) -> None:
 
 def is_finished(spec: TrainingSpec) -> bool:
     """Whether the output folder holds this very training's result."""
-    path = spec.output / LOG_NAME
-    return path.exists() and json.loads(path.read_text(encoding="utf-8"))["resume_key"] == spec.resume_key
+    return local_training_record(spec.output).get("resume_key") == spec.resume_key
 
 
 def hung_up(error: BaseException) -> bool:

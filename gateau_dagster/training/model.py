@@ -12,11 +12,12 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from gateau_dagster.config import ModelConfig
 from gateau_dagster.models.loading import load_model
+from gateau_dagster.storage.local import fill_with, replace_local
+from gateau_dagster.storage.training_record import RECORD_NAME, record_bytes
 from gateau_dagster.training.adapters import adapted_base, merged_state
 from gateau_dagster.training.batch_plan import BatchPlan, write_plan
 from gateau_dagster.training.checkpoints import saving
 from gateau_dagster.training.dataset import MixRows
-from gateau_dagster.training.launch import LOG_NAME
 from gateau_dagster.training.metrics import read_log
 from gateau_dagster.training.model_card import CARD_NAME, model_card
 from gateau_dagster.training.plan_statistics import PlanStatistics, plan_statistics
@@ -78,7 +79,7 @@ def write_output(
         with saving("the trained model", spec.output, torn=temporary):
             model.save_pretrained(temporary, state_dict=state)
             tokenizer.save_pretrained(temporary)
-            _write_log(temporary / LOG_NAME, spec, _batches(trainer, spec, plan))
+            _write_log(temporary / RECORD_NAME, spec, _batches(trainer, spec, plan))
             write_plan(plan, temporary / PLAN_NAME)
             (temporary / CARD_NAME).write_text(model_card(spec, plan, read_log(spec.log)), encoding="utf-8")
             _replace(temporary, spec.output)
@@ -119,7 +120,7 @@ def _write_log(path: Path, spec: TrainingSpec, batches: PlanStatistics) -> None:
         "settings": json.loads((spec.work / SETTINGS_NAME).read_text(encoding="utf-8")),
         "steps": read_log(spec.log),
     }
-    path.write_text(json.dumps(log, indent=1), encoding="utf-8")
+    replace_local(path, partial(fill_with, data=record_bytes(log)))
 
 
 def _replace(temporary: Path, output: Path) -> None:

@@ -1,6 +1,5 @@
 import contextlib
 import hashlib
-import json
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -18,7 +17,6 @@ from gateau_dagster.storage.documents import (
     folder_stamp,
     publish_folder,
     read_document,
-    read_training_log,
     write_document,
 )
 from gateau_dagster.storage.files import Files
@@ -220,12 +218,6 @@ def test_a_kill_at_any_step_loses_neither_the_old_folder_nor_the_new_one(
     publish_folder(store, folder, "checkpoint", newer)
     assert store.files.read("checkpoint/a") == b"new"
     assert [path.name for path in (tmp_path / "store").iterdir()] == ["checkpoint"]
-
-
-def test_the_training_log_of_a_published_model(store: Store) -> None:
-    assert read_training_log(store) == []
-    store.files.write("checkpoint/training_log.json", json.dumps({"steps": [{"loss": 1.0}]}).encode())
-    assert read_training_log(store) == [{"loss": 1.0}]
 
 
 def test_a_stamp_that_cannot_be_read_is_not_one_that_is_missing(

@@ -11,9 +11,11 @@ import torch
 from dagster import AssetExecutionContext, MaterializeResult, PipesSubprocessClient, asset, materialize
 from transformers import AutoModelForCausalLM
 
+from gateau_dagster.storage.training_record import RECORD_NAME, record_bytes
 from gateau_dagster.training.deepspeed_config import deepspeed_config
 from gateau_dagster.training.launch import (
     hung_up,
+    is_finished,
     share_cores,
     training_command,
     training_environment,
@@ -130,3 +132,13 @@ def test_environment_keeps_what_the_user_set() -> None:
     assert added["GATEAU_LAUNCHER"] == f"{socket.gethostname()}|{os.getpid()}"
     assert training_environment(processes=2, cuda=False, base={"OMP_NUM_THREADS": "7"})["OMP_NUM_THREADS"] == "7"
     assert "DS_ACCELERATOR" not in training_environment(processes=2, cuda=True, base={})
+
+
+def test_a_result_whose_record_is_damaged_is_made_again(tmp_path: Path) -> None:
+    spec = make_spec(tmp_path)
+    assert not is_finished(spec)
+    spec.output.mkdir(parents=True)
+    whole = record_bytes({"resume_key": spec.resume_key, "steps": []})
+    for data, finished in ((whole, True), (whole[:-9], False), (whole.replace(b"steps", b"stops"), False)):
+        (spec.output / RECORD_NAME).write_bytes(data)
+        assert is_finished(spec) is finished

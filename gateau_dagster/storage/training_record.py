@@ -1,0 +1,61 @@
+"""The record of a training in its model's folder: steps, settings and batches, with a digest of themselves.
+
+It holds times, so that it is no part of the model's content, and the stamp of the folder does not answer for it.
+"""
+
+import hashlib
+import json
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from gateau_dagster.storage.store import Store
+
+RECORD_NAME = "training_log.json"
+_DIGEST = "digest"
+_log = logging.getLogger(__name__)
+
+
+def read_training_log(store: Store, name: str = "checkpoint") -> list[dict[str, Any]]:
+    """The metrics of each step of the training that made a published model; none where it has no whole record."""
+    return read_training_record(store, name).get("steps", [])
+
+
+def read_training_record(store: Store, name: str) -> dict[str, Any]:
+    """The record of a published model; empty where there is none, or a damaged one, which is said."""
+    try:
+        data = store.files.read(f"{name}/{RECORD_NAME}")
+    except FileNotFoundError:
+        return {}
+    return _whole(data, store.files.address(f"{name}/{RECORD_NAME}"))
+
+
+def local_training_record(folder: Path) -> dict[str, Any]:
+    """As `read_training_record`, of a model in a folder."""
+    path = folder / RECORD_NAME
+    return _whole(path.read_bytes(), str(path)) if path.exists() else {}
+
+
+def record_bytes(record: Mapping[str, Any]) -> bytes:
+    """What the file holds."""
+    content = json.loads(json.dumps(record))  # as it is read back: keys are texts
+    return json.dumps({_DIGEST: _digest(content), **content}, indent=1).encode()
+
+
+def _whole(data: bytes, address: str) -> dict[str, Any]:
+    try:
+        content = json.loads(data)
+        if not isinstance(content, dict):
+            raise ValueError("not a record")
+        digest = content.pop(_DIGEST, None)  # records of old have none
+        if digest is not None and digest != _digest(content):
+            raise ValueError("not as it was written")
+    except (ValueError, RecursionError):
+        _log.warning(f"{address} is damaged and counts as missing. If you have a copy of it, put that back.")
+        return {}
+    return content
+
+
+def _digest(content: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:32]
