@@ -67,6 +67,7 @@ class Benchmark:
         the models' type.
     check: raises GateauError, before any model runs, when the configuration cannot serve it; the message begins with
         the place in the file.
+    check_known_models: raises GateauError, before any model runs, when a model cannot serve it as its config.json says.
     default: whether it runs when `evaluation.benchmarks` is not given.
     """
 
@@ -78,5 +79,6 @@ class Benchmark:
     options: type[Section] = Section
     settings: Callable[[Config, Any], Mapping[str, Any]] = no_settings
     check: Callable[[Config, Any], None] = no_check
+    check_known_models: Callable[[Config, Any], None] = no_check
     default: bool = False
     code_version: str = "1"

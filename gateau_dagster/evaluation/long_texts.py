@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -14,9 +14,12 @@ from gateau_dagster.config.addresses import InputAddresses
 from gateau_dagster.config.base import Section
 from gateau_dagster.data.sample import Reject
 from gateau_dagster.data.text_corpus import TextFields, read_texts
-from gateau_dagster.errors import GateauError
+from gateau_dagster.errors import GateauError, ShortOfMemoryError, UnscorableSampleError
 from gateau_dagster.evaluation.question_files import check_files, files_digest, question_files
 from gateau_dagster.evaluation.question_tokens import base_tokenizer
+from gateau_dagster.models.positions import learned_positions
+from gateau_dagster.scoring.response_perplexity import mean_nll_and_perplexity
+from gateau_dagster.scoring.sample_stream import rejected
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -24,6 +27,8 @@ if TYPE_CHECKING:
     from gateau_dagster.config import Config
     from gateau_dagster.evaluation.materials import Materials
     from gateau_dagster.models.loading import LoadedModel
+
+_Found = TypeVar("_Found")
 
 CURE = (
     "give text files, or jsonl, json or parquet files of records with a text, such as the test split of "
@@ -60,6 +65,20 @@ def check_texts(config: Config, options: LongTextsOptions, *, place: str) -> Non
     check_files(config, place, options.texts, cure=CURE, plain_texts=True)
 
 
+def check_positions(config: Config, place: str, length: int) -> None:
+    """Raises GateauError where the model that is trained is known to read fewer tokens. place: of the length."""
+    from gateau_dagster.models.known_model import known_model
+
+    name = config.training.model
+    known = known_model(config, name).config
+    most = None if known is None else learned_positions(known)
+    if most is not None and length > most:
+        raise GateauError(
+            f"{place}: {length} tokens are more than the {most} that models.{name} has learned positions for: give a "
+            "shorter length, or train a model that computes its positions"
+        )
+
+
 def token_ids(tokenizer: PreTrainedTokenizerBase, text: str, *, most: int) -> tuple[int, ...]:
     """The first `most` token ids of a text, `<bos>` in front where the tokenizer has one."""
     ids = tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
@@ -88,13 +107,11 @@ def long_texts(materials: Materials, options: LongTextsOptions, place: str, *, t
     return found
 
 
-def no_memory(name: str, tokens: int) -> Reject:
-    """Of a text whose pass does not fit."""
-    return Reject(sample_id=name, reason=f"{tokens} tokens do not fit into memory", short_of_memory=True)
+def token_nlls(loaded: LoadedModel, ids: Sequence[int]) -> npt.NDArray[np.float64]:
+    """-log P in nats of each token but the first, given all before it: [n-1].
 
-
-def token_nlls(loaded: LoadedModel, ids: Sequence[int]) -> npt.NDArray[np.float64] | None:
-    """-log P in nats of each token but the first, given all before it: [n-1]; None where memory does not suffice."""
+    Raises UnscorableSampleError where they are more than the model or the memory has room for.
+    """
     import torch
 
     from gateau_dagster.models.forward import token_nll
@@ -105,4 +122,23 @@ def token_nlls(loaded: LoadedModel, ids: Sequence[int]) -> npt.NDArray[np.float6
     def read() -> npt.NDArray[np.float64]:
         return token_nll(loaded, lone_states(loaded, ids)[:-1], ids[1:]).cpu().numpy()
 
-    return unless_out_of_memory(read)
+    most = learned_positions(loaded.model.config)
+    if most is not None and len(ids) > most:
+        raise UnscorableSampleError(f"{loaded.name} has learned positions for {most} tokens, and not for {len(ids)}")
+    found = unless_out_of_memory(read)
+    if found is None:
+        raise ShortOfMemoryError(f"{len(ids)} tokens do not fit into memory")
+    return found
+
+
+def perplexity(nlls: npt.NDArray[np.float64]) -> float:
+    """exp of their mean. Raises UnscorableSampleError where that is not finite."""
+    return mean_nll_and_perplexity(nlls, of="the text")[1]
+
+
+def or_reject(name: str, find: Callable[[], _Found]) -> _Found | Reject:
+    """What `find` returns, or why it cannot."""
+    try:
+        return find()
+    except UnscorableSampleError as error:
+        return rejected(name, error)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -12,14 +11,17 @@ from pydantic import Field, model_validator
 
 from gateau_dagster.config.values import LONGEST
 from gateau_dagster.data.sample import Reject
+from gateau_dagster.errors import UnscorableSampleError
 from gateau_dagster.evaluation.benchmark import Benchmark
 from gateau_dagster.evaluation.grading import measured
 from gateau_dagster.evaluation.long_texts import (
     LongText,
     LongTextsOptions,
+    check_positions,
     check_texts,
     long_texts,
-    no_memory,
+    or_reject,
+    perplexity,
     texts_settings,
     token_ids,
     token_nlls,
@@ -29,6 +31,7 @@ from gateau_dagster.evaluation.scored import Measured, Scored
 from gateau_dagster.scoring.key_tokens import GAIN, LEAST, Nlls, key_tokens
 
 if TYPE_CHECKING:
+    from gateau_dagster.config import Config
     from gateau_dagster.models.loading import LoadedModel
 
 TEXTS = "evaluation.longppl.texts"
@@ -57,41 +60,38 @@ class LongPplOptions(LongTextsOptions):
         return self
 
 
-def short_context_nlls(loaded: LoadedModel, ids: tuple[int, ...], *, short: int, step: int) -> Nlls | None:
+def short_context_nlls(loaded: LoadedModel, ids: tuple[int, ...], *, short: int, step: int) -> Nlls:
     """-log P of each token but the first [n-1], given between `short` and `short + step - 1` tokens before it.
 
-    NaN for the first `short` tokens, whose context is no longer; None where a pass does not fit into memory.
+    NaN for the first `short` tokens, whose context is no longer. Raises UnscorableSampleError as `token_nlls`.
     """
     found = np.full(len(ids) - 1, np.nan)
     for begin in range(short, len(ids), step):
         end = min(begin + step, len(ids))
-        nlls = token_nlls(loaded, ids[begin - short : end])
-        if nlls is None:
-            return None
-        found[begin - 1 : end - 1] = nlls[begin - end :]
+        found[begin - 1 : end - 1] = token_nlls(loaded, ids[begin - short : end])[begin - end :]
     return found
 
 
-def _chosen(loaded: LoadedModel, text: LongText, options: LongPplOptions) -> npt.NDArray[np.bool_] | Reject:
+def _chosen(loaded: LoadedModel, text: LongText, options: LongPplOptions) -> npt.NDArray[np.bool_]:
+    """[n-1]. Raises UnscorableSampleError where none can be told."""
     long = token_nlls(loaded, text.ids)
-    short = None if long is None else short_context_nlls(loaded, text.ids, short=options.short, step=options.step)
-    if long is None or short is None:
-        return no_memory(text.name, len(text.ids))
+    perplexity(long)  # of what is not finite no token would gain
+    short = short_context_nlls(loaded, text.ids, short=options.short, step=options.step)
     keys = key_tokens(long, short, gain=options.gain, least=options.least)
     if not keys.any():
-        return Reject(sample_id=text.name, reason="no token of it gains by the long context")
+        raise UnscorableSampleError("no token of it gains by the long context")
     return keys
 
 
-def _value(loaded: LoadedModel, text: LongText, keys: npt.NDArray[np.bool_]) -> float | Reject:
-    """exp of the mean NLL of the key tokens; as published, the text is read without <bos> here, though not there."""
+def _value(loaded: LoadedModel, text: LongText, keys: npt.NDArray[np.bool_]) -> float:
+    """exp of the mean NLL of the key tokens; as published, the text is read without <bos> here, though not there.
+
+    Raises UnscorableSampleError.
+    """
     if token_ids(loaded.tokenizer, text.text, most=len(text.ids)) != text.ids:
-        return Reject(sample_id=text.name, reason=f"{loaded.name} splits it into other tokens than the base model")
+        raise UnscorableSampleError(f"{loaded.name} splits it into other tokens than the base model")
     before = int(text.ids[0] == loaded.tokenizer.bos_token_id)
-    nlls = token_nlls(loaded, text.ids[before:])
-    if nlls is None:
-        return no_memory(text.name, len(text.ids))
-    return math.exp(nlls[keys[before:]].mean())
+    return perplexity(token_nlls(loaded, text.ids[before:])[keys[before:]])
 
 
 def _measure(materials: Materials, name: str, options: LongPplOptions) -> Measured:
@@ -99,17 +99,21 @@ def _measure(materials: Materials, name: str, options: LongPplOptions) -> Measur
     texts, base = long_texts(materials, options, TEXTS, tokens=options.length), materials.model(MODELS[0])
     keys = []
     for done, text in enumerate(texts, start=1):
-        keys.append(_chosen(base, text, options))
+        keys.append(or_reject(text.name, partial(_chosen, base, text, options)))
         materials.progress(done / 2, len(texts), "documents", f"{name}: tokens that count")
     loaded, rows, rejected = materials.model(name), [], []
     for done, (text, chosen) in enumerate(zip(texts, keys, strict=True), start=1):
-        value = chosen if isinstance(chosen, Reject) else _value(loaded, text, chosen)
+        value = chosen if isinstance(chosen, Reject) else or_reject(text.name, partial(_value, loaded, text, chosen))
         if isinstance(value, Reject):
             rejected.append(value)
         else:
             rows.append((text.name, "all", value))
         materials.progress((len(texts) + done) / 2, len(texts), "documents", name)
     return measured(rows, rejected)
+
+
+def _check_known_models(config: Config, options: LongPplOptions) -> None:
+    check_positions(config, "evaluation.longppl.length", options.length)
 
 
 BENCHMARK = Benchmark(
@@ -119,6 +123,7 @@ BENCHMARK = Benchmark(
     options=LongPplOptions,
     settings=partial(texts_settings, place=TEXTS),
     check=partial(check_texts, place=TEXTS),
+    check_known_models=_check_known_models,
     scored=Scored(unit="PPL", higher=False, by_base=True, measure=_measure),
-    code_version="2",
+    code_version="3",
 )

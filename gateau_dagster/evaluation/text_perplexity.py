@@ -2,27 +2,37 @@
 
 from __future__ import annotations
 
-import math
+from dataclasses import replace
 from functools import partial
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
+import numpy as np
+import numpy.typing as npt
 from pydantic import Field
 
 from gateau_dagster.config.values import LONGEST
 from gateau_dagster.data.sample import Reject
+from gateau_dagster.errors import UnscorableSampleError
 from gateau_dagster.evaluation.benchmark import Benchmark
 from gateau_dagster.evaluation.grading import measured
 from gateau_dagster.evaluation.long_texts import (
     LongTextsOptions,
+    check_positions,
     check_texts,
     long_texts,
-    no_memory,
+    or_reject,
+    perplexity,
     texts_settings,
     token_ids,
     token_nlls,
 )
 from gateau_dagster.evaluation.materials import Materials
 from gateau_dagster.evaluation.scored import Measured, Scored
+from gateau_dagster.models.positions import learned_positions
+
+if TYPE_CHECKING:
+    from gateau_dagster.config import Config
+    from gateau_dagster.models.loading import LoadedModel
 
 TEXTS = "evaluation.text_perplexity.texts"
 
@@ -37,6 +47,15 @@ class TextPerplexityOptions(LongTextsOptions):
     )
 
 
+def _perplexity(loaded: LoadedModel, ids: tuple[int, ...], nlls: npt.NDArray[np.float64], length: int) -> float:
+    """Of the first `length` tokens. nlls: of those that the model can read, [m-1]. Raises UnscorableSampleError."""
+    if len(ids) < length:
+        raise UnscorableSampleError(f"{loaded.name} makes {len(ids)} tokens of it")
+    if len(nlls) < length - 1:
+        raise UnscorableSampleError(f"{loaded.name} has learned positions for {len(nlls) + 1} tokens only")
+    return perplexity(nlls[: length - 1])
+
+
 def _measure(materials: Materials, name: str, options: TextPerplexityOptions) -> Measured:
     """exp of the mean NLL of each length's tokens, all lengths from one pass over the longest: a model looks back only.
 
@@ -45,19 +64,27 @@ def _measure(materials: Materials, name: str, options: TextPerplexityOptions) ->
     lengths = sorted({*options.lengths})
     texts = long_texts(materials, options, TEXTS, tokens=lengths[-1])
     loaded, rows, rejected = materials.model(name), [], []
+    most = learned_positions(loaded.model.config)
     for done, text in enumerate(texts, start=1):
         ids = token_ids(loaded.tokenizer, text.text, most=lengths[-1])
-        nlls = token_nlls(loaded, ids)
+        nlls = or_reject(text.name, partial(token_nlls, loaded, ids[:most]))
         for length in lengths:
             question = f"{text.name}/{length}"
-            if nlls is None:
-                rejected.append(no_memory(question, len(ids)))
-            elif len(ids) < length:
-                rejected.append(Reject(sample_id=question, reason=f"{loaded.name} makes {len(ids)} tokens of it"))
+            value = (
+                nlls
+                if isinstance(nlls, Reject)
+                else or_reject(question, partial(_perplexity, loaded, ids, nlls, length))
+            )
+            if isinstance(value, Reject):
+                rejected.append(replace(value, sample_id=question))
             else:
-                rows.append((question, str(length), math.exp(nlls[: length - 1].mean())))
+                rows.append((question, str(length), value))
         materials.progress(done, len(texts), "documents", name)
     return measured(rows, rejected)
+
+
+def _check_known_models(config: Config, options: TextPerplexityOptions) -> None:
+    check_positions(config, "evaluation.text_perplexity.lengths", max(options.lengths))
 
 
 BENCHMARK = Benchmark(
@@ -67,5 +94,7 @@ BENCHMARK = Benchmark(
     options=TextPerplexityOptions,
     settings=partial(texts_settings, place=TEXTS),
     check=partial(check_texts, place=TEXTS),
+    check_known_models=_check_known_models,
     scored=Scored(unit="PPL", higher=False, by_base=True, groups="length", measure=_measure),
+    code_version="2",
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gateau_dagster.errors import GateauError
+from gateau_dagster.models.positions import learned_positions
 
 if TYPE_CHECKING:
     from transformers.configuration_utils import PreTrainedConfig
@@ -73,10 +74,3 @@ def prompt_tokens(
             "or lower scoring.max_length"
         )
     return length
-
-
-def learned_positions(model_config: PreTrainedConfig) -> int | None:
-    """How many positions have a vector of their own; None for a model that finds them otherwise."""
-    text_config = model_config.get_text_config(decoder=True)
-    rotary = getattr(text_config, "rope_parameters", None)
-    return None if rotary else getattr(text_config, "max_position_embeddings", None)

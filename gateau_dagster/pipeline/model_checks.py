@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gateau_dagster.errors import GateauError
+from gateau_dagster.evaluation.registry import chosen_benchmarks
+from gateau_dagster.methods.registry import chosen_methods
 from gateau_dagster.models.chat_template import check_chat_template
 from gateau_dagster.models.decoder_config import check_decoder, override_rope_theta, prompt_tokens, window_of
 from gateau_dagster.models.known_attention import ATTENTION_CURE, class_of, unseen_by_class
@@ -80,6 +82,14 @@ def check_others(config: Config) -> None:
             check_weight_files(folder, place)
             _check_readable(folder, place, other.trust_remote_code)
             _check_decoder(folder, place, other.model)
+
+
+def check_known_models(config: Config) -> None:
+    """Raises GateauError where a model cannot serve a method or a benchmark as its config.json says."""
+    for method in chosen_methods(config).values():
+        method.check_known_models(config)
+    for each in chosen_benchmarks(config).values():
+        each.benchmark.check_known_models(config, each.options)
 
 
 def _check_readable(folder: Path, place: str, code: bool) -> None:

@@ -10,8 +10,8 @@ from gateau_dagster.config import Config
 from gateau_dagster.config.values import MOST_ROWS
 from gateau_dagster.data.sources import resolve_files
 from gateau_dagster.errors import GateauError
-from gateau_dagster.models.decoder_config import learned_positions
 from gateau_dagster.models.known_model import known_model, model_folder
+from gateau_dagster.models.positions import learned_positions
 from gateau_dagster.pipeline.variant_configs import trained_configs
 from gateau_dagster.readable import percent
 from gateau_dagster.training.deepspeed_agreement import agreed_deepspeed_config

@@ -28,6 +28,7 @@ from gateau_dagster.pipeline.made_models import check_clusters
 from gateau_dagster.pipeline.model_checks import (
     check_attention,
     check_folder,
+    check_known_models,
     check_others,
     check_pair,
     lost_first_tokens,
@@ -251,8 +252,7 @@ class State:
         for name in sorted(cam | watched_models(self.config)):
             check_attention(self.config, name, self.model_digests[name])
         check_homologous(self.config)
-        for method in chosen_methods(self.config).values():
-            method.check_known_models(self.config)
+        check_known_models(self.config)
 
     def _first_responses(self) -> list[str]:
         return [sample.response for sample in self._first_samples()]

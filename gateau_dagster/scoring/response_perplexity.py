@@ -34,16 +34,16 @@ class PerplexityRow:
     mean_probability: float
 
 
-def mean_nll_and_perplexity(nll: Float64) -> tuple[float, float]:
-    """Mean of the token NLLs (nats) and its exponential, Eq. 1.
+def mean_nll_and_perplexity(nll: Float64, *, of: str = "the response") -> tuple[float, float]:
+    """Mean of the token NLLs (nats) and its exponential, Eq. 1. of: the text that they are of.
 
     Raises UnscorableSampleError when either is not finite: a mean of infinities would rank the sample anywhere.
     """
     mean = float(np.mean(nll, dtype=np.float64))
     if not math.isfinite(mean):
-        raise UnscorableSampleError(f"mean NLL of the response is {mean}: try dtype bfloat16 or float32")
+        raise UnscorableSampleError(f"mean NLL of {of} is {mean}: try dtype bfloat16 or float32")
     if mean > math.log(np.finfo(np.float64).max):
-        raise UnscorableSampleError(f"mean NLL of the response is {mean:.1f}: its perplexity overflows float64")
+        raise UnscorableSampleError(f"mean NLL of {of} is {mean:.1f}: its perplexity overflows float64")
     return mean, math.exp(mean)
 
 

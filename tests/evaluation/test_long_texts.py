@@ -1,12 +1,16 @@
 """Perplexity by length and LongPPL against slow twins that read one prefix after the other."""
 
 import math
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from transformers import AutoModelForCausalLM
 
 from gateau_dagster import tables
 from gateau_dagster.errors import GateauError
@@ -15,10 +19,12 @@ from gateau_dagster.evaluation.longppl import key_tokens, short_context_nlls
 from gateau_dagster.evaluation.registry import scored_benchmarks
 from gateau_dagster.evaluation.scored import Measured
 from gateau_dagster.models import packing
+from gateau_dagster.models.loading import LoadedModel
+from gateau_dagster.pipeline.model_checks import check_known_models
 from tests import tiny_models
 
 from . import official
-from .builders import loaded, sample
+from .builders import configured, loaded, sample
 from .scored_builders import chosen, materials, project, write_jsonl
 
 SIZES = (130, 60, 150, 200)
@@ -33,13 +39,15 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def _measured(folder: Path, name: str, variant: str = "b", **options: Any) -> Measured:
+def _measured(
+    folder: Path, name: str, variant: str = "b", model: Callable[[str], LoadedModel] | None = None, **options: Any
+) -> Measured:
     given = {"texts": "texts.jsonl", "field": "body.text", "documents": 2, **options}
     config = project(folder, name, **given)
     models = {"base": loaded(0), "b": loaded(1)}
     measure = chosen(config).scored.measure
     assert measure is not None
-    found = measure(materials(config, model=models.__getitem__), variant, chosen(config).options)
+    found = measure(materials(config, model=model or models.__getitem__), variant, chosen(config).options)
     assert found.table.schema == tables.schema(tables.SCORES)
     return found
 
@@ -141,6 +149,64 @@ def test_a_variant_with_other_tokens_is_not_measured(folder: Path, monkeypatch: 
     monkeypatch.setattr(longppl, "token_ids", lambda *_, **__: (0,))
     found = _measured(folder, "longppl", length=100, short=30, step=10, gain=0.05, least=-9.0)
     assert found.table.is_empty() and all("other tokens" in each.reason for each in found.rejected)
+
+
+def _with_head(loaded: LoadedModel, scale: float) -> LoadedModel:
+    """The model with an output layer of other sizes."""
+    model = AutoModelForCausalLM.from_config(loaded.model.config).eval()
+    model.load_state_dict(loaded.model.state_dict())
+    model.lm_head.weight.data.mul_(scale)
+    return replace(loaded, model=model)
+
+
+@pytest.mark.parametrize(("scale", "reason"), [(math.nan, "nan: try dtype"), (1e5, "its perplexity overflows")])
+@pytest.mark.parametrize("name", ["text_perplexity", "longppl"])
+def test_no_value_is_infinite_or_none(name: str, scale: float, reason: str, folder: Path) -> None:
+    options: dict[str, Any] = {"lengths": [20]}
+    if name == "longppl":
+        options = {"length": 100, "short": 30, "step": 10, "gain": 0.05, "least": -9.0}
+    models = {"base": loaded(0), "b": _with_head(loaded(1), scale)}
+    found = _measured(folder, name, model=models.__getitem__, **options)
+    assert found.table.is_empty() and len(found.rejected) == 2
+    assert all(reason in each.reason and "of the text" in each.reason for each in found.rejected)
+
+
+def test_a_base_without_numbers_is_not_one_whose_tokens_gain_nothing(folder: Path) -> None:
+    models = {"base": _with_head(loaded(0), math.nan), "b": loaded(1)}
+    found = _measured(folder, "longppl", model=models.__getitem__, length=100, short=30, step=10)
+    assert found.table.is_empty() and all("nan: try dtype" in each.reason for each in found.rejected)
+
+
+def test_a_model_reads_no_further_than_its_learned_positions(folder: Path) -> None:
+    short = tiny_models.loaded_model("gpt2", n_positions=64, vocab_size=512)
+    models = {"base": loaded(0), "b": replace(short, tokenizer=loaded().tokenizer)}
+    found = _measured(folder, "text_perplexity", model=models.__getitem__, lengths=[40, 64, 65])
+    assert found.table["question_id"].to_list() == [f"{name}/{length}" for name in NAMES for length in (40, 64)]
+    assert [each.sample_id for each in found.rejected] == [f"{name}/65" for name in NAMES]
+    assert "learned positions for 64 tokens" in found.rejected[0].reason
+    options: dict[str, Any] = {"length": 100, "short": 30, "step": 10, "gain": 0.05, "least": -9.0}
+    found = _measured(folder, "longppl", model=models.__getitem__, **options)
+    assert [each.sample_id for each in found.rejected] == NAMES and found.table.is_empty()
+    assert "learned positions for 64 tokens" in found.rejected[0].reason
+
+
+@pytest.mark.parametrize(
+    ("name", "fitting", "beyond", "place"),
+    [
+        ("text_perplexity", {"lengths": [64]}, {"lengths": [65, 2]}, "lengths: 65"),
+        ("longppl", {"length": 64, "short": 9, "step": 3}, {"length": 65, "short": 9, "step": 3}, "length: 65"),
+    ],
+)
+def test_learned_positions_are_known_beforehand(
+    name: str, fitting: dict[str, Any], beyond: dict[str, Any], place: str, folder: Path
+) -> None:
+    tiny_models.model_config("gpt2", n_positions=64).save_pretrained(folder / "gpt2")
+    pair = {"short": {"path": "a/short"}, "long": {"path": "gpt2"}}
+    for options, error in ((fitting, ""), (beyond, rf"evaluation\.{name}\.{place} tokens are more than the 64")):
+        found = configured(models=pair, evaluation={"benchmarks": [name], name: {"texts": "texts.jsonl", **options}})
+        config = found.model_copy(update={"folder": folder})
+        with pytest.raises(GateauError, match=error) if error else nullcontext():
+            check_known_models(config)
 
 
 @pytest.mark.parametrize("name", ["text_perplexity", "longppl"])

@@ -4,7 +4,7 @@ import pytest
 
 from gateau_dagster.config import ModelConfig, ScoringConfig
 from gateau_dagster.errors import GateauError
-from gateau_dagster.models.decoder_config import learned_positions, override_rope_theta, prompt_tokens, window_of
+from gateau_dagster.models.decoder_config import override_rope_theta, prompt_tokens, window_of
 from tests.tiny_models import model_config
 
 
@@ -19,11 +19,6 @@ def test_one_base_per_kind_of_layer_changes_the_full_ones_only() -> None:
 def test_model_without_rotary_embedding_is_refused() -> None:
     with pytest.raises(GateauError, match="rope_theta is set, but gpt2 has no rotary embedding: remove the key"):
         override_rope_theta(model_config("gpt2"), 1e6, name="x")
-
-
-@pytest.mark.parametrize(("kind", "positions"), [("llama", None), ("bloom", None), ("mamba", None), ("gpt2", 2048)])
-def test_positions_are_counted_where_they_were_learned(kind: str, positions: int | None) -> None:
-    assert learned_positions(model_config(kind)) == positions
 
 
 def test_a_window_of_the_configuration_goes_before_the_checkpoint_s() -> None:

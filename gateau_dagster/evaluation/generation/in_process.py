@@ -10,6 +10,7 @@ from gateau_dagster.data.sample import Reject
 from gateau_dagster.errors import UnscorableSampleError
 from gateau_dagster.evaluation.generation.asked import Answer, Asked, Note, Outcome, unwatched
 from gateau_dagster.evaluation.generation.prompts import Prompts, Shown, turn_endings
+from gateau_dagster.models.positions import learned_positions
 from gateau_dagster.readable import plural
 
 if TYPE_CHECKING:
@@ -54,7 +55,10 @@ class InProcess:
         shown = self._prompts.shown(asked)
         if not shown.ids:
             raise UnscorableSampleError("the question has no tokens")
-        most, needed = learned_positions(self._loaded), len(shown.ids) + asked.question.generation.max_new_tokens
+        most, needed = (
+            learned_positions(self._loaded.model.config),
+            len(shown.ids) + asked.question.generation.max_new_tokens,
+        )
         if most is not None and needed > most:
             raise UnscorableSampleError(
                 f"question and answer may take {needed} tokens, more than the {most} that the model has positions for: "
@@ -128,11 +132,3 @@ class InProcess:
             )
             for asked, each, said, size in zip(batch, shown, decoded, tokens, strict=True)
         ]
-
-
-def learned_positions(loaded: LoadedModel) -> int | None:
-    """How many positions a model has learned; None where it computes them, and so has no end of them."""
-    config = loaded.model.config.get_text_config(decoder=True)
-    if getattr(config, "rope_parameters", None):
-        return None
-    return getattr(config, "max_position_embeddings", None)

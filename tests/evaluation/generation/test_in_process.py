@@ -8,7 +8,8 @@ import torch
 from gateau_dagster.data.sample import Reject
 from gateau_dagster.evaluation.generation import decoding
 from gateau_dagster.evaluation.generation.asked import Answer, Asked, Outcome
-from gateau_dagster.evaluation.generation.in_process import InProcess, learned_positions
+from gateau_dagster.evaluation.generation.in_process import InProcess
+from gateau_dagster.models.positions import learned_positions
 from tests.evaluation.generation.asking import prompts, question, ragged, tiny
 from tests.tiny_models import text
 
@@ -109,10 +110,9 @@ def test_a_question_that_cannot_be_shown_is_rejected_with_its_reason() -> None:
     assert everything(list(engine().answers(asked, {"q"}))).keys() == {"q"}
 
 
-def test_learned_positions_end_and_computed_ones_do_not() -> None:
-    assert learned_positions(tiny("llama")) is None and learned_positions(tiny("mamba")) is None
-    most = learned_positions(tiny("gpt2"))
-    assert most == 2048
+def test_no_answer_is_asked_for_beyond_the_learned_positions() -> None:
+    most = learned_positions(tiny("gpt2").model.config)
+    assert most is not None
     long = question("long", text(3, 1500))
     wide = InProcess(tiny("gpt2"), prompts(max_length=9999), batch_tokens=400)
     assert len(prompts(max_length=9999).shown(Asked(question=long)).ids) > most
