@@ -43,7 +43,7 @@ def experiment_inputs(state: State, table: pl.DataFrame) -> ExperimentInputs:
         scores={name: _scores(state, name) for name in table["benchmark"].unique(maintain_order=True)},
         benchmarks=scored_benchmarks(state.config),
         reference=reference_of(state.config),
-        turns={name: _turns(state, each) for name, each in scored_benchmarks(state.config).items()},
+        turns={name: turn_scores(state, each) for name, each in scored_benchmarks(state.config).items()},
         gate=configured_gate(state.config, table),
         rejected={name: state.read_rejected(f"{SCORES}/{name}") for name in scored_benchmarks(state.config)},
         currency="" if judge is None else judge.currency,
@@ -75,19 +75,17 @@ def _scores(state: State, benchmark: str) -> dict[str, pl.DataFrame]:
     return {name: state.store.read(f"{SCORES}/{benchmark}", name) for name in state.config.variant_set}
 
 
-def _turns(state: State, chosen: ChosenBenchmark) -> list[dict[str, pl.DataFrame]]:
-    """Of each turn the scores by variant; none where questions have one turn each."""
+def turn_scores(state: State, chosen: ChosenBenchmark) -> dict[int, dict[str, pl.DataFrame]]:
+    """By turn, of which something is known, the scores by variant; none where questions have one turn each."""
     by_turn = chosen.scored.by_turn
     if by_turn is None:
-        return []
+        return {}
     judged = {name: state.store.read(f"{JUDGMENTS}/{chosen.name}", name) for name in state.config.variant_set}
     scores = _scores(state, chosen.name)
     found = {name: by_turn(each, judged[name]) for name, each in scores.items()}
-    count = max((len(turns) for turns in found.values()), default=0)
-    # Of a model without a readable judgment nothing is known of any turn.
-    return [
-        {name: turns[turn] if turns else scores[name].clear() for name, turns in found.items()} for turn in range(count)
-    ]
+    known = sorted({turn for turns in found.values() for turn in turns})
+    # Of a model whose judgments of a turn cannot be read nothing is known of that turn.
+    return {turn: {name: turns.get(turn, scores[name].clear()) for name, turns in found.items()} for turn in known}
 
 
 def variant_cost(state: State, variant: Variant) -> Cost:

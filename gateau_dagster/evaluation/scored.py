@@ -82,7 +82,8 @@ class Scored:
     by_group: whether the total is the mean of the groups' means; else of all questions.
     groups: what the questions' groups are. groupings: what else the report shows values by: a heading, and the group of
     a question, by its id. Groups that are called "length" are drawn in their order.
-    by_turn: from the scores and the judgments of questions with several turns, the scores of each turn alone.
+    by_turn: from the scores and the judgments of questions with several turns, the scores of each turn alone, by
+    turn (0 for the first one); a turn of which nothing is known is not there.
     by_base: whether the model that is trained from has a part in what is asked: its tokenizer measures texts, say.
     grid: of a needle in a haystack: length and depth (0 to 1) of a question, by its id; for a heat map.
     reads: tables of the store, beside the model; see Benchmark.reads.
@@ -101,7 +102,7 @@ class Scored:
     by_group: bool = True
     groups: str = "group"
     groupings: Mapping[str, Callable[[str], str]] = field(default_factory=dict)
-    by_turn: Callable[[pl.DataFrame, pl.DataFrame], Sequence[pl.DataFrame]] | None = None
+    by_turn: Callable[[pl.DataFrame, pl.DataFrame], Mapping[int, pl.DataFrame]] | None = None
     by_base: bool = False
     grid: Callable[[str], tuple[int, float]] | None = None
     reads: Callable[[Config, Any], Mapping[str, By]] = nothing_read

@@ -25,7 +25,7 @@ _NUMBERS = re.compile(r"(\d+)")
 class ExperimentInputs:
     """table: tables.EXPERIMENT. scores: tables.SCORES by benchmark and variant. reference: a line's name.
 
-    turns: of benchmarks whose questions have several, the same for each turn. gate: None where there is none.
+    turns: of benchmarks whose questions have several, the same by turn, from 0. gate: None where there is none.
     rejected: tables.REJECTED by benchmark, of all variants. currency: of what a judge costs.
     """
 
@@ -34,7 +34,7 @@ class ExperimentInputs:
     scores: Mapping[str, Mapping[str, pl.DataFrame]]
     benchmarks: Mapping[str, ChosenBenchmark]
     reference: str
-    turns: Mapping[str, Sequence[Mapping[str, pl.DataFrame]]] = field(default_factory=dict)
+    turns: Mapping[str, Mapping[int, Mapping[str, pl.DataFrame]]] = field(default_factory=dict)
     gate: GateResult | None = None
     rejected: Mapping[str, pl.DataFrame] = field(default_factory=dict)
     currency: str = ""
@@ -48,7 +48,7 @@ class ExperimentInputs:
                 rows=self.table.filter(benchmark=name),
                 answered=answered(name, self.lines, self.scores[name]),
                 reference=self.reference,
-                turns=[answered(name, self.lines, turn) for turn in self.turns.get(name, ())],
+                turns={turn: answered(name, self.lines, each) for turn, each in self.turns.get(name, {}).items()},
                 series={line.name: line.series for line in self.lines},
                 asked=frozenset(self._asked(name)),
                 reasons=self.rejected[name]["reason"].to_list() if name in self.rejected else [],
@@ -91,7 +91,7 @@ class BenchmarkResult:
     rows: pl.DataFrame
     answered: Answered
     reference: str
-    turns: Sequence[Answered]
+    turns: Mapping[int, Answered]
     series: Mapping[str, str]
     asked: frozenset[str] = frozenset()
     reasons: Sequence[str] = ()
@@ -144,8 +144,8 @@ class BenchmarkResult:
     def _by_turn(self) -> Grouping:
         return Grouping(
             heading="turn",
-            groups=[(f"turn {number}", each.questions.height) for number, each in enumerate(self.turns, start=1)],
-            standings=[self._standings(each) for each in self.turns],
+            groups=[(f"turn {turn + 1}", each.questions.height) for turn, each in self.turns.items()],
+            standings=[self._standings(each) for each in self.turns.values()],
         )
 
     def _standings(self, part: Answered) -> Sequence[Standing]:

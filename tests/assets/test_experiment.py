@@ -9,10 +9,11 @@ import dagster as dg
 import polars as pl
 import pytest
 
-from assets.experiment import experiment, experiment_inputs, judged_costs, variant_cost
+from assets.experiment import experiment, experiment_inputs, judged_costs, turn_scores, variant_cost
 from assets.runs.checked import checked
 from gateau_dagster import evaluation, tables
 from gateau_dagster.config.base import Section
+from gateau_dagster.evaluation import mt_bench
 from gateau_dagster.evaluation.benchmark import Benchmark
 from gateau_dagster.evaluation.registry import ChosenBenchmark, all_benchmarks
 from gateau_dagster.evaluation.scored import Judging, Scored
@@ -158,3 +159,17 @@ def test_judging_is_priced_by_variant(tmp_path: Path) -> None:
     assert found == {"a": Cost(samples=3, judge_cost=4.0), "b": Cost(judge_cost=2.0)}
     unjudged = replace(chosen, benchmark=replace(chosen.benchmark, scored=Scored(unit="", measure=_never)))
     assert judged_costs(state, unjudged, costs) == costs
+
+
+def test_a_turn_of_which_one_model_has_no_rating_is_there_for_the_others(tmp_path: Path) -> None:
+    state = State(config=load_project(make_project(tmp_path, samples=4, shards=1, training=True)))
+    said = dict.fromkeys(tables.schema(tables.JUDGMENTS), None) | {"question_id": "q0000"}
+    for name, ratings in (("base", (6.0, None)), ("checkpoint", (5.0, 7.0))):
+        rows = [said | {"turn": turn, "score": score} for turn, score in enumerate(ratings)]
+        judged = pl.DataFrame(rows, schema=tables.schema(tables.JUDGMENTS))
+        state.store.write(judged, "judgments/mt_bench", name, Stamp(fingerprint="f"))
+        values = scores([60.0]) if name == "checkpoint" else scores([]).clear()
+        state.store.write(values, "scores/mt_bench", name, Stamp(fingerprint="f"))
+    found = turn_scores(state, ChosenBenchmark(benchmark=mt_bench.BENCHMARK, options=Section(), asked=True))
+    assert [*found] == [0, 1] and all(turn["base"].is_empty() for turn in found.values())
+    assert [turn["checkpoint"]["value"].to_list() for turn in found.values()] == [[50.0], [70.0]]

@@ -78,7 +78,7 @@ def test_each_turn_has_a_column_that_is_compared_as_the_whole_is() -> None:
     whole = experiment_scores()
     first = {name: table.with_columns(pl.col("value") + 7) for name, table in whole.items()}
     second = {name: table.with_columns(pl.col("value") - 7) for name, table in whole.items()}
-    given = replace(inputs_of({"quiz": chosen()}, {"quiz": whole}), turns={"quiz": [first, second]})
+    given = replace(inputs_of({"quiz": chosen()}, {"quiz": whole}), turns={"quiz": {0: first, 1: second}})
     table, differences = experiment_section(given).benchmarks[0].groups[-2:]
     assert (table.heading, differences.heading) == ("turn", "turn, difference to full")
     assert [name for name, _ in table.columns] == ["turn 1", "turn 2", "total"]

@@ -54,13 +54,16 @@ def mean_scores(questions: Sequence[Question], judgments: pl.DataFrame, *, scale
     return Measured(table=pl.DataFrame(rows, schema=tables.schema(tables.SCORES), orient="row"), rejected=rejected)
 
 
-def turn_scores(scores: pl.DataFrame, judgments: pl.DataFrame, *, scale: float) -> list[pl.DataFrame]:
-    """tables.SCORES of each turn alone, of the questions in `scores` that have it; see `mean_scores`."""
+def turn_scores(scores: pl.DataFrame, judgments: pl.DataFrame, *, scale: float) -> dict[int, pl.DataFrame]:
+    """By turn that has a judgment with a score, tables.SCORES of it alone, of the questions in `scores` that have it;
+    see `mean_scores`."""
     means = _turn_means(judgments).with_columns(value=scale * pl.col("score"))
-    return [
-        scores.drop("value").join(turn, on="question_id", maintain_order="left").select(scores.columns)
-        for (_,), turn in sorted(means.group_by("turn"))
-    ]
+    return {
+        number: scores.drop("value")
+        .join(means.filter(turn=number), on="question_id", maintain_order="left")
+        .select(scores.columns)
+        for number in means["turn"].unique().sort()
+    }
 
 
 def _turn_means(judgments: pl.DataFrame) -> pl.DataFrame:

@@ -34,7 +34,8 @@ def test_a_question_is_worth_the_mean_of_its_turns() -> None:
 
 def test_turns_are_worth_the_means_of_their_judgments_and_their_mean_is_the_question_s() -> None:
     whole = mean_scores(QUESTIONS, GIVEN, scale=10.0).table
-    first, second = turn_scores(whole, GIVEN, scale=10.0)
+    found = turn_scores(whole, GIVEN, scale=10.0)
+    first, second = found[0], found[1]
     assert first.rows() == [("q1", "writing", 70.0), ("q2", "math", 90.0)]
     assert second.rows() == [("q1", "writing", 30.0), ("q2", "math", 10.0)]
     assert first.schema == second.schema == tables.schema(tables.SCORES)
@@ -43,4 +44,11 @@ def test_turns_are_worth_the_means_of_their_judgments_and_their_mean_is_the_ques
 
 def test_without_a_score_there_is_no_turn() -> None:
     none = judgments(("q1", 0, None)).cast({"score": pl.Float64})
-    assert turn_scores(mean_scores(QUESTIONS, none, scale=1.0).table, none, scale=1.0) == []
+    assert turn_scores(mean_scores(QUESTIONS, none, scale=1.0).table, none, scale=1.0) == {}
+
+
+def test_a_turn_has_its_number_where_the_one_before_it_cannot_be_read() -> None:
+    second = judgments(("q1", 0, None), ("q1", 1, 4.0), ("q2", 1, 6.0))
+    whole = mean_scores(QUESTIONS, GIVEN, scale=1.0).table
+    (turn, table), *others = turn_scores(whole, second, scale=1.0).items()
+    assert turn == 1 and table["value"].to_list() == [4.0, 6.0] and not others
