@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -94,13 +95,19 @@ def _value(loaded: LoadedModel, text: LongText, keys: npt.NDArray[np.bool_]) -> 
     return perplexity(token_nlls(loaded, text.ids[before:])[keys[before:]])
 
 
-def _measure(materials: Materials, name: str, options: LongPplOptions) -> Measured:
+def _base_keys(
+    materials: Materials, name: str, texts: Sequence[LongText], options: LongPplOptions
+) -> Iterator[npt.NDArray[np.bool_] | Reject]:
     """The key tokens are the base model's, so that every variant is measured on the same ones."""
-    texts, base = long_texts(materials, options, TEXTS, tokens=options.length), materials.model(MODELS[0])
-    keys = []
+    base = materials.model(MODELS[0])  # gone at the end, before the variant is loaded
     for done, text in enumerate(texts, start=1):
-        keys.append(or_reject(text.name, partial(_chosen, base, text, options)))
+        yield or_reject(text.name, partial(_chosen, base, text, options))
         materials.progress(done / 2, len(texts), "documents", f"{name}: tokens that count")
+
+
+def _measure(materials: Materials, name: str, options: LongPplOptions) -> Measured:
+    texts = long_texts(materials, options, TEXTS, tokens=options.length)
+    keys = [*_base_keys(materials, name, texts, options)]
     loaded, rows, rejected = materials.model(name), [], []
     for done, (text, chosen) in enumerate(zip(texts, keys, strict=True), start=1):
         value = chosen if isinstance(chosen, Reject) else or_reject(text.name, partial(_value, loaded, text, chosen))

@@ -1,11 +1,13 @@
 """Perplexity by length and LongPPL against slow twins that read one prefix after the other."""
 
+import gc
 import math
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from weakref import ref
 
 import numpy as np
 import pytest
@@ -207,6 +209,20 @@ def test_learned_positions_are_known_beforehand(
         config = found.model_copy(update={"folder": folder})
         with pytest.raises(GateauError, match=error) if error else nullcontext():
             check_known_models(config)
+
+
+def test_longppl_holds_one_model_at_a_time(folder: Path) -> None:
+    held: list[ref[torch.nn.Module]] = []
+
+    def model(name: str) -> LoadedModel:
+        gc.collect()
+        assert not any(each() for each in held), f"another model is held while {name} is loaded"
+        found = _with_head(loaded(0), 1.0)
+        held.append(ref(found.model))
+        return found
+
+    found = _measured(folder, "longppl", model=model, length=100, short=30, step=10, gain=0.05, least=-9.0)
+    assert found.table.height == 2
 
 
 @pytest.mark.parametrize("name", ["text_perplexity", "longppl"])
