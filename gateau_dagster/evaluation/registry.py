@@ -18,6 +18,7 @@ from gateau_dagster.evaluation.document_split import Reserving
 from gateau_dagster.evaluation.materials import Materials
 from gateau_dagster.evaluation.page import PageSection
 from gateau_dagster.evaluation.scored import Scored
+from gateau_dagster.models.chat_rendering import rendering_settings
 from gateau_dagster.registry import registered
 from gateau_dagster.storage.stamp import By
 
@@ -65,7 +66,8 @@ class ChosenBenchmark:
         """What of the configuration changes the table."""
         scoring = {f"scoring.{name}": getattr(config.scoring, name) for name in ("max_length", "template", "dtype")}
         options = {f"evaluation.{self.name}": self.options.model_dump(mode="json")}
-        return {**scoring, **options, **self.benchmark.settings(config, self.options)}
+        dated = rendering_settings(config.scoring.template)
+        return {**scoring, **dated, **options, **self.benchmark.settings(config, self.options)}
 
     def judge_settings(self, config: Config) -> dict[str, Any]:
         """What of the judge changes its judgments; where it is and what it costs does not."""

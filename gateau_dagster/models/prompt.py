@@ -7,19 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from gateau_dagster.config.models import Template
 from gateau_dagster.data.sample import Sample
 from gateau_dagster.errors import GateauError, UnscorableSampleError
+from gateau_dagster.models.chat_rendering import render_chat
 from gateau_dagster.models.token_offsets import ids_and_offsets, token_offsets
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 _CONTEXT, _INSTRUCTION = "GATEAUCONTEXTHERE", "GATEAUINSTRUCTIONHERE"
-# Templates that print today's date (Llama 3) would give other scores tomorrow.
-FIXED_DATE = "26 Jul 2024"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -185,9 +184,8 @@ def by_chat_template(
 
     Raises GateauError, which says `fault`, why, and `cure`, when it cannot be used.
     """
-    given: list[Any] = [dict(message) for message in conversation]
     try:
-        text = tokenizer.apply_chat_template(given, tokenize=False, add_generation_prompt=True, date_string=FIXED_DATE)
+        text = render_chat(tokenizer, conversation, add_generation_prompt=True)
     except Exception as error:  # it is a program that comes with the model, and may raise anything
         raise GateauError(f"{fault}: {str(error) or type(error).__name__}. {cure}") from error
     if not isinstance(text, str):

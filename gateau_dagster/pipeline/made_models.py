@@ -9,6 +9,7 @@ from gateau_dagster.config import Config
 from gateau_dagster.config.made_models import homologous_options, machine_settings, place_of, stage_training
 from gateau_dagster.errors import GateauError
 from gateau_dagster.methods.pre_experience import instruction_embedding_table
+from gateau_dagster.models.chat_rendering import rendering_settings
 from gateau_dagster.pipeline.asset import Asset, Observed, Settings
 from gateau_dagster.pipeline.inputs import origin_key, text_key
 from gateau_dagster.selection.clusters import cluster_count
@@ -63,6 +64,7 @@ def _pre_experience_mix(config: Config, name: str) -> Asset:
             **_base(config, name, observed),
             **_stage_options(config, name, only=_OF_THE_MIX),
             "scoring.template": config.scoring.template,
+            **rendering_settings(config.scoring.template),
             "training.max_length": config.training.max_length,
             "training.truncation": config.training.truncation,
         }

@@ -3,6 +3,7 @@
 from typing import Any
 
 from gateau_dagster.config import Config
+from gateau_dagster.models.chat_rendering import rendering_settings
 from gateau_dagster.models.known_model import short_window
 from gateau_dagster.pipeline.asset import (
     FINITE_VALUES,
@@ -67,7 +68,7 @@ def row_settings(config: Config, table: SampleTable, observed: Observed) -> dict
     """
     name = table.model
     model, scoring, section = config.models[name], config.scoring, f"models.{name}"
-    causal = model.task == "causal"
+    causal, prompted = model.task == "causal", table.prompt != "none"
     return {
         **({f"{section} weights": observed.model_digests[name]} if model.base is None else {}),
         f"{section}.rope_theta": model.rope_theta,
@@ -76,7 +77,7 @@ def row_settings(config: Config, table: SampleTable, observed: Observed) -> dict
         # A model that reads a text as a whole reads no more than its window, whatever `context` says.
         f"{section}.window": model.window if model.context == "window" or not causal else None,
         "scoring.max_length": scoring.max_length,
-        **({"scoring.template": scoring.template} if table.prompt != "none" else {}),
+        **({"scoring.template": scoring.template, **rendering_settings(scoring.template)} if prompted else {}),
         "scoring.dtype": scoring.dtype,
         **(_visible_settings(config) if table.needs_visible_window else {}),
         **table.settings,

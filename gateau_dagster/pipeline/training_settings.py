@@ -4,6 +4,7 @@ from typing import Any
 
 from gateau_dagster.config import Config
 from gateau_dagster.evaluation.registry import with_benchmarks
+from gateau_dagster.models.chat_rendering import rendering_settings
 from gateau_dagster.pipeline.asset import Observed
 from gateau_dagster.pipeline.sample_table_asset import OPERATIONAL_SCORING
 from gateau_dagster.storage.stamp import fingerprint
@@ -25,6 +26,7 @@ def mix_settings(config: Config, observed: Observed) -> dict[str, Any]:
     return {
         f"models.{training.model} weights": observed.model_digests[training.model],
         "scoring.template": config.scoring.template,
+        **rendering_settings(config.scoring.template),
         "training.max_length": training.max_length,
         "training.truncation": training.truncation,
         "training.seed": training.seed,

@@ -10,14 +10,15 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
 from gateau_dagster.config.models import Template
 from gateau_dagster.data.sample import Sample
 from gateau_dagster.errors import GateauError, UnscorableSampleError
-from gateau_dagster.models.prompt import FIXED_DATE, build_prompt, divided, encode
+from gateau_dagster.models.chat_rendering import render_chat
+from gateau_dagster.models.prompt import build_prompt, divided, encode
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -173,11 +174,8 @@ def _render(tokenizer: PreTrainedTokenizerBase, messages: Sequence[Message], *, 
             "scoring.template is 'chat', but the tokenizer has no chat template. "
             "Use template: gateau, or a model with a chat template."
         )
-    conversation: list[Any] = [dict(message) for message in messages]
     try:
-        text = tokenizer.apply_chat_template(
-            conversation, tokenize=False, add_generation_prompt=add_generation_prompt, date_string=FIXED_DATE
-        )
+        text = render_chat(tokenizer, messages, add_generation_prompt=add_generation_prompt)
     except Exception as error:  # it is a program that comes with the model, and may raise anything
         raise UnscorableSampleError(f"the chat template refuses the conversation: {error}") from error
     assert isinstance(text, str)

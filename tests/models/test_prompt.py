@@ -145,6 +145,10 @@ def test_chat_template_with_todays_date_gives_the_same_prompt_every_day() -> Non
     prompt = build_prompt(dated, samples()[0], max_length=4096, template="chat")
     assert dated.decode(list(prompt.prefix)) == "26 Jul 2024: "
 
+    timed = _with_template("{{ strftime_now('%H:%M:%S.%f') }} {{ messages[0].content }}")
+    prompt = build_prompt(timed, samples()[0], max_length=4096, template="chat")
+    assert str(timed.decode(list(prompt.prefix))).startswith("00:00:00.000000")
+
 
 def test_instruction_with_braces_or_markers_is_plain_text() -> None:
     sample = Sample(sample_id="x", source="t", context="c", instruction="{context} {{ x }} $1 \\n", response="r")

@@ -11,7 +11,8 @@ from gateau_dagster.errors import GateauError
 from gateau_dagster.evaluation.generation.asked import Asked
 from gateau_dagster.evaluation.generation.truncation import cut_middle
 from gateau_dagster.evaluation.questions import Question
-from gateau_dagster.models.prompt import FIXED_DATE, by_chat_template, divided, encode
+from gateau_dagster.models.chat_rendering import render_chat
+from gateau_dagster.models.prompt import by_chat_template, divided, encode
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -154,9 +155,9 @@ def turn_endings(tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:
     """Tokens that end an answer: the tokenizer's own, and the one with which its chat template ends a turn."""
     found = {tokenizer.eos_token_id} if isinstance(tokenizer.eos_token_id, int) else set()
     if tokenizer.chat_template:
-        conversation: list[Any] = [{"role": "user", "content": "?"}, {"role": "assistant", "content": _ANSWER}]
+        conversation = [{"role": "user", "content": "?"}, {"role": "assistant", "content": _ANSWER}]
         try:
-            text = str(tokenizer.apply_chat_template(conversation, tokenize=False, date_string=FIXED_DATE))
+            text = str(render_chat(tokenizer, conversation, add_generation_prompt=False))
         except Exception:  # a program that may raise anything; what cannot be used is told of where it is used
             text = ""
         last = encode(tokenizer, text.rpartition(_ANSWER)[2].strip()) if _ANSWER in text else ()

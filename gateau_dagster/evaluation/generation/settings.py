@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING, Any
 
 from gateau_dagster.config.evaluation import EngineConfig
+from gateau_dagster.models.chat_rendering import rendering_settings
 from gateau_dagster.storage.stamp import fingerprint
 
 if TYPE_CHECKING:
@@ -14,6 +15,11 @@ CODE_VERSION = "2"
 
 def generation_settings(config: "Config") -> dict[str, Any]:
     """How questions are shown, and what answers them; not where that is."""
+    # Without evaluation.template, models that are not trained here are asked by their chat template.
+    return {**_generation(config), **rendering_settings(config.evaluation.template or "chat")}
+
+
+def _generation(config: "Config") -> dict[str, Any]:
     evaluation, scoring = config.evaluation, config.scoring
     return {
         "evaluation.template": evaluation.template or f"scoring: {scoring.template}",
@@ -35,5 +41,6 @@ def template_of(config: "Config", *, trained_here: bool) -> str:
 
 def answer_scorer(config: "Config", model: str, *, trained_here: bool) -> str:
     """The digest of what answers, and how: the rest stands in each question's own. model: digest of the model."""
-    how = generation_settings(config) | {"template": template_of(config, trained_here=trained_here)}
+    template = template_of(config, trained_here=trained_here)
+    how = {**_generation(config), "template": template, **rendering_settings(template)}
     return fingerprint({"code": CODE_VERSION, "model": model, "settings": how})
