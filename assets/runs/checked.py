@@ -25,7 +25,7 @@ from gateau_dagster.pipeline.asset import (
     UP_TO_DATE,
     Asset,
 )
-from gateau_dagster.pipeline.losses import RAW, noun_of, rejects_of, truncation_of
+from gateau_dagster.pipeline.losses import RAW, noun_of, rejects_of, told_parts, truncation_of
 from gateau_dagster.pipeline.pipeline import Pipeline
 from gateau_dagster.pipeline.plan import Work
 from gateau_dagster.pipeline.state import State
@@ -143,28 +143,38 @@ def _normalisation(state: State, asset: Asset) -> dg.AssetCheckResult:
 
 def _rejected_share(state: State, asset: Asset) -> dg.AssetCheckResult:
     _require_made(state, asset)
-    found = rejects_of(state, asset)
+    part, found = max(
+        ((part, rejects_of(state, asset, part)) for part in told_parts(state, asset)), key=lambda each: each[1].share
+    )
     most = state.config.long_sft.max_rejected if asset.key == RAW else None
     return check_result(
         asset,
         REJECTED_SHARE,
         not found.notable if most is None else found.share <= most and not found.unread,
         error=most is not None,
-        summary=found.sentence(noun_of(asset)),
+        summary=_of_part(part, found.sentence(noun_of(asset))),
         samples=found.given,
         rejected=found.count,
         share=found.share,
     )
 
 
+def _of_part(part: str | None, sentence: str) -> str:
+    """Of several parts, the worst one decides."""
+    return sentence if part is None else f"{part}: {sentence}"
+
+
 def _truncated_share(state: State, asset: Asset) -> dg.AssetCheckResult:
     _require_made(state, asset)
-    found = truncation_of(state, asset)
+    part, found = max(
+        ((part, truncation_of(state, asset, part)) for part in told_parts(state, asset)),
+        key=lambda each: each[1].share,
+    )
     return check_result(
         asset,
         TRUNCATED_SHARE,
         not found.notable,
-        summary=found.sentence(),
+        summary=_of_part(part, found.sentence()),
         samples=found.samples,
         truncated_samples=found.cut,
         tokens=found.tokens,

@@ -1,6 +1,6 @@
 """What the tables lost on the way: samples that were rejected or not to be had, and tokens that were cut off."""
 
-from collections.abc import Collection, Container, Iterable, Iterator
+from collections.abc import Collection, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import polars as pl
@@ -11,7 +11,7 @@ from gateau_dagster.data.rejects import Rejects, rejects_among, rejects_among_ch
 from gateau_dagster.errors import GateauError
 from gateau_dagster.methods.method import longest_prompt
 from gateau_dagster.models.known_model import shown_window
-from gateau_dagster.pipeline.asset import REJECTED_SHARE, TRUNCATED_SHARE, Asset
+from gateau_dagster.pipeline.asset import REJECTED_SHARE, TRUNCATED_SHARE, VARIANT, Asset
 from gateau_dagster.pipeline.selection_reads import CHOSEN
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.pipeline.unfilled import unfilled
@@ -91,15 +91,26 @@ def losses(state: State, made: Container[str]) -> Iterator[Loss]:
     for asset in state.pipeline.assets:
         if asset.key not in made:
             continue
-        if REJECTED_SHARE in asset.checks and (rejects := rejects_of(state, asset)).count:
-            yield Loss(asset=asset.key, sentence=rejects.sentence(noun_of(asset)), notable=rejects.notable)
-        if TRUNCATED_SHARE in asset.checks and (truncation := truncation_of(state, asset)).cut:
-            found = truncation.sentence()
-            yield Loss(asset=asset.key, sentence=found, notable=truncation.notable, intended=truncation.intended)
+        for part in told_parts(state, asset):
+            yield from _losses_of(state, asset, part)
         if asset.of == "method" and (unscored := _unscored(state, asset)):
             yield unscored
         if asset.key == CHOSEN and (found := unfilled(state)):
             yield Loss(asset=asset.key, sentence=found, notable=True)
+
+
+def told_parts(state: State, asset: Asset) -> Sequence[str | None]:
+    """The parts whose losses are told one by one, since each variant is trained by itself; None is the whole."""
+    return _made(state, asset) if asset.partitions == VARIANT else [None]
+
+
+def _losses_of(state: State, asset: Asset, part: str | None) -> Iterator[Loss]:
+    name = asset.key if part is None else f"{asset.key}[{part}]"
+    if REJECTED_SHARE in asset.checks and (rejects := rejects_of(state, asset, part)).count:
+        yield Loss(asset=name, sentence=rejects.sentence(noun_of(asset)), notable=rejects.notable)
+    if TRUNCATED_SHARE in asset.checks and (truncation := truncation_of(state, asset, part)).cut:
+        found = truncation.sentence()
+        yield Loss(asset=name, sentence=found, notable=truncation.notable, intended=truncation.intended)
 
 
 def _unscored(state: State, asset: Asset) -> Loss | None:
@@ -117,16 +128,16 @@ def noun_of(asset: Asset) -> str:
     return {RAW: "record", CHAT: "conversation"}.get(asset.key, "sample")
 
 
-def rejects_of(state: State, asset: Asset) -> Rejects:
-    """What an asset rejected; of the long samples, what it rejects of the input as it is now."""
+def rejects_of(state: State, asset: Asset, part: str | None = None) -> Rejects:
+    """What an asset rejected, or a part of it; of the long samples, what it rejects of the input as it is now."""
     if asset.key == RAW:
         return state.index.rejects
     if asset.rows is not None:
         return _rejects_by_shard(state, asset.key)
-    parts = _made(state, asset) if asset.partitions else [None]
+    parts = _parts(state, asset, part)
     rejected = state.store.read_rejected(asset.key, parts)
     # A table of ratings has several rows a sample.
-    usable = pl.concat(state.store.read(asset.key, part, ["sample_id"]) for part in parts)["sample_id"].n_unique()
+    usable = sum(state.store.read(asset.key, each, ["sample_id"])["sample_id"].n_unique() for each in parts)
     chat = state.config.short_chat
     if asset.key == CHAT and chat is not None:
         return rejects_among_chats(usable, rejected, chat)
@@ -152,10 +163,11 @@ def check_some_scored(state: State, asset: str) -> None:
             raise GateauError(f"nothing is left for {asset}, since {upstream.key} has no row: {found.sentence()}")
 
 
-def truncation_of(state: State, asset: Asset) -> Truncation:
-    """What was cut off in a table with `truncated_tokens`: perplexities, or the training mix."""
+def truncation_of(state: State, asset: Asset, part: str | None = None) -> Truncation:
+    """What was cut off in a table with `truncated_tokens`, or a part of it: perplexities, or the training mix."""
     if asset.rows is None:
-        mix = state.read(asset.key, ["block_tokens", "truncated_tokens"])
+        columns = ["block_tokens", "truncated_tokens"]
+        mix = pl.concat(state.store.read(asset.key, each, columns) for each in _parts(state, asset, part))
         kept, limit = mix["block_tokens"].list.sum(), f"training.max_length is {state.config.training.max_length:,}"
         return replace(truncation_among(kept, mix["truncated_tokens"], limit=limit), nouns=("sequence", "tokens"))
     table = state.store.read_all(asset.key, _made(state, asset), ["context_tokens", "truncated_tokens"])
@@ -201,7 +213,12 @@ def unseen_shares(state: State, assets: Collection[Asset]) -> pl.DataFrame:
     return found.filter(pl.col("unseen") > 0)
 
 
+def _parts(state: State, asset: Asset, part: str | None) -> Sequence[str | None]:
+    """The part, or all that are there; None for an asset without parts."""
+    return [part] if part is not None or not asset.partitions else _made(state, asset)
+
+
 def _made(state: State, asset: Asset) -> list[str]:
-    """The shards that are there."""
-    stamps = state.store.stamps((asset.key, shard) for shard in state.shards)
-    return [shard for (_, shard), stamp in stamps.items() if shard is not None and stamp is not None]
+    """The partitions that are there."""
+    stamps = state.store.stamps((asset.key, part) for part in state.pipeline.partitions(asset.key))
+    return [part for (_, part), stamp in stamps.items() if part is not None and stamp is not None]

@@ -11,7 +11,16 @@ from gateau_dagster.evaluation.generation.settings import CODE_VERSION as GENERA
 from gateau_dagster.evaluation.generation.settings import generation_settings, server_means
 from gateau_dagster.evaluation.judging.judge_answers import means
 from gateau_dagster.evaluation.registry import ChosenBenchmark, scored_benchmarks
-from gateau_dagster.pipeline.asset import FINITE_VALUES, READABLE_REPLIES, VARIANT, Asset, Observed, Part
+from gateau_dagster.pipeline.asset import (
+    FINITE_VALUES,
+    READABLE_REPLIES,
+    REJECTED_SHARE,
+    TRUNCATED_SHARE,
+    VARIANT,
+    Asset,
+    Observed,
+    Part,
+)
 from gateau_dagster.pipeline.document_split_asset import mix_checks
 from gateau_dagster.pipeline.inputs import origin_key, other_key
 from gateau_dagster.pipeline.made_models import made_upstream
@@ -105,7 +114,7 @@ def _mixes(config: Config) -> Asset:
         parts=parts,
         code_version=f"1.{MIX_CODE_VERSION}",
         columns=mix_columns(config),
-        checks=mix_checks(config),
+        checks=(REJECTED_SHARE, TRUNCATED_SHARE, *mix_checks(config)),
         own_rejects=False,
     )
 

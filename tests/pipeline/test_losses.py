@@ -5,9 +5,10 @@ from pathlib import Path
 import polars as pl
 import pytest
 
+from assets.runs.checked import checked
 from gateau_dagster import tables
 from gateau_dagster.config import Config, SelectionConfig
-from gateau_dagster.pipeline.asset import TRUNCATED_SHARE
+from gateau_dagster.pipeline.asset import REJECTED_SHARE, TRUNCATED_SHARE
 from gateau_dagster.pipeline.losses import losses, rejects_of, truncation_among, truncation_of
 from gateau_dagster.pipeline.pipeline import pipeline_of
 from gateau_dagster.pipeline.state import State
@@ -15,6 +16,7 @@ from gateau_dagster.storage import Stamp
 from tests.pipeline.by_method import maximal
 
 MIX = tables.schema(tables.TRAINING_MIX)
+REJECTS = tables.schema(tables.REJECTED)
 
 
 @pytest.fixture
@@ -77,3 +79,27 @@ def test_what_a_method_leaves_without_a_score_is_said(state: State, lost: int, n
     found = [*losses(state, {"method_scores/length"})]
     assert [each.notable for each in found] == ([] if notable is None else [notable])
     assert all(f"{lost} of 20 samples without a score" in each.sentence for each in found)
+
+
+def test_each_variant_s_mix_tells_its_own_losses(state: State) -> None:
+    """A comparison of what was trained on the whole with what was trained on a part would be one of unlike things."""
+    content = {**state.config.model_dump(), "variants": {"fractions": [0.5], "also": ["full"]}}
+    state = State(config=Config.model_validate(content))
+    asset, stamp = state.asset("variant/training_mix"), Stamp(fingerprint="f")
+    names = [name for name in state.config.variant_set if name not in {"base"}]
+    for name in names:
+        lost = name == "full"
+        rows = {"sample_id": ["a", "b"], "block_tokens": [[9], [9]], "truncated_tokens": [9 * lost, 0]}
+        mix = pl.DataFrame({key: pl.Series(rows.get(key, [None] * 2), dtype=kind) for key, kind in MIX.items()})
+        rejected = pl.DataFrame({"sample_id": ["x", "y"] * lost, "reason": ["too long"] * 2 * lost}, REJECTS)
+        state.store.write(mix, asset.key, name, stamp, rejected)
+    found = [*losses(state, {asset.key})]
+    assert {(loss.asset, loss.notable) for loss in found} == {("variant/training_mix[full]", True)}
+    assert [loss.sentence.partition(" (")[0] for loss in found] == [
+        "2 of 4 samples rejected",
+        "1 of 2 sequences cut, 9 of 27 tokens",
+    ]
+    rejected = checked(state, asset, REJECTED_SHARE)
+    assert not rejected.passed and "full: 2 of 4 samples rejected" in str(rejected.metadata["summary"].value)
+    truncated = checked(state, asset, TRUNCATED_SHARE)
+    assert not truncated.passed and str(truncated.metadata["summary"].value).startswith("full: 1 of 2 sequences cut")
