@@ -114,13 +114,16 @@ def test_a_sure_loss_is_an_error_and_one_not_excluded_a_warning(
 ) -> None:
     state = project.state()
     ends = {"value": 50.0, "difference": (low + high) / 2, "difference_low": low, "difference_high": high}
-    row = {"variant": "full", "benchmark": "exam", **ends, "best": True, "probability_best": 1.0}
-    table = pl.DataFrame([row], schema=tables.schema(tables.EXPERIMENT))
+    row = {"benchmark": "exam", **ends, "best": True, "probability_best": 1.0}
+    rows = [{"variant": name, **row} for name in ("checkpoint", "length-0.25", "full")]
+    table = pl.DataFrame(rows, schema=tables.schema(tables.EXPERIMENT))
     state.store.write(table, "experiment", None, Stamp(fingerprint="f"))
     found = checked(state, state.asset("experiment"), GATE)
     assert found.passed is (severity is None)
     assert severity is None or found.severity.value == severity
     assert "full" in found.metadata["models"].value  # type: ignore[operator]
+    state.store.write(table.filter(pl.col("variant") != "length-0.25"), "experiment", None, Stamp(fingerprint="f"))
+    assert not checked(state, state.asset("experiment"), GATE).passed, "one model was not measured"
 
 
 def test_without_a_gate_there_is_no_such_check(project: Pipeline) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -11,7 +11,7 @@ import polars as pl
 
 from gateau_dagster.errors import GateauError
 from gateau_dagster.evaluation.registry import scored_benchmarks
-from gateau_dagster.evaluation.statistics.lines import row_of
+from gateau_dagster.evaluation.statistics.lines import lines_of, reference_of, row_of
 from gateau_dagster.readable import fixed, percentage
 
 if TYPE_CHECKING:
@@ -37,11 +37,12 @@ def gate(
     variant: str | None = None,
     higher: bool = True,
     unit: str = "",
+    expected: Collection[str] = (),
 ) -> GateResult:
     """Whether one model, or each that has a difference to the reference, has lost more than `margin` of the unit.
 
-    experiment: tables.EXPERIMENT. Lost: the whole interval of the loss is above the margin. Not excluded: some of it
-    is, or the interval is not known.
+    experiment: tables.EXPERIMENT. expected: models that should have a row, beside the reference. Lost: the whole
+    interval of the loss is above the margin. Not excluded: some of it is, or the interval, or the value, is not known.
 
     Raises:
         GateauError: the table has no such row.
@@ -49,9 +50,12 @@ def gate(
     rows = experiment.filter(benchmark=benchmark)
     compared = rows.filter(pl.col("difference").is_not_null())
     wanted = compared if variant is None else compared.filter(variant=variant)
-    if wanted.is_empty():
+    measured = {*rows["variant"]}
+    unmeasured = [name for name in expected if name not in measured and variant in (None, name)]
+    if wanted.is_empty() and not (unmeasured and measured):
         raise GateauError(_no_row(rows, benchmark, variant))
     found = [_judged(row, margin, higher, unit) for row in wanted.iter_rows(named=True)]
+    found += [_unmeasured(name, benchmark) for name in unmeasured]
     verdicts = {verdict for verdict, _ in found}
     worst: Verdict = next(each for each in _WORST if each in verdicts)
     return GateResult(verdict=worst, sentences=[sentence for _, sentence in found])
@@ -70,6 +74,7 @@ def configured_gate(config: Config, experiment: pl.DataFrame) -> GateResult | No
         variant=None if settings.variant is None else row_of(config, settings.variant),
         higher=scored.higher,
         unit=scored.unit,
+        expected=[line.name for line in lines_of(config) if line.name != reference_of(config)],
     )
 
 
@@ -88,6 +93,13 @@ def _judged(row: dict, margin: float, higher: bool, unit: str) -> tuple[Verdict,
     if most > margin:
         return "not excluded", f"{name} {change} ({sure}): {limit} is not excluded."
     return "passed", f"{name} {change} ({sure}): {limit} is excluded."
+
+
+def _unmeasured(name: str, benchmark: str) -> tuple[Verdict, str]:
+    said = (
+        f"{name} has no value by {benchmark}: no loss is excluded. The rejected tables of scores/{benchmark} say why."
+    )
+    return "not excluded", said
 
 
 def _digits(margin: float) -> int:

@@ -66,6 +66,20 @@ def test_every_model_has_its_sentence() -> None:
     assert "loses 6 % on quiz (95 % interval of the loss: 4 % to 8 %): a loss above 2 % is sure." in found.sentences[2]
 
 
+def test_a_model_that_was_not_measured_has_not_passed() -> None:
+    table = _table(base=(None, None, None), good=(3.0, 1.0, 5.0))
+
+    def of(variant: str | None) -> GateResult:
+        return gate(table, benchmark="quiz", margin=2.0, variant=variant, unit="%", expected=("good", "bad"))
+
+    found = of(None)
+    assert found.verdict == "not excluded" and [each.split()[0] for each in found.sentences] == ["good", "bad"]
+    assert "bad has no value by quiz" in found.sentences[1]
+    assert of("bad").verdict == "not excluded" and of("good").verdict == "passed"
+    with pytest.raises(GateauError, match=r"evaluation\.gate\.variant"):
+        of("nobody")
+
+
 @pytest.mark.parametrize("variant", ["base", "nobody"])
 def test_a_variant_that_is_not_set_against_the_reference_is_an_error(variant: str) -> None:
     with pytest.raises(GateauError, match=r"evaluation\.gate\.variant"):
