@@ -3,17 +3,16 @@
 It holds times, so that it is no part of the model's content, and the stamp of the folder does not answer for it.
 """
 
-import hashlib
 import json
 import logging
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from gateau_dagster.storage.sealed_json import sealed, unsealed
 from gateau_dagster.storage.store import Store
 
 RECORD_NAME = "training_log.json"
-_DIGEST = "digest"
 _log = logging.getLogger(__name__)
 
 
@@ -39,23 +38,12 @@ def local_training_record(folder: Path) -> dict[str, Any]:
 
 def record_bytes(record: Mapping[str, Any]) -> bytes:
     """What the file holds."""
-    content = json.loads(json.dumps(record))  # as it is read back: keys are texts
-    return json.dumps({_DIGEST: _digest(content), **content}, indent=1).encode()
+    return json.dumps(sealed(record), indent=1).encode()
 
 
 def _whole(data: bytes, address: str) -> dict[str, Any]:
     try:
-        content = json.loads(data)
-        if not isinstance(content, dict):
-            raise ValueError("not a record")
-        digest = content.pop(_DIGEST, None)  # records of old have none
-        if digest is not None and digest != _digest(content):
-            raise ValueError("not as it was written")
-    except (ValueError, RecursionError):
+        return unsealed(data)
+    except ValueError:
         _log.warning(f"{address} is damaged and counts as missing. If you have a copy of it, put that back.")
         return {}
-    return content
-
-
-def _digest(content: dict[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:32]

@@ -13,6 +13,7 @@ from pathlib import Path
 from safetensors import SafetensorError
 
 from gateau_dagster.errors import GateauError
+from gateau_dagster.readable import plural
 from gateau_dagster.storage.content import tree_digests
 from gateau_dagster.storage.files import replace_text
 from gateau_dagster.storage.local import fill_with, replace_local
@@ -90,7 +91,7 @@ def prepare_work(work: Path, resume_key: str, say: Callable[[str], None] = _log.
     """Make the work folder ready for one training: call on one rank only, before the others look.
 
     A work folder of another training (another `resume_key`) is emptied; incomplete checkpoints are removed, and damaged
-    ones that are newer than what is gone on from, of which `say` is told.
+    ones that are newer than what is gone on from. `say` is told of complete ones that go.
 
     Returns:
         The checkpoint to go on from, or None.
@@ -100,17 +101,40 @@ def prepare_work(work: Path, resume_key: str, say: Callable[[str], None] = _log.
     """
     key_file = work / _KEY_FILE
     try:
-        recorded = key_file.read_text(encoding="utf-8") if key_file.exists() else None
-        if recorded != resume_key and work.exists():
-            shutil.rmtree(work)
+        known = _has_key(work, resume_key)
+        if not known and work.exists():
+            _discard_of_others(work, resume_key, say)
         work.mkdir(parents=True, exist_ok=True)
         discard_incomplete(work)
         discard_damaged(work, say)
-        if recorded != resume_key:  # an unchanged one is left alone: half a key would cost every checkpoint
+        if not known:  # an unchanged one is left alone: half a key would cost every checkpoint of old
             replace_text(key_file, resume_key)
     except OSError as error:
         raise GateauError(f"the training's work folder {work} cannot be written: {error.strerror}") from error
     return last_checkpoint(work)
+
+
+def _has_key(folder: Path, resume_key: str) -> bool:
+    """Whether a work folder, or a checkpoint, says that it is of this training."""
+    file = folder / _KEY_FILE
+    return file.exists() and file.read_bytes() == resume_key.encode()
+
+
+def _discard_of_others(work: Path, resume_key: str, say: Callable[[str], None]) -> None:
+    """Empties a work folder whose key is not this training's; not where the checkpoints say that the key is damaged."""
+    found = complete_checkpoints(work)
+    others = [folder for folder in found if not _has_key(folder, resume_key)]
+    if len(others) < len(found):
+        say(f"{work / _KEY_FILE} is damaged or missing: training goes on from the checkpoints that name it themselves.")
+        for folder in others:
+            _discard(folder)
+        return
+    if others:
+        say(
+            f"{work} has {plural(len(found), 'checkpoint')} of a training with other samples or settings; removed, for "
+            "this one begins anew."
+        )
+    shutil.rmtree(work)
 
 
 def last_checkpoint(work: Path) -> Path | None:
@@ -168,8 +192,12 @@ def discard_all(work: Path) -> None:
         _discard(folder)
 
 
-def mark_complete(checkpoint: Path) -> None:
-    """Call on one rank, after all have written; then the oldest ones may go."""
+def mark_complete(checkpoint: Path, resume_key: str) -> None:
+    """Call on one rank, after all have written; then the oldest ones may go.
+
+    The key is in each checkpoint, under its digests: one that lay beside them alone would cost all of them.
+    """
+    replace_local(checkpoint / _KEY_FILE, partial(fill_with, data=resume_key.encode()))
     digests = json.dumps(_digests(checkpoint), indent=1).encode()
     replace_local(checkpoint / MARKER, partial(fill_with, data=digests))
     for old in complete_checkpoints(checkpoint.parent)[:-KEPT]:

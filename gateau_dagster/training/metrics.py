@@ -1,6 +1,7 @@
 """What the user sees of a running training, and its log: one line a step, without duplicates or gaps over resumes."""
 
 import json
+import logging
 import resource
 import time
 from collections.abc import Callable
@@ -9,34 +10,57 @@ from typing import Any
 
 import torch
 
+from gateau_dagster.readable import plural
 from gateau_dagster.storage.files import replace_text
+from gateau_dagster.storage.sealed_json import sealed, unsealed
 from gateau_dagster.training.dataset import MixRows
 
 Metrics = dict[str, Any]
 Report = Callable[[Metrics], None]
+_log = logging.getLogger(__name__)
 
 
 def read_log(path: Path) -> list[Metrics]:
-    """The steps logged so far. A last line that a kill tore apart is left out; its step was saved by no checkpoint."""
-    if not path.exists():
-        return []
-    steps: list[Metrics] = []
-    for line in path.read_text(encoding="utf-8").splitlines():
-        try:
-            steps.append(json.loads(line))
-        except ValueError:
-            break
-    return steps
+    """The steps logged so far, without those whose lines are damaged; see `rewind_log`."""
+    return _read(path)[0]
 
 
-def rewind_log(path: Path, step: int) -> None:
-    """Forget the steps after `step`: training goes on from there and will log them again.
+def rewind_log(path: Path, step: int, say: Callable[[str], None] = _log.warning) -> None:
+    """Forget the steps after `step`: training goes on from there and will log them again. `say` is told of damage.
 
     Raises:
         GateauError: the log cannot be written.
     """
-    kept = [metrics for metrics in read_log(path) if metrics["step"] <= step]
-    replace_text(path, "".join(json.dumps(metrics) + "\n" for metrics in kept))
+    steps, damaged = _read(path)
+    if damaged:
+        say(
+            f"{path} has {plural(damaged, 'damaged line')}: the training's curve lacks their steps, the model does not."
+        )
+    kept = [metrics for metrics in steps if metrics["step"] <= step]
+    replace_text(path, "".join(_line(metrics) for metrics in kept))
+
+
+def _read(path: Path) -> tuple[list[Metrics], int]:
+    """The steps, and the number of damaged lines. A last line that a kill tore apart is none: no checkpoint has it."""
+    if not path.exists():
+        return [], 0
+    *lines, torn = path.read_bytes().split(b"\n")
+    read = [_step(line) for line in lines]
+    steps = [metrics for metrics in [*read, _step(torn)] if metrics is not None]
+    return steps, read.count(None)
+
+
+def _step(line: bytes) -> Metrics | None:
+    """None for what is no whole line."""
+    try:
+        metrics = unsealed(line)
+    except ValueError:
+        return None
+    return metrics if isinstance(metrics.get("step"), int) else None
+
+
+def _line(metrics: Metrics) -> str:
+    return json.dumps(sealed(metrics)) + "\n"
 
 
 def peak_memory_bytes() -> int:
@@ -74,5 +98,5 @@ class StepLog:
         }
         self._last, self._tokens = now, tokens
         with self._path.open("a", encoding="utf-8") as log:
-            log.write(json.dumps(metrics) + "\n")
+            log.write(_line(metrics))
         self._report(metrics)

@@ -166,7 +166,7 @@ def _prepare(spec: TrainingSpec, plan: BatchPlan, *, rank: int, say: Callable[[s
     if rank == 0:
         resumed = checkpoints.prepare_work(spec.work, spec.resume_key, say)
         write_plan(plan, spec.work / PLAN_NAME)
-        rewind_log(spec.log, 0 if resumed is None else checkpoints.step_of(resumed))
+        rewind_log(spec.log, 0 if resumed is None else checkpoints.step_of(resumed), say)
     barrier()
     return checkpoints.last_checkpoint(spec.work)
 

@@ -163,5 +163,7 @@ class TrainingCallback(TrainerCallback):
         barrier()
         if args.process_index == 0:
             with saving("a checkpoint", self._spec.work):
-                checkpoints.mark_complete(checkpoints.of_step(self._spec.work, state.global_step))
+                checkpoints.mark_complete(
+                    checkpoints.of_step(self._spec.work, state.global_step), self._spec.resume_key
+                )
         barrier()

@@ -111,7 +111,7 @@ def test_a_start_whose_writes_fail_loses_no_checkpoint(tmp_path: Path) -> None:
     prepare_work(work, "key")
     kept = work / "checkpoint-5"
     kept.mkdir()
-    mark_complete(kept)
+    mark_complete(kept, "key")
     (work / "metrics.jsonl").write_text('{"step": 5}\n')
     with no_writing():
         assert prepare_work(work, "key") == kept  # nothing is written where nothing changes

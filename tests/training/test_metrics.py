@@ -1,5 +1,6 @@
 """The log of a training: readable after a kill, rewound at a resume."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,32 @@ def test_a_torn_last_line_is_left_out_and_later_steps_are_forgotten(tmp_path: Pa
     assert read_log(path) == []
     path.write_text('{"step": 1}\n{"step": 2}\n{"step": 3}\n{"ste')
     assert read_log(path) == [{"step": 1}, {"step": 2}, {"step": 3}]
-    rewind_log(path, 2)
-    assert path.read_text() == '{"step": 1}\n{"step": 2}\n'
+    said: list[str] = []
+    rewind_log(path, 2, said.append)
+    assert read_log(path) == [{"step": 1}, {"step": 2}] and not said
+
+
+def test_no_flipped_bit_of_a_line_costs_another_line_or_is_taken_for_the_truth(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    steps = [{"step": step, "loss": 2.5, "grad_norm": float("nan")} for step in (1, 2, 3)]
+    path.write_text("".join(json.dumps(metrics) + "\n" for metrics in steps))
+    rewind_log(path, 3)
+    whole, told = path.read_bytes(), 0
+    first = whole.index(b"\n")
+    for bit in range(8 * first):
+        said: list[str] = []
+        data = bytearray(whole)
+        data[bit // 8] ^= 1 << bit % 8
+        path.write_bytes(data)
+        rewind_log(path, 3, said.append)
+        left = read_log(path)
+        assert [metrics["step"] for metrics in left][-2:] == [2, 3]
+        if said:
+            assert "metrics.jsonl has " in said[0] and "damaged line" in said[0] and len(left) == 2
+            told += 1
+        else:
+            assert [left[0][name] for name in ("step", "loss")] == [1, 2.5], "white space, or the digest's name"
+    assert told > 7 * first
 
 
 def test_every_step_is_logged_and_reported(tmp_path: Path) -> None:
