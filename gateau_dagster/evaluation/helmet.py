@@ -27,6 +27,7 @@ from gateau_dagster.evaluation.materials import Materials
 from gateau_dagster.evaluation.metrics.ranking import ndcg, ranked_ids
 from gateau_dagster.evaluation.metrics.word_overlap import normalised_words
 from gateau_dagster.evaluation.question_files import check_files, files_digest, question_files, rows_of, text_of
+from gateau_dagster.evaluation.question_tokens import check_lengths, lengths_within
 from gateau_dagster.evaluation.questions import Generation, Question
 from gateau_dagster.evaluation.scored import Measured, Scored
 
@@ -62,7 +63,9 @@ class HelmetOptions(Section):
         description=f"Some of {', '.join(TASKS)}, and {', '.join(LABELLED)}. Default: all, the latter with data_sets.",
     )
     lengths: list[int] = Field(
-        default=[32_768, 65_536], min_length=1, description="Of its prompts in tokens: 8192, 16384 ... 131072."
+        default=[32_768, 65_536],
+        min_length=1,
+        description="Of its prompts in tokens: 8192, 16384 ... 131072. Default: those that scoring.max_length leaves.",
     )
     questions: int | None = Field(
         default=None,
@@ -97,9 +100,10 @@ def _wanted(config: Config, options: HelmetOptions) -> list[Setting]:
     paths = None if options.official is None else [f"{options.official}/{name}" for name in _CONFIGS]
     files = question_files(config, OFFICIAL, paths, cure=CURE)
     known = [each for file in files for each in settings_of(yaml.safe_load(text_of(file, OFFICIAL)))]
-    found = [each for each in known if each.task in options.names and each.length in options.lengths]
+    lengths = lengths_within(options.lengths, config.scoring.max_length)
+    found = [each for each in known if each.task in options.names and each.length in lengths]
     for task in options.names:
-        missing = {*options.lengths} - {each.length for each in found if each.task == task}
+        missing = {*lengths} - {each.length for each in found if each.task == task}
         if missing:
             have = ", ".join(str(length) for length in sorted({each.length for each in known if each.task == task}))
             raise GateauError(f"evaluation.helmet.lengths: {task} has {have}, not {min(missing)}")
@@ -189,6 +193,7 @@ def _settings(config: Config, options: HelmetOptions) -> Mapping[str, Any]:
     settings = _wanted(config, options)
     official = [f"{options.official}/{name}" for name in (*_CONFIGS, _CODE)]
     return {
+        "lengths": lengths_within(options.lengths, config.scoring.max_length),
         OFFICIAL: files_digest(config, OFFICIAL, official, cure=CURE),
         **(
             {DATA: files_digest(config, DATA, paths, cure=DATA_CURE)}
@@ -208,7 +213,9 @@ def _labels_digest(config: Config, options: HelmetOptions, task: str) -> str:
 
 
 def _check(config: Config, options: HelmetOptions) -> None:
-    """Raises GateauError for files that are not there, and lengths that HELMET does not have."""
+    """Raises GateauError for files that are not there, and lengths that HELMET does not have, or no model is shown."""
+    given = "lengths" in options.model_fields_set
+    check_lengths("evaluation.helmet.lengths", options.lengths, config.scoring.max_length, given=given)
     _code(config, options)
     check_files(config, DATA, _data_paths(options, _wanted(config, options)), cure=DATA_CURE)
     for task in options.labelled:
@@ -233,5 +240,5 @@ BENCHMARK = Benchmark(
         questions=_questions,
         grade=grade,
     ),
-    code_version="2",
+    code_version="3",
 )

@@ -188,6 +188,10 @@ def test_a_label_is_right_alone_or_after_its_lead(folder: Path) -> None:
         ({"official": None}, r"helmet\.official: is required: clone https://github.com/princeton-nlp/HELMET"),
         ({"data": "nowhere"}, r"helmet\.data: 'nowhere/data/kv\.jsonl' matches no .*data\.tar\.gz"),
         ({"lengths": [8192, 5]}, r"helmet\.lengths: json_kv has 8192, 131072, not 5"),
+        (
+            {"lengths": [8192, 131_072]},
+            r"helmet\.lengths: 131072 tokens are more than the 65536 that scoring\.max_length",
+        ),
     ],
 )
 def test_what_is_missing_is_named(options: dict[str, Any], words: str, folder: Path) -> None:
