@@ -15,6 +15,7 @@ from gateau_dagster.pipeline.asset import REJECTED_SHARE, TRUNCATED_SHARE, VARIA
 from gateau_dagster.pipeline.selection_reads import CHOSEN
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.pipeline.unfilled import unfilled
+from gateau_dagster.pipeline.variant_assets import ANSWERS, SCORES
 from gateau_dagster.readable import percentage, plural
 
 RAW, CHAT = "raw_long_sft", "short_chat_mix"
@@ -93,6 +94,8 @@ def losses(state: State, made: Container[str]) -> Iterator[Loss]:
             continue
         for part in told_parts(state, asset):
             yield from _losses_of(state, asset, part)
+        if asset.family in {ANSWERS, SCORES}:
+            yield from _lost_questions(state, asset)
         if asset.of == "method" and (unscored := _unscored(state, asset)):
             yield unscored
         if asset.key == CHOSEN and (found := unfilled(state)):
@@ -111,6 +114,37 @@ def _losses_of(state: State, asset: Asset, part: str | None) -> Iterator[Loss]:
     if TRUNCATED_SHARE in asset.checks and (truncation := truncation_of(state, asset, part)).cut:
         found = truncation.sentence()
         yield Loss(asset=name, sentence=found, notable=truncation.notable, intended=truncation.intended)
+
+
+def _lost_questions(state: State, asset: Asset) -> Iterator[Loss]:
+    """Of each model: a comparison leaves out what one of them lacks. Questions without a value count here where they
+    have an answer, those without one by their answers."""
+    stamps = state.table_stamps((asset.key, name) for name in state.pipeline.partitions(asset.key))
+    for (key, name), stamp in stamps.items():
+        if name is None or stamp is None:
+            continue
+        place, answers = f"{key}[{name}]", f"{ANSWERS}/{key.split('/', maxsplit=1)[1]}"
+        rejected = state.store.read_rejected(key, [name])
+        given = state.store.read(key, name, ["question_id"])["question_id"].n_unique() + rejected.height
+        if asset.family == SCORES and answers in state.pipeline.by_key:
+            unanswered = state.store.read_rejected(answers, [name])
+            rejected = rejected.join(unanswered, on="sample_id", how="anti")
+        if (rejects := rejects_among(rejected, given)).count:
+            yield Loss(asset=place, sentence=rejects.sentence("question"), notable=rejects.notable)
+        if asset.family == ANSWERS and (cut := _cut_prompts(state, key, name)).cut:
+            yield Loss(asset=place, sentence=cut.sentence(), notable=cut.notable, intended=cut.intended)
+
+
+def _cut_prompts(state: State, key: str, variant: str) -> Truncation:
+    """What was cut out of the middle of the prompts of tables.ANSWERS."""
+    asked, most = state.config.evaluation.input_length, state.config.scoring.max_length
+    limit = f"scoring.max_length is {most:,}" if asked is None else f"evaluation.input_length is {asked:,}"
+    prompts = state.store.read(key, variant, ["prompt_tokens", "cut_tokens"])
+    # A server may not say how long a prompt was; one that was cut is as long as may be.
+    told = (pl.col("prompt_tokens") > 0) | (pl.col("cut_tokens") == 0)
+    kept = prompts.select(pl.when(told).then("prompt_tokens").otherwise(asked or most)).to_series()
+    found = truncation_among(kept, prompts["cut_tokens"], limit=limit, intended=asked is not None)
+    return replace(found, nouns=("prompt", "tokens"))
 
 
 def _unscored(state: State, asset: Asset) -> Loss | None:
