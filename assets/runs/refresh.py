@@ -19,6 +19,7 @@ from assets.steps.progress import remove_old_boards
 from gateau_dagster.config import Config
 from gateau_dagster.errors import GateauError
 from gateau_dagster.estimate.judging import planned_judging
+from gateau_dagster.estimate.questions import check_questions
 from gateau_dagster.estimate.servers import check_servers
 from gateau_dagster.pipeline.plan import Plan
 from gateau_dagster.pipeline.state import State
@@ -125,6 +126,8 @@ class _Refresh:
             plan = None
             if not current:
                 return Refreshed(run_ids=run_ids, recorded=recorded, ended_runs=ended, failed_checks=failed_checks)
+            if not run_ids:
+                check_questions(state, current)
             check_servers(state, current, planned_judging(state, current))  # before days of training, not after
             outcome = self._run(work_run(state, current))
             run_ids.append(outcome.run_id)

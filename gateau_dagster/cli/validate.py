@@ -12,6 +12,7 @@ from gateau_dagster.data.rejects import Rejects, rejects_among_chats
 from gateau_dagster.data.short_chat import short_chat_mix
 from gateau_dagster.data.validate import validation_summary
 from gateau_dagster.errors import GateauError
+from gateau_dagster.estimate.questions import check_questions
 from gateau_dagster.estimate.truncation import expected_truncation
 from gateau_dagster.models.known_model import known_tokenizer
 from gateau_dagster.pipeline.losses import prompted_models
@@ -46,6 +47,7 @@ def print_validation(config: Config) -> None:
     state.check_data()
     show_warnings(out, state)
     _show_models(out, state)
+    check_questions(state)
 
 
 def _show_models(out: Console, state: State) -> None:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from typing import Any
 
 import polars as pl
 
 from gateau_dagster.evaluation.materials import Materials
 from gateau_dagster.evaluation.questions import Question
-from gateau_dagster.evaluation.registry import ChosenBenchmark
+from gateau_dagster.evaluation.registry import ChosenBenchmark, scored_benchmarks
+from gateau_dagster.pipeline.plan import Plan
 from gateau_dagster.pipeline.state import State
-from gateau_dagster.pipeline.variant_assets import ANSWERS
+from gateau_dagster.pipeline.variant_assets import ANSWERS, SCORES
 
 
 class _NotKnownYetError(Exception):
@@ -26,22 +28,37 @@ def known_questions(state: State, chosen: ChosenBenchmark) -> Sequence[Question]
     """
     assert chosen.scored.questions is not None
     try:
-        return chosen.scored.questions(_without_models(state, chosen.name), chosen.options)
+        return chosen.scored.questions(_without_models(state, f"{ANSWERS}/{chosen.name}"), chosen.options)
     except _NotKnownYetError:
         return None
 
 
-def _without_models(state: State, name: str) -> Materials:
+def check_questions(state: State, plan: Plan | None = None) -> None:
+    """Whether what benchmarks measure by can be read, as far as that can be known while nothing runs.
+
+    plan: what is not on it is not looked at; None: everything is.
+
+    Raises:
+        GateauError: it cannot.
+    """
+    for name, chosen in scored_benchmarks(state.config).items():
+        asset = f"{SCORES if chosen.scored.questions is None else ANSWERS}/{name}"
+        read = chosen.scored.probe or chosen.scored.questions
+        if read is not None and (plan is None or plan.of(asset) is not None):
+            with suppress(_NotKnownYetError):
+                read(_without_models(state, asset), chosen.options)
+
+
+def _without_models(state: State, asset: str) -> Materials:
     """What a benchmark's questions may read while nothing runs."""
 
-    def shards(asset: str, columns: Sequence[str]) -> Iterator[pl.DataFrame]:
-        for part in state.pipeline.partitions(asset):
-            if state.stamp(asset, part) is None:
+    def shards(table: str, columns: Sequence[str]) -> Iterator[pl.DataFrame]:
+        for part in state.pipeline.partitions(table):
+            if state.stamp(table, part) is None:
                 raise _NotKnownYetError
-            yield state.store.read(asset, part, [*columns])
+            yield state.store.read(table, part, [*columns])
 
     def nothing(_: Any) -> Any:
         raise _NotKnownYetError
 
-    reads = state.asset(f"{ANSWERS}/{name}").reads
-    return Materials(config=state.config, reads=reads, shards=shards, samples=nothing, model=nothing)
+    return Materials(config=state.config, reads=state.asset(asset).reads, shards=shards, samples=nothing, model=nothing)

@@ -16,6 +16,7 @@ from gateau_dagster.evaluation.generated_needle_questions import (
     needle_reads,
     needle_settings,
     needle_sizes,
+    probe_needle,
 )
 from gateau_dagster.evaluation.grading import grade_each
 from gateau_dagster.evaluation.needle_texts import holds
@@ -50,6 +51,7 @@ BENCHMARK = Benchmark(
         grid=cell_of,
         reads=needle_reads,
         sizes=needle_sizes,
+        probe=partial(probe_needle, benchmark=_NAME),
         questions=partial(needle_questions, benchmark=_NAME),
         grade=grade,
     ),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import yaml
@@ -21,6 +22,7 @@ from gateau_dagster.evaluation.generated_needle_questions import (
     needle_settings,
     needle_sizes,
     place_of,
+    probe_needle,
 )
 from gateau_dagster.evaluation.judging.judged_scores import grade_by_rating
 from gateau_dagster.evaluation.judging.needed import needed_judge
@@ -118,6 +120,7 @@ BENCHMARK = Benchmark(
         grid=cell_of,
         reads=needle_reads,
         sizes=needle_sizes,
+        probe=partial(probe_needle, benchmark=_NAME),
         questions=_questions,
         grade=grade_by_rating,
         judging=Judging(requests=requests_of, parse=rating, again=4),

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
-import yaml
 from pydantic import Field
 
 from gateau_dagster.config.addresses import InputAddress, InputAddresses
@@ -17,9 +16,9 @@ from gateau_dagster.config.base import Section
 from gateau_dagster.config.values import LONGEST
 from gateau_dagster.errors import GateauError
 from gateau_dagster.evaluation.materials import Materials
-from gateau_dagster.evaluation.needle_texts import NeedleText, running_text
+from gateau_dagster.evaluation.needle_texts import RESERVED, NeedleText, running_text
 from gateau_dagster.evaluation.python_texts import texts_in
-from gateau_dagster.evaluation.question_files import check_files, files_digest, question_files, text_of
+from gateau_dagster.evaluation.question_files import check_files, files_digest, question_files, text_of, yaml_of
 from gateau_dagster.evaluation.question_tokens import base_tokenizer, check_lengths, lengths_within
 from gateau_dagster.evaluation.questions import Generation, Question
 from gateau_dagster.storage.stamp import By
@@ -77,7 +76,9 @@ def needle_text(config: Config, options: GeneratedNeedleOptions, benchmark: str)
     )
     texts = texts_in(code, "generate_prompt", place)
     contents = [number for number, text in enumerate(texts) if text == "content"]
-    prompt = yaml.safe_load(text_of(settings, place))["prompt"]
+    prompt = yaml_of(settings, place).get("prompt")
+    if not isinstance(prompt, dict) or not {"needle", "retrieval_question"} <= {*prompt}:
+        raise GateauError(f"{place}: {settings.label} is not the published file; {CURE}")
     if len(contents) != 2 or len(texts) != contents[1] + 3:
         raise GateauError(f"{place}: {code.label} is not the published file; {CURE}")
     system, asked = texts[contents[0] + 1], "".join(texts[contents[1] + 1 :])
@@ -123,6 +124,13 @@ def needle_questions(materials: Materials, options: GeneratedNeedleOptions, benc
     ]
 
 
+def probe_needle(materials: Materials, options: GeneratedNeedleOptions, benchmark: str) -> None:
+    """See Scored.probe."""
+    text = needle_text(materials.config, options, benchmark)
+    hay = running_text(base_tokenizer(materials), _texts(materials, options, benchmark), tokens=1)
+    hay.with_needle(text.needle, length=min(options.lengths), depth=100)
+
+
 def needle_sizes(config: Config, options: GeneratedNeedleOptions) -> list[tuple[float, float]]:
     """See Scored.sizes."""
     lengths = lengths_within(options.lengths, _longest(config, options))
@@ -163,6 +171,12 @@ def check_needle(config: Config, options: GeneratedNeedleOptions, benchmark: str
         )
     if not options.reads_documents:
         check_files(config, place_of(benchmark, "haystack"), _haystack(options), cure=CURE, plain_texts=True)
+    short = [length for length in options.lengths if length <= RESERVED]
+    if short:
+        raise GateauError(
+            f"{place_of(benchmark, 'lengths')}: {min(short)} tokens have no room for text: question and answer take "
+            f"{RESERVED}; raise it"
+        )
     longest, given = _longest(config, options), "lengths" in options.model_fields_set
     check_lengths(place_of(benchmark, "lengths"), options.lengths, longest, given=given)
 

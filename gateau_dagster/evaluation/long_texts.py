@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
@@ -13,7 +13,7 @@ from pydantic import Field
 from gateau_dagster.config.addresses import InputAddresses
 from gateau_dagster.config.base import Section
 from gateau_dagster.data.sample import Reject
-from gateau_dagster.data.text_corpus import TextFields, read_texts
+from gateau_dagster.data.text_corpus import CorpusText, TextFields, read_texts
 from gateau_dagster.errors import GateauError, ShortOfMemoryError, UnscorableSampleError
 from gateau_dagster.evaluation.question_files import check_files, files_digest, question_files
 from gateau_dagster.evaluation.question_tokens import base_tokenizer
@@ -86,17 +86,28 @@ def token_ids(tokenizer: PreTrainedTokenizerBase, text: str, *, most: int) -> tu
     return tuple([*begin, *ids][:most])  # pyright: ignore
 
 
+def _texts(config: Config, options: LongTextsOptions, place: str) -> Iterator[CorpusText]:
+    files = question_files(config, place, options.texts, cure=CURE, plain_texts=True)
+    for text in read_texts(files, TextFields(text=options.field), lambda _: None, plain_texts=True):
+        if isinstance(text, Reject):
+            raise GateauError(f"{place}: {text.sample_id}: {text.reason}. Correct the file, or give others")
+        yield text
+
+
+def probe_texts(materials: Materials, options: LongTextsOptions, *, place: str) -> None:
+    """See Scored.probe: reads the first record, whose fields are those of the others."""
+    if next(_texts(materials.config, options, place), None) is None:
+        raise GateauError(f"{place}: there is no text in the files: {CURE}")
+
+
 def long_texts(materials: Materials, options: LongTextsOptions, place: str, *, tokens: int) -> list[LongText]:
     """The first documents that have `tokens` tokens by the base model's tokenizer.
 
     Raises GateauError where there is none, or a record holds no text.
     """
     tokenizer = base_tokenizer(materials)
-    files = question_files(materials.config, place, options.texts, cure=CURE, plain_texts=True)
     found: list[LongText] = []
-    for text in read_texts(files, TextFields(text=options.field), lambda _: None, plain_texts=True):
-        if isinstance(text, Reject):
-            raise GateauError(f"{place}: {text.sample_id}: {text.reason}. Correct the file, or give others")
+    for text in _texts(materials.config, options, place):
         ids = token_ids(tokenizer, text.text, most=tokens)
         if len(ids) == tokens:
             found.append(LongText(name=text.name, text=text.text, ids=ids))

@@ -23,6 +23,7 @@ from gateau_dagster.evaluation.long_texts import (
     long_texts,
     or_reject,
     perplexity,
+    probe_texts,
     texts_settings,
     token_ids,
     token_nlls,
@@ -131,6 +132,6 @@ BENCHMARK = Benchmark(
     settings=partial(texts_settings, place=TEXTS),
     check=partial(check_texts, place=TEXTS),
     check_known_models=_check_known_models,
-    scored=Scored(unit="PPL", higher=False, by_base=True, measure=_measure),
+    scored=Scored(unit="PPL", higher=False, by_base=True, measure=_measure, probe=partial(probe_texts, place=TEXTS)),
     code_version="3",
 )

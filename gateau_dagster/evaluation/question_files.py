@@ -6,6 +6,8 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+import yaml
+
 from gateau_dagster.data.readers import read_plain_text, read_records
 from gateau_dagster.data.sources import (
     FILE_DIGESTS,
@@ -74,6 +76,18 @@ def text_of(file: SourceFile, place: str) -> str:
     if isinstance(read, Problem):
         raise GateauError(f"{place}: {location(file, read.number)}: {read.reason}. Get the file again")
     return str(read.value)
+
+
+def yaml_of(file: SourceFile, place: str) -> dict[str, Any]:
+    """A file that is one YAML mapping; raises GateauError for what is none."""
+    try:
+        found = yaml.safe_load(text_of(file, place))
+    except yaml.YAMLError as error:
+        reason = " ".join(str(error).split())
+        raise GateauError(f"{place}: {location(file, 0)} is no YAML ({reason}). Get the file again") from error
+    if not isinstance(found, dict):
+        raise GateauError(f"{place}: {location(file, 0)} is no YAML mapping. Get the file again")
+    return found
 
 
 def json_of(file: SourceFile, place: str) -> dict[str, Any]:

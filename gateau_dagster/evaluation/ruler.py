@@ -14,7 +14,6 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Annotated, Any
 
 import polars as pl
-import yaml
 from pydantic import Field
 
 from gateau_dagster.config.addresses import InputAddress, InputAddresses
@@ -27,7 +26,7 @@ from gateau_dagster.evaluation.haystack import sentences_of
 from gateau_dagster.evaluation.materials import Materials
 from gateau_dagster.evaluation.metrics.exact import share_contained
 from gateau_dagster.evaluation.python_texts import assigned
-from gateau_dagster.evaluation.question_files import check_files, files_digest, question_files, text_of
+from gateau_dagster.evaluation.question_files import check_files, files_digest, question_files, text_of, yaml_of
 from gateau_dagster.evaluation.question_tokens import base_tokenizer, check_lengths, lengths_within
 from gateau_dagster.evaluation.questions import Generation, Question
 from gateau_dagster.evaluation.ruler_documents import OVER, corpus_cure, corpus_place, read_corpus
@@ -104,21 +103,11 @@ def read_tasks(config: Config, options: RulerOptions) -> tuple[list[Task], Mater
     """
     settings, constants, code, over = question_files(config, OFFICIAL, _paths(options), cure=CURE)
     (kinds,) = assigned(constants, "TASKS", OFFICIAL)
-    described = yaml.safe_load(text_of(settings, OFFICIAL))
-    tasks = []
-    for name in options.names:
-        found = described[name]
-        kind = kinds[found["task"]]
-        tasks.append(
-            Task(
-                name=name,
-                kind=found["task"],
-                template=kind["template"],
-                prefix=kind["answer_prefix"],
-                answer_tokens=kind["tokens_to_generate"],
-                arguments=found["args"],
-            )
-        )
+    described = yaml_of(settings, OFFICIAL)
+    try:
+        tasks = [Task.published(name, described[name], kinds) for name in options.names]
+    except (KeyError, TypeError) as error:
+        raise GateauError(f"{OFFICIAL}: {settings.label} and its code lack {error} of the tasks; {CURE}") from error
     needle, noise, document = (
         assigned(file, name, OFFICIAL)[0]
         for file, name in ((code, "needle"), (code, "haystack"), (over, "DOCUMENT_PROMPT"))
@@ -204,6 +193,11 @@ def _questions(materials: Materials, options: RulerOptions) -> list[Question]:
             found += [_question(task, length, index, each) for index, each in enumerate(made)]
             materials.progress(len(found), total, "questions", "making")
     return found
+
+
+def _probe(materials: Materials, options: RulerOptions) -> None:
+    """See Scored.probe."""
+    read_tasks(materials.config, options)
 
 
 def _sizes(config: Config, options: RulerOptions) -> list[tuple[float, float]]:
@@ -309,6 +303,7 @@ BENCHMARK = Benchmark(
         questions=_questions,
         grade=grade,
         sizes=_sizes,
+        probe=_probe,
     ),
     code_version="2",
 )

@@ -49,6 +49,19 @@ class Task:
     answer_tokens: int
     arguments: Mapping[str, Any]
 
+    @classmethod
+    def published(cls, name: str, described: Mapping[str, Any], kinds: Mapping[str, Mapping[str, Any]]) -> Task:
+        """described: its entry of synthetic.yaml. kinds: those of constants.py. Raises KeyError, TypeError."""
+        kind = kinds[described["task"]]
+        return cls(
+            name=name,
+            kind=described["task"],
+            template=kind["template"],
+            prefix=kind["answer_prefix"],
+            answer_tokens=kind["tokens_to_generate"],
+            arguments=described["args"],
+        )
+
 
 @dataclass(frozen=True, kw_only=True)
 class Material:

@@ -92,6 +92,8 @@ class Scored:
     pairing: how any two variants are set against each other, where a judge can.
     asks_as: a benchmark before this one that asks the same questions by the same ids: its answers count here, too.
     sizes: of each question the tokens of prompt and answer, at most, where making them takes long; for estimates.
+    probe: reads of its files what tells that questions can be made, where making them takes long or there are none;
+        raises GateauError.
     measure: of a benchmark that generates nothing: `Materials.model` is asked for the variant of this name.
     """
 
@@ -113,6 +115,7 @@ class Scored:
     pairing: Pairing | None = None
     asks_as: str = ""
     sizes: Callable[[Config, Any], Sequence[tuple[float, float]]] | None = None
+    probe: Callable[[Materials, Any], None] | None = None
 
     @property
     def bounds(self) -> tuple[float, float]:

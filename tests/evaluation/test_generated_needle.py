@@ -121,6 +121,7 @@ def test_the_published_files_say_what_is_hidden_and_asked(tmp_path: Path) -> Non
     [
         ({"official": "nowhere"}, r"generated_needle\.official: .*clone https://github.com/THUDM/LongAlign"),
         ({"haystack": "nowhere/*.txt"}, r"generated_needle\.haystack: "),
+        ({"lengths": [200, 4000]}, r"generated_needle\.lengths: 200 tokens have no room for text: .* take 200"),
         ({"lengths": [10**6]}, r"generated_needle\.lengths: 1000000 tokens are more than the 64512 that"),
     ],
 )

@@ -1,0 +1,76 @@
+"""What benchmarks measure by is read before anything runs: what is broken is named then, not after training."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateau_dagster.cli.validate import print_validation
+from gateau_dagster.errors import GateauError
+from gateau_dagster.estimate.questions import check_questions
+from gateau_dagster.pipeline.plan import Plan
+from gateau_dagster.pipeline.project import load_project
+from gateau_dagster.pipeline.state import State
+from tests.assets.harness import pipeline_on
+from tests.evaluation.ruler_files import write_ruler
+from tests.project import make_project
+
+RULER = {"official": "ruler", "tasks": ["vt"], "lengths": [512], "samples": 1}
+NEEDLE = {"lengths": [300], "answer_tokens": 50}
+TEXTS = {"texts": "texts.jsonl", "lengths": [128]}
+
+
+def _project(folder: Path, benchmark: str, options: dict[str, Any]) -> Path:
+    write_ruler(folder / "ruler")
+    (folder / "essay.txt").write_text("the note .")
+    (folder / "empty.txt").write_text("")
+    (folder / "texts.jsonl").write_text(json.dumps({"text": "the note"}) + "\n")
+    asked = {"benchmarks": [benchmark], benchmark: options}
+    return make_project(folder, samples=24, shards=2, training=True, evaluation=asked, variants={"methods": ["random"]})
+
+
+@pytest.mark.parametrize(
+    ("benchmark", "options", "broken", "words"),
+    [
+        ("ruler", RULER, "niah_single_1: {}", r"ruler\.official: .*synthetic\.yaml and its code lack 'vt'.*clone"),
+        ("ruler", RULER, "a: [", r"ruler\.official: .*synthetic\.yaml is no YAML"),
+        ("ruler", RULER, "a", r"ruler\.official: .*synthetic\.yaml is no YAML mapping"),
+        (
+            "generated_needle",
+            {**NEEDLE, "haystack": "essay.txt", "lengths": [201, 300]},
+            None,
+            "201 tokens have no room for text",
+        ),
+        (
+            "generated_needle",
+            {**NEEDLE, "haystack": "empty.txt"},
+            None,
+            r"generated_needle\.haystack: empty\.txt: empty file",
+        ),
+        ("text_perplexity", {**TEXTS, "field": "body"}, None, r"text_perplexity\.texts: texts\.jsonl:1: no text"),
+        ("text_perplexity", {**TEXTS, "texts": "empty.txt"}, None, r"text_perplexity\.texts: "),
+    ],
+)
+def test_what_cannot_be_read_is_named_beforehand(
+    benchmark: str, options: dict[str, Any], broken: str | None, words: str, tmp_path: Path
+) -> None:
+    file = _project(tmp_path, benchmark, options)
+    state = State(config=load_project(file))
+    if broken is not None:
+        check_questions(state)
+        (tmp_path / "ruler" / "scripts" / "synthetic.yaml").write_text(broken)
+    with pytest.raises(GateauError, match=words):
+        check_questions(state)
+    check_questions(state, Plan())
+
+
+def test_validation_and_a_run_look_at_it(tmp_path: Path) -> None:
+    file = _project(tmp_path, "ruler", RULER)
+    (tmp_path / "ruler" / "scripts" / "synthetic.yaml").write_text("niah_single_1: {}")
+    with pytest.raises(GateauError, match="code lack 'vt'"):
+        print_validation(load_project(file))
+    with pipeline_on(file) as pipeline:
+        with pytest.raises(GateauError, match="code lack 'vt'"):
+            pipeline.refresh()
+        assert not pipeline.runs()
