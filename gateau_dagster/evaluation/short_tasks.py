@@ -22,13 +22,14 @@ from gateau_dagster.evaluation.grading import measured
 from gateau_dagster.evaluation.materials import Materials
 from gateau_dagster.evaluation.question_files import files_digest
 from gateau_dagster.evaluation.scored import Measured, Scored
+from gateau_dagster.storage.content import folder_content, tree_digests
 from gateau_dagster.storage.remote import is_remote
 
 if TYPE_CHECKING:
     from gateau_dagster.config import Config
     from gateau_dagster.models.loading import LoadedModel
 
-DATA = "evaluation.short_tasks.data"
+DATA, INCLUDE = "evaluation.short_tasks.data", "evaluation.short_tasks.include"
 
 
 class ShortTask(Section):
@@ -164,21 +165,28 @@ def _measure(materials: Materials, name: str, options: ShortTasksOptions) -> Mea
 
 
 def _settings(config: Config, options: ShortTasksOptions) -> Mapping[str, Any]:
-    """The library's version, and what is in the copies of the data."""
+    """The library's version, and what is in the copies of the data and in the task files."""
     found: dict[str, Any] = {"lm-eval": version("lm-eval")}
     if options.data is not None:
         paths = [f"{options.data}/{name}" for name in sorted({task.data for task in options.tasks if task.data})]
         found[DATA] = files_digest(config, DATA, paths, cure=cure(options.tasks[0]))
+    include = _placed(options.include, config.folder)
+    if include is not None:  # lm-eval imports code that lies there, which leaves its own files
+        files = tree_digests(Path(include))
+        found[INCLUDE] = folder_content({name: files[name] for name in files if "__pycache__" not in name.split("/")})
     return found
 
 
 def _check(config: Config, options: ShortTasksOptions) -> None:
-    """Raises GateauError where lm-eval is not installed, or copies of the data are not where they are said to be."""
+    """Raises GateauError where lm-eval is not installed, or what is to lie in a folder is not there."""
     if find_spec("lm_eval") is None:
         raise GateauError(
             "evaluation.short_tasks: lm-eval is not installed: pip install 'gateau-dagster[evaluation]', or take "
             "short_tasks out of evaluation.benchmarks"
         )
+    include = _placed(options.include, config.folder)
+    if include is not None and not Path(include).is_dir():
+        raise GateauError(f"{INCLUDE}: there is no folder {include}: give the one with the task files")
     if options.data is None or is_remote(options.data):
         return
     for task in options.tasks:

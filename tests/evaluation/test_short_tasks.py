@@ -125,6 +125,27 @@ def test_what_is_missing_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(short_tasks, "find_spec", lambda _: True)
     with pytest.raises(GateauError, match=r"short_tasks\.data: .*hellaswag: .*hf download Rowan/hellaswag --repo-type"):
         scored_benchmarks(project(tmp_path, "short_tasks", data="nowhere"))
+    with pytest.raises(GateauError, match=r"short_tasks\.include: there is no folder .*nowhere: give"):
+        scored_benchmarks(project(tmp_path, "short_tasks", include="nowhere"))
+
+
+def test_other_task_files_are_another_setting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(short_tasks, "find_spec", lambda _: True)
+    monkeypatch.setattr(short_tasks, "version", lambda _: "1")
+    given = _task(tmp_path)
+    config = project(tmp_path, "short_tasks", **given)
+
+    def settings() -> Any:
+        return chosen(config).benchmark.settings(config, chosen(config).options)
+
+    before = settings()
+    cache = tmp_path / "own" / "__pycache__"
+    cache.mkdir()
+    (cache / "utils.pyc").write_bytes(b"made by the run itself")
+    assert settings() == before
+    file = tmp_path / "own" / "choice.yaml"
+    file.write_text(file.read_text().replace("{{question}}", "Say: {{question}}"))
+    assert settings() != before
 
 
 def test_data_on_s3_that_are_not_there_are_named(bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
