@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from fnmatch import fnmatch
+from collections.abc import Callable, Sequence
+from posixpath import normpath
 from typing import Any
 
 import yaml
+from fsspec.utils import glob_translate
+from pydantic import BaseModel
+
+from gateau_dagster.errors import GateauError
+from gateau_dagster.storage.remote import HUB
 
 _TRAIN = re.compile(r"(^|[^a-z0-9])train([^a-z0-9]|$)", re.IGNORECASE)
 _OTHER = re.compile(r"(^|[^a-z0-9])(test|validation|valid|val|dev|eval)([^a-z0-9]|$)", re.IGNORECASE)
 _FRONT_MATTER = re.compile(r"\A---\s*\n(.*?)\n---\s*(\n|\Z)", re.DOTALL)
+# What PyYAML raises for text that it cannot read, or whose values are none: `!!int ''`, `2024-99-99`.
+_NOT_YAML = (yaml.YAMLError, ValueError, LookupError, AttributeError, RecursionError)
 
 
 def train_files(fs: Any, root: str, readable: Callable[[str], bool]) -> list[dict[str, Any]]:
@@ -19,34 +26,67 @@ def train_files(fs: Any, root: str, readable: Callable[[str], bool]) -> list[dic
 
     The card's default configuration decides where it names data files (its split `train`, else the first one whose name
     starts so); otherwise the files with 'train' as a word of their path; otherwise all but test and validation files.
+    A configuration's `data_dir` is where its paths begin, and its files lie.
 
-    Raises what the file system raises (FileNotFoundError for an unknown data set).
+    Raises GateauError for a card that cannot be read, and what the file system raises (FileNotFoundError for an unknown
+    data set).
     """
-    found = fs.find(root, detail=True)
-    infos = {name.removeprefix(f"{root}/"): info for name, info in found.items() if readable(name)}
-    patterns = card_patterns(fs.cat_file(f"{root}/README.md")) if f"{root}/README.md" in found else []
+    found, name = fs.find(root, detail=True), f"{root}/README.md"
+    card = fs.cat_file(name) if name in found else b""
+    try:
+        folder, patterns = card_files(card)
+        wanted = [re.compile(glob_translate(normpath(pattern))) for pattern in patterns]
+    except _NOT_YAML as error:
+        raise GateauError(
+            f"the card {HUB}{name} cannot be read, which says what is the train split: name files as {HUB}{root}/..."
+        ) from error
+    base = f"{normpath(f'{root}/{folder}')}/"
+    infos = {name.removeprefix(base): info for name, info in found.items() if name.startswith(base) and readable(name)}
     if patterns:
-        return [info for path, info in infos.items() if any(fnmatch(path, pattern) for pattern in patterns)]
+        return [info for path, info in infos.items() if any(pattern.match(path) for pattern in wanted)]
     train = [info for path, info in infos.items() if _TRAIN.search(path)]
     return train or [info for path, info in infos.items() if not _OTHER.search(path)]
 
 
-def card_patterns(card: bytes) -> list[str]:
-    """Glob patterns of the train split in a data-set card (README.md with YAML front matter); [] if it names none."""
+class _Split(BaseModel):
+    split: Any
+    path: str | list[str]
+
+
+class _Configuration(BaseModel):
+    config_name: Any = None
+    default: Any = False
+    data_dir: str | None = None
+    data_files: str | dict[str, str | list[str]] | list[str] | list[_Split] | None = None
+
+
+class _Front(BaseModel):
+    configs: list[_Configuration] | None = None
+
+
+def card_files(card: bytes) -> tuple[str, list[str]]:
+    """(folder, glob patterns below it) of the train split in a data-set card: README.md with YAML front matter.
+
+    ('', []) if it names none. Raises one of _NOT_YAML for a card that is none.
+    """
     match = _FRONT_MATTER.match(card.decode("utf-8", errors="replace").removeprefix("\ufeff"))
     front = yaml.safe_load(match.group(1)) if match else None
-    configs = front.get("configs") if isinstance(front, dict) else None
-    if not isinstance(configs, list) or not configs:
-        return []
-    chosen = next((c for c in configs if c.get("default") or c.get("config_name") == "default"), configs[0])
-    files = chosen.get("data_files") or []
-    if isinstance(files, str) or (isinstance(files, list) and all(isinstance(item, str) for item in files)):
-        return _as_list(files)
-    splits = [item for item in files if isinstance(item, dict)] if isinstance(files, list) else []
-    exact = [item for item in splits if item.get("split") == "train"]
-    named = exact or [item for item in splits if str(item.get("split")).startswith("train")]
-    return _as_list(named[0].get("path", [])) if named else []
+    configs = _Front.model_validate(front).configs if isinstance(front, dict) else None
+    if not configs:
+        return "", []
+    chosen = next((each for each in configs if each.default or each.config_name == "default"), configs[0])
+    return chosen.data_dir or "", _patterns(chosen.data_files or [])
 
 
-def _as_list(value: str | list[str]) -> list[str]:
-    return [value] if isinstance(value, str) else list(value)
+def _patterns(files: str | dict[str, str | list[str]] | Sequence[str | _Split]) -> list[str]:
+    if isinstance(files, str):
+        return [files]
+    if isinstance(files, dict):
+        splits = [*files.items()]
+    else:
+        splits = [(str(item.split), item.path) for item in files if isinstance(item, _Split)]
+        if not splits:
+            return [item for item in files if isinstance(item, str)]
+    exact = [path for split, path in splits if split == "train"]
+    named = exact or [path for split, path in splits if split.startswith("train")]
+    return ([named[0]] if isinstance(named[0], str) else named[0]) if named else []

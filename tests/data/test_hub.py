@@ -5,7 +5,7 @@ import huggingface_hub.constants
 import pytest
 
 from gateau_dagster.config import LongSftConfig
-from gateau_dagster.data.hub import card_patterns
+from gateau_dagster.data.hub import card_files
 from gateau_dagster.data.index import build_index
 from gateau_dagster.data.ingest import read_shards
 from gateau_dagster.data.sources import SourceFile, input_signature, resolve_files
@@ -122,10 +122,49 @@ def test_a_hub_that_fails_may_be_tried_again(hub: Datasets, tmp_path: Path, monk
         resolve_files("lab/plain", tmp_path)
 
 
+def test_a_card_s_patterns_and_folder_mean_what_they_mean_to_the_hub(hub: Datasets, tmp_path: Path) -> None:
+    content = jsonl(explicit("a"))
+    hub["lab/depth"] = {
+        "README.md": b"---\nconfigs:\n- config_name: default\n  data_files: ['**/*.jsonl', ./b/*.json]\n---\n",
+        **dict.fromkeys(("a.jsonl", "b/c/d.jsonl", "b/e.json", "b/c/f.json"), content),
+    }
+    hub["lab/folders"] = {
+        "README.md": b"---\nconfigs:\n- config_name: en\n  data_dir: ./en\n- config_name: de\n  data_dir: de\n---\n",
+        **dict.fromkeys(("en/train/a.jsonl", "en/test/b.jsonl", "de/train/c.jsonl", "english/train.jsonl"), content),
+    }
+    hub["lab/both"] = {
+        "README.md": b"---\nconfigs:\n- config_name: en\n  data_dir: en\n  data_files: '*.jsonl'\n---\n",
+        **dict.fromkeys(("en/a.jsonl", "en/b/c.jsonl", "d.jsonl"), content),
+    }
+    below = {
+        name: [file.address.split(f"{name}/")[1] for file in resolve_files(name, tmp_path)]
+        for name in ("lab/depth", "lab/folders", "lab/both")
+    }
+    assert below["lab/depth"] == ["a.jsonl", "b/c/d.jsonl", "b/e.json"]
+    assert below["lab/folders"] == ["en/train/a.jsonl"]
+    assert below["lab/both"] == ["en/a.jsonl"]
+
+
+@pytest.mark.parametrize(
+    "front",
+    [
+        *("configs: [", "configs: [null]", "configs: [{data_files: 3}]", "license: !!int ''", "since: 2024-99-99"),
+        *("configs: [{data_files: [{split: train, path: null}]}]", "configs: [{data_files: 'data/**train*'}]"),
+    ],
+)
+def test_a_card_that_cannot_be_read_is_said(hub: Datasets, tmp_path: Path, front: str) -> None:
+    hub["lab/odd"] = {"README.md": f"---\n{front}\n---\n".encode(), "train.jsonl": jsonl(explicit("a"))}
+    with pytest.raises(GateauError, match=r"the card .* cannot be read.* name files as hf://datasets/lab/odd/") as one:
+        resolve_files("lab/odd", tmp_path)
+    assert not isinstance(one.value, TransientError)
+
+
 @pytest.mark.parametrize(
     ("card", "patterns"),
     [
         (CARD, ["data/train_sft-*"]),
+        (b"---\nconfigs:\n- data_files: {test: x, train: [y, z]}\n---\n", ["y", "z"]),
+        (b"---\nconfigs: null\n---\n", []),
         (b"---\nconfigs:\n- config_name: a\n  data_files:\n  - split: train\n    path: [x, y]\n---\n", ["x", "y"]),
         (b"---\nconfigs:\n- config_name: a\n  data_files: [x.jsonl]\n---\n", ["x.jsonl"]),
         (b"---\nconfigs:\n- config_name: a\n  data_files:\n  - split: test\n    path: x\n---\n", []),
@@ -134,4 +173,4 @@ def test_a_hub_that_fails_may_be_tried_again(hub: Datasets, tmp_path: Path, monk
     ],
 )
 def test_train_split_in_the_card(card: bytes, patterns: list[str]) -> None:
-    assert card_patterns(card) == patterns
+    assert card_files(card) == ("", patterns)
