@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import secrets
 import shutil
+import time
 from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -16,13 +18,16 @@ from gateau_dagster.storage.failures import readable_failures, readable_input
 from gateau_dagster.storage.files import replace_text
 from gateau_dagster.storage.remote import HUB, S3, filesystem
 
+_PART = "part-"
+_UNUSED_SECONDS = 24 * 3600.0
 _Found = Mapping[str, Mapping[str, Any]]
 
 
 def folder_copy(address: str, below: Path) -> Path:
     """All files under a remote address, in a folder of `below` that is named by what they hold; copied once.
 
-    The digests of what was copied lie beside it: a copy that is not as it was is made again.
+    The digests of what was copied lie beside it: a copy that is not as it was is made again. Beside a new copy, older
+    ones of this address that nobody asked for in a day are removed, and what was left of copies that were cut off.
 
     Raises GateauError or TransientError where there are none, they cannot be read or written, or they change meanwhile.
     """
@@ -33,14 +38,17 @@ def folder_copy(address: str, below: Path) -> Path:
     if not found:
         raise GateauError(f"Cannot read {address}: there are no files. Check the address and AWS_ENDPOINT_URL.")
     version = _version(found)
-    target, note = below / version, below / f"{version}.json"
-    if target.is_dir() and _is_as_copied(target, note):
+    target = below / version
+    if target.is_dir() and _is_as_copied(target, root):
+        if os.access(target, os.W_OK):
+            os.utime(target)  # it is in use; see _clear
         return target
     with readable_failures(f"write {target}"):
         below.mkdir(parents=True, exist_ok=True)
+        _clear(below, root)
         if target.is_dir():
             shutil.rmtree(target)
-        part = below / f"part-{secrets.token_hex(8)}"
+        part = below / f"{_PART}{secrets.token_hex(8)}"
         part.mkdir()
     try:
         with readable_input(address):
@@ -50,7 +58,7 @@ def folder_copy(address: str, below: Path) -> Path:
                 fs.get_file(name, str(file))
             if _version(_listed(fs, root)) != version:
                 raise TransientError(f"Cannot copy {address}: its files changed meanwhile. Run again.")
-        replace_text(note, json.dumps(tree_digests(part)))
+        replace_text(_note_file(target), json.dumps({"address": root, "files": tree_digests(part)}))
         _publish(part, target)
     finally:
         shutil.rmtree(part, ignore_errors=True)
@@ -67,11 +75,39 @@ def _version(found: _Found) -> str:
     return text_digest(list(files))[:32]
 
 
-def _is_as_copied(target: Path, note: Path) -> bool:
+def _note_file(copy: Path) -> Path:
+    return copy.with_name(f"{copy.name}.json")
+
+
+def _note(copy: Path) -> Any:
+    """What was copied, and from where; None where that is not known."""
     try:
-        return json.loads(note.read_bytes()) == tree_digests(target)
-    except (OSError, ValueError):  # no note, no JSON; a file that cannot be read
+        return json.loads(_note_file(copy).read_bytes())
+    except (OSError, ValueError):  # no note, no JSON
+        return None
+
+
+def _is_as_copied(target: Path, root: str) -> bool:
+    try:
+        return _note(target) == {"address": root, "files": tree_digests(target)}
+    except OSError:  # a file that cannot be read
         return False
+
+
+def _clear(below: Path, root: str) -> None:
+    """Removes what nobody has used for long: parts of copies, and whole copies of `root`. Others may do so as well."""
+    for folder in below.iterdir():
+        note = _note(folder)
+        if not folder.name.startswith(_PART) and not (isinstance(note, dict) and note.get("address") == root):
+            continue
+        try:
+            used = folder.stat().st_mtime
+        except FileNotFoundError:  # another process was faster
+            continue
+        if time.time() - used > _UNUSED_SECONDS:
+            shutil.rmtree(folder, ignore_errors=True)  # what stays is tried again beside the next copy
+            if not folder.exists():
+                _note_file(folder).unlink(missing_ok=True)
 
 
 def _publish(part: Path, target: Path) -> None:

@@ -1,5 +1,6 @@
 """A folder on S3, copied to this machine once for each content."""
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +42,27 @@ def test_every_file_is_copied_once(address: str, tmp_path: Path, monkeypatch: py
 
 def forbidden(source: str, target: str) -> None:
     raise AssertionError(f"{source} is there already as {target}")
+
+
+def test_what_is_left_behind_is_removed_once_nobody_uses_it(address: str, tmp_path: Path) -> None:
+    """A process that was killed, and older versions; not what another process writes or reads, nor other folders."""
+    cache = tmp_path / "cache"
+    copies = [folder_copy(address, cache)]
+    for text in ("second", "third"):
+        filesystem(address).pipe_file(f"{address}/README.md", text.encode())
+        copies.append(folder_copy(address, cache))
+    other = folder_copy(f"{address}/data", cache)
+    cut_off, being_written = cache / "part-0", cache / "part-1"
+    for part in (cut_off, being_written):
+        (part / "data").mkdir(parents=True)
+    for folder in (cut_off, copies[0], copies[2], other):
+        os.utime(folder, (1e9, 1e9))
+    assert folder_copy(address, cache) == copies[2], "which is in use again"
+    filesystem(address).pipe_file(f"{address}/README.md", b"fourth")
+    copies.append(folder_copy(address, cache))
+    assert sorted(_folders(cache)) == sorted([*copies[1:], other, being_written])
+    notes = {path.stem for path in cache.iterdir() if path.suffix == ".json"}
+    assert notes == {folder.name for folder in [*copies[1:], other]}
 
 
 @pytest.mark.parametrize("damage", ["a changed file", "a lost file", "one more file", "a lost note", "a damaged note"])
