@@ -207,6 +207,14 @@ def test_several_mistakes_come_in_the_order_of_the_file() -> None:
         ("a: !!python/object:os.system x", "gateau.yaml:1: not valid YAML, at column 4: could not determine"),
         ("a: 1\n---\nb: 2", "gateau.yaml:2: not valid YAML"),
         ("a: 1\nb: \x00", "gateau.yaml:2: not valid YAML, at column 4: the character '\\x00', which is not allowed"),
+        *(
+            (f"a:\n  b: {value}", f"gateau.yaml:2: not valid YAML, at column 6: the value is no valid {kind}")
+            for value, kind in (
+                *(("!!int ''", "int"), ("!!int secret", "int"), ("!!float ''", "float"), ("!!bool foo", "bool")),
+                *(("!!timestamp abc", "timestamp"), ("2024-02-30", "timestamp")),
+            )
+        ),
+        ('a: "\\UFFFFFFFF"', "gateau.yaml:1: not valid YAML: "),
         ("", "gateau.yaml:1: must hold sections (long_sft:, models:, ...), found an empty file."),
         ("- a", "gateau.yaml:1: must hold sections (long_sft:, models:, ...), found list."),
         ("just text", "gateau.yaml:1: must hold sections (long_sft:, models:, ...), found str."),
