@@ -1,8 +1,8 @@
 """`gateau open`: the report, another page of the store, or the Dagster UI, in the browser."""
 
-import urllib.error
 import urllib.request
 import webbrowser
+from http.client import HTTPException
 from pathlib import Path
 
 from rich.markup import escape
@@ -54,7 +54,7 @@ def _served(port: int) -> str:
     try:
         with urllib.request.urlopen(f"{address}/server_info", timeout=_SECONDS) as reply:
             answer = reply.read()
-    except (urllib.error.URLError, TimeoutError, ConnectionError) as error:
+    except (OSError, HTTPException) as error:  # nobody answers, or who does speaks another language
         raise GateauError(
             f"no Dagster UI answers at {address}. Start it with gateau dev, or give its --port."
         ) from error

@@ -35,11 +35,12 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 @contextmanager
-def answering(text: bytes) -> Iterator[int]:
-    """The port of a server that always says this."""
+def answering(text: bytes, greeting: bytes = b"") -> Iterator[int]:
+    """The port of a server that always says this; with a greeting, one that does not speak HTTP."""
 
     class Handler(QuietHandler):
         def do_GET(self) -> None:
+            self.wfile.write(greeting)
             self.send_response(200)
             self.end_headers()
             self.wfile.write(text)
@@ -72,6 +73,8 @@ def test_the_ui_is_opened_where_it_answers(config: Config, opened: list[str]) ->
     with pytest.raises(GateauError, match="gateau dev"):
         open_in_browser(config, UI, port)  # it has ended
     with answering(b"something else") as port, pytest.raises(GateauError, match="--port"):
+        open_in_browser(config, UI, port)
+    with answering(b"", greeting=b"SSH-2.0-OpenSSH_9.2\r\n") as port, pytest.raises(GateauError, match="--port"):
         open_in_browser(config, UI, port)
 
 
