@@ -90,9 +90,11 @@ def _extend(short: Path, long: Path, work: Path, seed: int, after_step: Callable
 
 
 def pair_is_current(folder: Path, *, seed: int = 0) -> bool:
-    """Whether `folder` holds the pair of this recipe and seed."""
-    recipe = folder / "recipe.json"
-    return recipe.is_file() and json.loads(recipe.read_text(encoding="utf-8")) == _recipe(seed)
+    """Whether `folder` holds the pair of this recipe and seed: not where that cannot be read, and it is built anew."""
+    try:
+        return json.loads((folder / "recipe.json").read_bytes()) == _recipe(seed)
+    except (OSError, ValueError):  # none is there, or it was not on the disk yet when the power failed
+        return False
 
 
 def _recipe(seed: int) -> dict[str, str | int]:

@@ -132,6 +132,12 @@ def test_a_pair_of_another_seed_or_recipe_is_not_current_and_is_replaced(
     assert [path.name for path in tmp_path.iterdir()] == ["pair"]
 
 
+@pytest.mark.parametrize("content", [b"", b"{", b"\xff", b"[]"])
+def test_a_pair_whose_recipe_cannot_be_read_is_not_current(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "recipe.json").write_bytes(content)
+    assert not pair.pair_is_current(tmp_path)
+
+
 def test_the_loss_is_the_weighted_mean_of_the_next_tokens_nll() -> None:
     torch.manual_seed(0)
     model = pair.LlamaForCausalLM(pair.pair_config(256, 1e4))
