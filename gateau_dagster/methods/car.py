@@ -73,6 +73,7 @@ def quality_table(options: CarOptions) -> SampleTable:
         score=score,
         prompt="none",
         effort=whole_text_effort,
+        code_version="2",
     )
 
 

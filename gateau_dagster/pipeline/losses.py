@@ -198,17 +198,27 @@ def check_some_scored(state: State, asset: str) -> None:
 
 
 def truncation_of(state: State, asset: Asset, part: str | None = None) -> Truncation:
-    """What was cut off in a table with `truncated_tokens`, or a part of it: perplexities, or the training mix."""
+    """What was cut off in a table with `truncated_tokens`, or a part of it: perplexities, ratings of texts, or the training mix."""
     if asset.rows is None:
         columns = ["block_tokens", "truncated_tokens"]
         mix = pl.concat(state.store.read(asset.key, each, columns) for each in _parts(state, asset, part))
         kept, limit = mix["block_tokens"].list.sum(), f"training.max_length is {state.config.training.max_length:,}"
         return replace(truncation_among(kept, mix["truncated_tokens"], limit=limit), nouns=("sequence", "tokens"))
+    if asset.rows.table.prompt == "none":
+        return _truncation_of_texts(state, asset, asset.rows.table.model)
     table = state.store.read_all(asset.key, _made(state, asset), ["context_tokens", "truncated_tokens"])
     prompt = PromptLimit.of(state.config, asset.rows.table.model)
     return truncation_among(
         table["context_tokens"], table["truncated_tokens"], limit=prompt.why, intended=prompt.intended
     )
+
+
+def _truncation_of_texts(state: State, asset: Asset, model: str) -> Truncation:
+    """Of instruction and response, which a model reads as one text: it loses its end, with the response."""
+    table = state.store.read_all(asset.key, _made(state, asset), ["tokens", "truncated_tokens"])
+    read = max(table.filter(pl.col("truncated_tokens") > 0)["tokens"].to_list(), default=0)
+    found = truncation_among(table["tokens"], table["truncated_tokens"], limit=f"models.{model} reads {read:,} tokens")
+    return replace(found, nouns=("text", "tokens"))
 
 
 def truncation_among(kept: pl.Series, cut: pl.Series, *, limit: str, intended: bool = False) -> Truncation:
@@ -236,7 +246,11 @@ def unseen_shares(state: State, assets: Collection[Asset]) -> pl.DataFrame:
     Empty where some model's tables do not say what it was shown.
     """
     columns = ["sample_id", "context_tokens", "truncated_tokens"]
-    counted = [asset for asset in assets if asset.rows is not None and TRUNCATED_SHARE in asset.checks]
+    counted = [
+        asset
+        for asset in assets
+        if asset.rows is not None and asset.rows.table.prompt != "none" and TRUNCATED_SHARE in asset.checks
+    ]
     if {*prompted_models(assets)} - {*prompted_models(counted)}:
         return UNSEEN.to_frame()
     tables = [state.store.read_all(asset.key, _made(state, asset), columns) for asset in counted]

@@ -51,13 +51,14 @@ def sample_table_asset(config: Config, table: SampleTable) -> Asset:
     )
 
 
-# What the share of truncated tokens is counted by.
-_CUT = {"context_tokens", "truncated_tokens"}
+# What the share of truncated tokens is counted by: tokens of a prompt's context, or of a text.
+_CUT = ({"context_tokens", "truncated_tokens"}, {"tokens", "truncated_tokens"})
 
 
 def _checks(table: SampleTable) -> tuple[str, ...]:
     finite = (FINITE_VALUES,) if table.finite else ()
-    truncated = (TRUNCATED_SHARE,) if {column.name for column in table.columns} >= _CUT else ()
+    names = {column.name for column in table.columns}
+    truncated = (TRUNCATED_SHARE,) if any(names >= cut for cut in _CUT) else ()
     return (UNIQUE_IDS, *finite, FULL_COVERAGE, REJECTED_SHARE, *truncated)
 
 

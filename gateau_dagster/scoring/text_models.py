@@ -36,7 +36,8 @@ def quality_rows(
         rates = logits if logits.shape[1] == 1 else logits.log_softmax(dim=1)
         return rates[:, index : index + 1]
 
-    for read in read_texts(loaded, samples, running, as_pair=as_pair, vectors=vectors, alone=alone):
+    found = read_texts(loaded, samples, running, as_pair=as_pair, vectors=vectors, alone=alone, of_response=True)
+    for read in found:
         if isinstance(read, Reject):
             yield read
         else:

@@ -55,6 +55,7 @@ def read_texts(
     as_pair: bool,
     vectors: Callable[[Batch], Tensor],
     alone: bool = False,
+    of_response: bool = False,
 ) -> Iterator[ReadText | Reject]:
     """One outcome a sample, in order.
 
@@ -66,6 +67,7 @@ def read_texts(
         vectors: one pass over a batch, [B, n]: `input_ids`, `attention_mask` and, where the tokenizer has them,
             `token_type_ids`, [B, T] each, padded on the right. What it gives for a row may not depend on the others.
         alone: a text a pass.
+        of_response: what is asked is of the response, so that a text of which nothing of it is read is rejected.
     """
     budget = TokenBudget(loaded.model, running.scoring.batch_tokens)
     limit = min(running.max_length, loaded.window or running.max_length)
@@ -75,6 +77,8 @@ def read_texts(
     for sample in samples:
         try:
             text = read_text(loaded, sample, limit=limit, as_pair=as_pair)
+            if of_response and not as_pair and text.truncated_tokens:
+                _check_reads_response(loaded, sample, text)
             tokens += len(text.ids)
         except UnscorableSampleError as error:
             text = error
@@ -103,6 +107,16 @@ def read_text(loaded: LoadedModel, sample: Sample, *, limit: int, as_pair: bool)
         raise UnscorableSampleError(f"the text cannot be tokenised: {error}") from error
     ids = tuple(encoded["input_ids"])
     return Text(ids=ids, types=tuple(encoded["token_type_ids"]), truncated_tokens=length - len(ids))
+
+
+def _check_reads_response(loaded: LoadedModel, sample: Sample, text: Text) -> None:
+    """Raises UnscorableSampleError where the tokens that are left are those of the instruction alone."""
+    tokenizer: Any = loaded.tokenizer
+    alone = tokenizer(f"{sample.instruction}\n", truncation=True, max_length=len(text.ids), verbose=False)
+    if tuple(alone["input_ids"]) == text.ids:
+        raise UnscorableSampleError(
+            f"the instruction alone fills the {len(text.ids)} tokens that the model reads: it sees no response"
+        )
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -10,7 +10,7 @@ from gateau_dagster import tables
 from gateau_dagster.config import Config, SelectionConfig
 from gateau_dagster.config.evaluation import EvaluationConfig
 from gateau_dagster.pipeline.asset import REJECTED_SHARE, TRUNCATED_SHARE
-from gateau_dagster.pipeline.losses import losses, rejects_of, truncation_among, truncation_of
+from gateau_dagster.pipeline.losses import losses, rejects_of, truncation_among, truncation_of, unseen_shares
 from gateau_dagster.pipeline.pipeline import pipeline_of
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.storage import Stamp
@@ -65,11 +65,32 @@ def test_sums_do_not_overflow_and_nothing_of_nothing_is_no_share() -> None:
 
 
 def test_a_table_whose_share_is_looked_at_counts_what_it_kept_and_what_it_cut() -> None:
-    """`quality/<model>` and `embedding/<model>` say what they cut, but not of what."""
-    checked = [asset for asset in pipeline_of(maximal()).assets if asset.rows and TRUNCATED_SHARE in asset.checks]
-    assert {"perplexity/short", "perplexity/long"} <= {asset.key for asset in checked}
-    for asset in checked:
-        assert {"context_tokens", "truncated_tokens"} <= {column.name for column in asset.columns}, asset.key
+    scored = [asset for asset in pipeline_of(maximal()).assets if asset.rows]
+    checked = {asset.key for asset in scored if TRUNCATED_SHARE in asset.checks}
+    assert {"perplexity/short", "perplexity/long", "quality/reward", "embedding/enc"} <= checked
+    for asset in scored:
+        names = {column.name for column in asset.columns}
+        assert ("truncated_tokens" in names) == (asset.key in checked), asset.key
+        assert asset.key not in checked or names & {"context_tokens", "tokens"}, asset.key
+
+
+@pytest.mark.parametrize(
+    ("cut", "sentence"),
+    [([0, 0], None), ([0, 24], "1 of 2 texts cut, 24 of 60 tokens (40 %) lost: models.reward reads 20 tokens")],
+)
+def test_what_a_reward_model_does_not_read_is_said(state: State, cut: list[int], sentence: str | None) -> None:
+    content = state.config.model_dump()
+    reward = state.config.model_validate(
+        content
+        | {"models": content["models"] | {"reward": {"path": "c", "task": "reward"}}, "selection": {"method": "car"}}
+    )
+    found = State(config=reward)
+    rated = pl.DataFrame({"sample_id": ["a", "b"], "tokens": [16, 20], "truncated_tokens": cut})
+    found.store.write(rated, "quality/reward", "0", Stamp(fingerprint="f"), None)
+    said = [*losses(found, {"quality/reward"})]
+    assert [each.sentence for each in said] == ([] if sentence is None else [sentence])
+    assert all(each.notable and not each.intended for each in said)
+    assert unseen_shares(found, [found.asset("quality/reward")]).is_empty(), "it is shown no context"
 
 
 @pytest.mark.parametrize(("lost", "notable"), [(0, None), (1, False), (6, True)])

@@ -1,5 +1,6 @@
 """Ratings and sentence embeddings against plain loops over each text alone."""
 
+import dataclasses
 import math
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from gateau_dagster.methods.embedding import EMBEDDING
 from gateau_dagster.models.loading import LoadedModel
 from gateau_dagster.scoring.text_models import embedding_rows, mean_pooled, quality_rows
 from tests.scoring.scored import running
-from tests.tiny_models import encoder, exact_encoder, samples, save_encoder
+from tests.tiny_models import encoder, exact_encoder, samples, save_encoder, text
 
 
 def rows(loaded: LoadedModel, chosen: list[Sample], batch_tokens: int = 400, **options: Any) -> list[dict[str, Any]]:
@@ -36,7 +37,7 @@ def slow_logits(loaded: LoadedModel, sample: Sample, as_pair: bool = False) -> l
 @pytest.mark.parametrize("kind", ["bert", "roberta", "llama"])
 @pytest.mark.parametrize("batch_tokens", [1, 150, 10_000])
 def test_a_text_is_rated_as_alone_whatever_stands_beside_it(kind: str, batch_tokens: int, tmp_path: Path) -> None:
-    loaded, close = exact_encoder(tmp_path, kind, "reward", window=48)
+    loaded, close = exact_encoder(tmp_path, kind, "reward", window=64)
     found = rows(loaded, samples(), batch_tokens)
     for row, sample in zip(found, samples(), strict=True):
         assert list(row) == [column.name for column in QUALITY]
@@ -44,6 +45,22 @@ def test_a_text_is_rated_as_alone_whatever_stands_beside_it(kind: str, batch_tok
         assert row["quality"] == pytest.approx(slow_logits(loaded, sample)[0], abs=close)
     assert len({row["quality"] for row in found}) == len(found)
     assert 0 < sum(row["truncated_tokens"] > 0 for row in found) < len(found)
+
+
+@pytest.mark.parametrize("kind", ["bert", "llama"])
+def test_a_text_is_rated_where_the_model_sees_some_of_its_response(kind: str, tmp_path: Path) -> None:
+    loaded, _ = exact_encoder(tmp_path, kind, "reward")
+    tokenize: Any = loaded.tokenizer
+    sample = dataclasses.replace(samples()[0], instruction=text(5, 30), response=text(9, 20))
+    alone = len(tokenize(f"{sample.instruction}\n")["input_ids"])
+    asked: dict[str, Any] = {"label": None, "as_pair": False}
+    (unseen,) = quality_rows(loaded, [sample], running(alone), **asked)
+    assert isinstance(unseen, Reject)
+    assert unseen.reason == f"the instruction alone fills the {alone} tokens that the model reads: it sees no response"
+    (seen,) = quality_rows(loaded, [sample], running(alone + 1), **asked)
+    assert not isinstance(seen, Reject) and seen["tokens"] == alone + 1
+    (placed,) = embedding_rows(exact_encoder(tmp_path, kind, "embedding")[0], [sample], running(alone))
+    assert not isinstance(placed, Reject) and placed["tokens"] == alone, "a text's place is its beginning's"
 
 
 def test_segments_count_for_a_model_that_was_trained_on_pairs(tmp_path: Path) -> None:
