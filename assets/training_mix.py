@@ -136,7 +136,7 @@ def homologous_mix(context: dg.AssetExecutionContext, configuration: Configurati
                 raise kind(f"models.{model}.homologous.{error}") from error
             # What is trained on: files that go by other names must not train again.
             content = frame_digest(made.mix.select("position", "input_ids", "labels"))
-            step.write(made.mix, made.rejected, content=content)
+            step.write(made.mix, made.rejected, content=content, given=made.given)
             epochs = {f"epochs_of_{origin}_texts": round(times, 3) for origin, times in made.epochs.items()}
             step.metadata |= mix_statistics(made.mix) | epochs
     return step.result

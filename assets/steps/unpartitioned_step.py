@@ -43,13 +43,14 @@ class UnpartitionedStep:
         *,
         content: str = "",
         absent: Iterable[str] = (),
+        given: int | None = None,
     ) -> None:
         """Writes the asset's table. `content`: digest of what counts of it downstream; the whole table's if empty.
 
-        absent: ids of what it lacks and another try may give; see Stamp.without.
+        absent: ids of what it lacks and another try may give; see Stamp.without. given: see Stamp.
         """
         stamp = self.wanted.without(absent, self.state.node(self.asset).means)
-        stamp = replace(stamp, content=content) if content else stamp
+        stamp = replace(stamp, content=content or stamp.content, given=given)
         stamp = self.state.store.write(table, self.asset, None, stamp, rejected)
         self.finish(stamp, **table_metadata(self.state.store.address(self.asset), stamp, rejected), **preview(table))
 

@@ -18,7 +18,7 @@ from gateau_dagster.pipeline.unfilled import unfilled
 from gateau_dagster.pipeline.variant_assets import ANSWERS, SCORES
 from gateau_dagster.readable import percentage, plural
 
-RAW, CHAT = "raw_long_sft", "short_chat_mix"
+RAW, CHAT, TEXT_MIX = "raw_long_sft", "short_chat_mix", "homologous_mix"
 # A token that is cut off is as lost as one of a rejected sample, so the same share of them is worth a warning.
 NOTABLE_CUT = NOTABLE_REJECTS
 # By sample, the share of its context's tokens that no model saw.
@@ -159,6 +159,8 @@ def _unscored(state: State, asset: Asset) -> Loss | None:
 
 def noun_of(asset: Asset) -> str:
     """What an asset rejects."""
+    if asset.maker == TEXT_MIX:
+        return "text"
     return {RAW: "record", CHAT: "conversation"}.get(asset.key, "sample")
 
 
@@ -168,6 +170,8 @@ def rejects_of(state: State, asset: Asset, part: str | None = None) -> Rejects:
         return state.index.rejects
     if asset.rows is not None:
         return _rejects_by_shard(state, asset.key)
+    if asset.maker == TEXT_MIX:
+        return _rejected_texts(state, asset.key)
     parts = _parts(state, asset, part)
     rejected = state.store.read_rejected(asset.key, parts)
     # A table of ratings has several rows a sample.
@@ -176,6 +180,15 @@ def rejects_of(state: State, asset: Asset, part: str | None = None) -> Rejects:
     if asset.key == CHAT and chat is not None:
         return rejects_among_chats(usable, rejected, chat)
     return rejects_among(rejected, usable + rejected.height)
+
+
+def _rejected_texts(state: State, key: str) -> Rejects:
+    """Of all texts in the files, of which the mix may hold few; a mix of old does not say how many they were."""
+    rejected, stamp = state.store.read_rejected(key, [None]), state.stamp(key, None)
+    given = None if stamp is None else stamp.given
+    drawn = state.read(key, ["sample_id"])["sample_id"].str.replace(r"#\d+$", "").n_unique()
+    found = rejects_among(rejected, drawn + rejected.height if given is None else given, named=True)
+    return replace(found, about=given is None)
 
 
 def _rejects_by_shard(state: State, key: str) -> Rejects:
@@ -198,7 +211,7 @@ def check_some_scored(state: State, asset: str) -> None:
 
 
 def truncation_of(state: State, asset: Asset, part: str | None = None) -> Truncation:
-    """What was cut off in a table with `truncated_tokens`, or a part of it: perplexities, ratings of texts, or the training mix."""
+    """What was cut off in a table with `truncated_tokens`, or a part of it: perplexities, ratings of texts, a mix."""
     if asset.rows is None:
         columns = ["block_tokens", "truncated_tokens"]
         mix = pl.concat(state.store.read(asset.key, each, columns) for each in _parts(state, asset, part))

@@ -10,7 +10,7 @@ from gateau_dagster.config.made_models import homologous_options, machine_settin
 from gateau_dagster.errors import GateauError
 from gateau_dagster.methods.pre_experience import instruction_embedding_table
 from gateau_dagster.models.chat_rendering import rendering_settings
-from gateau_dagster.pipeline.asset import Asset, Observed, Settings
+from gateau_dagster.pipeline.asset import REJECTED_SHARE, TRUNCATED_SHARE, Asset, Observed, Settings
 from gateau_dagster.pipeline.inputs import origin_key, text_key
 from gateau_dagster.selection.clusters import cluster_count
 from gateau_dagster.storage.stamp import By
@@ -83,6 +83,7 @@ def _pre_experience_mix(config: Config, name: str) -> Asset:
         settings=settings,
         code_version=f"2.{MIX_CODE_VERSION}",
         columns=tables.TRAINING_MIX,
+        checks=(REJECTED_SHARE, TRUNCATED_SHARE),
     )
 
 
@@ -110,6 +111,8 @@ def _homologous_mix(config: Config, name: str) -> Asset:
         settings=settings,
         code_version=TEXT_MIX_CODE_VERSION,
         columns=tables.TRAINING_MIX,
+        # Nothing is lost by a limit: a long text is cut into sequences, and the number of tokens is what was asked for.
+        checks=(REJECTED_SHARE,),
     )
 
 

@@ -39,6 +39,8 @@ class Stamp:
     lacking: digest of the settings under which some rows could not be had (see `without`); empty when all could.
     complete: the fingerprint it would have had with all of them.
     effort: what computing its new rows took, and what had been expected; no part of any fingerprint.
+    given: how many samples or texts a table is drawn from, where its rows and rejects do not tell; no part of any
+        fingerprint.
     files: of a folder, the SHA-256 (hex) of each file by its name.
     """
 
@@ -50,6 +52,7 @@ class Stamp:
     lacking: str = ""
     complete: str = ""
     effort: dict[str, Any] = field(default_factory=dict)
+    given: int | None = None
     files: dict[str, str] = field(default_factory=dict)
 
     def without(self, absent: Iterable[str], means: str) -> "Stamp":

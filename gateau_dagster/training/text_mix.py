@@ -22,16 +22,17 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 # Raise it when the same texts come to another mix.
-CODE_VERSION = "2"
+CODE_VERSION = "3"
 
 
 @dataclass(frozen=True, kw_only=True)
 class TextMix:
-    """`mix` (tables.TRAINING_MIX) and `rejected` (tables.REJECTED); `epochs` of each origin: its tokens in the mix over
-    those that its drawn texts hold, above 1 where texts are repeated."""
+    """What came of `given` texts: `mix` (tables.TRAINING_MIX), `rejected` (tables.REJECTED), and `epochs` of each
+    origin: its tokens in the mix over those that its drawn texts hold, above 1 where texts are repeated."""
 
     mix: pl.DataFrame
     rejected: pl.DataFrame
+    given: int
     epochs: dict[str, float]
 
 
@@ -45,7 +46,7 @@ def build_text_mix(
     batching. Without `options.tokens` the origin with too few tokens for its share decides how many there are.
 
     Raises:
-        GateauError: an origin has no text that can be trained on, or a file cannot be reached.
+        GateauError: an origin has no text that can be trained on, or a file cannot be reached or changes meanwhile.
     """
     share = options.long_share if short is not None else 1.0
     shares: dict[str, float] = {"long": share, "short": 1.0 - share}
@@ -62,6 +63,7 @@ def build_text_mix(
     return TextMix(
         mix=_table(filled, options.seed),
         rejected=rejected_table([reject for source in sources for reject in source.rejected]),
+        given=sum(source.given for source in sources),
         epochs={origin: _tokens(piece for piece, _ in filled[origin]) / tokens for origin, tokens in held.items()},
     )
 
@@ -111,5 +113,5 @@ def _tokens(pieces: Any) -> int:
 
 def _nothing(source: TextSource) -> str:
     reasons = "; ".join(sorted({reject.reason for reject in source.rejected})[:3]) or "there are none"
-    name = "texts" if source.origin == "long" else "short_texts"
-    return f"{name}: no text of {len(source.files)} files can be trained on ({reasons}). Correct the path or text_field"
+    none = f"no text of {len(source.files)} files can be trained on ({reasons})"
+    return f"{source.option}: {none}. Correct the path or text_field"

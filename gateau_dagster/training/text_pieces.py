@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from typing import TYPE_CHECKING
@@ -12,7 +12,7 @@ import numpy as np
 from gateau_dagster.data.sample import Reject
 from gateau_dagster.data.sources import SourceFile
 from gateau_dagster.data.text_corpus import CorpusText, TextFields, read_texts
-from gateau_dagster.errors import UnscorableSampleError
+from gateau_dagster.errors import GateauError, UnscorableSampleError
 from gateau_dagster.models.prompt import encode
 from gateau_dagster.training.batching import mix_order
 from gateau_dagster.training.mix_sources import Origin
@@ -67,7 +67,8 @@ def pieces_of(text: CorpusText, tokenizer: PreTrainedTokenizerBase, *, length: i
 class TextSource:
     """Texts of one origin: reads them, draws them by lot, tokenises what is drawn.
 
-    least_tokens: of a text; shorter ones are rejected. rejected: filled while texts are read.
+    least_tokens: of a text; shorter ones are rejected. rejected: filled while texts are read. given: how many texts
+    there were, with those that are rejected, once they are drawn.
     """
 
     origin: Origin
@@ -76,14 +77,18 @@ class TextSource:
     least_tokens: int = 0
     on_bytes: Callable[[int], None]
     rejected: list[Reject] = field(default_factory=list)
+    given: int = 0
 
     def draw(self, tokenizer: PreTrainedTokenizerBase, *, length: int, tokens: int | None, seed: int) -> list[Piece]:
         """Pieces of texts in random order, of at least `tokens` tokens in all if the texts have so many (None: all).
 
         The order of the texts is that of a hash of seed and name: another text changes no other's place. The files are
         read once to know the texts, and again for those that are drawn; few more are tokenised than are needed.
+
+        Raises GateauError where a text is another one when it is read again.
         """
         known = [_Known(name=text.name, file=text.file, record=text.record, characters=len(text.text)) for text in self]
+        self.given = len(known) + len(self.rejected)
         waiting = [known[at] for at in mix_order([(f"text/{self.origin}", each.name) for each in known], seed)]
         found: list[Piece] = []
         drawn = characters = 0
@@ -111,19 +116,34 @@ class TextSource:
                 self.rejected.append(found)
 
     def _tokenised(
-        self, part: Iterable[_Known], tokenizer: PreTrainedTokenizerBase, length: int
+        self, part: Sequence[_Known], tokenizer: PreTrainedTokenizerBase, length: int
     ) -> dict[str, list[Piece]]:
         """The pieces of these texts by name; one that cannot be used is rejected and has none."""
         wanted: dict[int, set[int]] = {}
         for each in part:
             wanted.setdefault(each.file, set()).add(each.record)
+        missing = {each.name: each.characters for each in part}
         found: dict[str, list[Piece]] = {}
         for text in self._texts(wanted):
+            if missing.pop(text.name, None) != len(text.text):
+                raise self._changed(text.name)
             try:
                 found[text.name] = self._pieces(text, tokenizer, length)
             except UnscorableSampleError as error:
                 self.rejected.append(Reject(sample_id=text.name, reason=str(error)))
+        if missing:
+            raise self._changed(min(missing))
         return found
+
+    def _changed(self, name: str) -> GateauError:
+        return GateauError(
+            f"{self.option}: {name} changed while it was being read: run again when the files are at rest"
+        )
+
+    @property
+    def option(self) -> str:
+        """Where the configuration names its files."""
+        return "texts" if self.origin == "long" else "short_texts"
 
     def _pieces(self, text: CorpusText, tokenizer: PreTrainedTokenizerBase, length: int) -> list[Piece]:
         pieces = pieces_of(text, tokenizer, length=length)

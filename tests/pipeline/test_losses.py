@@ -162,3 +162,42 @@ def test_what_each_model_lost_of_a_benchmark_is_said(state: State, input_length:
         ),
         ("scores/quiz[checkpoint]", "1 of 8 questions rejected (12.5 %): 1 x no rating", True, False),
     ]
+
+
+def with_made_models(state: State) -> State:
+    """`long` is made from `short` by long texts, `cherry` from it by samples."""
+    content = state.config.model_dump(exclude_unset=True)
+    long = {"path": "homologous:short", "homologous": {"texts": "books", "length": 512, "tokens_per_step": 65_536}}
+    content["models"] |= {"long": long, "cherry": {"path": "pre_experienced:short"}}
+    return State(config=Config.model_validate({**content, "selection": {"method": "ifd"}}))
+
+
+def test_texts_that_a_homologous_model_is_not_trained_on_are_said(state: State) -> None:
+    found = with_made_models(state)
+    names = ["book.txt:1#1", "book.txt:1#2", "web.jsonl:3"]
+    mix = pl.DataFrame(
+        {name: pl.Series(names if name == "sample_id" else [None] * 3, dtype=kind) for name, kind in MIX.items()}
+    )
+    reasons = ["truncated gzip: nothing after record 1,018 was read", "no text: the field 'text' is empty"]
+    rejected = pl.DataFrame({"sample_id": ["web.jsonl.gz:1019", "web.jsonl:9"], "reason": reasons})
+    key = "homologous_mix/long"
+    found.store.write(mix, key, None, Stamp(fingerprint="f", given=1020), rejected)
+    (said,) = losses(found, {key})
+    assert said.notable and said.sentence == (
+        "2 of 1,020 texts rejected (0.196 %), 1 of them for a file that could not be read to its end: "
+        "1 x no text; 1 x truncated gzip"
+    )
+    found.store.write(mix, key, None, Stamp(fingerprint="f"), rejected)
+    (said,) = losses(found, {key})
+    assert said.sentence.startswith("2 of about 4 texts rejected (50 %)"), "a mix of old: drawn and rejected ones"
+
+
+def test_samples_that_a_pre_experienced_model_is_not_trained_on_are_said(state: State) -> None:
+    found, key = with_made_models(state), "pre_experience_mix/cherry"
+    found.store.write(
+        state.read("training_mix"), key, None, Stamp(fingerprint="f"), state.store.read_rejected("training_mix", [None])
+    )
+    assert [each.sentence for each in losses(found, {key})] == [
+        "2 of 4 samples rejected (50 %): 2 x empty response: turn …",
+        "2 of 3 sequences cut, 60 of 90 tokens (66.7 %) lost: training.max_length is 4,096",
+    ]

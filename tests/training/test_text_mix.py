@@ -15,6 +15,7 @@ from gateau_dagster.data.sources import resolve_files
 from gateau_dagster.data.streams import unheard
 from gateau_dagster.data.text_corpus import CorpusText
 from gateau_dagster.errors import GateauError, UnscorableSampleError
+from gateau_dagster.training.batching import mix_order
 from gateau_dagster.training.encode import IGNORED
 from gateau_dagster.training.mix_sources import Origin
 from gateau_dagster.training.text_mix import TextMix, build_text_mix
@@ -153,6 +154,25 @@ def test_what_cannot_be_used_has_its_reason(folder: Path) -> None:
         lengths[name.split("#")[0]] = lengths.get(name.split("#")[0], 0) + length
     assert short == {name for name, length in lengths.items() if length < 100}
     assert not any(name.startswith("short") for name in short), "of long texts only"
+
+
+@pytest.mark.parametrize("tokens", [None, 600])
+def test_all_texts_count_that_the_mix_is_drawn_from(folder: Path, tokens: int | None) -> None:
+    made = mixed(folder, tokens=tokens)
+    assert (made.given, made.rejected.height) == (4 + 6 + 6 + 30 + 2, 2)
+
+
+@pytest.mark.parametrize("left", ["", "other words\n"])
+def test_a_text_that_changes_between_its_readings_is_an_error(
+    folder: Path, left: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def ordered(*arguments: Any) -> list[int]:
+        (folder / "long" / "book2.txt").write_text(left)
+        return mix_order(*arguments)
+
+    monkeypatch.setattr("gateau_dagster.training.text_pieces.mix_order", ordered)
+    with pytest.raises(GateauError, match=r"^texts: book2\.txt:1 changed while it was being read: run again"):
+        mixed(folder)
 
 
 def test_the_draw_goes_by_the_seed_and_not_by_the_order_of_files(folder: Path, tmp_path: Path) -> None:
