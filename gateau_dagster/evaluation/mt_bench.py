@@ -5,6 +5,7 @@ Questions, references and judge prompts are read from FastChat's own files.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -79,6 +80,9 @@ def questions_of(materials: Materials, options: MtBenchOptions) -> list[Question
     with files["questions"].understood():
         records = files["questions"].records(config)
         questions = [_question(each, references, single, pair, options) for each in records]
+    twice = [name for name, count in Counter(each.question_id for each in questions).items() if count > 1]
+    if twice:
+        raise files["questions"].wrong(f"several questions with the id {twice[0]}")
     unknown = [each.question_id for each in questions if each.group in WITH_REFERENCE and not each.references]
     if unknown:
         raise files["references"].wrong(f"no answer to question {unknown[0]}")
@@ -100,6 +104,8 @@ def _question(
     pair: Mapping[bool, Sequence[Mapping[str, str]]],
     options: MtBenchOptions,
 ) -> Question:
+    if not isinstance(record["turns"], list):  # of a text each letter would be one
+        raise TypeError(f"the turns of question {record['question_id']} are no list")
     seen, turns = record["category"] in WITH_REFERENCE, tuple(record["turns"])
     temperature = TEMPERATURES.get(record["category"], OTHER_TEMPERATURE)
     return Question(

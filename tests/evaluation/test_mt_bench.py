@@ -77,11 +77,14 @@ def test_the_value_is_ten_times_the_mean_of_the_turns_and_of_the_repeats(tmp_pat
     [
         ({"questions": [{"question_id": 81, "turns": ["a"]}]}, "questions"),
         ({"questions": ["text"]}, "questions"),
+        ({"questions": [{"question_id": 81, "category": "writing", "turns": "Why?"}]}, "questions"),
+        ({"questions": [{"question_id": 81, "category": "writing", "turns": [text]} for text in "ab"]}, "questions"),
         ({"references": []}, "references"),
         ({"references": [{"question_id": 1, "choices": [{"turns": ["a", "b"]}]}]}, "references"),
         ({"references": [{"question_id": 111}]}, "references"),
         ({"prompts": [{"name": "single-v1"}]}, "prompts"),
         ({"prompts": [{"name": name, **PLAIN, "prompt_template": "{other}"} for name in NAMES]}, "prompts"),
+        ({"prompts": [{"name": name, **PLAIN, "prompt_template": "a } b"} for name in NAMES]}, "prompts"),
     ],
 )
 def test_a_file_that_is_another_one_is_named(changed: dict[str, list[Any]], place: str, tmp_path: Path) -> None:

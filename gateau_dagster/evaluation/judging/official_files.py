@@ -60,7 +60,9 @@ class OfficialFile:
         """Around what is made of its content. Raises GateauError where a field is missing or is another thing."""
         try:
             yield
-        except (KeyError, IndexError, TypeError, AttributeError) as error:
+        except GateauError:
+            raise
+        except (KeyError, IndexError, TypeError, AttributeError, ValueError) as error:  # a lone } is a ValueError
             raise self.wrong(f"{type(error).__name__}: {error}") from error
 
     def wrong(self, reason: str) -> GateauError:
