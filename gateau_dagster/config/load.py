@@ -10,11 +10,11 @@ from typing import Any, TypeAlias
 import yaml
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
-from yaml.constructor import ConstructorError
 from yaml.reader import ReaderError
 
 from gateau_dagster.config.base import SectionError
 from gateau_dagster.config.schema import Config
+from gateau_dagster.config.yaml_loader import YamlLoader
 from gateau_dagster.errors import GateauError, redacted
 
 
@@ -76,24 +76,6 @@ def misread_numbers(node: yaml.Node | None, name: str, place: tuple[str, ...] = 
             "without leading zeros and colons, or as text in quotes"
         )
 
-
-class _Loader(yaml.SafeLoader):
-    """YAML 1.1, but for numbers such as 2e-5, which are numbers as in YAML 1.2 and not text."""
-
-    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
-        """The node's value. Of one that its kind does not have (`!!int ''`, 2024-02-30) PyYAML raises what it meets."""
-        try:
-            return super().construct_object(node, deep=deep)
-        except (ValueError, LookupError, AttributeError, ArithmeticError) as error:
-            kind = node.tag.rpartition(":")[2]
-            raise ConstructorError(None, None, f"the value is no valid {kind}", node.start_mark) from error
-
-
-_Loader.add_implicit_resolver(
-    "tag:yaml.org,2002:float",
-    re.compile(r"^[-+]?[0-9][0-9_]*(\.[0-9_]*)?[eE][-+]?[0-9]+$"),
-    list("-+0123456789"),
-)
 
 _NUMBER_TAGS = {"tag:yaml.org,2002:int", "tag:yaml.org,2002:float"}
 _MISREAD = re.compile(r"[-+]?(0[0-7_]*[0-7]|.*:.*)")
@@ -157,10 +139,10 @@ def parse_config(text: str, *, folder: Path, name: str = "gateau.yaml", checks: 
         GateauError: with one line for each mistake: file, line, path of the key, what is wrong.
     """
     try:
-        node = yaml.compose(text, Loader=_Loader)
+        node = yaml.compose(text, Loader=YamlLoader)
         values = values_of(node, {})
         # Counted before they are made: merged keys (`<<`) are copied, alias by alias.
-        data = yaml.load(text, Loader=_Loader) if values <= _MOST_VALUES else {}
+        data = yaml.load(text, Loader=YamlLoader) if values <= _MOST_VALUES else {}
     except (yaml.YAMLError, ValueError, OverflowError, RecursionError) as error:
         # Without the parser's own error, which quotes the line and what may be secret in it.
         raise GateauError(f"{name}:{_yaml_mistake(error, text)}") from None
