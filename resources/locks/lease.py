@@ -1,16 +1,19 @@
 """One owner a store: the lease of `gateau_dagster/storage/lease.py`, for a configuration."""
 
+import re
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from gateau_dagster.config import Config
+from gateau_dagster.errors import GateauError
 from gateau_dagster.execution.ending import at_end
 from gateau_dagster.storage.files import Files
 from gateau_dagster.storage.lease import FOLDER, Lease
 
 _ID = f"{FOLDER}/id"
+_ID_FORM = re.compile(rb"[0-9a-f]{32}")
 # Whoever has a lease in this process, by party and store: what it starts within needs no second one.
 _held: set[str] = set()
 
@@ -21,12 +24,12 @@ def party(config: Config, config_file: str) -> str:
     By an id in its work folder: two machines may each have a configuration of the same path.
 
     Raises:
-        GateauError: the work folder cannot be written.
+        GateauError: the work folder cannot be written, or its id is damaged.
     """
     files = Files(str(config.work_folder))
     if not files.exists("id"):
         files.create("id", uuid.uuid4().hex.encode())
-    own = files.read("id").decode()
+    own = _read_id(files, "id")
     return f"{own} {config.work_folder.absolute() / Path(config_file).name} on {config.located_root}"
 
 
@@ -34,7 +37,7 @@ def store_id(config: Config) -> str:
     """Which store it is, for all machines that reach it. A copy of it elsewhere is another one.
 
     Raises:
-        GateauError, TransientError: the store cannot be written.
+        GateauError, TransientError: the store cannot be written, or its id is damaged.
     """
     found = known_store_id(config)
     if found is None:
@@ -45,12 +48,26 @@ def store_id(config: Config) -> str:
 
 
 def known_store_id(config: Config) -> str | None:
-    """`store_id`; None where nothing has ever run on it, so that looking makes no files."""
+    """`store_id`; None where nothing has ever run on it, so that looking makes no files.
+
+    Raises:
+        GateauError, TransientError: as for `store_id`.
+    """
     files = Files(config.located_root)
     if not files.exists(_ID):
         return None
-    own = files.read(_ID).decode()
+    own = _read_id(files, _ID)
     return f"{own} {Path(files.address(_ID)).stat().st_ino}" if files.is_local else f"{own} {files.root}"
+
+
+def _read_id(files: Files, name: str) -> str:
+    data = files.read(name)
+    if _ID_FORM.fullmatch(data) is None:
+        raise GateauError(
+            f"{files.address(name)} is damaged: it has to hold 32 hex digits. Put a copy of it back, or remove it "
+            "while nothing runs on this store: the next run makes a new one."
+        )
+    return data.decode()
 
 
 @contextmanager

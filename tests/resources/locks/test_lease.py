@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 
 from gateau_dagster.config import Config
+from gateau_dagster.errors import GateauError
 from gateau_dagster.pipeline.project import load_project
-from resources.locks.lease import party, store_id
+from resources.locks.lease import known_store_id, party, store_id
 from tests.project import make_project
 
 
@@ -39,3 +40,18 @@ def test_of_many_that_ask_first_all_get_the_same(bucket: str, configs: tuple[Con
     storage = configs[0].storage.model_copy(update={"root": f"s3://{bucket}/store"})
     one, other = (each.model_copy(update={"storage": storage}) for each in configs)
     assert store_id(one) == store_id(other)
+
+
+@pytest.mark.parametrize("damage", [b"", b"0123456789abcde", b"\xb1" + b"0" * 31, b"0" * 31 + b"g"])
+def test_an_id_that_is_none_is_named_with_what_to_do(configs: tuple[Config, Config], damage: bytes) -> None:
+    one, _ = configs
+    before = store_id(one), party(one, "gateau.yaml")
+    files = Path(one.located_root) / "_lease" / "id", one.work_folder / "id"
+    for file in files:
+        file.write_bytes(damage)
+    for ask in (store_id, known_store_id, lambda config: party(config, "gateau.yaml")):
+        with pytest.raises(GateauError, match=r"id is damaged: it has to hold 32 hex digits\. .* remove it while"):
+            ask(one)
+    for file in files:
+        file.unlink()
+    assert not {store_id(one), party(one, "gateau.yaml")} & {*before}
