@@ -16,6 +16,7 @@ from gateau_dagster.pipeline.variant_configs import others
 from gateau_dagster.training.homologous_texts import text_files
 
 Facts: TypeAlias = Mapping[str, int | str | datetime]
+_LAST_TIME = datetime(9999, 12, 31, tzinfo=UTC).timestamp()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,10 +93,11 @@ def _shards(state: State, facts: Facts) -> Iterator[tuple[str, InputVersion]]:
 
 
 def _facts(files: Iterable[SourceFile]) -> Facts:
-    """Of files; when they changed where their file system says it."""
+    """Of files; when they changed where their file system says it, and no damage of it puts that beyond all years."""
     found = list(files)
     if not found:
         return {}
     times = [int(file.stamp) / 1e9 for file in found if file.stamp.isdecimal() and Path(file.address).is_absolute()]
+    times = [each for each in times if each < _LAST_TIME]
     changed = {"last_change": datetime.fromtimestamp(max(times), UTC)} if times else {}
     return {"files": len(found), "size_bytes": sum(file.size for file in found), **changed}

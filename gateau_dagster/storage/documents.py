@@ -135,7 +135,7 @@ def _kept_copy(store: Store, name: str, scratch: Path, content: str) -> Path:
     if store.files.is_local:
         return local_copy(store.files, name, scratch)
     note = _note(scratch, name)
-    if content and note.is_file() and note.read_text() == content:
+    if content and note.is_file() and note.read_bytes() == content.encode():
         return scratch / name
     note.unlink(missing_ok=True)
     folder = local_copy(store.files, name, scratch)

@@ -100,6 +100,8 @@ def read_hostfile(path: Path) -> dict[str, int]:
         lines = path.read_text(encoding="utf-8").splitlines()
     except OSError as error:
         raise GateauError(f"training.hostfile: {path} cannot be read ({error.strerror}). Correct the path.") from error
+    except ValueError as error:
+        raise GateauError(f"training.hostfile: {path} is no text in UTF-8 ({error}). Save it as such.") from error
     slots: dict[str, int] = {}
     for line in lines:
         words = line.split("#")[0].split()

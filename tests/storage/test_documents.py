@@ -87,6 +87,8 @@ def test_a_damaged_copy_is_fetched_again_and_the_store_is_not_blamed(bucket: str
     (copy / "model").write_text("Weights")
     assert (fetched_folder(store, "checkpoint", tmp_path / "scratch") / "model").read_text() == "weights"
     assert folder_stamp(store, "checkpoint") is not None
+    (tmp_path / "scratch" / "checkpoint.version").write_bytes(b"\xff")
+    assert (fetched_folder(store, "checkpoint", tmp_path / "scratch") / "model").read_text() == "weights"
 
 
 def test_a_folder_is_read_once_while_it_stays(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

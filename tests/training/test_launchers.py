@@ -163,11 +163,12 @@ def test_hostfile_commands(tmp_path: Path) -> None:
         ("worker-1 slots=two", "has the line 'worker-1 slots=two'"),
         ("worker-1 slots=1\nworker-1 slots=1", "has the line 'worker-1 slots=1'"),
         ("# nobody", "names no machine"),
+        ("# f\xfcr alle\nworker-1 slots=2", "hostfile is no text in UTF-8"),
     ],
 )
 def test_a_hostfile_that_cannot_be_used(tmp_path: Path, content: str | None, message: str) -> None:
     if content is not None:
-        (tmp_path / "hostfile").write_text(content)
+        (tmp_path / "hostfile").write_text(content, encoding="latin-1")
     with pytest.raises(GateauError, match=message):
         training_command(tmp_path / "spec.json", processes=2, deepspeed=True, hostfile=tmp_path / "hostfile")
 
