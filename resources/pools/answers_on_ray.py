@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 from gateau_dagster.config.execution import RayConfig
 from gateau_dagster.data.sample import Reject
+from gateau_dagster.errors import GateauError
 from gateau_dagster.evaluation.generation.asked import Asked, Note, Outcome, unwatched
 from gateau_dagster.readable import plural
 from resources.pools.answering_actor import AnsweringActor, AskedPiece
@@ -31,7 +32,11 @@ class RayAnswers:
     def answers(
         self, asked: Sequence[Asked], missing: Collection[str], note: Note = unwatched
     ) -> Iterator[Sequence[Outcome]]:
-        """See `Engine`: a group is a piece."""
+        """See `Engine`: a group is a piece.
+
+        Raises:
+            GateauError: see `Staff` and `AskedQueue.give_back`; an actor's own.
+        """
         queue = AskedQueue(asked, frozenset(missing), pieces=self._ray.workers * _PIECES, warn=self._warn)
         staff = Staff(self._crew, self._ray.workers, self._warn)
         while staff.serve(queue):
@@ -39,6 +44,7 @@ class RayAnswers:
             for event in self._crew.events(_SECONDS):
                 staff.heed(event)
                 if isinstance(event, Done):
+                    queue.took()
                     yield event.answer
                 elif isinstance(event, Lost) and event.job is not None:
                     rejected = queue.give_back(event.job, event.how, machine=event.machine)
@@ -62,11 +68,13 @@ class AskedQueue:
     """The questions of one turn, in pieces of about equal length, the longest first.
 
     The pieces are those of all that is asked: what is answered together does not depend on what was answered before.
+    Where the first ones kill their workers the shortest are next, until one is answered: it may be their length.
     """
 
     def __init__(self, asked: Sequence[Asked], missing: frozenset[str], *, pieces: int, warn: Warn) -> None:
         self._warn = warn
         self._waiting: deque[AskedJob] = deque()
+        self._rejected, self._answered = 0, False
         for some in _pieces(asked, pieces):
             wanted = missing & {each.question.question_id for each in some}
             if wanted:
@@ -78,26 +86,56 @@ class AskedQueue:
 
     def take(self) -> AskedJob | None:
         """The next piece."""
-        return self._waiting.popleft() if self._waiting else None
+        if not self._waiting:
+            return None
+        return self._waiting.pop() if self._in_doubt else self._waiting.popleft()
+
+    def took(self) -> None:
+        """A piece is answered."""
+        self._answered = True
 
     def give_back(self, job: AskedJob, loss: str, *, machine: bool) -> list[Outcome]:
         """What a lost worker was answering is next, halved once three were lost over it; a question alone is rejected.
 
         Returns the reject, if it is one.
+
+        Raises:
+            GateauError: questions are rejected one after the other, and none was answered.
         """
         piece, losses = job.piece, job.losses + (not machine)
         self._warn(f"{loss} while it answered {len(piece.missing)} questions (loss {losses} of {MOST})")
         if losses < MOST:
-            self._waiting.appendleft(replace(job, losses=losses))
+            self._put_back(replace(job, losses=losses))
             return []
         if len(piece.missing) == 1:
             [question] = piece.missing
-            return [Reject(sample_id=question, reason=_GIVEN_UP, short_of_memory=True)]
+            return [self._reject(question)]
         names = sorted(piece.missing)
         for half in (names[len(names) // 2 :], names[: len(names) // 2]):
             some = replace(piece, missing=frozenset(half))
-            self._waiting.appendleft(AskedJob(piece=some, losses=MOST - 1))
+            self._put_back(AskedJob(piece=some, losses=MOST - 1))
         return []
+
+    @property
+    def _in_doubt(self) -> bool:
+        """Whether workers may die whatever they get."""
+        return self._rejected > 0 and not self._answered
+
+    def _put_back(self, job: AskedJob) -> None:
+        """To be the next."""
+        if self._in_doubt:
+            self._waiting.append(job)
+        else:
+            self._waiting.appendleft(job)
+
+    def _reject(self, question: str) -> Reject:
+        self._rejected += 1
+        if self._rejected >= MOST and not self._answered:
+            raise GateauError(
+                f"Workers die over each question, and none was answered: {self._rejected} questions took {MOST} "
+                "workers each. Often the system kills them for lack of memory; Ray's logs on the nodes say more."
+            )
+        return Reject(sample_id=question, reason=_GIVEN_UP, short_of_memory=True)
 
 
 def _pieces(asked: Sequence[Asked], most: int) -> Iterator[list[Asked]]:

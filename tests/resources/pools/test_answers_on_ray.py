@@ -1,21 +1,31 @@
 """Questions become pieces of about equal length, the same whatever was answered before; a lost piece loses none."""
 
+from collections.abc import Collection
 from dataclasses import replace
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gateau_dagster.data.sample import Reject
-from gateau_dagster.evaluation.generation.asked import Asked
+from gateau_dagster.errors import GateauError
+from gateau_dagster.evaluation.generation.asked import Asked, Outcome
 from resources.pools.answers_on_ray import AskedJob, AskedQueue
 from resources.pools.piece_queue import MOST
 from tests.resources.pools.questions import questions
 
 
-def queue(lengths: list[int], missing: set[str] | None = None, pieces: int = 4) -> AskedQueue:
+def queue(
+    lengths: list[int], missing: set[str] | None = None, pieces: int = 4, warned: list[str] | None = None
+) -> AskedQueue:
     asked = [Asked(question=each) for each in questions(lengths)]
     names = {each.question.question_id for each in asked}
-    return AskedQueue(asked, frozenset(names if missing is None else missing), pieces=pieces, warn=[].append)
+    return AskedQueue(
+        asked,
+        frozenset(names if missing is None else missing),
+        pieces=pieces,
+        warn=(warned if warned is not None else []).append,
+    )
 
 
 def rest(found: AskedQueue) -> list[AskedJob]:
@@ -44,19 +54,41 @@ def test_what_is_answered_together_is_what_is_asked_together() -> None:
     assert all([each.question.question_id for each in job.piece.asked] in together for job in some)
 
 
-def test_a_question_that_kills_is_rejected_and_the_others_are_answered() -> None:
-    found = queue([10] * 8, pieces=1)
-    deaths, answered, rejected = 0, set[str](), []
+def deadly(found: AskedQueue, killing: Collection[str]) -> tuple[int, set[str], list[Outcome]]:
+    """Deaths, answered and rejected questions, of one worker at a time that dies over some of them."""
+    deaths, answered, rejected = 0, set[str](), list[Outcome]()
     while (job := found.take()) is not None:
-        if "q5" in job.piece.missing:
+        if job.piece.missing.isdisjoint(killing):
+            answered |= job.piece.missing
+            found.took()
+        else:
             deaths += 1
             rejected += found.give_back(job, "One died", machine=False)
-        else:
-            answered |= job.piece.missing
+    return deaths, answered, rejected
+
+
+def test_a_question_that_kills_is_rejected_and_the_others_are_answered() -> None:
+    deaths, answered, rejected = deadly(queue([10] * 8, pieces=1), {"q5"})
     [reject] = rejected
     assert isinstance(reject, Reject) and reject.sample_id == "q5" and "3 workers died" in reject.reason
     assert answered == {f"q{number}" for number in range(8)} - {"q5"}
     assert deaths == MOST + 3
+
+
+def test_workers_that_die_over_every_question_end_the_step() -> None:
+    warned: list[str] = []
+    found = queue([10] * 40, pieces=8, warned=warned)
+    with pytest.raises(GateauError, match="Workers die over each question, and none was answered: 3 questions took 3"):
+        deadly(found, {f"q{number}" for number in range(40)})
+    assert len(warned) < 4 * MOST, "deaths"
+
+
+def test_the_longest_questions_alone_may_kill() -> None:
+    """They come first, and are more than are rejected before workers are taken to die over all."""
+    killing = {f"q{number}" for number in range(2 * MOST)}
+    _, answered, rejected = deadly(queue([900] * len(killing) + [10] * 8), killing)
+    assert {each.sample_id for each in rejected if isinstance(each, Reject)} == killing
+    assert answered == {f"q{number}" for number in range(len(killing), len(killing) + 8)}
 
 
 def test_a_lost_machine_is_not_counted() -> None:
