@@ -158,8 +158,8 @@ JUDGMENTS = (
     _column("prompt", pl.String, "What the judge was asked: messages as JSON."),
     _column("reply", pl.String, "What it said last; kept where no score is in it, too."),
     _column("requests", pl.Int32, "Requests that it took: a reply without a score may be asked for again."),
-    _column("prompt_tokens", pl.Int32, "Of all of them, as the server counted them."),
-    _column("reply_tokens", pl.Int32, "Of all of them, as the server counted them."),
+    _column("prompt_tokens", pl.Int32, "Of all of them, as the server counted them, or about."),
+    _column("reply_tokens", pl.Int32, "Of all of them, as the server counted them, or about."),
     _column("seconds", pl.Float64, "Wall-clock time of the last one."),
 )
 SCORES = (

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 _PLACE = "evaluation.judge"
 _LONGEST_REASON = 300  # characters
+_BYTES_OF_A_TOKEN = 3  # 4 in English
 _NO_CREDIT = "insufficient_quota"
 _PASSING = {408, 409, 425, 429}
 
@@ -62,9 +63,9 @@ class ServerJudge:
             raise UnansweredError(self._said(error.__cause__ or error), passing=True) from None
         except ValueError as error:  # a body that is no JSON
             raise UnansweredError(f"the reply cannot be read: {self._said(error)}", passing=True) from None
-        return self._reply(found, time.monotonic() - started)
+        return self._reply(found, asked, time.monotonic() - started)
 
-    def _reply(self, found: Any, seconds: float) -> Reply:
+    def _reply(self, found: Any, asked: Asked, seconds: float) -> Reply:
         """Servers leave out what they like, so nothing of a reply is taken on trust."""
         try:
             message = found.choices[0].message
@@ -76,8 +77,8 @@ class ServerJudge:
         usage = getattr(found, "usage", None)
         return Reply(
             text=self._clean(text),
-            prompt_tokens=_count(usage, "prompt_tokens"),
-            reply_tokens=_count(usage, "completion_tokens"),
+            prompt_tokens=_count(usage, "prompt_tokens") or _about(*(each["content"] for each in asked.messages)),
+            reply_tokens=_count(usage, "completion_tokens") or _about(text),
             seconds=seconds,
         )
 
@@ -105,6 +106,11 @@ class ServerJudge:
         """Text that a table can hold, without the key."""
         text = text.encode("utf-8", errors="replace").decode()
         return text if self._settings.key is None else text.replace(self._key, "***")
+
+
+def _about(*texts: str) -> int:
+    """Tokens of texts that the server did not count, rather too many: for nothing, no budget would ever be used up."""
+    return sum(-(-len(each.encode("utf-8", errors="replace")) // _BYTES_OF_A_TOKEN) for each in texts)
 
 
 def _count(usage: Any, name: str) -> int:

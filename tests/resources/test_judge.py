@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from gateau_dagster.errors import GateauError, TransientError
+from gateau_dagster.evaluation.judging.cost import BudgetError
 from gateau_dagster.evaluation.judging.judge_answers import Judged, answers_by_question, judge_answers, wanted_judgments
 from gateau_dagster.evaluation.judging.judged_scores import unreadable
 from gateau_dagster.evaluation.judging.replies import Replies
@@ -61,9 +62,19 @@ def test_what_is_sent_and_what_comes_back() -> None:
 
 def test_the_limit_has_the_server_s_own_name_and_usage_may_be_missing() -> None:
     with serving(lambda message, before: Answer(usage=False), token_limit="max_completion_tokens") as (server, config):
-        reply = JudgeResource().judge(config)(asked())
+        reply = JudgeResource().judge(config)(asked("one two"))
     assert server.requests[0]["max_completion_tokens"] == 7 and "max_tokens" not in server.requests[0]
-    assert (reply.prompt_tokens, reply.reply_tokens) == (0, 0)
+    assert (reply.prompt_tokens, reply.reply_tokens) == (3, 5), "about a token for 3 bytes"
+
+
+def test_a_budget_of_money_is_used_up_by_replies_without_usage(tmp_path: Path) -> None:
+    prices, budget = {"prompt": 0.0, "reply": 1.0}, {"money": 6e-6}  # of which a reply takes 5
+    with (
+        serving(lambda message, before: Answer(usage=False), prices=prices, budget=budget, concurrent=1) as served,
+        pytest.raises(BudgetError, match="the budget is"),
+    ):
+        judged(tmp_path, served[1], ["a", "b", "c"])
+    assert len(served[0].requests) == 2
 
 
 PASSING = {

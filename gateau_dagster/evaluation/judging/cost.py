@@ -60,10 +60,10 @@ def planned_cost(
     known = [] if replies is None else [(each, usage) for each in each_once if (usage := replies.usage(each))]
     missing = [*(each for each in each_once if replies is None or each not in replies), *longest]
     scale, reply = 1.0, float(EXPECTED_REPLY)
-    if known:
-        counted = sum(_tokens(each, count) for each, _ in known)
-        scale = sum(usage.prompt_tokens for _, usage in known) / counted if counted else 1.0
-        reply = sum(usage.reply_tokens for _, usage in known) / len(known)
+    if told := [(each, usage) for each, usage in known if usage.prompt_tokens]:  # of others nothing is known
+        counted = sum(_tokens(each, count) for each, _ in told)
+        scale = sum(usage.prompt_tokens for _, usage in told) / counted if counted else 1.0
+        reply = sum(usage.reply_tokens for _, usage in told) / len(told)
     sizes = {each.digest: _tokens(each, count) for each in {each.digest: each for each in missing}.values()}
     usage = Usage(
         requests=len(missing),

@@ -42,7 +42,9 @@ class Asked:
 
 @dataclass(frozen=True, kw_only=True)
 class Reply:
-    """What a judge said. prompt_tokens, reply_tokens: as the server counted them. seconds: wall-clock time."""
+    """What a judge said. prompt_tokens, reply_tokens: as the server counted them, or about, where it does not say.
+    seconds: wall-clock time.
+    """
 
     text: str
     prompt_tokens: int

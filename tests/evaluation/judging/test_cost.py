@@ -45,6 +45,13 @@ def test_replies_that_came_correct_the_count_and_cost_nothing(tmp_path: Path) ->
     assert (found + found).usage.prompt_tokens == 1380
 
 
+def test_a_kept_reply_whose_tokens_nobody_counted_does_not_say_that_others_cost_nothing(tmp_path: Path) -> None:
+    replies = Replies(Files(str(tmp_path)), "judge")
+    replies.keep(asked(100), Reply(text="", prompt_tokens=0, reply_tokens=0, seconds=0.0))
+    found = planned_cost(settings(), [asked(100), asked(300)], replies, words)
+    assert found.usage == Usage(requests=1, prompt_tokens=300, reply_tokens=EXPECTED_REPLY)
+
+
 def test_equal_requests_are_asked_once_but_answers_to_come_are_taken_to_differ() -> None:
     found = planned_cost(settings(), [asked(5), asked(5), asked(7)], None, words, longest=[asked(9), asked(9)])
     assert (found.usage.requests, found.usage.prompt_tokens) == (4, 5 + 7 + 9 + 9)
