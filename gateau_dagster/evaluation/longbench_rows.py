@@ -51,7 +51,7 @@ def bucket_of(length: int) -> str:
 def read_prompts(files: Sequence[SourceFile], sets: Sequence[str], place: str) -> Prompts:
     """Raises GateauError, with `place` in front, where a file or a set in it is missing."""
     found: dict[str, dict[str, Any]] = {}
-    for name in (PROMPTS, LENGTHS):
+    for name, kind in ((PROMPTS, str), (LENGTHS, int)):
         file = next((each for each in files if each.name == name), None)
         if file is None:
             raise GateauError(f"{place}: {name} is not there; {PROMPTS_CURE}")
@@ -59,6 +59,10 @@ def read_prompts(files: Sequence[SourceFile], sets: Sequence[str], place: str) -
         missing = [each for each in sets if each not in found[name]]
         if missing:
             raise GateauError(f"{place}: {file.label} says nothing of {', '.join(missing)}; {PROMPTS_CURE}")
+        other = [each for each in sets if not isinstance(found[name][each], kind)]
+        if other:
+            what = "text" if kind is str else "whole number"
+            raise GateauError(f"{place}: {file.label} has no {what} for {', '.join(other)}; {PROMPTS_CURE}")
     return Prompts(texts=found[PROMPTS], answer_tokens=found[LENGTHS])
 
 

@@ -174,6 +174,11 @@ def test_sets_without_rows_or_prompts_are_named(files: Path) -> None:
         asked(project(files, "longbench", **_options(sets=["musique"])))
     with pytest.raises(GateauError, match=r"prompts: dataset2prompt\.json says nothing of hotpotqa, trec, lcc"):
         asked(project(files, "longbench", **_options()))
+    for name, value, what in ((PROMPTS, ["{context}"], "text"), (LENGTHS, "64", "whole number")):
+        write_prompts(files / "config", ["musique"])
+        (files / "config" / name).write_text(json.dumps({"musique": value}))
+        with pytest.raises(GateauError, match=rf"prompts: {name} has no {what} for musique; get"):
+            asked(project(files, "longbench", **_options(sets=["musique"])))
     (files / "config" / LENGTHS).unlink()
     with pytest.raises(GateauError, match=r"prompts: dataset2maxlen\.json is not there"):
         asked(project(files, "longbench", **_options(sets=["musique"])))
