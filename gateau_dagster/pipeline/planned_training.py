@@ -156,6 +156,17 @@ def chosen_share(config: Config, accepted: pl.DataFrame) -> float:
 
 def warnings_of(config: Config, accepted: pl.DataFrame) -> list[str]:
     """What may be meant, but should be known: a sentence each. `accepted`: as for `check_training`."""
+    return [*_beyond_the_samples(config, accepted), *_beyond_the_scored(config, accepted)]
+
+
+def _beyond_the_samples(config: Config, accepted: pl.DataFrame) -> list[str]:
+    count = config.selection.count
+    if count is None or count <= accepted.height:
+        return []
+    return [f"selection.count asks for {count:,} samples, and there are {accepted.height:,}: no more can be chosen."]
+
+
+def _beyond_the_scored(config: Config, accepted: pl.DataFrame) -> list[str]:
     scored, trained = config.scoring.max_length, config.training.max_length
     longer = float((accepted["characters"] > scored * _CHARACTERS).mean() or 0)  # pyright: ignore[reportArgumentType]
     if not config.training.enabled or trained < _FAR_ABOVE * scored or longer == 0:
