@@ -109,11 +109,12 @@ def _run(inputs: tuple[str, ...], out: str, chosen: str | None, options: dict[st
     budget = options["token_budget"]
     names = choose_by_domain(scored, budget) if budget is not None else set[str]()
     rows = [(t.name, t.domain, t.tokens, t.spans, t.score, None if budget is None else t.name in names) for t in scored]
+    # First what took the model's hours: the chosen records are read from the input again, which may be gone.
+    _write_table(Path(out), pl.DataFrame(rows, schema=_SCHEMA, orient="row"))
+    _write_lines(rejected, ({"id": one.sample_id, "reason": one.reason} for one in sorted(rejects, key=_by_name)))
     if chosen is not None and names:
         best = records_of(files, [text for text in scored if text.name in names])
         _write_lines(Path(chosen), (value | {"ladm_score": text.score} for text, value in best))
-    _write_table(Path(out), pl.DataFrame(rows, schema=_SCHEMA, orient="row"))
-    _write_lines(rejected, ({"id": one.sample_id, "reason": one.reason} for one in sorted(rejects, key=_by_name)))
     _say(scored, rejects, names, budget, rejected)
     if budget is not None and not names:
         first = any(text.score is not None for text in scored)
@@ -182,6 +183,13 @@ def _check(out: str, chosen: str | None, options: dict[str, Any]) -> None:
             f"--max-tokens {options['max_tokens']}: no text could be scored, which takes {fewest} tokens: raise it, "
             f"or lower --span-length or {'--earlier-stride' if program else '--first-scored'}"
         )
+    _check_places(out, chosen)
+
+
+def _check_places(out: str, chosen: str | None) -> None:
+    for name in filter(None, (out, chosen, str(_rejected_file(out)))):
+        if Path(name).is_dir():
+            raise GateauError(f"{name} is a folder: name a file in it")
     for folder in {Path(name).absolute().parent for name in (out, chosen) if name is not None}:
         if not folder.is_dir():
             raise GateauError(f"there is no folder {folder} to write into: create it first")

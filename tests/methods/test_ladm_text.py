@@ -149,6 +149,29 @@ def test_a_budget_that_chooses_nothing_is_an_error_that_keeps_the_scores(
     assert found.height >= 3 and not found["chosen"].any()
 
 
+@pytest.mark.parametrize("arguments", [[], ["--token-budget=9", "--chosen={}/out/some.jsonl"]])
+def test_a_folder_is_no_file_to_write(corpus: Path, arguments: list[str]) -> None:
+    name = "some.jsonl" if arguments else "folder.parquet"
+    (corpus / "out" / name).mkdir()
+    try:
+        found = run(corpus, *(each.format(corpus) for each in arguments), out="x.jsonl" if arguments else name)
+    finally:
+        (corpus / "out" / name).rmdir()
+    assert found.exit_code == 1 and f"{name} is a folder: name a file in it" in found.output
+
+
+def test_scores_are_kept_where_the_chosen_records_cannot_be_read(corpus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def gone(*_: object) -> None:
+        raise OSError("the server is gone")
+
+    monkeypatch.setattr("gateau_dagster.data.text_corpus.records_of", gone)
+    chosen = corpus / "out" / "lost.jsonl"
+    found = run(corpus, "--token-budget=400", f"--chosen={chosen}", out="kept.parquet")
+    assert found.exit_code == 1 and "the server is gone" in found.output and not chosen.exists()
+    assert pl.read_parquet(corpus / "out" / "kept.parquet")["score"].count() == len(TEXTS)
+    assert (corpus / "out" / "kept.rejected.jsonl").exists()
+
+
 def test_progress_is_a_line_now_and_then(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     clock: Any = iter([0.0, 0.0, 1.0, 1.0, 20.0, 20.0, 20.0])
     monkeypatch.setattr("gateau_dagster.methods.ladm_text.time.monotonic", lambda: next(clock))
