@@ -1,5 +1,6 @@
 """Plain texts of a pre-training corpus, read from files of any form."""
 
+import hashlib
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -8,6 +9,7 @@ from typing import Any
 from gateau_dagster.data.readers import read_plain_text, read_records
 from gateau_dagster.data.sample import Reject
 from gateau_dagster.data.sources import Problem, Record, SourceFile, location
+from gateau_dagster.errors import GateauError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,10 +34,15 @@ class CorpusText:
     file: int
     record: int
 
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the text, hex."""
+        return hashlib.sha256(self.text.encode("utf-8", "surrogatepass")).hexdigest()
+
 
 @dataclass(frozen=True, kw_only=True)
 class ScoredText:
-    """A text without its text; `tokens` are those of the whole text."""
+    """A text without its text; `tokens` are those of the whole text, and so is `digest`."""
 
     name: str
     domain: str
@@ -44,6 +51,7 @@ class ScoredText:
     score: float | None
     file: int
     record: int
+    digest: str
 
 
 def read_texts(
@@ -89,15 +97,37 @@ def _plain(file: SourceFile, on_bytes: Callable[[int], None]) -> Record | Proble
     return read if isinstance(read, Problem) else replace(read, value={TextFields().text: read.value})
 
 
-def records_of(files: Sequence[SourceFile], texts: Iterable[ScoredText]) -> Iterator[tuple[ScoredText, Any]]:
-    """The records of these texts as they stand in the files, in the files' order."""
+def records_of(
+    files: Sequence[SourceFile], fields: TextFields, texts: Iterable[ScoredText]
+) -> Iterator[tuple[ScoredText, Any]]:
+    """The records of these texts as they stand in the files, in the files' order.
+
+    Raises GateauError where a record no longer holds its text.
+    """
     wanted: dict[int, dict[int, ScoredText]] = defaultdict(dict)
     for text in texts:
         wanted[text.file][text.record] = text
     for number in sorted(wanted):
-        for item in read_records(files[number], wanted=wanted[number].keys()):
-            if isinstance(item, Record) and item.number in wanted[number]:
-                yield wanted[number][item.number], item.value
+        waiting, file = wanted[number], files[number]
+        for item in read_records(file, wanted=waiting.keys()):
+            if item.number not in waiting:
+                continue  # a problem that was there before, or that concerns nothing wanted
+            text = waiting.pop(item.number)
+            found = _text(item, number, file, fields) if isinstance(item, Record) else None
+            if not isinstance(found, CorpusText) or found.digest != text.digest:
+                raise _changed(file, text.record)
+            assert isinstance(item, Record)
+            yield text, item.value
+            if not waiting:
+                break
+        if waiting:
+            raise _changed(file, min(waiting))
+
+
+def _changed(file: SourceFile, record: int) -> GateauError:
+    return GateauError(
+        f"{location(file, record)} is not what was scored: {file.address} changed meanwhile. Score it again at rest"
+    )
 
 
 def _text(item: Record, number: int, file: SourceFile, fields: TextFields) -> CorpusText | Reject:

@@ -23,7 +23,7 @@ from gateau_dagster.scoring.focus_scores import FocusPlan, FocusWeights
 if TYPE_CHECKING:
     from gateau_dagster.data.sample import Reject
     from gateau_dagster.data.sources import SourceFile
-    from gateau_dagster.data.text_corpus import ScoredText
+    from gateau_dagster.data.text_corpus import ScoredText, TextFields
 
 _SECONDS_BETWEEN_LINES = 15.0
 _ENDINGS = (".parquet", ".jsonl")
@@ -113,7 +113,7 @@ def _run(inputs: tuple[str, ...], out: str, chosen: str | None, options: dict[st
     _write_table(Path(out), pl.DataFrame(rows, schema=_SCHEMA, orient="row"))
     _write_lines(rejected, ({"id": one.sample_id, "reason": one.reason} for one in sorted(rejects, key=_by_name)))
     if chosen is not None and names:
-        best = records_of(files, [text for text in scored if text.name in names])
+        best = records_of(files, _fields(options), [text for text in scored if text.name in names])
         _write_lines(Path(chosen), (value | {"ladm_score": text.score} for text, value in best))
     _say(scored, rejects, names, budget, rejected)
     if budget is not None and not names:
@@ -134,12 +134,11 @@ def _scored(
     files: Sequence[SourceFile], options: dict[str, Any], reporter: _Reporter
 ) -> tuple[list[ScoredText], list[Reject]]:
     from gateau_dagster.config import ModelConfig, ScoringConfig
-    from gateau_dagster.data.text_corpus import TextFields
     from gateau_dagster.scoring.text_scoring import TextScoring
 
     scoring = TextScoring(
         files=files,
-        fields=TextFields(text=options["text_field"], domain=options["domain_field"], name=options["id_field"]),
+        fields=_fields(options),
         plan=_plan(options),
         weights=FocusWeights(
             deviation=not options["without_deviation"],
@@ -153,6 +152,12 @@ def _scored(
         ScoringConfig(max_length=options["max_tokens"], dtype=options["dtype"], device=options["device"]),
     )
     return scored, scoring.rejects
+
+
+def _fields(options: dict[str, Any]) -> TextFields:
+    from gateau_dagster.data.text_corpus import TextFields
+
+    return TextFields(text=options["text_field"], domain=options["domain_field"], name=options["id_field"])
 
 
 def _by_name(reject: Reject) -> str:

@@ -74,4 +74,5 @@ class TextScoring:
             score=contextual_dependency_score(measured.sums, self.plan, measured.tokens, self.weights),
             file=text.file,
             record=text.record,
+            digest=text.digest,
         )

@@ -17,11 +17,13 @@ from gateau_dagster.data.text_corpus import (
     read_texts,
     records_of,
 )
+from gateau_dagster.errors import GateauError
 from gateau_dagster.selection.token_budget import choose_by_domain
 
 
 def scored(name: str, domain: str, score: float | None, tokens: int = 10) -> ScoredText:
-    return ScoredText(name=name, domain=domain, tokens=tokens, spans=20, score=score, file=0, record=1)
+    digest = CorpusText(name=name, domain=domain, text="one", file=0, record=1).digest
+    return ScoredText(name=name, domain=domain, tokens=tokens, spans=20, score=score, file=0, record=1, digest=digest)
 
 
 def slow_choice(texts: list[ScoredText], budget: int) -> set[str]:
@@ -96,7 +98,19 @@ def test_records_are_texts_or_rejects_with_a_reason(tmp_path: Path) -> None:
         ("web.jsonl.gz:8", "no text: the field 'body.text' is missing"),
         ("web.jsonl.gz:9", "malformed JSON: Expecting property name enclosed in double quotes at column 2"),
     ]
-    assert list(records_of(files, [scored("7", "books", 1.0)])) == [(scored("7", "books", 1.0), lines[0])]
+    assert list(records_of(files, fields, [scored("7", "books", 1.0)])) == [(scored("7", "books", 1.0), lines[0])]
+
+
+@pytest.mark.parametrize("now", ['{"text": "two"}\n', '{"text": 3}\n', "{broken\n", ""])
+def test_a_record_that_no_longer_holds_the_scored_text_is_an_error(tmp_path: Path, now: str) -> None:
+    file = tmp_path / "web.jsonl"
+    file.write_text('{"text": "one"}\n')
+    files = resolve_files("web.jsonl", tmp_path)
+    chosen = [scored("web.jsonl:1", "web", 1.0)]
+    assert list(records_of(files, TextFields(), chosen)) == [(chosen[0], {"text": "one"})]
+    file.write_text(now)
+    with pytest.raises(GateauError, match=r"^web\.jsonl:1 is not what was scored: .* changed meanwhile"):
+        list(records_of(files, TextFields(), chosen))
 
 
 def test_without_fields_the_file_names_domain_and_text(tmp_path: Path) -> None:
