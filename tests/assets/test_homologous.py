@@ -128,7 +128,7 @@ def test_the_assets_and_what_cannot_be_met_are_known_before_a_run(tmp_path: Path
             assert parents[asset] == {"raw_long_sft", "homologous_model/long"}
         assert parents["checkpoint"] == {"training_mix", "homologous_model/long", "model/short"}
         checks = {(each.asset_key.to_user_string(), each.name) for each in graph.asset_check_keys}
-        assert {name for asset, name in checks if "homologous" in asset} == {"up_to_date"}
+        assert {name for asset, name in checks if "homologous" in asset} == {"up_to_date", "rejected_share"}
         state = pipeline.state()
         for asset in state.pipeline.assets:
             if asset.key in parents and asset.key != "report":

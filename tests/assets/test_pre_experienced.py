@@ -154,7 +154,11 @@ def test_the_assets_and_what_cannot_be_met_are_known_before_a_run(tmp_path: Path
         for asset in ("perplexity/cherry", "response_alone/cherry"):
             assert parents[asset] == {"raw_long_sft", "pre_experienced/cherry"}
         checks = {(each.asset_key.to_user_string(), each.name) for each in graph.asset_check_keys}
-        assert {name for asset, name in checks if "pre_exp" in asset} == {"up_to_date"}
+        assert {name for asset, name in checks if "pre_exp" in asset} == {
+            "up_to_date",
+            "rejected_share",
+            "truncated_share",
+        }
         planned = [work.asset for work in pipeline.state().plan().work]
         assert planned.index("pre_experienced/cherry") < planned.index("perplexity/cherry")
         change_config(pipeline.file, models={"cherry": {"path": "pre_experienced:long"}})
