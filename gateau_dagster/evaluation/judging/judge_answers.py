@@ -156,6 +156,7 @@ class _Work:
     _failed: int = 0
     _ended: BaseException | None = None
     _lock: threading.Lock = field(default_factory=threading.Lock)
+    _asking: dict[str, threading.Lock] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.account = Account(self.settings, self.replies.spent)
@@ -213,9 +214,14 @@ class _Work:
         }
 
     def _reply(self, asked: Asked) -> Reply:
-        reply = self.replies.find(asked)
-        if reply is not None:
-            return reply
+        """Of equal requests that are wanted at once, one is sent; the others wait for what is kept of it."""
+        with self._lock:
+            alone = self._asking.setdefault(asked.digest, threading.Lock())
+        with alone:
+            reply = self.replies.find(asked)
+            return self._paid_reply(asked) if reply is None else reply
+
+    def _paid_reply(self, asked: Asked) -> Reply:
         self.account.open_request()
         usage = Usage()
         try:

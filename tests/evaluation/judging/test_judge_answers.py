@@ -1,6 +1,8 @@
 """Every judgment is made once, kept and counted, whatever the judge says."""
 
 import threading
+import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -165,6 +167,20 @@ def test_several_are_asked_at_a_time_and_no_more(tmp_path: Path) -> None:
 
     found = judged(tmp_path, FakeJudge(reply), {f"q{number}": ["x"] for number in range(9)}, concurrent=4)
     assert found.table.height == 9
+
+
+def test_of_equal_requests_that_are_wanted_at_once_one_is_paid(tmp_path: Path) -> None:
+    """As for two samples with one instruction, whose complexity is rated by it alone."""
+
+    def reply(asked: Asked) -> str:
+        time.sleep(0.05)  # else each would be kept before the next one is looked for
+        return "[[3]]"
+
+    config, judge, made = settings(concurrent=8), FakeJudge(reply), judging()
+    each = wanted_judgments([question("a"), question("b")], {"a": {0: "x"}, "b": {0: "x"}}, made, None, config)
+    wanted = [replace(one, question_id=f"{one.question_id}{number}") for one in each for number in range(10)]
+    found = judge_answers(wanted, made, judge, replies(tmp_path), config)
+    assert found.table["score"].to_list() == [3.0] * 20 and len(judge.asked) == 2
 
 
 def test_replies_that_came_before_an_end_are_not_asked_for_again(tmp_path: Path) -> None:
