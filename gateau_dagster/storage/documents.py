@@ -10,7 +10,7 @@ from gateau_dagster.errors import GateauError
 from gateau_dagster.storage.content import file_digests, folder_content
 from gateau_dagster.storage.failures import readable_failures
 from gateau_dagster.storage.files import local_copy
-from gateau_dagster.storage.local import copy_folder, moves_into
+from gateau_dagster.storage.local import copy_folder, flush_folder, moves_into
 from gateau_dagster.storage.stamp import Stamp
 from gateau_dagster.storage.store import DamagedTableError, Store
 
@@ -191,6 +191,7 @@ def _stage(new: Path, target: Path, stamp: Stamp) -> None:
         return
     copy_folder(new, staged)
     _write_stamp(staged, stamp)
+    flush_folder(staged)
     _discard(new)
 
 

@@ -104,6 +104,17 @@ def copy_folder(folder: Path, target: Path) -> None:
             shutil.copyfile(path, place)
 
 
+def flush_folder(folder: Path) -> None:
+    """Brings each file of a finished folder to the disk: what it was made from may then be removed.
+
+    Else a power cut soon after leaves the folder's name, and nothing behind it.
+    """
+    for path in folder.rglob("*"):
+        if path.is_file():  # of a folder, not every file system takes it
+            with path.open("rb") as file:
+                os.fsync(file.fileno())
+
+
 def fill_with(path: Path, data: bytes) -> None:
     """Writes data that is in memory, as the `fill` of `replace_local`."""
     path.write_bytes(data)

@@ -12,7 +12,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from gateau_dagster.config import ModelConfig
 from gateau_dagster.models.loading import load_model
-from gateau_dagster.storage.local import fill_with, replace_local
+from gateau_dagster.storage.local import fill_with, flush_folder, replace_local
 from gateau_dagster.storage.training_record import RECORD_NAME, record_bytes
 from gateau_dagster.training.adapters import adapted_base, merged_state
 from gateau_dagster.training.batch_plan import BatchPlan, write_plan
@@ -82,6 +82,7 @@ def write_output(
             _write_log(temporary / RECORD_NAME, spec, _batches(trainer, spec, plan))
             write_plan(plan, temporary / PLAN_NAME)
             (temporary / CARD_NAME).write_text(model_card(spec, plan, read_log(spec.log)), encoding="utf-8")
+            flush_folder(temporary)  # the checkpoints go next
             _replace(temporary, spec.output)
     barrier()
 

@@ -14,7 +14,7 @@ from gateau_dagster.errors import GateauError
 from gateau_dagster.storage import Stamp, Store, documents
 from gateau_dagster.storage.documents import publish_folder
 from gateau_dagster.storage.files import Files
-from gateau_dagster.storage.local import fill_with, write_if_other
+from gateau_dagster.storage.local import fill_with, flush_folder, write_if_other
 
 
 @pytest.fixture
@@ -140,3 +140,13 @@ def test_a_text_that_is_there_already_is_left_as_it_is(tmp_path: Path) -> None:
         write_if_other(file, "naïve: 1\n")
         assert file.read_text(encoding="utf-8") == "naïve: 1\n"
     assert [each.name for each in file.parent.iterdir()] == ["file.yaml"]
+
+
+def test_each_file_of_a_finished_folder_is_brought_to_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "a" / "b").mkdir(parents=True)
+    for name in ("a/weights", "a/b/part"):
+        (tmp_path / name).write_text("x")
+    flushed: list[str] = []
+    monkeypatch.setattr(os, "fsync", lambda handle: flushed.append(str(Path(f"/proc/self/fd/{handle}").readlink())))
+    flush_folder(tmp_path / "a")
+    assert sorted(flushed) == [str(tmp_path / name) for name in ("a/b/part", "a/weights")]
