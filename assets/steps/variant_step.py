@@ -49,7 +49,7 @@ class VariantStep:
         absent: ids of what it lacks and another try may give; see Stamp.without.
         """
         stamp = self.wanted.without(absent, self.state.node(self.asset).means)
-        stamp = replace(stamp, content=content) if content else stamp
+        stamp = replace(stamp, content=content or stamp.content)
         store, name = self.state.store, self.variant.name
         self.made = store.write(table, self.asset, name, stamp, rejected)
         self.metadata |= table_metadata(store.address(self.asset, name), self.made, rejected, whole=False)

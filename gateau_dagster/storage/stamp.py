@@ -6,6 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal, TypeAlias
 
+from gateau_dagster.storage.sealed_json import sealed, unsealed
+
 
 def fingerprint(parts: Mapping[str, Any]) -> str:
     """32 hex digits of SHA-256 over the canonical JSON of `parts`; equal parts give equal digests in any process."""
@@ -68,28 +70,15 @@ class Stamp:
 
     def to_json(self) -> str:
         """One line of JSON with sorted keys, and a digest of the others."""
-        content = json.loads(json.dumps(asdict(self)))  # as it is read back: keys are texts
-        return json.dumps({**content, _CHECK: _digest(content)}, sort_keys=True)
+        return json.dumps(sealed(asdict(self), _CHECK), sort_keys=True)
 
     @classmethod
     def from_json(cls, text: str | bytes) -> "Stamp":
         """The inverse of `to_json`; raises ValueError for anything else, and where a byte of it has changed."""
-        try:
-            data = json.loads(text)
-        except RecursionError as error:
-            raise ValueError("not a stamp") from error
-        if not isinstance(data, dict):
-            raise ValueError("not a stamp")
-        check = data.pop(_CHECK, None)  # stamps of old have none
-        if check is not None and check != _digest(data):
-            raise ValueError("a damaged stamp")
+        data = unsealed(text, _CHECK)
         for old, new in _OLD_NAMES.items():
             if old in data:
                 data[new] = data.pop(old)
         if "fingerprint" not in data or not {*data} <= {*cls.__dataclass_fields__}:
             raise ValueError("not a stamp")
         return cls(**data)
-
-
-def _digest(content: dict[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
