@@ -225,10 +225,14 @@ class Lease:
                 renewals = self._holder.renewals + 1
                 self._holder = replace(self._holder, renewed_at=time.time(), renewals=renewals)
                 self._files.write(_name(self._number), self._holder.to_bytes())
-            except Exception:
-                # A lost server, a full disk: the work itself meets it, and says so. The lease is tried again, whatever
-                # it was: without this thread another run would take the store while this one works.
+            except (GateauError, OSError):
+                # A lost server, a full disk: the work itself meets it, and says so. The lease is tried again.
                 continue
+            except Exception as error:
+                # Without this thread another run would take the store while this one works.
+                self._say(
+                    f"The lease of {self._files.root} was not renewed ({type(error).__name__}: {error}). Trying on."
+                )
 
     def _successor(self, known: set[int]) -> str:
         """Who has the store now, if not this one; empty while nobody else has."""

@@ -227,8 +227,10 @@ def test_a_store_out_of_reach_for_a_while_is_no_loss(
         renewed.set()
 
     monkeypatch.setattr(files, "write", fails)
-    with leased(files):
+    said: list[str] = []
+    with leased(files, say=said.append):
         assert failed.wait(20) and renewed.wait(20)
+    assert ["not renewed (RuntimeError: the disk is full)" in each for each in said] == [True] * (kind is RuntimeError)
     assert latest(files).released
 
 
