@@ -16,6 +16,7 @@ from gateau_dagster.cli.judging import judging_record, show_judging
 from gateau_dagster.config import Config
 from gateau_dagster.data.rejects import Rejects
 from gateau_dagster.estimate.estimator import Estimate, Estimator
+from gateau_dagster.estimate.questions import check_questions
 from gateau_dagster.estimate.scored_model import ScoredModel
 from gateau_dagster.estimate.truncation import ExpectedTruncation, expected_truncation
 from gateau_dagster.pipeline.asset import VARIANT
@@ -32,7 +33,8 @@ def print_plan(config: Config, until: str | None, *, as_json: bool = False, work
     """Prints the plan; loads no model. workers: see Estimator.
 
     Raises:
-        GateauError: the input or the store cannot be read, or there is no asset `until`.
+        GateauError: the input or the store cannot be read, or there is no asset `until`; after the plan, what a
+            benchmark measures by cannot be read.
     """
     out, state = console(), State(config=config)
     if as_json:
@@ -58,6 +60,7 @@ def print_plan(config: Config, until: str | None, *, as_json: bool = False, work
             out.print(f"[dim]{escape(line)}[/dim]", soft_wrap=False)
     show_amounts(out, planned_amounts(state, plan, estimator))
     show_judging(out, state, plan)
+    check_questions(state, plan)
 
 
 def plan_record(state: State, plan: Plan, workers: int | None = None) -> dict[str, Any]:
