@@ -131,8 +131,19 @@ def _lost_questions(state: State, asset: Asset) -> Iterator[Loss]:
             rejected = rejected.join(unanswered, on="sample_id", how="anti")
         if (rejects := rejects_among(rejected, given)).count:
             yield Loss(asset=place, sentence=rejects.sentence("question"), notable=rejects.notable)
-        if asset.family == ANSWERS and (cut := _cut_prompts(state, key, name)).cut:
-            yield Loss(asset=place, sentence=cut.sentence(), notable=cut.notable, intended=cut.intended)
+        if asset.family == ANSWERS:
+            if (cut := _cut_prompts(state, key, name)).cut:
+                yield Loss(asset=place, sentence=cut.sentence(), notable=cut.notable, intended=cut.intended)
+            yield from _empty_answers(state, key, name)
+
+
+def _empty_answers(state: State, key: str, variant: str) -> Iterator[Loss]:
+    """A filter's, or of a model that spent its tokens on reasoning; graded like any other."""
+    texts = state.store.read(key, variant, ["answer"])["answer"]
+    if empty := int((texts.str.strip_chars() == "").sum()):
+        share = empty / texts.len()
+        sentence = f"{empty:,} of {plural(texts.len(), 'answer')} empty ({percentage(share)}): graded as they are"
+        yield Loss(asset=f"{key}[{variant}]", sentence=sentence, notable=share > NOTABLE_REJECTS)
 
 
 def _cut_prompts(state: State, key: str, variant: str) -> Truncation:

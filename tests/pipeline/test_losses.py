@@ -142,6 +142,7 @@ def test_what_each_model_lost_of_a_benchmark_is_said(state: State, input_length:
     whole = answers({f"q{n}": "yes" for n in range(8)})
     state.store.write(whole, f"answers/{key}", "base", stamp)
     part = whole.head(6).with_columns(
+        answer=pl.Series(["yes"] * 5 + [" \n"]),
         prompt_tokens=pl.Series([100, 40, 40, 40, 40, 40], dtype=pl.Int32),
         cut_tokens=pl.Series([300, 0, 0, 0, 0, 0], dtype=pl.Int32),
     )
@@ -160,6 +161,7 @@ def test_what_each_model_lost_of_a_benchmark_is_said(state: State, input_length:
             input_length is None,
             input_length is not None,
         ),
+        ("answers/quiz[checkpoint]", "1 of 6 answers empty (16.7 %): graded as they are", True, False),
         ("scores/quiz[checkpoint]", "1 of 8 questions rejected (12.5 %): 1 x no rating", True, False),
     ]
 
