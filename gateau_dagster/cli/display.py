@@ -24,7 +24,7 @@ from rich.progress import (
 from rich.text import Text
 
 from gateau_dagster.execution.ending import at_end
-from gateau_dagster.pipeline.losses import Loss
+from gateau_dagster.pipeline.loss import Loss
 from gateau_dagster.progress import Entry, ProgressBoard
 
 _NARROWEST, _USUAL_WIDTH = 20, 80

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import polars as pl
 
 from gateau_dagster.estimate.scored_model import token_rates
-from gateau_dagster.pipeline.losses import PromptLimit, Truncation, truncation_among
+from gateau_dagster.pipeline.loss import Truncation, truncation_among
+from gateau_dagster.pipeline.losses import PromptLimit
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.readable import plural
 

@@ -12,6 +12,8 @@ from gateau_dagster.errors import GateauError
 from gateau_dagster.methods.method import longest_prompt
 from gateau_dagster.models.known_model import shown_window
 from gateau_dagster.pipeline.asset import REJECTED_SHARE, TRUNCATED_SHARE, VARIANT, Asset
+from gateau_dagster.pipeline.benchmark_losses import benchmark_losses
+from gateau_dagster.pipeline.loss import Loss, Truncation, truncation_among
 from gateau_dagster.pipeline.selection_reads import CHOSEN
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.pipeline.unfilled import unfilled
@@ -19,44 +21,8 @@ from gateau_dagster.pipeline.variant_assets import ANSWERS, SCORES
 from gateau_dagster.readable import percentage, plural
 
 RAW, CHAT, TEXT_MIX = "raw_long_sft", "short_chat_mix", "homologous_mix"
-# A token that is cut off is as lost as one of a rejected sample, so the same share of them is worth a warning.
-NOTABLE_CUT = NOTABLE_REJECTS
 # By sample, the share of its context's tokens that no model saw.
 UNSEEN = pl.Schema({"sample_id": pl.String(), "unseen": pl.Float64()})
-
-
-@dataclass(frozen=True, kw_only=True)
-class Truncation:
-    """What a limit cuts off `samples`: `cut` of them lose something, in all `cut_tokens` of their `tokens`.
-
-    limit: why. intended: whether the configuration shows the model its own window only. nouns: what is counted.
-    """
-
-    samples: int
-    cut: int
-    tokens: int
-    cut_tokens: int
-    limit: str
-    intended: bool = False
-    nouns: tuple[str, str] = ("sample", "context tokens")
-
-    @property
-    def share(self) -> float:
-        """Of the tokens."""
-        return self.cut_tokens / self.tokens if self.tokens else 0.0
-
-    @property
-    def notable(self) -> bool:
-        """Whether it is worth a warning."""
-        return not self.intended and self.share > NOTABLE_CUT
-
-    def sentence(self, about: str = "") -> str:
-        """`190 of 200 samples cut, 9,000 of 10,000 context tokens (90 %) lost: …`. about: before counts."""
-        one, tokens = self.nouns
-        return (
-            f"{about}{self.cut:,} of {plural(self.samples, one)} cut, {about}{self.cut_tokens:,} of {self.tokens:,} "
-            f"{tokens} ({percentage(self.share)}) lost: {self.limit}"
-        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,16 +43,6 @@ class PromptLimit:
         return cls(tokens=tokens, why=f"scoring.max_length is {tokens:,}", intended=False)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Loss:
-    """One table's loss in a sentence. notable: worth a warning. intended: see Truncation."""
-
-    asset: str
-    sentence: str
-    notable: bool
-    intended: bool = False
-
-
 def losses(state: State, made: Container[str]) -> Iterator[Loss]:
     """Of these tables, which are up to date, in the order of the data's flow; none for one that lost nothing."""
     for asset in state.pipeline.assets:
@@ -95,7 +51,7 @@ def losses(state: State, made: Container[str]) -> Iterator[Loss]:
         for part in told_parts(state, asset):
             yield from _losses_of(state, asset, part)
         if asset.family in {ANSWERS, SCORES}:
-            yield from _lost_questions(state, asset)
+            yield from benchmark_losses(state, asset)
         if asset.of == "method" and (unscored := _unscored(state, asset)):
             yield unscored
         if asset.key == CHOSEN and (found := unfilled(state)):
@@ -114,48 +70,6 @@ def _losses_of(state: State, asset: Asset, part: str | None) -> Iterator[Loss]:
     if TRUNCATED_SHARE in asset.checks and (truncation := truncation_of(state, asset, part)).cut:
         found = truncation.sentence()
         yield Loss(asset=name, sentence=found, notable=truncation.notable, intended=truncation.intended)
-
-
-def _lost_questions(state: State, asset: Asset) -> Iterator[Loss]:
-    """Of each model: a comparison leaves out what one of them lacks. Questions without a value count here where they
-    have an answer, those without one by their answers."""
-    stamps = state.table_stamps((asset.key, name) for name in state.pipeline.partitions(asset.key))
-    for (key, name), stamp in stamps.items():
-        if name is None or stamp is None:
-            continue
-        place, answers = f"{key}[{name}]", f"{ANSWERS}/{key.split('/', maxsplit=1)[1]}"
-        rejected = state.store.read_rejected(key, [name])
-        given = state.store.read(key, name, ["question_id"])["question_id"].n_unique() + rejected.height
-        if asset.family == SCORES and answers in state.pipeline.by_key:
-            unanswered = state.store.read_rejected(answers, [name])
-            rejected = rejected.join(unanswered, on="sample_id", how="anti")
-        if (rejects := rejects_among(rejected, given)).count:
-            yield Loss(asset=place, sentence=rejects.sentence("question"), notable=rejects.notable)
-        if asset.family == ANSWERS:
-            if (cut := _cut_prompts(state, key, name)).cut:
-                yield Loss(asset=place, sentence=cut.sentence(), notable=cut.notable, intended=cut.intended)
-            yield from _empty_answers(state, key, name)
-
-
-def _empty_answers(state: State, key: str, variant: str) -> Iterator[Loss]:
-    """A filter's, or of a model that spent its tokens on reasoning; graded like any other."""
-    texts = state.store.read(key, variant, ["answer"])["answer"]
-    if empty := int((texts.str.strip_chars() == "").sum()):
-        share = empty / texts.len()
-        sentence = f"{empty:,} of {plural(texts.len(), 'answer')} empty ({percentage(share)}): graded as they are"
-        yield Loss(asset=f"{key}[{variant}]", sentence=sentence, notable=share > NOTABLE_REJECTS)
-
-
-def _cut_prompts(state: State, key: str, variant: str) -> Truncation:
-    """What was cut out of the middle of the prompts of tables.ANSWERS."""
-    asked, most = state.config.evaluation.input_length, state.config.scoring.max_length
-    limit = f"scoring.max_length is {most:,}" if asked is None else f"evaluation.input_length is {asked:,}"
-    prompts = state.store.read(key, variant, ["prompt_tokens", "cut_tokens"])
-    # A server may not say how long a prompt was; one that was cut is as long as may be.
-    told = (pl.col("prompt_tokens") > 0) | (pl.col("cut_tokens") == 0)
-    kept = prompts.select(pl.when(told).then("prompt_tokens").otherwise(asked or most)).to_series()
-    found = truncation_among(kept, prompts["cut_tokens"], limit=limit, intended=asked is not None)
-    return replace(found, nouns=("prompt", "tokens"))
 
 
 def _unscored(state: State, asset: Asset) -> Loss | None:
@@ -243,19 +157,6 @@ def _truncation_of_texts(state: State, asset: Asset, model: str) -> Truncation:
     read = max(table.filter(pl.col("truncated_tokens") > 0)["tokens"].to_list(), default=0)
     found = truncation_among(table["tokens"], table["truncated_tokens"], limit=f"models.{model} reads {read:,} tokens")
     return replace(found, nouns=("text", "tokens"))
-
-
-def truncation_among(kept: pl.Series, cut: pl.Series, *, limit: str, intended: bool = False) -> Truncation:
-    """Sums up what is kept and what is cut off each sample, in tokens."""
-    lost = int(cut.cast(pl.Int64).sum())
-    return Truncation(
-        samples=cut.len(),
-        cut=int((cut > 0).sum()),
-        tokens=int(kept.cast(pl.Int64).sum()) + lost,
-        cut_tokens=lost,
-        limit=limit,
-        intended=intended,
-    )
 
 
 def prompted_models(assets: Iterable[Asset]) -> list[str]:

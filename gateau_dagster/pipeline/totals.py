@@ -5,7 +5,8 @@ from dataclasses import dataclass
 
 from gateau_dagster.data.rejects import Rejects
 from gateau_dagster.pipeline.asset import REJECTED_SHARE, TRUNCATED_SHARE, Asset
-from gateau_dagster.pipeline.losses import Truncation, rejects_of, truncation_of
+from gateau_dagster.pipeline.loss import Truncation
+from gateau_dagster.pipeline.losses import rejects_of, truncation_of
 from gateau_dagster.pipeline.plan import Key
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.storage import Stamp

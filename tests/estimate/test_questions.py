@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from gateau_dagster.cli.plan import print_plan
 from gateau_dagster.cli.validate import print_validation
 from gateau_dagster.errors import GateauError
 from gateau_dagster.estimate.questions import check_questions
@@ -65,11 +66,14 @@ def test_what_cannot_be_read_is_named_beforehand(
     check_questions(state, Plan())
 
 
-def test_validation_and_a_run_look_at_it(tmp_path: Path) -> None:
+def test_validation_plan_and_run_look_at_it(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     file = _project(tmp_path, "ruler", RULER)
     (tmp_path / "ruler" / "scripts" / "synthetic.yaml").write_text("niah_single_1: {}")
     with pytest.raises(GateauError, match="code lack 'vt'"):
         print_validation(load_project(file))
+    with pytest.raises(GateauError, match="code lack 'vt'"):
+        print_plan(load_project(file), None)
+    assert "answers/ruler" in capfd.readouterr().out, "the plan is shown all the same"
     with pipeline_on(file) as pipeline:
         with pytest.raises(GateauError, match="code lack 'vt'"):
             pipeline.refresh()

@@ -8,14 +8,12 @@ import pytest
 from assets.runs.checked import checked
 from gateau_dagster import tables
 from gateau_dagster.config import Config, SelectionConfig
-from gateau_dagster.config.evaluation import EvaluationConfig
 from gateau_dagster.pipeline.asset import REJECTED_SHARE, TRUNCATED_SHARE
-from gateau_dagster.pipeline.losses import losses, rejects_of, truncation_among, truncation_of, unseen_shares
+from gateau_dagster.pipeline.loss import truncation_among
+from gateau_dagster.pipeline.losses import losses, rejects_of, truncation_of, unseen_shares
 from gateau_dagster.pipeline.pipeline import pipeline_of
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.storage import Stamp
-from tests.evaluation.quiz import with_quiz
-from tests.evaluation.scored_builders import answers
 from tests.pipeline.by_method import maximal
 
 MIX = tables.schema(tables.TRAINING_MIX)
@@ -127,43 +125,6 @@ def test_each_variant_s_mix_tells_its_own_losses(state: State) -> None:
     assert not rejected.passed and "full: 2 of 4 samples rejected" in str(rejected.metadata["summary"].value)
     truncated = checked(state, asset, TRUNCATED_SHARE)
     assert not truncated.passed and str(truncated.metadata["summary"].value).startswith("full: 1 of 2 sequences cut")
-
-
-def _rejected(*names: str, reason: str) -> pl.DataFrame:
-    return pl.DataFrame({"sample_id": [*names], "reason": reason}, schema=tables.schema(tables.REJECTED))
-
-
-@pytest.mark.parametrize("input_length", [None, 90])
-def test_what_each_model_lost_of_a_benchmark_is_said(state: State, input_length: int | None) -> None:
-    """Of one of two: what had no answer is said with the answers, and so are prompts that lost their middle."""
-    evaluation = EvaluationConfig(benchmarks=("quiz",), input_length=input_length)
-    state = State(config=state.config.model_copy(update={"evaluation": evaluation}))
-    stamp, key = Stamp(fingerprint="f"), "quiz"
-    whole = answers({f"q{n}": "yes" for n in range(8)})
-    state.store.write(whole, f"answers/{key}", "base", stamp)
-    part = whole.head(6).with_columns(
-        answer=pl.Series(["yes"] * 5 + [" \n"]),
-        prompt_tokens=pl.Series([100, 40, 40, 40, 40, 40], dtype=pl.Int32),
-        cut_tokens=pl.Series([300, 0, 0, 0, 0, 0], dtype=pl.Int32),
-    )
-    state.store.write(part, f"answers/{key}", "checkpoint", stamp, _rejected("q6", "q7", reason="refused: 5 tokens"))
-    scores = pl.DataFrame([(f"q{n}", "all", 1.0) for n in range(5)], schema=tables.schema(tables.SCORES), orient="row")
-    without = pl.concat([_rejected("q5", reason="no rating"), _rejected("q6", "q7", reason="it was not answered")])
-    state.store.write(scores, f"scores/{key}", "checkpoint", stamp, without)
-    with with_quiz():
-        found = [*losses(state, {f"answers/{key}", f"scores/{key}"})]
-    limit = "scoring.max_length is 65,536" if input_length is None else "evaluation.input_length is 90"
-    assert [(each.asset, each.sentence, each.notable, each.intended) for each in found] == [
-        ("answers/quiz[checkpoint]", "2 of 8 questions rejected (25 %): 2 x refused: … tokens", True, False),
-        (
-            "answers/quiz[checkpoint]",
-            f"1 of 6 prompts cut, 300 of 600 tokens (50 %) lost: {limit}",
-            input_length is None,
-            input_length is not None,
-        ),
-        ("answers/quiz[checkpoint]", "1 of 6 answers empty (16.7 %): graded as they are", True, False),
-        ("scores/quiz[checkpoint]", "1 of 8 questions rejected (12.5 %): 1 x no rating", True, False),
-    ]
 
 
 def with_made_models(state: State) -> State:
