@@ -20,6 +20,7 @@ from gateau_dagster.data.sample import shard_of, text_digest
 from gateau_dagster.data.sources import FILE_DIGESTS, SourceFile, content_signature, input_signature, resolve_files
 from gateau_dagster.errors import GateauError
 from gateau_dagster.progress import Progress, silent
+from gateau_dagster.readable import percentage, plural
 from gateau_dagster.storage.files import Files
 from gateau_dagster.storage.json_cache import keeping
 from gateau_dagster.storage.parquet import read_local, write_parquet
@@ -48,6 +49,21 @@ class InputIndex:
     def rejects(self) -> Rejects:
         """Among the records, where one that repeats another counts once."""
         return rejects_among(self.rejected, self.accepted.height + self.rejected.height, named=True)
+
+    @property
+    def repeats(self) -> list[str]:
+        """A sentence where samples hold the texts of another one under another id; each is a sample of its own."""
+        again = self.accepted.sort("sample_id").filter(~pl.col("digest").is_first_distinct())
+        if again.is_empty():
+            return []
+        name = again["sample_id"][0]
+        known = self.accepted.filter(pl.col("digest") == again["digest"][0])["sample_id"].min()
+        share = percentage(again.height / self.accepted.height)
+        return [
+            f"long_sft.path: {again.height:,} of {plural(self.accepted.height, 'sample')} ({share}) hold the texts of "
+            f"another one under another id, as {name} those of {known}. All are scored, and may be chosen and trained "
+            "on together: remove them from the data, or set selection.per_document: 1"
+        ]
 
     def shard_digest(self, shard: int) -> str:
         """SHA-256 (hex) of what the shard's two tables hold: ids, contents, sources, and reasons of rejects."""

@@ -1,9 +1,12 @@
-"""Whether a limit of samples by document leaves enough to choose from, said before any model runs."""
+"""Whether samples share documents unawares, and a limit of them leaves enough to choose from: before any model runs."""
+
+from collections.abc import Callable
 
 import polars as pl
 
 from gateau_dagster.config import Config
 from gateau_dagster.config.selection import RuleConfig
+from gateau_dagster.data.index import InputIndex
 from gateau_dagster.data.sample import shard_keys
 from gateau_dagster.evaluation.document_split import SPLIT
 from gateau_dagster.pipeline.plan import Plan
@@ -11,6 +14,13 @@ from gateau_dagster.pipeline.selection_reads import CHOSEN
 from gateau_dagster.selection.per_document import most_by_source, most_of_all
 from gateau_dagster.selection.rules import check_data
 from gateau_dagster.storage import Store
+
+
+def document_warnings(config: Config, store: Store, whole: Callable[[], Plan], index: InputIndex) -> list[str]:
+    """What a limit of samples by document leaves too few for; without one, which samples have the same texts."""
+    if config.selection.per_document is None:
+        return index.repeats
+    return [*filter(None, [limit_leaves(config, store, whole())])]
 
 
 def limit_leaves(config: Config, store: Store, whole: Plan) -> str:

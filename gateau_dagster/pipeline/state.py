@@ -22,7 +22,7 @@ from gateau_dagster.errors import GateauError, MissingUpstreamError
 from gateau_dagster.methods.registry import chosen_methods, reads_attention, watched_models
 from gateau_dagster.models.model_digest import address_digest, model_digest
 from gateau_dagster.pipeline.asset import Asset, Observed
-from gateau_dagster.pipeline.document_limit import limit_leaves
+from gateau_dagster.pipeline.document_limit import document_warnings, limit_leaves
 from gateau_dagster.pipeline.far_text import without_far_text
 from gateau_dagster.pipeline.made_models import check_clusters
 from gateau_dagster.pipeline.model_checks import (
@@ -270,8 +270,7 @@ class State:
         of_models = [*lost_first_tokens(self.config), *unknown_chat_templates(self.config), *self._unseen_attention()]
         if self.pipeline.compares_the_pair:
             of_models += without_far_text(self.config, accepted, self._first_samples)
-        if self.config.selection.per_document is not None:
-            of_models += filter(None, [limit_leaves(self.config, self.store, self.whole_plan())])
+        of_models += document_warnings(self.config, self.store, self.whole_plan, self.index)
         # Several methods may say the same.
         return [*dict.fromkeys([*of_models, *warnings_of(self.config, accepted), *chain.from_iterable(of_methods)])]
 
