@@ -13,6 +13,11 @@ if TYPE_CHECKING:
 # call `strftime_now` whatever they are given (gpt-oss, SmolLM3).
 _FIXED = datetime(2024, 7, 26, tzinfo=UTC)
 FIXED_DATE = f"{_FIXED:%d %b %Y}"
+# How chat templates mark a model's thoughts: Qwen, DeepSeek and GLM; Mistral; Cohere; gpt-oss; Gemma.
+_OF_THOUGHTS = (
+    *("<think>", "</think>", "reasoning_content", "enable_thinking", "[THINK]", "<|START_THINKING|>"),
+    *("<|channel|>analysis", "<|channel>thought"),
+)
 _CALLED = "strftime_now"
 _CODES = (*"aAbBcdDeFfgGhHIjmMnprRStTuUVwWxXyYzZ", *(f"-{code}" for code in "dHIjmMSy"), "%")
 
@@ -32,6 +37,11 @@ def render_chat(
         add_generation_prompt=add_generation_prompt,
         date_string=FIXED_DATE,
     )
+
+
+def has_thoughts(template: str | None) -> bool:
+    """Return whether a chat template has a place for a model's thoughts, so that its answers may begin with them."""
+    return template is not None and any(mark in template for mark in _OF_THOUGHTS)
 
 
 def rendering_settings(template: str) -> dict[str, str]:
