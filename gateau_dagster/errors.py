@@ -1,20 +1,215 @@
-"""The two ways in which work for a user can fail: the whole of it, or one sample of it. What they say is no secret."""
+"""The two ways in which work for a user can fail: the whole of it, or one sample of it. No message tells a secret.
 
+`redacted` is the one place that knows secrets. Every border calls it: error messages, log records, failures that
+Dagster stores, answers, judges' replies and rejected samples.
+"""
+
+import base64
+import json
+import logging
+import os
 import re
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import Any
+from urllib.parse import quote, quote_plus, unquote, urlsplit
 
 # Credentials by their place in an address, or by their own shape.
-_SECRETS = (
+_SHAPES = (
     re.compile(r"(?<=://)[^\s/@]*:(?!\d+/)[^\s@]*(?=@)|(?<=://)[^\s/@]+(?=@)"),
     re.compile(r"(?i)(?<=[?&;])(?:x-amz-(?:signature|credential|security-token)|signature|token)=[^\s&;'\"]+"),
-    re.compile(r"\b(?:hf_[A-Za-z0-9]{20,}|(?:AKIA|ASIA)[A-Z0-9]{16}|sk-[\w-]{20,})"),
+    re.compile(
+        r"\b(?:hf_[A-Za-z0-9]{20,}|(?:AKIA|ASIA)[A-Z0-9]{16}|sk-[\w-]{20,}|AIza[\w-]{30,}|"
+        r"(?:gsk|gh[opsu]|github_pat|xai|nvapi|glpat|xox[abprs])[-_][\w-]{16,})"
+    ),
 )
+# Variables that hold a secret by their name, whether the configuration names them or not.
+_SECRET_NAME = re.compile(
+    r"(?i)(?:^|_)(?:(?:ACCESS_|SECRET_|PRIVATE_)?KEY(?:_ID)?|API_?KEYS?|TOKENS?|SECRETS?|PASS|PASSWORD|PASSWD|PASSPHRASE"
+    r"|PGPASSWORD|CREDENTIALS?|WEB_?HOOK(?:_URL)?|HOOK(?:_URL)?)$"
+)
+_HOOK_NAME = re.compile(r"(?i)HOOK(?:_URL)?$")
+_ECHO_GAP = re.compile(r"\*{2,}|\.{3,}|\u2026|[xX\u2022]{4,}")
+_ECHO = 7  # characters beside a gap; more of them are a part
+_ECHOES = range(3, _ECHO + 1)
+_PART = 8
+"""Characters of a secret that are a secret themselves."""
+_FEWEST_LETTERS = 4
+"""Different characters that a secret has: 00000000 is none."""
+_MASK = "***"
+_NAME_LIKE = re.compile(r"[A-Z_${}%\s]*")
+"""A variable's name in another spelling, such as ${OPENAI_API_KEY}, which may be shown."""
+
+_variables: set[str] = set()
+_values: set[str] = set()
+
+
+def secret_variable_named(name: str) -> None:
+    """Makes `redacted` mask what the environment variable of this name holds."""
+    _variables.add(name)
+
+
+def secret_found(value: str) -> None:
+    """Makes `redacted` mask a value: a key that stands where the name of its variable belongs."""
+    if len(value.strip()) >= _PART and not _NAME_LIKE.fullmatch(value):
+        _values.add(value.strip())
 
 
 def redacted(text: str) -> str:
-    """The text with *** for what looks like a secret: libraries tell an address with all that is in it."""
-    for secret in _SECRETS:
-        text = secret.sub("***", text)
-    return text
+    """Return the text with *** in place of every secret, and of each part of one that has eight characters.
+
+    Secrets are: the values of the variables that the configuration names, those of variables whose name says so
+    (HF_TOKEN, AWS_SECRET_ACCESS_KEY), passwords in addresses, keys that were pasted into the configuration, and what
+    has the shape of a key. A secret that is encoded (base64, URL, JSON), or cut as in `sk-abc...wxyz`, is found, too.
+    """
+    for shape in _SHAPES:
+        text = shape.sub(_MASK, text)
+    known = _known_secrets()
+    if not any(known):
+        return text
+    whole, parted = known
+    for value in whole:
+        text = text.replace(value, _MASK)
+    return _without_echoes(_without_parts(text, parted), parted)
+
+
+def redact_exception(error: BaseException) -> BaseException:
+    """Redact the messages of an exception and of those that caused it, which Dagster and tracebacks show.
+
+    Returns the exception itself, or a stand-in where its message cannot be changed.
+    """
+    if error.__cause__ is not None:
+        error.__cause__ = redact_exception(error.__cause__)
+    elif error.__context__ is not None and not error.__suppress_context__:
+        error.__context__ = redact_exception(error.__context__)
+    said = str(error)
+    if redacted(said) == said:
+        return error
+    error.args = tuple(redacted(each) if isinstance(each, str) else each for each in error.args)
+    if redacted(str(error)) == str(error):
+        return error
+    stand_in = RuntimeError(f"{type(error).__name__}: {redacted(said)}").with_traceback(error.__traceback__)
+    stand_in.__cause__ = error.__cause__
+    return stand_in
+
+
+def redact_logs() -> None:
+    """Make every log record of this process redacted, whichever library writes it."""
+    made = logging.getLogRecordFactory()
+    if getattr(made, "redacts", False):
+        return
+
+    def record(*args: Any, **more: Any) -> logging.LogRecord:
+        found = made(*args, **more)
+        try:
+            said = found.getMessage()
+        except Exception:  # whoever handles the record reports it
+            return found
+        if (shown := redacted(said)) != said:
+            found.msg, found.args = shown, None
+        if found.exc_info and found.exc_info[1] is not None:
+            error = redact_exception(found.exc_info[1])
+            found.exc_info = (type(error), error, error.__traceback__)
+        return found
+
+    record.redacts = True  # type: ignore[attr-defined]
+    logging.setLogRecordFactory(record)
+
+
+def _known_secrets() -> tuple[frozenset[str], frozenset[str]]:
+    """The secrets that are masked as a whole, and those whose parts are masked, too."""
+    named = {
+        (name, value.strip())
+        for name, value in os.environ.items()
+        if name in _variables or "://" in value or _is_secret_name(name)
+    }
+    return _sorted_secrets(frozenset(named), frozenset(_values))
+
+
+@lru_cache(maxsize=4096)
+def _is_secret_name(name: str) -> bool:
+    return _SECRET_NAME.search(name) is not None
+
+
+@lru_cache(maxsize=16)
+def _sorted_secrets(named: frozenset[tuple[str, str]], pasted: frozenset[str]) -> tuple[frozenset[str], frozenset[str]]:
+    whole: set[str] = set()
+    parted: set[str] = set()
+    for name, value in [*named, *(("", value) for value in pasted)]:
+        is_configured = name in _variables or not name
+        if "://" in value:
+            is_hook = bool(_HOOK_NAME.search(name)) or (is_configured and value.startswith("http"))
+            whole |= {value} if is_configured or is_hook else set()
+            parted |= set(_secrets_of_address(value, is_hook=is_hook))
+        elif is_configured or name.startswith("AWS_") or not value.startswith(("/", "~", ".")):  # which are paths
+            parted.add(value)
+            whole |= {value} if is_configured and 4 <= len(value) < _PART and not value.isalpha() else set()
+    kept = {each for each in parted if len(each) >= _PART and len({*each}) >= _FEWEST_LETTERS}
+    return frozenset(whole), frozenset(kept)
+
+
+def _secrets_of_address(address: str, *, is_hook: bool) -> Iterator[str]:
+    """The password of an address; of a web hook what is behind the host, too, but for plain words."""
+    try:
+        parts = urlsplit(address)
+    except ValueError:
+        yield address
+        return
+    if parts.password:
+        yield from {parts.password, unquote(parts.password)}
+    if is_hook:
+        for each in re.split(r"[/?&=]", f"{parts.path}?{parts.query}"):
+            if not (each.isalpha() and each.islower()):
+                yield each
+
+
+@lru_cache(maxsize=16)
+def _parts_of(secrets: frozenset[str]) -> frozenset[str]:
+    """Every run of _PART characters of the secrets, as they are and encoded."""
+    forms = {form for secret in secrets for form in _forms(secret)}
+    return frozenset(form[place : place + _PART] for form in forms for place in range(len(form) - _PART + 1))
+
+
+def _forms(secret: str) -> Iterator[str]:
+    yield from (secret, quote(secret, safe=""), quote_plus(secret), json.dumps(secret)[1:-1])
+    data = secret.encode("utf-8", errors="surrogatepass")
+    for before in range(3):  # within another text, base64 begins at any of three places
+        for encode in (base64.b64encode, base64.urlsafe_b64encode):
+            encoded = encode(bytes(before) + data).decode().rstrip("=")
+            cut = 0 if not before else before + 1
+            yield encoded[cut : len(encoded) - (1 if (before + len(data)) % 3 else 0)]
+
+
+def _without_parts(text: str, secrets: frozenset[str]) -> str:
+    parts = _parts_of(secrets)
+    if parts.isdisjoint(text[place : place + _PART] for place in range(len(text) - _PART + 1)):
+        return text
+    shown: list[str] = []
+    place = done = 0
+    while place <= len(text) - _PART:
+        if text[place : place + _PART] not in parts:
+            place += 1
+            continue
+        end = place + _PART
+        while end < len(text) and text[end - _PART + 1 : end + 1] in parts:
+            end += 1
+        shown += [text[done:place], _MASK]
+        place = done = end
+    return "".join([*shown, text[done:]])
+
+
+def _without_echoes(text: str, secrets: frozenset[str]) -> str:
+    """Without the ends of a secret that a server shows around a gap, as in `sk-a****wxyz`."""
+    shown: list[str] = []
+    done = 0
+    for gap in _ECHO_GAP.finditer(text):
+        before, after = text[max(done, gap.start() - _ECHO) : gap.start()], text[gap.end() : gap.end() + _ECHO]
+        begin = max((size for each in secrets for size in _ECHOES if before.endswith(each[:size])), default=0)
+        end = max((size for each in secrets for size in _ECHOES if after.startswith(each[-size:])), default=0)
+        if begin or end:
+            shown += [text[done : max(done, gap.start() - begin)], _MASK]
+            done = gap.end() + end
+    return "".join([*shown, text[done:]])
 
 
 class GateauError(ValueError):
@@ -44,7 +239,7 @@ class UnforeseenError(GateauError):
 
     def __init__(self, message: str, *, kind: str, trace: str) -> None:
         super().__init__(message)
-        self.kind, self.trace = kind, trace
+        self.kind, self.trace = kind, redacted(trace)
 
 
 class MissingUpstreamError(GateauError):

@@ -16,7 +16,7 @@ import dagster as dg
 from pydantic import Field
 
 from gateau_dagster.config.notify import MailConfig, NotifyConfig
-from gateau_dagster.errors import GateauError, TransientError
+from gateau_dagster.errors import GateauError, TransientError, secret_variable_named
 
 _PATIENCE = 20.0  # seconds after which nothing is tried again
 _PASSING = {408, 429, 500, 502, 503, 504}
@@ -115,6 +115,7 @@ class NotificationResource(dg.ConfigurableResource):
 
 
 def _secret(place: str, variable: str) -> str:
+    secret_variable_named(variable)
     found = os.environ.get(variable, "").strip()
     if not found:
         raise GateauError(f"{place}: the environment variable {variable} is not set where Dagster's daemon runs.")

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 import dagster as dg
 from dagster import OpExecutionContext
 
-from gateau_dagster.errors import GateauError, TransientError
+from gateau_dagster.errors import GateauError, TransientError, redact_exception, redacted
 from gateau_dagster.storage.failures import explained_by_system
 
 # Metadata of a failure: the assets that the step makes.
@@ -40,9 +40,15 @@ def readable_failure(
         if isinstance(error, TransientError) and context.retry_number < retries:
             wait = _FIRST_WAIT_SECONDS * 2**context.retry_number
             context.log.warning(f"{error} Trying again in {wait:.0f} s.")
-            raise dg.RetryRequested(max_retries=retries, seconds_to_wait=wait) from error
+            raise dg.RetryRequested(max_retries=retries, seconds_to_wait=wait) from redact_exception(error)
         metadata = {} if title is None else {TITLE: title}
-        raise dg.Failure(description=str(error), metadata=metadata, allow_retries=False) from error
+        said = redacted(str(error))
+        raise dg.Failure(description=said, metadata=metadata, allow_retries=False) from redact_exception(error)
+    except Exception as error:  # Dagster stores its message, and those of its causes
+        shown = redact_exception(error)
+        if shown is not error:
+            raise shown from None
+        raise
 
 
 @contextmanager

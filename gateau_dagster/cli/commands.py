@@ -10,7 +10,7 @@ import click
 
 from gateau_dagster import __version__
 from gateau_dagster.config import Config
-from gateau_dagster.errors import GateauError, UnforeseenError, redacted
+from gateau_dagster.errors import GateauError, UnforeseenError, redact_logs, redacted
 from gateau_dagster.execution.signal_watch import INTERRUPTED
 
 _USUAL_NAME = "gateau.yaml"
@@ -149,6 +149,7 @@ def command_line() -> None:
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     # transformers imports DeepSpeed, which says on standard output that there is no GPU.
     logging.getLogger("DeepSpeed").addFilter(lambda record: "Setting accelerator to" not in record.getMessage())
+    redact_logs()
     try:
         cli(standalone_mode=False, prog_name="gateau")
     except UnforeseenError as error:
@@ -156,6 +157,7 @@ def command_line() -> None:
     except GateauError as error:
         _fail(f"Error: {error}", 1)
     except click.ClickException as error:
+        error.message = redacted(error.message)
         error.show()
         sys.exit(error.exit_code)
     except (click.Abort, KeyboardInterrupt):

@@ -7,7 +7,7 @@ from pydantic import AfterValidator, ConfigDict, Field
 
 from gateau_dagster.config.base import Section
 from gateau_dagster.config.judge import JudgeConfig
-from gateau_dagster.config.values import LONGEST
+from gateau_dagster.config.values import LONGEST, KeyVariable
 
 PROMPT, VARIANT = "{prompt}", "{variant}"
 _WEB = re.compile(r"^https?://[^/\s?#@]+(/[^\s?#@]*)?$")
@@ -36,9 +36,8 @@ class EngineConfig(Section):
         description=f"Its address, such as http://localhost:8000/v1; {VARIANT} stands for the variant's name."
     )
     model: str = Field(default=VARIANT, min_length=1, description=f"What it calls the model; {VARIANT} as above.")
-    key: str | None = Field(
+    key: KeyVariable | None = Field(
         default=None,
-        pattern=r"^[A-Za-z_][A-Za-z0-9_]*$",
         description="Environment variable that holds its key; without, it asks for none.",
     )
     concurrency: int = Field(default=8, ge=1, le=1024, description="Questions that it is asked at a time.")

@@ -8,7 +8,7 @@ from gateau_dagster.config.base import Section
 from gateau_dagster.config.catalogue import CatalogueConfig
 from gateau_dagster.config.models import ScoringConfig
 from gateau_dagster.config.notify import NotifyConfig
-from gateau_dagster.config.values import TimeZone, UrlVariable
+from gateau_dagster.config.values import DatabaseVariable, TimeZone
 
 # Ray counts in such parts.
 _LEAST = 0.0001
@@ -76,7 +76,7 @@ class ExecutionConfig(Section):
         default="", description="What runs the workers that score: processes of this machine, or ray where it is given."
     )
     ray: RayConfig | None = Field(default=None, description="Scoring on other machines; null: on this one.")
-    postgres: UrlVariable | None = Field(
+    postgres: DatabaseVariable | None = Field(
         default=None,
         description="The environment variable that holds the URL of the PostgreSQL database with Dagster's records; "
         "null: as Dagster's home says, by default files in it.",

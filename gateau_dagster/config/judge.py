@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from typing import Annotated, Literal, get_args
 from urllib.parse import SplitResult, urlsplit
 
 from pydantic import AfterValidator, Field, model_validator
 
 from gateau_dagster.config.base import Section
+from gateau_dagster.config.values import KeyVariable
 
-_VARIABLE = re.compile(r"^[A-Z][A-Z0-9_]{0,99}\Z")
 _MOST_REQUESTS = 10_000_000
 Characteristic = Literal["coherence", "necessity", "faithfulness", "helpfulness", "complexity"]
 CHARACTERISTIC_NAMES: tuple[Characteristic, ...] = get_args(Characteristic)
@@ -32,15 +31,6 @@ def _can_be_asked(parts: SplitResult) -> bool:
         return parts.port != 0 and not any(map(str.isspace, parts.geturl()))
     except ValueError:  # a port beyond all
         return False
-
-
-def _variable(text: str) -> str:
-    """A name of an environment variable; what was given instead, maybe the key itself, is not shown."""
-    if not _VARIABLE.match(text):
-        raise ValueError(
-            "names the environment variable that holds the key, such as OPENAI_API_KEY; the key itself is not for files"
-        )
-    return text
 
 
 class PricesConfig(Section):
@@ -67,7 +57,7 @@ class JudgeConfig(Section):
         description="Of the server, such as https://api.openai.com/v1 or http://localhost:8000/v1."
     )
     model: str = Field(min_length=1, description="As the server names it.")
-    key: Annotated[str, AfterValidator(_variable)] | None = Field(
+    key: KeyVariable | None = Field(
         default="OPENAI_API_KEY",
         description="The environment variable that holds the key; null: the server wants none.",
     )

@@ -14,8 +14,9 @@ from yaml.reader import ReaderError
 
 from gateau_dagster.config.base import SectionError
 from gateau_dagster.config.schema import Config
+from gateau_dagster.config.values import is_variable_name
 from gateau_dagster.config.yaml_loader import YamlLoader
-from gateau_dagster.errors import GateauError, redacted
+from gateau_dagster.errors import GateauError, redacted, secret_found
 
 
 def line_of(node: yaml.Node | None, place: Sequence[int | str]) -> int:
@@ -91,6 +92,8 @@ _NAMED_PLACE = re.compile(r"^([A-Za-z_]+(?:\.[^\s:.]+)*): (.*)$", re.DOTALL)
 _NUMBER = re.compile(r"[-+]?[\d_.]+([eE][-+]?\d+)?")
 # In the wrong place, a section may be shown, but not what its secret is.
 _SECRET_VALUE = re.compile(r"(?i)('[^']*(?:secret|token|password|passwd|key|credential)': )(?:'[^']*'|[^,}\]]+)")
+_SECRET_KEY = re.compile(r"(?i)(.*[_-])?(api_?key|key|web_?hook|postgres|token|password|passwd|secret|credentials?)")
+_SECRET_LINE = re.compile(r"(?i)(key|webhook|postgres|token|password|passwd|secret|credentials?)['\"]?\s*:")
 _YAML_WORDS = {
     "should be strings": "should be text, so put it in quotes",
     "a valid string": "text",
@@ -140,6 +143,7 @@ def parse_config(text: str, *, folder: Path, name: str = "gateau.yaml", checks: 
     """
     try:
         node = yaml.compose(text, Loader=YamlLoader)
+        _remember_pasted_secrets(node)
         values = values_of(node, {})
         # Counted before they are made: merged keys (`<<`) are copied, alias by alias.
         data = yaml.load(text, Loader=YamlLoader) if values <= _MOST_VALUES else {}
@@ -163,6 +167,28 @@ def parse_config(text: str, *, folder: Path, name: str = "gateau.yaml", checks: 
     raise GateauError("The configuration is wrong:\n" + "\n".join(mistakes))
 
 
+def _remember_pasted_secrets(node: yaml.Node | None) -> None:
+    """Have all messages mask what is where the name of a secret's variable belongs, and is not such a name."""
+    waiting: list[tuple[yaml.Node | None, bool]] = [(node, False)]
+    seen: set[tuple[int, bool]] = set()
+    while waiting:
+        node, secret = waiting.pop()
+        if node is None or (id(node), secret) in seen:
+            continue
+        seen.add((id(node), secret))
+        if isinstance(node, yaml.MappingNode):
+            waiting += [(value, secret or _is_secret_key(key)) for key, value in node.value]
+            waiting += [(key, True) for key, _ in node.value if secret]
+        elif isinstance(node, yaml.SequenceNode):
+            waiting += [(value, secret) for value in node.value]
+        elif secret and not is_variable_name(node.value):
+            secret_found(node.value)
+
+
+def _is_secret_key(key: yaml.Node) -> bool:
+    return isinstance(key, yaml.ScalarNode) and _SECRET_KEY.fullmatch(key.value) is not None
+
+
 def _failed_check(config: Config, checks: Sequence[Check], node: yaml.Node | None, name: str) -> list[str]:
     """What the first failing check found; nothing where all pass."""
     for check in checks:
@@ -184,6 +210,9 @@ def _yaml_mistake(error: Exception, text: str) -> str:
         return f"{place}: the character {text[error.position]!a}, which is not allowed"
     if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
         mark = error.problem_mark
+        line = text.splitlines()[mark.line] if mark.line < len(text.splitlines()) else ""
+        if _SECRET_LINE.search(line):  # the problem may quote it, as an alias that is not defined
+            return f"{mark.line + 1}: not valid YAML, at column {mark.column + 1}"
         return f"{mark.line + 1}: not valid YAML, at column {mark.column + 1}: {error.problem}"
     return f"1: not valid YAML: {error}"
 

@@ -6,16 +6,9 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field, model_validator
 
 from gateau_dagster.config.base import Section
+from gateau_dagster.config.values import HookVariable, PasswordVariable
 
-_VARIABLE = re.compile(r"[A-Z][A-Z0-9_]{0,99}")
 _ADDRESS = re.compile(r"[^@\s<>,]+@[^@\s<>,]+")
-
-
-def _variable(text: str) -> str:
-    """A name of an environment variable; what was given instead, maybe the secret itself, is not shown."""
-    if not _VARIABLE.fullmatch(text):
-        raise ValueError("names the environment variable that holds it, such as GATEAU_WEBHOOK; it is not for files")
-    return text
 
 
 def _address(text: str) -> str:
@@ -24,7 +17,6 @@ def _address(text: str) -> str:
     return text
 
 
-Variable = Annotated[str, AfterValidator(_variable)]
 Address = Annotated[str, AfterValidator(_address)]
 
 
@@ -37,7 +29,7 @@ class MailConfig(Section):
     port: int = Field(default=25, ge=1, le=65_535)
     security: Literal["none", "starttls", "tls"] = Field(default="none", description="How the connection is secured.")
     user: str | None = Field(default=None, min_length=1, description="Name at the server, where it wants one.")
-    key: Variable | None = Field(default=None, description="The environment variable that holds the password.")
+    key: PasswordVariable | None = Field(default=None, description="The environment variable that holds the password.")
 
     @model_validator(mode="after")
     def _both(self) -> "MailConfig":
@@ -51,7 +43,7 @@ class MailConfig(Section):
 class NotifyConfig(Section):
     """`execution.notify`: the sensor `failures` tells of every run that fails, and of checks that fail as errors."""
 
-    webhook: Variable | None = Field(
+    webhook: HookVariable | None = Field(
         default=None,
         description='The environment variable that holds an address that takes {"text": …}: Slack, Mattermost, Chat.',
     )

@@ -3,11 +3,14 @@
 import os
 import re
 from decimal import ROUND_HALF_UP, Decimal
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from pydantic import AfterValidator, Field
+
+from gateau_dagster.errors import secret_found, secret_variable_named
 
 # Generous, and finite: what is above them would be found out by a run that never ends, or by a full memory.
 LONGEST = 100_000_000
@@ -21,6 +24,8 @@ MOST_SEEDS = 2**32
 """Seeds are below it."""
 
 _VARIABLE = re.compile(r"^[A-Za-z_][A-Za-z0-9_]{0,99}\Z")
+_USUAL_VARIABLE = re.compile(r"^[A-Z_][A-Z0-9_]{0,99}\Z")
+_KEY_LIKE = re.compile(r"(?=[A-Z]*[0-9])[A-Z0-9]{16}")  # as AKIAIOSFODNN7EXAMPLE; names have words with _ between them
 _UNFILLED = re.compile(r"\$\{\w+\}|^\$\w+")  # as of a shell: a folder of this name is not meant
 _LONGEST_PATH, _LONGEST_NAME = 4095, 255  # bytes; of Linux and, but for the path, of macOS
 
@@ -81,18 +86,34 @@ def possible_paths(paths: str | list[str]) -> str | list[str]:
     return possible_path(paths)
 
 
-def url_variable(text: str) -> str:
-    """A name of an environment variable. What was given instead, maybe the URL itself, is not shown.
+def is_variable_name(text: str) -> bool:
+    """Whether a text is the name of an environment variable rather than what such a variable holds."""
+    if _VARIABLE.match(text) is None:
+        return False
+    return text in os.environ or bool(_USUAL_VARIABLE.match(text) and not _KEY_LIKE.search(text))
+
+
+def secret_variable(text: str, *, what: str, example: str) -> str:
+    """Return the name of the environment variable that holds a secret, and have messages mask its value.
+
+    What was given instead, maybe the secret itself, is not shown: here and in all other messages. A name that could be
+    a secret is refused unless a variable of this name is set.
 
     Raises:
-        ValueError: it is none.
+        ValueError: it is no name of a variable.
     """
-    if not _VARIABLE.match(text):
+    if not is_variable_name(text):
+        secret_found(text)
         raise ValueError(
-            "names the environment variable that holds the URL, such as DAGSTER_POSTGRES_URL; the URL itself, and with "
-            "it the password, is not for files"
+            f"names the environment variable that holds {what}, such as {example}; {what} itself is not for files. "
+            f"Set such a variable, and give its name"
         )
+    secret_variable_named(text)
     return text
+
+
+def _variable_of(what: str, example: str) -> AfterValidator:
+    return AfterValidator(partial(secret_variable, what=what, example=example))
 
 
 def known_time_zone(name: str) -> str:
@@ -111,7 +132,10 @@ def known_time_zone(name: str) -> str:
 TimeZone = Annotated[str, AfterValidator(known_time_zone)]
 
 AnyPath = Annotated[str, AfterValidator(possible_path)]
-UrlVariable = Annotated[str, AfterValidator(url_variable)]
+KeyVariable = Annotated[str, _variable_of("the key", "OPENAI_API_KEY")]
+PasswordVariable = Annotated[str, _variable_of("the password", "GATEAU_MAIL_PASSWORD")]
+HookVariable = Annotated[str, _variable_of("the address of the web hook", "GATEAU_WEBHOOK")]
+DatabaseVariable = Annotated[str, _variable_of("the URL with the password", "DAGSTER_POSTGRES_URL")]
 
 Beta = Annotated[float, Field(ge=0, lt=1)]
 AdamBetas = Annotated[tuple[Beta, Beta], Field(strict=False)]  # YAML and JSON have lists

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from importlib.util import find_spec
 
-from gateau_dagster.errors import GateauError
+from gateau_dagster.errors import GateauError, secret_variable_named
 
 
 def server_key(place: str, variable: str | None, address: str) -> str:
@@ -15,6 +15,7 @@ def server_key(place: str, variable: str | None, address: str) -> str:
     """
     if variable is None:
         return "none"
+    secret_variable_named(variable)
     key = os.environ.get(variable, "").strip()
     if not key:
         raise GateauError(

@@ -9,6 +9,7 @@ import polars as pl
 
 from gateau_dagster import tables
 from gateau_dagster.data.sample import Reject
+from gateau_dagster.errors import redacted
 from gateau_dagster.execution.row_checkpoints import RowCheckpoints, rows_frame
 from gateau_dagster.scoring.sample_table import Row
 from gateau_dagster.storage import Stamp, Store
@@ -113,6 +114,7 @@ def lacking_rows(store: Store, partition: str, works: Sequence[TableWork]) -> di
 
 
 def rejected_frame(rejects: Sequence[Reject]) -> pl.DataFrame:
-    """Rejects as a table, sorted by id."""
-    rows = [{"sample_id": reject.sample_id, "reason": reject.reason} for reject in rejects]
+    """Return rejects as a table, sorted by id; no reason tells a secret."""
+    shown = {reason: redacted(reason) for reason in {reject.reason for reject in rejects}}
+    rows = [{"sample_id": reject.sample_id, "reason": shown[reject.reason]} for reject in rejects]
     return rows_frame(rows, tables.schema(tables.REJECTED)).sort("sample_id", "reason")

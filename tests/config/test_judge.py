@@ -67,3 +67,31 @@ def test_without_a_judge_the_section_is_written_as_ever() -> None:
     assert "judge" not in EvaluationConfig().model_dump(mode="json")
     written = EvaluationConfig.model_validate({"judge": JUDGE}).model_dump(mode="json")
     assert EvaluationConfig.model_validate(written).judge == judge()
+
+
+@pytest.mark.parametrize(
+    "engine",
+    [
+        f"{{base_url: 'http://host/v1', key: {KEY}}}",
+        "{base_url: 'http://host/v1', key: abcdef0123456789abcdef}",
+        "{base_url: 'http://host/v1', key: AKIAIOSFODNN7EXAMPLE}",
+        f"{{base_url: 'http://host/v1', key: [{KEY}]}}",
+        f"{{base_url: 'http://host/v1', key: {{{KEY}: 1}}}}",
+        "{base_url: 'http://host/v1', key: 0123456789012345}",
+        f"{{base_url: 'http://host/v1', key: *{KEY}}}",
+        f"{{base_url: 'http://host/v1', api_key: {KEY}}}",
+        f"{KEY}",
+    ],
+)
+def test_a_key_in_place_of_an_engine_s_variable_is_refused_and_not_shown(engine: str, tmp_path: Path) -> None:
+    with pytest.raises(GateauError) as raised:
+        parse_config(f"long_sft: {{path: long.jsonl}}\nevaluation:\n  engine: {engine}\n", folder=tmp_path)
+    message = str(raised.value)
+    assert "gateau.yaml:3" in message
+    secrets = (KEY, "abcdef0123456789", "AKIAIOSFODNN7", "0123456789012345")
+    assert not any(secret[:8] in message for secret in secrets)
+
+
+def test_a_variable_that_is_set_may_have_any_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("team_key_1", "value-of-it")
+    assert judge(key="team_key_1").key == "team_key_1"

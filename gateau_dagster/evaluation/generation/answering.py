@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from gateau_dagster.data.sample import Reject
+from gateau_dagster.errors import redacted
 from gateau_dagster.evaluation.generation.asked import Answer, Asked, Engine, Outcome
 from gateau_dagster.evaluation.questions import Question
 from gateau_dagster.progress import TimedProgress
@@ -49,10 +50,15 @@ def answer_all(
         missing = {each.question.question_id for each in asked if (each.question.question_id, turn) not in work.known}
         work.show()
         for outcomes in engine().answers(asked, missing, work.note) if missing else ():
-            made = [asdict(each) for each in outcomes if isinstance(each, Answer)]
+            made = [_row(each) for each in outcomes if isinstance(each, Answer)]
             save(made)
             work.add(outcomes, made)
     return Answered(kept=list(work.kept.values()), made=work.made, rejected=list(work.rejected.values()))
+
+
+def _row(answer: Answer) -> Row:
+    """Return the row of an answer; a server may repeat the key that it was asked with."""
+    return asdict(answer) | {"answer": redacted(answer.answer)}
 
 
 def _kept(questions: Sequence[Question], before: Sequence[Row]) -> dict[tuple[str, int], Row]:

@@ -14,7 +14,7 @@ import polars as pl
 from gateau_dagster import tables
 from gateau_dagster.config.judge import JudgeConfig
 from gateau_dagster.data.sample import Reject
-from gateau_dagster.errors import TransientError
+from gateau_dagster.errors import TransientError, redacted
 from gateau_dagster.evaluation.judging.cost import Account, cost_sentence
 from gateau_dagster.evaluation.judging.replies import Replies, Usage
 from gateau_dagster.evaluation.judging.request import Asked, Judge, JudgeRefusedError, Reply, UnansweredError
@@ -226,6 +226,7 @@ class _Work:
         usage = Usage()
         try:
             reply = self.judge(asked)
+            reply = replace(reply, text=redacted(reply.text))
             usage = Usage.of(reply)
         except UnansweredError as error:
             self._count_failure(error)

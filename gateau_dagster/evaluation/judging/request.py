@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from gateau_dagster.errors import GateauError
+from gateau_dagster.errors import GateauError, redacted
 from gateau_dagster.storage.stamp import fingerprint
 
 
@@ -59,7 +59,7 @@ class UnansweredError(Exception):
     """
 
     def __init__(self, reason: str, *, passing: bool) -> None:
-        super().__init__(reason)
+        super().__init__(redacted(reason))
         self.passing = passing
 
 
