@@ -1,5 +1,6 @@
 """`gateau run | plan | validate | status | show | open | dev`: options, and failures as one readable message."""
 
+import io
 import logging
 import os
 import sys
@@ -157,8 +158,9 @@ def command_line() -> None:
     except GateauError as error:
         _fail(f"Error: {error}", 1)
     except click.ClickException as error:
-        error.message = redacted(error.message)
-        error.show()
+        shown = io.StringIO()
+        error.show(shown)
+        click.echo(redacted(shown.getvalue()), err=True, nl=False)
         sys.exit(error.exit_code)
     except (click.Abort, KeyboardInterrupt):
         _fail(INTERRUPTED, 130)
