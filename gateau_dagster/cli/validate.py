@@ -2,13 +2,17 @@
 
 from collections.abc import Iterator
 
+import polars as pl
 from rich.console import Console
 from rich.markup import escape
 
 from gateau_dagster.cli.display import console
 from gateau_dagster.cli.plan import show_warnings
 from gateau_dagster.config import Config, ShortChatConfig
+from gateau_dagster.data.forms import to_sample
+from gateau_dagster.data.ingest import read_wanted
 from gateau_dagster.data.rejects import Rejects, rejects_among_chats
+from gateau_dagster.data.sample import Sample
 from gateau_dagster.data.short_chat import short_chat_mix
 from gateau_dagster.data.validate import validation_summary
 from gateau_dagster.errors import GateauError
@@ -17,6 +21,9 @@ from gateau_dagster.estimate.truncation import expected_truncation
 from gateau_dagster.models.known_model import known_tokenizer
 from gateau_dagster.pipeline.losses import prompted_models
 from gateau_dagster.pipeline.state import State
+from gateau_dagster.readable import plural
+
+_SHOWN = 60  # characters of each end of a text
 
 
 def print_validation(config: Config) -> None:
@@ -34,6 +41,7 @@ def print_validation(config: Config) -> None:
     for line in validation_summary(index).lines():
         out.print(f"  {line}", markup=False)
     _show_amount(out, index.rejects, "record")
+    _show_sample(out, state)
     chat = config.located_short_chat
     if chat is not None:
         _show_short_chat(out, config, chat)
@@ -56,6 +64,27 @@ def _show_models(out: Console, state: State) -> None:
         state.check_models()
     except GateauError as error:
         out.print(f"[yellow]![/yellow] {escape(str(error))}")
+
+
+def _show_sample(out: Console, state: State) -> None:
+    """Shows how the first sample is read, and the first one whose border is uncertain or that has no context."""
+    accepted = state.index.accepted.drop("shard")
+    unclear = accepted.filter(pl.col("border").is_in(["uncertain", "none"])).head(1)
+    shown = pl.concat([accepted.head(1), unclear]).unique("sample_id", maintain_order=True)
+    for sample in read_wanted(state.index.files, shown, to_sample):
+        assert isinstance(sample, Sample)
+        border = "" if sample.border == "given" else f" (border: {sample.border})"
+        out.print(f"  how {_escaped(sample.sample_id)} is read{border}:", markup=False)
+        for name in ("context", "instruction", "response"):
+            text = getattr(sample, name)
+            cut = len(text) > 2 * _SHOWN
+            ends = f"{_escaped(text[:_SHOWN])} … {_escaped(text[-_SHOWN:])}" if cut else _escaped(text) or "(empty)"
+            out.print(f"    {name}, {plural(len(text), 'character')}: {ends}", markup=False)
+
+
+def _escaped(text: str) -> str:
+    """Return the text on one line, without characters that a terminal acts on."""
+    return repr(text)[1:-1]
 
 
 def _show_short_chat(out: Console, config: Config, chat: ShortChatConfig) -> None:
@@ -88,5 +117,7 @@ def _truncation_lines(state: State, models: list[str]) -> Iterator[str]:
             yield f"models.{model}: about all samples are seen whole: {found.truncation.limit}"
         if not found.counted:
             missing = known_tokenizer(state.config, model) is None
-            why = "is not here" if missing else "does not make prompts of these samples"
-            yield f"models.{model}: its tokenizer {why}, so a usual number of characters a token is assumed"
+            bare = state.index.contexts.share == 1
+            why = "its tokenizer is not here" if missing else "its tokenizer does not make prompts of these samples"
+            why = "no sample has a context to count tokens of" if bare and not missing else why
+            yield f"models.{model}: {why}, so a usual number of characters a token is assumed"

@@ -17,6 +17,8 @@ SHAPES_FOLDER = "shapes"
 RECIPE_VERSION = "3"
 # The share of rejected samples above which a check warns: a tenth of the data is no stray bad line any more.
 NOTABLE_REJECTS = 0.1
+# The share of samples without a context above which nothing runs, unless `allow_empty_context` says that it is meant.
+MOST_EMPTY_CONTEXTS = 0.5
 
 
 class StorageConfig(Section):
@@ -43,6 +45,12 @@ class LongSftConfig(Section):
         ge=0,
         le=1,
         description="Share of the records that may be rejected; above it nothing runs. Unset, a check warns above 0.1.",
+    )
+
+    allow_empty_context: bool = Field(
+        default=False,
+        description="Whether more than half of the samples may have no context. Without one nothing tells how far a "
+        "response needs it; mostly the input's form was misread, so that nothing runs by default.",
     )
 
 

@@ -23,6 +23,8 @@ ACCEPTED = pl.Schema(
         # For estimates of the work: all text, and what of it is no context.
         "characters": pl.Int64(),
         "tail_characters": pl.Int64(),
+        # How context and instruction were told apart, see user_turns.Border; empty for a conversation.
+        "border": pl.String(),
     }
 )
 REJECTED = pl.Schema({"sample_id": pl.String(), "reason": pl.String(), "location": pl.String()})
@@ -51,7 +53,7 @@ class Catalogue:
 
 @dataclass(kw_only=True)
 class _Rows:
-    accepted: list[tuple[str, str, str, int, int, int, int]] = field(default_factory=list)
+    accepted: list[tuple[str, str, str, int, int, int, int, str]] = field(default_factory=list)
     rejected: list[tuple[str, str, str]] = field(default_factory=list)
 
 
@@ -74,7 +76,9 @@ def scan(files: Sequence[SourceFile], convert: Convert, progress: Progress) -> C
             if isinstance(made, Reject):
                 rows.rejected.append((made.sample_id, made.reason, place))
             else:
-                rows.accepted.append((made.sample_id, made.digest, made.source, number, item.number, *made.lengths))
+                border = made.border if isinstance(made, Sample) else ""
+                identity = (made.sample_id, made.digest, made.source)
+                rows.accepted.append((*identity, number, item.number, *made.lengths, border))
     return _without_duplicates(rows, files)
 
 

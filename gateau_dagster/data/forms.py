@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from gateau_dagster.data.sample import Reject, Role, Sample, Turn, text_digest
+from gateau_dagster.data.user_turns import Border, split_user_turn
 
 _ROLES: dict[str, Role] = {
     "system": "system",
@@ -27,9 +28,9 @@ class InvalidRecordError(ValueError):
 def to_sample(record: Any, *, location: str, stem: str) -> Sample | Reject:
     """A long instruction sample from a record (design, section 4, 'Input forms').
 
-    Explicit `context`/`instruction`/`response`, or one exchange of a user and an assistant in a chat form: the
-    instruction is what follows the user turn's last blank line, the context all before it. A turn without a blank line
-    is instruction only: the sample has no context, and what scores contexts says so later. So may explicit parts lack
+    Explicit `context`/`instruction`/`response`, or one exchange of a user and an assistant in a chat form, whose user
+    turn `user_turns` takes apart: the instruction is what follows its last blank line, the context all before it. A
+    turn without a clear border is instruction only, and its `border` is none. Explicit parts may lack
     the instruction, unless there is text under another key, which may be it. A leading system message is
     put in front of the context. A record without an id is named by the digest of its content, a reject by its
     `location`; `stem` is the `source` of records that have none.
@@ -39,7 +40,7 @@ def to_sample(record: Any, *, location: str, stem: str) -> Sample | Reject:
         if not isinstance(record, Mapping):
             raise InvalidRecordError(f"wrong type: the record is {kind_of(record)}, not an object")
         sample_id = record_id(record)
-        context, instruction, response = _parts(record)
+        context, instruction, response, border = _parts(record)
         if not response.strip():
             raise InvalidRecordError("empty response: nothing to learn and nothing to score")
         if not context.strip() and not instruction.strip():
@@ -52,6 +53,7 @@ def to_sample(record: Any, *, location: str, stem: str) -> Sample | Reject:
         context=context,
         instruction=instruction,
         response=response,
+        border=border if context.strip() else "none",
     )
 
 
@@ -83,23 +85,14 @@ def content_id(parts: Sequence[str]) -> str:
     return text_digest(parts)[:32]
 
 
-def split_user_turn(content: str) -> tuple[str, str]:
-    """(context, instruction): split at the last blank line; white space at the end of the turn makes no blank line."""
-    context, _, instruction = content.rpartition(_BLANK_LINE)
-    if instruction.strip():
-        return context, instruction
-    context, _, instruction = content.rstrip().rpartition(_BLANK_LINE)
-    return context, instruction
-
-
-def _parts(record: Mapping[str, Any]) -> tuple[str, str, str]:
-    """(context, instruction, response)."""
+def _parts(record: Mapping[str, Any]) -> tuple[str, str, str, Border]:
+    """(context, instruction, response, border)."""
     explicit = [key for key in ("context", "instruction", "response") if record.get(key) is not None]
     if "response" in explicit:
         given = {key: checked_text(record[key], key) for key in explicit}
         if "instruction" not in given:
             _check_no_other_name(record)
-        return given.get("context", ""), given.get("instruction", ""), given["response"]
+        return given.get("context", ""), given.get("instruction", ""), given["response"], "given"
     turns = turns_of(record)
     if turns is not None:
         return _exchange(turns)
@@ -126,7 +119,7 @@ def _listed(keys: Iterable[str]) -> str:
     return ", ".join(sorted(ascii(key)[1:-1] for key in keys)[:8])[:120]
 
 
-def _exchange(turns: list[Turn]) -> tuple[str, str, str]:
+def _exchange(turns: list[Turn]) -> tuple[str, str, str, Border]:
     """One optional system turn, one user turn, one assistant turn."""
     system = turns[0].content if turns[0].role == "system" else ""
     rest = turns[1:] if turns[0].role == "system" else turns
@@ -138,10 +131,10 @@ def _exchange(turns: list[Turn]) -> tuple[str, str, str]:
     if [turn.role for turn in rest] != ["user", "assistant"]:
         order = ", ".join(turn.role for turn in turns[:6])
         raise InvalidRecordError(f"wrong order of turns: {order}; one user turn and one assistant turn wanted")
-    context, instruction = split_user_turn(rest[0].content)
+    context, instruction, border = split_user_turn(rest[0].content)
     if system.strip():
         context = f"{system}{_BLANK_LINE}{context}" if context else system
-    return context, instruction, rest[1].content
+    return context, instruction, rest[1].content, border
 
 
 def turns_of(record: Mapping[str, Any]) -> list[Turn] | None:

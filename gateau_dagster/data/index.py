@@ -15,7 +15,7 @@ import polars as pl
 from gateau_dagster.config import LongSftConfig
 from gateau_dagster.data.catalogue import ACCEPTED, REJECTED, scan
 from gateau_dagster.data.forms import to_sample
-from gateau_dagster.data.rejects import Rejects, rejects_among
+from gateau_dagster.data.rejects import Contexts, Rejects, contexts_among, rejects_among
 from gateau_dagster.data.sample import shard_of, text_digest
 from gateau_dagster.data.sources import FILE_DIGESTS, SourceFile, content_signature, input_signature, resolve_files
 from gateau_dagster.errors import GateauError
@@ -25,12 +25,15 @@ from gateau_dagster.storage.files import Files
 from gateau_dagster.storage.json_cache import keeping
 from gateau_dagster.storage.parquet import read_local, write_parquet
 
-# Part of every shard's digest: raise it when reading the same bytes gives other samples or reasons.
+# Part of every shard's digest: raise it only where the tables of all shards change for another reason than their texts.
 CODE_VERSION = "3"
+# Raise it when reading the same bytes gives other samples or reasons. The index is then built again, and only shards
+# with a sample or a reason that differs are out of date.
+READER_VERSION = "1"
 INDEX_ACCEPTED = pl.Schema({**ACCEPTED, "shard": pl.Int32()})
 INDEX_REJECTED = pl.Schema({**REJECTED, "shard": pl.Int32()})
 # Another name for another layout: a file of the old one is then rebuilt.
-_KEY = b"gateau_input_index_1"
+_KEY = b"gateau_input_index_2"
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -49,6 +52,11 @@ class InputIndex:
     def rejects(self) -> Rejects:
         """Among the records, where one that repeats another counts once."""
         return rejects_among(self.rejected, self.accepted.height + self.rejected.height, named=True)
+
+    @cached_property
+    def contexts(self) -> Contexts:
+        """How many samples have no context, and how the others' was told from the instruction."""
+        return contexts_among(self.accepted)
 
     @property
     def repeats(self) -> list[str]:
@@ -120,7 +128,9 @@ def load_index(path: Path) -> InputIndex | None:
 
 def index_signature(files: list[SourceFile], shards: int, content: str = "") -> str:
     """Tells whether a saved index still holds. `content`: of the files, where size and time are not trusted."""
-    return text_digest([input_signature(files), str(shards), CODE_VERSION, *([content] if content else [])])
+    return text_digest(
+        [input_signature(files), str(shards), CODE_VERSION, READER_VERSION, *([content] if content else [])]
+    )
 
 
 def build_index(config: LongSftConfig, folder: Path, progress: Progress = silent) -> InputIndex:

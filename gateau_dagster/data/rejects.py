@@ -1,4 +1,4 @@
-"""Rejected samples in few words: what share of the data they are, and the commonest kinds of reasons."""
+"""What the input lacks, in few words: rejected samples with the commonest reasons, and samples without a context."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import polars as pl
 
 from gateau_dagster.config import LongSftConfig, ShortChatConfig
-from gateau_dagster.config.inputs import NOTABLE_REJECTS
+from gateau_dagster.config.inputs import MOST_EMPTY_CONTEXTS, NOTABLE_REJECTS
 from gateau_dagster.errors import GateauError
 from gateau_dagster.readable import percentage, plural
 
@@ -117,3 +117,72 @@ def check_rejected(rejects: Rejects, config: LongSftConfig) -> None:
     what = f"long_sft.max_rejected: {rejects.amount('record')}, more than {config.max_rejected:g} of them. Mostly:"
     cure = "Correct the data (`gateau validate` shows more of them), or raise long_sft.max_rejected."
     raise GateauError("\n".join([what, *rejects.lines(), cure]))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Contexts:
+    """How the contexts of `given` samples were told from their instructions; `borders`: counts by user_turns.Border."""
+
+    given: int
+    borders: dict[str, int]
+    first_uncertain: str = ""
+
+    @property
+    def empty(self) -> int:
+        """Samples whose context is empty, or holds a system text only."""
+        return self.borders.get("none", 0)
+
+    @property
+    def share(self) -> float:
+        """Share of the samples that have no context."""
+        return self.empty / self.given if self.given else 0.0
+
+    @property
+    def amount(self) -> str:
+        """`8 of 8 samples have no context (100 %)`."""
+        return f"{self.empty:,} of {plural(self.given, 'sample')} have no context ({percentage(self.share)})"
+
+    @property
+    def lines(self) -> list[str]:
+        """What `gateau validate` says: the rules that found the borders, and where they are uncertain."""
+        rules = {border: count for border, count in self.borders.items() if border != "given"}
+        found = ", ".join(f"{border} {count:,}" for border, count in rules.items())
+        text = [f"border of context and instruction: {found}"] if rules.keys() - {"none"} else []
+        if self.empty:
+            text.append(self.amount)
+        if uncertain := self.borders.get("uncertain", 0):
+            text.append(
+                f"{plural(uncertain, 'sample')} split at the last blank line, though the text looks as if the border "
+                f"were elsewhere (first: {self.first_uncertain}); to be sure, give context and instruction as fields"
+            )
+        return text
+
+    @property
+    def warnings(self) -> list[str]:
+        """A sentence where more samples than a stray few have no context."""
+        if self.share <= NOTABLE_REJECTS:
+            return []
+        return [f"long_sft.path: {self.amount}, so that nothing tells whether they need it. {_CONTEXT_CURE}."]
+
+
+_CONTEXT_CURE = (
+    "Give context and instruction as fields of their own, or put a blank line between them (`gateau validate` shows "
+    "how a sample is read)"
+)
+
+
+def contexts_among(accepted: pl.DataFrame) -> Contexts:
+    """Return how contexts were found. `accepted`: schema catalogue.ACCEPTED."""
+    counts = accepted["border"].value_counts().sort(["count", "border"], descending=[True, False])
+    uncertain = accepted.filter(pl.col("border") == "uncertain")["sample_id"]
+    first = uncertain[0] if len(uncertain) else ""
+    return Contexts(given=accepted.height, borders=dict(counts.iter_rows()), first_uncertain=first)
+
+
+def check_contexts(contexts: Contexts, config: LongSftConfig) -> None:
+    """Raises GateauError where most samples have no context and the configuration does not say that it is meant."""
+    if contexts.share > MOST_EMPTY_CONTEXTS and not config.allow_empty_context:
+        raise GateauError(
+            f"long_sft.path: {contexts.amount}, so that nothing tells whether they need it. {_CONTEXT_CURE}. If they "
+            "are to have none, set long_sft.allow_empty_context: true"
+        )

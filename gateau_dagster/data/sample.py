@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache, cached_property
 from typing import Literal
 
@@ -26,6 +26,8 @@ class Sample:
     context: str
     instruction: str
     response: str
+    border: str = field(default="given", compare=False)
+    """How the border of context and instruction was found: a user_turns.Border, or "none" for an empty context."""
 
     @cached_property
     def digest(self) -> str:

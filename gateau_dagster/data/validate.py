@@ -21,6 +21,7 @@ class ValidationSummary:
     duplicates_dropped: int
     sources: tuple[tuple[str, int], ...]
     kinds: tuple[RejectKind, ...]
+    contexts: tuple[str, ...] = ()
 
     def lines(self) -> list[str]:
         """The summary as plain text."""
@@ -32,6 +33,7 @@ class ValidationSummary:
             text.append(f"usable by source: {named}{more}")
         if self.duplicates_dropped:
             text.append(f"{self.duplicates_dropped} repeat an earlier record (same id, same content) and count once")
+        text += self.contexts
         for kind in self.kinds:
             text.append(f"{kind.count} x {kind.kind}")
             text += [f"    {place}  {reason}" for place, reason in kind.examples]
@@ -51,4 +53,5 @@ def validation_summary(index: InputIndex) -> ValidationSummary:
         duplicates_dropped=index.duplicates_dropped,
         sources=tuple(sources.iter_rows()),
         kinds=index.rejects.kinds,
+        contexts=tuple(index.contexts.lines),
     )

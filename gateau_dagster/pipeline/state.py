@@ -13,7 +13,7 @@ from gateau_dagster.config import Config
 from gateau_dagster.data.forms import to_sample
 from gateau_dagster.data.index import InputIndex, cached_index
 from gateau_dagster.data.ingest import read_wanted
-from gateau_dagster.data.rejects import check_rejected
+from gateau_dagster.data.rejects import check_contexts, check_rejected
 from gateau_dagster.data.sample import Sample, shard_keys
 from gateau_dagster.data.short_chat import short_chat_signature
 from gateau_dagster.data.sources import FILE_DIGESTS
@@ -227,6 +227,7 @@ class State:
                 held.
         """
         check_rejected(self.index.rejects, self.config.long_sft)
+        check_contexts(self.index.contexts, self.config.long_sft)
         accepted = self.index.accepted
         sources = dict(accepted["source"].value_counts().iter_rows())
         for selection in selections(self.config):
@@ -270,6 +271,7 @@ class State:
         of_models = [*lost_first_tokens(self.config), *unknown_chat_templates(self.config), *self._unseen_attention()]
         if self.pipeline.compares_the_pair:
             of_models += without_far_text(self.config, accepted, self._first_samples)
+        of_models += self.index.contexts.warnings
         of_models += document_warnings(self.config, self.store, self.whole_plan, self.index)
         # Several methods may say the same.
         return [*dict.fromkeys([*of_models, *warnings_of(self.config, accepted), *chain.from_iterable(of_methods)])]

@@ -142,6 +142,35 @@ def test_more_rejects_than_allowed_end_every_command(
     assert command("validate", "--config", str(project))[0] == 0
 
 
+def write_turns(folder: Path, *turns: str) -> None:
+    """A conversation for each user turn."""
+    messages = [[{"role": "user", "content": turn}, {"role": "assistant", "content": "red ."}] for turn in turns]
+    lines = [json.dumps({"id": f"t{number}", "messages": each}) for number, each in enumerate(messages)]
+    (folder / "long.jsonl").write_text("\n".join(lines) + "\n")
+
+
+def test_contexts_that_are_not_found_are_counted_and_more_than_half_of_them_end_every_command(
+    command: Command, project: Path, tmp_path: Path
+) -> None:
+    text, asked = sample(1)["context"], "recall color"
+    write_turns(tmp_path, *[f"{text}\r\n\r\n{asked}"] * 7, f"{text} \x1b[31m {asked}")
+    status, out, _ = command("validate", "--config", str(project))
+    assert status == 0 and "border of context and instruction: last blank line 7, none 1" in out
+    assert f"instruction, {len(asked)} characters: {asked}" in out and "context, 0 characters: (empty)" in out
+    assert "\x1b[31m" not in out and "\\x1b[31m" in out
+    for name in ("validate", "plan"):
+        said = " ".join(command(name, "--config", str(project))[1].split())
+        assert "! long_sft.path: 1 of 8 samples have no context (12.5 %)" in said
+    write_turns(tmp_path, *[f"{text} {asked}"] * 5, f"{text}\n \n{asked}")
+    for name in ("validate", "plan", "run"):
+        status, out, err = command(name, "--config", str(project))
+        assert status == 1 and "5 of 6 samples have no context" in err and "allow_empty_context" in err
+    assert not list(tmp_path.glob("store/**/*.parquet")), "nothing has run"
+    change_config(project, long_sft={"allow_empty_context": True})
+    status, out, _ = command("validate", "--config", str(project))
+    assert status == 0 and "! long_sft.path: 5 of 6 samples have no context" in " ".join(out.split())
+
+
 def test_validate_and_plan_say_what_will_be_cut_off(command: Command, project: Path) -> None:
     change_config(project, scoring={"max_length": 48})
     out = command("validate", "--config", str(project))[1]

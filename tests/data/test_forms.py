@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateau_dagster.data.forms import InvalidRecordError, checked_text, kind_of, split_user_turn, to_sample, turns_of
+from gateau_dagster.data.forms import InvalidRecordError, checked_text, kind_of, to_sample, turns_of
 from gateau_dagster.data.sample import Reject, Sample, Turn, text_digest
 
 DOCUMENT = "First paragraph.\n\nSecond paragraph."
@@ -58,22 +58,6 @@ def test_explicit_round_trip(context: str, instruction: str, response: str) -> N
 def test_user_turn_round_trip(context: str, instruction: str, response: str) -> None:
     made = sample(messages(("user", f"{context}\n\n{instruction}"), ("assistant", response)))
     assert (made.context, made.instruction, made.response) == (context, instruction, response)
-
-
-@pytest.mark.parametrize(
-    ("content", "context", "instruction"),
-    [
-        ("a\n\nb\n\nc", "a\n\nb", "c"),
-        ("a\n\n\nb", "a\n", "b"),
-        ("a\n\nb\nc", "a", "b\nc"),
-        ("no blank line\nhere", "", "no blank line\nhere"),
-        ("a\n\nb\n\n", "a", "b"),
-        ("a\n\nb\n\n \n", "a", "b"),
-        ("\n\nb", "", "b"),
-    ],
-)
-def test_the_instruction_follows_the_last_blank_line(content: str, context: str, instruction: str) -> None:
-    assert split_user_turn(content) == (context, instruction)
 
 
 def test_system_message_stands_before_the_context() -> None:
