@@ -5,10 +5,16 @@ Texts and settings are read from its repository, rows from its data and from the
 
 from __future__ import annotations
 
+import hashlib
+import math
+import random
+import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeVar
 
+import numpy as np
 import polars as pl
 import yaml
 from pydantic import Field, field_validator
@@ -19,13 +25,10 @@ from gateau_dagster.data.sources import SourceFile
 from gateau_dagster.errors import GateauError
 from gateau_dagster.evaluation.benchmark import Benchmark
 from gateau_dagster.evaluation.grading import grade_each
-from gateau_dagster.evaluation.helmet_labels import LABELLED, asked_labels, read_labelled, says
-from gateau_dagster.evaluation.helmet_labels import cure as labels_cure
-from gateau_dagster.evaluation.helmet_rows import asked_of
-from gateau_dagster.evaluation.helmet_words import RANKED, READ, RECALL, Asked, Setting, settings_of, words_of
 from gateau_dagster.evaluation.materials import Materials
 from gateau_dagster.evaluation.metrics.ranking import ndcg, ranked_ids
 from gateau_dagster.evaluation.metrics.word_overlap import normalised_words
+from gateau_dagster.evaluation.python_texts import assigned, texts_in
 from gateau_dagster.evaluation.question_files import check_files, files_digest, question_files, rows_of, text_of
 from gateau_dagster.evaluation.question_tokens import check_lengths, lengths_within
 from gateau_dagster.evaluation.questions import Generation, Question
@@ -33,6 +36,332 @@ from gateau_dagster.evaluation.scored import Measured, Scored
 
 if TYPE_CHECKING:
     from gateau_dagster.config import Config
+
+
+# Which rows and examples HELMET draws: by its seed, with the generators that its code draws with.
+
+
+SEED = 42
+Row = Mapping[str, Any]
+Each = TypeVar("Each")
+
+
+def shuffled(rows: Sequence[Each], seed: int = SEED) -> list[Each]:
+    """In the order in which a data set of the package datasets is shuffled."""
+    return [rows[place] for place in np.random.default_rng(seed).permutation(len(rows))]
+
+
+def drawn_by_key(rows: Sequence[Row], key: str, most: int) -> list[Row]:
+    """Every row of `most` different values of `key`."""
+    known = sorted({row[key] for row in rows})
+    drawn = {*random.Random(SEED).sample(known, min(most, len(known)))}
+    return [row for row in rows if row[key] in drawn]
+
+
+def seed_of(text: str, seed: int = 0) -> int:
+    """A question's own."""
+    return (int(hashlib.sha256(text.encode()).hexdigest(), 16) + seed) % 2**31
+
+
+def examples(rows: Sequence[Row], key: str, own: Any, count: int) -> list[Row]:
+    """`count` of different values of `key`, for the question whose value is `own`; fewer where there are no more."""
+    found: dict[Any, Row] = {}
+    for row in shuffled(rows, seed_of(str(own))):
+        if len(found) == count:
+            break
+        found.setdefault(row[key], row)
+    return [*found.values()]
+
+
+def balanced(labels: Sequence[Hashable], count: int, seed: int) -> list[int]:
+    """Places of `count` rows in rounds, each of which has every label once, in an order of its own."""
+    rng, of_label = random.Random(seed), dict[Hashable, list[int]]()
+    for place, label in enumerate(labels):
+        of_label.setdefault(label, []).append(place)
+    rounds: list[list[int]] = [[] for _ in range(math.ceil(count / len(of_label)))]
+    for places in of_label.values():
+        drawn = rng.sample(places, len(rounds) % len(places))
+        while len(drawn) < len(rounds):  # a label with fewer rows than rounds has some of them again
+            drawn += rng.sample(places, min(len(rounds) - len(drawn), len(places)))
+        for each, place in zip(rounds, drawn, strict=True):
+            each.append(place)
+    for each in rounds:
+        rng.shuffle(each)
+    return [place for each in rounds for place in each][:count]
+
+
+# HELMET's tasks as its repository configures them, and their texts in the words of its code.
+
+
+RECALL, RANKED, POPULAR = "json_kv", "msmarco_rerank_psg", "kilt_popqa_3"
+READ = ("kilt_nq", "kilt_triviaqa", "kilt_hotpotqa", POPULAR)
+IN_CONTEXT = "icl_"
+_LOADERS = {RECALL: "load_json_kv", RANKED: "load_msmarco_rerank"}
+_SHOTS = re.compile(r"(\w+)_(\d+)shot_balance")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setting:
+    """A task at a length. demo_file: of the examples that stand in the prompt; empty where the rows have their own.
+
+    test_file: empty for in-context learning, whose rows are of public data sets. most: different questions.
+    """
+
+    task: str
+    length: int
+    answer_tokens: int
+    test_file: str
+    demo_file: str
+    shots: int
+    most: int
+    one_line: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Words:
+    """The texts of a task. user: with {demos}, {context} and {question}; lead: how the answer begins."""
+
+    user: str
+    lead: str
+    demo: str
+    passages: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """A question. relevance: by id of a passage, where they are ranked. whole: whether nothing else may be answered."""
+
+    key: str
+    prompt: str
+    lead: str
+    answers: tuple[str, ...] = ()
+    relevance: Mapping[str, int] = field(default_factory=dict)
+    whole: bool = False
+
+
+def settings_of(described: Mapping[str, Any]) -> Iterator[Setting]:
+    """Of a file of HELMET's folder configs, whose values are lists with commas."""
+    names = ("datasets", "input_max_length", "generation_max_length", "test_files", "demo_files")
+    columns = [str(described[name]).split(",") for name in names]
+    for name, length, tokens, test, demo in zip(*columns, strict=True):
+        labelled = _SHOTS.fullmatch(name)
+        yield Setting(
+            task=labelled[1] if labelled else name,
+            length=int(length),
+            answer_tokens=int(tokens),
+            test_file=test,
+            demo_file=demo,
+            shots=int(labelled[2]) if labelled else described["shots"],
+            most=described["max_test_samples"],
+            one_line=described["stop_new_line"],
+        )
+
+
+def words_of(code: SourceFile, task: str, place: str) -> Words:
+    """From HELMET's data.py. Raises GateauError where that is another file."""
+    labelled = task.startswith(IN_CONTEXT)
+    loader = "load_icl" if labelled else _LOADERS.get(task, "load_qa")
+    demo = "item_template" if labelled else "demo_template"
+    return Words(
+        user=assigned(code, "user_template", place, inside=loader)[-1],
+        lead=assigned(code, "system_template", place, inside=loader)[-1],
+        demo=assigned(code, demo, place, inside=loader)[-1] if task != RANKED else "",
+        passages=tuple(text for text in texts_in(code, loader, place) if text.endswith("{text}")),
+    )
+
+
+# HELMET's in-context learning: texts whose labels are numbers that only the examples in the prompt explain.
+
+
+_TENTH = 0.1
+
+
+@dataclass(frozen=True, kw_only=True)
+class LabelledSet:
+    """A data set of texts with a label each. hub: its name there. labels: how many numbers there are to draw from.
+
+    label: the field. test: the split that is asked; none: a tenth of `train`. part: of the data set.
+    """
+
+    hub: str
+    labels: int
+    label: str = "label"
+    test: str = "test"
+    part: str = ""
+
+
+LABELLED = {
+    "icl_trec_coarse": LabelledSet(hub="CogComp/trec", labels=6, label="coarse_label"),
+    "icl_trec_fine": LabelledSet(hub="CogComp/trec", labels=50, label="fine_label"),
+    "icl_banking77": LabelledSet(hub="PolyAI/banking77", labels=77),
+    "icl_clinic150": LabelledSet(hub="clinc/clinc_oos", labels=151, label="intent", test="validation", part="plus"),
+    "icl_nlu": LabelledSet(hub="xingkunliuxtracta/nlu_evaluation_data", labels=68, test=""),
+}
+
+
+def labels_cure(task: str) -> str:
+    """How a task's data are got."""
+    hub = LABELLED[task].hub
+    return (
+        f"hf download {hub} --repo-type dataset --revision refs/convert/parquet --local-dir FOLDER/{hub}, and give "
+        "FOLDER"
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Labelled:
+    """The rows of a data set: those that are asked, and those that examples are drawn from; text and label of each."""
+
+    asked: Sequence[tuple[str, int]]
+    examples: Sequence[tuple[str, int]]
+
+
+def read_labelled(config: Config, place: str, folder: str, task: str) -> Labelled:
+    """A task's rows. Raises GateauError where they are not there, or are no rows of it."""
+    known = LABELLED[task]
+    files = question_files(config, place, f"{folder}/{known.hub}", cure=labels_cure(task))
+    rows = {
+        split: [_row(record, known, f"{place}: {file.label}:{number}", task) for file, number, record in found]
+        for split in ("train", known.test)
+        if split and (found := [*rows_of(_of_split(files, known.part, split), place)])
+    }
+    train, test = rows.get("train", []), rows.get(known.test, [])
+    if not known.test:
+        mixed = shuffled(train)
+        size = math.ceil(_TENTH * len(mixed))
+        test, train = mixed[:size], mixed[size:]
+    if not train or not test:
+        splits = " and ".join(each for each in ("train", known.test) if each)
+        raise GateauError(f"{place}: {folder}/{known.hub} has no rows of the split {splits}; {labels_cure(task)}")
+    return Labelled(asked=test, examples=train)
+
+
+def _of_split(files: Sequence[SourceFile], part: str, split: str) -> list[SourceFile]:
+    """As the hub lays them out: part/split/0000.parquet, or part/split-00000-of-00001.parquet."""
+    named = re.compile(rf"(^|/){split}[^/]*(/[^/]*)?$")
+    found = [file for file in files if named.search(file.address)]
+    return [file for file in found if f"/{part}/" in file.address] if part else found
+
+
+def _row(record: dict[str, Any], known: LabelledSet, where: str, task: str) -> tuple[str, int]:
+    text, label = record.get("text"), record.get(known.label)
+    if not isinstance(text, str) or not isinstance(label, int) or not 0 <= label < known.labels:
+        raise GateauError(
+            f"{where} is no row of {task}: it lacks a text, or a number as {known.label}; {labels_cure(task)}"
+        )
+    return text, label
+
+
+def asked_labels(setting: Setting, words: Words, rows: Labelled, *, most: int) -> Iterator[Asked]:
+    """`most` rows, the labels in equal shares, or all; each with examples and numbers of its own, as HELMET draws."""
+    asked = rows.asked
+    if len(asked) > most:
+        mixed = shuffled(asked)
+        asked = [mixed[place] for place in balanced([label for _, label in mixed], most, SEED)]
+    known = [label for _, label in rows.examples]
+    for number, (text, label) in enumerate(asked):
+        seed = seed_of(text, SEED)
+        numbers = [*range(LABELLED[setting.task].labels)]
+        random.Random(seed).shuffle(numbers)
+        shown = (rows.examples[place] for place in balanced(known, setting.shots, seed))
+        context = "\n\n".join(words.demo.format(text=each, label=numbers[of]) for each, of in shown)
+        prompt = words.user.format(context=context, question=text)
+        yield Asked(key=str(number), prompt=prompt, lead=words.lead, answers=(str(numbers[label]),), whole=True)
+
+
+def says(answer: str, lead: str, right: str) -> bool:
+    """Whether the answer, or what follows `lead` in it, is the right one, but for case, punctuation and articles."""
+    found = re.search(f"{re.escape(lead)}(.*)", answer, re.IGNORECASE) or re.match("(.*)", answer)
+    assert found is not None, "the last one matches everything"
+    said = re.sub(f"^{re.escape(lead)}", "", found[1].strip(), flags=re.IGNORECASE)
+    return normalised_words(said) == normalised_words(right)
+
+
+# HELMET's prompts of values of JSON keys, questions over passages and re-ranking, from the rows of its data.
+
+
+_LESS_POPULAR = 3  # of POPULAR: questions whose entity is looked up fewer than 10^3 times
+
+
+def asked_of(
+    setting: Setting, words: Words, rows: Sequence[Row], demos: Sequence[Row], *, most: int
+) -> Iterator[Asked]:
+    """Every row of `most` different questions, with the examples that HELMET draws for it.
+
+    Raises GateauError where there are too few examples; KeyError, IndexError or TypeError for rows of another form.
+    """
+    if setting.task == RECALL:
+        yield from (_recalled(row, words, row["demos"][: setting.shots]) for row in shuffled(rows)[:most])
+        return
+    if setting.task == POPULAR:
+        rows, demos = ([each for each in many if math.log10(each["s_pop"]) < _LESS_POPULAR] for many in (rows, demos))
+    key = _key(setting.task, rows)
+    asked = drawn_by_key(rows, key, most)
+    make = _ranked if setting.task == RANKED else _read
+    for row in asked:
+        found = examples(_others(setting.task, row, asked, demos, key), key, row[key], setting.shots)
+        if len(found) < setting.shots:
+            raise GateauError(f"evaluation.helmet.data: {setting.demo_file} has fewer than {setting.shots} examples")
+        yield make(str(row[key]), row, words, found)
+
+
+def _key(task: str, rows: Sequence[Row]) -> str:
+    """What tells questions apart."""
+    name, other = ("qid", "query") if task == RANKED else ("id", "question")
+    return name if rows and name in rows[0] else other
+
+
+def _others(task: str, row: Row, asked: Sequence[Row], demos: Sequence[Row], key: str) -> Sequence[Row]:
+    """The examples that are none of the questions, where both are drawn from one file."""
+    if task == RANKED and len(demos) > 2 * len(asked):
+        known = {each[key] for each in asked}
+        return [each for each in demos if each[key] not in known]
+    if task in {POPULAR, RANKED}:
+        return [each for each in demos if each[key] != row[key]]
+    return demos
+
+
+def _recalled(row: Row, words: Words, demos: Sequence[Sequence[str]]) -> Asked:
+    shown = "".join(words.demo.format(key=key, value=f" {value}") + "\n\n" for key, value in demos)
+    prompt = words.user.format(context=row["context"], demos=shown, question=row["question"])
+    return Asked(key=str(row["question"]), prompt=prompt, lead=words.lead, answers=_listed(row["answer"]))
+
+
+def _read(key: str, row: Row, words: Words, demos: Sequence[Row]) -> Asked:
+    shown = "".join(
+        words.demo.format(documents=_passages(each, words), question=each["question"], answer=each["answers"][0])
+        + "\n\n"
+        for each in demos
+    )
+    prompt = words.user.format(context=_passages(row, words), demos=shown, question=row["question"])
+    return Asked(key=key, prompt=prompt, lead=words.lead, answers=_listed(row["answers"]))
+
+
+def _ranked(key: str, row: Row, words: Words, demos: Sequence[Row]) -> Asked:
+    shown = ""
+    for each in demos:
+        best_first = sorted(each["ctxs"], key=lambda passage: passage["label"], reverse=True)
+        ranking = " > ".join(str(passage["id"]) for passage in best_first)
+        shown += f"{_passages(each, words, row)}\n\nQuery: {each['query']}\n{words.lead} {ranking}\n\n"
+    prompt = words.user.format(context=_passages(row, words), demos=shown, question=row["query"])
+    relevance = {str(each["id"]): int(each["label"]) for each in row["ctxs"]}
+    return Asked(key=key, prompt=prompt, lead=words.lead, relevance=relevance)
+
+
+def _passages(row: Row, words: Words, like: Row | None = None) -> str:
+    """With titles where the first passage of the question, `like`, has one."""
+    shown = (like or row)["ctxs"]
+    titled = bool(shown) and "title" in shown[0]
+    form = next((each for each in words.passages if ("{title}" in each) is titled), words.passages[0])
+    return "\n\n".join(form.format(**each) for each in row["ctxs"])
+
+
+def _listed(answers: Any) -> tuple[str, ...]:
+    """HELMET's answers are a text, a list, or a list of lists."""
+    if isinstance(answers, str):
+        return (answers,)
+    return tuple(text for each in answers for text in ([each] if isinstance(each, str) else each))
+
 
 OFFICIAL, DATA, SETS = "evaluation.helmet.official", "evaluation.helmet.data", "evaluation.helmet.data_sets"
 CURE = "clone https://github.com/princeton-nlp/HELMET, and give its path"
