@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
-from collections.abc import Callable, Iterator, Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import polars as pl
@@ -16,20 +19,177 @@ from gateau_dagster.data.sample import Reject, Sample
 from gateau_dagster.errors import GateauError
 from gateau_dagster.evaluation.benchmark import Benchmark, Comparison, Outcome
 from gateau_dagster.evaluation.document_split import SPLIT, Reserving
-from gateau_dagster.evaluation.heldout_samples import Buckets, candidates, heldout_ids
-from gateau_dagster.evaluation.heldout_section import heldout_section
 from gateau_dagster.evaluation.materials import MODELS, Materials
+from gateau_dagster.evaluation.page import PageAmount, PageChart, PageColumn, PageFigure, PageSection, PageTable
 from gateau_dagster.evaluation.scored import Measured, Scored
 from gateau_dagster.progress import Progress, silent
+from gateau_dagster.readable import number, percent, plural
 from gateau_dagster.storage.stamp import By
 from gateau_dagster.tables import Column
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
     from transformers import PreTrainedTokenizerBase
 
     from gateau_dagster.config import Config, ScoringConfig
     from gateau_dagster.models.loading import LoadedModel
     from gateau_dagster.scoring.response_perplexity import PerplexityRow
+
+
+# Which of the reserved samples are measured, and the ranges of context length that they are taken from.
+
+
+OFFERED = 16
+
+
+@dataclass(frozen=True, kw_only=True)
+class Buckets:
+    """Ranges of context tokens: up to and including each upper end, and one above the last."""
+
+    ends: tuple[int, ...]
+
+    @classmethod
+    def of(cls, ends: Iterable[int]) -> Buckets:
+        """The ends in order, each once."""
+        return cls(ends=tuple(sorted(set(ends))))
+
+    def index(self, tokens: int) -> int:
+        """Which range `tokens` lies in, from 0."""
+        return bisect_left(self.ends, tokens)
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """A name for each range, in order: `0–512`, `513–1,024`, `over 1,024`."""
+        starts = (0, *(end + 1 for end in self.ends))
+        ranges = [f"{start:,}–{end:,}" for start, end in zip(starts, self.ends, strict=False)]
+        return (*ranges, f"over {self.ends[-1]:,}")
+
+
+def heldout_ids(reserved: pl.DataFrame, lengths: pl.DataFrame, *, count: int, buckets: Buckets) -> list[str]:
+    """Ids of `count` of the reserved samples, taken evenly from the length buckets, in order of id.
+
+    `reserved`: `sample_id`, `digest`; each content is taken once. `lengths`: `sample_id`, `context_tokens`; the others
+    are left out.
+
+    The order within a bucket is that of a hash of the id: stable when other samples come and go, and no seed.
+    """
+    known = _each_once(reserved).join(lengths.select("sample_id", "context_tokens"), on="sample_id", how="inner")
+    queues: list[list[str]] = [[] for _ in buckets.labels]
+    for sample_id, tokens in sorted(
+        known.select("sample_id", "context_tokens").iter_rows(), key=lambda row: _order(row[0])
+    ):
+        queues[buckets.index(tokens)].append(sample_id)
+    return sorted(_deal(queues, count))
+
+
+def candidates(reserved: pl.DataFrame, *, count: int) -> list[str]:
+    """Ids that `heldout_ids` may take: the first of `reserved` in its order.
+
+    `OFFERED` times `count`, so that only their texts have to be counted.
+    """
+    return sorted(_each_once(reserved)["sample_id"], key=_order)[: OFFERED * count]
+
+
+def _each_once(samples: pl.DataFrame) -> pl.DataFrame:
+    return samples.sort("sample_id").unique("digest", keep="first", maintain_order=True)
+
+
+def _order(sample_id: str) -> str:
+    return hashlib.sha256(f"heldout:{sample_id}".encode()).hexdigest()
+
+
+def _deal(queues: Sequence[list[str]], count: int) -> list[str]:
+    """One from each queue in turn, until `count` are dealt or all queues are empty."""
+    longest = max(len(queue) for queue in queues)
+    dealt = [queue[turn] for turn in range(longest) for queue in queues if turn < len(queue)]
+    return dealt[:count]
+
+
+# What the report says of held-out perplexity.
+
+
+_COLUMNS = (
+    PageColumn(name="bucket", title="context (tokens)", style="text"),
+    PageColumn(name="model", title="model", style="text"),
+    PageColumn(name="samples", title="samples"),
+    PageColumn(name="mean_nll", title="mean NLL (nats per token)"),
+    PageColumn(name="perplexity", title="perplexity"),
+)
+
+
+def heldout_section(heldout: pl.DataFrame) -> PageSection:
+    """`heldout`: the table `evaluation/heldout`."""
+    sentence = heldout_sentence(heldout)
+    figure = PageFigure(
+        name="held-out perplexity",
+        draw=partial(heldout_bars, heldout),
+        alt="Held-out perplexity by context length",
+        caption="How to read it: response perplexity (Eq. 1) on samples of documents that were not trained on, by "
+        "length of their context; lower is better. Bars are geometric means over samples, each sample weighs the same.",
+    )
+    table = PageTable(frame=heldout, columns=_COLUMNS)
+    return PageSection(
+        sentences=[sentence], figures=[figure], tables=[table], headline=sentence, chart=heldout_chart(heldout)
+    )
+
+
+def heldout_chart(heldout: pl.DataFrame) -> PageChart:
+    """Perplexities: over all samples, then by context length."""
+    is_whole = pl.col("bucket") == "all"
+    rows = pl.concat([heldout.filter(is_whole), heldout.filter(~is_whole)])
+    amounts = [
+        PageAmount(name=f"{bucket} {model}", value=value, reference=model == MODELS[0])
+        for bucket, model, value in rows.select("bucket", "model", "perplexity").iter_rows()
+    ]
+    return PageChart(name="perplexity", amounts=amounts)
+
+
+def heldout_sentence(heldout: pl.DataFrame) -> str:
+    """The 'all' row of the table in words."""
+    rows = {row["model"]: row for row in heldout.filter(pl.col("bucket") == "all").iter_rows(named=True)}
+    if set(rows) != {*MODELS}:
+        return "The two models cannot be compared: one of them has no held-out score."
+    base, tuned = (rows[model]["perplexity"] for model in MODELS)
+    change = tuned / base - 1
+    word = "lower than" if change < 0 else "higher than" if change > 0 else "equal to"
+    size = "" if change == 0 else f"{percent(abs(change))} "
+    return (
+        f"Over {plural(rows['base']['samples'], 'sample')} that were not trained on, the checkpoint's perplexity of "
+        f"the response, {number(tuned)}, is {size}{word} its base model's, {number(base)}."
+    )
+
+
+def heldout_bars(heldout: pl.DataFrame) -> Figure:
+    """Response perplexity by context length, base beside checkpoint."""
+    from gateau_dagster.plotting import BASE, CHECKPOINT, INK, label, legend, new_figure, say
+
+    buckets = heldout["bucket"].unique(maintain_order=True).to_list()
+    figure, (axis,) = new_figure(
+        "Held-out samples: perplexity of the response", height=1.2 + 0.55 * max(3, len(buckets))
+    )
+    if not buckets:
+        say(axis, "no held-out sample could be scored")
+        return figure
+    for offset, model, colour in zip((-0.2, 0.2), MODELS, (BASE, CHECKPOINT), strict=True):
+        rows = heldout.filter(pl.col("model") == model)
+        places = [buckets.index(bucket) + offset for bucket in rows["bucket"]]
+        bars = axis.barh(places, rows["perplexity"], 0.38, color=colour, label=model)
+        axis.bar_label(bars, [_short(value) for value in rows["perplexity"]], fontsize=9, color=INK, padding=3)
+    counts = dict(heldout.select("bucket", "samples").iter_rows())
+    # Down the side, where their names have room on a phone, too.
+    axis.set_yticks(range(len(buckets)), [f"{bucket}\n({plural(counts[bucket], 'sample')})" for bucket in buckets])
+    axis.invert_yaxis()
+    axis.grid(False, axis="y")
+    axis.margins(x=0.15)
+    label(axis, x="perplexity (lower is better)", y="context (tokens)")
+    legend(axis, loc="lower right", bbox_to_anchor=(1.0, 1.0), ncols=2)
+    return figure
+
+
+def _short(value: float) -> str:
+    """Three digits, and no exponent for the perplexities in the thousands of a small model."""
+    return f"{value:,.0f}" if value >= 99.95 else f"{value:#.3g}"
+
 
 ALL = "all"
 

@@ -8,28 +8,180 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
+import numpy as np
 import polars as pl
+from pydantic import Field, model_validator
 
 from gateau_dagster import tables
+from gateau_dagster.config.base import Section
+from gateau_dagster.config.values import LONGEST
 from gateau_dagster.data.sample import Reject, Sample
 from gateau_dagster.errors import GateauError, ShortOfMemoryError, UnscorableSampleError
 from gateau_dagster.evaluation.benchmark import Benchmark, Comparison, Outcome
 from gateau_dagster.evaluation.haystack import Haystack, build_haystack, insert_needle
 from gateau_dagster.evaluation.materials import MODELS, Materials
-from gateau_dagster.evaluation.needle_options import NeedleOptions, default_pairs
-from gateau_dagster.evaluation.needle_section import needle_section
+from gateau_dagster.evaluation.page import PageAmount, PageChart, PageColumn, PageFigure, PageSection, PageTable
 from gateau_dagster.evaluation.scored import Measured, Scored
 from gateau_dagster.progress import Progress, silent
+from gateau_dagster.readable import percent, plural
 from gateau_dagster.storage.stamp import By
 from gateau_dagster.tables import Column
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
     from gateau_dagster.config import Config
     from gateau_dagster.config.models import Template
     from gateau_dagster.models.loading import LoadedModel
     from gateau_dagster.models.prompt import Prompt
+
+
+# What is hidden in the haystack, where, and how it is asked for.
+
+
+_CITIES = ("Lisbon", "Nairobi", "Toronto", "Osaka", "Cusco", "Tallinn", "Hanoi", "Perth", "Bergen", "Tunis")
+
+
+class NeedlePair(Section):
+    """A key that is asked for, and the values it may have."""
+
+    key: str
+    values: list[str] = Field(min_length=2)
+
+
+class NeedleOptions(Section):
+    """A fact hidden at a depth of a haystack of a length, and asked for at its end."""
+
+    lengths: list[Annotated[int, Field(ge=1, le=LONGEST)]] = Field(
+        default=[1024, 2048, 4096, 8192], min_length=1, description="Prompt lengths in tokens."
+    )
+    depths: list[float] = Field(default=[0.0, 0.25, 0.5, 0.75, 1.0], min_length=1)
+    repeats: int = Field(default=3, ge=1, le=10_000, description="Needles per cell of the grid.")
+    fact: str = Field(default=" The secret number of {key} is {value}. ", description="With {key} and {value}.")
+    question: str = Field(default="What is the secret number of {key}?", description="With {key}.")
+    answer: str = Field(default="{value}", description="With {key} and {value}.")
+    pairs: list[NeedlePair] | None = Field(default=None, description="Default: cities and seven-digit numbers.")
+
+    @model_validator(mode="after")
+    def _placeholders(self) -> NeedleOptions:
+        for name, text, wanted in (
+            ("fact", self.fact, ("{key}", "{value}")),
+            ("question", self.question, ("{key}",)),
+            ("answer", self.answer, ("{value}",)),
+        ):
+            missing = [placeholder for placeholder in wanted if placeholder not in text]
+            if missing:
+                raise ValueError(f"{name} lacks {' and '.join(missing)}")
+        if any(not 0 <= depth <= 1 for depth in self.depths):
+            raise ValueError("depths lie between 0 (start of the context) and 1 (its end)")
+        return self
+
+
+def default_pairs() -> list[NeedlePair]:
+    """Ten cities with eight seven-digit numbers each; the same on every machine."""
+    rng = random.Random("needle")
+    return [NeedlePair(key=city, values=[str(rng.randrange(10**6, 10**7)) for _ in range(8)]) for city in _CITIES]
+
+
+# What the report says of needles in a haystack.
+
+
+_COLUMNS = (
+    PageColumn(name="model", title="model", style="text"),
+    PageColumn(name="length", title="prompt (tokens)"),
+    PageColumn(name="depth", title="depth", style="share"),
+    PageColumn(name="repeats", title="needles"),
+    PageColumn(name="accuracy", title="found", style="share"),
+    PageColumn(name="answer_nll", title="answer NLL (nats per token)"),
+)
+
+
+def needle_section(needle: pl.DataFrame) -> PageSection:
+    """`needle`: the table `evaluation/needle`."""
+    figure = PageFigure(
+        name="needle in a haystack",
+        draw=partial(needle_heatmaps, needle),
+        alt="Share of facts found by length and depth",
+        caption="How to read it: each cell hides facts at one depth of contexts of one length and asks for them at the "
+        "end; yellow is found, dark blue is missed. A fact counts as found when every token of the answer is the most "
+        "likely one, the answer's earlier tokens given. Dark columns at the right show where the model loses sight of "
+        "its context.",
+    )
+    table = PageTable(frame=needle, columns=_COLUMNS, folded="All cells as a table")
+    return PageSection(
+        sentences=[needle_sentence(needle)], figures=[figure], tables=[table], chart=needle_chart(needle)
+    )
+
+
+def needle_chart(needle: pl.DataFrame) -> PageChart:
+    """The share of the facts that each model finds, by prompt length, the longest first: there models differ."""
+    found = (
+        needle.group_by("length", "model")
+        .agg(pl.col("accuracy").mean())
+        .sort("length", "model", descending=[True, False])
+    )
+    amounts = [
+        PageAmount(name=f"{length:,} {model}", value=share, reference=model == MODELS[0])
+        for length, model, share in found.iter_rows()
+    ]
+    return PageChart(name="share found", amounts=amounts, share=True)
+
+
+def needle_sentence(needle: pl.DataFrame) -> str:
+    """Mean accuracy over the grid and NLL of the answer, model by model, in words.
+
+    The NLL tells models apart that find nothing, or everything.
+    """
+    columns = pl.col("accuracy").mean(), pl.col("answer_nll").mean()
+    means = {name: rest for name, *rest in needle.group_by("model").agg(*columns).iter_rows()}
+    shown = [name for name in MODELS if name in means]
+    cells = needle.select("length", "depth").n_unique()
+    found = ", ".join(f"{name} {percent(means[name][0])}" for name in shown)
+    nll = ", ".join(f"{name} {means[name][1]:.2f}" for name in shown)
+    return (
+        f"Share of the hidden facts found, mean over {plural(cells, 'cell')} of the grid: {found}. "
+        f"Mean NLL of the answer, in nats per token: {nll}; lower is better."
+    )
+
+
+def needle_heatmaps(needle: pl.DataFrame) -> Figure:
+    """Accuracy by prompt length and depth of the fact, base | checkpoint."""
+    from gateau_dagster.plotting import label, new_figure, say
+
+    depths, lengths = (sorted(needle[name].unique().to_list()) for name in ("depth", "length"))
+    figure, axes = new_figure(
+        "A fact hidden in a long context: share found", columns=2, height=1.6 + 0.42 * max(3, len(depths))
+    )
+    for axis, model in zip(axes, MODELS, strict=True):
+        rows = needle.filter(pl.col("model") == model)
+        if rows.is_empty():
+            say(axis, f"{model}: not measured")
+            continue
+        grid = np.full((len(depths), len(lengths)), np.nan)
+        for length, depth, accuracy in rows.select("length", "depth", "accuracy").iter_rows():
+            grid[depths.index(depth), lengths.index(length)] = accuracy
+        _heatmap(axis, grid, lengths=lengths, depths=depths)
+        label(axis, x="prompt (tokens)", y="depth of the fact (% of the context)", title=model)
+    return figure
+
+
+def _heatmap(axis: Axes, grid: np.ndarray, *, lengths: list[int], depths: list[float]) -> None:
+    from gateau_dagster.plotting import ON_DARK, ON_LIGHT
+
+    axis.imshow(np.ma.masked_invalid(grid), cmap="cividis", vmin=0, vmax=1, aspect="auto")
+    axis.grid(False)
+    axis.spines[:].set_visible(False)
+    axis.set_xticks(range(len(lengths)), [f"{length:,}" for length in lengths])
+    axis.set_yticks(range(len(depths)), [f"{100 * depth:.0f}" for depth in depths])
+    for row, column in np.ndindex(grid.shape):
+        if not np.isnan(grid[row, column]):
+            ink = ON_DARK if grid[row, column] < 0.5 else ON_LIGHT
+            text = f"{100 * grid[row, column]:.0f} %"
+            axis.text(column, row, text, ha="center", va="center", fontsize=9, color=ink)
+
 
 NEEDLE = (
     Column(name="model", dtype=pl.String(), description="base or checkpoint."),

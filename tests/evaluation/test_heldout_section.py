@@ -4,8 +4,7 @@ import polars as pl
 import pytest
 
 from gateau_dagster import tables
-from gateau_dagster.evaluation.heldout import HELDOUT
-from gateau_dagster.evaluation.heldout_section import heldout_bars, heldout_chart, heldout_sentence
+from gateau_dagster.evaluation.heldout import HELDOUT, heldout_bars, heldout_chart, heldout_sentence
 
 from .builders import heldout_table
 
