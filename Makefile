@@ -35,10 +35,10 @@ $(VENV)/.dev-installed: requirements-dev.lock $(VENV)/.run-installed
 setup: $(VENV)/.dev-installed  ## everything for development, into .venv
 
 demo: $(VENV)/.run-installed  ## the whole pipeline on the embedded demo; with MODEL=hub name or folder that of example-pretrained
-	@$(if $(MODEL),$(MAKE) --no-print-directory example-pretrained,env -u GATEAU_CONFIG $(BIN)/gateau run)
+	@$(if $(MODEL),$(MAKE) --no-print-directory example-pretrained,$(BIN)/gateau demo)
 
 dev: $(VENV)/.run-installed  ## the Dagster UI on the embedded demo, or on CONFIG=file
-	@$(BIN)/gateau dev $(if $(CONFIG),--config $(CONFIG))
+	@$(BIN)/gateau dev --config $(or $(CONFIG),demo)
 
 browser:
 	@test -n "$$CHROMIUM$$GATEAU_WITHOUT_BROWSER" && exit 0; \
@@ -140,4 +140,4 @@ benchmark-gpu: $(VENV)/.run-installed  ## scoring and training on a CUDA GPU, 9 
 	@$(BIN)/python benchmarks/gpu.py --out $(BENCHMARKS)/gpu.json
 
 clean:  ## remove .venv, the demo's store and all scratch files
-	rm -rf $(VENV) .gateau gateau_store build *.egg-info
+	rm -rf $(VENV) .gateau gateau_store gateau_demo build *.egg-info

@@ -1,8 +1,5 @@
 """The Dagster code location: composes assets, checks, jobs, automation and resources. The only file here that may."""
 
-import os
-from pathlib import Path
-
 import dagster as dg
 
 from assets.runs.automation import dead_runs_sensor, nightly, out_of_date_sensor
@@ -12,7 +9,8 @@ from assets.runs.input_sensor import inputs_sensor
 from assets.runs.jobs import asset_jobs, refresh_job
 from assets.steps.definition import asset_definitions
 from assets.steps.inputs import input_definitions
-from gateau_dagster.config.load import ENVIRONMENT_VARIABLE
+from gateau_dagster.errors import DEMO
+from gateau_dagster.pipeline.project import configuration_name
 from resources.configuration import ConfigurationResource
 from resources.judge import JudgeResource
 from resources.models import ModelsResource
@@ -22,16 +20,18 @@ from resources.training import TrainingResource
 
 __all__ = ["build_definitions", "defs"]
 
-DEMO_FOLDER_VARIABLE = "GATEAU_DEMO_FOLDER"
 
+def build_definitions(config_file: str = DEMO) -> dg.Definitions:
+    """Return everything that Dagster needs to know of a configuration.
 
-def build_definitions(config_file: str = "", demo_folder: str = ".") -> dg.Definitions:
-    """Everything Dagster needs to know, for a configuration file or, without one, for the embedded demo.
+    Args:
+        config_file: see `configuration_name`.
 
     Raises:
         GateauError: the configuration is missing or wrong.
     """
-    config = checked_project(config_file or None, folder=Path(demo_folder))
+    config_file = configuration_name(config_file)
+    config = checked_project(config_file)
     execution = config.execution
     executor = (
         dg.in_process_executor
@@ -51,7 +51,7 @@ def build_definitions(config_file: str = "", demo_folder: str = ".") -> dg.Defin
         ],
         executor=executor,
         resources={
-            "configuration": ConfigurationResource(config_file=config_file, demo_folder=demo_folder),
+            "configuration": ConfigurationResource(config_file=config_file),
             "judge": JudgeResource(),
             "models": ModelsResource(),
             "notification": NotificationResource(),
@@ -60,4 +60,5 @@ def build_definitions(config_file: str = "", demo_folder: str = ".") -> dg.Defin
     )
 
 
-defs = build_definitions(os.environ.get(ENVIRONMENT_VARIABLE, ""), os.environ.get(DEMO_FOLDER_VARIABLE, "."))
+# Without a configuration the code location is that of the embedded demo.
+defs = build_definitions(configuration_name() or DEMO)

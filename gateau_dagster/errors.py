@@ -9,10 +9,18 @@ import json
 import logging
 import os
 import re
+import shlex
 from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any
 from urllib.parse import quote, quote_plus, unquote, urlsplit
+
+ENVIRONMENT_VARIABLE = "GATEAU_CONFIG"
+"""Environment variable that names the configuration; the command line sets it for every process that it starts."""
+DEMO = "demo"
+"""Name of the embedded demo as a configuration."""
+DEMO_FOLDER = "gateau_demo"
+"""Folder of the embedded demo, below the current one: its store, its models, its records."""
 
 # Credentials by their place in an address, or by their own shape.
 _SHAPES = (
@@ -212,6 +220,42 @@ def _without_echoes(text: str, secrets: frozenset[str]) -> str:
     return "".join([*shown, text[done:]])
 
 
+def demo_name(folder: str) -> str:
+    """Return the name, for every process whatever its current folder, of the embedded demo in a folder."""
+    return f"{DEMO}:{folder}"
+
+
+def demo_place(name: str) -> str:
+    """Return the folder of the embedded demo that a `demo_name` means; empty for the path of a file."""
+    folder = name.removeprefix(f"{DEMO}:")
+    return "" if folder == name else folder
+
+
+def shown_configuration(name: str) -> str:
+    """Return a configuration's name as a command in the current folder takes it, before it is quoted for a shell.
+
+    Args:
+        name: the absolute path of a file, or `demo_name`.
+    """
+    folder = demo_place(name)
+    try:
+        here = os.getcwd()  # noqa: PTH109  as text
+    except OSError:  # the folder is gone
+        return name
+    if folder:
+        return DEMO if folder == os.path.join(here, DEMO_FOLDER) else name  # noqa: PTH118
+    return min(os.path.relpath(name, here), name, key=len)
+
+
+def gateau_command(words: str) -> str:
+    """Return a `gateau` command for a message, with the configuration of this process: gateau run --config other.yaml.
+
+    Without GATEAU_CONFIG, as in a library's use, the command names no configuration.
+    """
+    name = os.environ.get(ENVIRONMENT_VARIABLE)
+    return f"gateau {words}{f' --config {shlex.quote(shown_configuration(name))}' if name else ''}"
+
+
 class GateauError(ValueError):
     """The run cannot go on. The message names the cause and the cure, and is printed without a traceback."""
 
@@ -249,5 +293,6 @@ class MissingUpstreamError(GateauError):
         name = missing[0] if missing[1] is None else f"{missing[0]}[{missing[1]}]"
         super().__init__(
             f"{asset}{'' if partition is None else f'[{partition}]'} needs {name}, which is not in the store. "
-            f"Materialise {missing[0]} first, or run `gateau run`, which brings everything that is needed up to date."
+            f"Materialise {missing[0]} first, or run `{gateau_command('run')}`, which brings everything that is needed "
+            "up to date."
         )

@@ -1,11 +1,10 @@
 """The configuration file as a Dagster resource: what is stored, what is wanted, what is out of date."""
 
-from pathlib import Path
-
 import dagster as dg
 from pydantic import Field, PrivateAttr
 
 from gateau_dagster.config import Config
+from gateau_dagster.errors import DEMO
 from gateau_dagster.pipeline.state import State
 from resources.project import checked_project
 
@@ -13,8 +12,7 @@ from resources.project import checked_project
 class ConfigurationResource(dg.ConfigurableResource):
     """Reads the configuration anew for every run, so that an edit counts without restarting Dagster."""
 
-    config_file: str = Field(default="", description="Path of the YAML file; empty for the embedded demo.")
-    demo_folder: str = Field(default=".", description="Folder of the embedded demo's store, when there is no file.")
+    config_file: str = Field(default=DEMO, description="Path of the YAML file; demo: the embedded demo.")
     _config: Config | None = PrivateAttr(default=None)
 
     @property
@@ -22,10 +20,10 @@ class ConfigurationResource(dg.ConfigurableResource):
         """The validated configuration.
 
         Raises:
-                GateauError: the file is missing or wrong.
+            GateauError: the file is missing or wrong.
         """
         if self._config is None:
-            self._config = checked_project(self.config_file or None, folder=Path(self.demo_folder))
+            self._config = checked_project(self.config_file)
         return self._config
 
     def state(self) -> State:

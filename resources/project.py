@@ -10,13 +10,13 @@ from resources.pools.registry import chosen_pool
 _LONG_AGO = "2000-01-01"
 
 
-def checked_project(path: str | Path | None = None, folder: Path | None = None) -> Config:
+def checked_project(path: str | Path | None = None) -> Config:
     """As `load_project`, with the checks of `execution`: of the schedule, which is Dagster's, and of the worker pool.
 
     Raises:
         GateauError: the file cannot be read, or is wrong; the message names each place in it.
     """
-    return load_project(path, folder, [check_schedule, check_pool])
+    return load_project(path, [check_schedule, check_pool])
 
 
 def check_schedule(config: Config) -> None:

@@ -1,6 +1,6 @@
 """Remakes the pictures of the README: `.venv/bin/python scripts/screenshots.py [FOLDER]`.
 
-FOLDER (default: the current one) holds a finished demo: `gateau run` was called there. Needs chromium (or $CHROMIUM)
+FOLDER (default: the current one) is where `gateau demo` was called. Needs chromium (or $CHROMIUM)
 and the development requirements. Starts the Dagster UI there, writes docs/images/*.png, ends the UI.
 """
 
@@ -31,9 +31,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Remakes docs/images from a finished demo.")
     parser.add_argument("folder", nargs="?", type=Path, default=Path())
     folder = parser.parse_args().folder.resolve()
-    report = folder / "gateau_store" / "report.html"
+    report = folder / "gateau_demo" / "gateau_store" / "report.html"
     if not report.exists():
-        sys.exit(f"There is no finished demo in {folder}: run `gateau run` there first.")
+        sys.exit(f"There is no finished demo in {folder}: run `gateau demo` there first.")
     chromium = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
     if chromium is None:
         sys.exit("needs chromium: apt-get install chromium, or CHROMIUM=/path/to/it")
@@ -41,7 +41,7 @@ def main() -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    command = [sys.executable, "-m", "gateau_dagster.cli", "dev", "--port", str(port)]
+    command = [sys.executable, "-m", "gateau_dagster.cli", "dev", "--config", "demo", "--port", str(port)]
     server = subprocess.Popen(command, cwd=folder, start_new_session=True, stdout=subprocess.DEVNULL)
     try:
         url = f"http://127.0.0.1:{port}"

@@ -155,7 +155,7 @@ def test_the_code_location_loads_without_the_heavy_libraries(tmp_path: Path) -> 
     done = subprocess.run(
         [sys.executable, "-c", code],
         cwd=tmp_path,
-        env=command_environment(GATEAU_DEMO_FOLDER=str(tmp_path)),
+        env=command_environment(),
         capture_output=True,
         text=True,
         check=False,

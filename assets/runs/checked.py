@@ -8,7 +8,7 @@ import polars as pl
 
 from assets.steps.many_partitions import has_many
 from assets.steps.partitions import asset_key
-from gateau_dagster.errors import GateauError, TransientError
+from gateau_dagster.errors import GateauError, TransientError, gateau_command
 from gateau_dagster.evaluation.document_split import SPLIT
 from gateau_dagster.evaluation.judging.judged_scores import NOTABLE_UNREADABLE, unreadable
 from gateau_dagster.evaluation.statistics.gate import configured_gate
@@ -237,7 +237,7 @@ def _require_made(state: State, asset: Asset) -> list[str]:
     found = [part for (_, part), stamp in stamps.items() if part is not None and stamp is not None]
     if asset.partitions and not found:
         raise GateauError(
-            f"{asset.key} has no {asset.partitions} in the store yet. Materialise it, or run `gateau run`."
+            f"{asset.key} has no {asset.partitions} in the store yet. Materialise it, or run `{gateau_command('run')}`."
         )
     return found
 

@@ -17,7 +17,7 @@ from assets.steps.dead_runs import LOCK_TAG, UNFINISHED, end_dead_runs, process_
 from assets.steps.event_log import record_what_the_store_holds
 from assets.steps.progress import remove_old_boards
 from gateau_dagster.config import Config
-from gateau_dagster.errors import GateauError
+from gateau_dagster.errors import GateauError, gateau_command
 from gateau_dagster.estimate.judging import planned_judging
 from gateau_dagster.estimate.questions import check_questions
 from gateau_dagster.estimate.servers import check_servers
@@ -65,7 +65,7 @@ def run_refresh(config: Config, config_file: str, *, until: str | None, plan: Pl
     Raises:
         GateauError: a step failed.
     """
-    configuration = ConfigurationResource(config_file=config_file, demo_folder=str(config.folder))
+    configuration = ConfigurationResource(config_file=config_file)
     with open_instance(config) as instance, open_log(instance):
         return _Refresh(instance, configuration, until).done(plan)
 
@@ -134,7 +134,7 @@ class _Refresh:
             failed_checks += outcome.failed_checks
         raise GateauError(
             f"After {_MOST_ROUNDS} runs there is still work. Something changes the input or the models all the time; "
-            "`gateau plan` says what."
+            f"`{gateau_command('plan')}` says what."
         )
 
     def _run(self, work: WorkRun) -> Outcome:

@@ -16,6 +16,7 @@ from assets.runs.outcome import Outcome, failed_checks_of, failure_of, interrupt
 from assets.runs.work_run import WorkRun, completed, console_level
 from assets.steps.dead_runs import PROCESS_TAG, process_tag
 from assets.steps.termination import is_to_end
+from gateau_dagster.errors import ENVIRONMENT_VARIABLE
 from gateau_dagster.execution.ending import ENDING
 from resources.configuration import ConfigurationResource
 
@@ -79,11 +80,11 @@ def _ended_on_request(instance: DagsterInstance, run_id: str) -> Iterator[None]:
 @contextmanager
 def _configured_environment(configuration: ConfigurationResource) -> Iterator[None]:
     """The definitions are loaded by name and read their configuration file from the environment."""
-    names = {"GATEAU_CONFIG": configuration.config_file, "GATEAU_DEMO_FOLDER": configuration.demo_folder}
-    before = {name: os.environ.get(name) for name in names}
-    os.environ.update(names)
+    before = os.environ.get(ENVIRONMENT_VARIABLE)
+    os.environ[ENVIRONMENT_VARIABLE] = configuration.config_file
     try:
         yield
     finally:
-        for name, value in before.items():
-            os.environ.pop(name) if value is None else os.environ.update({name: value})
+        os.environ.pop(ENVIRONMENT_VARIABLE)
+        if before is not None:
+            os.environ[ENVIRONMENT_VARIABLE] = before

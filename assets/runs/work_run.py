@@ -10,6 +10,7 @@ from dagster._core.storage.tags import ASSET_PARTITION_RANGE_END_TAG, ASSET_PART
 from assets.steps.event_log import PLAN_TAG
 from assets.steps.many_partitions import has_many
 from assets.steps.partitions import asset_key
+from gateau_dagster.errors import gateau_command
 from gateau_dagster.pipeline.asset import VARIANT
 from gateau_dagster.pipeline.pipeline import partition_sets
 from gateau_dagster.pipeline.plan import Plan, Work
@@ -77,7 +78,7 @@ def _lines(state: State, plan: Plan) -> Iterator[str]:
     for work in plan.work[:_MOST_LINES]:
         yield f"{work.asset}: " + "; ".join(_reasons(work, state.asset(work.asset).partitions))
     if len(plan.work) > _MOST_LINES:
-        yield f"and {len(plan.work) - _MOST_LINES} more; `gateau plan` names all"
+        yield f"and {len(plan.work) - _MOST_LINES} more; `{gateau_command('plan')}` names all"
 
 
 def _reasons(work: Work, unit: str) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""`gateau run | plan | validate | status | show | open | dev`: options, and failures as one readable message."""
+"""`gateau run | demo | plan | validate | status | show | open | dev`: options, and failures as a readable message."""
 
 import io
 import logging
@@ -11,11 +11,18 @@ import click
 
 from gateau_dagster import __version__
 from gateau_dagster.config import Config
-from gateau_dagster.errors import GateauError, UnforeseenError, redact_logs, redacted
+from gateau_dagster.errors import (
+    DEMO,
+    ENVIRONMENT_VARIABLE,
+    GateauError,
+    UnforeseenError,
+    redact_logs,
+    redacted,
+)
 from gateau_dagster.execution.signal_watch import INTERRUPTED
 
-_USUAL_NAME = "gateau.yaml"
-_CONFIG_HELP = "YAML configuration; default: the file that GATEAU_CONFIG names, else the embedded demo."
+_CONFIG_HELP = "YAML file, or demo for the embedded demo. Default: what GATEAU_CONFIG names, else ./gateau.yaml."
+_UNTIL_HELP = "Stop at this asset, for example selected_subset or perplexity/short."
 _EPILOG = "Documentation: README.md. Exit status: 0 done, 1 failed (the reason is printed), 2 wrong usage."
 
 
@@ -28,6 +35,7 @@ def cli() -> None:
     gateau validate   what of the input can be used, and why the rest cannot
     gateau plan       what would run, why, and about how long it takes
     gateau run        run exactly what is missing or changed
+    gateau demo       the same on built-in data, in the folder gateau_demo
     gateau show       one sample: why it ranks where it does
     gateau status     how each asset stands, and what is at work
     gateau open       the report, or the Dagster UI, in the browser
@@ -40,7 +48,7 @@ _config_option = click.option("--config", "config_file", type=click.Path(), envv
 
 @cli.command()
 @_config_option
-@click.option("--until", metavar="ASSET", help="Stop at this asset, for example selected_subset or perplexity/short.")
+@click.option("--until", metavar="ASSET", help=_UNTIL_HELP)
 def run(config_file: str | None, until: str | None) -> None:
     """Run, through Dagster, exactly what is missing or changed.
 
@@ -49,7 +57,22 @@ def run(config_file: str | None, until: str | None) -> None:
     """
     from gateau_dagster.cli.run import run_pipeline
 
-    run_pipeline(_load(config_file), _absolute(config_file), until)
+    config = _load(config_file)
+    run_pipeline(config, os.environ[ENVIRONMENT_VARIABLE], until)
+
+
+@cli.command()
+@click.option("--until", metavar="ASSET", help=_UNTIL_HELP)
+def demo(until: str | None) -> None:
+    """Run the whole pipeline on a model pair and data that it builds itself, in the folder gateau_demo.
+
+    The other commands look at it with `--config demo`, for example `gateau open --config demo`. Remove the folder when
+    you are done.
+    """
+    from gateau_dagster.cli.run import run_pipeline
+
+    config = _load(DEMO)
+    run_pipeline(config, os.environ[ENVIRONMENT_VARIABLE], until)
 
 
 @cli.command()
@@ -123,24 +146,26 @@ def dev(config_file: str | None, dagster_options: tuple[str, ...]) -> None:
     """Start the Dagster UI and its daemon on this configuration; further options go to `dagster dev`."""
     from gateau_dagster.cli.dev import start_ui
 
-    start_ui(_load(config_file), _absolute(config_file), list(dagster_options))
+    start_ui(_load(config_file), list(dagster_options))
 
 
 def _load(config_file: str | None) -> Config:
+    """Return the configuration, and name it in the environment.
+
+    Raises:
+        GateauError: there is none, or it is wrong.
+    """
+    from gateau_dagster.pipeline.project import configuration_name
     from resources.project import checked_project
 
     try:
         Path.cwd()
     except FileNotFoundError as error:
         raise GateauError("the folder that this was started in is gone: change to another one (cd).") from error
-    if config_file is None and Path(_USUAL_NAME).is_file():
-        hint = f"{_USUAL_NAME} lies here and is not read: this is the embedded demo. For yours: --config {_USUAL_NAME}"
-        click.echo(hint, err=True)
-    return checked_project(config_file)
-
-
-def _absolute(config_file: str | None) -> str:
-    return str(Path(config_file).expanduser().absolute()) if config_file else ""
+    config = checked_project(config_file)
+    # For messages, and for every process that this one starts.
+    os.environ[ENVIRONMENT_VARIABLE] = configuration_name(config_file)
+    return config
 
 
 def command_line() -> None:

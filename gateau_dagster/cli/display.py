@@ -23,8 +23,13 @@ from rich.progress import (
 )
 from rich.text import Text
 
+from gateau_dagster.config import Config
+from gateau_dagster.config.inputs import StorageConfig
+from gateau_dagster.demo.prepare import is_demo_store
+from gateau_dagster.errors import DEMO_FOLDER, ENVIRONMENT_VARIABLE, demo_place, shown_configuration
 from gateau_dagster.execution.ending import at_end
 from gateau_dagster.pipeline.loss import Loss
+from gateau_dagster.pipeline.project import earlier_demo_note
 from gateau_dagster.progress import Entry, ProgressBoard
 
 _NARROWEST, _USUAL_WIDTH = 20, 80
@@ -39,6 +44,27 @@ def console() -> Console:
     if found.width < _NARROWEST:  # as by COLUMNS=0, where Rich prints nothing, or 1, where it leaves out tables
         found.width = _USUAL_WIDTH
     return found
+
+
+def configuration_in_words() -> str:
+    """Return what to call the configuration of this command: its file as seen from here, or the embedded demo."""
+    name = os.environ.get(ENVIRONMENT_VARIABLE, "")
+    return "the embedded demo" if demo_place(name) else shown_configuration(name)
+
+
+def show_earlier_demo(out: Console, config: Config) -> None:
+    """Print a line where the store, or the demo's usual one of earlier versions, has the embedded demo's tables."""
+    if config.demo is not None:
+        earlier = config.folder.parent / StorageConfig().root
+        if config.folder.name == DEMO_FOLDER and is_demo_store(earlier):
+            out.print(escape(earlier_demo_note(earlier)), soft_wrap=False)
+    elif "://" not in config.located_root and is_demo_store(Path(config.located_root)):
+        out.print(
+            f"[yellow]![/yellow] {escape(config.located_root)} holds the tables of the embedded demo. Those that this "
+            "configuration makes are replaced, the others stay. To begin with an empty store, remove the folder or "
+            "name another one in storage.root.",
+            soft_wrap=False,
+        )
 
 
 def show_losses(out: Console, lost: Iterable[Loss]) -> None:

@@ -9,7 +9,7 @@ from rich.markup import escape
 
 from gateau_dagster.cli.display import console
 from gateau_dagster.config import Config
-from gateau_dagster.errors import GateauError
+from gateau_dagster.errors import GateauError, gateau_command
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.storage.documents import read_document
 from gateau_dagster.storage.files import replace_text
@@ -56,7 +56,7 @@ def _served(port: int) -> str:
             answer = reply.read()
     except (OSError, HTTPException) as error:  # nobody answers, or who does speaks another language
         raise GateauError(
-            f"no Dagster UI answers at {address}. Start it with gateau dev, or give its --port."
+            f"no Dagster UI answers at {address}. Start it with {gateau_command('dev')}, or give its --port."
         ) from error
     if b"dagster_webserver_version" not in answer:
         raise GateauError(f"what answers at {address} is not Dagster. Give the UI's --port.")

@@ -10,11 +10,12 @@ from rich.markup import escape
 from rich.text import Text
 
 from gateau_dagster.cli.amounts import amounts_record, planned_amounts, show_amounts
-from gateau_dagster.cli.display import console, show_losses
+from gateau_dagster.cli.display import console, show_earlier_demo, show_losses
 from gateau_dagster.cli.figures import left_table, time_range
 from gateau_dagster.cli.judging import judging_record, show_judging
 from gateau_dagster.config import Config
 from gateau_dagster.data.rejects import Rejects
+from gateau_dagster.errors import gateau_command
 from gateau_dagster.estimate.estimator import Estimate, Estimator
 from gateau_dagster.estimate.questions import check_questions
 from gateau_dagster.estimate.scored_model import ScoredModel
@@ -41,10 +42,11 @@ def print_plan(config: Config, until: str | None, *, as_json: bool = False, work
     if as_json:
         out.print_json(json.dumps(plan_record(state, state.plan_until(until), workers)), ensure_ascii=True)
         return
+    show_earlier_demo(out, config)
     with out.status("Comparing what is stored with what is wanted"):
         plan = state.plan_until(until)
     if not plan:
-        out.print("[green]Everything is up to date.[/green] `gateau run` would do nothing.")
+        out.print(f"[green]Everything is up to date.[/green] `{gateau_command('run')}` would do nothing.")
         asked = state.pipeline.required if until is None else state.pipeline.ancestors([until])
         show_losses(out, (loss for loss in losses(state, asked) if loss.notable))
         show_left_out(out, state, plan)

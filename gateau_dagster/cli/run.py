@@ -7,15 +7,15 @@ from rich.console import Console
 from rich.markup import escape
 
 from assets.runs.refresh import Refreshed, run_refresh
-from gateau_dagster.cli.display import RunDisplay, console, show_losses
+from gateau_dagster.cli.display import RunDisplay, configuration_in_words, console, show_earlier_demo, show_losses
 from gateau_dagster.cli.plan import show_plan
 from gateau_dagster.config import PRESETS, Config
+from gateau_dagster.errors import gateau_command
 from gateau_dagster.execution.interruption import ends_in_order
 from gateau_dagster.execution.row_checkpoints import save_all_rows
 from gateau_dagster.methods.registry import GATEAU
 from gateau_dagster.pipeline.declarations import EXPLORER_FILE, REPORT_FILE
 from gateau_dagster.pipeline.losses import losses
-from gateau_dagster.pipeline.plan import Plan
 from gateau_dagster.pipeline.selection_reads import PRESETS_TABLE, ranking_asset, wants_presets
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.selection.statistics import auroc_by_source
@@ -34,21 +34,17 @@ def run_pipeline(config: Config, config_file: str, until: str | None) -> None:
 
 def _run(config: Config, config_file: str, until: str | None) -> None:
     out, started = console(), time.monotonic()
+    out.print(f"[bold]GATEAU[/bold] on {escape(configuration_in_words())}; the store is {escape(config.located_root)}")
+    show_earlier_demo(out, config)
     with store_lease(config, config_file, exclusive=True, say=out.print):
         with out.status("Comparing what is stored with what is wanted"):
             state = State(config=config)
             plan = state.plan_until(until)
         if plan:
-            _announce(out, config, state, plan)
+            show_plan(out, state, plan)
         with RunDisplay(out, config.work_folder / "progress").shown():
             result = run_refresh(config, config_file, until=until, plan=plan)
     _conclude(out, state, until, bool(plan), result, time.monotonic() - started)
-
-
-def _announce(out: Console, config: Config, state: State, plan: Plan) -> None:
-    name = "the embedded demo" if config.demo is not None else f"the configuration in {config.folder}"
-    out.print(f"[bold]GATEAU[/bold] on {escape(name)}; the store is {escape(state.store.root)}")
-    show_plan(out, state, plan)
 
 
 def _conclude(out: Console, state: State, until: str | None, worked: bool, result: Refreshed, seconds: float) -> None:
@@ -71,7 +67,7 @@ def _conclude(out: Console, state: State, until: str | None, worked: bool, resul
         out.print(f"Report: [bold]{escape(state.store.files.address(REPORT_FILE))}[/bold]")
         out.print(f"Every sample: {escape(state.store.files.address(EXPLORER_FILE))}")
     if worked:
-        out.print("Dagster UI on these assets: gateau dev")
+        out.print(f"Dagster UI on these assets: {escape(gateau_command('dev'))}")
 
 
 def _show_ground_truth(out: Console, state: State, asked: Container[str]) -> None:

@@ -12,7 +12,7 @@ from gateau_dagster.cli.display import console
 from gateau_dagster.cli.strips import show_strips
 from gateau_dagster.config import Config
 from gateau_dagster.demo.prepare import ensure_demo_data
-from gateau_dagster.errors import GateauError
+from gateau_dagster.errors import GateauError, gateau_command
 from gateau_dagster.explore.folding import Piece, pieces
 from gateau_dagster.explore.one_sample import OneSample, Place, one_sample, read_by
 from gateau_dagster.explore.rankings import Summands
@@ -70,7 +70,8 @@ def print_sample(config: Config, name: str, method: str | None) -> None:
 def _place(found: OneSample, method: str | None) -> Place | None:
     by_name = {place.ranking.name: place for place in found.places if place.ranking.is_method}
     if method is not None and method not in by_name:
-        there = f"there are scores of {', '.join(by_name)}" if by_name else "nothing is scored yet: run `gateau run`"
+        nothing = f"nothing is scored yet: run `{gateau_command('run')}`"
+        there = f"there are scores of {', '.join(by_name)}" if by_name else nothing
         raise GateauError(f"--method: no scores of {method!r}; {there}. selection.compare adds a method.")
     return by_name[method] if method is not None else next(iter(by_name.values()), None)
 

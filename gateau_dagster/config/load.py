@@ -16,7 +16,7 @@ from gateau_dagster.config.base import SectionError
 from gateau_dagster.config.schema import Config
 from gateau_dagster.config.values import is_variable_name
 from gateau_dagster.config.yaml_loader import YamlLoader
-from gateau_dagster.errors import GateauError, redacted, secret_found
+from gateau_dagster.errors import DEMO, ENVIRONMENT_VARIABLE, GateauError, redacted, secret_found
 
 
 def line_of(node: yaml.Node | None, place: Sequence[int | str]) -> int:
@@ -83,7 +83,6 @@ _MISREAD = re.compile(r"[-+]?(0[0-7_]*[0-7]|.*:.*)")
 _MOST_BYTES = 16 << 20
 _MOST_VALUES = 1_000_000
 _MOST_SHOWN = 50  # mistakes: a file with more of them is another kind of file
-ENVIRONMENT_VARIABLE = "GATEAU_CONFIG"
 Check: TypeAlias = Callable[[Config], None]
 _OWN = ("folder", "name")
 
@@ -124,7 +123,7 @@ def read_config(file: Path, checks: Sequence[Check] = ()) -> Config:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
         raise GateauError(
             f"Cannot read the configuration {file}: {reason}. Give an existing YAML file with --config or "
-            f"{ENVIRONMENT_VARIABLE}, or neither for the embedded demo."
+            f"{ENVIRONMENT_VARIABLE}, or the embedded demo with --config {DEMO}."
         ) from error
     if len(data) > _MOST_BYTES:
         raise GateauError(f"{file} is no configuration: it has more than {_MOST_BYTES >> 20} MiB. Correct --config.")

@@ -8,7 +8,7 @@ import polars as pl
 
 from gateau_dagster.config import LongSftConfig, ShortChatConfig
 from gateau_dagster.config.inputs import MOST_EMPTY_CONTEXTS, NOTABLE_REJECTS
-from gateau_dagster.errors import GateauError
+from gateau_dagster.errors import GateauError, gateau_command
 from gateau_dagster.readable import percentage, plural
 
 _EXAMPLES = 3
@@ -115,7 +115,7 @@ def check_rejected(rejects: Rejects, config: LongSftConfig) -> None:
     if config.max_rejected is None or rejects.share <= config.max_rejected:
         return
     what = f"long_sft.max_rejected: {rejects.amount('record')}, more than {config.max_rejected:g} of them. Mostly:"
-    cure = "Correct the data (`gateau validate` shows more of them), or raise long_sft.max_rejected."
+    cure = f"Correct the data (`{gateau_command('validate')}` shows more of them), or raise long_sft.max_rejected."
     raise GateauError("\n".join([what, *rejects.lines(), cure]))
 
 

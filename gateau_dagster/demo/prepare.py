@@ -1,6 +1,9 @@
 """The embedded demo's inputs on disk: the data at once, the pair when a model is first needed."""
 
 import json
+from pathlib import Path
+
+import polars as pl
 
 from gateau_dagster.config import Config
 from gateau_dagster.config.inputs import DEMO_SCHEME, PAIR_FOLDER, demo_folder, demo_shape
@@ -56,3 +59,15 @@ def ensure_demo_pair(config: Config, progress: Progress = silent) -> None:
             progress(done, total, unit, f"building the demo's pair: {note}")
 
         build_pair(folder, seed=config.demo.seed, progress=building)
+
+
+def is_demo_store(store: Path) -> bool:
+    """Return whether a local store's samples are those of the embedded demo, as far as its first shard tells."""
+    from gateau_dagster.demo.long_samples import KINDS
+
+    first = min(store.glob("raw_long_sft/*.parquet"), default=None)
+    try:
+        sources = set() if first is None else {*pl.read_parquet(first, columns=["source"])["source"]}
+    except (OSError, pl.exceptions.PolarsError):
+        return False
+    return bool(sources) and sources <= {*KINDS}

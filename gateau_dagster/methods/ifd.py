@@ -10,7 +10,7 @@ from pydantic import Field
 
 from gateau_dagster import tables
 from gateau_dagster.config.base import Section
-from gateau_dagster.errors import GateauError
+from gateau_dagster.errors import GateauError, gateau_command
 from gateau_dagster.methods.method import Method, Reads, Tables, check_model
 from gateau_dagster.scoring.sample_table import Row, Running, SampleTable
 
@@ -95,7 +95,8 @@ def ifd(given: pl.DataFrame, alone: pl.DataFrame, options: IfdOptions) -> pl.Dat
     if differing.len():
         raise GateauError(
             f"perplexity/{options.model} and response_alone/{options.model} scored different versions of "
-            f"{differing.len()} samples, {differing[0]} among them: bring both up to date with `gateau run`"
+            f"{differing.len()} samples, {differing[0]} among them: bring both up to date "
+            f"with `{gateau_command('run')}`"
         )
     loss, alone_loss = pl.col("mean_nll"), pl.col("alone")
     ratio = (loss - alone_loss).exp() if options.ratio == "perplexity" else loss / alone_loss

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from gateau_dagster.errors import GateauError
+from gateau_dagster.errors import GateauError, gateau_command
 
 if TYPE_CHECKING:
     from gateau_dagster.config import Config
@@ -45,7 +45,7 @@ def check_same_version(found: Mapping[str, pl.DataFrame]) -> None:
         if differing.len():
             raise GateauError(
                 f"{', '.join(found)} scored different versions of {differing.len()} samples, {differing[0]} among "
-                "them: bring them up to date with `gateau run`"
+                f"them: bring them up to date with `{gateau_command('run')}`"
             )
 
 

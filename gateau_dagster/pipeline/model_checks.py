@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gateau_dagster.errors import GateauError
+from gateau_dagster.errors import GateauError, gateau_command
 from gateau_dagster.evaluation.registry import chosen_benchmarks
 from gateau_dagster.methods.registry import chosen_methods
 from gateau_dagster.models.chat_template import check_chat_template
@@ -159,7 +159,7 @@ def unknown_chat_templates(config: Config) -> list[str]:
         f"models.{name}.path: the tokenizer of {model.path} is not on this machine yet, so whether it has the chat "
         "template that scoring.template: chat asks for is known when a run has fetched it. To know it now: `hf "
         f"download {model.path}{'' if model.revision is None else f' --revision {model.revision}'} "
-        "--include '*.json' --include 'tokenizer*' --include '*.jinja'`, then `gateau validate`"
+        f"--include '*.json' --include 'tokenizer*' --include '*.jinja'`, then `{gateau_command('validate')}`"
         for name, model in config.models.items()
         if model.task == "causal" and model.base is None and _is_to_be_fetched(config, name)
     ]

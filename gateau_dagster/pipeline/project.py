@@ -1,31 +1,58 @@
 """A project: the configuration of a file, or the embedded demo, which has all that its methods need."""
 
 import os
+import re
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
 from gateau_dagster.config import Config
-from gateau_dagster.config.load import ENVIRONMENT_VARIABLE, Check, parse_config, read_config
+from gateau_dagster.config.inputs import StorageConfig
+from gateau_dagster.config.load import Check, parse_config, read_config
 from gateau_dagster.config.store_apart import check_store_apart
 from gateau_dagster.demo.configuration import embedded_demo
-from gateau_dagster.errors import GateauError
+from gateau_dagster.demo.prepare import is_demo_store
+from gateau_dagster.errors import DEMO, DEMO_FOLDER, ENVIRONMENT_VARIABLE, GateauError, demo_name, demo_place
 from gateau_dagster.evaluation.registry import check_benchmarks
 from gateau_dagster.evaluation.statistics.lines import check_experiment
 from gateau_dagster.pipeline.needed_models import check_models
 from gateau_dagster.pipeline.variant_configs import check_variants
 
+USUAL_FILE = "gateau.yaml"
+"""Read from the current folder where neither --config nor GATEAU_CONFIG names a configuration."""
+EXAMPLE = """\
+long_sft: {path: data/*.jsonl}
+models:
+  short: {path: HuggingFaceTB/SmolLM2-360M, context: window, window: 1024}
+  long: {path: HuggingFaceTB/SmolLM2-360M}
+scoring: {max_length: 8192}
+training: {enabled: false}"""
+_MOST_CANDIDATES = 3  # files that a message names
+_MOST_BYTES = 1 << 16  # of a file that may be a configuration
 
-def load_project(path: str | Path | None = None, folder: Path | None = None, checks: Sequence[Check] = ()) -> Config:
-    """The configuration in `path`, else in the file that GATEAU_CONFIG names, else the embedded demo in `folder`.
 
-    `checks`: further ones for what is in a file, as for `parse_config`; those that need Dagster come from above it.
+def configuration_name(given: str | Path | None = None) -> str:
+    """Return which configuration is meant: the absolute path of a file, or the embedded demo's `demo_name`.
+
+    The first one counts of: `given`; what GATEAU_CONFIG names; gateau.yaml in the current folder. `demo` stands for the
+    embedded demo in the folder gateau_demo of the current one; a file of this name is ./demo.
+
+    Returns:
+        The name; an empty text where nothing names a configuration.
 
     Raises:
-        GateauError: the file cannot be read, or is wrong; the message names each place in it.
+        GateauError: it names no local file.
     """
-    chosen = path or os.environ.get(ENVIRONMENT_VARIABLE)
-    if not chosen:
-        return embedded_demo(_as_text((folder or Path()).absolute()))
+    if given is not None and not str(given):
+        raise GateauError("--config is empty: give the path of a YAML file, or leave it out.")
+    usual = Path(USUAL_FILE)
+    chosen = given or os.environ.get(ENVIRONMENT_VARIABLE)
+    if not chosen:  # of a link that leads nowhere its reading says so
+        return str(_as_text(usual.absolute())) if usual.exists() or usual.is_symlink() else ""
+    if str(chosen) == DEMO:
+        return demo_name(str(_as_text(Path(DEMO_FOLDER).absolute())))
+    if demo_place(str(chosen)):
+        return str(chosen)
     if "://" in str(chosen):  # and not shown: it may hold credentials
         raise GateauError(
             f"the configuration is a local file, not one at an address: download it and give its path with --config or "
@@ -38,7 +65,69 @@ def load_project(path: str | Path | None = None, folder: Path | None = None, che
             f"the configuration {chosen} is in the home of nobody here: give another path with --config or "
             f"{ENVIRONMENT_VARIABLE}."
         ) from error
-    return read_config(_as_text(file.absolute()), [check_project, *checks])
+    return str(_as_text(file.absolute()))
+
+
+def load_project(path: str | Path | None = None, checks: Sequence[Check] = ()) -> Config:
+    """Return the configuration that `configuration_name` finds for `path`.
+
+    Args:
+        path: of a file, or the name of the embedded demo.
+        checks: further ones for what is in a file, as for `parse_config`; those that need Dagster come from above it.
+
+    Raises:
+        GateauError: nothing names a configuration; the file cannot be read, or is wrong: the message names each place.
+    """
+    name = configuration_name(path)
+    if not name:
+        raise GateauError(_no_configuration(Path().absolute()))
+    if folder := demo_place(name):
+        return embedded_demo(Path(folder))
+    return read_config(Path(name), [check_project, *checks])
+
+
+def _no_configuration(folder: Path) -> str:
+    """What to do where nothing names a configuration."""
+    candidates = [f"  gateau run --config {shlex.quote(name)}" for name in _candidates(folder)]
+    earlier = folder / StorageConfig().root
+    return "\n".join(
+        [
+            f"there is no configuration: --config and {ENVIRONMENT_VARIABLE} name none, and no {USUAL_FILE} is in "
+            f"{folder}.",
+            *(["Did you mean this?", *candidates] if candidates else []),
+            f"To see a whole run on built-in data: gateau demo (its store is in {DEMO_FOLDER}).",
+            *([earlier_demo_note(earlier)] if is_demo_store(earlier) else []),
+            f"For your own data, write {USUAL_FILE} in this folder, such as:",
+            "",
+            *(f"  {line}" for line in EXAMPLE.splitlines()),
+            "",
+            "then run: gateau validate. README.md explains the keys.",
+        ]
+    )
+
+
+def _candidates(folder: Path) -> list[str]:
+    """Return files that look like configurations: of this folder, and the usual one of a folder above."""
+    found = [*sorted(folder.glob("*.yaml")), *sorted(folder.glob("*.yml"))]
+    above = next((each / USUAL_FILE for each in folder.parents if (each / USUAL_FILE).is_file()), None)
+    here = [file.name for file in found if file.is_file() and _has_samples(file)]
+    return [*here[:_MOST_CANDIDATES], *([] if above is None else [os.path.relpath(above, folder)])]
+
+
+def _has_samples(file: Path) -> bool:
+    try:
+        with file.open("rb") as stream:
+            return re.search(rb"^long_sft\s*:", stream.read(_MOST_BYTES), re.MULTILINE) is not None
+    except OSError:
+        return False
+
+
+def earlier_demo_note(store: Path) -> str:
+    """Return a sentence about the store of a demo that an earlier version ran in the folder of the user's project."""
+    return (
+        f"{store} holds the embedded demo as an earlier version ran it (its page: {store / 'report.html'}). Nothing "
+        "reads it any more: remove the folder when you like."
+    )
 
 
 def _as_text(path: Path) -> Path:

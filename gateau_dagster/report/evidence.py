@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from gateau_dagster.config.models import Template
 from gateau_dagster.data.sample import Sample
-from gateau_dagster.errors import GateauError
+from gateau_dagster.errors import GateauError, gateau_command
 from gateau_dagster.models.prompt import response_offsets
 from gateau_dagster.models.token_offsets import token_offsets
 from gateau_dagster.scoring.segments import cut_segments
@@ -130,7 +130,9 @@ def evidence(
     """
     for name, row in (("cam", rows.cam), ("perplexity/long", rows.long), ("perplexity/short", rows.short)):
         if row is not None and row["digest"] != sample.digest:
-            raise GateauError(f"{name}: sample {sample.sample_id} is another version there: run `gateau run`")
+            raise GateauError(
+                f"{name}: sample {sample.sample_id} is another version there: run `{gateau_command('run')}`"
+            )
     context = token_offsets(tokenizer, sample.context)
     response = response_offsets(tokenizer, sample, template)
     _check_tokens(sample, rows, len(context), len(response), segment_length)
@@ -162,7 +164,7 @@ def _check_tokens(sample: Sample, rows: EvidenceRows, context: int, response: in
             raise GateauError(
                 f"cam: sample {sample.sample_id} was scored with {one} {name}, but its texts have {other} by the "
                 "tokenizer of models.long: has the model's folder changed since? Bring the tables up to date with "
-                "`gateau run`"
+                f"`{gateau_command('run')}`"
             )
 
 

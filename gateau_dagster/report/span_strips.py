@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from gateau_dagster.config.models import Template
 from gateau_dagster.data.sample import Sample
-from gateau_dagster.errors import GateauError
+from gateau_dagster.errors import GateauError, gateau_command
 from gateau_dagster.methods.spans import Spans
 from gateau_dagster.models.prompt import build_prompt
 from gateau_dagster.models.token_offsets import token_offsets
@@ -71,7 +71,7 @@ def prompt_strip(
     if not 0 <= dropped <= len(whole.context):
         raise GateauError(
             f"{methods[0]}: sample {sample.sample_id} was measured with {spans.tokens} tokens, but its prompt has "
-            f"{whole.length - bos} by that tokenizer: bring the tables up to date with `gateau run`"
+            f"{whole.length - bos} by that tokenizer: bring the tables up to date with `{gateau_command('run')}`"
         )
     # Tokens of the context that was seen, whose places begin behind the prefix.
     offsets = token_offsets(tokenizer, sample.context)[dropped:]

@@ -9,7 +9,7 @@ import polars as pl
 
 from gateau_dagster import tables
 from gateau_dagster.config.selection import PRESETS, Preset, alpha_of
-from gateau_dagster.errors import GateauError
+from gateau_dagster.errors import GateauError, gateau_command
 from gateau_dagster.selection.joining import join_all, join_shard
 from gateau_dagster.selection.presets import PRESET_FUNCTIONS, Measures, PresetScores
 from gateau_dagster.selection.statistics import Vector
@@ -133,6 +133,6 @@ def choose(chosen: pl.DataFrame, raw: pl.LazyFrame) -> pl.DataFrame:
     if missing.len():
         raise GateauError(
             f"{missing.len()} chosen samples, {missing[0]} among them, are not in raw_long_sft any more: "
-            "bring the scores up to date with `gateau run`"
+            f"bring the scores up to date with `{gateau_command('run')}`"
         )
     return found.sort("rank").select(tables.schema(tables.SELECTED_SUBSET).names())

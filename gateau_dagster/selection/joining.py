@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from gateau_dagster.errors import GateauError
+from gateau_dagster.errors import GateauError, gateau_command
 
 MEASURES = pl.Schema(
     {
@@ -29,10 +29,7 @@ COLUMNS = {
 }
 _NAMED = 5  # samples that a message names
 _TWICE = " holds {} more than once: recompute its shards"
-_DIFFERING = (
-    "perplexity/short, perplexity/long and cam scored different versions of {}: bring the three tables up to date with "
-    "`gateau run`"
-)
+_DIFFERING = "perplexity/short, perplexity/long and cam scored different versions of {}"
 _UNEVEN = (
     "models.short and models.long tokenise differently ({}): they are not homologous, and their perplexities per token "
     "cannot be compared. Take two models of one family."
@@ -117,15 +114,16 @@ def _repeated(ids: pl.Series) -> pl.Series:
 def _refuse(parts: list[Joined]) -> None:
     for name in COLUMNS:
         _raise_if_any([part.twice[name] for part in parts], name + _TWICE)
-    _raise_if_any([part.differing for part in parts], _DIFFERING)
+    cure = f": bring the three tables up to date with `{gateau_command('run')}`"
+    _raise_if_any([part.differing for part in parts], _DIFFERING, cure)
     _raise_if_any([part.uneven for part in parts], _UNEVEN)
     if not any(part.frame.height for part in parts):
         sizes = ", ".join(f"{name} {sum(part.rows[name] for part in parts)}" for name in COLUMNS)
         raise GateauError(f"no sample was scored by all of {sizes}: the rejected tables give the reasons")
 
 
-def _raise_if_any(found: list[pl.Series], message: str) -> None:
+def _raise_if_any(found: list[pl.Series], message: str, cure: str = "") -> None:
     ids = pl.concat([*found, pl.Series("sample_id", [], pl.String())]).unique().sort()
     if ids.len():
         more = f" and {ids.len() - _NAMED} more" if ids.len() > _NAMED else ""
-        raise GateauError(message.format(", ".join(ids.head(_NAMED)) + more))
+        raise GateauError(message.format(", ".join(ids.head(_NAMED)) + more) + cure)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Mapping
 import polars as pl
 
 from gateau_dagster.config.selection import Rule, RuleConfig
-from gateau_dagster.errors import GateauError
+from gateau_dagster.errors import GateauError, gateau_command
 from gateau_dagster.selection.clusters import cluster_count, diverse
 from gateau_dagster.selection.per_document import LeftOut, beyond_the_best, with_best_of_documents
 from gateau_dagster.selection.per_source import check_sources, per_source
@@ -61,8 +61,9 @@ def chosen_ids(samples: pl.DataFrame, rule: RuleConfig) -> list[str]:
     if not ranked.filter(scored()).height:
         raise GateauError(
             "no sample has a score, so that none can be chosen: the rejected tables say which could not be read by a "
-            "model, and the method leaves the others without one, for being too short say: `gateau validate` warns of "
-            "that. Change the method's options (selection.options), or the method"
+            "model, and the method leaves the others without one, for being too short say: "
+            f"`{gateau_command('validate')}` warns of that. Change the method's options (selection.options), or the "
+            "method"
         )
     if rule.per_document is not None:
         rule = _counted(rule, ranked)

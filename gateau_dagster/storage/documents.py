@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from gateau_dagster.errors import GateauError
+from gateau_dagster.errors import GateauError, gateau_command
 from gateau_dagster.storage.content import file_digests, folder_content
 from gateau_dagster.storage.failures import readable_failures
 from gateau_dagster.storage.files import local_copy
@@ -49,7 +49,7 @@ def read_document(store: Store, name: str) -> str:
     try:
         data, stamp = store.files.read(name), _read_stamp(store, _document_stamp(name))
     except FileNotFoundError as error:
-        raise GateauError(f"{address} is not there yet. Run `gateau run` to compute it.") from error
+        raise GateauError(f"{address} is not there yet. Run `{gateau_command('run')}` to compute it.") from error
     if stamp is not None and not _is_whole(stamp, data):
         raise DamagedTableError(f"{address} is damaged. Run again: only it is made again.")
     return data.decode("utf-8")

@@ -14,7 +14,7 @@ import polars as pl
 import pyarrow as pa
 
 from gateau_dagster import tables
-from gateau_dagster.errors import GateauError
+from gateau_dagster.errors import GateauError, gateau_command
 from gateau_dagster.storage.content import frame_digest
 from gateau_dagster.storage.failures import readable_failures
 from gateau_dagster.storage.files import Files, local_copy
@@ -233,7 +233,9 @@ class Store:
                 with readable_failures(f"read {address}"):
                     return get()
             except FileNotFoundError as error:
-                raise GateauError(f"{address} is not there yet. Run `gateau run` to compute it.") from error
+                raise GateauError(
+                    f"{address} is not there yet. Run `{gateau_command('run')}` to compute it."
+                ) from error
             except GateauError:
                 raise
             except _DAMAGE as error:  # a full disk or a lost server is a GateauError by now

@@ -21,7 +21,7 @@ import polars as pl
 
 from gateau_dagster.config.models import Template
 from gateau_dagster.data.sample import Sample
-from gateau_dagster.errors import GateauError, UnscorableSampleError
+from gateau_dagster.errors import GateauError, UnscorableSampleError, gateau_command
 from gateau_dagster.methods.token_pairs import LEAST_PROBABILITY, SHARED, check_same_version, token_pairs
 from gateau_dagster.models.prompt import response_ids
 from gateau_dagster.training.encode import Encoded
@@ -108,5 +108,5 @@ class LongCE:
             raise GateauError(
                 f"training.loss: longce: {SHORT} and {LONG} hold {scored} tokens of the response of "
                 f"{sample.sample_id}, which has {len(ids)}: they were made with another tokenizer or template. Bring "
-                "them up to date with `gateau run`, or take training.loss: token"
+                f"them up to date with `{gateau_command('run')}`, or take training.loss: token"
             )

@@ -8,7 +8,7 @@ from typing import Any
 from gateau_dagster.config.models import Template
 from gateau_dagster.config.training import TrainingConfig
 from gateau_dagster.data.sample import text_digest
-from gateau_dagster.errors import GateauError
+from gateau_dagster.errors import GateauError, gateau_command
 from gateau_dagster.storage.files import replace_text
 
 # Raise it when the same mix and settings train another model.
@@ -90,4 +90,6 @@ class TrainingSpec:
         except OSError as error:
             raise GateauError(f"the training specification {path} cannot be read: {error.strerror}") from error
         except (ValueError, TypeError, KeyError) as error:
-            raise GateauError(f"{path} is no training specification ({error}); let `gateau run` write it") from error
+            raise GateauError(
+                f"{path} is no training specification ({error}); let `{gateau_command('run')}` write it"
+            ) from error

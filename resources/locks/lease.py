@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from gateau_dagster.config import Config
-from gateau_dagster.errors import GateauError
+from gateau_dagster.errors import GateauError, demo_place
 from gateau_dagster.execution.ending import at_end
 from gateau_dagster.storage.files import Files
 from gateau_dagster.storage.lease import FOLDER, Lease
@@ -75,7 +75,7 @@ def store_lease(config: Config, config_file: str, *, exclusive: bool, say: Calla
     """Holds the store within the block.
 
     Args:
-        config_file: empty for the embedded demo.
+        config_file: see `configuration_name`.
         exclusive: for a whole refresh; else for a step of a run, which goes together with others of its party.
         say: told what is waited for.
 
@@ -87,7 +87,7 @@ def store_lease(config: Config, config_file: str, *, exclusive: bool, say: Calla
     if whose in _held and not exclusive:
         yield
         return
-    shown = config_file or f"the embedded demo in {config.folder}"
+    shown = f"the embedded demo in {config.folder}" if demo_place(config_file) else config_file
     files = Files(config.located_root)
     with (
         Lease(files, party=whose, exclusive=exclusive, configuration=shown, say=say) as lease,

@@ -1,5 +1,6 @@
 """`gateau ...` in this process, and a small project."""
 
+import os
 import sys
 from pathlib import Path
 
@@ -14,16 +15,22 @@ from tests.project import make_project
 def command(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Command:
     """Runs `gateau ...` in tmp_path: status, what stands on the terminal, what on the error stream."""
     monkeypatch.delenv("GATEAU_CONFIG", raising=False)
+    monkeypatch.delenv("DAGSTER_HOME", raising=False)
     monkeypatch.setenv("COLUMNS", "100")
     monkeypatch.chdir(tmp_path)
 
     def run(*arguments: str) -> Outcome:
         monkeypatch.setattr(sys, "argv", ["gateau", *arguments])
         status = 0
+        before = dict(os.environ)
         try:
             entry()
         except SystemExit as end:
             status = int(end.code or 0)
+        finally:  # what a command names for the processes that it starts
+            for name in os.environ.keys() - before.keys():
+                del os.environ[name]
+            os.environ.update(before)
         out, err = capfd.readouterr()
         return status, out, err
 

@@ -42,8 +42,9 @@ def test_the_environment_names_the_file_and_an_argument_wins(tmp_path: Path, mon
     monkeypatch.setenv("GATEAU_CONFIG", str(tmp_path / "one.yaml"))
     assert load_project().long_sft.path == "one.jsonl"
     assert load_project(tmp_path / "two.yaml").long_sft.path == "two.jsonl"
-    monkeypatch.setenv("GATEAU_CONFIG", "")
-    assert load_project(folder=tmp_path).demo is not None
+    monkeypatch.setenv("GATEAU_CONFIG", "demo")
+    assert load_project().demo is not None
+    assert load_project(tmp_path / "two.yaml").long_sft.path == "two.jsonl"
 
 
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:

@@ -129,30 +129,30 @@ def test_the_evidence_maps_of_other_pairs(tmp_path: Path, seed: int) -> None:
 
 @pytest.mark.long
 def test_the_whole_demo_runs_by_one_command_and_a_second_run_does_nothing(trained_pair: Path, tmp_path: Path) -> None:
-    config = embedded_demo(tmp_path)
+    config, store = embedded_demo(tmp_path / "gateau_demo"), tmp_path / "gateau_demo" / "gateau_store"
     assert config.demo is not None
     target = demo_folder(config.work_folder, config.demo) / PAIR_FOLDER
     shutil.copytree(trained_pair, target)  # built once for this file
-    first = gateau("run", folder=tmp_path)
-    page = (tmp_path / "gateau_store" / "report.html").read_text()
-    assert str(tmp_path / "gateau_store" / "report.html") in first.stdout
+    first = gateau("demo", folder=tmp_path)
+    page = (store / "report.html").read_text()
+    assert str(store / "report.html") in first.stdout
     assert "AUROC by preset: paper 0." in first.stdout.replace("\n", " ")
     assert "AUROC" in page
     assert all(preset in page for preset in ("paper", "official", "robust"))
     assert "Methods side by side" in page
     for method in config.selection.compare:
         assert f"✓ method_scores/{method} " in first.stdout
-        stored = tmp_path / "gateau_store" / "method_scores"
+        stored = store / "method_scores"
         files = [*stored.glob(f"{method}.parquet"), *stored.glob(f"{method}/*.parquet")]
         assert pl.read_parquet(files).height == config.demo.samples
-    chosen = pl.read_parquet(tmp_path / "gateau_store" / "selected_subset.parquet")
-    split = pl.read_parquet(tmp_path / "gateau_store" / "document_split.parquet")
+    chosen = pl.read_parquet(store / "selected_subset.parquet")
+    split = pl.read_parquet(store / "document_split.parquet")
     assert split["document"].n_unique() == config.demo.samples, "the language is small, and no text is another's copy"
     candidates = split.filter(~pl.col("reserved"))
     assert chosen.height == round(0.3 * candidates.height) and candidates.height < config.demo.samples
     assert chosen.join(candidates, on="sample_id", how="anti").is_empty()
     assert chosen.filter(pl.col("source").is_in(list(FAR_KINDS))).height >= 0.95 * chosen.height
-    AutoModelForCausalLM.from_pretrained(tmp_path / "gateau_store" / "checkpoint")
-    second = gateau("run", folder=tmp_path)
+    AutoModelForCausalLM.from_pretrained(store / "checkpoint")
+    second = gateau("demo", folder=tmp_path)
     assert "up to date" in second.stdout
     assert "✓" not in second.stdout
