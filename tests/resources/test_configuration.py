@@ -26,8 +26,8 @@ def test_the_store_is_where_the_file_says(tmp_path: Path) -> None:
 def test_without_a_file_it_is_the_demo_in_its_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GATEAU_CONFIG", "other.yaml")
     monkeypatch.chdir(tmp_path)
-    for config_file in ({}, {"config_file": f"demo:{tmp_path / 'gateau_demo'}"}):
-        config = ConfigurationResource(**config_file).config
+    for resource in (ConfigurationResource(), ConfigurationResource(config_file=f"demo:{tmp_path / 'gateau_demo'}")):
+        config = resource.config
         assert config.demo is not None
         assert config.folder == tmp_path / "gateau_demo"
 
