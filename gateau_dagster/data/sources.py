@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path, PurePosixPath
@@ -17,17 +17,29 @@ from gateau_dagster.data.globs import files_below, matching_files
 from gateau_dagster.data.hub import train_files
 from gateau_dagster.data.sample import text_digest
 from gateau_dagster.errors import GateauError
+from gateau_dagster.readable import plural
 from gateau_dagster.storage.failures import readable_input
 from gateau_dagster.storage.json_cache import recall_all, remember_all
 from gateau_dagster.storage.remote import HUB, S3, filesystem, is_remote
 
 FORMATS = ("jsonl", "json", "parquet")
 COMPRESSIONS = ("gz", "zst")
+_FORMAT_NAMES = "jsonl, json or parquet"
 FILE_DIGESTS = "file-digests.json"
 """File of the cache that remembers what files hold; see content_signature."""
 _DATA_FILE = re.compile(rf"\.({'|'.join(FORMATS)})(\.({'|'.join(COMPRESSIONS)}))?$", re.IGNORECASE)
 _TEXT_FILE = re.compile(rf"\.txt(\.({'|'.join(COMPRESSIONS)}))?$", re.IGNORECASE)
 _PACKED_FILE = re.compile(rf"\.({'|'.join(COMPRESSIONS)})$", re.IGNORECASE)
+# Data that is not read, whether packed or not. What only describes data is none.
+_FOREIGN_FILE = re.compile(
+    r"(?<!/readme)(?<!/license)(?<!/notice)(?<!/requirements)"
+    r"\.(arrow|feather|csv|tsv|txt|xlsx?|ods|pkl|pickle|avro|orc|xml|ya?ml|toml|db|sqlite3?|h5|hdf5|npy|npz|msgpack|lance"
+    r"|tar|tgz|zip|7z|rar|(jsonl?|parquet|ndjson)\.(bz2|xz|lz4|br|zip|snappy)|ndjson|jsonlines)(\.(gz|zst|bz2|xz))?$",
+    re.IGNORECASE,
+)
+# What datasets' save_to_disk writes beside its .arrow files, and above them for a DatasetDict.
+_SAVED_BESIDE, _SAVED_ABOVE = ("state.json", "dataset_info.json"), "dataset_dict.json"
+_NAMED = 5
 _HUB_NAME = re.compile(r"^[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*$")
 _GLOB = re.compile(r"[*?\[]")
 
@@ -86,12 +98,81 @@ def resolve_files(path: str | Sequence[str], folder: Path, *, plain_texts: bool 
             where = "" if is_remote(pattern) or Path(pattern).is_absolute() else f" under {folder.resolve()}"
             bucket = ", that the bucket exists, and AWS_ENDPOINT_URL" if pattern.startswith(S3) else ""
             kind = "file" if plain_texts else "data file"
-            raise GateauError(f"{pattern!r} matches no {kind}{where}: check the path in the configuration{bucket}")
+            foreign = passed_over(pattern, pattern, folder, plain_texts=plain_texts)
+            hint = f" ({foreign[0].rstrip('.')})" if foreign else ""
+            raise GateauError(
+                f"{pattern!r} matches no {kind}{where}: check the path in the configuration{bucket}{hint}"
+            )
         for file in files:
             found.setdefault(file.address, file)
     names = Counter(file.name for file in found.values())
     labels = (file.name if names[file.name] == 1 else _short(file.address, folder) for file in found.values())
     return [replace(file, label=label) for file, label in zip(found.values(), labels, strict=True)]
+
+
+def passed_over(key: str, path: str | Sequence[str], folder: Path, *, plain_texts: bool = False) -> list[str]:
+    """Return a sentence for each local folder of `path` that holds data files of a type that is not read.
+
+    Args:
+        key: of the configuration, for the sentence.
+        path: see resolve_files, with the other arguments.
+    """
+    sentences = []
+    for pattern in [path] if isinstance(path, str) else path:
+        local = (folder / Path(pattern).expanduser()).absolute()
+        if is_remote(pattern) or not local.is_dir():
+            continue
+        with readable_input(pattern):
+            names = _foreign(map(str, files_below(local, is_foreign)), _wanted(plain_texts))
+        if names:
+            sentences.append(
+                f"{key}: {pattern} holds {plural(len(names), 'file')} that {'is' if len(names) == 1 else 'are'} passed "
+                f"over, for no {_FORMAT_NAMES}: {_listed(names)}. Export them to one of these, or move them elsewhere."
+            )
+    return sentences
+
+
+def is_foreign(name: str) -> bool:
+    """Return whether a file's name is that of data of a type that is not read."""
+    return _FOREIGN_FILE.search(f"/{name.rpartition('/')[2]}") is not None
+
+
+def _foreign(names: Iterable[str], wanted: Wanted) -> list[str]:
+    return [name for name in names if is_foreign(name) and not wanted(name)]
+
+
+def _listed(names: Sequence[str]) -> str:
+    shown = ", ".join(PurePosixPath(name).name for name in names[:_NAMED])
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return f"{shown}{more}".encode("utf-8", errors="backslashreplace").decode()
+
+
+def _check_not_saved(names: Collection[str], pattern: str) -> None:
+    """Raises GateauError where files are those of datasets' save_to_disk, a DatasetDict's among them."""
+    arrow = {name.rpartition("/")[0] for name in names if name.lower().endswith(".arrow")}
+    beside = {name.rpartition("/")[0] for name in names if name.rpartition("/")[2] in _SAVED_BESIDE}
+    saved = sorted(arrow & beside)
+    saved += sorted(name.rpartition("/")[0] for name in names if name.rpartition("/")[2] == _SAVED_ABOVE and arrow)
+    if not saved:
+        return
+    others = [name for name in names if name.rpartition("/")[0] not in arrow and name.rpartition("/")[0] not in saved]
+    others += [
+        name
+        for name in names
+        if name.rpartition("/")[0] in arrow
+        and not name.endswith(".arrow")
+        and name.rpartition("/")[2] not in (*_SAVED_BESIDE, _SAVED_ABOVE)
+    ]
+    rest = f" Or name the other files alone, {_listed(sorted(others))}." if others else ""
+    raise GateauError(
+        f"{pattern}: {_shortest(saved)} was written by datasets' save_to_disk, and its Arrow files are not read: load "
+        "it with datasets.load_from_disk, export each split with to_parquet or to_json, and give the exported file as "
+        f"the path.{rest}"
+    )
+
+
+def _shortest(folders: Sequence[str]) -> str:
+    return min(folders, key=len)
 
 
 def input_signature(files: Sequence[SourceFile]) -> str:
@@ -152,14 +233,27 @@ def _local_files(pattern: str, folder: Path, wanted: Wanted) -> list[SourceFile]
     """Of a local path, folder or glob, or of a data set on the hub where there is none of these."""
     local = (folder / Path(pattern).expanduser()).absolute()
     if local.is_file():
+        _check_file_not_saved(local, pattern)
         return [_local_file(local)]
     if local.is_dir():
-        return [_local_file(path) for path in files_below(local, wanted)]
+        found = files_below(local, lambda name: wanted(name) or is_foreign(name))
+        _check_not_saved([str(path) for path in found], pattern)
+        return [_local_file(path) for path in found if wanted(path.name)]
     if _GLOB.search(pattern):
-        return [_local_file(path) for path in matching_files(str(Path(pattern).expanduser()), folder.absolute())]
+        found = matching_files(str(Path(pattern).expanduser()), folder.absolute())
+        for path in found:
+            _check_file_not_saved(path, pattern)
+        return [_local_file(path) for path in found]
     if _HUB_NAME.match(pattern) and not wanted(pattern) and not local.parent.is_dir():
         return _hub_dataset(pattern, folder, wanted)
     return []
+
+
+def _check_file_not_saved(path: Path, pattern: str) -> None:
+    """Raises GateauError for a file that datasets' save_to_disk wrote."""
+    if path.suffix.lower() == ".arrow" or path.name in (*_SAVED_BESIDE, _SAVED_ABOVE):
+        names = files_below(path.parent, lambda name: is_foreign(name) or name in (*_SAVED_BESIDE, _SAVED_ABOVE))
+        _check_not_saved([str(each) for each in names], pattern)
 
 
 def _local_file(path: Path) -> SourceFile:
@@ -179,7 +273,9 @@ def _remote_files(pattern: str, wanted: Wanted) -> list[SourceFile]:
             info = fs.info(bare)
             infos = [info]
             if info["type"] == "directory":
-                infos = [child for child in fs.find(bare, detail=True).values() if wanted(child["name"])]
+                found = fs.find(bare, detail=True)
+                _check_not_saved([*found], pattern)
+                infos = [child for child in found.values() if wanted(child["name"])]
         return [_remote_file(scheme, info) for info in infos if info["type"] == "file"]
 
 

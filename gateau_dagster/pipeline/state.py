@@ -16,7 +16,7 @@ from gateau_dagster.data.ingest import read_wanted
 from gateau_dagster.data.rejects import check_contexts, check_rejected
 from gateau_dagster.data.sample import Sample, shard_keys
 from gateau_dagster.data.short_chat import short_chat_signature
-from gateau_dagster.data.sources import FILE_DIGESTS
+from gateau_dagster.data.sources import FILE_DIGESTS, passed_over
 from gateau_dagster.demo.prepare import ensure_demo_data
 from gateau_dagster.errors import GateauError, MissingUpstreamError
 from gateau_dagster.methods.registry import chosen_methods, reads_attention, watched_models
@@ -271,10 +271,15 @@ class State:
         of_models = [*lost_first_tokens(self.config), *unknown_chat_templates(self.config), *self._unseen_attention()]
         if self.pipeline.compares_the_pair:
             of_models += without_far_text(self.config, accepted, self._first_samples)
-        of_models += self.index.contexts.warnings
+        of_models += [*self._passed_over(), *self.index.contexts.warnings]
         of_models += document_warnings(self.config, self.store, self.whole_plan, self.index)
         # Several methods may say the same.
         return [*dict.fromkeys([*of_models, *warnings_of(self.config, accepted), *chain.from_iterable(of_methods)])]
+
+    def _passed_over(self) -> list[str]:
+        config, chat = self.config, self.config.located_short_chat
+        found = passed_over("long_sft.path", config.located_long_sft.path, config.folder)
+        return [*found, *(passed_over("short_chat.path", chat.path, config.folder) if chat is not None else [])]
 
     def _unseen_attention(self) -> list[str]:
         """A model that cannot be had shows nothing; whoever needs it is told by `check_models`."""

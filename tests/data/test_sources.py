@@ -10,7 +10,7 @@ import s3fs
 from gateau_dagster.config import LongSftConfig
 from gateau_dagster.data.index import build_index
 from gateau_dagster.data.readers import read_records
-from gateau_dagster.data.sources import SourceFile, content_signature, input_signature, resolve_files
+from gateau_dagster.data.sources import SourceFile, content_signature, input_signature, passed_over, resolve_files
 from gateau_dagster.errors import GateauError, TransientError
 
 from .inputs import explicit, jsonl, packed, put
@@ -226,3 +226,32 @@ def test_remote_files_are_known_by_their_stamp(s3_put: Callable[[str, bytes], No
         seen.append(content_signature(resolve_files("s3://data-bucket/content/*", tmp_path), tmp_path / "c.json"))
     assert seen[0] == seen[1] != seen[2]
     assert not (tmp_path / "c.json").exists()
+
+
+@pytest.mark.parametrize("path", ["saved", "saved/*", "saved/part.arrow", "saved/train", "saved/dataset_info.json"])
+@pytest.mark.parametrize("beside", ["", "good.jsonl"])
+def test_what_save_to_disk_wrote_is_named_with_the_cure(tmp_path: Path, path: str, beside: str) -> None:
+    nested = path.endswith("/train") or not beside
+    place = tmp_path / "saved" / "train" if nested else tmp_path / "saved"
+    place.mkdir(parents=True)
+    (tmp_path / "saved" / "dataset_dict.json").write_text('{"splits": ["train"]}')
+    for name in ("part.arrow", "state.json", "dataset_info.json"):
+        (place / name).write_text("{}")
+        (tmp_path / "saved" / name).write_text("{}")
+    if beside:
+        (tmp_path / "saved" / beside).write_text("{}\n")
+    with pytest.raises(GateauError, match=r"save_to_disk.*to_parquet or to_json"):
+        resolve_files(path, tmp_path)
+    if beside:
+        assert [file.name for file in resolve_files("saved/*.jsonl", tmp_path)] == [beside]
+
+
+def test_data_of_other_types_in_a_folder_are_named(tmp_path: Path) -> None:
+    for name in ("a.jsonl", "b.csv", "c.xlsx", "d.txt", "e.jsonl.bz2", "README.txt", "notes.md"):
+        (tmp_path / name).write_text("{}\n")
+    (sentence,) = passed_over("long_sft.path", str(tmp_path), tmp_path)
+    assert "4 files that are passed over" in sentence and "b.csv, c.xlsx, d.txt, e.jsonl.bz2" in sentence
+    assert passed_over("long_sft.path", str(tmp_path / "a.jsonl"), tmp_path) == []
+    (tmp_path / "a.jsonl").unlink()
+    with pytest.raises(GateauError, match=r"matches no data file.*b\.csv"):
+        resolve_files(str(tmp_path), tmp_path)
