@@ -1,6 +1,26 @@
-"""Numbers as people write them, for sentences and tables."""
+"""Numbers as people write them, and texts without characters that a terminal or a page acts on."""
 
 import math
+import re
+
+UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u206f\ufeff\ud800-\udfff]")
+"""Control characters except tab and line feed, marks that turn the direction of text, line separators, surrogates."""
+
+
+def escaped_controls(text: str, *, lines: bool = False) -> str:
+    """Return the text with each character of UNSAFE as Python writes it: `\\x1b`, `\\u202e`.
+
+    Args:
+        lines: whether line feeds stay as they are (an error of several lines, a text that is shown as a text), and a
+            carriage return before one is left out. Otherwise the result is one line, as for an id or a file's name.
+    """
+    if lines:
+        return UNSAFE.sub(_escape, text.replace("\r\n", "\n"))
+    return UNSAFE.sub(_escape, text).replace("\n", "\\n")
+
+
+def _escape(found: re.Match[str]) -> str:
+    return found[0].encode("unicode_escape", "surrogatepass").decode("ascii")
 
 
 def number(value: float | int | None, digits: int = 4) -> str:

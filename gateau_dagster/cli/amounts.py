@@ -5,8 +5,8 @@ from dataclasses import asdict
 from typing import Any
 
 from rich.console import Console
-from rich.markup import escape
 
+from gateau_dagster.cli.display import as_line
 from gateau_dagster.cli.figures import left_table, time_range
 from gateau_dagster.estimate.amount import Amount
 from gateau_dagster.estimate.answers import planned_answers
@@ -36,7 +36,7 @@ def show_amounts(out: Console, planned: Sequence[Amount]) -> None:
         grounds.setdefault(each.grounds, []).append(each.asset)
     for why, assets in grounds.items():
         line = f"Time of {', '.join(assets)}: {why}."
-        out.print(f"[dim]{escape(line)}[/dim]", soft_wrap=False)
+        out.print(f"[dim]{as_line(line)}[/dim]", soft_wrap=False)
 
 
 def amounts_record(planned: Sequence[Amount]) -> list[dict[str, Any]]:

@@ -20,6 +20,7 @@ from gateau_dagster.errors import (
     redacted,
 )
 from gateau_dagster.execution.signal_watch import INTERRUPTED
+from gateau_dagster.readable import escaped_controls
 
 _CONFIG_HELP = "YAML file, or demo for the embedded demo. Default: what GATEAU_CONFIG names, else ./gateau.yaml."
 _UNTIL_HELP = "Stop at this asset, for example selected_subset or perplexity/short."
@@ -168,6 +169,14 @@ def _load(config_file: str | None) -> Config:
     return config
 
 
+class _EscapedRecords(logging.Formatter):
+    """As `logging.Formatter`, without control characters: a record may name a file, or quote a server."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """See `logging`."""
+        return escaped_controls(super().format(record), lines=True)
+
+
 def command_line() -> None:
     """The command of `sys.argv`; a GateauError becomes its message and exit status 1, an interrupt 130."""
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
@@ -176,6 +185,8 @@ def command_line() -> None:
     # transformers imports DeepSpeed, which says on standard output that there is no GPU.
     logging.getLogger("DeepSpeed").addFilter(lambda record: "Setting accelerator to" not in record.getMessage())
     redact_logs()
+    if logging.lastResort is not None:  # it prints what no logger takes
+        logging.lastResort.setFormatter(_EscapedRecords())
     try:
         cli(standalone_mode=False, prog_name="gateau")
     except UnforeseenError as error:
@@ -183,9 +194,9 @@ def command_line() -> None:
     except GateauError as error:
         _fail(f"Error: {error}", 1)
     except click.ClickException as error:
-        shown = io.StringIO()
-        error.show(shown)
-        click.echo(redacted(shown.getvalue()), err=True, nl=False)
+        usage = io.StringIO()
+        error.show(usage)
+        click.echo(escaped_controls(redacted(usage.getvalue()), lines=True), err=True, nl=False)
         sys.exit(error.exit_code)
     except (click.Abort, KeyboardInterrupt):
         _fail(INTERRUPTED, 130)
@@ -223,5 +234,5 @@ def _defect(error: Exception) -> str:
 
 
 def _fail(message: str, status: int) -> None:
-    click.secho(message, fg="red", err=True)
+    click.secho(escaped_controls(message, lines=True), fg="red", err=True)
     sys.exit(status)

@@ -6,8 +6,9 @@ import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderableType
 from rich.markup import escape
 from rich.progress import (
     BarColumn,
@@ -21,6 +22,7 @@ from rich.progress import (
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
+from rich.segment import Segment
 from rich.text import Text
 
 from gateau_dagster.config import Config
@@ -31,6 +33,7 @@ from gateau_dagster.execution.ending import at_end
 from gateau_dagster.pipeline.loss import Loss
 from gateau_dagster.pipeline.project import earlier_demo_note
 from gateau_dagster.progress import Entry, ProgressBoard
+from gateau_dagster.readable import escaped_controls
 
 _NARROWEST, _USUAL_WIDTH = 20, 80
 _NAMES = len("method_scores/gateau_unnormalised")
@@ -38,9 +41,25 @@ _SECONDS_BETWEEN_LOOKS = 0.3
 _SECONDS_BETWEEN_LINES = 15.0
 
 
+class _Terminal(Console):
+    """A console that escapes every control character of what it is given; its own are those of colours and bars.
+
+    Texts of users (ids, sources, names of files, replies of servers) are in what any command prints.
+    """
+
+    def render_str(self, text: str, **options: Any) -> Text:
+        """Escape before the columns of a table are measured; otherwise see `rich`."""
+        return super().render_str(escaped_controls(text, lines=True), **options)
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterator[Segment]:
+        """Escape what was no string; otherwise see `rich`."""
+        for segment in super().render(renderable, options):
+            yield segment if segment.control else Segment(escaped_controls(segment.text, lines=True), segment.style)
+
+
 def console() -> Console:
-    """A console of its own descriptor: Dagster captures descriptors 1 and 2 while a step runs."""
-    found = Console(file=os.fdopen(os.dup(1), "w", errors="backslashreplace"), highlight=False, soft_wrap=True)
+    """Return a console with a descriptor of its own: Dagster captures descriptors 1 and 2 while a step runs."""
+    found = _Terminal(file=os.fdopen(os.dup(1), "w", errors="backslashreplace"), highlight=False, soft_wrap=True)
     if found.width < _NARROWEST:  # as by COLUMNS=0, where Rich prints nothing, or 1, where it leaves out tables
         found.width = _USUAL_WIDTH
     return found
@@ -67,6 +86,11 @@ def show_earlier_demo(out: Console, config: Config) -> None:
         )
 
 
+def as_line(text: str) -> str:
+    """Return a text of one line as it stands in Rich's markup: control characters and line feeds escaped."""
+    return escape(escaped_controls(text))
+
+
 def show_losses(out: Console, lost: Iterable[Loss]) -> None:
     """What was rejected and what was cut off, a line for all tables that lost the same, with an exclamation mark where
     it is much."""
@@ -75,7 +99,7 @@ def show_losses(out: Console, lost: Iterable[Loss]) -> None:
         assets.setdefault((loss.sentence, loss.notable), []).append(loss.asset)
     for (sentence, notable), names in assets.items():
         mark = "[yellow]![/yellow] " if notable else ""
-        out.print(f"{mark}{escape(', '.join(names))}: {escape(sentence)}")
+        out.print(f"{mark}{as_line(', '.join(names))}: {as_line(sentence)}")
 
 
 class _Left(ProgressColumn):
@@ -151,7 +175,7 @@ class RunDisplay:
         if not self._out.is_terminal and running and time.monotonic() - self._said >= _SECONDS_BETWEEN_LINES:
             self._said = time.monotonic()
             for entry in running:
-                self._out.print(f"  {_line(entry)}", markup=False)
+                self._out.print(f"  {as_line(_line(entry))}")
 
     def _boards(self) -> list[ProgressBoard]:
         return [ProgressBoard(folder) for folder in sorted(self._folder.glob("*")) if folder.is_dir()]
@@ -160,14 +184,14 @@ class RunDisplay:
         if not self._out.is_terminal:
             return
         if entry.step not in self._tasks:
-            self._tasks[entry.step] = self._bars.add_task(entry.step, total=None, unit="", note="", left=None)
+            self._tasks[entry.step] = self._bars.add_task(as_line(entry.step), total=None, unit="", note="", left=None)
         total = entry.total if entry.total else None
         self._bars.update(
             self._tasks[entry.step],
             completed=entry.done,
             total=total,
             unit=entry.unit,
-            note=escape(entry.note),
+            note=as_line(entry.note),
             left=entry.left,
         )
 
@@ -177,7 +201,7 @@ class RunDisplay:
         self._finished.add((entry.step, entry.started))
         if entry.step in self._tasks:
             self._bars.remove_task(self._tasks.pop(entry.step))
-        self._out.print(f"  [green]✓[/green] {entry.step:<{_NAMES}} {entry.ended - entry.started:6.1f} s")
+        self._out.print(f"  [green]✓[/green] {as_line(entry.step):<{_NAMES}} {entry.ended - entry.started:6.1f} s")
 
 
 def _line(entry: Entry) -> str:

@@ -7,6 +7,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from gateau_dagster.cli.display import as_line
 from gateau_dagster.config.judge import JudgeConfig
 from gateau_dagster.errors import GateauError
 from gateau_dagster.estimate.judging import PlannedJudging, passing_budget, planned_judging, total_cost
@@ -24,7 +25,7 @@ def show_judging(out: Console, state: State, plan: Plan) -> None:
     if settings is not None and planned:
         _show(out, planned, settings)
         for line in _grounds(planned):
-            out.print(f"[dim]{escape(line)}[/dim]", soft_wrap=False)
+            out.print(f"[dim]{as_line(line)}[/dim]", soft_wrap=False)
     if said := _refusal(state, plan, planned) or passing_budget(state, planned):
         out.print(f"[yellow]![/yellow] {escape(said)}", soft_wrap=False)
 

@@ -5,9 +5,7 @@ import webbrowser
 from http.client import HTTPException
 from pathlib import Path
 
-from rich.markup import escape
-
-from gateau_dagster.cli.display import console
+from gateau_dagster.cli.display import as_line, console
 from gateau_dagster.config import Config
 from gateau_dagster.errors import GateauError, gateau_command
 from gateau_dagster.pipeline.state import State
@@ -27,7 +25,7 @@ def open_in_browser(config: Config, what: str, port: int) -> None:
     """
     address = _served(port) if what == UI else _page(State(config=config), what)
     shown = webbrowser.open(address)
-    console().print(f"{'Opened' if shown else 'No browser could be opened; it is at'} {escape(address)}")
+    console().print(f"{'Opened' if shown else 'No browser could be opened; it is at'} {as_line(address)}")
 
 
 def pages(state: State) -> dict[str, str]:

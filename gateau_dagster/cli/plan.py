@@ -6,11 +6,10 @@ from dataclasses import asdict
 from typing import Any
 
 from rich.console import Console
-from rich.markup import escape
 from rich.text import Text
 
 from gateau_dagster.cli.amounts import amounts_record, planned_amounts, show_amounts
-from gateau_dagster.cli.display import console, show_earlier_demo, show_losses
+from gateau_dagster.cli.display import as_line, console, show_earlier_demo, show_losses
 from gateau_dagster.cli.figures import left_table, time_range
 from gateau_dagster.cli.judging import judging_record, show_judging
 from gateau_dagster.config import Config
@@ -60,7 +59,7 @@ def print_plan(config: Config, until: str | None, *, as_json: bool = False, work
         show_estimates(out, estimates)
         show_truncation(out, expected)
         for line in grounds(estimator):
-            out.print(f"[dim]{escape(line)}[/dim]", soft_wrap=False)
+            out.print(f"[dim]{as_line(line)}[/dim]", soft_wrap=False)
     show_amounts(out, planned_amounts(state, plan, estimator))
     show_judging(out, state, plan)
     check_questions(state, plan)
@@ -97,7 +96,7 @@ def plan_record(state: State, plan: Plan, workers: int | None = None) -> dict[st
 def show_warnings(out: Console, state: State) -> None:
     """A sentence or two each."""
     for said in state.warnings:
-        out.print(f"[yellow]![/yellow] {escape(said)}", soft_wrap=False)
+        out.print(f"[yellow]![/yellow] {as_line(said)}", soft_wrap=False)
 
 
 def show_plan(out: Console, state: State, plan: Plan) -> None:
@@ -142,7 +141,7 @@ def show_left_out(out: Console, state: State, plan: Plan) -> None:
     """One line about the tables that nothing configured reads."""
     sentence = left_out_sentence(state.config, left_out(state, plan))
     if sentence:
-        out.print(f"[dim]{escape(sentence)}[/dim]", soft_wrap=False)
+        out.print(f"[dim]{as_line(sentence)}[/dim]", soft_wrap=False)
     if not state.config.models:
         out.print("[dim]Nothing is trained or evaluated: the configuration names no models.[/dim]", soft_wrap=False)
 
@@ -165,7 +164,7 @@ def show_truncation(out: Console, expected: Iterable[ExpectedTruncation]) -> Non
     for found in expected:
         mark = "[yellow]![/yellow] " if found.truncation.notable else ""
         for sentence in found.sentences:
-            out.print(f"{mark}{escape(sentence)}", soft_wrap=False)
+            out.print(f"{mark}{as_line(sentence)}", soft_wrap=False)
 
 
 def _figures(estimates: Collection[Estimate]) -> list[str]:

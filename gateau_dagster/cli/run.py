@@ -4,10 +4,16 @@ import time
 from collections.abc import Container, Mapping
 
 from rich.console import Console
-from rich.markup import escape
 
 from assets.runs.refresh import Refreshed, run_refresh
-from gateau_dagster.cli.display import RunDisplay, configuration_in_words, console, show_earlier_demo, show_losses
+from gateau_dagster.cli.display import (
+    RunDisplay,
+    as_line,
+    configuration_in_words,
+    console,
+    show_earlier_demo,
+    show_losses,
+)
 from gateau_dagster.cli.plan import show_plan
 from gateau_dagster.config import PRESETS, Config
 from gateau_dagster.errors import gateau_command
@@ -34,9 +40,11 @@ def run_pipeline(config: Config, config_file: str, until: str | None) -> None:
 
 def _run(config: Config, config_file: str, until: str | None) -> None:
     out, started = console(), time.monotonic()
-    out.print(f"[bold]GATEAU[/bold] on {escape(configuration_in_words())}; the store is {escape(config.located_root)}")
+    out.print(
+        f"[bold]GATEAU[/bold] on {as_line(configuration_in_words())}; the store is {as_line(config.located_root)}"
+    )
     show_earlier_demo(out, config)
-    with store_lease(config, config_file, exclusive=True, say=out.print):
+    with store_lease(config, config_file, exclusive=True, say=lambda text: out.print(as_line(text))):
         with out.status("Comparing what is stored with what is wanted"):
             state = State(config=config)
             plan = state.plan_until(until)
@@ -51,7 +59,7 @@ def _conclude(out: Console, state: State, until: str | None, worked: bool, resul
     """Only of what was asked for: the rest of the store may be out of date."""
     asked = state.pipeline.required if until is None else state.pipeline.ancestors([until])
     for note in result.notes:
-        out.print(escape(note))
+        out.print(as_line(note))
     if not worked:
         out.print(f"[green]Everything is up to date[/green] ({seconds:.1f} s).")
     else:
@@ -59,15 +67,15 @@ def _conclude(out: Console, state: State, until: str | None, worked: bool, resul
     lost = [*losses(state, asked)]
     for line in result.failed_checks:
         if not any(loss.sentence in line for loss in lost):  # said below
-            out.print(f"[yellow]![/yellow] {escape(line)}")
+            out.print(f"[yellow]![/yellow] {as_line(line)}")
     show_losses(out, (loss for loss in lost if not loss.intended))
     if worked:
         _show_ground_truth(out, state, asked)
     if "report" in asked:
-        out.print(f"Report: [bold]{escape(state.store.files.address(REPORT_FILE))}[/bold]")
-        out.print(f"Every sample: {escape(state.store.files.address(EXPLORER_FILE))}")
+        out.print(f"Report: [bold]{as_line(state.store.files.address(REPORT_FILE))}[/bold]")
+        out.print(f"Every sample: {as_line(state.store.files.address(EXPLORER_FILE))}")
     if worked:
-        out.print(f"Dagster UI on these assets: {escape(gateau_command('dev'))}")
+        out.print(f"Dagster UI on these assets: {as_line(gateau_command('dev'))}")
 
 
 def _show_ground_truth(out: Console, state: State, asked: Container[str]) -> None:
@@ -81,7 +89,7 @@ def _show_ground_truth(out: Console, state: State, asked: Container[str]) -> Non
         texts.append(("method", _aurocs(state, ranking, {selection.method: "score"}), selection.method))
     shown = [f"by {kind}: {_listed(found, selects)}" for kind, found, selects in texts if found]
     if shown:
-        known = escape(", ".join(selection.ground_truth))
+        known = as_line(", ".join(selection.ground_truth))
         out.print(f"Samples that need far context ({known}), AUROC {'; '.join(shown)}. 0.5 is chance.")
 
 

@@ -4,11 +4,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from gateau_dagster.cli.display import console
+from gateau_dagster.cli.display import as_line, console
 from gateau_dagster.cli.strips import show_strips
 from gateau_dagster.config import Config
 from gateau_dagster.demo.prepare import ensure_demo_data
@@ -63,7 +62,7 @@ def print_sample(config: Config, name: str, method: str | None) -> None:
         _show_text(out, "Response", found.sample.response)
         _show_context(out, found.sample.context, None)
         if found.maps.missing:
-            out.print(f"[dim]No evidence map: {escape(found.maps.missing)}[/dim]")
+            out.print(f"[dim]No evidence map: {as_line(found.maps.missing)}[/dim]")
     show_strips(out, found.maps.strips.get(found.sample.sample_id, ()))
 
 
@@ -78,19 +77,18 @@ def _place(found: OneSample, method: str | None) -> Place | None:
 
 def _show_head(out: Console, found: OneSample, place: Place | None) -> None:
     tags = {True: "[green]selected[/green]", False: "not selected", None: "not chosen from yet"}
-    parts = [f"source {escape(printable(found.sample.source))}", tags[found.selected]]
+    parts = [f"source {as_line(found.sample.source)}", tags[found.selected]]
     if found.reserved:
         parts.append("reserved for evaluation")
-    out.print(f"[bold]{escape(printable(found.sample.sample_id))}[/bold]  {' · '.join(parts)}")
+    out.print(f"[bold]{as_line(found.sample.sample_id)}[/bold]  {' · '.join(parts)}")
     if place is not None:
         where = f"rank {_rank(place)} by {place.ranking.name}, score {number(place.score)}"
-        out.print(
-            f"{where if place.rank is not None else f'no score by {place.ranking.name}'}. {escape(place.ranking.title)}"
-        )
+        where = where if place.rank is not None else f"no score by {place.ranking.name}"
+        out.print(f"{where}. {as_line(place.ranking.title)}")
         if place.ranking.summands is not None and place.rank is not None:
             out.print(f"Its score: {_sum(place, place.ranking.summands)}")
     for asset, reason in found.rejected:
-        out.print(f"[yellow]![/yellow] {escape(asset)} turned it down: {escape(printable(reason))}")
+        out.print(f"[yellow]![/yellow] {as_line(asset)} turned it down: {as_line(reason)}")
 
 
 def _sum(place: Place, summands: Summands) -> str:

@@ -7,13 +7,12 @@ from datetime import UTC, datetime
 from typing import Any
 
 from rich.console import Console
-from rich.markup import escape
 from rich.text import Text
 
 from assets.runs.history import Records, recorded_history, runs_at_work
 from assets.runs.status import AssetStatus, asset_statuses
 from assets.steps.progress import board_of
-from gateau_dagster.cli.display import console
+from gateau_dagster.cli.display import as_line, console
 from gateau_dagster.cli.figures import WholeTable
 from gateau_dagster.config import Config
 from gateau_dagster.pipeline.state import State
@@ -63,7 +62,7 @@ def show_status(out: Console, state: State, found: list[AssetStatus]) -> None:
         name: sum(each.standing == name for each in found if each.asked_for) for name in _STYLES
     }
     said = ", ".join(f"{count} {name}" for name, count in counts.items() if count)
-    out.print(f"[bold]{said}[/bold]; the store is {escape(state.store.root)}", soft_wrap=True)
+    out.print(f"[bold]{said}[/bold]; the store is {as_line(state.store.root)}", soft_wrap=True)
     table = WholeTable(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
     for name in ("asset", "state", "parts", "rows", "rejected", "size", "made", "run"):
         table.add_column(name, justify="right" if name in {"rows", "rejected", "size"} else "left", no_wrap=True)

@@ -6,7 +6,7 @@ import polars as pl
 from rich.console import Console
 from rich.markup import escape
 
-from gateau_dagster.cli.display import console
+from gateau_dagster.cli.display import as_line, console
 from gateau_dagster.cli.plan import show_warnings
 from gateau_dagster.config import Config, ShortChatConfig
 from gateau_dagster.data.forms import to_sample
@@ -39,7 +39,7 @@ def print_validation(config: Config) -> None:
         index = state.index
     out.print("[bold]long_sft[/bold]")
     for line in validation_summary(index).lines():
-        out.print(f"  {line}", markup=False)
+        out.print(f"  {as_line(line)}")
     _show_amount(out, index.rejects, "record")
     _show_sample(out, state)
     chat = config.located_short_chat
@@ -94,7 +94,7 @@ def _show_short_chat(out: Console, config: Config, chat: ShortChatConfig) -> Non
     out.print("[bold]short_chat[/bold]")
     out.print(f"  {table.height} usable, {rejected.height} rejected (fraction {chat.fraction:g} taken)")
     for kind in found.kinds[:10]:
-        out.print(f"  {kind.count} x {kind.examples[0][1]}", markup=False)
+        out.print(f"  {kind.count} x {as_line(kind.examples[0][1])}")
     _show_amount(out, found, "conversation")
 
 
@@ -112,7 +112,7 @@ def _truncation_lines(state: State, models: list[str]) -> Iterator[str]:
             yield f"models.{model}: not estimated, for the model is not here: {escape(str(error))}"
             continue
         mark = "[yellow]![/yellow] " if found.truncation.notable else ""
-        yield from (f"{mark}{escape(sentence)}" for sentence in found.sentences)
+        yield from (f"{mark}{as_line(sentence)}" for sentence in found.sentences)
         if not found.sentences:
             yield f"models.{model}: about all samples are seen whole: {found.truncation.limit}"
         if not found.counted:

@@ -1,12 +1,10 @@
 """Untrusted text, made fit to read. HTML escaping itself is the template's, which escapes everything."""
 
-import re
 from dataclasses import dataclass
 
 from markupsafe import Markup
 
-# Control characters (but tab and line feed), and those that turn the direction of the text around them.
-_UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ufeff]")
+from gateau_dagster.readable import UNSAFE
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,7 +25,7 @@ class Snippet:
 
 def printable(text: str) -> str:
     """The text with each invisible or direction-changing character shown as the replacement character."""
-    return _UNSAFE.sub("\ufffd", text.replace("\r\n", "\n"))
+    return UNSAFE.sub("\ufffd", text.replace("\r\n", "\n"))
 
 
 def snippet(text: str, *, each: int = 700, unseen: int = 0) -> Snippet:
