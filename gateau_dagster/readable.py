@@ -19,6 +19,13 @@ def escaped_controls(text: str, *, lines: bool = False) -> str:
     return UNSAFE.sub(_escape, text).replace("\n", "\\n")
 
 
+def indented_lines(text: str) -> str:
+    """Return the text with `escaped_controls`, and each line after the first indented: a value that is quoted in a
+    message cannot look like a message of its own."""
+    first, *others = escaped_controls(text, lines=True).split("\n")
+    return "\n".join([first, *(line if not line or line.startswith("  ") else f"  {line}" for line in others)])
+
+
 def _escape(found: re.Match[str]) -> str:
     return found[0].encode("unicode_escape", "surrogatepass").decode("ascii")
 

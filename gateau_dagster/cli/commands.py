@@ -20,7 +20,7 @@ from gateau_dagster.errors import (
     redacted,
 )
 from gateau_dagster.execution.signal_watch import INTERRUPTED
-from gateau_dagster.readable import escaped_controls
+from gateau_dagster.readable import escaped_controls, indented_lines
 
 _CONFIG_HELP = "YAML file, or demo for the embedded demo. Default: what GATEAU_CONFIG names, else ./gateau.yaml."
 _UNTIL_HELP = "Stop at this asset, for example selected_subset or perplexity/short."
@@ -192,7 +192,7 @@ def command_line() -> None:
     except UnforeseenError as error:
         _fail(_defect(error), 1)
     except GateauError as error:
-        _fail(f"Error: {error}", 1)
+        _fail(indented_lines(f"Error: {error}"), 1)
     except click.ClickException as error:
         usage = io.StringIO()
         error.show(usage)
@@ -209,7 +209,7 @@ def command_line() -> None:
 
         place = getattr(error, "filename", None)
         known = explained_by_system(error, f"use {place}" if place else "go on")
-        _fail(_defect(error) if known is error else f"Error: {known}", 1)
+        _fail(_defect(error) if known is error else indented_lines(f"Error: {known}"), 1)
 
 
 def _defect(error: Exception) -> str:

@@ -15,6 +15,7 @@ from gateau_dagster.estimate.servers import check_servers
 from gateau_dagster.evaluation.judging.cost import PlannedCost
 from gateau_dagster.pipeline.plan import Plan
 from gateau_dagster.pipeline.state import State
+from gateau_dagster.readable import indented_lines
 
 
 def show_judging(out: Console, state: State, plan: Plan) -> None:
@@ -27,7 +28,7 @@ def show_judging(out: Console, state: State, plan: Plan) -> None:
         for line in _grounds(planned):
             out.print(f"[dim]{as_line(line)}[/dim]", soft_wrap=False)
     if said := _refusal(state, plan, planned) or passing_budget(state, planned):
-        out.print(f"[yellow]![/yellow] {escape(said)}", soft_wrap=False)
+        out.print(f"[yellow]![/yellow] {escape(indented_lines(said))}", soft_wrap=False)
 
 
 def _show(out: Console, planned: Sequence[PlannedJudging], settings: JudgeConfig) -> None:

@@ -16,7 +16,7 @@ from gateau_dagster.cli.display import as_line, console
 from gateau_dagster.cli.figures import WholeTable
 from gateau_dagster.config import Config
 from gateau_dagster.pipeline.state import State
-from gateau_dagster.readable import plural
+from gateau_dagster.readable import indented_lines, plural
 
 _STYLES = {"current": "green", "stale": "yellow", "missing": "dim", "failed": "red"}
 _UNITS = ("B", "kB", "MB", "GB", "TB", "PB")
@@ -38,7 +38,7 @@ def print_status(config: Config, *, as_json: bool = False) -> None:
             found = asset_statuses(state, instance)
         show_status(out, state, found)
         for line in at_work(config, instance):
-            out.print(line, markup=False)
+            out.print(as_line(line))
 
 
 def status_record(state: State, instance: Records | None) -> dict[str, Any]:
@@ -74,7 +74,7 @@ def show_status(out: Console, state: State, found: list[AssetStatus]) -> None:
     for each in found:
         if each.asked_for and each.standing in {"stale", "failed"}:
             mark = "red" if each.standing == "failed" else "yellow"
-            out.print(Text.assemble(("! ", mark), f"{each.asset}: {each.why}"), soft_wrap=True)
+            out.print(Text.assemble(("! ", mark), f"{each.asset}: {indented_lines(each.why)}"), soft_wrap=True)
 
 
 def _cells(found: AssetStatus) -> list[str]:

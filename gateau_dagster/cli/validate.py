@@ -21,7 +21,7 @@ from gateau_dagster.estimate.truncation import expected_truncation
 from gateau_dagster.models.known_model import known_tokenizer
 from gateau_dagster.pipeline.losses import prompted_models
 from gateau_dagster.pipeline.state import State
-from gateau_dagster.readable import plural
+from gateau_dagster.readable import indented_lines, plural
 
 _SHOWN = 60  # characters of each end of a text
 
@@ -63,7 +63,7 @@ def _show_models(out: Console, state: State) -> None:
     try:
         state.check_models()
     except GateauError as error:
-        out.print(f"[yellow]![/yellow] {escape(str(error))}")
+        out.print(f"[yellow]![/yellow] {escape(indented_lines(str(error)))}")
 
 
 def _show_sample(out: Console, state: State) -> None:
@@ -109,7 +109,7 @@ def _truncation_lines(state: State, models: list[str]) -> Iterator[str]:
         try:
             found = expected_truncation(state, model)
         except GateauError as error:
-            yield f"models.{model}: not estimated, for the model is not here: {escape(str(error))}"
+            yield f"models.{model}: not estimated, for the model is not here: {escape(indented_lines(str(error)))}"
             continue
         mark = "[yellow]![/yellow] " if found.truncation.notable else ""
         yield from (f"{mark}{as_line(sentence)}" for sentence in found.sentences)
