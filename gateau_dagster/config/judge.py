@@ -88,6 +88,8 @@ class JudgeConfig(Section):
 
     @model_validator(mode="after")
     def _priced(self) -> JudgeConfig:
+        if same := next((pair for pair in self.pairs if pair[0] == pair[1]), None):
+            raise ValueError(f"pairs: [{same[0]}, {same[1]}] sets a variant against itself: name two variants")
         if self.budget.money is not None and self.prices is None:
             raise ValueError("budget.money needs prices: {prompt, reply}, per million tokens")
         return self

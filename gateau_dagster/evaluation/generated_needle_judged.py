@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -26,6 +25,7 @@ from gateau_dagster.evaluation.generated_needle_questions import (
 )
 from gateau_dagster.evaluation.judging.judged_scores import grade_by_rating
 from gateau_dagster.evaluation.judging.needed import needed_judge
+from gateau_dagster.evaluation.judging.rating import rating
 from gateau_dagster.evaluation.materials import Materials
 from gateau_dagster.evaluation.python_texts import assigned, texts_in
 from gateau_dagster.evaluation.question_files import check_files, files_digest, question_files, text_of
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 _NAME = "generated_needle_judged"
 _PLACE = place_of(_NAME, "official")
 _FILES = ("eval.py", "config-eval.yaml")
-_RATING = re.compile(r"\[\[(\d+)\]\]")
 JUDGE_TOKENS = 1024
 """LongAlign sets no limit."""
 
@@ -85,12 +84,6 @@ def requests_of(question: Question, answers: Sequence[str], options: GeneratedNe
     return [JudgeRequest(question_id=question.question_id, turn=0, messages=messages, max_tokens=JUDGE_TOKENS)]
 
 
-def rating(reply: str) -> float | None:
-    """The whole number in the first double brackets, from 1 to 10; None where there is none."""
-    match = _RATING.search(reply)
-    return float(match[1]) if match is not None and 1 <= int(match[1]) <= 10 else None
-
-
 def _settings(config: Config, options: GeneratedNeedleOptions) -> Mapping[str, Any]:
     judged = files_digest(config, _PLACE, _paths(options), cure=CURE)
     return {**needle_settings(config, options, _NAME), f"{_PLACE}: judge": judged}
@@ -123,7 +116,7 @@ BENCHMARK = Benchmark(
         probe=partial(probe_needle, benchmark=_NAME),
         questions=_questions,
         grade=grade_by_rating,
-        judging=Judging(requests=requests_of, parse=rating, again=4),
+        judging=Judging(requests=requests_of, parse=partial(rating, low=1, high=10), again=4),
         asks_as="generated_needle",
     ),
 )

@@ -17,7 +17,7 @@ from gateau_dagster.config.base import Section
 from gateau_dagster.evaluation.benchmark import Benchmark
 from gateau_dagster.evaluation.judging.judged_scores import grade_by_rating
 from gateau_dagster.evaluation.judging.official_files import OfficialFiles
-from gateau_dagster.evaluation.judging.rating import last_rating
+from gateau_dagster.evaluation.judging.rating import rating
 from gateau_dagster.evaluation.materials import Materials
 from gateau_dagster.evaluation.questions import Generation, Question
 from gateau_dagster.evaluation.scored import JudgeRequest, Judging, Scored
@@ -120,6 +120,6 @@ BENCHMARK = Benchmark(
         groups="language",
         questions=questions_of,
         grade=partial(grade_by_rating, scale=10),
-        judging=Judging(requests=requests_of, parse=partial(last_rating, low=LOWEST, high=HIGHEST), again=AGAIN),
+        judging=Judging(requests=requests_of, parse=partial(rating, low=LOWEST, high=HIGHEST), again=AGAIN),
     ),
 )

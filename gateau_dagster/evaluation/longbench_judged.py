@@ -19,7 +19,7 @@ from gateau_dagster.errors import GateauError
 from gateau_dagster.evaluation.benchmark import Benchmark
 from gateau_dagster.evaluation.judging.judged_scores import mean_scores
 from gateau_dagster.evaluation.judging.needed import needed_judge
-from gateau_dagster.evaluation.judging.rating import last_rating
+from gateau_dagster.evaluation.judging.rating import rating
 from gateau_dagster.evaluation.longbench_questions import (
     LongBenchOptions,
     check_question_files,
@@ -144,7 +144,7 @@ BENCHMARK = Benchmark(
         groupings={"length": length_of, "kind of task": kind_of},
         questions=_questions,
         grade=grade,
-        judging=Judging(requests=requests_of, parse=partial(last_rating, low=1, high=5), again=AGAIN),
+        judging=Judging(requests=requests_of, parse=partial(rating, low=1, high=5), again=AGAIN),
         asks_as="longbench",
     ),
 )

@@ -17,8 +17,7 @@ from gateau_dagster.config.base import Section
 from gateau_dagster.evaluation.benchmark import Benchmark
 from gateau_dagster.evaluation.judging.judged_scores import grade_by_rating, turn_scores
 from gateau_dagster.evaluation.judging.official_files import OfficialFiles
-from gateau_dagster.evaluation.judging.pairwise import verdict
-from gateau_dagster.evaluation.judging.rating import first_rating
+from gateau_dagster.evaluation.judging.rating import rating, verdict
 from gateau_dagster.evaluation.materials import Materials
 from gateau_dagster.evaluation.questions import Generation, Question
 from gateau_dagster.evaluation.scored import JudgeRequest, Judging, Pairing, Scored
@@ -174,7 +173,7 @@ BENCHMARK = Benchmark(
         by_turn=partial(turn_scores, scale=_SCALE),
         questions=questions_of,
         grade=partial(grade_by_rating, scale=_SCALE),
-        judging=Judging(requests=requests_of, parse=partial(first_rating, low=LOWEST, high=HIGHEST)),
+        judging=Judging(requests=requests_of, parse=partial(rating, low=LOWEST, high=HIGHEST)),
         pairing=Pairing(requests=pair_requests_of, parse=verdict),
     ),
 )

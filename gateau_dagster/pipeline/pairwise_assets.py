@@ -13,7 +13,7 @@ from gateau_dagster.pipeline.asset import Asset, Observed
 from gateau_dagster.pipeline.variant_assets import ANSWERS
 
 PAIRS = "pairwise"
-CODE_VERSION = "1"
+CODE_VERSION = "2"
 
 
 def pairwise_assets(config: Config) -> Iterator[Asset]:

@@ -10,6 +10,7 @@ from gateau_dagster.config.variants import BASE, CHECKPOINT, Variant
 from gateau_dagster.evaluation.generation.settings import CODE_VERSION as GENERATION_CODE_VERSION
 from gateau_dagster.evaluation.generation.settings import generation_settings, server_means
 from gateau_dagster.evaluation.judging.judge_answers import means
+from gateau_dagster.evaluation.judging.rating import CODE_VERSION as RATING_CODE_VERSION
 from gateau_dagster.evaluation.registry import ChosenBenchmark, scored_benchmarks
 from gateau_dagster.pipeline.asset import (
     FINITE_VALUES,
@@ -243,6 +244,7 @@ def _judgments(config: Config, chosen: ChosenBenchmark, reads: Mapping[str, By])
         kinds=("openai",),
         summary="what a judge says of the answers",
         reads=reads,
+        code_version=f"{chosen.benchmark.code_version}.{RATING_CODE_VERSION}",
         columns=tables.JUDGMENTS,
         checks=(READABLE_REPLIES,),
         own_rejects=False,

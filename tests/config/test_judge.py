@@ -39,6 +39,7 @@ def test_two_keys_are_enough() -> None:
         {"model": ""},
         {"budget": {"money": 3}},
         {"concurrent": 0},
+        {"pairs": [["base", "base"]]},
         {"prices": {"prompt": -1, "reply": 0}},
     ],
 )

@@ -8,7 +8,7 @@ import pytest
 
 from gateau_dagster.config import Config
 from gateau_dagster.errors import GateauError
-from gateau_dagster.evaluation.generated_needle_judged import BENCHMARK, judge_texts, rating, requests_of
+from gateau_dagster.evaluation.generated_needle_judged import BENCHMARK, judge_texts, requests_of
 from gateau_dagster.evaluation.generated_needle_questions import GeneratedNeedleOptions
 from gateau_dagster.evaluation.questions import Question
 from gateau_dagster.evaluation.registry import scored_benchmarks
@@ -83,14 +83,6 @@ def test_the_judge_s_words_are_longalign_s_byte_for_byte(monkeypatch: pytest.Mon
     question = "What is the best thing to do in San Francisco?"
     wanted = code.get_user_template(question, "An {answer}.", needle, code.get_criteria())
     assert prompt.replace("{prediction}", "An {answer}.") == wanted and system == code.SYSTEM_TEMPLATE
-
-
-@pytest.mark.parametrize(
-    ("reply", "score"),
-    [("Rating: [[7]]", 7.0), ("[[10]] or [[1]]", 10.0), ("[[11]]", None), ("[5]", None), ("[[0]]", None), ("", None)],
-)
-def test_a_rating_is_the_first_in_double_brackets(reply: str, score: float | None) -> None:
-    assert rating(reply) == score
 
 
 def test_the_value_is_the_mean_rating(folder: Path) -> None:

@@ -16,16 +16,16 @@ import polars as pl
 from gateau_dagster.config.judge import CHARACTERISTIC_NAMES, JudgeConfig
 from gateau_dagster.data.sample import Reject, Sample
 from gateau_dagster.evaluation.judging.judge_answers import Judged, Wanted
-from gateau_dagster.evaluation.judging.rating import last_rating
+from gateau_dagster.evaluation.judging.rating import quoted, rating
 from gateau_dagster.evaluation.judging.request import Asked
 from gateau_dagster.evaluation.statistics.errors import Spread
 from gateau_dagster.evaluation.statistics.intervals import TAIL, half_width
 from gateau_dagster.tables import Column, schema
 
-CODE_VERSION = "2"
+CODE_VERSION = "3"
 LOWEST, HIGHEST = 1, 5
 BEST, WORST = "best", "worst"
-parse = partial(last_rating, low=LOWEST, high=HIGHEST)
+parse = partial(rating, low=LOWEST, high=HIGHEST)
 _MEANS = (BEST, WORST, f"{BEST}_margin", f"{WORST}_margin")
 _TOKENS = 512
 _OPENING = "You are an impartial judge of data for training language models. Judge {what} of the sample below."
@@ -75,7 +75,6 @@ CHARACTERISTICS = (
 )
 assert tuple(_CHARACTERISTICS) == CHARACTERISTIC_NAMES
 RATINGS = tuple(replace(column, nullable=False) for column in CHARACTERISTICS if column.name != "part")
-_QUOTED = 60  # characters of a reply in a reason
 
 
 def ends_of_ranking(scores: pl.DataFrame, count: int) -> dict[str, str]:
@@ -142,12 +141,11 @@ def ratings_table(
 
 
 def _without_rating(judgments: pl.DataFrame) -> Iterator[tuple[str, str]]:
-    """`question_id`, and why: each turn of which no repeat's reply holds a rating, with the last one's beginning."""
+    """`question_id`, and why: each turn of which no repeat's reply holds a rating, with the last one's end."""
     replies = judgments.sort("repeat").group_by("question_id", "turn", maintain_order=True)
     found = replies.agg(pl.col("score").count(), pl.col("reply").last()).filter(pl.col("score") == 0)
     for sample, turn, _, reply in found.sort("question_id", "turn").iter_rows():
-        begins = " ".join(reply.split())[:_QUOTED].replace("'", '"')
-        yield sample, f"{CHARACTERISTIC_NAMES[turn]}: no rating in the reply '{begins}'"
+        yield sample, f"{CHARACTERISTIC_NAMES[turn]}: no rating in the reply that ends with {quoted(reply)}"
 
 
 def _means_by_sample(samples: Sequence[str], judgments: pl.DataFrame, named: Collection[str]) -> pl.DataFrame:

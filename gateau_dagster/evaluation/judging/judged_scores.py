@@ -10,6 +10,7 @@ import polars as pl
 
 from gateau_dagster import tables
 from gateau_dagster.data.sample import Reject
+from gateau_dagster.evaluation.judging.rating import quoted
 from gateau_dagster.evaluation.questions import Question
 from gateau_dagster.evaluation.scored import Measured
 
@@ -43,6 +44,9 @@ def mean_scores(questions: Sequence[Question], judgments: pl.DataFrame, *, scale
         .agg(count=pl.len(), mean=pl.col("score").mean())
         .iter_rows()
     }
+    columns = ["question_id", "reply"]  # a frame of scores alone has no replies to quote
+    unscored = judgments.filter(pl.col("score").is_null())
+    unread = dict(unscored.select(columns).iter_rows()) if {*columns} <= {*judgments.columns} else {}
     rows, rejected = [], []
     for question in questions:
         count, mean = found.get(question.question_id, (0, 0.0))
@@ -50,6 +54,8 @@ def mean_scores(questions: Sequence[Question], judgments: pl.DataFrame, *, scale
             rows.append((question.question_id, question.group, scale * mean))
         else:
             reason = f"{len(question.turns) - count} of its {len(question.turns)} turns have no judgment with a score"
+            if question.question_id in unread:
+                reason += f"; a reply ends with {quoted(unread[question.question_id])}"
             rejected.append(Reject(sample_id=question.question_id, reason=reason))
     return Measured(table=pl.DataFrame(rows, schema=tables.schema(tables.SCORES), orient="row"), rejected=rejected)
 

@@ -150,8 +150,3 @@ def tallies(table: pl.DataFrame) -> list[Tally]:
             )
         )
     return found
-
-
-def verdict(reply: str) -> float | None:
-    """FastChat's `[[A]]`, `[[B]]` or `[[C]]` as 1, 0 or 0.5; the first of this list that the reply holds."""
-    return next((score for mark, score in (("[[A]]", 1.0), ("[[B]]", 0.0), ("[[C]]", 0.5)) if mark in reply), None)

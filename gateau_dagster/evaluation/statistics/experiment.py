@@ -74,7 +74,7 @@ def answered(benchmark: str, lines: Sequence[Line], scores: Mapping[str, pl.Data
         common = common.join(table, on="question_id", how="semi", maintain_order="left")
     if common.is_empty():
         raise GateauError(
-            f"experiment: no question of {benchmark} has a value from every variant, so that nothing can be compared. "
+            f"no question of {benchmark} has a value from every variant, so that nothing can be compared. "
             f"The rejected tables of scores/{benchmark} say why."
         )
     # Sorted, so that the questions stand in one order in all of them.

@@ -9,7 +9,7 @@ import polars as pl
 
 from gateau_dagster import tables
 from gateau_dagster.config.judge import JudgeConfig
-from gateau_dagster.evaluation.judging.rating import first_rating
+from gateau_dagster.evaluation.judging.rating import rating
 from gateau_dagster.evaluation.judging.request import Asked, Reply
 from gateau_dagster.evaluation.questions import Generation, Question
 from gateau_dagster.evaluation.scored import JudgeRequest, Judging
@@ -57,7 +57,7 @@ def requests_of(question: Question, texts: Sequence[str], options: Any) -> list[
 
 
 def judging(again: int = 0) -> Judging:
-    return Judging(requests=requests_of, parse=partial(first_rating, low=1, high=10), again=again)
+    return Judging(requests=requests_of, parse=partial(rating, low=1, high=10), again=again)
 
 
 class FakeJudge:

@@ -14,9 +14,9 @@ from gateau_dagster.evaluation.judging.pairwise import (
     matches,
     pairwise_table,
     tallies,
-    verdict,
     wanted_of,
 )
+from gateau_dagster.evaluation.judging.rating import verdict
 from gateau_dagster.evaluation.judging.replies import Replies
 from gateau_dagster.evaluation.questions import Question
 from gateau_dagster.evaluation.scored import JudgeRequest, Judging, Pairing
@@ -90,10 +90,3 @@ def test_what_cannot_be_read_is_counted(tmp_path: Path) -> None:
 def test_a_question_that_one_did_not_answer_is_left_out(tmp_path: Path) -> None:
     table, _ = played(tmp_path, "longer", LEFT, {"q": ["s"], "r": ["cc"]})
     assert table["question_id"].unique().to_list() == ["r"]
-
-
-@pytest.mark.parametrize(
-    ("reply", "score"), [("[[A]]", 1.0), ("so [[B]]", 0.0), ("[[C]]", 0.5), ("A", None), ("", None)]
-)
-def test_a_verdict(reply: str, score: float | None) -> None:
-    assert verdict(reply) == score
