@@ -53,7 +53,8 @@ SHORT_CHAT_MIX = (
     SAMPLE_ID,
     _column("source", pl.String, "The file's name."),
     _column("messages", MESSAGES, "Turns of the conversation, roles user and assistant (and a leading system)."),
-    _column("digest", pl.String, "SHA-256 of the messages."),
+    _column("digest", pl.String, "SHA-256 of the messages, and of which answers have no loss if some have none."),
+    _column("trained", pl.List(pl.Boolean()), "Of each turn whether it has loss: an answer that no flag leaves out."),
 )
 PERPLEXITY = (
     SAMPLE_ID,

@@ -9,10 +9,9 @@ from rich.markup import escape
 from gateau_dagster.cli.display import as_line, console
 from gateau_dagster.cli.plan import show_warnings
 from gateau_dagster.config import Config, ShortChatConfig
-from gateau_dagster.data.forms import to_sample
-from gateau_dagster.data.ingest import read_wanted
+from gateau_dagster.data.ingest import read_samples
+from gateau_dagster.data.record_fields import FieldCounts, field_lines
 from gateau_dagster.data.rejects import Rejects, rejects_among_chats
-from gateau_dagster.data.sample import Sample
 from gateau_dagster.data.short_chat import short_chat_mix
 from gateau_dagster.data.validate import validation_summary
 from gateau_dagster.errors import GateauError
@@ -71,8 +70,7 @@ def _show_sample(out: Console, state: State) -> None:
     accepted = state.index.accepted.drop("shard")
     unclear = accepted.filter(pl.col("border").is_in(["uncertain", "none"])).head(1)
     shown = pl.concat([accepted.head(1), unclear]).unique("sample_id", maintain_order=True)
-    for sample in read_wanted(state.index.files, shown, to_sample):
-        assert isinstance(sample, Sample)
+    for sample in read_samples(state.config.located_long_sft, state.index, shown):
         border = "" if sample.border == "given" else f" (border: {sample.border})"
         out.print(f"  how {_escaped(sample.sample_id)} is read{border}:", markup=False)
         for name in ("context", "instruction", "response"):
@@ -89,10 +87,13 @@ def _escaped(text: str) -> str:
 
 def _show_short_chat(out: Console, config: Config, chat: ShortChatConfig) -> None:
     with out.status("Reading the short conversations"):
-        table, rejected = short_chat_mix(chat, config.folder)
+        counts: FieldCounts = {}
+        table, rejected = short_chat_mix(chat, config.folder, counts=counts)
     found = rejects_among_chats(table.height, rejected, chat)
     out.print("[bold]short_chat[/bold]")
     out.print(f"  {table.height} usable, {rejected.height} rejected (fraction {chat.fraction:g} taken)")
+    for line in field_lines(counts, "short_chat"):
+        out.print(f"  {line}", markup=False)
     for kind in found.kinds[:10]:
         out.print(f"  {kind.count} x {as_line(kind.examples[0][1])}")
     _show_amount(out, found, "conversation")

@@ -46,6 +46,12 @@ class LongSftConfig(Section):
         le=1,
         description="Share of the records that may be rejected; above it nothing runs. Unset, a check warns above 0.1.",
     )
+    ignore: tuple[str, ...] = Field(
+        default=(),
+        strict=False,
+        description="Fields of records and turns that are left out and counted, where they would reject their record, "
+        "such as tools or turn.reasoning_content; none by default.",
+    )
 
     allow_empty_context: bool = Field(
         default=False,
@@ -62,6 +68,7 @@ class ShortChatConfig(Section):
         default=1.0, gt=0, le=1, description="Taken from the start of the data; 0.1 is the papers' limited setting."
     )
     verify: Verify = Field(default="signature", description="As for long_sft.verify.")
+    ignore: tuple[str, ...] = Field(default=(), strict=False, description="As for long_sft.ignore.")
 
 
 class DemoConfig(Section):

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 import polars as pl
 
 from gateau_dagster.data.readers import read_records
+from gateau_dagster.data.record_fields import FieldCounts
 from gateau_dagster.data.sample import Conversation, Reject, Sample
 from gateau_dagster.data.sources import Problem, SourceFile, location
 from gateau_dagster.progress import Progress
@@ -35,7 +36,9 @@ Identified = Sample | Conversation
 class Convert(Protocol):
     """Makes a sample of a record."""
 
-    def __call__(self, record: Any, *, location: str, stem: str) -> Identified | Reject: ...
+    def __call__(
+        self, record: Any, *, location: str, stem: str, counts: FieldCounts | None = None
+    ) -> Identified | Reject: ...
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -43,18 +46,21 @@ class Catalogue:
     """`accepted` (schema ACCEPTED, in reading order, ids unique) and `rejected` (schema REJECTED).
 
     No id is in both, and records = accepted + rejected + duplicates_dropped (a file that cannot be read counts as one).
+    fields: what became of the records' fields.
     """
 
     accepted: pl.DataFrame
     rejected: pl.DataFrame
     records: int
     duplicates_dropped: int
+    fields: FieldCounts
 
 
 @dataclass(kw_only=True)
 class _Rows:
     accepted: list[tuple[str, str, str, int, int, int, int, str]] = field(default_factory=list)
     rejected: list[tuple[str, str, str]] = field(default_factory=list)
+    fields: FieldCounts = field(default_factory=dict)
 
 
 def scan(files: Sequence[SourceFile], convert: Convert, progress: Progress) -> Catalogue:
@@ -72,7 +78,7 @@ def scan(files: Sequence[SourceFile], convert: Convert, progress: Progress) -> C
             if isinstance(item, Problem):
                 rows.rejected.append((place, item.reason, place))
                 continue
-            made = convert(item.value, location=place, stem=file.stem)
+            made = convert(item.value, location=place, stem=file.stem, counts=rows.fields)
             if isinstance(made, Reject):
                 rows.rejected.append((made.sample_id, made.reason, place))
             else:
@@ -108,6 +114,7 @@ def _without_duplicates(rows: _Rows, files: Sequence[SourceFile]) -> Catalogue:
         rejected=pl.concat([_renamed(rejected, accepted), conflicts]),
         records=len(rows.accepted) + len(rows.rejected),
         duplicates_dropped=len(same) - len(accepted),
+        fields=rows.fields,
     )
 
 

@@ -2,54 +2,82 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
+from gateau_dagster.data.record_fields import (
+    FieldCounts,
+    Fields,
+    InvalidRecordError,
+    add_counts,
+    checked_text,
+    kind_of,
+)
 from gateau_dagster.data.sample import Reject, Role, Sample, Turn, text_digest
 from gateau_dagster.data.user_turns import Border, split_user_turn
 
 _ROLES: dict[str, Role] = {
     "system": "system",
+    "developer": "system",
     "user": "user",
     "human": "user",
     "assistant": "assistant",
     "gpt": "assistant",
+    "model": "assistant",
 }
 TURN_KEYS = ("messages", "conversations", "data")
 ID_KEYS = ("id", "sample_id", "prompt_id")
 SOURCE_KEYS = ("source", "dataset")
+SYSTEM_KEYS = ("system", "system_prompt", "system_message")
+# The names of each part of a sample without turns; where several hold text, see _one_of.
+CONTEXT_KEYS = ("context", "document", "passage", "article")
+INSTRUCTION_KEYS = ("instruction", "query", "question", "prompt")
+RESPONSE_KEYS = ("response", "output", "completion", "answer")
+# Alpaca's context beside an instruction, a question beside a context, and a whole user turn where it is alone.
+INPUT = "input"
+_WHOLE = 2.0**53
 _BLANK_LINE = "\n\n"
 
 
-class InvalidRecordError(ValueError):
-    """A record that cannot be used; the message is the reject's reason, its kind before the colon."""
-
-
-def to_sample(record: Any, *, location: str, stem: str) -> Sample | Reject:
+def to_sample(
+    record: Any,
+    *,
+    location: str,
+    stem: str,
+    ignore: Collection[str] = (),
+    counts: FieldCounts | None = None,
+) -> Sample | Reject:
     """A long instruction sample from a record (design, section 4, 'Input forms').
 
-    Explicit `context`/`instruction`/`response`, or one exchange of a user and an assistant in a chat form, whose user
-    turn `user_turns` takes apart: the instruction is what follows its last blank line, the context all before it. A
-    turn without a clear border is instruction only, and its `border` is none. Explicit parts may lack
-    the instruction, unless there is text under another key, which may be it. A leading system message is
-    put in front of the context. A record without an id is named by the digest of its content, a reject by its
-    `location`; `stem` is the `source` of records that have none.
+    Explicit parts (see `explicit_parts`), or one exchange of a user and an assistant in a chat form, whose
+    user turn `user_turns` takes apart: the instruction is what follows its last blank line, the context all before it.
+    A turn without a clear border is instruction only, and its `border` is none. Explicit parts may lack the
+    instruction, unless there is text under another key, which may be it. A leading system message, or the record's
+    `system`, is put in front of the context. A record without an id is named by the digest of its content, a reject by
+    its `location`; `stem` is the `source` of records that have none.
+
+    ignore: fields that are left out, see `long_sft.ignore`. counts: what becomes of the record's fields is added here.
     """
     sample_id: str | None = None
+    fields = Fields(ignore, "long_sft")
     try:
-        if not isinstance(record, Mapping):
-            raise InvalidRecordError(f"wrong type: the record is {kind_of(record)}, not an object")
-        sample_id = record_id(record)
-        context, instruction, response, border = _parts(record)
+        record = fields.record(_object(record))
+        sample_id = record_id(record, fields)
+        context, instruction, response, border = _parts(record, fields)
         if not response.strip():
             raise InvalidRecordError("empty response: nothing to learn and nothing to score")
         if not context.strip() and not instruction.strip():
             raise InvalidRecordError("empty prompt: neither context nor instruction")
+        fields.check(has_context=bool(context.strip()) and border != "none")
     except InvalidRecordError as error:
-        return Reject(sample_id=sample_id or location, reason=str(error))
+        return Reject(sample_id=sample_id or location, reason=fields.reason(error))
+    finally:
+        if counts is not None:
+            add_counts(counts, fields)
+    source = record_source(record, stem)
     return Sample(
         sample_id=sample_id or content_id((context, instruction, response)),
-        source=record_source(record, stem),
+        source=source,
         context=context,
         instruction=instruction,
         response=response,
@@ -57,18 +85,35 @@ def to_sample(record: Any, *, location: str, stem: str) -> Sample | Reject:
     )
 
 
-def record_id(record: Mapping[str, Any]) -> str | None:
-    """The record's own id as text, or None; raises InvalidRecordError for an id that is neither text nor an integer."""
+def _object(record: Any) -> Mapping[str, Any]:
+    if not isinstance(record, Mapping):
+        raise InvalidRecordError(f"wrong type: the record is {kind_of(record)}, not an object")
+    return record
+
+
+def record_id(record: Mapping[str, Any], fields: Fields | None = None) -> str | None:
+    """The record's own id as text, or None; raises InvalidRecordError for what is neither text nor a whole number."""
     for key in ID_KEYS:
         value = record.get(key)
         if value is None or (isinstance(value, str) and not value.strip()):
             continue
+        (fields or Fields()).use(key)
+        if isinstance(value, float):
+            return _whole(value, key)
         if isinstance(value, int) and not isinstance(value, bool):
             return str(value)
         if not isinstance(value, str):
             raise InvalidRecordError(f"invalid id: {key} is {kind_of(value)}, not text or an integer")
         return checked_text(value, key)
     return None
+
+
+def _whole(value: float, key: str) -> str:
+    """An id of a column with missing values, in which pandas makes 1.0 of 1."""
+    if value.is_integer() and abs(value) < _WHOLE:
+        return str(int(value))
+    kind = "a number with a fraction" if abs(value) < _WHOLE else "a float too large to be an exact integer"
+    raise InvalidRecordError(f"invalid id: {key} is {value}, {kind}, not text or an integer")
 
 
 def record_source(record: Mapping[str, Any], stem: str) -> str:
@@ -85,34 +130,137 @@ def content_id(parts: Sequence[str]) -> str:
     return text_digest(parts)[:32]
 
 
-def _parts(record: Mapping[str, Any]) -> tuple[str, str, str, Border]:
+def _parts(record: Mapping[str, Any], fields: Fields) -> tuple[str, str, str, Border]:
     """(context, instruction, response, border)."""
-    explicit = [key for key in ("context", "instruction", "response") if record.get(key) is not None]
-    if "response" in explicit:
-        given = {key: checked_text(record[key], key) for key in explicit}
-        if "instruction" not in given:
-            _check_no_other_name(record)
-        return given.get("context", ""), given.get("instruction", ""), given["response"], "given"
-    turns = turns_of(record)
+    turns = None if _is_explicit(record) else turns_of(record, fields)
     if turns is not None:
-        return _exchange(turns)
-    if explicit:
-        raise InvalidRecordError(f"missing response: the record has {' and '.join(explicit)} only")
+        return _exchange(with_system(turns, system_of(record, fields)))
+    parts = explicit_parts(record, fields)
+    if parts is None:
+        raise _unknown_form(record)
+    context, instruction, response, whole = parts
+    border: Border = "given" if context.strip() else "none"
+    if whole:
+        context, instruction, border = split_user_turn(instruction)
+    return _after_system(system_of(record, fields) or "", context), instruction, response, border
+
+
+def _is_explicit(record: Mapping[str, Any]) -> bool:
+    """Whether a record is in the form of `response`; beside turns, only with a context or an instruction."""
+    return "response" in record and any(record.get(key) is not None for key in ("context", "instruction"))
+
+
+def explicit_parts(record: Mapping[str, Any], fields: Fields) -> tuple[str, str, str, bool] | None:
+    """(context, instruction, response, whole) of a record without turns, or None if it has no response.
+
+    Accepted are `context`/`instruction`/`response`, Alpaca (`instruction`/`input`/`output`), `prompt`/`completion`, and
+    a `query` or `question` with its context and `answer`. `whole`: the instruction is a whole user turn, which may hold
+    the context, too: a `prompt` or an `input` alone.
+    """
+    response_key = _one_of(record, RESPONSE_KEYS, "responses", fields)
+    if response_key is None:
+        return None
+    canonical = response_key == "response"
+    instruction_key = _one_of(record, INSTRUCTION_KEYS, "instructions", fields, canonical=canonical)
+    context_key = _one_of(record, CONTEXT_KEYS, "contexts", fields, canonical=canonical)
+
+    def text(key: str | None) -> str:
+        given = "" if key is None else fields.read(checked_text(record[key], key))
+        return given if given.strip() or key in ("context", "instruction", "response") else ""
+
+    context, instruction, response = text(context_key), text(instruction_key), text(response_key)
+    whole = instruction_key == "prompt" and not context.strip()
+    if isinstance(given := record.get(INPUT), str) and given.strip() and not (canonical and "context" in record):
+        if not instruction.strip() and not (canonical and "instruction" in record):
+            fields.use(INPUT)
+            return context, text(INPUT), response, not context.strip()
+        if not context.strip():
+            fields.use(INPUT)
+            return text(INPUT), instruction, response, False
+        if not canonical and given not in context:
+            raise InvalidRecordError(
+                f"two contexts: {context_key} and {INPUT} hold different text; "
+                f"name the one that is not the context in {fields.section}.ignore"
+            )
+    if instruction_key is None:
+        _check_no_other_name(fields)
+    return context, instruction, response, whole
+
+
+def _one_of(
+    record: Mapping[str, Any], keys: Sequence[str], what: str, fields: Fields, *, canonical: bool = False
+) -> str | None:
+    """The key of `keys` that holds a part of the sample, or None.
+
+    The first name counts before all others, in the form of `response` even if it is empty; of other names that hold
+    text, the one whose text contains the others'. Raises InvalidRecordError where none does.
+    """
+    present = [
+        key
+        for key in keys
+        if record.get(key) is not None and (not canonical or key == keys[0] or isinstance(record[key], str))
+    ]
+    if not present:
+        return None
+    full = [key for key in present if isinstance(record[key], str) and record[key].strip()]
+    if keys[0] in full or (canonical and keys[0] in present):
+        chosen: str | None = keys[0]
+    elif not full:
+        chosen = present[0]
+    else:
+        chosen = next((key for key in full if all(record[other] in record[key] for other in full)), None)
+    if chosen is None:
+        raise InvalidRecordError(
+            f"two {what}: {' and '.join(full)} hold different text; name those that are not meant in "
+            f"{fields.section}.ignore"
+        )
+    fields.use(chosen)
+    return chosen
+
+
+def _unknown_form(record: Mapping[str, Any]) -> InvalidRecordError:
+    if explicit := [key for key in (*CONTEXT_KEYS, INPUT, *INSTRUCTION_KEYS) if record.get(key) is not None]:
+        return InvalidRecordError(f"missing response: the record has {' and '.join(explicit)} only")
     keys = _listed(record) or "no keys"
-    raise InvalidRecordError(
+    return InvalidRecordError(
         f"unknown form: messages, conversations, data, or context/instruction/response wanted, but found {keys}"
     )
 
 
-def _check_no_other_name(record: Mapping[str, Any]) -> None:
+def _check_no_other_name(fields: Fields) -> None:
     """Refuses a record with a response and no instruction whose instruction may stand under another name."""
-    known = {"context", "response", *ID_KEYS, *SOURCE_KEYS}
-    if others := [
-        key for key, value in record.items() if key not in known and isinstance(value, str) and value.strip()
-    ]:
+    if others := fields.unknown_texts():
         raise InvalidRecordError(
             f"missing instruction: found {_listed(others)}; call it instruction, or give an empty one if there is none"
         )
+
+
+def system_of(record: Mapping[str, Any], fields: Fields) -> str | None:
+    """The record's own system text, or None; raises InvalidRecordError where several differ."""
+    found = {key: checked_text(record[key], key) for key in SYSTEM_KEYS if record.get(key) is not None}
+    fields.use(*found)
+    texts = list(dict.fromkeys(text for text in found.values() if text.strip()))
+    if len(texts) > 1:
+        raise InvalidRecordError(f"two system texts: {' and '.join(found)} differ; keep one of them")
+    return texts[0] if texts else None
+
+
+def with_system(turns: list[Turn], system: str | None) -> list[Turn]:
+    """The turns with the record's system text as the first; raises InvalidRecordError if they begin with another."""
+    if system is None:
+        return turns
+    if turns[0].role != "system" or not turns[0].content.strip():
+        return [Turn(role="system", content=system), *turns[turns[0].role == "system" :]]
+    if turns[0].content.strip() != system.strip():
+        raise InvalidRecordError("two system texts: the record's and that of turn 1 differ; keep one of them")
+    return turns
+
+
+def _after_system(system: str, context: str) -> str:
+    """A context with the system text in front of it."""
+    if not system.strip():
+        return context
+    return f"{system}{_BLANK_LINE}{context}" if context else system
 
 
 def _listed(keys: Iterable[str]) -> str:
@@ -131,62 +279,55 @@ def _exchange(turns: list[Turn]) -> tuple[str, str, str, Border]:
     if [turn.role for turn in rest] != ["user", "assistant"]:
         order = ", ".join(turn.role for turn in turns[:6])
         raise InvalidRecordError(f"wrong order of turns: {order}; one user turn and one assistant turn wanted")
+    if not rest[1].trained:
+        raise InvalidRecordError("not to be learned: the only response is flagged as one without loss")
     context, instruction, border = split_user_turn(rest[0].content)
-    if system.strip():
-        context = f"{system}{_BLANK_LINE}{context}" if context else system
-    return context, instruction, rest[1].content, border
+    return _after_system(system, context), instruction, rest[1].content, border
 
 
-def turns_of(record: Mapping[str, Any]) -> list[Turn] | None:
+def turns_of(record: Mapping[str, Any], fields: Fields | None = None) -> list[Turn] | None:
     """The conversation of a record in one of the chat forms, in order; None if the record is in none of them.
 
     Raises InvalidRecordError naming the turn and what was found in it.
     """
+    fields = fields or Fields()
     key = next((key for key in TURN_KEYS if record.get(key) is not None), None)
     if key is None:
         return None
+    fields.use(key)
     items = record[key]
     if not isinstance(items, Sequence) or isinstance(items, (str, bytes)):
         raise InvalidRecordError(f"wrong type: {key} is {kind_of(items)}, not a list of turns")
     if not items:
         raise InvalidRecordError(f"no turns: {key} is empty")
-    return [_turn(item, number, key) for number, item in enumerate(items, start=1)]
+    return [_turn(item, number, key, fields) for number, item in enumerate(items, start=1)]
 
 
-def _turn(item: Any, number: int, key: str) -> Turn:
+def _turn(item: Any, number: int, key: str, fields: Fields) -> Turn:
     if isinstance(item, str) and key == "data":
-        return Turn(role="user" if number % 2 else "assistant", content=checked_text(item, f"turn {number}"))
+        return Turn(
+            role="user" if number % 2 else "assistant", content=fields.read(checked_text(item, f"turn {number}"))
+        )
     if not isinstance(item, Mapping):
         raise InvalidRecordError(f"wrong type: turn {number} is {kind_of(item)}, not an object with role and content")
-    role = _first(item, "role", "from")
+    item = fields.turn_fields(item)
+    role_key, content_key = _first(item, "role", "from"), _first(item, "content", "value")
+    role = item.get(role_key)
     if not isinstance(role, str):
         raise InvalidRecordError(f"unknown role: turn {number} has {'no role' if role is None else kind_of(role)}")
     known = _ROLES.get(role.strip().lower())
     if known is None:
         raise InvalidRecordError(f"unknown role: {role[:40]!r} in turn {number}")
-    content = _first(item, "content", "value")
-    return Turn(role=known, content=checked_text(content, f"turn {number} ({known})"))
+    place = f"turn {number} ({known})"
+    trained = fields.turn(
+        item, number=number, role=known, used=[each for each in (role_key, content_key) if each in item]
+    )
+    other = item.get("value" if content_key == "content" else "content")
+    if isinstance(other, str) and other.strip() and other != item.get(content_key):
+        raise InvalidRecordError(f"two contents: content and value of {place} differ; keep one of them")
+    text = fields.read(checked_text(fields.content(item.get(content_key), place), place))
+    return Turn(role=known, content=text, trained=trained)
 
 
-def checked_text(value: Any, place: str) -> str:
-    """`value` if it is text that can be stored as UTF-8; raises InvalidRecordError naming `place` otherwise."""
-    if not isinstance(value, str):
-        raise InvalidRecordError(f"non-string content: {place} is {kind_of(value)}")
-    try:
-        value.encode("utf-8")
-    except UnicodeEncodeError as error:
-        code = ord(value[error.start])
-        raise InvalidRecordError(f"invalid text: lone surrogate U+{code:04X} in {place}") from None
-    return value
-
-
-def kind_of(value: Any) -> str:
-    """What a JSON value is called."""
-    names = {type(None): "null", bool: "a boolean", int: "a number", float: "a number", str: "text", bytes: "bytes"}
-    if isinstance(value, Mapping):
-        return "an object"
-    return names.get(type(value), "a list" if isinstance(value, Sequence) else type(value).__name__)
-
-
-def _first(item: Mapping[str, Any], *keys: str) -> Any:
-    return next((item[key] for key in keys if item.get(key) is not None), None)
+def _first(item: Mapping[str, Any], *keys: str) -> str:
+    return next((key for key in keys if key in item), keys[0])

@@ -15,6 +15,7 @@ import polars as pl
 from gateau_dagster.config import LongSftConfig
 from gateau_dagster.data.catalogue import ACCEPTED, REJECTED, scan
 from gateau_dagster.data.forms import to_sample
+from gateau_dagster.data.record_fields import FieldCounts
 from gateau_dagster.data.rejects import Contexts, Rejects, contexts_among, rejects_among
 from gateau_dagster.data.sample import shard_of, text_digest
 from gateau_dagster.data.sources import FILE_DIGESTS, SourceFile, content_signature, input_signature, resolve_files
@@ -29,11 +30,11 @@ from gateau_dagster.storage.parquet import read_local, write_parquet
 CODE_VERSION = "3"
 # Raise it when reading the same bytes gives other samples or reasons. The index is then built again, and only shards
 # with a sample or a reason that differs are out of date.
-READER_VERSION = "1"
+READER_VERSION = "2"
 INDEX_ACCEPTED = pl.Schema({**ACCEPTED, "shard": pl.Int32()})
 INDEX_REJECTED = pl.Schema({**REJECTED, "shard": pl.Int32()})
 # Another name for another layout: a file of the old one is then rebuilt.
-_KEY = b"gateau_input_index_2"
+_KEY = b"gateau_input_index_3"
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -47,6 +48,7 @@ class InputIndex:
     rejected: pl.DataFrame
     records: int
     duplicates_dropped: int
+    fields: FieldCounts
 
     @cached_property
     def rejects(self) -> Rejects:
@@ -98,6 +100,7 @@ def save_index(index: InputIndex, path: Path) -> None:
         "files": [asdict(file) for file in index.files],
         "records": index.records,
         "duplicates_dropped": index.duplicates_dropped,
+        "fields": index.fields,
     }
     frame = pl.concat([index.accepted, index.rejected], how="diagonal")
     metadata = {_KEY: json.dumps(header).encode()}
@@ -123,13 +126,16 @@ def load_index(path: Path) -> InputIndex | None:
         rejected=frame.filter(rejected).select(INDEX_REJECTED.names()),
         records=header["records"],
         duplicates_dropped=header["duplicates_dropped"],
+        fields=header["fields"],
     )
 
 
-def index_signature(files: list[SourceFile], shards: int, content: str = "") -> str:
+def index_signature(files: list[SourceFile], config: LongSftConfig, content: str = "") -> str:
     """Tells whether a saved index still holds. `content`: of the files, where size and time are not trusted."""
+    ignored = [f"ignore {name}" for name in sorted(set(config.ignore))]
+    versions = [CODE_VERSION, READER_VERSION]
     return text_digest(
-        [input_signature(files), str(shards), CODE_VERSION, READER_VERSION, *([content] if content else [])]
+        [input_signature(files), str(config.shards), *versions, *ignored, *([content] if content else [])]
     )
 
 
@@ -139,7 +145,7 @@ def build_index(config: LongSftConfig, folder: Path, progress: Progress = silent
     Raises GateauError if a file cannot be reached, or if no sample is usable (naming the most frequent reasons).
     """
     files = resolve_files(config.path, folder)
-    return _build(config, files, index_signature(files, config.shards), progress)
+    return _build(config, files, index_signature(files, config), progress)
 
 
 def cached_index(config: LongSftConfig, folder: Path, cache_dir: Path, progress: Progress = silent) -> InputIndex:
@@ -151,7 +157,7 @@ def cached_index(config: LongSftConfig, folder: Path, cache_dir: Path, progress:
     """
     files = resolve_files(config.path, folder)
     content = content_signature(files, cache_dir / FILE_DIGESTS, "content") if config.verify == "content" else ""
-    signature = index_signature(files, config.shards, content)
+    signature = index_signature(files, config, content)
     path = cache_dir / f"input-index-{text_digest([str(folder.absolute()), str(config.path)])[:16]}.parquet"
     saved = load_index(path)
     if saved is not None and saved.signature == signature:
@@ -163,7 +169,7 @@ def cached_index(config: LongSftConfig, folder: Path, cache_dir: Path, progress:
 
 
 def _build(config: LongSftConfig, files: list[SourceFile], signature: str, progress: Progress) -> InputIndex:
-    found = scan(files, to_sample, progress)
+    found = scan(files, partial(to_sample, ignore=config.ignore), progress)
     if found.accepted.is_empty():
         raise GateauError(no_usable_sample("long_sft.path", config.path, found.rejected))
     return InputIndex(
@@ -174,6 +180,7 @@ def _build(config: LongSftConfig, files: list[SourceFile], signature: str, progr
         rejected=_with_shard(found.rejected, config.shards),
         records=found.records,
         duplicates_dropped=found.duplicates_dropped,
+        fields=found.fields,
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import cast
 
@@ -31,7 +32,7 @@ def read_shards(
     Only files that hold wanted records are opened, and only their wanted lines parsed; the texts of at most the wanted
     shards are in memory. Raises GateauError if a file no longer holds what the index saw in it.
     """
-    del config, folder  # the index knows the files, and their addresses are absolute
+    del folder  # the index knows the files, and their addresses are absolute
     rejected = index.rejected.filter(pl.col("shard").is_in(list(shards)))
     wanted = index.accepted.filter(pl.col("shard").is_in(list(shards)))
     shard_of = dict(wanted.select("sample_id", "shard").iter_rows())
@@ -45,8 +46,7 @@ def read_shards(
 
     for shard in sorted(set(shards) - set(missing)):
         yield tables_of(shard)
-    for done, found in enumerate(read_wanted(index.files, wanted, to_sample), start=1):
-        sample = cast(Sample, found)
+    for done, sample in enumerate(read_samples(config, index, wanted), start=1):
         shard = shard_of[sample.sample_id]
         rows[shard].append(
             (sample.sample_id, sample.source, sample.context, sample.instruction, sample.response, sample.digest)
@@ -55,6 +55,12 @@ def read_shards(
         progress(done, len(shard_of), "samples", f"shard {shard}")
         if missing[shard] == 0:
             yield tables_of(shard)
+
+
+def read_samples(config: LongSftConfig, index: InputIndex, wanted: pl.DataFrame) -> Iterator[Sample]:
+    """The long samples that `wanted` names, read as the index was; see `read_wanted`."""
+    for found in read_wanted(index.files, wanted, partial(to_sample, ignore=config.ignore)):
+        yield cast(Sample, found)
 
 
 def read_wanted(files: Sequence[SourceFile], wanted: pl.DataFrame, convert: Convert) -> Iterator[Identified]:

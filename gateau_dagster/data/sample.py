@@ -46,10 +46,11 @@ Role = Literal["system", "user", "assistant"]
 
 @dataclass(frozen=True, kw_only=True)
 class Turn:
-    """One message of a conversation."""
+    """One message of a conversation. trained: false where the data say that it is not to be learned."""
 
     role: Role
     content: str
+    trained: bool = True
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,8 +63,10 @@ class Conversation:
 
     @cached_property
     def digest(self) -> str:
-        """SHA-256 (hex) of roles and contents."""
-        return text_digest([part for turn in self.turns for part in (turn.role, turn.content)])
+        """SHA-256 (hex) of roles and contents, and of the answers without loss where there are some."""
+        parts = [part for turn in self.turns for part in (turn.role, turn.content)]
+        flagged = [str(place) for place, turn in enumerate(self.turns) if turn.role == "assistant" and not turn.trained]
+        return text_digest([*parts, *(["without loss", ",".join(flagged)] if flagged else [])])
 
     @property
     def sample_id(self) -> str:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from itertools import dropwhile
+from collections.abc import Collection, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -13,43 +13,75 @@ from gateau_dagster import tables
 from gateau_dagster.config import ShortChatConfig
 from gateau_dagster.config.values import part_of
 from gateau_dagster.data.catalogue import scan
-from gateau_dagster.data.forms import InvalidRecordError, kind_of, record_id, turns_of
+from gateau_dagster.data.forms import explicit_parts, record_id, system_of, turns_of, with_system
 from gateau_dagster.data.index import no_usable_sample
 from gateau_dagster.data.ingest import read_wanted
+from gateau_dagster.data.record_fields import FieldCounts, Fields, InvalidRecordError, add_counts, kind_of
 from gateau_dagster.data.sample import Conversation, Reject, Turn, text_digest
 from gateau_dagster.data.sources import FILE_DIGESTS, content_signature, resolve_files
 from gateau_dagster.errors import GateauError
 from gateau_dagster.progress import Progress, silent
 
-CODE_VERSION = "3"
+CODE_VERSION = "4"
 _MIX = tables.schema(tables.SHORT_CHAT_MIX)
 _ROWS = 2000
 
 
-def to_conversation(record: Any, *, location: str, stem: str) -> Conversation | Reject:
-    """A conversation from a ShareGPT or UltraChat record, or why it is none.
+def to_conversation(
+    record: Any,
+    *,
+    location: str,
+    stem: str,
+    ignore: Collection[str] = (),
+    counts: FieldCounts | None = None,
+) -> Conversation | Reject:
+    """A conversation from a record of any form that `to_sample` reads, or why it is none.
 
     As is usual with ShareGPT, whose long conversations come in pieces: assistant turns before the first user turn are
-    dropped, and so is a last user turn that nobody answered. An empty response rejects the whole conversation.
+    dropped, and so is a last user turn that nobody answered. An empty response rejects the whole conversation. The
+    record's `system` becomes the first turn. `ignore` and `counts` as for `to_sample`.
     """
     own_id: str | None = None
+    fields = Fields(ignore, "short_chat")
     try:
         if not isinstance(record, Mapping):
             raise InvalidRecordError(f"wrong type: the record is {kind_of(record)}, not an object")
-        own_id = record_id(record)
-        turns = turns_of(record)
+        record = fields.record(record)
+        own_id = record_id(record, fields)
+        turns = _turns(record, fields)
         if turns is None:
             raise InvalidRecordError("unknown form: conversations, messages or data with a list of turns wanted")
-        return Conversation(own_id=own_id, source=stem, turns=tuple(_normalised(turns)))
+        turns = _normalised(with_system(turns, system_of(record, fields)), fields)
+        fields.check(has_context=False)
     except InvalidRecordError as error:
-        return Reject(sample_id=own_id or location, reason=str(error))
+        return Reject(sample_id=own_id or location, reason=fields.reason(error))
+    finally:
+        if counts is not None:
+            add_counts(counts, fields)
+    return Conversation(own_id=own_id, source=stem, turns=tuple(turns))
 
 
-def _normalised(turns: list[Turn]) -> list[Turn]:
+def _turns(record: Mapping[str, Any], fields: Fields) -> list[Turn] | None:
+    """Those of a chat form, else one exchange of explicit parts."""
+    turns = turns_of(record, fields)
+    parts = explicit_parts(record, fields) if turns is None else None
+    if parts is None:
+        return turns
+    context, instruction, response, _ = parts
+    asked = "\n\n".join(part for part in (context, instruction) if part.strip())
+    return [Turn(role="user", content=asked), Turn(role="assistant", content=response)]
+
+
+def _normalised(turns: list[Turn], fields: Fields) -> list[Turn]:
     system = [turn for turn in turns[:1] if turn.role == "system"]
-    rest = list(dropwhile(lambda turn: turn.role == "assistant", turns[len(system) :]))
+    rest = turns[len(system) :]
+    first = next((place for place, turn in enumerate(rest) if turn.role != "assistant"), len(rest))
+    if first and first < len(rest):
+        fields.leave_out("turns before the first question")
+    rest = rest[first:]
     if rest and rest[-1].role == "user":
         rest.pop()
+        fields.leave_out("last question without an answer")
     if not rest:
         raise InvalidRecordError("missing response: no user turn is answered")
     for number, turn in enumerate(rest):
@@ -59,26 +91,31 @@ def _normalised(turns: list[Turn]) -> list[Turn]:
         if not turn.content.strip():
             kind = "empty response: an assistant" if turn.role == "assistant" else "empty prompt: a user"
             raise InvalidRecordError(f"{kind} turn has no text")
+    if not any(turn.trained for turn in rest if turn.role == "assistant"):
+        raise InvalidRecordError("not to be learned: every response is flagged as one without loss")
     return [turn for turn in system if turn.content.strip()] + rest
 
 
 def short_chat_mix(
-    config: ShortChatConfig, folder: Path, progress: Progress = silent
+    config: ShortChatConfig, folder: Path, progress: Progress = silent, counts: FieldCounts | None = None
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
     """(short_chat_mix, rejected): the first `fraction` of the usable conversations (see part_of).
 
     The input is read twice, so that only the conversations taken are in memory. Ids that occur twice are treated as in
-    the long data. Raises GateauError for files that cannot be reached, that change between the two passes, or that
-    hold no usable conversation.
+    the long data. What becomes of the records' fields is added to `counts`. Raises GateauError for files that cannot be
+    reached, that change between the two passes, or that hold no usable conversation.
     """
     files = resolve_files(config.path, folder)
-    found = scan(files, to_conversation, progress)
+    convert = partial(to_conversation, ignore=config.ignore)
+    found = scan(files, convert, progress)
+    if counts is not None:
+        counts.update(found.fields)
     if found.accepted.is_empty():
         raise GateauError(no_usable_sample("short_chat.path", config.path, found.rejected))
     wanted = found.accepted.head(part_of(len(found.accepted), config.fraction))
     frames: list[pl.DataFrame] = [_MIX.to_frame()]
     rows = []
-    for done, sample in enumerate(read_wanted(files, wanted, to_conversation), start=1):
+    for done, sample in enumerate(read_wanted(files, wanted, convert), start=1):
         rows.append(_row(cast(Conversation, sample)))
         if len(rows) == _ROWS or done == len(wanted):
             frames.append(pl.DataFrame(rows, schema=_MIX, orient="row"))
@@ -88,14 +125,17 @@ def short_chat_mix(
 
 
 def short_chat_signature(config: ShortChatConfig, folder: Path, cache_dir: Path) -> str:
-    """Changes when `short_chat_mix` would: names and contents of its files, the fraction, and the code version.
+    """Changes when `short_chat_mix` would: contents of its files, settings that decide it, and the code version.
 
     Contents are remembered in `cache_dir`, and read again as `config.verify` says. Raises as `resolve_files`.
     """
     content = content_signature(resolve_files(config.path, folder), cache_dir / FILE_DIGESTS, config.verify)
-    return text_digest(["short_chat_mix", CODE_VERSION, repr(config.fraction), content])
+    ignored = [f"ignore {name}" for name in sorted(set(config.ignore))]
+    return text_digest(["short_chat_mix", CODE_VERSION, repr(config.fraction), content, *ignored])
 
 
-def _row(conversation: Conversation) -> tuple[str, str, list[dict[str, str]], str]:
-    messages: list[dict[str, str]] = [{"role": turn.role, "content": turn.content} for turn in conversation.turns]
-    return conversation.sample_id, conversation.source, messages, conversation.digest
+def _row(conversation: Conversation) -> tuple[str, str, list[dict[str, str]], str, list[bool]]:
+    turns = conversation.turns
+    messages: list[dict[str, str]] = [{"role": turn.role, "content": turn.content} for turn in turns]
+    trained = [turn.role == "assistant" and turn.trained for turn in turns]
+    return conversation.sample_id, conversation.source, messages, conversation.digest, trained

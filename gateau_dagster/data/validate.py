@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gateau_dagster.data.index import InputIndex
+from gateau_dagster.data.record_fields import FieldCounts, field_lines
 from gateau_dagster.data.rejects import RejectKind
 
 _SOURCES = 10
@@ -21,6 +22,7 @@ class ValidationSummary:
     duplicates_dropped: int
     sources: tuple[tuple[str, int], ...]
     kinds: tuple[RejectKind, ...]
+    fields: FieldCounts
     contexts: tuple[str, ...] = ()
 
     def lines(self) -> list[str]:
@@ -39,7 +41,7 @@ class ValidationSummary:
             text += [f"    {place}  {reason}" for place, reason in kind.examples]
             if kind.count > len(kind.examples):
                 text.append(f"    and {kind.count - len(kind.examples)} more")
-        return text
+        return text + field_lines(self.fields, "long_sft")
 
 
 def validation_summary(index: InputIndex) -> ValidationSummary:
@@ -53,5 +55,6 @@ def validation_summary(index: InputIndex) -> ValidationSummary:
         duplicates_dropped=index.duplicates_dropped,
         sources=tuple(sources.iter_rows()),
         kinds=index.rejects.kinds,
+        fields=index.fields,
         contexts=tuple(index.contexts.lines),
     )

@@ -13,8 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from gateau_dagster.data.forms import to_sample
-from gateau_dagster.data.ingest import read_wanted
+from gateau_dagster.data.ingest import read_samples
 from gateau_dagster.data.sample import Sample, text_digest
 from gateau_dagster.demo.prepare import ensure_demo_tokenizer
 from gateau_dagster.errors import GateauError, UnscorableSampleError
@@ -166,8 +165,7 @@ def _measured(state: State, tokenizer: PreTrainedTokenizerBase, opening: str) ->
     }
     # Characters of context and tail, tokens of context, tail and response, seconds, samples.
     sums, end = np.zeros(7), time.monotonic() + _SECONDS
-    for sample in read_wanted(state.index.files, chosen(state.index.accepted), to_sample):
-        assert isinstance(sample, Sample)
+    for sample in read_samples(state.config.located_long_sft, state.index, chosen(state.index.accepted)):
         start, started = max(0, (len(sample.context) - _CHARACTERS) // 2), time.perf_counter()
         part = replace(sample, context=sample.context[start : start + _CHARACTERS])
         with suppress(UnscorableSampleError):

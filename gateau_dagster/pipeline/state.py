@@ -5,14 +5,12 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import chain
-from typing import cast
 
 import polars as pl
 
 from gateau_dagster.config import Config
-from gateau_dagster.data.forms import to_sample
 from gateau_dagster.data.index import InputIndex, cached_index
-from gateau_dagster.data.ingest import read_wanted
+from gateau_dagster.data.ingest import read_samples
 from gateau_dagster.data.rejects import check_contexts, check_rejected
 from gateau_dagster.data.sample import Sample, shard_keys
 from gateau_dagster.data.short_chat import short_chat_signature
@@ -261,7 +259,7 @@ class State:
     def _first_samples(self) -> list[Sample]:
         """Some samples of the data."""
         first = self.index.accepted.head(_SAMPLES).drop("shard")
-        return [cast(Sample, sample) for sample in read_wanted(self.index.files, first, to_sample)]
+        return list(read_samples(self.config.located_long_sft, self.index, first))
 
     @cached_property
     def warnings(self) -> list[str]:

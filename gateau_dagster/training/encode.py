@@ -88,9 +88,16 @@ def encode_long(
 
 
 def encode_conversation(
-    tokenizer: PreTrainedTokenizerBase, messages: Sequence[Message], *, template: Template, max_length: int
+    tokenizer: PreTrainedTokenizerBase,
+    messages: Sequence[Message],
+    *,
+    template: Template,
+    max_length: int,
+    trained: Sequence[bool] | None = None,
 ) -> Encoded:
     """A short conversation as a training sequence, with loss on every assistant turn and its end.
+
+    trained: of each turn whether it may have loss, where some answers are not to be learned.
 
     Too long for `max_length`, it loses its end, and what is then left after its last answer.
 
@@ -103,7 +110,17 @@ def encode_conversation(
         if message["role"] == "assistant" and not message["content"].strip():
             raise UnscorableSampleError(f"turn {turn}: the answer is empty")
     make = conversation_pieces if template == "gateau" else chat_pieces
-    return _cut(make(tokenizer, messages), max_length=max_length, cure="Raise it")
+    pieces = make(tokenizer, messages)
+    if trained is not None:
+        pieces = _without_flagged(pieces, messages, trained)
+    return _cut(pieces, max_length=max_length, cure="Raise it")
+
+
+def _without_flagged(pieces: list[Piece], messages: Sequence[Message], trained: Sequence[bool]) -> list[Piece]:
+    """The pieces, which have one with loss for each answer, without loss on those that are not `trained`."""
+    answers = [flag for message, flag in zip(messages, trained, strict=True) if message["role"] == "assistant"]
+    flags = dict(zip((place for place, piece in enumerate(pieces) if piece.trained), answers, strict=True))
+    return [replace(piece, trained=flags.get(place, False)) for place, piece in enumerate(pieces)]
 
 
 def conversation_pieces(tokenizer: PreTrainedTokenizerBase, messages: Sequence[Message]) -> list[Piece]:

@@ -134,7 +134,13 @@ def _encoded(
     template: Template,
 ) -> Encoded:
     if origin == "short":
-        return encode_conversation(tokenizer, sample["messages"], template=template, max_length=training.max_length)
+        return encode_conversation(
+            tokenizer,
+            sample["messages"],
+            template=template,
+            max_length=training.max_length,
+            trained=sample["trained"],
+        )
     return encode_long(
         tokenizer,
         _sample(sample),

@@ -111,12 +111,12 @@ def test_sources(more: dict[str, Any], source: str) -> None:
         ({"context": "c", "response": " \n"}, "empty response: nothing to learn and nothing to score"),
         ({"context": " ", "response": "r"}, "empty prompt: neither context nor instruction"),
         (
-            {"id": "a", "source": "s", "context": "c", "question": "q", "\ud800": "x", "response": "r"},
-            "missing instruction: found \\ud800, question; call it instruction, or give an empty one if there is none",
+            {"id": "a", "source": "s", "context": "c", "ask": "q", "\ud800": "x", "response": "r"},
+            "missing instruction: found \\ud800, ask; call it instruction, or give an empty one if there is none",
         ),
         (
-            {"prompt": "q", "instruction": None, "response": "r"},
-            "missing instruction: found prompt; call it instruction, or give an empty one if there is none",
+            {"ask": "q", "instruction": None, "response": "r"},
+            "missing instruction: found ask; call it instruction, or give an empty one if there is none",
         ),
         ({"context": 3, "response": "r"}, "non-string content: context is a number"),
         ({"context": "c", "instruction": [], "response": "r"}, "non-string content: instruction is a list"),

@@ -22,13 +22,22 @@ def test_clean_input(tmp_path: Path) -> None:
         duplicates_dropped=0,
         sources=(("x", 2), ("books", 1)),
         kinds=(),
+        fields={
+            **{key: {"used": 3} for key in ("id", "context", "instruction", "response")},
+            "source": {"irrelevant": 1},
+        },
     )
-    assert found.lines() == ["3 records in 1 file: 3 usable, 0 rejected", "usable by source: x 2, books 1"]
+    assert found.lines() == [
+        "3 records in 1 file: 3 usable, 0 rejected",
+        "usable by source: x 2, books 1",
+        "fields used: context 3, id 3, instruction 3, response 3",
+        "known and not needed: source 1",
+    ]
 
 
 def test_many_sources_are_cut_short(tmp_path: Path) -> None:
     one = summary(tmp_path, jsonl(explicit("a"), explicit("b")))
-    assert one.lines() == ["2 records in 1 file: 2 usable, 0 rejected"]
+    assert one.lines()[0] == "2 records in 1 file: 2 usable, 0 rejected" and "source" not in str(one.lines())
     many = summary(tmp_path, jsonl(*(explicit(f"s{i}", source=f"book-{i:02d}") for i in range(12))))
     *named, rest = many.lines()[1].split(", ")
     assert named == ["usable by source: book-00 1", *(f"book-{i:02d} 1" for i in range(1, 9))]
@@ -53,5 +62,6 @@ def test_kinds_with_counts_and_examples(tmp_path: Path) -> None:
         "    and 2 more",
         "1 x malformed JSON",
         f"    x.jsonl:8  {why}",
+        "fields used: context 7, id 7, instruction 7, response 7",
     ]
     assert found.read == found.accepted + found.rejected + found.duplicates_dropped

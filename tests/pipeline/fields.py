@@ -112,8 +112,10 @@ FIELDS: dict[str, tuple[Any, set[str]]] = {
     "long_sft.verify": ("content", NOTHING),
     "long_sft.shards": (3, {"raw_long_sft", "document_split", *EVERY_SCORE}),
     "long_sft.max_rejected": (0.5, NOTHING),
+    "long_sft.ignore": (["notes"], REPORT),  # the samples that come of it count, shard by shard
     "short_chat.path": ("other.json", REPORT),
     "short_chat.verify": ("content", NOTHING),
+    "short_chat.ignore": (["notes"], {"short_chat_mix", *MIXED}),
     "short_chat.fraction": (0.5, {"short_chat_mix", *MIXED}),
     "models.short.path": ("a/other", SHORT),
     "models.short.revision": ("v2", SHORT),

@@ -90,6 +90,23 @@ def test_chat_template_learns_every_answer_and_its_end() -> None:
     assert learned(tokenizer(), encoded) == ["the answer<|end|>", "it is<|end|>"]
 
 
+@pytest.mark.parametrize("template", ["gateau", "chat"])
+@pytest.mark.parametrize("flags", [(False, True), (True, False)])
+def test_flagged_answers_have_no_labels(template: Template, flags: tuple[bool, bool]) -> None:
+    turns = [("user", "a"), ("assistant", "b c"), ("user", "d"), ("assistant", "e f")]
+    talk = [{"role": role, "content": content} for role, content in turns]
+    trained = [False, flags[0], False, flags[1]]
+    whole = encode_conversation(tokenizer(), talk, template=template, max_length=512)
+    made = encode_conversation(tokenizer(), talk, template=template, max_length=512, trained=trained)
+    length = len(made.input_ids)
+    assert (made.input_ids == whole.input_ids[:length]).all() and made.block_tokens.sum() == length
+    first = "b" if flags[0] else "e"
+    said = " ".join(learned(tokenizer(), made))
+    assert first in said and not {"b", "e"} - {first} & set(said.split())
+    with pytest.raises(UnscorableSampleError, match="no answer"):
+        encode_conversation(tokenizer(), talk, template=template, max_length=512, trained=[False] * 4)
+
+
 def test_chat_template_on_a_long_sample() -> None:
     encoded = encode_long(tokenizer(), SAMPLE, template="chat", max_length=LONG)
     prompt = build_prompt(tokenizer(), SAMPLE, max_length=LONG, template="chat")

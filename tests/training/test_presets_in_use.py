@@ -44,7 +44,9 @@ def preset(folder: Path, name: str, *, rows: int, overlong: bool = True, **chang
     chosen = [{**asdict(OVERLONG), "digest": OVERLONG.digest, "score": 1.0, "rank": 1}] if overlong else []
     long = pl.DataFrame(chosen, schema(SELECTED_SUBSET))
     short = pl.DataFrame(
-        [(f"short{row}", "chat", talk(row), "digest") for row in range(rows)], schema(SHORT_CHAT_MIX), orient="row"
+        [(f"short{row}", "chat", talk(row), "digest", [False, True] * 2) for row in range(rows)],
+        schema(SHORT_CHAT_MIX),
+        orient="row",
     )
     mix, rejected = build_training_mix(long, short, tokenizer(), training=training, template="gateau", progress=silent)
     assert rejected.is_empty()

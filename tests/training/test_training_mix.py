@@ -32,7 +32,7 @@ def talk(number: int) -> list[dict[str, str]]:
 
 
 def short(*numbers: int) -> pl.DataFrame:
-    rows = [(f"short{number}", "chat", talk(number), "digest") for number in numbers]
+    rows = [(f"short{number}", "chat", talk(number), "digest", [False, True]) for number in numbers]
     return pl.DataFrame(rows, schema(SHORT_CHAT_MIX), orient="row")
 
 
