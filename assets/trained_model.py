@@ -20,7 +20,7 @@ from gateau_dagster.pipeline.made_models import mix_asset
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.pipeline.training_assets import CHECKPOINT_FOLDER
 from gateau_dagster.progress import TimedProgress
-from gateau_dagster.storage import Stamp
+from gateau_dagster.storage import Stamp, fence
 from gateau_dagster.storage.content import file_digests, folder_content
 from gateau_dagster.storage.documents import finish_publishing, folder_stamp, publish_folder
 from resources.configuration import ConfigurationResource
@@ -135,4 +135,5 @@ def _spec(state: State, stamp: Stamp, wanted: Wanted, scratch: Path) -> "Trainin
         fingerprint=stamp.fingerprint,
         template=config.scoring.template,
         provenance=provenance(state, wanted.folder, wanted.mix),
+        leases=fence.exported(),
     )

@@ -23,6 +23,8 @@ import psutil
 from dagster_pipes import PipesContext, PipesEnvVarParamsLoader, open_dagster_pipes
 
 from gateau_dagster.errors import GateauError
+from gateau_dagster.storage import fence
+from gateau_dagster.storage.fence import LeaseLostError
 from gateau_dagster.training.launch import (
     LAUNCHER_VARIABLE,
     hung_up,
@@ -162,6 +164,7 @@ def main(arguments: list[str]) -> int:
         send = pipes.report_custom_message if pipes is not None else _ignore
         try:
             spec = TrainingSpec.load(Path(arguments[0]))
+            fence.adopt(spec.leases)
             if first:
                 spec.failure.unlink(missing_ok=True)
             _choose_accelerator()
@@ -169,6 +172,8 @@ def main(arguments: list[str]) -> int:
 
             every = _SECONDS_BETWEEN_LINES if pipes is None else _SECONDS_BETWEEN_LINES_OF_A_RUN
             train(spec, Reporter(say, send, every=every), say=say)
+        except LeaseLostError as error:  # the files of the training are another run's
+            return _fail(None, str(error), None if pipes is None else pipes.log.error)
         except GateauError as error:
             return _fail(spec, str(error), None if pipes is None else pipes.log.error)
         except Exception as error:

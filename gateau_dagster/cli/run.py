@@ -25,6 +25,7 @@ from gateau_dagster.pipeline.losses import losses
 from gateau_dagster.pipeline.selection_reads import PRESETS_TABLE, ranking_asset, wants_presets
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.selection.statistics import auroc_by_source
+from gateau_dagster.storage import fence
 from resources.locks.lease import store_lease
 
 
@@ -40,11 +41,16 @@ def run_pipeline(config: Config, config_file: str, until: str | None) -> None:
 
 def _run(config: Config, config_file: str, until: str | None) -> None:
     out, started = console(), time.monotonic()
+
+    def say(text: str) -> None:
+        if text != fence.loss():  # the last line says it
+            out.print(as_line(text))
+
     out.print(
         f"[bold]GATEAU[/bold] on {as_line(configuration_in_words())}; the store is {as_line(config.located_root)}"
     )
     show_earlier_demo(out, config)
-    with store_lease(config, config_file, exclusive=True, say=lambda text: out.print(as_line(text))):
+    with store_lease(config, config_file, exclusive=True, say=say):
         with out.status("Comparing what is stored with what is wanted"):
             state = State(config=config)
             plan = state.plan_until(until)

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from gateau_dagster.execution.ending import ENDING, Call
 from gateau_dagster.execution.process_tree import signal_children
+from gateau_dagster.storage import fence
 
 INTERRUPTED = "Interrupted. What was computed is kept; run again to go on."
 AT_ONCE = "Interrupted twice, and ended at once: the last seconds may be lost. Run again to go on."
@@ -86,7 +87,8 @@ class SignalWatch:
         for call, if_not in [*reversed(ENDING.at_end)]:
             self._call(call, if_not, until=_LONGEST_END)
         but = "; ".join(dict.fromkeys(self._failures))
-        leave(number, self.error_stream, f"Interrupted, but {but}. Run again to go on." if but else INTERRUPTED)
+        line = f"Interrupted, but {but}. Run again to go on." if but else INTERRUPTED
+        leave(number, self.error_stream, f"Error: {fence.loss()}" if fence.loss() else line)
 
     def _call(self, call: Call, if_not: str | None, *, until: float) -> None:
         """In a thread: it may hang, on a server that does not answer, say. `if_not`: what to say if it fails."""

@@ -9,6 +9,7 @@ from typing import Any
 from gateau_dagster.errors import GateauError, gateau_command
 from gateau_dagster.storage.content import file_digests, folder_content
 from gateau_dagster.storage.failures import readable_failures
+from gateau_dagster.storage.fence import Fence
 from gateau_dagster.storage.files import local_copy
 from gateau_dagster.storage.local import copy_folder, flush_folder, moves_into
 from gateau_dagster.storage.stamp import Stamp
@@ -63,13 +64,16 @@ def _is_whole(stamp: Stamp, data: bytes) -> bool:
 def publish_folder(store: Store, folder: Path, name: str, stamp: Stamp) -> None:
     """Makes a finished local folder the store's `<root>/<name>/`; afterwards `folder` is gone.
 
-    Locally the last step is a rename; killed before it, `finish_publishing` does what is left. S3 has no such step: the
-    stamp goes first and comes back last, and a folder without a stamp counts as missing; `folder` stays until then.
+    Locally the last step is a rename, before which the lease is proved; killed before it, `finish_publishing` does what
+    is left. S3 has no such step: the stamp goes first and comes back last, and a folder without a stamp counts as
+    missing; `folder` stays until then.
     """
     with readable_failures(f"write {store.files.address(name)}"):
         if store.files.is_local:
-            _stage(folder, Path(store.files.address(name)), stamp)
-            _swap(Path(store.files.address(name)))
+            fence = store.files.fence
+            _stage(folder, Path(store.files.address(name)), stamp, fence)
+            with fence.committing():
+                _swap(Path(store.files.address(name)))
             return
     remove_folder(store, name)
     for file in sorted(path for path in folder.rglob("*") if path.is_file()):
@@ -83,7 +87,7 @@ def finish_publishing(store: Store, name: str) -> None:
     if not store.files.is_local:
         return
     target = Path(store.files.address(name))
-    with readable_failures(f"write {target}"):
+    with readable_failures(f"write {target}"), store.files.fence.committing():
         if (_staged(target) / _FOLDER_STAMP).exists():
             _swap(target)
         elif _aside(target).exists() and not target.exists():
@@ -179,10 +183,24 @@ def _aside(target: Path) -> Path:
     return target.with_name(f".{target.name}.old")
 
 
-def _stage(new: Path, target: Path, stamp: Stamp) -> None:
-    """Brings the folder beside its place, on the same disk; there it is whole if its stamp is with it."""
+def _stage(new: Path, target: Path, stamp: Stamp, fence: Fence) -> None:
+    """Brings the folder beside its place, on the same disk; there it is whole if its stamp is with it.
+
+    Until the lease is proved it has a name with the lease's number, which a take-over changes: see `fence`.
+    """
     target.parent.mkdir(parents=True, exist_ok=True)
-    staged = _staged(target)
+    if not fence.tokens:
+        _bring(new, target, stamp, _staged(target))
+        return
+    own = target.with_name(f".{target.name}.{fence.mark}.new")
+    _bring(new, target, stamp, own)
+    with fence.committing():
+        if _staged(target).exists():
+            _discard(_staged(target))
+        own.rename(_staged(target))
+
+
+def _bring(new: Path, target: Path, stamp: Stamp, staged: Path) -> None:
     if staged.exists():
         _discard(staged)
     if new.stat().st_dev == target.parent.stat().st_dev and moves_into(new, target.parent):
@@ -208,7 +226,12 @@ def _swap(target: Path) -> None:
         if old.exists():
             shutil.rmtree(old)
         target.rename(old)
-    _staged(target).rename(target)
+    try:
+        _staged(target).rename(target)
+    except FileNotFoundError:  # who took over the store has put it there, and this its folder aside
+        if old.exists() and not target.exists():
+            old.rename(target)
+        raise
     if old.exists():
         shutil.rmtree(old)
 

@@ -1,6 +1,7 @@
 """Atomic files on a local path or on S3: a reader sees the old content or the new, never half of one."""
 
 import io
+import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
@@ -13,8 +14,9 @@ from fsspec import AbstractFileSystem
 
 from gateau_dagster.errors import GateauError, TransientError
 from gateau_dagster.storage.failures import readable_failures
-from gateau_dagster.storage.local import check_regular, create_local, fill_with, replace_local
-from gateau_dagster.storage.objects import create_object, replace_object
+from gateau_dagster.storage.fence import Fence, LeaseLostError, roots_to_prove
+from gateau_dagster.storage.local import check_regular, create_local, fill_with, replace_local, sweep_local
+from gateau_dagster.storage.objects import create_object, replace_object, sweep_objects
 from gateau_dagster.storage.remote import filesystem
 
 _CHUNK_BYTES = 32 * 2**20
@@ -24,7 +26,11 @@ _WHOLE: dict[str, Any] = {"max_concurrency": 1}
 
 
 class Files:
-    """The few file operations the store needs, below `root` (a local folder or s3://bucket/prefix)."""
+    """The few file operations the store needs, below `root` (a local folder or s3://bucket/prefix).
+
+    Where this process has a lease of the root, whatever replaces, renames or removes a file proves it first, and raises
+    LeaseLostError where another run has taken over; see `fence`.
+    """
 
     def __init__(self, root: str) -> None:
         self.root = root.rstrip("/")
@@ -47,6 +53,26 @@ class Files:
         """Full path or address of a file."""
         return f"{self.root}/{name}"
 
+    @property
+    def fence(self) -> Fence:
+        """What this process, or thread, has to prove at a commit."""
+        return Fence(self.root, self._read_lease)
+
+    def _read_lease(self, name: str) -> bytes:
+        return Path(self.address(name)).read_bytes() if self.is_local else self.read(name)
+
+    def sweep(self, is_dead: Callable[[int], bool]) -> None:
+        """Removes what was about to be committed under a lease that is dead, so that it never is.
+
+        Raises:
+            GateauError, TransientError: as for `write`.
+        """
+        with readable_failures(f"take over {self.root}"):
+            if self.is_local:
+                sweep_local(Path(self.root), is_dead)
+            else:
+                sweep_objects(self.filesystem, self.root, is_dead)
+
     def write(self, name: str, data: bytes) -> None:
         """Replaces the file in one step.
 
@@ -56,9 +82,10 @@ class Files:
         """
         with self._writing(name):
             if self.is_local:
-                replace_local(Path(self.address(name)), partial(fill_with, data=data))
+                replace_local(Path(self.address(name)), partial(fill_with, data=data), self.fence)
             else:
-                replace_object(self.filesystem, self.address(name), _pieces(io.BytesIO(data)))
+                pieces = _pieces(io.BytesIO(data))
+                replace_object(self.filesystem, self.address(name), pieces, self.fence, self.root)
 
     def create(self, name: str, data: bytes) -> bool:
         """Writes the file in one step if there is none; whether this call made it. Of many calls at once, one did.
@@ -93,7 +120,7 @@ class Files:
         """
         with self._writing(name):
             if self.is_local:
-                replace_local(Path(self.address(name)), fill)
+                replace_local(Path(self.address(name)), fill, self.fence)
                 return
             with tempfile.TemporaryDirectory(prefix="gateau-") as folder:
                 path = Path(folder) / "file"
@@ -108,7 +135,7 @@ class Files:
         """
         assert not self.is_local
         with readable_failures(f"write {self.address(name)}"), file.open("rb") as stream:
-            replace_object(self.filesystem, self.address(name), _pieces(stream))
+            replace_object(self.filesystem, self.address(name), _pieces(stream), self.fence, self.root)
 
     def read(self, name: str) -> bytes:
         """The file's content; FileNotFoundError when there is none."""
@@ -160,21 +187,66 @@ class Files:
         Raises:
             GateauError, TransientError: as for `write`; FileNotFoundError when there is no such file.
         """
-        with readable_failures(f"rename {self.address(name)}"):
+        with readable_failures(f"rename {self.address(name)}"), self.fence.committing():
             if self.is_local:
                 Path(self.address(name)).replace(self.address(new))
             else:
                 self.filesystem.mv(self.address(name), self.address(new))
 
     def remove(self, name: str) -> None:
-        """Removes a file or a folder, if there is one."""
+        """Removes a file or a folder, if there is one.
+
+        Raises:
+            GateauError, TransientError: as for `write`.
+        """
+        fence = self.fence
         with readable_failures(f"remove {self.address(name)}"):
             for _ in range(_REMOVALS):
                 if not self.filesystem.exists(self.address(name)):
                     return
                 with suppress(FileNotFoundError):  # somebody else was faster
-                    self.filesystem.rm(self.address(name), recursive=True)
+                    if fence.tokens:
+                        self._remove_fenced(name, fence)
+                    else:
+                        self.filesystem.rm(self.address(name), recursive=True)
         raise TransientError(f"Cannot remove {self.address(name)}: the storage server keeps it. Run again later.")
+
+    def _remove_fenced(self, name: str, fence: Fence) -> None:
+        """Only what is there now: another run's files, after a take-over, are none of these."""
+        address = self.address(name)
+        found = self.filesystem.find(address)
+        if self.is_local:
+            for file in found:
+                fence.prove()
+                Path(file).unlink(missing_ok=True)
+            _rmdir_below(Path(address))
+        elif found:
+            fence.prove()
+            self.filesystem.rm(found)
+
+
+def prove_leases() -> None:
+    """Check, for work outside the store, that no other run has taken over; looked at every few seconds.
+
+    A process that cannot read the store goes on: the step that publishes its result proves the lease.
+
+    Raises:
+        LeaseLostError: another run has taken over.
+    """
+    for root in roots_to_prove():
+        try:
+            Files(root).fence.prove()
+        except LeaseLostError:
+            raise
+        except (GateauError, OSError):
+            continue
+
+
+def _rmdir_below(folder: Path) -> None:
+    """Removes the empty folders of a tree; another's file keeps its own."""
+    for place, _, _ in os.walk(folder, topdown=False):
+        with suppress(OSError):
+            Path(place).rmdir()
 
 
 def replace_text(path: Path, text: str) -> None:

@@ -6,6 +6,7 @@ whoever makes the next one has seen all before it, and gives it back where a hig
 number may have been another's. While it is held, a thread renews it every few seconds.
 It ends by being released, when its process is gone where that can be seen, else when it was not renewed for a while:
 then a newcomer watches it on his own clock first, so that no step and no difference of clocks ends a living one.
+Who takes over fences the old owner before any work: a process that was stopped may wake up later; see `fence`.
 """
 
 import json
@@ -21,11 +22,12 @@ from datetime import UTC, datetime
 from types import TracebackType
 
 from gateau_dagster.errors import GateauError
+from gateau_dagster.storage.fence import LEASES as FOLDER
+from gateau_dagster.storage.fence import LeaseLostError, Token, acting_as, lease_name, loss_message, lost
 from gateau_dagster.storage.files import Files
 from gateau_dagster.storage.process_identity import ProcessIdentity
 from gateau_dagster.storage.stamp import fingerprint
 
-FOLDER = "_lease"
 RENEW_SECONDS = 10.0
 EXPIRES_SECONDS = 60.0
 WATCH_SECONDS = 25.0  # two renewals, and time for a slow one
@@ -114,6 +116,7 @@ class Lease:
         self._number = 0
         self._ending = threading.Event()
         self._lost = ""
+        self._ended: dict[int, str] = {}  # leases that count no more: released, gone (its process), or silent
         self._thread = threading.Thread(target=self._keep, daemon=True, name="lease")
 
     def __enter__(self) -> "Lease":
@@ -125,21 +128,43 @@ class Lease:
             raise
         return self
 
+    @property
+    def token(self) -> Token:
+        """What proves this lease, while it is held."""
+        return Token(root=self._files.root, number=self._number, lease=self._holder.lease)
+
     def _acquire(self) -> None:
         """Raises as entering does."""
-        while True:
-            numbers = self._numbers()
-            ended = [number for number in numbers if self._has_ended(number)]
-            now = time.time()
-            self._holder = replace(self._holder, since=now, renewed_at=now)
-            if self._take(max(numbers, default=0) + 1):
-                break
-        self._thread.start()
-        self._clear_away(ended)
+        with acting_as():
+            while True:
+                self._ended = {}
+                numbers = self._numbers()
+                living = {number for number in numbers if not self._has_ended(number)}
+                now = time.time()
+                self._holder = replace(self._holder, since=now, renewed_at=now)
+                if self._take(max(numbers, default=0) + 1):
+                    break
+            self._thread.start()
+            try:
+                self._fence(living)
+            except BaseException:
+                # The lease stays as one that was not given back: whoever comes next fences what is left.
+                self._ending.set()
+                self._thread.join()
+                raise
+
+    def _fence(self, living: set[int]) -> None:
+        """Removes the leases that have ended, and then what names one of them: their holders commit nothing more."""
+        silent = [number for number, how in self._ended.items() if how == "silent"]
+        for number in silent:
+            self._files.remove(lease_name(number))
+        self._clear_away([number for number in self._ended if number not in silent])
+        if {*self._ended.values()} - {"released"}:  # a process that is gone may have left others behind
+            self._files.sweep(lambda number: number < self._number and number not in living)
 
     def _take(self, number: int) -> bool:
         """Whether the lease of this number is now this one's."""
-        if not self._files.create(_name(number), self._holder.to_bytes()):
+        if not self._files.create(lease_name(number), self._holder.to_bytes()):
             return False
         if max(self._numbers(), default=0) > number:
             self._clear_away([number])
@@ -150,14 +175,16 @@ class Lease:
     def _clear_away(self, numbers: Sequence[int]) -> None:
         for number in numbers:
             with suppress(GateauError, OSError):  # it has ended, and whoever comes next does it
-                self._files.remove(_name(number))
+                self._files.remove(lease_name(number))
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if isinstance(error, LeaseLostError):
+            self._lose(str(error))
         self.release()
         if self._lost:
-            raise GateauError(self._lost) from error
+            raise LeaseLostError(self._lost) from error
 
     def release(self) -> None:
         """Ends it; also called where a process ends without leaving its blocks, or a second time."""
@@ -170,32 +197,54 @@ class Lease:
             return
         try:
             # The file stays until the next holder has a higher number: numbers must not be used again.
-            self._files.write(_name(self._number), replace(self._holder, released=True).to_bytes())
+            with acting_as(self.token):
+                self._files.write(lease_name(self._number), replace(self._holder, released=True).to_bytes())
+        except LeaseLostError as error:
+            self._lose(str(error))
         except (GateauError, OSError) as error:  # what the work came to counts, and the lease ends with the process
             self._say(f"The lease of {self._files.root} could not be given back, and runs out by itself: {error}")
 
+    def _lose(self, message: str) -> None:
+        """The process's last line tells it; see `fence.loss`."""
+        self._lost = message
+        lost(message)
+
     def _has_ended(self, number: int) -> bool:
-        """Whether a lease counts no more; one that goes together with this one does not end, and is no matter.
+        """Whether a lease counts no more; one that goes together with this one, and lives, is no matter.
+
+        A refresh ends the steps of its party that have run out, too: their machine may wake up while it works.
 
         Raises:
             GateauError: it lives, and both cannot be.
         """
         data = self._read(number)
-        holder = None if data is None else Holder.from_bytes(data)
-        if holder is None:  # a damaged one is written again by who has it
-            return data is None or not self._changes(number, data, "A lease is damaged") or self._has_ended(number)
-        if holder.process == self._holder.process and holder.lease not in _of_this_process:
-            return True  # one that could not be given back
+        if data is None:
+            return True
+        holder = Holder.from_bytes(data)
+        if holder is None and self._changes(number, data, "A lease is damaged"):
+            return self._has_ended(number)  # it was written again by who has it
+        how = "silent" if holder is None else self._end_of(holder, number, data)
+        if how:
+            self._ended[number] = how
+        return bool(how)
+
+    def _end_of(self, holder: Holder, number: int, data: bytes) -> str:
+        """How a lease ended, as in `_ended`; empty where it did not, and its holder goes together with this one."""
         state = ProcessIdentity.from_text(holder.process).state()
-        if holder.released or state == "gone":
-            return True
-        if not self._holder.conflicts(holder):
-            return False
-        silent = abs(time.time() - holder.renewed_at)
-        seems = f"The lease of {holder.described()} seems to have run out"
-        if state == "unknown" and silent > EXPIRES_SECONDS and not self._changes(number, data, seems):
-            return True
-        raise GateauError(_refusal(self._files.root, holder, state == "unknown"))
+        could_not_be_given_back = holder.process == self._holder.process and holder.lease not in _of_this_process
+        if holder.released:
+            return "released"
+        if state == "gone" or could_not_be_given_back:
+            return "gone"
+        conflicts = self._holder.conflicts(holder)
+        if conflicts or self._holder.exclusive:
+            silent = abs(time.time() - holder.renewed_at)
+            seems = f"The lease of {holder.described()} seems to have run out"
+            if state == "unknown" and silent > EXPIRES_SECONDS and not self._changes(number, data, seems):
+                return "silent"
+        if conflicts:
+            raise GateauError(_refusal(self._files.root, holder, state == "unknown"))
+        return ""
 
     def _changes(self, number: int, data: bytes | None, why: str) -> bool:
         """Whether a lease is renewed while it is watched; not when it is gone."""
@@ -213,18 +262,17 @@ class Lease:
         known = {self._number}
         while not self._ending.wait(RENEW_SECONDS):
             try:
-                taken_by = self._successor(known)
-                if taken_by:
-                    self._lost = (
-                        f"This run did not renew its lease of {self._files.root} in time (was the machine asleep, or "
-                        f"the store out of reach?), and {taken_by} has taken over. What was computed before is kept."
-                    )
-                    self._say(self._lost)
-                    os.kill(os.getpid(), signal.SIGINT)
-                    return
-                renewals = self._holder.renewals + 1
-                self._holder = replace(self._holder, renewed_at=time.time(), renewals=renewals)
-                self._files.write(_name(self._number), self._holder.to_bytes())
+                with acting_as(self.token):
+                    if taken_by := self._successor(known):
+                        raise LeaseLostError(loss_message(self._files.root, taken_by))
+                    renewals = self._holder.renewals + 1
+                    self._holder = replace(self._holder, renewed_at=time.time(), renewals=renewals)
+                    self._files.write(lease_name(self._number), self._holder.to_bytes())
+            except LeaseLostError as error:
+                self._lose(str(error))
+                self._say(self._lost)
+                os.kill(os.getpid(), signal.SIGINT)
+                return
             except (GateauError, OSError):
                 # A lost server, a full disk: the work itself meets it, and says so. The lease is tried again.
                 continue
@@ -254,13 +302,9 @@ class Lease:
 
     def _read(self, number: int) -> bytes | None:
         try:
-            return self._files.read(_name(number))
+            return self._files.read(lease_name(number))
         except FileNotFoundError:
             return None
-
-
-def _name(number: int) -> str:
-    return f"{FOLDER}/{number:08d}.json"
 
 
 def _refusal(root: str, holder: Holder, elsewhere: bool) -> str:

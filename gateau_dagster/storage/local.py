@@ -2,22 +2,50 @@
 
 import errno
 import os
+import re
 import secrets
 import shutil
 import stat
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
+
+from gateau_dagster.storage.fence import Fence, numbers_in
 
 _NO_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK}
 _NOT_THERE = {errno.ENOENT, errno.ENOTDIR, errno.EBADF, errno.ELOOP}
 
 
-def replace_local(path: Path, fill: Callable[[Path], None]) -> None:
-    """Replaces a file by what `fill` writes to the path it is given: rename is atomic within one folder."""
-    with _filled(path, fill) as temporary:
+def replace_local(path: Path, fill: Callable[[Path], None], fence: Fence | None = None) -> None:
+    """Replaces a file by what `fill` writes to the path it is given: rename is atomic within one folder.
+
+    Raises:
+        LeaseLostError: another run has taken over the store; nothing is left of the temporary file.
+    """
+    if fence is None or not fence.tokens:
+        with _filled(path, fill) as temporary:
+            temporary.replace(path)
+        return
+    with _filled(path, fill, fence.mark) as temporary, fence.committing():
         temporary.replace(path)
+
+
+def sweep_local(root: Path, is_dead: Callable[[int], bool]) -> None:
+    """Removes every temporary that names a lease which is dead, so that a late rename of it fails; see `fence`.
+
+    A folder that was being published loses the lease's name only: whoever publishes next completes it, or discards it.
+    """
+    for folder, folders, files in os.walk(root):
+        for name in [name for name in folders if any(map(is_dead, numbers_in(name)))]:
+            folders.remove(name)
+            place, plain = Path(folder, name), Path(folder, re.sub(r"\.lease-[\d-]+", "", name))
+            shutil.rmtree(plain, ignore_errors=True)
+            with suppress(FileNotFoundError):
+                place.rename(plain)
+        for name in files:
+            if any(map(is_dead, numbers_in(name))):
+                Path(folder, name).unlink(missing_ok=True)
 
 
 def write_if_other(path: Path, text: str) -> None:
@@ -121,10 +149,11 @@ def fill_with(path: Path, data: bytes) -> None:
 
 
 @contextmanager
-def _filled(path: Path, fill: Callable[[Path], None]) -> Iterator[Path]:
-    """A new file beside `path`, filled and on the disk; afterwards its name is gone."""
+def _filled(path: Path, fill: Callable[[Path], None], mark: str = "") -> Iterator[Path]:
+    """A new file beside `path`, filled and on the disk; afterwards its name is gone. `mark`: of the lease."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
+    named = f"{mark}.{secrets.token_hex(4)}" if mark else secrets.token_hex(4)
+    temporary = path.with_name(f".{path.name}.{named}.tmp")
     handle = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
     try:
         with os.fdopen(handle, "rb+") as file:

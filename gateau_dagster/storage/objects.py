@@ -1,12 +1,17 @@
 """Atomic objects on S3: each appears as a whole, when its upload is committed."""
 
+import json
 import time
 import uuid
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from contextlib import nullcontext, suppress
 from itertools import chain
 from typing import Any
 
+from fsspec.asyn import sync
 from fsspec.caching import AllBytes
+
+from gateau_dagster.storage.fence import COMMITS, Fence, numbers_in
 
 _SMALL_BYTES = 2**20  # a request takes longer than so many bytes
 _REFUSED = {409, 412}  # another is writing it; it is there
@@ -14,17 +19,35 @@ _MARK = "gateau-writer"
 _TRIES, _PAUSE_SECONDS = 5, 0.2
 
 
-def replace_object(filesystem: Any, address: str, pieces: Iterable[bytes]) -> None:
-    """Replaces an object: what is one piece by one request, else part by part."""
+def replace_object(
+    filesystem: Any, address: str, pieces: Iterable[bytes], fence: Fence | None = None, root: str = ""
+) -> None:
+    """Replaces an object: what is one piece by one request, else part by part.
+
+    Args:
+        fence: what is proved before the object appears; see `fence`. root: of the store, where there is one.
+
+    Raises:
+        LeaseLostError: another run has taken over the store; nothing is left of the temporary object.
+    """
     left = iter(pieces)
     first, second = next(left, b""), next(left, None)
-    if second is None:
+    fenced = fence if fence is not None and fence.tokens else None
+    note = "" if fenced is None else f"{root}/{COMMITS}/{fenced.mark}/{uuid.uuid4().hex}"
+    if second is not None:
+        _upload(filesystem, address, chain([first, second], left), fenced, note)
+    elif fenced is None:
         filesystem.pipe_file(address, first)
     else:
-        _upload(filesystem, address, chain([first, second], left))
+        try:
+            filesystem.pipe_file(note, first)
+            with fenced.committing():
+                sync(filesystem.loop, filesystem._copy_basic, note, address)
+        finally:
+            _forget(filesystem, note)
 
 
-def _upload(filesystem: Any, address: str, pieces: Iterable[bytes]) -> None:
+def _upload(filesystem: Any, address: str, pieces: Iterable[bytes], fence: Fence | None, note: str) -> None:
     """A failed upload in parts is discarded, not left behind."""
     mark = uuid.uuid4().hex
     file: Any = filesystem.open(address, "wb", autocommit=False, Metadata={_MARK: mark})
@@ -32,11 +55,49 @@ def _upload(filesystem: Any, address: str, pieces: Iterable[bytes]) -> None:
         for piece in pieces:
             file.write(piece)
         file.close()
-        _commit(file, filesystem, address, mark)
+        if fence is not None:
+            told = {"bucket": file.bucket, "key": file.key, "upload": file.mpu["UploadId"]}
+            filesystem.pipe_file(note, json.dumps(told).encode())
+        with nullcontext() if fence is None else fence.committing():
+            _commit(file, filesystem, address, mark)
     except BaseException:
-        file.discard()
+        with suppress(FileNotFoundError):  # who took over the store has discarded it
+            file.discard()
         file.closed = True  # else the garbage collector would try to write the rest
         raise
+    finally:
+        if fence is not None:
+            _forget(filesystem, note)
+
+
+def _forget(filesystem: Any, note: str) -> None:
+    """Removes a temporary object. One that stays, on a server that is lost, goes with the next take-over."""
+    with suppress(OSError):
+        filesystem.rm_file(note)
+
+
+def sweep_objects(filesystem: Any, root: str, is_dead: Callable[[int], bool]) -> None:
+    """Removes every temporary object and upload that names a lease which is dead; see `fence`."""
+    try:
+        found = filesystem.find(f"{root}/{COMMITS}")
+    except FileNotFoundError:
+        return
+    for address in found:
+        if any(map(is_dead, numbers_in(address.rsplit("/", 2)[-2]))):
+            with suppress(FileNotFoundError):
+                _abort(filesystem, filesystem.cat_file(address))
+                filesystem.rm_file(address)
+
+
+def _abort(filesystem: Any, note: bytes) -> None:
+    """Aborts the upload that a note names; the content of a small object is not one."""
+    try:
+        told = json.loads(note)
+        upload = {"Bucket": told["bucket"], "Key": told["key"], "UploadId": told["upload"]}
+    except (ValueError, TypeError, KeyError):
+        return
+    with suppress(FileNotFoundError):  # it is completed, or aborted
+        sync(filesystem.loop, filesystem._call_s3, "abort_multipart_upload", **upload)
 
 
 def _commit(file: Any, filesystem: Any, address: str, mark: str) -> None:

@@ -12,6 +12,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from gateau_dagster.config import ModelConfig
 from gateau_dagster.models.loading import load_model
+from gateau_dagster.storage.files import prove_leases
 from gateau_dagster.storage.local import fill_with, flush_folder, replace_local
 from gateau_dagster.storage.training_record import RECORD_NAME, record_bytes
 from gateau_dagster.training.adapters import adapted_base, merged_state
@@ -75,6 +76,7 @@ def write_output(
     if trainer.args.process_index == 0:
         model, state = _as_stored(trainer, state, spec)
         temporary = spec.output.with_name(f".{spec.output.name}.tmp")
+        prove_leases()
         shutil.rmtree(temporary, ignore_errors=True)
         with saving("the trained model", spec.output, torn=temporary):
             model.save_pretrained(temporary, state_dict=state)
@@ -83,6 +85,7 @@ def write_output(
             write_plan(plan, temporary / PLAN_NAME)
             (temporary / CARD_NAME).write_text(model_card(spec, plan, read_log(spec.log)), encoding="utf-8")
             flush_folder(temporary)  # the checkpoints go next
+            prove_leases()
             _replace(temporary, spec.output)
     barrier()
 

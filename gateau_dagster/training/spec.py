@@ -41,6 +41,8 @@ class TrainingSpec:
     """Content of the resolved DeepSpeed configuration (`deepspeed_config`); `training.deepspeed` is not read again."""
     provenance: dict[str, str] = field(default_factory=dict)
     """What the model card says of the data: a line each."""
+    leases: str = ""
+    """Leases of the store, for ranks whose launcher does not hand on the environment; see `fence.exported`."""
 
     @property
     def log(self) -> Path:

@@ -10,6 +10,7 @@ from torch.utils.data import DataLoader, Dataset
 from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from gateau_dagster.errors import GateauError
+from gateau_dagster.storage.files import prove_leases
 from gateau_dagster.training import checkpoints
 from gateau_dagster.training.batch_plan import BatchPlan
 from gateau_dagster.training.checkpoints import saving
@@ -99,6 +100,7 @@ class ResponseTrainer(Trainer):
 
     def _save_checkpoint(self, model: torch.nn.Module, trial: Any) -> None:
         work = Path(str(self.args.output_dir))
+        prove_leases()
         with saving("a checkpoint", work, torn=checkpoints.of_step(work, self.state.global_step)):
             super()._save_checkpoint(model, trial)
 
@@ -154,6 +156,7 @@ class TrainingCallback(TrainerCallback):
         if norm is not None and not math.isfinite(norm) and self._spec.training.dtype != "float16":
             raise unstable("gradient's norm", norm, state.global_step, self._rows.ids_of_step(state.global_step))
         if args.process_index == 0:
+            prove_leases()
             rate = logs["learning_rate"]
             with saving("the training log", self._spec.log):
                 self._log.record(state.global_step, loss=logs["loss"], learning_rate=rate, grad_norm=norm)
@@ -162,6 +165,7 @@ class TrainingCallback(TrainerCallback):
         """All ranks have written their part: now, and only now, the checkpoint counts."""
         barrier()
         if args.process_index == 0:
+            prove_leases()
             with saving("a checkpoint", self._spec.work):
                 checkpoints.mark_complete(
                     checkpoints.of_step(self._spec.work, state.global_step), self._spec.resume_key

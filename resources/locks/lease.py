@@ -9,6 +9,7 @@ from pathlib import Path
 from gateau_dagster.config import Config
 from gateau_dagster.errors import GateauError, demo_place
 from gateau_dagster.execution.ending import at_end
+from gateau_dagster.storage import fence
 from gateau_dagster.storage.files import Files
 from gateau_dagster.storage.lease import FOLDER, Lease
 
@@ -72,7 +73,7 @@ def _read_id(files: Files, name: str) -> str:
 
 @contextmanager
 def store_lease(config: Config, config_file: str, *, exclusive: bool, say: Callable[[str], None]) -> Iterator[None]:
-    """Holds the store within the block.
+    """Holds the store within the block; each commit of this process, and of those that it starts, proves it.
 
     Args:
         config_file: see `configuration_name`.
@@ -80,7 +81,8 @@ def store_lease(config: Config, config_file: str, *, exclusive: bool, say: Calla
         say: told what is waited for.
 
     Raises:
-        GateauError: another run has the store; the message names it. Or the lease was lost to one.
+        GateauError: another run has the store; the message names it.
+        LeaseLostError: the lease was lost to another run.
         TransientError: the server does not answer.
     """
     whose = party(config, config_file)
@@ -92,6 +94,7 @@ def store_lease(config: Config, config_file: str, *, exclusive: bool, say: Calla
     with (
         Lease(files, party=whose, exclusive=exclusive, configuration=shown, say=say) as lease,
         at_end(lease.release, "the lease of the store runs out by itself"),
+        fence.holding(lease.token, alone=exclusive),
     ):
         _held.add(whose)
         try:

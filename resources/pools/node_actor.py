@@ -15,6 +15,7 @@ from gateau_dagster.config import Config
 from gateau_dagster.errors import GateauError
 from gateau_dagster.execution.row_checkpoints import save_all_rows
 from gateau_dagster.pipeline.loadable import Placed
+from gateau_dagster.storage import fence
 from resources.pools.failed import Failed, portable
 from resources.pools.node_check import Expected, problems
 from resources.pools.node_model import node_model
@@ -27,7 +28,11 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, kw_only=True)
 class NodeTask:
-    """What a worker is for. device: in the words of scoring.device. more: what its kind of work needs beside that."""
+    """What a worker is for.
+
+    device: in the words of scoring.device. more: what its kind of work needs beside that. leases: of the store, which
+    the worker proves as the step does; see `fence.exported`.
+    """
 
     config: Config
     placed: Placed
@@ -35,6 +40,7 @@ class NodeTask:
     threads: int
     expected: Expected
     more: Any = None
+    leases: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,6 +74,7 @@ class NodeActor:
     """See above. `look` and `save` answer while `work` does."""
 
     def __init__(self, task: NodeTask) -> None:
+        fence.adopt(task.leases)
         self._task = task
         self._lock = threading.Lock()
         self._look = Look(number=0)

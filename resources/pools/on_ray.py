@@ -10,7 +10,7 @@ from gateau_dagster.evaluation.generation.asked import Engine
 from gateau_dagster.execution.shard_scorer import Report
 from gateau_dagster.execution.shard_tables import ShardResult, TableWork
 from gateau_dagster.pipeline.loadable import Placed
-from gateau_dagster.storage import Store
+from gateau_dagster.storage import Store, fence
 from resources.pools.answers_on_ray import RayAnswers
 from resources.pools.node_actor import NodeTask
 from resources.pools.node_check import marked_store
@@ -91,6 +91,7 @@ def _on_cluster(config: Config, placed: Placed, more: str) -> Iterator[NodeTask]
             device=_devices(config, "", 1)[0],
             threads=max(1, int(ray.cpus)),
             expected=expected,
+            leases=fence.exported(),
         )
 
 

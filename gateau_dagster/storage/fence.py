@@ -1,0 +1,218 @@
+"""Fence the commits of a store: who lost the lease writes nothing more, however long it was stopped in between.
+
+A commit has three steps: create a temporary that names the lease, prove the lease, commit. On a disk the temporary is a
+file beside its target and the commit a rename. On S3 a small object is put below `_commits/` and copied to its place by
+the server; a large one is an upload in parts, with a note below `_commits/` that names it, and is completed.
+
+A take-over has three steps, too: create the next lease, remove the old one, remove what names the old one (`sweep`). So
+there is no window between a proof and its commit. A proof that succeeds comes before the removal of the lease; its
+temporary is then older than the sweep, which removes it. The late rename, copy or completion has nothing to commit and
+fails; an earlier one is done before the new owner reads the first table. No clock takes part.
+
+A removal has no such step: it proves the lease, file by file on a disk, just before the system call, and removes what
+it listed before by name. That leaves a window of one call, in which a stopped process may still remove a file of its
+successor.
+
+The owner's tokens are kept by process; processes that it starts inherit them in their environment, and others adopt
+them. A process without tokens, as a library's user has it, writes without proofs.
+"""
+
+import errno
+import json
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import asdict, dataclass, field
+
+from gateau_dagster.errors import GateauError
+
+LEASES = "_lease"
+COMMITS = "_commits"
+_VARIABLE = "GATEAU_LEASES"
+_MARK = "lease-"
+_SECONDS_BETWEEN_LOOKS = 5.0
+_READS = 3
+
+
+class LeaseLostError(GateauError):
+    """Another run has taken over the store: this one writes nothing more."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Token:
+    """A lease that its owner can prove: its number, and the id that is written in it."""
+
+    root: str
+    number: int
+    lease: str
+
+    @property
+    def name(self) -> str:
+        """The lease's file, relative to the root."""
+        return lease_name(self.number)
+
+
+@dataclass(kw_only=True)
+class _Process:
+    """The tokens of this process, and why it lost one of them; empty while it has all."""
+
+    tokens: list[Token] = field(default_factory=list)
+    loss: str = ""
+    looked: float = 0.0
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+
+def lease_name(number: int) -> str:
+    """Return the file of a lease, relative to the root."""
+    return f"{LEASES}/{number:08d}.json"
+
+
+def _parsed(text: str) -> list[Token]:
+    return [Token(**each) for each in json.loads(text)] if text else []
+
+
+_process = _Process(tokens=_parsed(os.environ.get(_VARIABLE, "")))
+_instead: ContextVar[tuple[Token, ...] | None] = ContextVar("instead", default=None)
+
+
+def exported() -> str:
+    """Return the tokens of this process as text, for a process that does not inherit its environment."""
+    return json.dumps([asdict(token) for token in _process.tokens]) if _process.tokens else ""
+
+
+def adopt(text: str) -> None:
+    """Take over the tokens that `exported` returned in the process that this one works for."""
+    if text:
+        _process.tokens = _parsed(text)
+
+
+@contextmanager
+def holding(token: Token, *, alone: bool) -> Iterator[None]:
+    """Prove this token at each commit of this process and of those that it starts within the block.
+
+    Args:
+        alone: whether it takes the place of the tokens that the process has, else it joins them.
+    """
+    before, variable = _process.tokens, os.environ.get(_VARIABLE)
+    _process.tokens = [*([] if alone else before), token]
+    os.environ[_VARIABLE] = exported()
+    try:
+        yield
+    finally:
+        _process.tokens = before
+        os.environ.pop(_VARIABLE) if variable is None else os.environ.update({_VARIABLE: variable})
+
+
+@contextmanager
+def acting_as(*tokens: Token) -> Iterator[None]:
+    """Within the block this thread proves these tokens, and not those of the process."""
+    earlier = _instead.set(tokens)
+    try:
+        yield
+    finally:
+        _instead.reset(earlier)
+
+
+def lost(message: str) -> None:
+    """Remember that this process lost its lease: its last line says so."""
+    _process.loss = message
+
+
+def loss() -> str:
+    """Return why this process lost its lease; empty while it has it."""
+    return _process.loss
+
+
+def loss_message(root: str, taken_by: str = "another run") -> str:
+    """Return the one line with which a run ends that lost its lease."""
+    return (
+        f"This run did not renew its lease of {root} in time (was the machine asleep, or the store out of reach?), and "
+        f"{taken_by} has taken over. What was computed before is kept. Run again when the other run has ended."
+    )
+
+
+class Fence:
+    """The proof of the tokens that count for one store; see the module.
+
+    Args:
+        read: returns the content of a file of the store; raises FileNotFoundError where there is none.
+    """
+
+    def __init__(self, root: str, read: Callable[[str], bytes]) -> None:
+        instead = _instead.get()
+        self._root, self._read = root, read
+        self.tokens = [token for token in (_process.tokens if instead is None else instead) if token.root == root]
+
+    @property
+    def mark(self) -> str:
+        """The numbers of the leases, as temporaries name them; empty where there is nothing to prove."""
+        return _MARK + "-".join(str(token.number) for token in self.tokens) if self.tokens else ""
+
+    def prove(self) -> None:
+        """Check that no other run has taken over.
+
+        Raises:
+            LeaseLostError: one has.
+            GateauError, TransientError: the store cannot be read.
+        """
+        for token in self.tokens:
+            try:
+                data = self._patiently(token.name)
+            except FileNotFoundError:
+                raise LeaseLostError(loss_message(self._root)) from None
+            if token.lease.encode() not in data and _is_other(data):
+                raise LeaseLostError(loss_message(self._root))
+
+    def _patiently(self, name: str) -> bytes:
+        for _ in range(_READS):
+            try:
+                return self._read(name)
+            except OSError as error:  # its owner replaced it on another machine, just between a network disk's steps
+                if error.errno != errno.ESTALE:
+                    raise
+        return self._read(name)
+
+    @contextmanager
+    def committing(self) -> Iterator[None]:
+        """Around a commit: prove the lease before it; say that it was lost where the temporary is gone.
+
+        Raises:
+            LeaseLostError: another run has taken over.
+        """
+        self.prove()
+        try:
+            yield
+        except FileNotFoundError:
+            self.prove()
+            raise
+
+
+def _is_other(data: bytes) -> bool:
+    """Whether this is the lease of somebody else; a damaged one is whose number it has, and is written again."""
+    try:
+        content = json.loads(data)
+    except ValueError:
+        return False
+    return isinstance(content, dict) and isinstance(content.get("lease"), str)
+
+
+def roots_to_prove() -> list[str]:
+    """Return the stores whose leases this process has, once in some seconds; else none. For work outside a store."""
+    now = time.clock_gettime(time.CLOCK_BOOTTIME)  # counts while the machine sleeps
+    with _process.lock:
+        if now - _process.looked < _SECONDS_BETWEEN_LOOKS:
+            return []
+        _process.looked = now
+    return sorted({token.root for token in _process.tokens})
+
+
+def numbers_in(name: str) -> Sequence[int]:
+    """Return the leases that the name of a temporary names; none for any other name."""
+    for part in name.split("."):
+        numbers = part.removeprefix(_MARK).split("-") if part.startswith(_MARK) else []
+        if numbers and all(number.isdecimal() for number in numbers):
+            return [int(number) for number in numbers]
+    return []

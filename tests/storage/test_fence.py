@@ -1,0 +1,295 @@
+"""Two owners of a store, the first of which stops at any point of a commit: what it does later leaves no trace."""
+
+import subprocess
+import sys
+import threading
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+from gateau_dagster.errors import GateauError
+from gateau_dagster.storage import Stamp, Store, lease
+from gateau_dagster.storage import files as files_module
+from gateau_dagster.storage.documents import finish_publishing, publish_folder
+from gateau_dagster.storage.fence import Fence, LeaseLostError, acting_as, adopt, exported, holding
+from gateau_dagster.storage.files import Files, prove_leases
+from gateau_dagster.storage.lease import FOLDER, Lease
+from gateau_dagster.storage.process_identity import ProcessIdentity
+from tests.project import ROOT, command_environment
+
+NAMES = ("a/1", "a/2", "b")
+LARGE = bytes(3000)
+
+
+class Turns:
+    """Lets one of two threads work at a time, from one point of its commits to the next, in a given order."""
+
+    def __init__(self, order: list[str]) -> None:
+        self._order, self._free = order, threading.Condition()
+        self._working = {"old", "new"}
+        self._at_work = ""
+        self._names = threading.local()
+
+    def run(self, works: dict[str, Callable[[], None]]) -> None:
+        """Both works, to their ends."""
+        failures: list[BaseException] = []
+
+        def work(name: str) -> None:
+            self._names.name = name
+            try:
+                self.point()
+                works[name]()
+            except BaseException as error:
+                failures.append(error)
+            with self._free:
+                self._working.discard(name)
+                self._at_work = ""
+                self._free.notify_all()
+
+        threads = [threading.Thread(target=work, args=(name,)) for name in works]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(60)
+        assert not failures, failures
+
+    def point(self, *_: object) -> None:
+        """Waits for its turn. Where the order has ended, the new one works to its end first."""
+        name = getattr(self._names, "name", None)
+        if name is None:
+            return
+        with self._free:
+            if self._at_work == name:
+                self._at_work = ""
+                self._free.notify_all()
+            assert self._free.wait_for(lambda: not self._at_work and self._has_turn(name), 30)
+            self._at_work = name
+            if self._order:
+                self._order.pop(0)
+
+    def _has_turn(self, name: str) -> bool:
+        while self._order and self._order[0] not in self._working:
+            self._order.pop(0)
+        return self._order[0] == name if self._order else name == "new" or "new" not in self._working
+
+
+@contextmanager
+def stopping(turns: Turns, files: Files) -> Iterator[None]:
+    """Each of these calls is preceded by a point at which its thread may be stopped; a removal is one step with its
+    proof."""
+    calls: list[tuple[Any, str]] = [(Fence, "prove"), (Files, "create"), (Files, "sweep"), (Files, "remove")]
+    if files.is_local:
+        calls += [(Path, "replace"), (Path, "rename")]
+    else:
+        server = type(files.filesystem)
+        calls += [(server, name) for name in ("pipe_file", "_copy_basic")]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(lease, "EXPIRES_SECONDS", -1.0)
+        patch.setattr(lease, "WATCH_SECONDS", 0.0)
+        patch.setattr(lease, "RENEW_SECONDS", 1000.0)
+        patch.setattr(files_module, "_CHUNK_BYTES", 1000)
+        patch.setattr(ProcessIdentity, "state", lambda self: "unknown")
+        for owner, name in calls:
+            patch.setattr(owner, name, _preceded(turns, getattr(owner, name)))
+        yield
+
+
+def _preceded(turns: Turns, call: Callable[..., Any]) -> Callable[..., Any]:
+    def preceded(*arguments: Any, **options: Any) -> Any:
+        turns.point()
+        return call(*arguments, **options)
+
+    return preceded
+
+
+def content(store: Store) -> dict[str, bytes]:
+    """All files but leases."""
+    found = store.files.sizes()
+    return {name: store.files.read(name) for name in found if not name.startswith(FOLDER)}
+
+
+def leased(files: Files, party: str) -> Lease:
+    return Lease(files, party=party, exclusive=True, configuration=f"/{party}.yaml", say=lambda text: None)
+
+
+def change(store: Store, what: str, name: str, by: bytes) -> None:
+    if what == "remove":
+        store.files.remove(name)
+    elif what == "large":
+        store.files.write(name, by * 1500)
+    else:
+        store.files.write(name, by)
+
+
+Change = tuple[str, str]
+CHANGES = st.lists(
+    st.tuples(st.sampled_from(["write", "large", "remove"]), st.sampled_from(NAMES)), min_size=1, max_size=3
+)
+
+
+def take_over(store: Store, order: list[str], old_does: list[Change], new_does: list[Change]) -> None:
+    """The old one works while the new one takes over: what is there in the end is what the new one found when it had
+    the lease, and its own changes."""
+    for name in ("a/1", "b"):
+        store.files.write(name, b"0")
+    turns, found, lost = Turns([*order]), dict[str, bytes](), list[bool]()
+    old = leased(Store(store.root).files, "old")
+    with stopping(turns, store.files):
+        old.__enter__()
+
+        def first() -> None:
+            with acting_as(old.token):
+                try:
+                    for what, name in old_does:
+                        change(Store(store.root), what, name, b"1")
+                except LeaseLostError:
+                    lost.append(True)
+
+        def second() -> None:
+            with leased(Store(store.root).files, "new") as new, acting_as(new.token):
+                found.update(content(store))
+                for what, name in new_does:
+                    change(Store(store.root), what, name, b"2")
+
+        turns.run({"old": first, "new": second})
+        old._ending.set()
+    model = {name: data for name, data in found.items() if name in NAMES}
+    for what, name in new_does:
+        if what == "remove":
+            model.pop(name, None)
+        else:
+            model[name] = b"2" * (1500 if what == "large" else 1)
+    assert content(store) == model, "and no temporary is left"
+
+
+def stopped(*, turns: int) -> Any:
+    """The old one stops after so many points; the new one takes over and works."""
+    return example(
+        order=["old"] * turns, old=[("write", "a/1"), ("large", "b")], new=[("large", "a/1"), ("write", "b")]
+    )
+
+
+ORDERS = st.lists(st.sampled_from(["old", "new"]), max_size=40)
+TOLERANT = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+
+
+@settings(max_examples=150, suppress_health_check=TOLERANT)
+@given(order=ORDERS, old=CHANGES, new=CHANGES)
+def test_who_lost_a_store_on_a_disk_changes_nothing_later(
+    tmp_path_factory: pytest.TempPathFactory, order: list[str], old: list[Change], new: list[Change]
+) -> None:
+    take_over(Store(str(tmp_path_factory.mktemp("fence") / "store")), order, old, new)
+
+
+@settings(max_examples=4, suppress_health_check=TOLERANT)
+@stopped(turns=2)
+@stopped(turns=3)
+@stopped(turns=4)
+@stopped(turns=5)
+@stopped(turns=6)
+@given(order=ORDERS, old=CHANGES, new=CHANGES)
+def test_who_lost_a_store_on_s3_changes_nothing_later(
+    bucket: str, order: list[str], old: list[Change], new: list[Change]
+) -> None:
+    take_over(Store(f"s3://{bucket}/{uuid.uuid4()}"), order, old, new)
+
+
+@pytest.fixture
+def not_renewed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The lease's own thread notices nothing."""
+    monkeypatch.setattr(lease, "RENEW_SECONDS", 1000.0)
+
+
+def owned(store: Store) -> Lease:
+    held = leased(store.files, "one")
+    held.__enter__()
+    return held
+
+
+@pytest.mark.usefixtures("not_renewed")
+def test_a_lease_that_nobody_took_is_good_however_late_it_is_renewed(store: Store) -> None:
+    held = owned(store)
+    with holding(held.token, alone=True):
+        store.files.write("a", b"1")
+        store.files.write(held.token.name, b"{")  # damaged: it is written again by who has it
+        store.files.write("a", b"2")
+    held.release()
+    assert content(store) == {"a": b"2"}
+
+
+@pytest.mark.usefixtures("not_renewed")
+def test_processes_that_the_owner_starts_prove_its_lease(tmp_path: Path) -> None:
+    """By their environment, or by what they are told."""
+    store = Store(str(tmp_path))
+    held = owned(store)
+    script = (
+        "import sys; from gateau_dagster.storage.files import Files\n"
+        "try: Files(sys.argv[1]).write('a', b'1')\nexcept ValueError as error: print(type(error).__name__)"
+    )
+    command = [sys.executable, "-c", script, str(tmp_path)]
+
+    def said() -> str:
+        return subprocess.run(
+            command, cwd=ROOT, env=command_environment(), capture_output=True, text=True, check=True
+        ).stdout
+
+    with holding(held.token, alone=True):
+        told = exported()
+        assert said() == "" and content(store) == {"a": b"1"}
+        store.files.remove(held.token.name)
+        assert said() == "LeaseLostError\n"
+    assert said() == "", "it has none any more"
+    with holding(held.token, alone=True):
+        adopt(told)
+        with pytest.raises(LeaseLostError, match="has taken over"):
+            store.files.write("a", b"2")
+        with pytest.raises(LeaseLostError):
+            prove_leases()
+    assert content(store) == {"a": b"1"}
+    held.release()
+
+
+def test_a_refresh_ends_the_steps_of_its_party_that_have_run_out(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in (("EXPIRES_SECONDS", -1.0), ("WATCH_SECONDS", 0.0), ("RENEW_SECONDS", 1000.0)):
+        monkeypatch.setattr(lease, name, value)
+    monkeypatch.setattr(ProcessIdentity, "state", lambda self: "unknown")
+    step = Lease(store.files, party="one", exclusive=False, configuration="x", say=print)
+    with pytest.raises(LeaseLostError), step, acting_as(step.token):
+        store.files.write("a", b"1")
+        with Lease(store.files, party="one", exclusive=False, configuration="x", say=print):
+            store.files.write("a", b"2")  # another step ends nothing
+        with leased(store.files, "one"), pytest.raises(LeaseLostError):
+            store.files.write("a", b"3")
+    assert content(store) == {"a": b"2"}
+
+
+@pytest.mark.usefixtures("not_renewed")
+@pytest.mark.parametrize("killed", [False, True])
+def test_a_folder_that_the_old_owner_was_publishing_is_completed_or_discarded(tmp_path: Path, killed: bool) -> None:
+    """Never mixed with that of the new one."""
+    store, made = Store(str(tmp_path / "store")), tmp_path / "made"
+    made.mkdir()
+    (made / "weights").write_text("old")
+    old = owned(store)
+
+    def stopped(self: Fence) -> None:
+        raise KeyboardInterrupt
+
+    with acting_as(old.token), pytest.MonkeyPatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(Fence, "prove", stopped)
+        publish_folder(store, made, "model", Stamp(fingerprint="old"))
+    [staged] = (tmp_path / "store").glob(".model*")
+    store.files.remove(old.token.name)
+    store.files.sweep(lambda number: number == 1)
+    assert not staged.exists(), "the old one's rename fails"
+    finish_publishing(store, "model")
+    assert (tmp_path / "store" / "model" / "weights").read_text() == "old", "it was whole"
+    if not killed:
+        with acting_as(old.token), pytest.raises(GateauError):
+            finish_publishing(store, "model")
