@@ -60,7 +60,7 @@ test: $(VENV)/.dev-installed browser  ## all tests but the long ones
 test-long: $(VENV)/.dev-installed browser  ## the tests that `make test` leaves out: whole runs of demo and example, more kills
 	@$(PYTEST) -m long --durations 10
 
-test-kills: $(VENV)/.dev-installed  ## a hundred kills at random moments; each chain ends as an undisturbed run; KILLS_OF=demo: of the demo, 90 minutes
+test-kills: $(VENV)/.dev-installed  ## a hundred kills and forty take-overs at random moments; each ends as an undisturbed run; KILLS_OF=demo: of the demo, 90 minutes
 	@PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 KILLS_OF=$(KILLS_OF) PYTEST_DEBUG_TEMPROOT=$(FOLDERS) $(BIN)/python -m pytest -m kills -v -rP --numprocesses 2 --dist load
 
 test-pretrained: $(VENV)/.dev-installed  ## every figure of real models against the slow reference: MODELS="folder folder"; 5 minutes each

@@ -35,6 +35,7 @@ _VARIABLE = "GATEAU_LEASES"
 _MARK = "lease-"
 _SECONDS_BETWEEN_LOOKS = 5.0
 _READS = 3
+_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)  # Linux: counts while the machine sleeps
 
 
 class LeaseLostError(GateauError):
@@ -201,7 +202,7 @@ def _is_other(data: bytes) -> bool:
 
 def roots_to_prove() -> list[str]:
     """Return the stores whose leases this process has, once in some seconds; else none. For work outside a store."""
-    now = time.clock_gettime(time.CLOCK_BOOTTIME)  # counts while the machine sleeps
+    now = time.clock_gettime(_CLOCK)
     with _process.lock:
         if now - _process.looked < _SECONDS_BETWEEN_LOOKS:
             return []

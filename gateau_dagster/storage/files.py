@@ -214,13 +214,12 @@ class Files:
     def _remove_fenced(self, name: str, fence: Fence) -> None:
         """Only what is there now: another run's files, after a take-over, are none of these."""
         address = self.address(name)
-        found = self.filesystem.find(address)
         if self.is_local:
-            for file in found:
+            for file in [*_files_below(Path(address))]:
                 fence.prove()
-                Path(file).unlink(missing_ok=True)
+                file.unlink(missing_ok=True)
             _rmdir_below(Path(address))
-        elif found:
+        elif found := self.filesystem.find(address):
             fence.prove()
             self.filesystem.rm(found)
 
@@ -240,6 +239,16 @@ def prove_leases() -> None:
             raise
         except (GateauError, OSError):
             continue
+
+
+def _files_below(path: Path) -> Iterator[Path]:
+    """A file itself; all files of a folder, and its links."""
+    if path.is_symlink() or not path.is_dir():
+        yield path
+        return
+    for place, folders, files in os.walk(path):
+        yield from (Path(place, name) for name in files)
+        yield from (Path(place, name) for name in folders if Path(place, name).is_symlink())
 
 
 def _rmdir_below(folder: Path) -> None:

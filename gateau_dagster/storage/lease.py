@@ -159,7 +159,8 @@ class Lease:
         for number in silent:
             self._files.remove(lease_name(number))
         self._clear_away([number for number in self._ended if number not in silent])
-        if {*self._ended.values()} - {"released"}:  # a process that is gone may have left others behind
+        # A process that is gone may have left others behind, and one that a server failed its temporary objects.
+        if {*self._ended.values()} - ({"released"} if self._files.is_local else set()):
             self._files.sweep(lambda number: number < self._number and number not in living)
 
     def _take(self, number: int) -> bool:

@@ -11,7 +11,7 @@ from typing import Any
 from fsspec.asyn import sync
 from fsspec.caching import AllBytes
 
-from gateau_dagster.storage.fence import COMMITS, Fence, numbers_in
+from gateau_dagster.storage.fence import COMMITS, Fence, LeaseLostError, numbers_in
 
 _SMALL_BYTES = 2**20  # a request takes longer than so many bytes
 _REFUSED = {409, 412}  # another is writing it; it is there
@@ -39,12 +39,14 @@ def replace_object(
     elif fenced is None:
         filesystem.pipe_file(address, first)
     else:
+        filesystem.pipe_file(note, first)
         try:
-            filesystem.pipe_file(note, first)
             with fenced.committing():
                 sync(filesystem.loop, filesystem._copy_basic, note, address)
-        finally:
+        except LeaseLostError:
             _forget(filesystem, note)
+            raise
+        _forget(filesystem, note)
 
 
 def _upload(filesystem: Any, address: str, pieces: Iterable[bytes], fence: Fence | None, note: str) -> None:
@@ -65,13 +67,12 @@ def _upload(filesystem: Any, address: str, pieces: Iterable[bytes], fence: Fence
             file.discard()
         file.closed = True  # else the garbage collector would try to write the rest
         raise
-    finally:
-        if fence is not None:
-            _forget(filesystem, note)
+    if fence is not None:
+        _forget(filesystem, note)
 
 
 def _forget(filesystem: Any, note: str) -> None:
-    """Removes a temporary object. One that stays, on a server that is lost, goes with the next take-over."""
+    """Removes a temporary object. One that stays, on a server that fails, goes when the next run takes the store."""
     with suppress(OSError):
         filesystem.rm_file(note)
 
