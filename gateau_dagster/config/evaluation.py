@@ -6,7 +6,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, ConfigDict, Field
 
 from gateau_dagster.config.base import Section
-from gateau_dagster.config.judge import JudgeConfig
+from gateau_dagster.config.judge import AsAsked, JudgeConfig, ServerConfig
 from gateau_dagster.config.values import LONGEST, KeyVariable
 
 PROMPT, VARIANT = "{prompt}", "{variant}"
@@ -29,7 +29,7 @@ def _template(text: str) -> str:
     return text
 
 
-class EngineConfig(Section):
+class EngineConfig(ServerConfig):
     """A server that answers in place of this process: any with OpenAI's interface, such as vLLM's."""
 
     base_url: Annotated[str, AfterValidator(_web_address)] = Field(
@@ -40,9 +40,23 @@ class EngineConfig(Section):
         default=None,
         description="Environment variable that holds its key; without, it asks for none.",
     )
-    concurrency: int = Field(default=8, ge=1, le=1024, description="Questions that it is asked at a time.")
-    retries: int = Field(default=5, ge=0, le=100, description="Of a request that fails transiently, with back-off.")
-    timeout: float = Field(default=600.0, gt=0, description="Seconds that an answer may take.")
+    timeout: float = Field(
+        default=300.0, gt=0, le=86_400, description="Seconds of an answer from its first attempt, retries included."
+    )
+    top_p: float | AsAsked | None = Field(
+        default="benchmark",
+        gt=0,
+        le=1,
+        exclude_if=lambda value: value == "benchmark",
+        description="As for temperature.",
+    )
+    seed: int | AsAsked | None = Field(
+        default="benchmark",
+        ge=0,
+        lt=2**31,
+        exclude_if=lambda value: value == "benchmark",
+        description="As for temperature.",
+    )
 
 
 class Gate(Section):

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, get_args
+import json
+from typing import Annotated, Any, Literal, get_args
 from urllib.parse import SplitResult, urlsplit
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, Field, JsonValue, model_validator
 
 from gateau_dagster.config.base import Section
 from gateau_dagster.config.values import KeyVariable
@@ -33,6 +34,96 @@ def _can_be_asked(parts: SplitResult) -> bool:
         return False
 
 
+_OWN_SETTINGS = {"temperature", "top_p", "seed"}
+_OWN_BODY = {"model", "messages", "prompt", "stream", "n"}
+_LIMITS = {"max_tokens", "max_completion_tokens"}
+_RENAMED = {"concurrent": "concurrency", "max_retries": "retries"}
+_AS_ASKED = "benchmark"
+AsAsked = Literal["benchmark"]
+"""What the request itself asks for, which is the benchmark's choice."""
+
+
+def _extra_body(found: dict[str, JsonValue]) -> dict[str, JsonValue]:
+    for name in found:
+        if name in _OWN_SETTINGS:
+            raise ValueError(f"{name} has a setting of its own: give it there")
+        if name in _LIMITS:
+            raise ValueError(f"{name} is the benchmark's: token_limit says how it is called")
+        if name in _OWN_BODY:
+            raise ValueError(f"{name} is what GATEAU sends: leave it out")
+    try:
+        json.dumps(found, allow_nan=False).encode()
+    except ValueError as error:
+        raise ValueError("holds what JSON cannot, such as .nan: give finite numbers and text") from error
+    return found
+
+
+class ServerConfig(Section):
+    """What judges and engines have in common: how a server is asked, and with which parameters."""
+
+    key: KeyVariable | None = None
+    concurrency: int = Field(
+        default=8, ge=1, le=1024, description="Requests at a time; `concurrent` is its earlier name."
+    )
+    retries: int = Field(
+        default=5,
+        ge=0,
+        le=100,
+        description="After 429, 5xx and lost connections, with the pause that the server asks for, within `timeout`; "
+        "`max_retries` is its earlier name.",
+    )
+    timeout: float = Field(
+        default=120.0, gt=0, le=86_400, description="Seconds of an answer from its first attempt, retries included."
+    )
+    token_limit: Literal["max_tokens", "max_completion_tokens"] | None = Field(
+        default="max_tokens",
+        exclude_if=lambda value: value == "max_tokens",
+        description="How this server calls the limit of an answer's length; null: it is not sent.",
+    )
+    temperature: float | AsAsked | None = Field(
+        default=_AS_ASKED,
+        ge=0,
+        exclude_if=lambda value: value == _AS_ASKED,
+        description="benchmark: as each request asks, mostly 0. A number replaces it; null leaves it out, for servers "
+        "that refuse it.",
+    )
+    extra_body: Annotated[dict[str, JsonValue], AfterValidator(_extra_body)] = Field(
+        default={},
+        exclude_if=lambda value: not value,
+        description="Further keys of each request, such as {reasoning_effort: low}; a key with null is left out.",
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _renamed(cls, data: Any) -> Any:
+        """Take earlier names of keys."""
+        if not isinstance(data, dict):
+            return data
+        data = dict(data)
+        for earlier, name in _RENAMED.items():
+            if earlier in data:
+                if name in data:
+                    raise ValueError(f"{name} and its earlier name {earlier} are both given: keep {name}")
+                data[name] = data.pop(earlier)
+        return data
+
+    def sampling(self, **asked: float | int | None) -> dict[str, Any]:
+        """Return the sampling parameters to send: those that a request asks for, as far as no setting replaces them."""
+        sent: dict[str, Any] = {}
+        for name in ("temperature", "top_p", "seed"):
+            value = getattr(self, name)
+            value = asked.get(name) if value == _AS_ASKED else value
+            if value is not None:
+                sent[name] = value
+        return sent
+
+    @property
+    def changed_sampling(self) -> dict[str, Any]:
+        """Return the settings that change an answer, without those that leave a request as it is by default."""
+        names = {"temperature", "top_p", "seed", "extra_body"}
+        return self.model_dump(mode="json", include=names)
+
+
 class PricesConfig(Section):
     """What the server takes for a million tokens, in any currency."""
 
@@ -47,7 +138,7 @@ class BudgetConfig(Section):
     money: float | None = Field(default=None, ge=0, description="In the currency of `prices`, which it needs.")
 
 
-class JudgeConfig(Section):
+class JudgeConfig(ServerConfig):
     """`evaluation.judge`: a model behind an OpenAI-compatible server.
 
     The model's name alone decides what is asked again: the same name at another address is the same judge.
@@ -65,10 +156,15 @@ class JudgeConfig(Section):
     currency: str = Field(default="USD", min_length=1, max_length=8, description="Of the prices.")
     budget: BudgetConfig = BudgetConfig()
     repeats: int = Field(default=1, ge=1, le=100, description="Judgments of each answer; their mean counts.")
-    concurrent: int = Field(default=8, ge=1, le=256, description="Requests at a time.")
-    timeout: float = Field(default=120.0, gt=0, le=3600, description="Seconds that the server may be silent.")
-    max_retries: int = Field(
-        default=5, ge=0, le=100, description="After 429, 5xx and lost connections, with the pause that the server asks."
+    top_p: float | None = Field(
+        default=None, gt=0, le=1, exclude_if=lambda value: value is None, description="null: it is not sent."
+    )
+    seed: int | None = Field(
+        default=None,
+        ge=0,
+        lt=2**31,
+        exclude_if=lambda value: value is None,
+        description="Each repeat and each new attempt adds 1; null: it is not sent.",
     )
     pairs: list[Pair] = Field(
         default=[],
@@ -81,9 +177,6 @@ class JudgeConfig(Section):
         le=10_000,
         description="Best and worst samples, so many of each by the score of selection.method, whose context, "
         "instruction and response are rated; GATEAU rates 100.",
-    )
-    token_limit: Literal["max_tokens", "max_completion_tokens"] = Field(
-        default="max_tokens", description="How this server calls the limit of a reply's length."
     )
 
     @model_validator(mode="after")

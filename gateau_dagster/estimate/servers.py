@@ -1,26 +1,26 @@
-"""Whether the servers that a plan asks can be asked, before anything runs: keys, packages, and the judge's budget."""
+"""Check that the servers of a plan can be asked, before anything runs: their keys, and the judge's budget."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from gateau_dagster.estimate.judging import PlannedJudging, check_budget
-from gateau_dagster.evaluation.server_keys import check_server
+from gateau_dagster.evaluation.server_client import server_key
 from gateau_dagster.pipeline.plan import Plan
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.pipeline.variant_assets import ANSWERS
 
 
 def check_servers(state: State, plan: Plan, judging: Sequence[PlannedJudging]) -> None:
-    """Raises GateauError for a key or a package that is missing, BudgetError for more than the judge's budget allows.
+    """Raises GateauError for a key that is missing, BudgetError for more than the judge's budget allows.
 
     judging: of the same plan.
     """
     engine, judge = state.config.evaluation.engine, state.config.evaluation.judge
     asked = (work for work in plan.work if work.asset.startswith(f"{ANSWERS}/") and not work.conditional)
     if engine is not None and any(asked):
-        check_server("evaluation.engine", engine.key, engine.base_url)
+        server_key("evaluation.engine", engine.key, engine.base_url)
     # Anything that is, or may be, without a kept reply.
     if judge is not None and any(each.cost is None or each.cost.usage.requests for each in judging):
-        check_server("evaluation.judge", judge.key, judge.base_url)
+        server_key("evaluation.judge", judge.key, judge.base_url)
     check_budget(state, judging)

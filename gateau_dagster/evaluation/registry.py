@@ -72,9 +72,10 @@ class ChosenBenchmark:
     def judge_settings(self, config: Config) -> dict[str, Any]:
         """What of the judge changes its judgments; where it is and what it costs does not."""
         judge = config.evaluation.judge
-        return (
-            {} if judge is None else {f"evaluation.judge.{name}": getattr(judge, name) for name in ("model", "repeats")}
-        )
+        if judge is None:
+            return {}
+        named = {"model": judge.model, "repeats": judge.repeats, **judge.changed_sampling}
+        return {f"evaluation.judge.{name}": value for name, value in named.items()}
 
     def run(self, materials: Materials) -> Outcome:
         """See Comparison.run."""

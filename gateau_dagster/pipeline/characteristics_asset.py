@@ -30,6 +30,7 @@ def characteristics(config: Config) -> Iterator[Asset]:
         reads=dict.fromkeys(("raw_long_sft", ranking_asset(config)), "fingerprint"),
         settings={
             "evaluation.judge.model": judge.model,
+            **{f"evaluation.judge.{name}": value for name, value in judge.changed_sampling.items()},
             "evaluation.judge.repeats": judge.repeats,
             "evaluation.judge.characteristics": judge.characteristics,
         },
@@ -66,6 +67,7 @@ def sample_ratings(config: Config) -> Iterator[Asset]:
         reads={"raw_long_sft": "fingerprint"},
         settings={
             "evaluation.judge.model": judge.model,
+            **{f"evaluation.judge.{name}": value for name, value in judge.changed_sampling.items()},
             "evaluation.judge.repeats": judge.repeats,
             "characteristics": sorted(named),
         },

@@ -53,5 +53,6 @@ def _settings(config: Config, chosen: ChosenBenchmark, observed: Observed) -> di
     return {
         **chosen.settings(config),
         "evaluation.judge.model": judge.model,
+        **{f"evaluation.judge.{name}": value for name, value in judge.changed_sampling.items()},
         "evaluation.judge.pairs": judge.pairs,
     }

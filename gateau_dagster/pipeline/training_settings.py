@@ -64,7 +64,10 @@ def shown_configuration(config: Config) -> str:
             "long_sft": {"max_rejected", "verify"},
             "short_chat": {"verify"},
             "models": {"__all__": {"verify"}},
-            "evaluation": {"engine": {"base_url", "key", "concurrency", "retries", "timeout"}},
+            "evaluation": {
+                "engine": {"base_url", "key", "concurrency", "retries", "timeout", "token_limit"},
+                "judge": {"concurrency", "retries", "timeout", "token_limit"},
+            },
             "execution": True,
             "demo": True,
             "scoring": OPERATIONAL_SCORING,

@@ -121,7 +121,6 @@ def test_answers_that_are_taken_over_from_an_equal_model_can_be_kept_like_its_ow
 
 def test_what_a_server_refuses_is_asked_again_of_another_one(quizzed: Pipeline) -> None:
     """The others' answers are kept; of the same server nothing more is expected."""
-    pytest.importorskip("openai")
 
     def narrow(number: int, path: str, body: dict[str, Any]) -> Reply:
         long = "noun1" in body["prompt"] and body["model"] == "base"
@@ -141,7 +140,6 @@ def test_what_a_server_refuses_is_asked_again_of_another_one(quizzed: Pipeline) 
 
 @pytest.mark.long
 def test_a_server_answers_in_the_place_of_this_process(quizzed: Pipeline) -> None:
-    pytest.importorskip("openai")
     with answering(lambda number, path, body: completion(f"said by {body['model']}", chat=False)) as running:
         engine = {"base_url": running.address, "model": "the {variant}"}
         scored(quizzed, quiz={"questions": 2}, engine=engine)

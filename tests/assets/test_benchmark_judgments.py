@@ -93,7 +93,7 @@ class Judged:
 def judged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Judged]:
     monkeypatch.setenv("JUDGE_KEY", KEY)
     with judge_server() as server:
-        judge = {"base_url": server.base_url, "model": "judge", "key": "JUDGE_KEY", "max_retries": 0}
+        judge = {"base_url": server.base_url, "model": "judge", "key": "JUDGE_KEY", "retries": 0}
         evaluation = {"benchmarks": ["mt_bench"], "judge": judge, "mt_bench": write_files(tmp_path).model_dump()}
         file = make_project(tmp_path, samples=4, shards=1, training=True, evaluation=evaluation)
         with pipeline_on(file) as pipeline:
@@ -122,9 +122,9 @@ def test_answers_are_judged_and_equal_ones_of_another_variant_cost_nothing(judge
 def test_where_the_judge_is_changes_nothing_and_another_one_judges_again(judged: Judged) -> None:
     judged.run("base")
     before = judged.pipeline.state().wanted_stamp(ASSET, "base").fingerprint
-    judged.configure(concurrent=2, timeout=9.0, prices={"prompt": 1.0, "reply": 1.0}, budget={"money": 5.0})
+    judged.configure(concurrency=2, timeout=9.0, prices={"prompt": 1.0, "reply": 1.0}, budget={"money": 5.0})
     assert judged.pipeline.state().wanted_stamp(ASSET, "base").fingerprint == before
-    for change in ({"repeats": 2}, {"model": "other"}):
+    for change in ({"temperature": None}, {"temperature": "benchmark", "repeats": 2}, {"model": "other"}):
         judged.configure(**change)
         assert judged.pipeline.state().wanted_stamp(ASSET, "base").fingerprint != before
     judged.configure(model="judge")

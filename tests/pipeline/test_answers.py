@@ -48,12 +48,20 @@ def test_what_changes_answers(changes: dict[str, Any], tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("base_url", "http://two/v1"), ("key", "KEY"), ("concurrency", 2), ("retries", 1), ("timeout", 9.0)],
+    [
+        ("base_url", "http://two/v1"),
+        ("key", "KEY"),
+        ("concurrency", 2),
+        ("retries", 1),
+        ("timeout", 9.0),
+        ("token_limit", None),
+    ],
 )
 def test_where_a_server_is_and_how_it_is_asked_changes_none(name: str, value: Any, tmp_path: Path) -> None:
     before, after = {"evaluation.engine": ENGINE}, {"evaluation.engine": {**ENGINE, name: value}}
     assert stale(versions(asking(tmp_path, **before)), versions(asking(tmp_path, **after))) == set()
-    assert made_again(tmp_path, before, {"evaluation.engine": {**ENGINE, "model": "n"}}) == BOTH
+    for change in ({"model": "n"}, {"temperature": None}, {"seed": 3}, {"extra_body": {"top_k": 1}}):
+        assert made_again(tmp_path, before, {"evaluation.engine": {**ENGINE, **change}}) == BOTH
 
 
 def test_other_code_answers_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,5 @@
 """A judge behind a real HTTP server that fails in every way: questions are answered or counted, the key is nowhere."""
 
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,10 +12,11 @@ from gateau_dagster.evaluation.judging.cost import BudgetError
 from gateau_dagster.evaluation.judging.judge_answers import Judged, answers_by_question, judge_answers, wanted_judgments
 from gateau_dagster.evaluation.judging.judged_scores import unreadable
 from gateau_dagster.evaluation.judging.replies import Replies
-from gateau_dagster.evaluation.judging.request import Asked, JudgeRefusedError, UnansweredError
+from gateau_dagster.evaluation.judging.request import Asked
+from gateau_dagster.evaluation.server_client import UnansweredError, UnusableServerError
 from gateau_dagster.execution.shard_tables import rejected_frame
 from gateau_dagster.storage.files import Files
-from resources.judge import JudgeResource, ServerJudge
+from resources.judge import JudgeResource
 from tests.evaluation.judging.builders import answers, judging, question, settings
 from tests.evaluation.judging.judge_server import Answer, JudgeServer, Play, error, judge_server
 
@@ -31,7 +31,7 @@ def _key(monkeypatch: pytest.MonkeyPatch) -> None:
 @contextmanager
 def serving(play: Play, **keys: Any) -> Iterator[tuple[JudgeServer, Any]]:
     with judge_server(play) as server:
-        given = {"key": "JUDGE_KEY", "max_retries": 2, "timeout": 5.0, "base_url": server.base_url, **keys}
+        given = {"key": "JUDGE_KEY", "retries": 2, "timeout": 5.0, "base_url": server.base_url, **keys}
         yield server, settings(**given)
 
 
@@ -70,7 +70,7 @@ def test_the_limit_has_the_server_s_own_name_and_usage_may_be_missing() -> None:
 def test_a_budget_of_money_is_used_up_by_replies_without_usage(tmp_path: Path) -> None:
     prices, budget = {"prompt": 0.0, "reply": 1.0}, {"money": 6e-6}  # of which a reply takes 5
     with (
-        serving(lambda message, before: Answer(usage=False), prices=prices, budget=budget, concurrent=1) as served,
+        serving(lambda message, before: Answer(usage=False), prices=prices, budget=budget, concurrency=1) as served,
         pytest.raises(BudgetError, match="the budget is"),
     ):
         judged(tmp_path, served[1], ["a", "b", "c"])
@@ -88,7 +88,7 @@ PASSING = {
 
 @pytest.mark.parametrize("fault", PASSING)
 def test_what_passes_is_tried_again(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("openai._base_client.INITIAL_RETRY_DELAY", 0.01)
+    monkeypatch.setattr("gateau_dagster.evaluation.server_client.FIRST_PAUSE", 0.01)
     with serving(lambda message, before: PASSING[fault] if before == 0 else Answer()) as (server, config):
         assert JudgeResource().judge(config)(asked()).text == "Rating: [[5]]"
     assert len(server.requests) == 2
@@ -114,7 +114,7 @@ def test_a_request_without_a_usable_reply_is_counted_and_the_others_go_on(fault:
     def play(message: str, before: int) -> Answer:
         return NONSENSE[fault] if "bad" in message else Answer()
 
-    with serving(play, timeout=0.3, max_retries=0, concurrent=2) as (_, config):
+    with serving(play, timeout=0.3, retries=0, concurrency=2) as (_, config):
         found = judged(tmp_path, config, ["good", "bad", "fine"])
     assert found.table["question_id"].to_list() == ["fine", "good"]
     (reject,) = found.rejected
@@ -124,12 +124,12 @@ def test_a_request_without_a_usable_reply_is_counted_and_the_others_go_on(fault:
 
 
 def test_replies_off_the_scale_are_kept_and_counted(tmp_path: Path) -> None:
-    said = {"a": "[[11]]", "b": "11 of 10", "c": "", "d": "\ud800 [[4]]"}
+    said = {"a": "[[11]]", "b": "11 of 10", "c": "no idea", "d": "\ud800 [[4]]"}
     with serving(lambda message, before: Answer(text=said[message[0]])) as (server, config):
         found = judged(tmp_path, config, [*said], again=1)
         assert len(server.requests) == 7
     assert found.table["score"].to_list() == [None, None, None, 4.0]
-    assert found.table["reply"].to_list()[:3] == ["[[11]]", "11 of 10", ""]
+    assert found.table["reply"].to_list()[:3] == ["[[11]]", "11 of 10", "no idea"]
     assert unreadable(found.table, rejected_frame(found.rejected)).share == 0.75
 
 
@@ -146,8 +146,8 @@ REFUSALS: dict[str, tuple[Answer, str]] = {
 def test_a_refusal_ends_all_at_once_with_one_line_without_the_key(fault: str, tmp_path: Path) -> None:
     answer, cure = REFUSALS[fault]
     with (
-        serving(lambda message, before: answer, max_retries=0) as (server, config),
-        pytest.raises(JudgeRefusedError) as raised,
+        serving(lambda message, before: answer, retries=0) as (server, config),
+        pytest.raises(UnusableServerError) as raised,
     ):
         judged(tmp_path, config, [f"q{number}" for number in range(20)])
     assert len(server.requests) == 1
@@ -158,7 +158,7 @@ def test_a_refusal_ends_all_at_once_with_one_line_without_the_key(fault: str, tm
 
 
 def test_a_server_that_is_not_there_is_told_as_such(tmp_path: Path) -> None:
-    config = settings(base_url="http://127.0.0.1:9/v1", max_retries=0)
+    config = settings(base_url="http://127.0.0.1:9/v1", retries=0)
     with pytest.raises(TransientError, match=r"evaluation\.judge: http://127\.0\.0\.1:9/v1 leaves every request"):
         judged(tmp_path, config, ["a", "b"])
 
@@ -174,8 +174,7 @@ def test_a_storm_of_faults_loses_no_question_and_pays_for_none_twice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Every third request fails in some way before it is answered."""
-    monkeypatch.setattr("openai._base_client.INITIAL_RETRY_DELAY", 0.001)
-    monkeypatch.setattr("openai._base_client.MAX_RETRY_DELAY", 0.002)
+    monkeypatch.setattr("gateau_dagster.evaluation.server_client.FIRST_PAUSE", 0.001)
     faults = [*PASSING.values()]
 
     def play(message: str, before: int) -> Answer:
@@ -185,7 +184,7 @@ def test_a_storm_of_faults_loses_no_question_and_pays_for_none_twice(
         return Answer(text="no idea" if number % 10 == 1 else f"[[{1 + number % 10}]]")
 
     names = [f"q{number}" for number in range(60)]
-    with serving(play, concurrent=6) as (server, config):
+    with serving(play, concurrency=6) as (server, config):
         found = judged(tmp_path, config, names)
         assert server.most_at_once <= 6
         first = len(server.requests)
@@ -205,16 +204,10 @@ def test_a_missing_key_is_named_and_a_server_may_want_none(monkeypatch: pytest.M
     assert server.keys == {"Bearer none"}
 
 
-def test_without_the_package_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "openai", None)
-    with pytest.raises(GateauError, match=r"pip install 'gateau-dagster\[judge\]'"):
-        ServerJudge(settings(), "none")
-
-
 def test_a_late_reply_is_no_reply() -> None:
     with (
-        serving(lambda message, before: Answer(wait=0.6), timeout=0.2, max_retries=0) as (_, config),
-        pytest.raises(UnansweredError, match=r"no reply within 0\.2 s") as raised,
+        serving(lambda message, before: Answer(wait=0.6), timeout=0.2, retries=0) as (_, config),
+        pytest.raises(UnansweredError, match=r"no complete reply within 0\.2 s") as raised,
     ):
         JudgeResource().judge(config)(asked())
     assert raised.value.passing

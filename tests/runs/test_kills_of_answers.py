@@ -99,7 +99,6 @@ def answered_tables(file: Path) -> list[str]:
 
 def test_a_server_is_paid_once(asked: Path) -> None:
     """One question at a time: a kill may cost the one that is on its way, and no other."""
-    pytest.importorskip("openai")
     asked_for: Counter[tuple[str, ...]] = Counter()
     lock = threading.Lock()
 

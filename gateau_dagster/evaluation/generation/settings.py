@@ -24,14 +24,19 @@ def _generation(config: "Config") -> dict[str, Any]:
     return {
         "evaluation.template": evaluation.template or f"scoring: {scoring.template}",
         "evaluation.input_length": evaluation.input_length or f"scoring: {scoring.max_length}",
-        "evaluation.engine": None if evaluation.engine is None else evaluation.engine.model,
+        "evaluation.engine": None if evaluation.engine is None else _engine(evaluation.engine),
         "scoring.dtype": scoring.dtype,
     }
 
 
+def _engine(engine: EngineConfig) -> Any:
+    changed = engine.changed_sampling
+    return {"model": engine.model, **changed} if changed else engine.model
+
+
 def server_means(engine: EngineConfig) -> str:
     """Digest of what decides whether a server answers a question, and is no part of the answer; see Node."""
-    return fingerprint(engine.model_dump(include={"base_url", "key", "retries", "timeout"}))
+    return fingerprint(engine.model_dump(include={"base_url", "key", "retries", "timeout", "token_limit"}))
 
 
 def template_of(config: "Config", *, trained_here: bool) -> str:

@@ -97,9 +97,9 @@ def wanted_ratings(
             question_id=sample.sample_id,
             turn=number,
             part=name,
-            asked=Asked(
-                judge=settings.model,
-                messages=[{"role": "user", "content": prompt(sample, name)}],
+            asked=Asked.of(
+                settings,
+                [{"role": "user", "content": prompt(sample, name)}],
                 max_tokens=_TOKENS,
                 repeat=repeat,
             ),

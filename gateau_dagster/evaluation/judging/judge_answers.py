@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -14,21 +14,21 @@ import polars as pl
 from gateau_dagster import tables
 from gateau_dagster.config.judge import JudgeConfig
 from gateau_dagster.data.sample import Reject
-from gateau_dagster.errors import TransientError, redacted
+from gateau_dagster.errors import redacted
 from gateau_dagster.evaluation.judging.cost import Account, cost_sentence
 from gateau_dagster.evaluation.judging.replies import Replies, Usage
-from gateau_dagster.evaluation.judging.request import Asked, Judge, JudgeRefusedError, Reply, UnansweredError
+from gateau_dagster.evaluation.judging.request import Asked, Judge, Reply
 from gateau_dagster.evaluation.questions import Question
 from gateau_dagster.evaluation.scored import Judging
+from gateau_dagster.evaluation.server_client import Patience, UnansweredError, cut
 from gateau_dagster.progress import Progress, silent
 from gateau_dagster.storage.stamp import fingerprint
 
 Texts = Mapping[str, Mapping[int, str]]
 """Answers by question and turn."""
 
-_MEANS = {"base_url", "key", "timeout", "max_retries", "token_limit"}
-_FEWEST_FAILURES = 8
-"""Requests in a row that no server which works leaves without a reply."""
+PLACE = "evaluation.judge"
+_SECONDS_BETWEEN_NOTES = 1.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,7 +57,11 @@ class Judged:
 
 def means(settings: JudgeConfig | None) -> str:
     """Digest of what decides whether a request gets a reply, and is no part of the judgment; see Node."""
-    return "" if settings is None else fingerprint(settings.model_dump(include=_MEANS))
+    if settings is None:
+        return ""
+    given = settings.model_dump(include={"base_url", "key", "timeout"})
+    # By the first names of the keys: what has been asked before stays so.
+    return fingerprint({**given, "max_retries": settings.retries, "token_limit": settings.token_limit})
 
 
 def wanted_judgments(
@@ -77,9 +81,9 @@ def _of_question(
 ) -> Iterator[Wanted]:
     for request in judging.requests(question, texts, options):
         for repeat in range(settings.repeats):
-            asked = Asked(
-                judge=settings.model,
-                messages=request.messages,
+            asked = Asked.of(
+                settings,
+                request.messages,
                 max_tokens=request.max_tokens,
                 temperature=request.temperature,
                 repeat=repeat,
@@ -113,35 +117,41 @@ def judge_answers(
 ) -> Judged:
     """Every judgment, from the kept replies or from the judge.
 
-    The first request that is new is sent alone: what would fail for all of them fails once.
+    The first request that is new is sent alone: what would fail for all of them fails once. A judgment without a reply
+    that may come another time is tried once more, after all others.
 
     Raises:
-        JudgeRefusedError: the judge answers none of them.
+        UnusableServerError: the judge answers none of them.
         BudgetError: the budget is used up; what was answered is kept.
         TransientError: the judge seems to be down.
     """
     work = _Work(judging, judge, replies, settings)
     rows: list[Mapping[str, Any]] = []
     rejected: dict[str, list[str]] = {}
-    last = None
     kept = sum(each.asked in replies for each in wanted)
     progress(0, len(wanted), "judgments", f"{kept:,} known before; the first new one is asked alone")
-    for done, (each, made) in enumerate(work.results(wanted), start=1):
-        if isinstance(made, UnansweredError):
-            rejected.setdefault(each.question_id, []).append(f"{each.part or f'turn {each.turn}'}: {made}")
-            last = made
-        else:
-            rows.append(made)
-        progress(done, len(wanted), "judgments", f"{cost_sentence(settings, work.account.new)} so far")
-    # A judge that has replied before and refuses these for good works: it is they that it cannot take.
-    if last is not None and not rows and (last.passing or not replies.spent.requests):
-        raise work.down(last)
+    done = 0
+    for result in work.results(wanted):
+        if result is not None:
+            each, made = result
+            done += 1
+            if isinstance(made, UnansweredError):
+                rejected.setdefault(each.question_id, []).append(f"{each.part or f'turn {each.turn}'}: {made}")
+            else:
+                rows.append(made)
+        spent = f"{cost_sentence(settings, work.account.new)} so far"
+        progress(done, len(wanted), "judgments", ", ".join(filter(None, [spent, judge.under_way()])))
+    if not rows:
+        work.patience.check()
     table = pl.DataFrame(rows, schema=tables.schema(tables.JUDGMENTS), orient="row")
     return Judged(
         table=table.sort("question_id", "turn", "repeat"),
         rejected=[Reject(sample_id=name, reason="; ".join(reasons)) for name, reasons in sorted(rejected.items())],
         new=work.account.new,
     )
+
+
+_Made = Mapping[str, Any] | UnansweredError
 
 
 @dataclass
@@ -153,28 +163,38 @@ class _Work:
     replies: Replies
     settings: JudgeConfig
     account: Account = field(init=False)
-    _failed: int = 0
+    patience: Patience = field(init=False)
     _ended: BaseException | None = None
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _asking: dict[str, threading.Lock] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.account = Account(self.settings, self.replies.spent)
+        spent = self.replies.spent
+        self.account = Account(self.settings, spent)
+        # A judge that has replied before and refuses these for good works: it is they that it cannot take.
+        self.patience = Patience(PLACE, self.settings.base_url, self.settings, works=bool(spent.requests))
 
-    def results(self, wanted: Sequence[Wanted]) -> Iterator[tuple[Wanted, Mapping[str, Any] | UnansweredError]]:
-        """Each judgment as it is made: its row, or why there is none."""
+    def results(self, wanted: Sequence[Wanted]) -> Iterator[tuple[Wanted, _Made] | None]:
+        """Yield each judgment as it is made, its row or why there is none; None now and then while nothing comes."""
         first = next((each for each in wanted if each.asked not in self.replies), None)
-        if first is not None:
-            yield first, self._judgment(first)
-        pool = ThreadPoolExecutor(self.settings.concurrent, thread_name_prefix="judge")
+        later: list[Wanted] = []
+        pool = ThreadPoolExecutor(self.settings.concurrency, thread_name_prefix="judge")
         try:
-            futures = {pool.submit(self._judgment, each): each for each in wanted if each is not first}
-            for future in as_completed(futures):
-                yield futures[future], future.result()
+            for part in ([] if first is None else [first], [each for each in wanted if each is not first], later):
+                futures = {pool.submit(self._judgment, each): each for each in part}
+                for future in _as_completed(futures):
+                    if future is None:
+                        yield None
+                        continue
+                    each, made = futures[future], future.result()
+                    if part is not later and isinstance(made, UnansweredError) and made.is_worth_another_try:
+                        later.append(each)
+                    else:
+                        yield each, made
         finally:
             pool.shutdown(wait=True, cancel_futures=True)
 
-    def _judgment(self, wanted: Wanted) -> Mapping[str, Any] | UnansweredError:
+    def _judgment(self, wanted: Wanted) -> _Made:
         """What becomes of one; nothing any more once another one has ended the work."""
         if self._ended is not None:
             raise self._ended
@@ -184,7 +204,7 @@ class _Work:
             self._ended = error
             raise
 
-    def _row(self, wanted: Wanted) -> Mapping[str, Any] | UnansweredError:
+    def _row(self, wanted: Wanted) -> _Made:
         """A row of tables.JUDGMENTS, or why there is no reply. An unreadable reply is asked for again, then kept."""
         total, score, reply = Usage(), None, None
         for attempt in range(self.judging.again + 1):
@@ -214,12 +234,19 @@ class _Work:
         }
 
     def _reply(self, asked: Asked) -> Reply:
-        """Of equal requests that are wanted at once, one is sent; the others wait for what is kept of it."""
+        """Of equal requests that are wanted at once, one is sent; the others wait for what is kept of it.
+
+        A reply that cannot be used is paid for, so it is kept, too: under the settings that it came by.
+        """
         with self._lock:
             alone = self._asking.setdefault(asked.digest, threading.Lock())
         with alone:
             reply = self.replies.find(asked)
-            return self._paid_reply(asked) if reply is None else reply
+            if reply is None or not reply.is_usable:
+                reply = self.replies.find(asked, means(self.settings)) or self._paid_reply(asked)
+        if not reply.is_usable:
+            raise _unusable(reply)
+        return reply
 
     def _paid_reply(self, asked: Asked) -> Reply:
         self.account.open_request()
@@ -229,27 +256,28 @@ class _Work:
             reply = replace(reply, text=redacted(reply.text))
             usage = Usage.of(reply)
         except UnansweredError as error:
-            self._count_failure(error)
+            self.patience.failed(error)
             raise
         finally:
             self.account.close_request(usage)
-        self.replies.keep(asked, reply)
-        with self._lock:
-            self._failed = 0
+        self.replies.keep(asked, reply, "" if reply.is_usable else means(self.settings))
+        if reply.is_usable:
+            self.patience.answered()
+        else:
+            self.patience.failed(_unusable(reply))
         return reply
 
-    def _count_failure(self, error: UnansweredError) -> None:
-        """Raises where so many in a row have failed that others would only cost time."""
-        with self._lock:
-            self._failed += 1
-            failed = self._failed
-        if failed >= max(_FEWEST_FAILURES, 2 * self.settings.concurrent):
-            raise self.down(error) from None
 
-    def down(self, last: UnansweredError) -> JudgeRefusedError | TransientError:
-        """What to say of a judge that answers nothing."""
-        kind = TransientError if last.passing else JudgeRefusedError
-        return kind(
-            f"evaluation.judge: {self.settings.base_url} leaves every request without a usable reply, the last one for "
-            f"this reason: {last}. See to it and run again; what was answered is kept."
-        )
+def _unusable(reply: Reply) -> UnansweredError:
+    """Return why a reply is none."""
+    if reply.finish_reason == "length":
+        return cut(PLACE, reply.reply_tokens)
+    return UnansweredError(f"the reply is empty (finish_reason {reply.finish_reason})", passing=False)
+
+
+def _as_completed(futures: Collection[Future[_Made]]) -> Iterator[Future[_Made] | None]:
+    """Yield the futures as they end, and None every second in which none does."""
+    waiting = {*futures}
+    while waiting:
+        ended, waiting = wait(waiting, timeout=_SECONDS_BETWEEN_NOTES, return_when=FIRST_COMPLETED)
+        yield from ended or [None]

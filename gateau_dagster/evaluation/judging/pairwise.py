@@ -79,7 +79,7 @@ def matches(
 
 def _match(one: str, other: str, first: JudgeRequest, second: JudgeRequest, *, settings: JudgeConfig) -> Match:
     asked = [
-        Asked(judge=settings.model, messages=each.messages, max_tokens=each.max_tokens, temperature=each.temperature)
+        Asked.of(settings, each.messages, max_tokens=each.max_tokens, temperature=each.temperature)
         for each in (first, second)
     ]
     return Match(one=one, other=other, question_id=first.question_id, turn=first.turn, first=asked[0], second=asked[1])

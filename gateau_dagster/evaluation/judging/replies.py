@@ -77,13 +77,14 @@ class Replies:
             usage += _usage(match)
         return usage
 
-    def find(self, asked: Asked) -> Reply | None:
+    def find(self, asked: Asked, unusable_under: str = "") -> Reply | None:
         """The reply, or None where there is none; a damaged file is removed.
 
         Raises:
             GateauError, TransientError: the store cannot be read.
         """
-        name = self._names.get(asked.digest)
+        digest = _digest(asked, unusable_under)
+        name = self._names.get(digest)
         if name is None:
             return None
         try:
@@ -91,21 +92,30 @@ class Replies:
         except FileNotFoundError:
             reply = None
         if reply is None:
-            del self._names[asked.digest]
+            del self._names[digest]
             self._files.remove(f"{self._folder}/{name}")
         return reply
 
-    def keep(self, asked: Asked, reply: Reply) -> None:
+    def keep(self, asked: Asked, reply: Reply, unusable_under: str = "") -> None:
         """Writes the reply before anything else is made of it.
+
+        `unusable_under`: of a reply that is paid for and cannot be used, the settings under which it came.
 
         Raises:
             GateauError, TransientError: the store cannot be written.
         """
-        name = f"{asked.digest}-{reply.prompt_tokens}-{reply.reply_tokens}.json"
+        digest = _digest(asked, unusable_under)
+        name = f"{digest}-{reply.prompt_tokens}-{reply.reply_tokens}.json"
         content = asdict(reply)
         text = json.dumps({**content, "check": fingerprint(content)})
         self._files.write(f"{self._folder}/{name}", text.encode())
-        self._names[asked.digest] = name
+        self._names[digest] = name
+
+
+def _digest(asked: Asked, unusable_under: str) -> str:
+    if not unusable_under:
+        return asked.digest
+    return fingerprint({"request": asked.digest, "unusable": unusable_under})
 
 
 def _usage(name: re.Match[str]) -> Usage:

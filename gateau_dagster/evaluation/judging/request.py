@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import dataclass, field
+from typing import Any, Protocol
 
-from gateau_dagster.errors import GateauError, redacted
+from gateau_dagster.config.judge import JudgeConfig
 from gateau_dagster.storage.stamp import fingerprint
 
 
@@ -15,15 +15,39 @@ class Asked:
     """What a judge is asked: everything that its reply depends on.
 
     messages: `role` and `content`. max_tokens: of the reply. repeat: of the judgment, from 0. attempt: how many
-    replies to it could not be read before this one.
+    replies to it could not be read before this one. temperature: None where none is sent. more: what else the settings
+    send with it.
     """
 
     judge: str
     messages: Sequence[Mapping[str, str]]
     max_tokens: int
-    temperature: float = 0.0
+    temperature: float | None = 0.0
     repeat: int = 0
     attempt: int = 0
+    more: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def of(
+        cls,
+        settings: JudgeConfig,
+        messages: Sequence[Mapping[str, str]],
+        *,
+        max_tokens: int,
+        temperature: float = 0.0,
+        repeat: int = 0,
+    ) -> Asked:
+        """Return a request as the settings have it sent."""
+        sent = settings.sampling(temperature=temperature)
+        more = {name: sent[name] for name in ("top_p", "seed") if name in sent}
+        return cls(
+            judge=settings.model,
+            messages=messages,
+            max_tokens=max_tokens,
+            temperature=sent.get("temperature"),
+            repeat=repeat,
+            more=more | ({"extra_body": settings.extra_body} if settings.extra_body else {}),
+        )
 
     @property
     def digest(self) -> str:
@@ -36,6 +60,7 @@ class Asked:
                 "temperature": self.temperature,
                 "repeat": self.repeat,
                 "attempt": self.attempt,
+                **({"more": dict(self.more)} if self.more else {}),
             }
         )
 
@@ -43,28 +68,19 @@ class Asked:
 @dataclass(frozen=True, kw_only=True)
 class Reply:
     """What a judge said. prompt_tokens, reply_tokens: as the server counted them, or about, where it does not say.
-    seconds: wall-clock time.
+    seconds: wall-clock time. finish_reason: `length` where the limit cut it; earlier versions kept none.
     """
 
     text: str
     prompt_tokens: int
     reply_tokens: int
     seconds: float
+    finish_reason: str = "stop"
 
-
-class UnansweredError(Exception):
-    """One request got no reply that can be used: the message says why, and the others go on.
-
-    passing: whether it may be answered another time.
-    """
-
-    def __init__(self, reason: str, *, passing: bool) -> None:
-        super().__init__(redacted(reason))
-        self.passing = passing
-
-
-class JudgeRefusedError(GateauError):
-    """The server will answer none of the requests: a wrong key, a model that it does not have."""
+    @property
+    def is_usable(self) -> bool:
+        """Whether a verdict may be in it: a reply that was cut, or is empty, holds none."""
+        return bool(self.text.strip()) and self.finish_reason != "length"
 
 
 class Judge(Protocol):
@@ -75,6 +91,10 @@ class Judge(Protocol):
 
         Raises:
             UnansweredError: for this request.
-            JudgeRefusedError: for all of them.
+            UnusableServerError: for all of them.
         """
+        ...
+
+    def under_way(self) -> str:
+        """Return how many requests wait for their reply, and since when, in words; empty where none does."""
         ...

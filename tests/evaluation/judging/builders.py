@@ -18,7 +18,7 @@ from gateau_dagster.evaluation.scored import JudgeRequest, Judging
 def settings(**keys: Any) -> JudgeConfig:
     """A judge with prices, one request at a time."""
     given = {"base_url": "http://localhost:1/v1", "model": "judge", "prices": {"prompt": 2.0, "reply": 8.0}}
-    return JudgeConfig.model_validate({**given, "concurrent": 1, "key": None, **keys})
+    return JudgeConfig.model_validate({**given, "concurrency": 1, "key": None, **keys})
 
 
 def question(name: str, *, turns: int = 1, group: str = "all") -> Question:
@@ -73,3 +73,6 @@ class FakeJudge:
             self.asked.append(asked)
         words = sum(len(each["content"].split()) for each in asked.messages)
         return Reply(text=self._reply(asked), prompt_tokens=words, reply_tokens=4, seconds=0.0)
+
+    def under_way(self) -> str:
+        return ""

@@ -23,7 +23,7 @@ def wanted() -> list[Wanted]:
 
 
 def main(server: str, folder: str) -> None:
-    config = settings(base_url=server, concurrent=CONCURRENT)
+    config = settings(base_url=server, concurrency=CONCURRENT)
     judged = judge_answers(
         wanted(), judging(1), JudgeResource().judge(config), Replies(Files(folder), config.model), config
     )

@@ -18,7 +18,8 @@ from gateau_dagster.evaluation.judging.judge_answers import (
     wanted_judgments,
 )
 from gateau_dagster.evaluation.judging.replies import Replies, Usage
-from gateau_dagster.evaluation.judging.request import Asked, JudgeRefusedError, Reply, UnansweredError
+from gateau_dagster.evaluation.judging.request import Asked, Reply
+from gateau_dagster.evaluation.server_client import UnansweredError, UnusableServerError
 from gateau_dagster.storage.files import Files
 
 from .builders import FakeJudge, answers, judging, question, settings
@@ -53,7 +54,7 @@ def test_a_changed_answer_is_judged_again_and_nothing_else_is(tmp_path: Path) ->
     again = judged(tmp_path, judge, {"a": ["x"], "b": ["other"], "c": ["z"]})
     assert [each.messages[-1]["content"] for each in judge.asked[2:]] == ["b asks 0 | other", "c asks 0 | z"]
     assert again.table.height == 3 and again.new.requests == 2
-    judged(tmp_path, judge, {"a": ["x"]}, concurrent=3, timeout=7.0, base_url="http://elsewhere/v1")
+    judged(tmp_path, judge, {"a": ["x"]}, concurrency=3, timeout=7.0, base_url="http://elsewhere/v1")
     assert len(judge.asked) == 4
 
 
@@ -100,15 +101,15 @@ def test_what_is_not_answered_is_counted_and_asked_again_in_the_next_run(tmp_pat
     assert found.new.requests == 1 and not found.rejected
 
 
-@pytest.mark.parametrize(("passing", "kind"), [(True, TransientError), (False, JudgeRefusedError)])
+@pytest.mark.parametrize(("passing", "kind"), [(True, TransientError), (False, UnusableServerError)])
 def test_a_judge_that_answers_nothing_ends_the_work(passing: bool, kind: type[Exception], tmp_path: Path) -> None:
     def reply(asked: Asked) -> str:
         raise UnansweredError("out of order", passing=passing)
 
     judge = FakeJudge(reply)
     with pytest.raises(kind, match=r"evaluation\.judge: .*out of order"):
-        judged(tmp_path, judge, {f"q{number:03d}": ["x"] for number in range(100)}, concurrent=2)
-    assert len(judge.asked) <= 10
+        judged(tmp_path, judge, {f"q{number:03d}": ["x"] for number in range(100)}, concurrency=2)
+    assert len(judge.asked) <= 10 + passing  # the first one is asked once more
     with pytest.raises(kind, match="out of order"):
         judged(tmp_path, judge, {"a": ["x"]})
 
@@ -122,7 +123,7 @@ def test_a_judge_that_works_may_refuse_all_of_a_few(tmp_path: Path) -> None:
         return "[[5]]"
 
     judge, passing = FakeJudge(reply), False
-    with pytest.raises(JudgeRefusedError, match="too long"):
+    with pytest.raises(UnusableServerError, match="too long"):
         judged(tmp_path, judge, {"b": ["x"]})
     judged(tmp_path, judge, {"a": ["x"]})
     found = judged(tmp_path, judge, {"b": ["x"]})
@@ -134,11 +135,11 @@ def test_a_judge_that_works_may_refuse_all_of_a_few(tmp_path: Path) -> None:
 
 def test_a_refusal_is_met_once_and_ends_all(tmp_path: Path) -> None:
     def reply(asked: Asked) -> str:
-        raise JudgeRefusedError("evaluation.judge: wrong key")
+        raise UnusableServerError("evaluation.judge: wrong key")
 
     judge = FakeJudge(reply)
-    with pytest.raises(JudgeRefusedError, match="wrong key"):
-        judged(tmp_path, judge, {f"q{number}": ["x"] for number in range(50)}, concurrent=16)
+    with pytest.raises(UnusableServerError, match="wrong key"):
+        judged(tmp_path, judge, {f"q{number}": ["x"] for number in range(50)}, concurrency=16)
     assert len(judge.asked) == 1
 
 
@@ -165,7 +166,7 @@ def test_several_are_asked_at_a_time_and_no_more(tmp_path: Path) -> None:
             barrier.wait()
         return "[[3]]"
 
-    found = judged(tmp_path, FakeJudge(reply), {f"q{number}": ["x"] for number in range(9)}, concurrent=4)
+    found = judged(tmp_path, FakeJudge(reply), {f"q{number}": ["x"] for number in range(9)}, concurrency=4)
     assert found.table.height == 9
 
 
@@ -176,7 +177,7 @@ def test_of_equal_requests_that_are_wanted_at_once_one_is_paid(tmp_path: Path) -
         time.sleep(0.05)  # else each would be kept before the next one is looked for
         return "[[3]]"
 
-    config, judge, made = settings(concurrent=8), FakeJudge(reply), judging()
+    config, judge, made = settings(concurrency=8), FakeJudge(reply), judging()
     each = wanted_judgments([question("a"), question("b")], {"a": {0: "x"}, "b": {0: "x"}}, made, None, config)
     wanted = [replace(one, question_id=f"{one.question_id}{number}") for one in each for number in range(10)]
     found = judge_answers(wanted, made, judge, replies(tmp_path), config)

@@ -1,0 +1,466 @@
+"""The one client that asks servers with OpenAI's interface, for judges and engines alike."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+import os
+import random
+import re
+import ssl
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from gateau_dagster.config.judge import ServerConfig
+from gateau_dagster.errors import GateauError, TransientError, redacted, secret_variable_named
+from gateau_dagster.readable import plural
+
+if TYPE_CHECKING:
+    from httpx2 import AsyncClient, Response
+
+MOST_BYTES = 16 << 20
+"""Bytes of a reply that are read: far more than any answer has."""
+FIRST_PAUSE, LONGEST_PAUSE = 0.5, 8.0
+"""Seconds before the first and any later retry, where the server does not say how long to wait."""
+_LONGEST_REASON = 300  # characters
+_MOST_ERROR_BYTES = 64 << 10
+_FEWEST_FAILURES = 8
+_NO_CREDIT = {"insufficient_quota", "billing_hard_limit_reached"}
+_PASSING = {408, 409, 425, 429}
+_TEXT_PARTS, _THOUGHT_PARTS = {"text", "output_text"}, {"thinking", "reasoning", "redacted_thinking"}
+_LIMITS = ("max_tokens", "max_completion_tokens")
+_TOO_LONG = re.compile(r"(?i)context.{0,20}(?:length|window|size)|too large|too long|maximum.{0,20}length")
+
+
+class UnansweredError(Exception):
+    """One request got no reply that can be used. The message says why, and the others go on.
+
+    Args:
+        passing: whether the same request may be answered another time.
+        silent: whether the server sent no reply in the time that an answer has.
+    """
+
+    def __init__(self, reason: str, *, passing: bool, silent: bool = False) -> None:
+        super().__init__(redacted(reason))
+        self.passing, self.silent = passing, silent
+
+    @property
+    def is_worth_another_try(self) -> bool:
+        """Whether to ask once more, after all others; a request that took all of its time would take it again."""
+        return self.passing and not self.silent
+
+
+class UnusableServerError(GateauError):
+    """The server will answer none of the requests: a wrong key, an unknown model, or no answer in time."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServerReply:
+    """What a server said.
+
+    Args:
+        text: as it came; it may hold lone surrogates.
+        finish_reason: why it ends there; `stop` where the server does not say.
+        prompt_tokens: as the server counted them; None where it does not say, or says what is no count.
+        reply_tokens: likewise.
+        seconds: from the first attempt to the last byte.
+    """
+
+    text: str
+    finish_reason: str
+    prompt_tokens: int | None
+    reply_tokens: int | None
+    seconds: float
+
+
+def server_key(place: str, variable: str | None, address: str) -> str:
+    """Return the key of a server at `place` in the file; the word none for one that needs none.
+
+    Raises GateauError where its environment variable is not set, or holds what can be no key.
+    """
+    if variable is None:
+        return "none"
+    secret_variable_named(variable)
+    key = os.environ.get(variable, "").strip()
+    if not key:
+        raise GateauError(
+            f"{place}.key: the environment variable {variable} is not set. Set it to the key of {address}, or give "
+            "key: null for a server that wants none."
+        )
+    if not key.isascii() or not key.isprintable() or " " in key:
+        raise GateauError(
+            f"{place}.key: the environment variable {variable} holds characters that no key has, such as line breaks. "
+            f"Set it to the key of {address} alone."
+        )
+    return key
+
+
+class Client:
+    """Asks one server; each answer has one deadline, `timeout` after its first attempt, retries included.
+
+    Several threads may ask at a time.
+
+    Args:
+        place: of the section in the file, for messages.
+        address: its base_url, filled in.
+    """
+
+    def __init__(self, place: str, settings: ServerConfig, address: str) -> None:
+        self.place, self.address = place, address
+        self._settings, self._key = settings, server_key(place, settings.key, address)
+        self._lock = threading.Lock()
+        self._started: dict[int, float] = {}
+        self._requests = 0
+
+    def ask(self, path: str, body: Mapping[str, Any], *, limit: int, asks: Mapping[str, Any]) -> ServerReply:
+        """Return the reply to a request.
+
+        Args:
+            path: behind the address, such as `chat/completions`.
+            body: what is sent whatever the settings say.
+            limit: of the reply, in tokens; sent under the name that `token_limit` gives.
+            asks: sampling parameters as the request wants them; see `ServerConfig.sampling`.
+
+        Raises:
+            UnansweredError: for this request.
+            UnusableServerError: for all requests.
+        """
+        sent = {**body, **asks}
+        if self._settings.token_limit is not None:
+            sent[self._settings.token_limit] = limit
+        sent = {name: value for name, value in {**sent, **self._settings.extra_body}.items() if value is not None}
+        with self._lock:
+            self._requests += 1
+            number, started = self._requests, time.monotonic()
+            self._started[number] = started
+        try:
+            data = asyncio.run(self._in_time(path, json.dumps(sent).encode(), sent))
+            return self._read(data, started)
+        finally:
+            with self._lock:
+                del self._started[number]
+
+    def under_way(self) -> str:
+        """Return how many requests wait for their reply, and since when, in words; empty where none does."""
+        with self._lock:
+            waiting = [*self._started.values()]
+        if not waiting:
+            return ""
+        return f"{plural(len(waiting), 'request')} under way, the oldest for {time.monotonic() - min(waiting):.0f} s"
+
+    async def _in_time(self, path: str, data: bytes, sent: Mapping[str, Any]) -> bytes:
+        timeout = self._settings.timeout
+        failed: UnansweredError | None = None
+        try:
+            async with asyncio.timeout(timeout) as deadline:
+                for attempt in range(self._settings.retries + 1):
+                    try:
+                        return await self._once(path, data, sent)
+                    except _PassingError as error:
+                        failed = UnansweredError(str(error), passing=True)
+                        pause = error.pause
+                        if pause is None:
+                            usual = min(FIRST_PAUSE * 2**attempt, LONGEST_PAUSE)
+                            pause = usual * random.uniform(0.75, 1.0)
+                    when = deadline.when() or 0.0
+                    if attempt == self._settings.retries or asyncio.get_running_loop().time() + pause >= when:
+                        break
+                    await asyncio.sleep(pause)
+        except TimeoutError:
+            said = f"; before, {failed}" if failed else ""
+            raise UnansweredError(
+                f"no complete reply within {timeout:g} s ({self.place}.timeout){said}", passing=True, silent=True
+            ) from None
+        assert failed is not None, "there is a first attempt"
+        raise failed from None
+
+    async def _once(self, path: str, data: bytes, sent: Mapping[str, Any]) -> bytes:
+        """Send the request once, with a connection of its own, and return the body of the reply."""
+        import httpx2
+
+        headers = {
+            "Authorization": f"Bearer {self._key}",
+            "Content-Type": "application/json",
+            "Accept": "application/json",
+            "Accept-Encoding": "identity",
+        }
+        try:
+            async with (
+                httpx2.AsyncClient(verify=_trusted(), timeout=None) as client,
+                _posted(client, f"{self.address.rstrip('/')}/{path}", data, headers) as response,
+            ):
+                if response.status_code != 200:
+                    body = await _body(response, _MOST_ERROR_BYTES, whole=False)
+                    raise self._failure(response, body, sent)
+                body = await _body(response, MOST_BYTES, whole=True)
+        except httpx2.DecodingError as error:
+            raise UnansweredError(f"the reply's encoding cannot be read: {self._line(error)}", passing=True) from None
+        except (httpx2.HTTPError, httpx2.InvalidURL, ssl.SSLError, OSError) as error:
+            raise _PassingError(f"no reply: {self._line(error)}") from None
+        kind = response.headers.get("content-type", "").lower()
+        if body.lstrip()[:1] == b"<":
+            raise UnansweredError("the reply is a page, not JSON: base_url usually ends with /v1", passing=True)
+        if "event-stream" in kind:
+            raise UnansweredError("the reply is a stream of events, which was not asked for", passing=True)
+        return body
+
+    def _read(self, data: bytes, started: float) -> ServerReply:
+        """Servers leave out and make up what they like, so nothing of a reply is taken on trust."""
+        found = _json(data)
+        if not isinstance(found, dict):
+            raise UnansweredError(f"the reply is no JSON object: {self._line(_start(data))}", passing=True)
+        choices, usage = found.get("choices"), found.get("usage")
+        if not choices and found.get("error") is not None:
+            raise UnansweredError(f"the reply is an error: {self._line(_message(found))}", passing=True)
+        choice = choices[0] if isinstance(choices, list) and choices else None
+        if not isinstance(choice, dict):
+            raise UnansweredError("the reply holds no choices, so no message", passing=True)
+        reason = choice.get("finish_reason")
+        text = _text(choice)
+        if text is None:
+            raise UnansweredError(
+                f"the reply's message holds no text (finish_reason {self._line(str(reason))})"
+                + (f"; {_limit_cure(self.place)}" if reason == "length" else ""),
+                passing=False,
+            )
+        return ServerReply(
+            text=text.replace(self._key, "***") if self._settings.key is not None else text,
+            finish_reason=self._line(reason) if isinstance(reason, str) and reason else "stop",
+            prompt_tokens=_count(usage, "prompt_tokens"),
+            reply_tokens=_count(usage, "completion_tokens"),
+            seconds=time.monotonic() - started,
+        )
+
+    def _failure(self, response: Response, body: bytes, sent: Mapping[str, Any]) -> Exception:
+        status, found = response.status_code, _json(body)
+        code = _field(found, "code")
+        said = self._line(_message(found) or _start(body)) or "without a reason"
+        place = f"{self.place}: {self.address} answers {status} ({said})"
+        if status in {401, 403}:
+            variable = self._settings.key
+            cure = f"set {variable} to a key that it accepts" if variable else "name the key's variable in `key`"
+            return UnusableServerError(f"{place}: {cure}, and run again; what was answered is kept.")
+        if status == 404:
+            model = self._line(str(sent.get("model")))
+            return UnusableServerError(f"{place}: correct base_url or model ({model}), and run again.")
+        if status == 402 or code in _NO_CREDIT:
+            return UnusableServerError(f"{place}: pay in, and run again; what was answered is kept.")
+        if 300 <= status < 400:
+            target = self._line(response.headers.get("location", "nowhere"))
+            return UnusableServerError(
+                f"{self.place}: {self.address} answers {status}: it redirects to {target}, and keys are sent to no "
+                "other address. Correct base_url, and run again."
+            )
+        if status in _PASSING or status >= 500:
+            return _PassingError(f"{status}: {said}", pause=_asked_pause(response))
+        hint = self._leaves_out(found, _start(body, _MOST_ERROR_BYTES), sent) if status in {400, 422} else ""
+        return UnansweredError(f"{status}: {said}{hint}", passing=False)
+
+    def _leaves_out(self, found: Any, said: str, sent: Mapping[str, Any]) -> str:
+        """Return which setting leaves out the parameter that a refusal names; empty where it names none."""
+        given = [name for name in sent if name not in {"model", "messages", "prompt"}]
+        places = {name: match.start() for name in given if (match := re.search(rf"\b{re.escape(name)}\b", said))}
+        param = _field(found, "param")
+        named = param if param in given else min(places, key=places.__getitem__, default=None)
+        if named is None:
+            return ""
+        if named in _LIMITS:
+            other = _LIMITS[1 - _LIMITS.index(named)]
+            if re.search(rf"\b{other}\b", said) and not _TOO_LONG.search(said):
+                return f". `{self.place}.token_limit: {other}` names the limit so"
+            return "" if _TOO_LONG.search(said) else f". `{self.place}.token_limit: null` leaves it out"
+        if named in {"temperature", "top_p", "seed"}:
+            return f". `{self.place}.{named}: null` leaves it out"
+        if named in self._settings.extra_body:
+            return f". Take it out of {self.place}.extra_body"
+        return f". `{self.place}.extra_body: {{{named}: null}}` leaves it out"
+
+    def _line(self, said: object) -> str:
+        """Return one line that is fit for terminals and tables, without the key."""
+        text = str(said) or type(said).__name__
+        if self._settings.key is not None:
+            text = text.replace(self._key, "***")
+        text = "".join(letter if letter.isprintable() else " " for letter in redacted(text))
+        return " ".join(text.split())[:_LONGEST_REASON]
+
+
+def cut(place: str, tokens: int) -> UnansweredError:
+    """Return what to say of a reply that its limit cut, where half a reply is none."""
+    return UnansweredError(f"the reply was cut after {tokens:,} tokens; {_limit_cure(place)}", passing=False)
+
+
+def _limit_cure(place: str) -> str:
+    return f"{place}.token_limit: null asks without a limit"
+
+
+class Patience:
+    """Counts what a server leaves unanswered, and says when nothing more is to be expected.
+
+    It ends the work after so many failures in a row as no server that works has, and where nothing at all was answered
+    in two deadlines of an answer. Refusals count only as long as nothing was answered: they may be about the requests.
+
+    Args:
+        works: whether the server has answered before.
+    """
+
+    def __init__(self, place: str, address: str, settings: ServerConfig, *, works: bool = False) -> None:
+        self._name, self._settings = f"{place}: {address}", settings
+        self._lock = threading.Lock()
+        self._works, self._answered = works, False
+        self._failures, self._last_reply = 0, time.monotonic()
+        self._last: UnansweredError | None = None
+
+    def answered(self) -> None:
+        """Note a reply."""
+        with self._lock:
+            self._works = self._answered = True
+            self._failures, self._last_reply = 0, time.monotonic()
+
+    def failed(self, error: UnansweredError) -> None:
+        """Note a request without a reply.
+
+        Raises:
+            UnusableServerError, TransientError: others would only cost time.
+        """
+        with self._lock:
+            self._last = error
+            if self._works and not error.passing:
+                return
+            self._failures += 1
+            waited = time.monotonic() - self._last_reply
+            many = self._failures >= max(_FEWEST_FAILURES, 2 * self._settings.concurrency)
+        if error.silent and not self._answered and waited >= 1.9 * self._settings.timeout:
+            raise UnusableServerError(
+                f"{self._name} has answered nothing for {waited:.0f} s: {error}. See "
+                "to it, or give its answers more time, and run again; what was answered is kept."
+            )
+        if many:
+            raise self._down(error)
+
+    def check(self) -> None:
+        """Raise what `failed` raises where the work has ended and nothing was answered."""
+        last = self._last
+        if last is not None and not self._answered and (last.passing or not self._works):
+            raise self._down(last)
+
+    def _down(self, last: UnansweredError) -> GateauError:
+        kind = TransientError if last.passing and not last.silent else UnusableServerError
+        return kind(
+            f"{self._name} leaves every request without a usable reply, the last one "
+            f"for this reason: {last}. Correct that and run again; what was answered is kept."
+        )
+
+
+class _PassingError(Exception):
+    """An attempt failed in a way that may pass. pause: seconds that the server asks for."""
+
+    def __init__(self, reason: str, pause: float | None = None) -> None:
+        super().__init__(reason)
+        self.pause = pause
+
+
+@cache
+def _trusted() -> ssl.SSLContext:
+    import httpx2
+
+    return httpx2.create_ssl_context()
+
+
+def _posted(client: AsyncClient, address: str, data: bytes, headers: Mapping[str, str]) -> Any:
+    return client.stream("POST", address, content=data, headers=dict(headers))
+
+
+async def _body(response: Response, most: int, *, whole: bool) -> bytes:
+    """Return the body, no more than `most` bytes of it. Raises UnansweredError for more where `whole` is wanted."""
+    data = bytearray()
+    async for part in response.aiter_bytes():
+        data += part
+        if len(data) > most:
+            if whole:
+                raise UnansweredError(f"the reply is longer than {most >> 20} MiB", passing=True)
+            break
+    return bytes(data[:most])
+
+
+def _json(data: bytes) -> Any:
+    """Return the value of a JSON text, with null for what is no finite number; None where it cannot be read."""
+    try:
+        return json.loads(data, parse_constant=lambda _: None, parse_float=_finite)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _finite(text: str) -> float | None:
+    value = float(text)
+    return value if math.isfinite(value) else None
+
+
+def _start(data: bytes, most: int = 200) -> str:
+    return data[:most].decode("utf-8", errors="replace") or "it is empty"
+
+
+def _field(found: Any, name: str) -> str | None:
+    """Return a field of the error in a body, in whichever of the known forms it comes."""
+    error = found.get("error", found) if isinstance(found, dict) else None
+    value = error.get(name) if isinstance(error, dict) else None
+    return value if isinstance(value, str) else None
+
+
+def _message(found: Any) -> str:
+    if isinstance(found, Sequence) and not isinstance(found, str) and found:  # as of Google's servers
+        found = found[0]
+    if not isinstance(found, dict):
+        return ""
+    said = _field(found, "message") or found.get("error") or found.get("detail") or found.get("message")
+    return said if isinstance(said, str) else json.dumps(said) if said else ""
+
+
+def _text(choice: Mapping[str, Any]) -> str | None:
+    """Return the text of a choice; None where it holds none."""
+    message = choice.get("message")
+    if not isinstance(message, dict):
+        text = choice.get("text")
+        return text if isinstance(text, str) else None
+    content = message.get("content")
+    if isinstance(content, list):
+        parts: list[str] = []
+        for part in content:
+            kind = part.get("type") if isinstance(part, dict) else None
+            if kind in _TEXT_PARTS and isinstance(part.get("text"), str):
+                parts.append(part["text"])
+            elif kind not in _THOUGHT_PARTS:
+                return None
+        content = "".join(parts) if parts else None
+    if content is None:
+        content = message.get("refusal")
+    return content if isinstance(content, str) else None
+
+
+def _count(usage: Any, name: str) -> int | None:
+    """Return a number of tokens; None for what can be none."""
+    value = usage.get(name) if isinstance(usage, dict) else None
+    if isinstance(value, bool) or not isinstance(value, int | float) or value != int(value):
+        return None
+    return int(value) if 0 <= value < 2**31 else None
+
+
+def _asked_pause(response: Response) -> float | None:
+    """Return the seconds that a server asks to wait; None where it does not say."""
+    for name, unit in (("retry-after-ms", 1e-3), ("retry-after", 1.0)):
+        text = response.headers.get(name, "")
+        try:
+            seconds = float(text) * unit
+        except ValueError:
+            try:
+                seconds = parsedate_to_datetime(text).timestamp() - time.time()
+            except (ValueError, OverflowError, TypeError):
+                continue
+        if math.isfinite(seconds):
+            return max(0.0, seconds)
+    return None
