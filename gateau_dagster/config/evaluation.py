@@ -43,17 +43,13 @@ class EngineConfig(ServerConfig):
     timeout: float = Field(
         default=300.0, gt=0, le=86_400, description="Seconds of an answer from its first attempt, retries included."
     )
-    top_p: float | AsAsked | None = Field(
+    top_p: Annotated[float, Field(gt=0, le=1)] | AsAsked | None = Field(
         default="benchmark",
-        gt=0,
-        le=1,
         exclude_if=lambda value: value == "benchmark",
         description="As for temperature.",
     )
-    seed: int | AsAsked | None = Field(
+    seed: Annotated[int, Field(ge=0, lt=2**31)] | AsAsked | None = Field(
         default="benchmark",
-        ge=0,
-        lt=2**31,
         exclude_if=lambda value: value == "benchmark",
         description="As for temperature.",
     )

@@ -80,9 +80,8 @@ class ServerConfig(Section):
         exclude_if=lambda value: value == "max_tokens",
         description="How this server calls the limit of an answer's length; null: it is not sent.",
     )
-    temperature: float | AsAsked | None = Field(
+    temperature: Annotated[float, Field(ge=0)] | AsAsked | None = Field(
         default=_AS_ASKED,
-        ge=0,
         exclude_if=lambda value: value == _AS_ASKED,
         description="benchmark: as each request asks, mostly 0. A number replaces it; null leaves it out, for servers "
         "that refuse it.",

@@ -47,3 +47,15 @@ def test_an_address_may_name_the_variant_and_a_key_names_a_variable() -> None:
     assert EngineConfig(base_url="http://host:80/{variant}/v1", key="OPENAI_API_KEY").concurrency == 8
     with pytest.raises(ValidationError):
         EngineConfig(base_url="http://host/v1", key="sk-12345")
+
+
+@pytest.mark.parametrize("name", ["temperature", "top_p", "seed"])
+def test_sampling_is_the_benchmark_s_unless_it_is_set_or_left_out(name: str) -> None:
+    address, asked = "http://host/v1", {"temperature": 0.0, "top_p": 0.9, "seed": 4}
+    for value, sent in (("benchmark", asked), (None, {**asked, name: None}), (1, {**asked, name: 1})):
+        config = EngineConfig.model_validate({"base_url": address, name: value})
+        assert config.sampling(**asked) == {key: each for key, each in sent.items() if each is not None}
+        assert (config.changed_sampling == {}) == (value == "benchmark")
+    for value in (-1, "other", True):
+        with pytest.raises(ValidationError):
+            EngineConfig.model_validate({"base_url": address, name: value})
