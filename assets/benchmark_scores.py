@@ -11,6 +11,7 @@ from assets.steps.metadata import amounts_chart
 from assets.steps.partitioned_step import Event
 from assets.steps.step_questions import StepQuestions
 from assets.steps.variant_step import VariantStep, variant_events
+from gateau_dagster.evaluation.grading import graded_answers, thoughts_sentence
 from gateau_dagster.evaluation.page import PageAmount, PageChart
 from gateau_dagster.evaluation.scored import Measured
 from gateau_dagster.execution.shard_tables import rejected_frame
@@ -48,6 +49,9 @@ def _measured(step: VariantStep, asked: StepQuestions, models: ModelsResource) -
     if scored.measure is not None:
         return scored.measure(materials(state, step.asset, models, step.progress), variant, chosen.options)
     assert scored.grade is not None, "one of the two ways"
-    answers = state.read(f"{ANSWERS}/{chosen.name}", partition=variant)
+    answers, thoughts = state.read(f"{ANSWERS}/{chosen.name}", partition=variant), state.config.evaluation.thoughts
+    if said := thoughts_sentence(answers["answer"], thoughts):
+        step.metadata["thoughts"] = said
+        step.context.log.info(f"{variant}: {said}")
     judgments = state.read(f"{JUDGMENTS}/{chosen.name}", partition=variant) if scored.judging is not None else None
-    return scored.grade(asked.questions(step), answers, judgments, chosen.options)
+    return scored.grade(asked.questions(step), graded_answers(answers, thoughts), judgments, chosen.options)

@@ -1,7 +1,7 @@
 """The section about how the checkpoint, and every variant of an experiment, is measured."""
 
 import re
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, ConfigDict, Field
 
@@ -93,6 +93,13 @@ class EvaluationConfig(Section):
         exclude_if=lambda value: value is None,
         description="Tokens of a turn, before the template, above which its middle is cut out. Default: "
         "scoring.max_length, less what the longest answer may take. GATEAU's is 64000.",
+    )
+    thoughts: Literal["drop", "keep"] = Field(
+        default="drop",
+        exclude_if=lambda value: value == "drop",
+        description="What becomes of thoughts, such as <think>…</think>, that an answer begins with. drop: neither "
+        "metric nor judge sees them, and thoughts that never end count as an empty answer. keep: answers are graded "
+        "whole, for a benchmark of the thoughts themselves. Stored answers are always whole.",
     )
     reference: str | None = Field(
         default=None,

@@ -8,6 +8,7 @@ import polars as pl
 
 from gateau_dagster.config.variants import CHECKPOINT
 from gateau_dagster.evaluation.generation.settings import answer_scorer
+from gateau_dagster.evaluation.grading import graded_answers
 from gateau_dagster.evaluation.judging.judge_answers import Texts, answers_by_question
 from gateau_dagster.evaluation.questions import Question
 from gateau_dagster.evaluation.registry import ChosenBenchmark
@@ -34,7 +35,7 @@ def held_answers(
     *,
     as_before: bool,
 ) -> Texts:
-    """The texts of a variant that are there, and that will be its answers to these questions; to the end of each.
+    """Return what is graded of a variant's kept answers that will still be its answers to these questions.
 
     as_before: whether a model that is made again only if what it is trained on comes out different is taken to stay
     the same; else what may be answered anew is not among them.
@@ -42,14 +43,14 @@ def held_answers(
     Raises:
         GateauError: the answers cannot be read.
     """
-    asset = f"{ANSWERS}/{chosen.name}"
+    asset, thoughts = f"{ANSWERS}/{chosen.name}", state.config.evaluation.thoughts
     if not is_stale(plan, asset, variant):
-        return answers_by_question(state.store.read(asset, variant))
+        return answers_by_question(graded_answers(state.store.read(asset, variant), thoughts))
     scorer = _scorer(state, plan, variant, as_before=as_before)
     given: dict[str, dict[int, str]] = {}
     digests = {each.question_id: each.digest for each in questions}
     for table in _made_by(state, [asset, *shared_answers(state.config, chosen)], variant, scorer):
-        for name, turn, digest, answer in table.iter_rows():
+        for name, turn, digest, answer in graded_answers(table, thoughts).iter_rows():
             if digests.get(name) == digest:
                 given.setdefault(name, {})[turn] = answer
     turns = {each.question_id: len(each.turns) for each in questions}

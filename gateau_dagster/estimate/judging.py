@@ -13,6 +13,7 @@ from gateau_dagster.config.judge import JudgeConfig
 from gateau_dagster.estimate.characteristics import rating_cost, shards_cost
 from gateau_dagster.estimate.held_answers import held_answers, is_stale
 from gateau_dagster.estimate.questions import known_questions
+from gateau_dagster.evaluation.grading import graded_answers
 from gateau_dagster.evaluation.judging.cost import BudgetError, CountTokens, PlannedCost, check_affordable, planned_cost
 from gateau_dagster.evaluation.judging.judge_answers import (
     Texts,
@@ -109,7 +110,8 @@ class JudgedBenchmark:
         return matches(settings.pairs, self.questions, texts, pairing, self.chosen.options, settings)
 
     def _texts(self, state: State, variant: str) -> Texts:
-        return answers_by_question(state.store.read(f"{ANSWERS}/{self.chosen.name}", variant))
+        answers = state.store.read(f"{ANSWERS}/{self.chosen.name}", variant)
+        return answers_by_question(graded_answers(answers, state.config.evaluation.thoughts))
 
 
 @dataclass(frozen=True, kw_only=True)

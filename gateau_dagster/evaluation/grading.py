@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 import polars as pl
 
@@ -11,7 +12,10 @@ from gateau_dagster import tables
 from gateau_dagster.data.sample import Reject
 from gateau_dagster.evaluation.questions import Question
 from gateau_dagster.evaluation.scored import Measured
+from gateau_dagster.readable import plural
 
+# Raise it when the same answers come to other values in all benchmarks.
+CODE_VERSION = "1"
 _TAGS = r"think(?:ing)?|thoughts?|reasoning|reflection"
 _OPENS = re.compile(rf"(?i)<({_TAGS})>|\[THINK\]|\u25c1think\u25b7|<\|START_THINKING\|>|<\|channel\|>\s*analysis")
 _CLOSES = re.compile(
@@ -19,6 +23,7 @@ _CLOSES = re.compile(
     r"<\|channel\|>\s*final\s*(?:<\|constrain\|>\s*\w+)?\s*<\|message\|>"
 )
 _PLAIN_CHANNELS = re.compile(r"(?s)analysis.*?assistantfinal")  # where the special tokens were left out
+_QUOTES = "`'\"\u2018\u2019\u201c\u201d"
 _ENDS = re.compile(r"<\|(?:return|end|START_RESPONSE|END_RESPONSE)\|>")
 
 
@@ -48,7 +53,48 @@ def without_thoughts(text: str) -> str | None:
 
 def _lacks_opening(text: str) -> bool:
     closing = _CLOSES.search(text)
-    return closing is not None and _OPENS.search(text, 0, closing.start()) is None
+    if closing is None or _OPENS.search(text, 0, closing.start()) is not None:
+        return False
+    around = text[max(0, closing.start() - 1) : closing.start()] + text[closing.end() : closing.end() + 1]
+    return not any(mark in around for mark in _QUOTES)  # an answer may speak of the tag
+
+
+def graded_answers(answers: pl.DataFrame, thoughts: str) -> pl.DataFrame:
+    """Return tables.ANSWERS with what metrics and judges see of each answer.
+
+    Args:
+        answers: some columns of tables.ANSWERS, `answer` among them.
+        thoughts: `evaluation.thoughts`. drop: an answer without the thoughts that it begins with, empty where they
+            never end. keep: the whole answer.
+    """
+    if thoughts == "keep":
+        return answers
+    texts = [without_thoughts(text) or "" for text in answers["answer"]]
+    return answers.with_columns(answer=pl.Series(texts, dtype=pl.String))
+
+
+def grading_settings(thoughts: str) -> dict[str, Any]:
+    """Return what of the configuration decides how stored answers are graded; the default is the code version's."""
+    return {} if thoughts == "drop" else {"evaluation.thoughts": thoughts}
+
+
+def unfinished_thoughts(answers: pl.Series) -> int:
+    """Return how many answers consist of thoughts that never end."""
+    return sum(without_thoughts(text) is None for text in answers)
+
+
+def thoughts_sentence(answers: pl.Series, thoughts: str) -> str:
+    """Return how many answers begin with thoughts, and what that means for their grades; empty where none does."""
+    count = sum(map(begins_with_thoughts, answers))
+    if not count:
+        return ""
+    verb = "begins" if count == 1 else "begin"
+    found = f"{count:,} of {plural(answers.len(), 'answer')} {verb} with thoughts"
+    if thoughts == "keep":
+        return f"{found}, which are graded as a part of them: evaluation.thoughts is keep"
+    unfinished = unfinished_thoughts(answers)
+    ends = f"; in {unfinished:,} they never end, which counts as an empty answer" if unfinished else ""
+    return f"{found}, which are left out of grading{ends}"
 
 
 def grade_each(

@@ -7,6 +7,7 @@ import polars as pl
 
 from gateau_dagster.config.inputs import NOTABLE_REJECTS
 from gateau_dagster.data.rejects import rejects_among
+from gateau_dagster.evaluation.grading import thoughts_sentence, unfinished_thoughts
 from gateau_dagster.pipeline.asset import Asset
 from gateau_dagster.pipeline.loss import Loss, Truncation, truncation_among
 from gateau_dagster.pipeline.state import State
@@ -35,6 +36,7 @@ def benchmark_losses(state: State, asset: Asset) -> Iterator[Loss]:
             if (cut := _cut_prompts(state, key, name)).cut:
                 yield Loss(asset=place, sentence=cut.sentence(), notable=cut.notable, intended=cut.intended)
             yield from _empty_answers(state, key, name)
+            yield from _thoughts(state, key, name)
 
 
 def _empty_answers(state: State, key: str, variant: str) -> Iterator[Loss]:
@@ -44,6 +46,13 @@ def _empty_answers(state: State, key: str, variant: str) -> Iterator[Loss]:
         share = empty / texts.len()
         sentence = f"{empty:,} of {plural(texts.len(), 'answer')} empty ({percentage(share)}): graded as they are"
         yield Loss(asset=f"{key}[{variant}]", sentence=sentence, notable=share > NOTABLE_REJECTS)
+
+
+def _thoughts(state: State, key: str, variant: str) -> Iterator[Loss]:
+    texts, thoughts = state.store.read(key, variant, ["answer"])["answer"], state.config.evaluation.thoughts
+    if sentence := thoughts_sentence(texts, thoughts):
+        notable = thoughts == "keep" or unfinished_thoughts(texts) > NOTABLE_REJECTS * texts.len()
+        yield Loss(asset=f"{key}[{variant}]", sentence=sentence, notable=notable)
 
 
 def _cut_prompts(state: State, key: str, variant: str) -> Truncation:

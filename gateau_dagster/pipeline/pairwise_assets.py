@@ -6,6 +6,8 @@ from typing import Any
 
 from gateau_dagster.config import Config
 from gateau_dagster.errors import GateauError
+from gateau_dagster.evaluation.grading import CODE_VERSION as GRADING_CODE_VERSION
+from gateau_dagster.evaluation.grading import grading_settings
 from gateau_dagster.evaluation.judging.judge_answers import means
 from gateau_dagster.evaluation.judging.pairwise import PAIRWISE
 from gateau_dagster.evaluation.registry import ChosenBenchmark, scored_benchmarks
@@ -39,7 +41,7 @@ def pairwise_assets(config: Config) -> Iterator[Asset]:
                 description=f"Wins, ties and losses of pairs of variants. {chosen.benchmark.description}",
                 reads={f"{ANSWERS}/{name}": "content"},
                 settings=partial(_settings, config, chosen),
-                code_version=f"{CODE_VERSION}.{chosen.benchmark.code_version}",
+                code_version=f"{CODE_VERSION}.{GRADING_CODE_VERSION}.{chosen.benchmark.code_version}",
                 columns=PAIRWISE,
                 goal=True,
                 means=means(judge),
@@ -52,6 +54,7 @@ def _settings(config: Config, chosen: ChosenBenchmark, observed: Observed) -> di
     assert judge is not None
     return {
         **chosen.settings(config),
+        **grading_settings(config.evaluation.thoughts),
         "evaluation.judge.model": judge.model,
         **{f"evaluation.judge.{name}": value for name, value in judge.changed_sampling.items()},
         "evaluation.judge.pairs": judge.pairs,

@@ -9,6 +9,8 @@ from gateau_dagster.config import Config
 from gateau_dagster.config.variants import BASE, CHECKPOINT, Variant
 from gateau_dagster.evaluation.generation.settings import CODE_VERSION as GENERATION_CODE_VERSION
 from gateau_dagster.evaluation.generation.settings import generation_settings, server_means
+from gateau_dagster.evaluation.grading import CODE_VERSION as GRADING_CODE_VERSION
+from gateau_dagster.evaluation.grading import grading_settings
 from gateau_dagster.evaluation.judging.judge_answers import means
 from gateau_dagster.evaluation.judging.rating import CODE_VERSION as RATING_CODE_VERSION
 from gateau_dagster.evaluation.registry import ChosenBenchmark, scored_benchmarks
@@ -244,7 +246,7 @@ def _judgments(config: Config, chosen: ChosenBenchmark, reads: Mapping[str, By])
         kinds=("openai",),
         summary="what a judge says of the answers",
         reads=reads,
-        code_version=f"{chosen.benchmark.code_version}.{RATING_CODE_VERSION}",
+        code_version=f"{chosen.benchmark.code_version}.{RATING_CODE_VERSION}.{GRADING_CODE_VERSION}",
         columns=tables.JUDGMENTS,
         checks=(READABLE_REPLIES,),
         own_rejects=False,
@@ -253,16 +255,17 @@ def _judgments(config: Config, chosen: ChosenBenchmark, reads: Mapping[str, By])
 
 
 def _scores(config: Config, chosen: ChosenBenchmark, reads: Mapping[str, By]) -> Asset:
-    measures = chosen.scored.measure is not None
+    measures, version = chosen.scored.measure is not None, chosen.benchmark.code_version
     return _of_benchmark(
         config,
         chosen,
         SCORES,
         "What each variant's answers are worth.",
-        _benchmark_settings,
+        _benchmark_settings if measures else _graded_settings,
         kinds=("pytorch",) if measures else ("polars",),
         summary="the value of each variant's answer to each of a benchmark's questions",
         reads=reads,
+        code_version=version if measures else f"{version}.{GRADING_CODE_VERSION}",
         columns=tables.SCORES,
         finite=("value",),
         checks=(FINITE_VALUES,),
@@ -288,4 +291,8 @@ def _answered_settings(config: Config, chosen: ChosenBenchmark, observed: Observ
 
 
 def _judged_settings(config: Config, chosen: ChosenBenchmark, observed: Observed) -> dict[str, Any]:
-    return {**_benchmark_settings(config, chosen, observed), **chosen.judge_settings(config)}
+    return {**_graded_settings(config, chosen, observed), **chosen.judge_settings(config)}
+
+
+def _graded_settings(config: Config, chosen: ChosenBenchmark, observed: Observed) -> dict[str, Any]:
+    return {**_benchmark_settings(config, chosen, observed), **grading_settings(config.evaluation.thoughts)}

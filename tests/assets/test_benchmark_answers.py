@@ -10,16 +10,23 @@ import polars as pl
 import pytest
 import yaml
 
+from assets.benchmark_scores import benchmark_scores
+from assets.steps.partitions import asset_key, partition_definitions
 from gateau_dagster.config import ModelConfig
 from gateau_dagster.evaluation.generation.asked import Answer, Asked
 from gateau_dagster.evaluation.generation.in_process import InProcess
 from gateau_dagster.evaluation.generation.prompts import Prompts
 from gateau_dagster.evaluation.registry import scored_benchmarks
 from gateau_dagster.models.loading import load_model
+from gateau_dagster.storage import Stamp
+from resources.models import ModelsResource
 from tests.assets.harness import Pipeline, key_of, pipeline_on, value_of
 from tests.evaluation.generation.answering_server import Reply, answering, completion, refusal
 from tests.evaluation.quiz import with_quiz
-from tests.project import change_config
+from tests.evaluation.scored_builders import answers as given
+from tests.evaluation.scored_builders import write_jsonl
+from tests.evaluation.test_longbench import row, write_prompts
+from tests.project import change_config, make_project
 from tests.ray_cluster import ray_cluster
 
 VARIANTS = ("base", "checkpoint")
@@ -77,6 +84,33 @@ def test_answers_are_graded(quizzed: Pipeline) -> None:
         letters = answers(quizzed, variant).group_by("question_id").agg(pl.col("answer").str.len_chars().mean())
         assert dict(table.select("question_id", "value").iter_rows()) == dict(letters.iter_rows())
         assert table["question_id"].is_sorted() and table.height == 5
+
+
+@pytest.mark.parametrize(("thoughts", "values"), [("drop", [100, 100, 0]), ("keep", [100 / 3, 100 / 3, 0])])
+def test_thoughts_before_an_answer_are_left_out_of_its_grade(
+    tmp_path: Path, thoughts: str, values: list[float]
+) -> None:
+    write_jsonl(tmp_path / "data" / "hotpotqa.jsonl", [row(n, answers=["Oslo"]) for n in range(3)])
+    write_prompts(tmp_path / "config", ["hotpotqa"])
+    options = {"data": "data", "prompts": "config", "sets": ["hotpotqa"]}
+    evaluation = {"benchmarks": ["longbench"], "longbench": options, "thoughts": thoughts}
+    file = make_project(tmp_path, samples=4, shards=1, training=True, evaluation=evaluation)
+    ids = [f"hotpotqa/0-4k/id{n}" for n in range(3)]
+    said = ["<think>Norway's city is it.</think>\n\nOslo", "Norway's city is\n</think>\n\nOslo", "<think>Oslo"]
+    with pipeline_on(file) as pipeline:
+        store = pipeline.state().store
+        store.write(given(dict(zip(ids, said, strict=True))), "answers/longbench", "base", Stamp(fingerprint="f"))
+        variants: Any = partition_definitions(pipeline.config)["variant"]
+        made = dg.asset(key=asset_key("scores/longbench"), partitions_def=variants, dagster_type=dg.Nothing)
+        resources = {"configuration": pipeline.resource, "models": ModelsResource()}
+        done = dg.materialize(
+            [made(benchmark_scores)], instance=pipeline.instance, resources=resources, partition_key="base"
+        )
+        (event,) = done.asset_materializations_for_node("scores__longbench")
+        assert str(event.metadata["thoughts"].value).startswith("3 of 3 answers begin with thoughts")
+        found = store.read("scores/longbench", "base").sort("question_id")["value"].to_list()
+        assert found == pytest.approx(values)
+        assert store.read("answers/longbench", "base")["answer"].to_list() == said
 
 
 def test_only_what_changed_is_made_again(quizzed: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -119,6 +119,15 @@ def test_answers_are_judged_and_equal_ones_of_another_variant_cost_nothing(judge
     assert len(judged.server.requests) == 5
 
 
+def test_the_judge_does_not_see_the_thoughts_before_an_answer(judged: Judged) -> None:
+    judged.run("base")
+    thinking = {name: [f"<think>It may be {n}.</think>\n\n{text}" for n, text in enumerate(texts)]
+                for name, texts in GIVEN.items()}  # fmt: skip
+    judged.answer("checkpoint", thinking)
+    (event,) = judged.run("checkpoint").asset_materializations_for_node("judgments__mt_bench")
+    assert event.metadata["requests_paid"].value == 0, "what it is shown is what the other variant answered"
+
+
 def test_where_the_judge_is_changes_nothing_and_another_one_judges_again(judged: Judged) -> None:
     judged.run("base")
     before = judged.pipeline.state().wanted_stamp(ASSET, "base").fingerprint

@@ -21,7 +21,7 @@ from .scored_builders import answers, asked, chosen, project, values, write_json
 WITH_JIEBA = importlib.util.find_spec("jieba") is not None
 
 
-def _row(number: int, *, answers: list[str], length: int | None = 10, **fields: Any) -> dict[str, Any]:
+def row(number: int, *, answers: list[str], length: int | None = 10, **fields: Any) -> dict[str, Any]:
     common = {"context": f"context {number} {{braces}}", "input": f"question {number}", "answers": answers}
     return {**common, "length": length, "dataset": "x", "all_classes": None, "_id": f"id{number}", **fields}
 
@@ -31,12 +31,12 @@ def files(tmp_path: Path) -> Path:
     """Two rows each of three sets, and prompts of our own for them."""
     data = tmp_path / "data"
     write_jsonl(
-        data / "hotpotqa.jsonl", [_row(0, answers=["Paris", "the City of Light"]), _row(1, answers=["7"], length=4000)]
+        data / "hotpotqa.jsonl", [row(0, answers=["Paris", "the City of Light"]), row(1, answers=["7"], length=4000)]
     )
-    write_jsonl(data / "hotpotqa_e.jsonl", [_row(5, answers=["even"])])
-    write_jsonl(data / "trec.jsonl", [_row(2, answers=["Food"], length=9000, all_classes=["Food", "Date"])])
-    write_jsonl(data / "lcc.jsonl", [_row(3, answers=["return 1"], input="")])
-    write_jsonl(data / "unasked.jsonl", [_row(9, answers=["x"], dataset="qasper")])
+    write_jsonl(data / "hotpotqa_e.jsonl", [row(5, answers=["even"])])
+    write_jsonl(data / "trec.jsonl", [row(2, answers=["Food"], length=9000, all_classes=["Food", "Date"])])
+    write_jsonl(data / "lcc.jsonl", [row(3, answers=["return 1"], input="")])
+    write_jsonl(data / "unasked.jsonl", [row(9, answers=["x"], dataset="qasper")])
     write_prompts(tmp_path / "config", ["hotpotqa", "trec", "lcc", "qasper"])
     return tmp_path
 
@@ -123,7 +123,7 @@ def test_the_table_changes_with_what_the_files_hold_and_not_with_where_they_lie(
     moved = files.rename(files.with_name("moved"))
     config = project(moved, "longbench", **_options())
     assert first.benchmark.settings(config, first.options) == settings
-    write_jsonl(moved / "data" / "trec.jsonl", [_row(2, answers=["Date"], all_classes=["Food", "Date"])])
+    write_jsonl(moved / "data" / "trec.jsonl", [row(2, answers=["Date"], all_classes=["Food", "Date"])])
     changed = first.benchmark.settings(config, first.options)
     assert {name for name in settings if settings[name] != changed[name]} == {"evaluation.longbench.data"}
 
@@ -156,9 +156,9 @@ def test_chinese_sets_say_what_to_install(files: Path, monkeypatch: pytest.Monke
 @pytest.mark.parametrize(
     ("rows", "words"),
     [
-        ([_row(0, answers=[])], r"trec\.jsonl:1 is no row of trec: it lacks answers"),
-        ([_row(0, answers=["x"], length=None)], "it lacks length"),
-        ([_row(0, answers=["x"]), _row(0, answers=["y"])], r"trec\.jsonl:2: the id 'id0' of trec came before"),
+        ([row(0, answers=[])], r"trec\.jsonl:1 is no row of trec: it lacks answers"),
+        ([row(0, answers=["x"], length=None)], "it lacks length"),
+        ([row(0, answers=["x"]), row(0, answers=["y"])], r"trec\.jsonl:2: the id 'id0' of trec came before"),
         ([["no object"]], r"trec\.jsonl:1 is no object"),
     ],
 )
@@ -190,7 +190,7 @@ def test_prompts_are_the_published_ones_byte_for_byte(files: Path) -> None:
     longest = json.loads((config / LENGTHS).read_bytes())
     assert {*published} == {*SETS} == {*longest}
     for name in SETS:
-        write_jsonl(files / "all" / f"{name}.jsonl", [_row(1, answers=["x"])])
+        write_jsonl(files / "all" / f"{name}.jsonl", [row(1, answers=["x"])])
     sets = [name for name in SETS if WITH_JIEBA or not SETS[name].segmented]
     found = asked(project(files, "longbench", data="all", prompts=str(config), sets=sets))
     for question in found:

@@ -200,6 +200,7 @@ FIELDS: dict[str, tuple[Any, set[str]]] = {
     # They decide the answers to a benchmark's questions, of which there are none here.
     "evaluation.template": ("chat", REPORT),
     "evaluation.input_length": (100, REPORT),
+    "evaluation.thoughts": ("keep", REPORT),  # see test_answers
     "evaluation.needle.lengths": ([64], {"evaluation/needle", *REPORT}),
     "evaluation.needle.depths": ([0.0], {"evaluation/needle", *REPORT}),
     "evaluation.needle.repeats": (1, {"evaluation/needle", *REPORT}),

@@ -46,6 +46,14 @@ def test_what_changes_answers(changes: dict[str, Any], tmp_path: Path) -> None:
     assert made_again(tmp_path, {}, changes) == BOTH
 
 
+def test_how_thoughts_are_graded_changes_the_scores_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert made_again(tmp_path, {}, {"evaluation.thoughts": "keep"}) == {"scores/quiz"}
+    before = versions(asking(tmp_path))
+    raise_version(monkeypatch, "gateau_dagster.evaluation.grading.CODE_VERSION")
+    found = stale(before, versions(asking(tmp_path)))
+    assert "scores/quiz" in found and "answers/quiz" not in found
+
+
 @pytest.mark.parametrize(
     ("name", "value"),
     [

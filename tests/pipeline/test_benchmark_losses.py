@@ -1,6 +1,7 @@
 """What each model lost of a benchmark, in sentences."""
 
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pytest
@@ -17,6 +18,32 @@ from tests.evaluation.scored_builders import answers
 
 def _rejected(*names: str, reason: str) -> pl.DataFrame:
     return pl.DataFrame({"sample_id": [*names], "reason": reason}, schema=tables.schema(tables.REJECTED))
+
+
+@pytest.mark.parametrize(
+    ("thoughts", "sentence", "notable"),
+    [
+        ("drop", "which are left out of grading; in 1 they never end, which counts as an empty answer", True),
+        ("keep", "which are graded as a part of them: evaluation.thoughts is keep", True),
+    ],
+)
+def test_answers_that_begin_with_thoughts_are_counted(
+    tmp_path: Path, thoughts: Any, sentence: str, notable: bool
+) -> None:
+    content = {
+        "storage": {"root": str(tmp_path / "store")},
+        "long_sft": {"path": "long.jsonl"},
+        "models": {"short": {"path": "a"}, "long": {"path": "b"}},
+    }
+    evaluation = EvaluationConfig(benchmarks=("quiz",), thoughts=thoughts)
+    state = State(config=Config.model_validate(content).model_copy(update={"evaluation": evaluation}))
+    said = {"q0": "<think>a</think>\n\nOslo", "q1": "a\n</think>\nOslo", "q2": "<think>a", "q3": "Write `</think>`."}
+    state.store.write(answers(said), "answers/quiz", "base", Stamp(fingerprint="f"))
+    with with_quiz():
+        found = [*losses(state, {"answers/quiz"})]
+    assert [(each.asset, each.sentence, each.notable) for each in found] == [
+        ("answers/quiz[base]", f"3 of 4 answers begin with thoughts, {sentence}", notable)
+    ]
 
 
 @pytest.mark.parametrize("input_length", [None, 90])

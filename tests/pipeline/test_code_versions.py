@@ -40,6 +40,7 @@ CONSTANTS: dict[str, set[str]] = {
     "evaluation.contamination.touched.CODE_VERSION": set(),
     "evaluation.judging.characteristics.CODE_VERSION": {"sample_ratings"},  # and `characteristics`, if it is asked for
     "pipeline.pairwise_assets.CODE_VERSION": set(),
+    "evaluation.grading.CODE_VERSION": set(),  # see test_answers
     "training.text_mix.CODE_VERSION": {"homologous_mix"},
     "training.training_mix.CODE_VERSION": {"training_mix", "pre_experience_mix", "variant/training_mix"},
     "training.spec.CODE_VERSION": {"checkpoint", "pre_experienced", "homologous_model", "variant/checkpoint"},
