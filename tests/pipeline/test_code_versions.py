@@ -41,6 +41,7 @@ CONSTANTS: dict[str, set[str]] = {
     "evaluation.judging.characteristics.CODE_VERSION": {"sample_ratings"},  # and `characteristics`, if it is asked for
     "pipeline.pairwise_assets.CODE_VERSION": set(),
     "evaluation.grading.CODE_VERSION": set(),  # see test_answers
+    "evaluation.judging.rating.CODE_VERSION": set(),  # of judgments, of which there are none here
     "training.text_mix.CODE_VERSION": {"homologous_mix"},
     "training.training_mix.CODE_VERSION": {"training_mix", "pre_experience_mix", "variant/training_mix"},
     "training.spec.CODE_VERSION": {"checkpoint", "pre_experienced", "homologous_model", "variant/checkpoint"},
