@@ -27,7 +27,8 @@ def document_split(context: dg.AssetExecutionContext, configuration: Configurati
                 documents.add(state.store.read(RAW, shard, list(TEXTS)))
                 step.progress(done, len(state.shards), "shards")
             found = split(documents, share=options and options.share, least=document_similarity(state.config))
-            candidates = found.filter(~found["reserved"]).join(state.read(RAW, ["sample_id", "source"]), on="sample_id")
+            texts = state.read(RAW, ["sample_id", "source", "digest"])
+            candidates = found.filter(~found["reserved"]).join(texts, on="sample_id")
             if warning := too_few(candidates, state.config.selection):
                 context.log.warning(warning)
             step.write(found)

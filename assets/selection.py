@@ -51,7 +51,7 @@ def selected_subset(context: dg.AssetExecutionContext, configuration: Configurat
         if step.is_stale:
             scores = ranking_scores(step.state, step.state.config)
             subset, limited = chosen_samples(step.state, scores, step.progress)
-            if limited is not None and limited.unfilled:
+            if limited.unfilled:
                 context.log.warning(unfilled(limited))
             # What is trained on: an equal choice under other scores must not train again.
             content = rows_digest(subset.select("sample_id", "digest").sort("sample_id"))
@@ -112,38 +112,37 @@ def _score_figures(state: State, scores: pl.DataFrame) -> dict[str, Any]:
     )
 
 
-def chosen_samples(state: State, scores: pl.DataFrame, progress: Progress) -> tuple[pl.DataFrame, LeftOut | None]:
-    """`selected_subset`, and what a limit of samples by document left out; `scores`: ranking_scores."""
+def chosen_samples(state: State, scores: pl.DataFrame, progress: Progress) -> tuple[pl.DataFrame, LeftOut]:
+    """Return `selected_subset`, and what is left out of the choice; `scores`: ranking_scores."""
     reads, rule = selection_reads(state.config), state.config.selection
     del reads[ranking_asset(state.config)]
     samples = candidates(state, reads, scores)
     subset = with_texts(state, choice(samples, scores, rule), progress)
-    return subset, limit(samples, rule, subset)
-
-
-def limit(samples: pl.DataFrame, rule: RuleConfig, chosen: pl.DataFrame) -> LeftOut | None:
-    """What `selection.per_document` left out of the candidates (`samples`); None without such a limit."""
-    return None if rule.per_document is None else left_out(samples, rule, chosen["sample_id"].to_list())
+    return subset, left_out(samples, rule, subset["sample_id"].to_list())
 
 
 def unfilled(limited: LeftOut) -> str:
-    """A sentence for the log, where a limit leaves fewer samples than are asked for."""
-    return f"selection.per_document leaves too few samples: {limited.unfilled} fewer are chosen than asked for"
+    """Return a sentence for the log, where fewer samples are left than are asked for."""
+    setting = "selection.per_document" if limited.by_document else "selection.duplicates: one"
+    return f"{setting} leaves too few samples: {limited.unfilled} fewer are chosen than asked for"
 
 
 def rejects(state: State, asset: str, part: str | None, limited: LeftOut | None) -> pl.DataFrame | None:
-    """The table of what the limit left out; those of an earlier choice under a limit must not stay without one."""
-    if limited is not None:
+    """Return the table of what is left out of the choice; that of an earlier choice must not stay without one."""
+    if limited is not None and limited.rows.height:
         return limited.rows
     earlier = state.store.read_rejected(asset, [part])
     return earlier.clear() if earlier.height else None
 
 
 def limit_figures(limited: LeftOut | None) -> dict[str, Any]:
-    """What `selection.per_document` left out, as metadata; nothing without such a limit."""
+    """Return as metadata what `selection.duplicates` and `selection.per_document` left out."""
     if limited is None:
         return {}
-    found = {"left_out_by_document": limited.rows.height, "passed_over_by_document": limited.passed_over}
+    found = {"left_out_as_repeated_texts": limited.repeats}
+    if limited.by_document:
+        found["left_out_by_document"] = limited.rows.height - limited.repeats
+        found["passed_over_by_document"] = limited.passed_over
     return found | ({"could_not_be_filled": limited.unfilled} if limited.unfilled else {})
 
 

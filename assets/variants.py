@@ -12,7 +12,6 @@ from assets.selection import (
     RAW,
     candidates,
     choice,
-    limit,
     limit_figures,
     ranking_scores,
     rejects,
@@ -38,6 +37,7 @@ from gateau_dagster.pipeline.variant_configs import draws_lots, rule_reads, vari
 from gateau_dagster.selection.combine import ranked_by_score
 from gateau_dagster.selection.equal_amounts import equal_amount
 from gateau_dagster.selection.per_document import LeftOut
+from gateau_dagster.selection.rules import left_out
 from gateau_dagster.storage import Stamp
 from gateau_dagster.storage.content import rows_digest
 from gateau_dagster.storage.documents import (
@@ -112,7 +112,7 @@ def _select(step: VariantStep) -> None:
 
 
 def _chosen(step: VariantStep) -> tuple[pl.DataFrame, LeftOut | None]:
-    """`sample_id`, `score` and `rank`, and what the limit of samples by document left out, where there is one.
+    """`sample_id`, `score` and `rank`, and what was left out of a choice by a rule.
 
     Without scores all samples have the score 0, and the order of their ids.
     """
@@ -130,7 +130,7 @@ def _chosen(step: VariantStep) -> tuple[pl.DataFrame, LeftOut | None]:
     samples = candidates(state, rule_reads(state.config, variant), scores)
     rule = equal_amount(config.selection, section.equal, samples)
     chosen = choice(samples, scores, rule)
-    return chosen, limit(samples, rule, chosen)
+    return chosen, left_out(samples, rule, chosen["sample_id"].to_list())
 
 
 def _all(step: VariantStep) -> pl.DataFrame:

@@ -76,6 +76,13 @@ class RuleConfig(Section):
         exclude_if=lambda value: value is None,
     )
 
+    duplicates: Literal["one", "keep"] = Field(
+        default="one",
+        description="What happens to samples with identical texts and different ids. one: only the best-ranked sample "
+        "of each text can be chosen, and others fill up the count. keep: they can be chosen together, as their equal "
+        "scores suggest. A fraction counts all of them under both.",
+    )
+
     @model_validator(mode="after")
     def _consistent(self) -> "RuleConfig":
         if self.fraction is not None and self.count is not None:
@@ -99,6 +106,8 @@ class RuleConfig(Section):
         if "fraction" in values and self.fraction is None and self.count is None:
             values["fraction"] = DEFAULT_FRACTION
         values["per_document"] = self.per_document
+        # A choice under `keep` is that of a store from before this setting: its fingerprint holds.
+        values["duplicates"] = self.duplicates if self.duplicates == "one" else None
         return {"rule": self.rule, **{name: value for name, value in values.items() if value is not None}}
 
     def chosen(self, scored: int) -> int:

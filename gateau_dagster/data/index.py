@@ -60,19 +60,26 @@ class InputIndex:
         """How many samples have no context, and how the others' was told from the instruction."""
         return contexts_among(self.accepted)
 
-    @property
-    def repeats(self) -> list[str]:
-        """A sentence where samples hold the texts of another one under another id; each is a sample of its own."""
+    def repeats(self, *, kept: bool) -> list[str]:
+        """Return a sentence where samples hold the texts of another one under another id; each is scored.
+
+        `kept`: whether they can be chosen together.
+        """
         again = self.accepted.sort("sample_id").filter(~pl.col("digest").is_first_distinct())
         if again.is_empty():
             return []
         name = again["sample_id"][0]
         known = self.accepted.filter(pl.col("digest") == again["digest"][0])["sample_id"].min()
         share = percentage(again.height / self.accepted.height)
+        what = "All are scored, and one of each can be chosen: selection.duplicates: keep would allow all"
+        if kept:
+            what = (
+                "All are scored, and may be chosen and trained on together: remove them from the data, or set "
+                "selection.duplicates: one"
+            )
         return [
             f"long_sft.path: {again.height:,} of {plural(self.accepted.height, 'sample')} ({share}) hold the texts of "
-            f"another one under another id, as {name} those of {known}. All are scored, and may be chosen and trained "
-            "on together: remove them from the data, or set selection.per_document: 1"
+            f"another one under another id, as {name} those of {known}. {what}"
         ]
 
     def shard_digest(self, shard: int) -> str:

@@ -148,7 +148,8 @@ def chosen_share(config: Config, accepted: pl.DataFrame) -> float:
     if mix.without_long or not accepted.height:
         return 0.0
     if rule.budget is None:
-        share = rule.chosen(accepted.height) / accepted.height
+        left = accepted["digest"].n_unique() if rule.duplicates == "one" else accepted.height
+        share = min(rule.chosen(accepted.height), left) / accepted.height
     else:
         share = min(1.0, rule.budget / max(1.0, float(accepted["characters"].sum()) / _CHARACTERS))
     return share * mix.long_fraction
@@ -160,10 +161,12 @@ def warnings_of(config: Config, accepted: pl.DataFrame) -> list[str]:
 
 
 def _beyond_the_samples(config: Config, accepted: pl.DataFrame) -> list[str]:
-    count = config.selection.count
-    if count is None or count <= accepted.height:
+    count, once = config.selection.count, config.selection.duplicates == "one"
+    left = accepted["digest"].n_unique() if once else accepted.height
+    if count is None or count <= left:
         return []
-    return [f"selection.count asks for {count:,} samples, and there are {accepted.height:,}: no more can be chosen."]
+    different = " with different texts" if left < accepted.height else ""
+    return [f"selection.count asks for {count:,} samples, and there are {left:,}{different}: no more can be chosen."]
 
 
 def _beyond_the_scored(config: Config, accepted: pl.DataFrame) -> list[str]:

@@ -36,7 +36,8 @@ def selection_reads(config: Config) -> dict[str, list[str]]:
     """The columns that the rule of selection reads, by asset; the texts of `raw_long_sft` are read besides."""
     rule, ranking = config.selection.rule, ranking_asset(config)
     rank = ["rank"] if ranking == PRESETS_TABLE else []
-    found = {"raw_long_sft": ["sample_id", "source"], ranking: ["sample_id", "score", *rank]}
+    texts = ["digest"] if config.selection.duplicates == "one" else []
+    found = {"raw_long_sft": ["sample_id", "source", *texts], ranking: ["sample_id", "score", *rank]}
     if rule in {"token_budget", "per_source_tokens"}:
         found["perplexity/long"] = ["sample_id", "context_tokens", "response_tokens"]
     if rule == "diverse":

@@ -39,6 +39,7 @@ from gateau_dagster.pipeline.plan import INPUT, Key, Partitions, Plan, make_plan
 from gateau_dagster.pipeline.planned_training import check_training, warnings_of
 from gateau_dagster.pipeline.variant_configs import others, selections
 from gateau_dagster.progress import Progress, silent
+from gateau_dagster.selection.per_document import countable_samples
 from gateau_dagster.selection.rules import check_data
 from gateau_dagster.storage import Stamp, Store
 from gateau_dagster.storage.documents import document_stamp, folder_stamp
@@ -227,9 +228,8 @@ class State:
         check_rejected(self.index.rejects, self.config.long_sft)
         check_contexts(self.index.contexts, self.config.long_sft)
         accepted = self.index.accepted
-        sources = dict(accepted["source"].value_counts().iter_rows())
         for selection in selections(self.config):
-            check_data(sources, selection)
+            check_data(*countable_samples(accepted, selection))
         for method in chosen_methods(self.config).values():
             method.check_data(self.config, accepted)
         check_clusters(self.config, accepted.height)

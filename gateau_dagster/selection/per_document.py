@@ -1,4 +1,4 @@
-"""At most k samples of one document: the k that rank best are candidates, and the others are not."""
+"""Which samples of a ranking are candidates: one of those with identical texts, and the k best of a document."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,16 +12,53 @@ from gateau_dagster.selection.token_budget import countable
 
 @dataclass(frozen=True, kw_only=True)
 class LeftOut:
-    """What `selection.per_document` takes out of a choice.
+    """What `selection.duplicates` and `selection.per_document` take out of a choice.
 
-    rows: tables.REJECTED, sorted by id, of all samples with a score that are no candidates. passed_over: those of them
-    that rank before the worst sample that is chosen. unfilled: samples that were asked for and could not be chosen,
-    since too few were left; 0 where tokens are asked for.
+    rows: tables.REJECTED, sorted by id, of all samples with a score that are no candidates. repeats: how many of them
+    have the texts of a candidate. by_document: whether documents are limited. passed_over: those that documents leave
+    out and that rank before the worst sample that is chosen. unfilled: samples that were asked for and could not be
+    chosen, since too few were left; 0 where tokens are asked for.
     """
 
     rows: pl.DataFrame
+    repeats: int
+    by_document: bool
     passed_over: int
     unfilled: int
+
+
+def with_one_of_each_text(ranked: pl.DataFrame, rule: RuleConfig) -> pl.DataFrame:
+    """Return `ranked` with one sample of each text: the best that the rule can choose, or the first of all.
+
+    Under `duplicates: keep` all stay. `ranked`: see rules.chosen_ids, sorted by rank, samples without a score last.
+    """
+    if rule.duplicates == "keep":
+        return ranked
+    return ranked.filter(pl.col("sample_id") == _best_of_text(rule))
+
+
+def repeats_of_texts(ranked: pl.DataFrame, rule: RuleConfig) -> pl.DataFrame:
+    """Return tables.REJECTED of the samples with a score that `with_one_of_each_text` drops. `ranked`: see there."""
+    if rule.duplicates == "keep":
+        return pl.DataFrame(schema=tables.schema(tables.REJECTED))
+    out = ranked.with_columns(best=_best_of_text(rule)).filter(
+        pl.col("sample_id") != pl.col("best"), pl.col("score").is_not_null()
+    )
+    reason = pl.format("selection.duplicates: one: its texts are those of '{}', which is the one that counts", "best")
+    return out.select("sample_id", reason=reason).sort("sample_id").match_to_schema(tables.schema(tables.REJECTED))
+
+
+def countable_samples(samples: pl.DataFrame, rule: RuleConfig) -> tuple[Mapping[str, int], RuleConfig]:
+    """Return the samples of each source that count for a rule whatever the scores are, at most, and the rule for them.
+
+    Identical texts count once, or once in each of their sources. The rule's fraction, which is of all samples, becomes
+    a number of those that are left. `samples`: `source` str and, unless `duplicates` is keep, `digest` str.
+    """
+    if rule.duplicates == "keep":
+        return dict(samples["source"].value_counts().iter_rows()), rule
+    if rule.budget is None and samples.height:
+        rule = rule.taking(count=min(rule.chosen(samples.height), samples["digest"].n_unique()))
+    return dict(samples.unique(["source", "digest"])["source"].value_counts().iter_rows()), rule
 
 
 def with_best_of_documents(ranked: pl.DataFrame, rule: RuleConfig) -> pl.DataFrame:
@@ -64,6 +101,12 @@ def most_by_source(samples: pl.DataFrame, most: int) -> Mapping[str, int]:
 def most_of_all(samples: pl.DataFrame, most: int) -> int:
     """How many samples the limit leaves at most, whatever the scores are. `samples`: `document` str."""
     return int(samples["document"].value_counts()["count"].clip(upper_bound=most).sum())
+
+
+def _best_of_text(rule: RuleConfig) -> pl.Expr:
+    """The id of the sample that stands for all of its texts."""
+    ids = pl.col("sample_id")
+    return pl.coalesce(ids.filter(_choosable(rule)).first().over("digest"), ids.first().over("digest"))
 
 
 def _choosable(rule: RuleConfig) -> pl.Expr:

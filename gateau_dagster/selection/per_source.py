@@ -27,10 +27,11 @@ def per_source(ranked: pl.DataFrame, rule: RuleConfig) -> pl.DataFrame:
 
 
 def limit_hint(rule: RuleConfig) -> str:
-    """What an error adds where documents are limited, too."""
+    """Return what an error about too few samples adds: what else leaves some out."""
+    once = "" if rule.duplicates == "keep" else ". Samples with the same texts count once (selection.duplicates: one)"
     if rule.per_document is None:
-        return ""
-    return f". selection.per_document: {rule.per_document} leaves samples out, too: raise it, or remove it"
+        return once
+    return f". selection.per_document: {rule.per_document} leaves samples out, too: raise it, or remove it{once}"
 
 
 def check_sources(counts: Mapping[str, int], left: Mapping[str, int], rule: RuleConfig, *, count: int) -> None:

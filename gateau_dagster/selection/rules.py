@@ -1,6 +1,7 @@
 """Rules that take samples from a ranking: by number, by tokens, by source, or with every cluster present.
 
-Under each of them a document may be limited to its best samples (`per_document`).
+Under each of them one of several identical samples is a candidate (`duplicates`), and a document may be limited to its
+best samples (`per_document`).
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -10,7 +11,13 @@ import polars as pl
 from gateau_dagster.config.selection import Rule, RuleConfig
 from gateau_dagster.errors import GateauError, gateau_command
 from gateau_dagster.selection.clusters import cluster_count, diverse
-from gateau_dagster.selection.per_document import LeftOut, beyond_the_best, with_best_of_documents
+from gateau_dagster.selection.per_document import (
+    LeftOut,
+    beyond_the_best,
+    repeats_of_texts,
+    with_best_of_documents,
+    with_one_of_each_text,
+)
 from gateau_dagster.selection.per_source import check_sources, per_source
 from gateau_dagster.selection.token_budget import per_source_tokens, token_budget
 
@@ -46,10 +53,11 @@ def chosen_ids(samples: pl.DataFrame, rule: RuleConfig) -> list[str]:
         samples: one row a sample of the data set, in any order: `sample_id` str; `score` f64, null where the method
             has none: such a sample is never chosen, but counts where a rule speaks of the whole data; `rank` int, 1 is
             the best; `source` str; `tokens` int, of context and response, null where they are not known; for
-            `diverse`, `embedding` list[f32], null where there is none; with `rule.per_document`, `document` str.
-            Equal ranks are in the order of the ids.
-        rule: which one, and how much. A fraction is of the samples with a score, those that `per_document` leaves out
-            among them: the limit changes which samples are chosen, and how many only where too few are left.
+            `diverse`, `embedding` list[f32], null where there is none; with `rule.per_document`, `document` str;
+            unless `rule.duplicates` is keep, `digest` str. Equal ranks are in the order of the ids.
+        rule: which one, and how much. A fraction is of the samples with a score, those that `duplicates` and
+            `per_document` leave out among them: these change which samples are chosen, and how many only where too few
+            are left. Repeated texts count once where a rule speaks of the whole data, as for the share of a source.
 
     Raises:
         GateauError: the data cannot give what the rule asks for.
@@ -65,23 +73,28 @@ def chosen_ids(samples: pl.DataFrame, rule: RuleConfig) -> list[str]:
             f"`{gateau_command('validate')}` warns of that. Change the method's options (selection.options), or the "
             "method"
         )
+    rule, ranked = _counted(rule, ranked), with_one_of_each_text(ranked, rule)
     if rule.per_document is not None:
-        rule = _counted(rule, ranked)
         ranked = with_best_of_documents(ranked, rule)
     return _RULES[rule.rule](ranked, rule)["sample_id"].to_list()
 
 
 def left_out(samples: pl.DataFrame, rule: RuleConfig, chosen: Collection[str]) -> LeftOut:
-    """What `rule.per_document`, which is not None, took out of the choice of `chosen` from `samples` (`chosen_ids`)."""
-    assert rule.per_document is not None
+    """Return what `rule.duplicates` and `rule.per_document` took out of the choice of `chosen` from `samples`."""
     ranked = _ranked(samples)
-    rows = beyond_the_best(ranked, rule)
-    ids = ranked["sample_id"]
+    repeats, candidates = repeats_of_texts(ranked, rule), with_one_of_each_text(ranked, rule)
+    wanted = 0 if rule.budget is not None else rule.chosen(ranked.filter(scored()).height)
+    if rule.per_document is None:
+        unfilled = max(0, wanted - candidates.filter(scored()).height)
+        return LeftOut(rows=repeats, repeats=repeats.height, by_document=False, passed_over=0, unfilled=unfilled)
+    rows = beyond_the_best(candidates, rule)
+    ids = candidates["sample_id"]
     places = ids.is_in(list(chosen)).arg_true()
     before = ids.head(places[-1] if places.len() else 0)
-    wanted = 0 if rule.budget is not None else rule.chosen(ranked.filter(scored()).height)
     passed = rows.filter(pl.col("sample_id").is_in(before.implode())).height
-    return LeftOut(rows=rows, passed_over=passed, unfilled=max(0, wanted - len(chosen)))
+    every = pl.concat([rows, repeats]).sort("sample_id")
+    unfilled = max(0, wanted - len(chosen))
+    return LeftOut(rows=every, repeats=repeats.height, by_document=True, passed_over=passed, unfilled=unfilled)
 
 
 def _ranked(samples: pl.DataFrame) -> pl.DataFrame:

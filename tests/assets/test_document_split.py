@@ -251,14 +251,18 @@ def test_the_limit_alone_finds_the_documents_and_says_when_they_are_too_few(tmp_
 
 
 def test_what_the_limit_leaves_may_be_too_little_for_the_rule() -> None:
-    documents = pl.DataFrame({"document": [*"aaaabc"], "source": ["law"] * 4 + ["web"] * 2})
+    documents = pl.DataFrame({"document": [*"aaaabc"], "source": ["law"] * 4 + ["web"] * 2, "digest": ["t", *"tuvwx"]})
     assert too_few(documents, SelectionConfig(count=3, per_document=1)) == ""
     assert too_few(documents, SelectionConfig(count=6)) == too_few(documents, SelectionConfig(fraction=1)) == ""
+    kept = SelectionConfig(fraction=1, per_document=4, duplicates="keep")  # document a holds one text twice
+    assert too_few(documents, kept) == ""
     leaves = "selection.per_document: {} leaves {} samples, and {} are asked for"
     assert too_few(documents, SelectionConfig(count=4, per_document=1)) == leaves.format(1, 3, 4)
-    assert too_few(documents, SelectionConfig(fraction=1, per_document=3)) == leaves.format(3, 5, 6)
+    for most in (3, 4):
+        rule = SelectionConfig(fraction=1, per_document=most)
+        assert too_few(documents, rule) == leaves.format(most, 5, 6)
     assert too_few(documents, SelectionConfig(rule="token_budget", budget=9, per_document=1)) == ""
     by_source = {"rule": "per_source", "count": 3, "per_document": 1}
-    with pytest.raises(GateauError, match=r"source 'law' has 1 samples that can be chosen \(of 4\), but its share"):
+    with pytest.raises(GateauError, match=r"source 'law' has 1 samples that can be chosen \(of 3\), but its share"):
         too_few(documents, SelectionConfig.model_validate(by_source))
     assert too_few(documents, SelectionConfig.model_validate({**by_source, "short_source": "share"})) == ""

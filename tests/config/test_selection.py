@@ -44,10 +44,11 @@ def test_fraction_and_count_alone_are_enough() -> None:
 
 
 def test_parameters_are_what_decides_the_choice() -> None:
-    assert RuleConfig().parameters == {"rule": "top", "fraction": 0.1}
-    assert RuleConfig(count=3).parameters == {"rule": "top", "count": 3}
-    assert RuleConfig(rule="token_budget", budget=9).parameters == {"rule": "token_budget", "budget": 9}
-    assert RuleConfig(rule="diverse", encoder="mini", count=3).parameters == {
+    assert RuleConfig().parameters == {"rule": "top", "fraction": 0.1, "duplicates": "one"}
+    assert RuleConfig(count=3, duplicates="keep").parameters == {"rule": "top", "count": 3}
+    budget = RuleConfig(rule="token_budget", budget=9, duplicates="keep")
+    assert budget.parameters == {"rule": "token_budget", "budget": 9}
+    assert RuleConfig(rule="diverse", encoder="mini", count=3, duplicates="keep").parameters == {
         "rule": "diverse",
         "count": 3,
         "encoder": "mini",
@@ -59,9 +60,9 @@ def test_parameters_are_what_decides_the_choice() -> None:
 
 
 def test_a_limit_by_document_is_of_every_rule_and_kept_with_another_amount() -> None:
-    rule = RuleConfig(rule="token_budget", budget=9, per_document=2)
+    rule = RuleConfig(rule="token_budget", budget=9, per_document=2, duplicates="keep")
     assert rule.parameters == {"rule": "token_budget", "budget": 9, "per_document": 2}
-    assert rule.taking(count=3) == RuleConfig(count=3, per_document=2)
+    assert rule.taking(count=3) == RuleConfig(count=3, per_document=2, duplicates="keep")
     assert "per_document" not in RuleConfig().model_dump()
 
 

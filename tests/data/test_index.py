@@ -137,12 +137,13 @@ def test_an_input_without_usable_sample_says_why(tmp_path: Path) -> None:
 def test_the_same_texts_under_other_ids_are_said(tmp_path: Path) -> None:
     """Real sets have them: each would be chosen beside the other, for they have one score."""
     records = [explicit(name, f"answer {name}") for name in ("a", "b", "c")]
-    assert index_of(tmp_path, records).repeats == []
+    assert index_of(tmp_path, records).repeats(kept=False) == []
     again = [{**records[1], "id": "z"}, {**records[0], "id": "y"}]
     found = index_of(tmp_path, [*again, *records])
     assert found.accepted.height == 5
-    (said,) = found.repeats
-    assert "2 of 5 samples (40 %)" in said and "as y those of a." in said
+    for kept, what in ((False, "one of each can be chosen"), (True, "trained on together")):
+        (said,) = found.repeats(kept=kept)
+        assert "2 of 5 samples (40 %)" in said and "as y those of a." in said and what in said
 
 
 def test_a_cache_that_cannot_be_written_is_done_without(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -153,6 +153,7 @@ FIELDS: dict[str, tuple[Any, set[str]]] = {
     "selection.alpha": (0.1, SCORED),
     "selection.fraction": (0.5, CHOSEN),
     "selection.per_document": (2, CHOSEN),  # the documents are there for the held-out evaluation
+    "selection.duplicates": ("keep", CHOSEN),
     "selection.count": (3, CHOSEN),
     "selection.ground_truth": (["far"], REPORT),
     "training.enabled": (False, NO_TRAINING),

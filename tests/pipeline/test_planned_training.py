@@ -15,7 +15,8 @@ from gateau_dagster.pipeline.planned_training import check_training, warnings_of
 
 
 def samples(count: int, characters: int) -> pl.DataFrame:
-    columns = {name: [None] * count for name in ACCEPTED} | {"source": ["far"] * count}
+    texts = {"source": ["far"] * count, "digest": [f"t{number}" for number in range(count)]}
+    columns = {name: [None] * count for name in ACCEPTED} | texts
     return pl.DataFrame({**columns, "characters": [characters] * count}, schema=ACCEPTED)
 
 

@@ -22,6 +22,7 @@ def ranking(
             "score": [None if number in unscored else 1.0 - number / 100 for number in numbers],
             "rank": [None if number in unscored else number + 1 for number in numbers],
             "source": sources,
+            "digest": [f"t{number:02d}" for number in numbers],
             "tokens": tokens or [10] * len(sources),
             **columns,
         },

@@ -13,6 +13,7 @@ SAMPLES = pl.DataFrame(
     {
         "sample_id": [f"s{number}" for number in range(10)],
         "source": ["a"] * 10,
+        "digest": [f"t{number}" for number in range(10)],
         "score": [float(10 - number) if number < 6 else None for number in range(10)],
         "rank": [number + 1 if number < 6 else None for number in range(10)],
         "tokens": TOKENS,

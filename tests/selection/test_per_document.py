@@ -9,9 +9,10 @@ import pytest
 
 from gateau_dagster.config.selection import RuleConfig
 from gateau_dagster.errors import GateauError
-from gateau_dagster.selection.per_document import most_by_source, most_of_all
+from gateau_dagster.selection.per_document import countable_samples, most_by_source, most_of_all
 from gateau_dagster.selection.rules import check_data, chosen_ids, left_out
 from tests.selection.slow_rules import (
+    Row,
     ranking,
     slow_beyond_the_best,
     slow_order,
@@ -144,3 +145,76 @@ def test_what_documents_cannot_give_is_known_before_any_score() -> None:
         GateauError, match=r"'law' has 2 samples that can be chosen \(of 6\), but its share of 6 is 3\."
     ):
         check_data({"law": 6, "web": 6}, rule, left={"law": 2, "web": 6})
+
+
+def repeated(seed: int = 3) -> pl.DataFrame:
+    """The samples of `many`, of which several have one text; a text may be in several sources."""
+    frame = many(seed)
+    drawn = np.random.default_rng(seed + 200).integers(0, 25, frame.height)
+    return frame.with_columns(digest=pl.Series([f"t{number}" for number in drawn]))
+
+
+def slow_one_of_each(samples: pl.DataFrame) -> list[Row]:
+    """Those with a score, then the others; of each text the first."""
+    order = slow_order(samples)
+    rows = [*order, *(row for row in samples.sort("sample_id").iter_rows(named=True) if row["score"] is None)]
+    first = {row["digest"]: row for row in reversed(rows)}
+    return [row for row in rows if first[row["digest"]] is row]
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.rule)
+def test_one_of_identical_texts_is_chosen_and_others_fill_up_the_count(rule: RuleConfig) -> None:
+    for seed in range(5):
+        frame = repeated(seed)
+        left = slow_one_of_each(frame)
+        alone = frame.filter(pl.col("sample_id").is_in([row["sample_id"] for row in left]))
+        found = chosen_ids(frame.sample(fraction=1, shuffle=True, seed=seed), rule)
+        count = rule if rule.budget is not None else rule.taking(count=rule.chosen(frame["score"].count()))
+        assert found == chosen_ids(alone, count)
+        kept = chosen_ids(frame, rule.model_copy(update={"duplicates": "keep"}))
+        assert kept == chosen_ids(frame.with_columns(digest="sample_id"), rule)
+        if rule.rule == "top":
+            assert len(found) == min(len(kept), alone["score"].count())
+        out = left_out(frame, rule, found)
+        scored = {row["sample_id"] for row in slow_order(frame)}
+        assert {*out.rows["sample_id"]} == scored - {row["sample_id"] for row in left}
+        assert (out.repeats, out.passed_over) == (out.rows.height, 0)
+
+
+def test_a_repeated_text_that_cannot_be_chosen_takes_no_place() -> None:
+    frame = ranking(["law", "web"] * 2, digest=["t", "t", "u", "u"])
+    uncounted = frame.with_columns(tokens=pl.when(pl.col("sample_id") != "s00").then("tokens"))
+    tokens = RuleConfig(rule="token_budget", budget=100)
+    assert chosen_ids(frame, tokens) == ["s00", "s02"] and chosen_ids(uncounted, tokens) == ["s01", "s02"]
+    assert chosen_ids(frame, RuleConfig(rule="per_source", count=2, shares={"web": 1})) == ["s01", "s03"]
+
+
+def test_fewer_texts_than_are_asked_for_are_all_chosen_and_that_is_said() -> None:
+    frame = ranking(["law"] * 6, digest=[*"aabbcc"])
+    for rule in (RuleConfig(fraction=1), RuleConfig(count=5), RuleConfig(rule="per_source", fraction=1)):
+        chosen = chosen_ids(frame, rule)
+        assert chosen == ["s00", "s02", "s04"]
+        out = left_out(frame, rule, chosen)
+        assert (out.unfilled, out.repeats) == (rule.chosen(6) - 3, 3)
+        assert out.rows["reason"][0].startswith("selection.duplicates: one: its texts are those of 's00'")
+
+
+def test_documents_are_limited_among_different_texts() -> None:
+    frame = ranking(["law"] * 5, digest=[*"aabcd"], document=["x"] * 4 + ["y"])
+    rule = RuleConfig(fraction=1, per_document=2)
+    chosen = chosen_ids(frame, rule)
+    out = left_out(frame, rule, chosen)
+    assert chosen == ["s00", "s02", "s04"]
+    assert (out.rows["sample_id"].to_list(), out.repeats, out.passed_over) == (["s01", "s03"], 1, 1)
+
+
+def test_what_different_texts_cannot_give_is_known_before_any_score() -> None:
+    samples = pl.DataFrame({"source": ["law"] * 6 + ["web"] * 6, "digest": [*"abcdef"] + ["t"] * 5 + ["a"]})
+    shares = {"rule": "per_source", "shares": {"law": 1, "web": 1}}
+    check_data(*countable_samples(samples, RuleConfig.model_validate({**shares, "count": 4})))
+    with pytest.raises(GateauError, match=r"source 'web' has 2 samples, but .* 3\..*same texts count once"):
+        check_data(*countable_samples(samples, RuleConfig.model_validate({**shares, "count": 6})))
+    check_data(*countable_samples(samples, RuleConfig.model_validate({**shares, "count": 6, "duplicates": "keep"})))
+    check_data(*countable_samples(samples, RuleConfig(rule="per_source", fraction=1)))
+    with pytest.raises(GateauError, match=r"\d samples cannot make 9 clusters"):
+        check_data(*countable_samples(samples, RuleConfig(rule="diverse", encoder="e", clusters=9)))
