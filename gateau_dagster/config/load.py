@@ -49,9 +49,16 @@ def repeated_keys(node: yaml.Node | None, name: str, place: tuple[str, ...] = ()
 
 
 def values_of(node: yaml.Node | None, known: dict[int, int]) -> int:
-    """How many values a node is, what its aliases stand for included; `known`: of nodes, by identity."""
+    """How many values a node is, what its aliases stand for included; `known`: of nodes, by identity.
+
+    Raises:
+        yaml.MarkedYAMLError: a section or list holds itself, so that its values have no end.
+    """
+    if node is not None and known.get(id(node)) == _UNCOUNTED:
+        problem = "the value holds itself by its alias: write out what the alias stands for"
+        raise yaml.MarkedYAMLError(problem=problem, problem_mark=node.start_mark)
     if id(node) not in known:
-        known[id(node)] = 1  # an alias within itself
+        known[id(node)] = _UNCOUNTED
         inner = []
         if isinstance(node, yaml.MappingNode):
             inner = [value for _, value in node.value]
@@ -82,6 +89,7 @@ _NUMBER_TAGS = {"tag:yaml.org,2002:int", "tag:yaml.org,2002:float"}
 _MISREAD = re.compile(r"[-+]?(0[0-7_]*[0-7]|.*:.*)")
 _MOST_BYTES = 16 << 20
 _MOST_VALUES = 1_000_000
+_UNCOUNTED = 0  # a value that is being counted
 _MOST_SHOWN = 50  # mistakes: a file with more of them is another kind of file
 Check: TypeAlias = Callable[[Config], None]
 _OWN = ("folder", "name")

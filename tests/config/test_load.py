@@ -228,12 +228,25 @@ def test_no_message_shows_a_value_of_an_unknown_key() -> None:
     assert "secret-value" not in message_of(GOOD + "api_key: secret-value")
 
 
-def test_an_alias_is_no_repeated_key_and_may_refer_to_itself() -> None:
+def test_an_alias_is_no_repeated_key() -> None:
     config = parse_project(GOOD.replace("{path: s}", "&m {path: s}").replace("{path: l}", "*m"), folder=Path())
     assert config.models["long"] == config.models["short"]
-    assert "should be text or a list" in message_of(
-        "long_sft: &a {path: *a}\nmodels: {short: {path: s}, long: {path: l}}"
-    )
+
+
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        ("a: &a [*a]", "1: not valid YAML, at column 4"),
+        ("&a {long_sft: *a}", "1: not valid YAML, at column 1"),
+        ("long_sft:\n  path: &b [x, *b]", "2: not valid YAML, at column 9"),
+        ("long_sft: &a {path: [[*a, 1], 2]}", "1: not valid YAML, at column 11"),
+        ("long_sft: &a {path: x, <<: *a}", "1: not valid YAML, at column 11"),
+        ("x: [&c [y, {z: &d [*c]}], *d]", "1: not valid YAML, at column 5"),
+    ],
+)
+def test_what_holds_itself_is_told_in_one_line(text: str, place: str) -> None:
+    expected = f"gateau.yaml:{place}: the value holds itself by its alias: write out what the alias stands for"
+    assert message_of(text) == expected
 
 
 def test_merged_aliases_that_multiply_end_before_they_are_copied() -> None:
