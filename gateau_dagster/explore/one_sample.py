@@ -9,7 +9,7 @@ import polars as pl
 
 from gateau_dagster import tables
 from gateau_dagster.data.sample import Sample, shard_keys, shard_of
-from gateau_dagster.errors import GateauError
+from gateau_dagster.errors import GateauError, gateau_command
 from gateau_dagster.evaluation.document_split import SPLIT
 from gateau_dagster.explore.rankings import Ranking, rankings
 from gateau_dagster.methods.registry import chosen_methods
@@ -62,22 +62,49 @@ def find_sample(state: State, name: str) -> Sample:
     Raises:
         GateauError: there is none, or there are several; the message names them, or says why it was rejected.
     """
-    shard = shard_keys(state.config.long_sft.shards)[shard_of(name, state.config.long_sft.shards)]
-    found = state.store.read_rows(RAW, shard, pl.DataFrame({"sample_id": [name]}))
-    if not found.is_empty():
-        return Sample(**found.select(_TEXTS).row(0, named=True))
-    rejected = dict(state.store.read_rejected(RAW, [shard]).iter_rows())
-    if name in rejected:
-        raise GateauError(f"sample {name} is not in the data: {rejected[name]}")
-    ids = pl.concat([state.store.read(RAW, each, ["sample_id"]) for each in state.shards])["sample_id"]
-    alike = ids.filter(ids.str.starts_with(name)).sort().to_list() if name else []
+    shards = state.config.long_sft.shards
+    if _is_text(name):
+        shard = shard_keys(shards)[shard_of(name, shards)]
+        found = state.store.read_rows(RAW, shard, pl.DataFrame({"sample_id": [name]}))
+        if not found.is_empty():
+            return Sample(**found.select(_TEXTS).row(0, named=True))
+        rejected = dict(state.store.read_rejected(RAW, [shard]).iter_rows())
+        if name in rejected:
+            raise GateauError(f"sample {name} is not in the data: {rejected[name]}")
+    ids = [state.store.read(RAW, each, ["sample_id"])["sample_id"] for each in state.shards]
+    if any(shard_of(each, shards) != place for place, here in enumerate(ids) for each in here):
+        raise GateauError(
+            f"The tables were made with another long_sft.shards than {shards}: set it back, or run "
+            f"`{gateau_command('run')}` to bring them up to date."
+        )
+    alike = sorted(each for here in ids for each in here if name and each.startswith(name))
     if len(alike) != 1:
         others = f": {', '.join(alike[:_NAMED])}{' …' if len(alike) > _NAMED else ''}" if alike else ""
         raise GateauError(
             f"{len(alike) or 'no'} samples have an id that begins with {name!r}{others}. All are listed in "
-            "explore.html, beside the report."
+            f"explore.html, beside the report.{_other_shards(state)}"
         )
     return find_sample(state, alike[0])
+
+
+def _other_shards(state: State) -> str:
+    """A sentence where tables of more shards lie in the store: what they hold may not be in the fewer ones yet."""
+    here = {name.removesuffix(".parquet") for name in state.store.files.names(RAW) if name.endswith(".parquet")}
+    if here <= {*state.shards}:
+        return ""
+    return (
+        f" The store has tables of another long_sft.shards than {len(state.shards)}, too: if that was changed, run "
+        f"`{gateau_command('run')}` to bring all up to date."
+    )
+
+
+def _is_text(name: str) -> bool:
+    """Whether a table can hold it: an argument of the command may be any bytes."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def one_sample(state: State, name: str) -> OneSample:

@@ -47,8 +47,34 @@ def test_an_id_or_its_beginning(state: State, name: str, found: str) -> None:
         ("eta", "no samples"),
         ("", "no samples"),
         ("gamma", "the response is empty"),
+        ("a\udcff", r"no samples .* begins with 'a\\udcff'"),
     ],
 )
 def test_none_or_several(state: State, name: str, message: str) -> None:
     with pytest.raises(GateauError, match=message):
         find_sample(state, name)
+
+
+@pytest.mark.parametrize(
+    ("name", "shards", "message"),
+    [
+        ("alphabet", 2, r"^The tables were made with another long_sft\.shards than 2: set it back, or run `gateau run"),
+        ("alphab", 2, "another long_sft.shards than 2"),
+        ("beta", 2, "another long_sft.shards than 2"),
+        ("nobody", 2, "another long_sft.shards than 2"),
+        ("nobody", 1, "no samples .* another long_sft.shards than 1, too: .* run `gateau run"),
+        ("beta", 4, r"/3\.parquet is not there yet\. Run `gateau run"),
+        ("beta", 16, r"\.parquet is not there yet\. Run `gateau run"),
+    ],
+)
+def test_tables_of_another_number_of_shards_are_out_of_date(state: State, name: str, shards: int, message: str) -> None:
+    other = state.config.long_sft.model_copy(update={"shards": shards})
+    with pytest.raises(GateauError, match=message):
+        find_sample(State(config=state.config.model_copy(update={"long_sft": other})), name)
+
+
+def test_what_is_still_in_its_shard_is_shown(state: State) -> None:
+    fewer = state.config.long_sft.model_copy(update={"shards": 2})
+    assert shard_of("gamma", 2) == shard_of("gamma", SHARDS) == 0
+    with pytest.raises(GateauError, match="the response is empty"):
+        find_sample(State(config=state.config.model_copy(update={"long_sft": fewer})), "gamma")
