@@ -1,8 +1,11 @@
 """What becomes of the fields of a record: none is left out without a word."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from gateau_dagster.data.forms import to_sample
 from gateau_dagster.data.record_fields import FieldCounts, field_lines
@@ -156,3 +159,61 @@ def test_lines_are_few_and_printable() -> None:
     lines = field_lines(counts, "long_sft")
     assert len(counts) <= 301 and len(lines) == 2
     assert all(line.isprintable() and len(line) < 2000 for line in lines)
+
+
+WORD = st.text("abcdef", min_size=3, max_size=8)
+NAMES = ["system", "tools", "notes", "reasoning", "image", "score", "meta", "history", "rejected", "input", "weight"]
+EXTRA = st.dictionaries(st.sampled_from(NAMES), WORD | st.none() | st.booleans() | st.lists(WORD) | st.just(""))
+FLAGS = st.dictionaries(st.sampled_from(["weight", "train", "loss", "masked"]), st.sampled_from([0, 1, None, "no"]))
+CONTENT = WORD | st.lists(
+    WORD.map(lambda text: {"type": "text", "text": text}) | st.just({"type": "image"}), min_size=1
+)
+
+
+@st.composite
+def records(draw: st.DrawFn) -> dict[str, Any]:
+    """A record of any form with whatever else data hold; every word in it is another one."""
+    form = draw(st.sampled_from(["messages", "data", "alpaca", "prompt", "question"]))
+    if form == "messages":
+        roles = draw(st.lists(st.sampled_from(["system", "user", "assistant", "tool"]), max_size=3))
+        turns = [*roles, "user", "assistant"]
+        own = [{"role": role, "content": draw(CONTENT), **draw(EXTRA), **draw(FLAGS)} for role in turns]
+    else:
+        own = [draw(WORD) for _ in range(2 * draw(st.integers(1, 2)))]
+    parts = {
+        "alpaca": ("instruction", "input", "output"),
+        "prompt": ("prompt", "completion"),
+        "question": ("context", "question", "answer"),
+    }
+    fields = {name: draw(WORD) for name in parts[form]} if form in parts else {form: own}
+    return {**draw(EXTRA), **fields}
+
+
+@given(records(), st.sets(st.sampled_from([*NAMES, "turn.reasoning"])))
+def test_every_text_is_read_or_counted_or_in_a_reject(record: dict[str, Any], ignore: set[str]) -> None:
+    for convert in (long, chat):
+        made, counts = convert(record, *ignore)
+        if isinstance(made, Reject):
+            assert made.reason
+            continue
+        read = [made.context, made.instruction, made.response] if isinstance(made, Sample) else []
+        read += [turn.content for turn in made.turns] if isinstance(made, Conversation) else []
+        not_read = {name.split(".")[-1] for name, uses in counts.items() if uses.keys() - {"used"}}
+        cut = "ignored" in str({name: uses for name, uses in counts.items() if " " in name})
+        for name, value in texts_by_name(record):
+            assert any(value in text for text in read) or name in not_read or cut, (name, value)
+        if isinstance(made, Conversation):
+            assert any(turn.trained for turn in made.turns if turn.role == "assistant")
+
+
+def texts_by_name(value: Any, name: str = "") -> Iterator[tuple[str, str]]:
+    """Each text with the innermost key that it stands under."""
+    if isinstance(value, str):
+        if value.strip() and name not in ("role", "type"):
+            yield name, value
+    elif isinstance(value, dict):
+        for key, inner in value.items():
+            yield from texts_by_name(inner, key)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from texts_by_name(inner, name)
