@@ -1,10 +1,10 @@
 """`gateau validate`: what of the input can be used, and about how much of it the models will see."""
 
 from collections.abc import Iterator
+from functools import partial
 
 import polars as pl
 from rich.console import Console
-from rich.markup import escape
 
 from gateau_dagster.cli.display import as_line, console
 from gateau_dagster.cli.plan import show_warnings
@@ -20,30 +20,45 @@ from gateau_dagster.estimate.truncation import expected_truncation
 from gateau_dagster.models.known_model import known_tokenizer
 from gateau_dagster.pipeline.losses import prompted_models
 from gateau_dagster.pipeline.state import State
-from gateau_dagster.readable import indented_lines, plural
+from gateau_dagster.readable import plural
 
 _SHOWN = 60  # characters of each end of a text
 
 
 def print_validation(config: Config) -> None:
-    """Reads the whole input, prints counts and rejects with their reasons, and what is expected to be cut off.
+    """Print how the whole input is read, what is rejected and truncated, and then every reason that would end a run.
 
     Raises:
-        GateauError: the configuration or the input is wrong, no sample is usable, more are rejected than is allowed,
-            or there are too few for what the configuration asks for.
+        GateauError: there is such a reason: of the input, the models, the device, the store or a server's key.
     """
-    out = console()
+    out, state = console(), State(config=config)
+    looks = (
+        partial(_show_input, out, state),
+        partial(show_warnings, out, state),
+        partial(check_questions, state),
+    )
+    findings: dict[str, None] = {}
+    for look in looks:
+        try:
+            look()
+        except GateauError as error:
+            findings[str(error)] = None
+    findings |= dict.fromkeys(state.findings())
+    if findings:
+        raise GateauError(_together(list(findings)))
+
+
+def _show_input(out: Console, state: State) -> None:
     with out.status("Reading the long samples"):
-        state = State(config=config)
         index = state.index
     out.print("[bold]long_sft[/bold]")
     for line in validation_summary(index).lines():
         out.print(f"  {as_line(line)}")
     _show_amount(out, index.rejects, "record")
     _show_sample(out, state)
-    chat = config.located_short_chat
+    chat = state.config.located_short_chat
     if chat is not None:
-        _show_short_chat(out, config, chat)
+        _show_short_chat(out, state.config, chat)
     models = prompted_models(map(state.asset, sorted(state.pipeline.required)))
     if models:
         with out.status("Estimating: reading some of the texts"):
@@ -51,18 +66,13 @@ def print_validation(config: Config) -> None:
         out.print("[bold]scoring[/bold] (estimated from the lengths of all texts)")
         for line in lines:
             out.print(f"  {line}")
-    state.check_data()
-    show_warnings(out, state)
-    _show_models(out, state)
-    check_questions(state)
 
 
-def _show_models(out: Console, state: State) -> None:
-    """The input can be looked at where the models are not; `gateau run` ends with this."""
-    try:
-        state.check_models()
-    except GateauError as error:
-        out.print(f"[yellow]![/yellow] {escape(indented_lines(str(error)))}")
+def _together(findings: list[str]) -> str:
+    if len(findings) == 1:
+        return findings[0]
+    numbered = (f"{number}. {finding}" for number, finding in enumerate(findings, start=1))
+    return "\n".join([f"a run would end for {len(findings)} reasons:", *numbered])
 
 
 def _show_sample(out: Console, state: State) -> None:
@@ -109,8 +119,8 @@ def _truncation_lines(state: State, models: list[str]) -> Iterator[str]:
     for model in models:
         try:
             found = expected_truncation(state, model)
-        except GateauError as error:
-            yield f"models.{model}: not estimated, for the model is not here: {escape(indented_lines(str(error)))}"
+        except GateauError:
+            yield f"models.{model}: not estimated, since it cannot be read (see the end)"
             continue
         mark = "[yellow]![/yellow] " if found.truncation.notable else ""
         yield from (f"{mark}{as_line(sentence)}" for sentence in found.sentences)

@@ -18,7 +18,7 @@ from gateau_dagster.data.hub import train_files
 from gateau_dagster.data.sample import text_digest
 from gateau_dagster.errors import GateauError
 from gateau_dagster.readable import plural
-from gateau_dagster.storage.failures import readable_input
+from gateau_dagster.storage.failures import is_gated, readable_input
 from gateau_dagster.storage.json_cache import recall_all, remember_all
 from gateau_dagster.storage.remote import HUB, S3, filesystem, is_remote
 
@@ -293,6 +293,8 @@ def _hub_dataset(name: str, folder: Path, wanted: Wanted) -> list[SourceFile]:
         try:
             infos = train_files(filesystem(address), f"datasets/{name}", wanted)
         except FileNotFoundError as error:
+            if is_gated(error):
+                raise
             raise GateauError(
                 f"{name!r} is neither a file under {folder.resolve()} nor a data set that the Hugging Face hub shows:"
                 " check the path, or the name and HF_TOKEN"

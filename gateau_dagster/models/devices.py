@@ -29,6 +29,17 @@ def resolve_device(device: str) -> torch.device:
     return target
 
 
+def check_scoring_device(scoring: ScoringConfig) -> None:
+    """Whether `scoring.device` is in this machine and computes in `scoring.dtype`.
+
+    Raises:
+        GateauError: it is not, or does not.
+    """
+    place = resolve_device(scoring.device)
+    if place.type == "cuda" and scoring.dtype == "bfloat16" and not torch.cuda.is_bf16_supported():
+        raise GateauError(f"scoring.dtype: {place} does not compute in bfloat16. Use float16 or float32.")
+
+
 def worker_devices(scoring: ScoringConfig, device: str) -> list[str]:
     """The device of each worker, in the words of `scoring.device`; one worker where nothing asks for more.
 

@@ -9,9 +9,10 @@ from gateau_dagster.config import Config, ModelConfig
 from gateau_dagster.config.base import Verify
 from gateau_dagster.config.inputs import RECIPE_VERSION
 from gateau_dagster.errors import GateauError, TransientError
-from gateau_dagster.storage.failures import readable_input
+from gateau_dagster.storage.failures import hub_model_failure, readable_input
 from gateau_dagster.storage.json_cache import recall_all, remember_all
 
+_SECONDS_FOR_A_FILE = 3.0
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 # What lies beside a model and changes no score.
 _REMARKS = {".md", ".png", ".jpg", ".gif", ".svg", ".pdf", ".log"}
@@ -89,35 +90,47 @@ def _hub_commit(name: str, revision: str | None, place: str) -> str:
     """The commit behind a hub name; from the local cache when the hub cannot be asked."""
     from httpx2 import HTTPError
     from huggingface_hub import HfApi
-    from huggingface_hub.errors import (
-        HfHubHTTPError,
-        HFValidationError,
-        OfflineModeIsEnabled,
-        RepositoryNotFoundError,
-        RevisionNotFoundError,
-    )
+    from huggingface_hub.errors import HFValidationError
 
     try:
         commit = HfApi().model_info(name, revision=revision).sha
-    except RepositoryNotFoundError as error:
-        raise GateauError(
-            f"{place}.path: {name} is neither a folder here nor a model on the hub. If it is private, set HF_TOKEN."
-        ) from error
-    except RevisionNotFoundError as error:
-        raise GateauError(f"{place}.revision: {name} on the hub has no branch, tag or commit {revision}.") from error
     except HFValidationError as error:
         raise GateauError(
             f"{place}.path: {name} is neither a folder here nor a possible name on the hub ({error})."
         ) from error
-    except (OfflineModeIsEnabled, HfHubHTTPError, HTTPError, OSError) as error:
+    except (HTTPError, OSError) as error:
+        refusal = hub_model_failure(error, place=place, name=name, revision=revision)
+        if refusal is not None and not isinstance(refusal, TransientError):
+            raise refusal from error
         commit = _cached_commit(name, revision)
         if commit is None:
-            raise TransientError(
-                f"{place}.path: there is no folder {name} here, and the Hugging Face hub cannot be reached "
-                f"({error}). Correct the path, or download the model first: hf download {name}"
-            ) from error
+            raise (refusal or _unreachable(name, place, error)) from error
     assert commit is not None
     return commit
+
+
+def _unreachable(name: str, place: str, error: Exception) -> TransientError:
+    offline = "HF_HUB_OFFLINE is set: unset it, " if "Offline" in type(error).__name__ else "Check the network, "
+    return TransientError(
+        f"{place}.path: there is no folder {name} here, and the Hugging Face hub cannot be reached ({error}). "
+        f"{offline}correct the path, or download the model first: hf download {name}"
+    )
+
+
+def check_downloadable(model: ModelConfig, *, place: str) -> None:
+    """Whether the hub gives this account the files of a model that is not on this machine; fetches config.json.
+
+    Raises:
+        GateauError: it does not, and will not later. A hub that cannot be reached is no finding.
+    """
+    from huggingface_hub import hf_hub_download
+
+    try:
+        hf_hub_download(model.path, "config.json", revision=model.revision, etag_timeout=_SECONDS_FOR_A_FILE)
+    except Exception as error:  # each client below raises types of its own
+        refusal = hub_model_failure(error, place=place, name=model.path, revision=model.revision)
+        if refusal is not None and not isinstance(refusal, TransientError):
+            raise refusal from error
 
 
 def _cached_commit(name: str, revision: str | None) -> str | None:

@@ -15,6 +15,7 @@ from gateau_dagster.errors import GateauError
 from gateau_dagster.models.memory import is_out_of_memory
 from gateau_dagster.models.model_files import TOKENIZER_FILES, check_layers
 from gateau_dagster.models.tokenizer import load_tokenizer
+from gateau_dagster.storage.failures import hub_model_failure
 
 DeviceMap: TypeAlias = Literal["auto"] | None
 
@@ -52,6 +53,9 @@ def read_config(config: ModelConfig, source: str) -> PreTrainedConfig:
         found = AutoConfig.from_pretrained(source, **_origin(config))
     except Exception as error:  # the library, the hub and remote code each raise types of their own
         if source == config.path and not Path(source).is_dir():
+            refusal = hub_model_failure(error, place="models", name=source, revision=config.revision)
+            if refusal is not None:
+                raise refusal from error
             raise GateauError(
                 f"{source} is no folder here, and could not be read from the Hugging Face hub (revision "
                 f"{config.revision or 'main'}): {_first_line(error)} Check the name, the network and HF_TOKEN."

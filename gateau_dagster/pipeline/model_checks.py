@@ -15,6 +15,7 @@ from gateau_dagster.models.chat_template import check_chat_template
 from gateau_dagster.models.decoder_config import check_decoder, override_rope_theta, prompt_tokens, window_of
 from gateau_dagster.models.known_attention import ATTENTION_CURE, class_of, unseen_by_class
 from gateau_dagster.models.known_model import known_model, known_tokenizer, model_folder
+from gateau_dagster.models.model_digest import check_downloadable
 from gateau_dagster.models.model_files import check_complete, check_model_files
 from gateau_dagster.models.tokenizer import load_tokenizer
 from gateau_dagster.models.weight_files import check_weight_files
@@ -48,6 +49,8 @@ def check_folder(config: Config, name: str, digest: str, *, scores: bool = False
     known = digest.startswith(("folder:", "hub:"))  # others are made here
     folder = model_folder(config, name, local_only=True) if known else None
     if folder is None:
+        if digest.startswith("hub:"):
+            check_downloadable(config.models[name], place=f"models.{name}")
         return
     model, place = config.models[name], f"models.{name}.path"
     code = "with remote code " if model.trust_remote_code else ""  # without it the same files may not be readable

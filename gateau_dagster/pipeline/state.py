@@ -1,6 +1,6 @@
 """Gathers what the planner compares: the input's index, the models' digests and the stamps in the store."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -17,9 +17,12 @@ from gateau_dagster.data.short_chat import short_chat_signature
 from gateau_dagster.data.sources import FILE_DIGESTS, passed_over
 from gateau_dagster.demo.prepare import ensure_demo_data
 from gateau_dagster.errors import GateauError, MissingUpstreamError
+from gateau_dagster.evaluation.server_keys import check_server
+from gateau_dagster.methods.judge import SAMPLE_RATINGS
 from gateau_dagster.methods.registry import chosen_methods, reads_attention, watched_models
 from gateau_dagster.models.model_digest import address_digest, model_digest
 from gateau_dagster.pipeline.asset import Asset, Observed
+from gateau_dagster.pipeline.characteristics_asset import CHARACTERISTICS
 from gateau_dagster.pipeline.document_limit import document_warnings, limit_leaves
 from gateau_dagster.pipeline.far_text import without_far_text
 from gateau_dagster.pipeline.made_models import check_clusters
@@ -34,9 +37,11 @@ from gateau_dagster.pipeline.model_checks import (
     unseen_attention,
 )
 from gateau_dagster.pipeline.node import Node
+from gateau_dagster.pipeline.pairwise_assets import PAIRS
 from gateau_dagster.pipeline.pipeline import Pipeline, partition_sets, pipeline_of
 from gateau_dagster.pipeline.plan import INPUT, Key, Partitions, Plan, make_plan, recorded_versions
 from gateau_dagster.pipeline.planned_training import check_training, warnings_of
+from gateau_dagster.pipeline.variant_assets import ANSWERS, JUDGMENTS
 from gateau_dagster.pipeline.variant_configs import others, selections
 from gateau_dagster.progress import Progress, silent
 from gateau_dagster.selection.per_document import countable_samples
@@ -86,10 +91,19 @@ class State:
     def model_digests(self) -> dict[str, str]:
         """What each configured model is."""
         models = self.config.models
-        known = {name: model_digest(self.config, name) for name, model in models.items() if model.base is None}
+        known = {name: self._digest(name) for name, model in models.items() if model.base is None}
         return {
             name: known[name] if model.base is None else f"made:{known[model.base]}" for name, model in models.items()
         }
+
+    def _digest(self, name: str) -> str:
+        if name not in self._digests:
+            self._digests[name] = model_digest(self.config, name)
+        return self._digests[name]
+
+    @cached_property
+    def _digests(self) -> dict[str, str]:
+        return {}
 
     @cached_property
     def other_digests(self) -> dict[str, str]:
@@ -225,15 +239,19 @@ class State:
                 lacks samples that it needs, there are fewer samples than clusters of them, or the training cannot be
                 held.
         """
-        check_rejected(self.index.rejects, self.config.long_sft)
-        check_contexts(self.index.contexts, self.config.long_sft)
+        for check in self._data_checks():
+            check()
+
+    def _data_checks(self) -> Iterator[Callable[[], object]]:
         accepted = self.index.accepted
+        yield partial(check_rejected, self.index.rejects, self.config.long_sft)
+        yield partial(check_contexts, self.index.contexts, self.config.long_sft)
         for selection in selections(self.config):
-            check_data(*countable_samples(accepted, selection))
+            yield partial(check_data, *countable_samples(accepted, selection))
         for method in chosen_methods(self.config).values():
-            method.check_data(self.config, accepted)
-        check_clusters(self.config, accepted.height)
-        check_training(self.config, accepted)
+            yield partial(method.check_data, self.config, accepted)
+        yield partial(check_clusters, self.config, accepted.height)
+        yield partial(check_training, self.config, accepted)
 
     def check_models(self) -> None:
         """Whether the models can do what they are to do; reads no weights.
@@ -242,16 +260,60 @@ class State:
             GateauError: a model is not there, its files are damaged, it cannot be made to read further or cannot serve
                 a method, or the pair's tokenizers differ.
         """
-        for name, digest in self.model_digests.items():
-            check_folder(self.config, name, digest, scores=name in self.pipeline.scoring_models)
-        check_others(self.config)
+        for check in self._model_checks():
+            check()
+
+    def _model_checks(self) -> Iterator[Callable[[], object]]:
+        # Each for itself: of two models that are not there, both are findings.
+        yield from (partial(self._check_model, name) for name in self.config.models)
+        yield partial(check_others, self.config)
         if self.pipeline.compares_the_pair:
-            check_pair(self.config, self.model_digests, self._first_responses)
+            yield lambda: check_pair(self.config, self.model_digests, self._first_responses)
         cam = {"long"} if self.pipeline.makes_cam and reads_attention(self.config) else set()
         for name in sorted(cam | watched_models(self.config)):
-            check_attention(self.config, name, self.model_digests[name])
-        check_homologous(self.config)
-        check_known_models(self.config)
+            yield lambda name=name: check_attention(self.config, name, self.model_digests[name])
+        yield partial(check_homologous, self.config)
+        yield partial(check_known_models, self.config)
+
+    def _check_model(self, name: str) -> None:
+        check_folder(self.config, name, self._digest(name), scores=name in self.pipeline.scoring_models)
+
+    def _machine_checks(self) -> Iterator[Callable[[], object]]:
+        yield self.store.files.check_writable
+        yield self.check_device
+        families = {asset.partition("/")[0] for asset in self.pipeline.required}
+        for place, server, asking in (
+            ("evaluation.engine", self.config.evaluation.engine, {ANSWERS}),
+            ("evaluation.judge", self.config.evaluation.judge, {JUDGMENTS, PAIRS, CHARACTERISTICS, SAMPLE_RATINGS}),
+        ):
+            if server is not None and families & asking:
+                yield partial(check_server, place, server.key, server.base_url)
+
+    def check_device(self) -> None:
+        """Whether the device that scores is in this machine; that of a cluster's workers is the cluster's.
+
+        Raises:
+            GateauError: it is not.
+        """
+        config = self.config
+        if config.execution.pool_name == "processes" and config.models and config.scoring.device not in {"auto", "cpu"}:
+            from gateau_dagster.models.devices import check_scoring_device
+
+            check_scoring_device(config.scoring)
+
+    def findings(self) -> list[str]:
+        """Return each reason for which a run here would end, once: of data, models, device, store and servers."""
+        found: dict[str, None] = {}
+        for checks in (self._data_checks(), self._model_checks(), self._machine_checks()):
+            while True:
+                try:
+                    check = next(checks, None)
+                    if check is None:
+                        break
+                    check()
+                except GateauError as error:
+                    found[str(error)] = None
+        return list(found)
 
     def _first_responses(self) -> list[str]:
         return [sample.response for sample in self._first_samples()]
@@ -265,6 +327,11 @@ class State:
     def warnings(self) -> list[str]:
         """What the configuration says, may mean, and should not say unawares: a sentence each."""
         accepted = self.index.accepted
+        try:
+            self.check_device()
+            of_device = []
+        except GateauError as error:
+            of_device = [str(error)]
         of_methods = (each.warnings(self.config, accepted) for each in chosen_methods(self.config).values())
         of_models = [*lost_first_tokens(self.config), *unknown_chat_templates(self.config), *self._unseen_attention()]
         if self.pipeline.compares_the_pair:
@@ -272,7 +339,11 @@ class State:
         of_models += [*self._passed_over(), *self.index.contexts.warnings]
         of_models += document_warnings(self.config, self.store, self.whole_plan, self.index)
         # Several methods may say the same.
-        return [*dict.fromkeys([*of_models, *warnings_of(self.config, accepted), *chain.from_iterable(of_methods)])]
+        return [
+            *dict.fromkeys(
+                [*of_device, *of_models, *warnings_of(self.config, accepted), *chain.from_iterable(of_methods)]
+            )
+        ]
 
     def _passed_over(self) -> list[str]:
         config, chat = self.config, self.config.located_short_chat

@@ -1,6 +1,7 @@
 """Turns failures of disks and servers into messages that name the cause and the cure."""
 
 import errno
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -68,7 +69,8 @@ _NO_BUCKET = _Cause(
     cure="the bucket does not exist. Create it, or correct the address and AWS_ENDPOINT_URL.",
 )
 _GATED = _Cause(
-    classes=frozenset({"GatedRepoError"}), cure="the data set is gated. Accept its terms on the hub and set HF_TOKEN."
+    classes=frozenset({"GatedRepoError"}),
+    cure="the data set is gated. Sign in at {page}, accept its terms, and set HF_TOKEN to a token of that account.",
 )
 _UNREACHABLE = _Cause(
     classes=frozenset(
@@ -215,7 +217,83 @@ def explained_by_system(error: Exception, action: str) -> Exception:
 def _first(causes: Sequence[_Cause], error: BaseException | None, action: str) -> GateauError | None:
     """What the first of the causes that fits makes of an error of a server's client."""
     found = None if error is None else next((cause for cause in causes if cause.of(error)), None)
-    return None if found is None else found.kind(f"Cannot {action}: {found.cure.format(text=error)}")
+    return (
+        None
+        if found is None
+        else found.kind(f"Cannot {action}: {found.cure.format(text=error, page=_hub_page(action))}")
+    )
+
+
+def _hub_page(action: str) -> str:
+    """The page of the data set that an action names, such as "read hf://datasets/owner/name/file"."""
+    parts = action.partition(HUB)[2].split("@")[0].split("/")[:3]
+    return f"{_hub_endpoint()}/{'/'.join(parts)}"
+
+
+def _hub_endpoint() -> str:
+    return os.environ.get("HF_ENDPOINT", "https://huggingface.co").rstrip("/")
+
+
+def is_gated(error: BaseException) -> bool:
+    """Return whether the hub refused a repository because its terms were not accepted."""
+    return any(_GATED.by_kind(link) for link in _chain(error))
+
+
+def hub_model_failure(  # noqa: PLR0911  one answer after the other
+    error: BaseException, *, place: str, name: str, revision: str | None
+) -> GateauError | None:
+    """Return what the hub's answer about a model means, and what to do.
+
+    Args:
+        place: of the model's section in the configuration.
+        name: of the model on the hub.
+        revision: as configured.
+
+    Returns:
+        A TransientError where the hub may answer otherwise later; None where it did not answer at all.
+    """
+    for link in _chain(error):
+        kinds = {each.__name__ for each in type(link).__mro__}
+        status = getattr(getattr(link, "response", None), "status_code", None)
+        # A gated repository is told as one that was not found.
+        if "GatedRepoError" in kinds:
+            return GateauError(
+                f"{place}.path: {name} is gated on the Hugging Face hub, and this account may not read it. Sign in at "
+                f"{_hub_endpoint()}/{name}, accept its terms there, and set HF_TOKEN to a token of that account. Some "
+                "owners have to confirm the request first."
+            )
+        if "DisabledRepoError" in kinds:
+            return GateauError(f"{place}.path: the Hugging Face hub has disabled {name}. Take another model.")
+        if "RevisionNotFoundError" in kinds:
+            return GateauError(
+                f"{place}.revision: {name} on the hub has no branch, tag or commit {revision or 'main'}. Correct it."
+            )
+        if "RepositoryNotFoundError" in kinds:
+            return GateauError(
+                f"{place}.path: {name} is neither a folder here nor a model on the hub. Correct the name. If it is "
+                "private, set HF_TOKEN."
+            )
+        if "RemoteEntryNotFoundError" in kinds:
+            return GateauError(
+                f"{place}.path: {name} on the hub has no config.json, so transformers cannot load it. Take a model in "
+                "the format of transformers."
+            )
+        if status in {401, 403}:
+            return GateauError(
+                f"{place}.path: the hub refuses {name} to this account (HTTP status {status}). Set HF_TOKEN to a valid "
+                "token with the right to read it, or unset it for a public model."
+            )
+        if status == 429:
+            return TransientError(
+                f"{place}.path: the hub takes no more requests from here for a while (HTTP status 429). Run again "
+                "later; with HF_TOKEN set, more requests are allowed."
+            )
+        if isinstance(status, int) and status >= 500:
+            return TransientError(
+                f"{place}.path: the Hugging Face hub fails (HTTP status {status}), and {name} is not on this machine. "
+                "Run again later."
+            )
+    return None
 
 
 def _of_disk(link: BaseException, action: str) -> GateauError | None:

@@ -1,9 +1,11 @@
 """Atomic files on a local path or on S3: a reader sees the old content or the new, never half of one."""
 
+import errno
 import io
 import os
 import shutil
 import tempfile
+import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import cached_property, partial
@@ -86,6 +88,25 @@ class Files:
             else:
                 pieces = _pieces(io.BytesIO(data))
                 replace_object(self.filesystem, self.address(name), pieces, self.fence, self.root)
+
+    def check_writable(self) -> None:
+        """Whether files can be written below the root; leaves none behind, and makes no folder.
+
+        Raises:
+            GateauError, TransientError: as for `write`.
+        """
+        if not self.is_local:
+            probe = f".gateau-probe-{uuid.uuid4().hex}"
+            self.write(probe, b"")
+            self.remove(probe)
+            return
+        root = Path(self.root)
+        folder = next(each for each in (root, *root.parents) if each.exists())
+        with readable_failures(f"write {self.root}"):
+            if not os.access(folder, os.W_OK):
+                raise PermissionError(errno.EACCES, "no right to write", str(folder))
+            with tempfile.TemporaryFile(dir=folder):
+                pass
 
     def create(self, name: str, data: bytes) -> bool:
         """Writes the file in one step if there is none; whether this call made it. Of many calls at once, one did.

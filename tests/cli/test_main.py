@@ -81,10 +81,10 @@ def test_validate_tells_a_tokenizer_without_chat_template_from_one_that_is_missi
         tokenizer(chat=False).save_pretrained(project.parent / name)
         (project.parent / name / "chat_template.jinja").unlink(missing_ok=True)
     change_config(project, scoring={"max_length": 512, "template": "chat", "device": "cpu"})
-    status, out, _ = command("validate", "--config", str(project))
+    status, out, err = command("validate", "--config", str(project))
     said = " ".join(out.split())
-    assert status == 0 and "its tokenizer does not make prompts of these samples" in said
-    assert "tokenizer is not here" not in said and "chat template cannot be used" in said
+    assert status == 1 and "its tokenizer does not make prompts of these samples" in said
+    assert "tokenizer is not here" not in said and "chat template cannot be used" in " ".join(err.split())
     status, _, err = command("plan", "--config", str(project))
     assert status == 1 and "chat template cannot be used" in " ".join(err.split())
 
@@ -173,8 +173,8 @@ def test_validate_and_plan_say_what_will_be_cut_off(command: Command, project: P
     assert (record["samples"], record["cut"], record["unscorable"]) == (8, 8, 0)
     assert 0 < record["share"] == record["cut_tokens"] / record["tokens"] < 1
     change_config(project, models={"long": {"path": "nowhere"}}, scoring={"max_length": 512})
-    status, out, _ = command("validate", "--config", str(project))
-    assert status == 0 and "models.long: not estimated" in out and "there is no folder" in out
+    status, out, err = command("validate", "--config", str(project))
+    assert status == 1 and "models.long: not estimated" in out and "there is no folder" in err
 
 
 def test_a_plan_names_everything_that_is_missing(command: Command, project: Path) -> None:
