@@ -37,7 +37,8 @@ def benchmark_answers(
 
 def _answer(step: VariantStep, asked: StepQuestions, models: ModelsResource) -> None:
     model, trained_here = step.wanted.inputs["upstream"][CHECKPOINTS], step.variant.other is None
-    scorer = answer_scorer(step.state.config, model, trained_here=trained_here)
+    frame = step.state.variant_frame(step.variant.name)
+    scorer = answer_scorer(step.state.config, model, trained_here=trained_here, frame=frame)
     step.wanted = replace(step.wanted, scorer=scorer)
     with ExitStack() as opened:
         found = answer_questions(

@@ -15,6 +15,7 @@ from gateau_dagster.demo.prepare import ensure_demo_pair
 from gateau_dagster.errors import GateauError, TransientError
 from gateau_dagster.pipeline.made_models import embedding_asset
 from gateau_dagster.pipeline.mix_reads import weighs_responses
+from gateau_dagster.pipeline.model_checks import require_end
 from gateau_dagster.pipeline.planned_training import check_sources
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.progress import Progress
@@ -42,13 +43,17 @@ def selected_mix(
     """What chosen samples, as in selected_subset, are trained on under a configuration: the mix, what was rejected, and
     the digest of what counts of it: a source that goes by another name must not train again.
     """
+    from gateau_dagster.models.prompt import answer_ends
     from gateau_dagster.training.training_mix import build_training_mix
 
     check_sources(config, state.index.accepted)
+    tokenizer = mix_tokenizer(state, config.training.model, progress)
+    if config.scoring.template == "gateau" or tokenizer.chat_template:
+        require_end(answer_ends(tokenizer, config.scoring.template), config)
     mix, rejected = build_training_mix(
         chosen,
         state.read("short_chat_mix") if config.short_chat else None,
-        mix_tokenizer(state, config.training.model, progress),
+        tokenizer,
         training=config.training,
         template=config.scoring.template,
         progress=progress,

@@ -16,9 +16,10 @@ from gateau_dagster.data.catalogue import scan
 from gateau_dagster.data.forms import explicit_parts, record_id, system_of, turns_of, with_system
 from gateau_dagster.data.index import no_usable_sample
 from gateau_dagster.data.ingest import read_wanted
+from gateau_dagster.data.readers import read_records
 from gateau_dagster.data.record_fields import FieldCounts, Fields, InvalidRecordError, add_counts, kind_of
 from gateau_dagster.data.sample import Conversation, Reject, Turn, text_digest
-from gateau_dagster.data.sources import FILE_DIGESTS, content_signature, resolve_files
+from gateau_dagster.data.sources import FILE_DIGESTS, Problem, content_signature, location, resolve_files
 from gateau_dagster.errors import GateauError
 from gateau_dagster.progress import Progress, silent
 
@@ -122,6 +123,22 @@ def short_chat_mix(
             rows = []
         progress(done, len(wanted), "conversations")
     return pl.concat(frames), found.rejected.select(tables.schema(tables.REJECTED).names())
+
+
+def first_conversations(config: ShortChatConfig, folder: Path, count: int) -> list[list[dict[str, str]]]:
+    """Return the messages of the first usable conversations, at most `count`. Raises as `resolve_files`."""
+    found: list[list[dict[str, str]]] = []
+    for file in resolve_files(config.path, folder):
+        for item in read_records(file):
+            if isinstance(item, Problem):
+                continue
+            place = location(file, item.number)
+            made = to_conversation(item.value, location=place, stem=file.stem, ignore=config.ignore)
+            if not isinstance(made, Reject):
+                found.append(_row(made)[2])
+            if len(found) == count:
+                return found
+    return found
 
 
 def short_chat_signature(config: ShortChatConfig, folder: Path, cache_dir: Path) -> str:

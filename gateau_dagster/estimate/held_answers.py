@@ -71,7 +71,9 @@ def _scorer(state: State, plan: Plan, variant: str, *, as_before: bool) -> str:
         reasons.append(_reason(plan, CHECKPOINT_FOLDER, None))
     if stamp is None or any(reason and not (as_before and reason.startswith(AFTER)) for reason in reasons):
         return "not known yet"
-    return answer_scorer(state.config, stamp.content, trained_here=model.other is None)
+    return answer_scorer(
+        state.config, stamp.content, trained_here=model.other is None, frame=state.variant_frame(variant)
+    )
 
 
 def _reason(plan: Plan, asset: str, part: str | None) -> str:

@@ -1,10 +1,19 @@
-"""Conversations by a tokenizer's chat template, on the same day every day."""
+"""Conversations by a tokenizer's chat template: one rendering for scoring, training, evaluation and the checkpoint.
+
+An answer's frame is what the template prints around a *finished* answer. Its left side may be more than the template's
+generation prompt: an empty `<think>` block, the name of a channel, a space. Samples are scored after it, conversations
+are trained after it without loss on it, and questions are asked with it. Templates print the same on every day.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import takewhile
 from typing import TYPE_CHECKING, Any
+
+from gateau_dagster.errors import UnscorableSampleError
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -13,17 +22,26 @@ if TYPE_CHECKING:
 # call `strftime_now` whatever they are given (gpt-oss, SmolLM3).
 _FIXED = datetime(2024, 7, 26, tzinfo=UTC)
 FIXED_DATE = f"{_FIXED:%d %b %Y}"
-# How chat templates mark a model's thoughts: Qwen, DeepSeek and GLM; Mistral; Cohere; gpt-oss; Gemma.
-_OF_THOUGHTS = (
-    *("<think>", "</think>", "reasoning_content", "enable_thinking", "[THINK]", "<|START_THINKING|>"),
-    *("<|channel|>analysis", "<|channel>thought"),
+# Where thoughts begin and end: Qwen, DeepSeek and GLM; Mistral; Cohere; Seed-OSS.
+_THOUGHTS = (
+    *(("<think>", "</think>"), ("[THINK]", "[/THINK]")),
+    *(("<|START_THINKING|>", "<|END_THINKING|>"), ("<seed:think>", "</seed:think>")),
 )
+# What else names them in a template: Qwen's variables; gpt-oss's channel; Gemma's.
+_OF_THOUGHTS = (
+    *("reasoning_content", "enable_thinking", "<|channel|>analysis", "<|channel>thought"),
+    *(mark for pair in _THOUGHTS for mark in pair),
+)
+_ANSWER, _SYSTEM = "GATEAUANSWERHERE", "GATEAUSYSTEMHERE"
+_KEEPS_SYSTEM: dict[str, bool] = {}  # by template
 _CALLED = "strftime_now"
 _CODES = (*"aAbBcdDeFfgGhHIjmMnprRStTuUVwWxXyYzZ", *(f"-{code}" for code in "dHIjmMSy"), "%")
 
+Message = Mapping[str, str]
+
 
 def render_chat(
-    tokenizer: PreTrainedTokenizerBase, conversation: Sequence[Mapping[str, str]], *, add_generation_prompt: bool
+    tokenizer: PreTrainedTokenizerBase, conversation: Sequence[Message], *, add_generation_prompt: bool
 ) -> object:
     """A conversation, `role` and `content` by turn, as the template prints it. Raises whatever the template raises."""
     given: list[Any] = [dict(message) for message in conversation]
@@ -39,17 +57,191 @@ def render_chat(
     )
 
 
+def with_system_place(tokenizer: PreTrainedTokenizerBase, conversation: Sequence[Message]) -> list[dict[str, str]]:
+    """Return a conversation whose system text the template prints: before the first turn's, if it has no place for it.
+
+    A template may refuse a system turn, or leave it out without a word.
+    """
+    found = [dict(message) for message in conversation]
+    if len(found) > 1 and found[0]["role"] == "system" and not keeps_system(tokenizer):
+        system, first, *rest = found
+        return [{**first, "content": f"{system['content']}\n\n{first['content']}"}, *rest]
+    return found
+
+
+def keeps_system(tokenizer: PreTrainedTokenizerBase) -> bool:
+    """Return whether the template prints the text of a system turn."""
+    template = str(tokenizer.chat_template)
+    if template not in _KEEPS_SYSTEM:
+        probe = [{"role": "system", "content": _SYSTEM}, {"role": "user", "content": "?"}]
+        try:
+            _KEEPS_SYSTEM[template] = _SYSTEM in generation_prompt(tokenizer, probe)
+        except Exception:  # it is a program that comes with the model, and may raise anything
+            _KEEPS_SYSTEM[template] = False
+    return _KEEPS_SYSTEM[template]
+
+
+def answer_frame(tokenizer: PreTrainedTokenizerBase, conversation: Sequence[Message]) -> tuple[str, str]:
+    """Return the text before and after an answer to `conversation`, as the template prints a finished one.
+
+    A template that cannot print an answer gives its generation prompt, and nothing after it. Raises whatever the
+    template raises for that.
+    """
+    conversation = with_system_place(tokenizer, conversation)
+    finished = _finished_frame(tokenizer, conversation)
+    return (generation_prompt(tokenizer, conversation), "") if isinstance(finished, Exception) else finished
+
+
+def generation_prompt(tokenizer: PreTrainedTokenizerBase, conversation: Sequence[Message]) -> str:
+    """Return what the template prints to have an answer generated. Raises whatever the template raises."""
+    text = render_chat(tokenizer, conversation, add_generation_prompt=True)
+    if not isinstance(text, str):
+        raise TypeError("it prints no text")
+    return text
+
+
+def frame_change(tokenizer: PreTrainedTokenizerBase) -> tuple[str, str]:
+    """Return the end of the generation prompt that the frame of a finished answer lacks, and what it has instead.
+
+    Both are empty where the two agree, as with most templates. Raises whatever the template raises for one user turn.
+    """
+    conversation = [{"role": "user", "content": "?"}]
+    prompt, (before, _) = generation_prompt(tokenizer, conversation), answer_frame(tokenizer, conversation)
+    shared = next((place for place, (one, other) in enumerate(zip(prompt, before, strict=False)) if one != other), None)
+    shared = min(len(prompt), len(before)) if shared is None else shared
+    return prompt[shared:], before[shared:]
+
+
+def _finished_frame(tokenizer: PreTrainedTokenizerBase, conversation: Sequence[Message]) -> tuple[str, str] | Exception:
+    answered = [*conversation, {"role": "assistant", "content": _ANSWER}]
+    try:
+        text = str(render_chat(tokenizer, answered, add_generation_prompt=False))
+    except Exception as error:  # it is a program that comes with the model, and may raise anything
+        return error
+    before, answer, after = text.partition(_ANSWER)
+    return (before, after) if answer and _ANSWER not in after else ValueError("it does not print the answer once")
+
+
 def has_thoughts(template: str | None) -> bool:
     """Return whether a chat template has a place for a model's thoughts, so that its answers may begin with them."""
     return template is not None and any(mark in template for mark in _OF_THOUGHTS)
 
 
-def rendering_settings(template: str) -> dict[str, str]:
-    """What decides a prompt beside the template: for 'chat' the date, which was today's where a template called for it.
+def before_answer(before: str, answer: str) -> str:
+    """Return the left side of an answer's frame without the template's empty thoughts where the answer has its own."""
+    for begin, end in _THOUGHTS:
+        rest, found, thoughts = before.rpartition(begin)
+        if answer.lstrip().startswith(begin) and found and not thoughts.replace(end, "").strip():
+            return rest
+    return before
 
-    Only for 'chat': what is shown by another template stays as it is.
+
+def without_thoughts(answer: str) -> str:
+    """Return an answer without the thoughts that it begins with, if there are any."""
+    for begin, end in _THOUGHTS:
+        if answer.lstrip().startswith(begin) and end in answer:
+            return answer.partition(end)[2].strip()
+    return answer
+
+
+@dataclass(frozen=True, kw_only=True)
+class AnswerSpan:
+    """Where an answer is in a rendered conversation: its first character, and the one after its ending's last.
+
+    turn: its place among the messages. kept: whether the text up to `end` is what the model reads and writes when it
+    gives this answer. Where a template rewrites earlier turns, this is true of the last answer only.
     """
-    return {"chat template's date": FIXED_DATE} if template == "chat" else {}
+
+    turn: int
+    begin: int
+    end: int
+    kept: bool
+
+
+def rendered_answers(tokenizer: PreTrainedTokenizerBase, messages: Sequence[Message]) -> tuple[str, list[AnswerSpan]]:
+    """Return a conversation up to its last answer, as the template prints it, and where its answers are.
+
+    The template is asked for each answer while that is the last one. An answer is `kept` where the whole conversation
+    repeats this text to the letter. Thoughts that a template drops even from a last answer stay in it: they are what
+    the model is to write.
+
+    Raises:
+        UnscorableSampleError: the template refuses the conversation, or prints another answer than the one given.
+    """
+    system = len(messages) - len(with_system_place(tokenizer, messages))  # 1 where it has no turn of its own
+    messages = with_system_place(tokenizer, messages)
+    alone = [
+        (turn + system, *_as_last(tokenizer, messages[: turn + 1]))
+        for turn, message in enumerate(messages)
+        if message["role"] == "assistant"
+    ]
+    if not alone:
+        return "", []
+    last, whole, _, _ = alone[-1]
+    squeezed = "".join(whole.split())
+    for turn, message in enumerate(messages[: last - system]):
+        if message["role"] != "assistant" and "".join(message["content"].split()) not in squeezed:
+            raise UnscorableSampleError(
+                f"turn {turn + system + 1}: the chat template does not print what {message['role']} says"
+            )
+    return whole, [
+        AnswerSpan(turn=turn, begin=begin, end=end, kept=whole[:end] == text[:end]) for turn, text, begin, end in alone
+    ]
+
+
+def _as_last(tokenizer: PreTrainedTokenizerBase, messages: Sequence[Message]) -> tuple[str, int, int]:
+    """The text of a conversation that ends with an answer, and where the answer is."""
+    answer = messages[-1]["content"]
+    frame = _finished_frame(tokenizer, messages[:-1])
+    try:
+        if isinstance(frame, Exception):
+            raise frame
+        printed = str(render_chat(tokenizer, messages, add_generation_prompt=False))
+    except Exception as error:  # it is a program that comes with the model, and may raise anything
+        reason = str(error) or type(error).__name__
+        raise UnscorableSampleError(f"the chat template refuses the conversation: {reason}") from error
+    before, after = frame
+    lefts = [*dict.fromkeys((before_answer(before, answer), before))]
+    for left in lefts:
+        if printed.startswith(left) and printed.endswith(after):
+            said = printed[len(left) : len(printed) - len(after)]
+            if "".join(said.split()) == "".join(answer.split()):
+                return printed, len(left), len(printed.rstrip())
+    shown = without_thoughts(answer)
+    if shown != answer and any(printed == left + shown + after for left in lefts):
+        whole = lefts[0] + answer.strip() + after
+        return whole, len(lefts[0]), len(whole.rstrip())
+    raise UnscorableSampleError(
+        f"turn {len(messages)}: the chat template prints another answer than the one that is given"
+    )
+
+
+def answer_ending(tokenizer: PreTrainedTokenizerBase) -> str:
+    """Return what the chat template prints after an answer, without the white space at its end."""
+    return answer_frame(tokenizer, [{"role": "user", "content": "?"}])[1].rstrip()
+
+
+def own_tokens(tokenizer: PreTrainedTokenizerBase, ids: Sequence[int]) -> tuple[int, ...]:
+    """Return the first run of `ids` that are tokens of their own: special or added ones, which no text makes."""
+    added: Any = tokenizer.get_added_vocab()
+    known = {*tokenizer.all_special_ids, *added.values()} - {tokenizer.unk_token_id}  # which any text makes
+    first = next((place for place, token in enumerate(ids) if token in known), len(ids))
+    return tuple(takewhile(known.__contains__, ids[first:]))
+
+
+def rendering_settings(template: str, change: tuple[str, str] = ("", "")) -> dict[str, Any]:
+    """Return what decides a prompt beside the template's text.
+
+    For 'chat' these are the date, which was today's where a template called for it, and the change that an answer's
+    frame makes to the generation prompt, where it makes one. Other templates have neither.
+
+    Args:
+        template: of scoring or evaluation.
+        change: see frame_change, of the model that is asked.
+    """
+    if template != "chat":
+        return {}
+    return {"chat template's date": FIXED_DATE} | ({"chat template's frame": list(change)} if any(change) else {})
 
 
 def _fixed_clock() -> str:

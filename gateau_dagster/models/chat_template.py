@@ -1,60 +1,249 @@
-"""Whether a chat template comes to an end. It is a program that comes with a model, and may loop, or fill the memory.
+"""What a chat template does with a conversation, tried before any model runs.
 
-It is tried in a process of its own, `python -m gateau_dagster.models.chat_template FOLDER CODE SECONDS`: nothing else
-can stop a template wherever it is, and in whatever thread. What it writes is the reason against it, if there is one.
+A template is a program that comes with a model, and may loop, or fill the memory. It is tried in a process of its own,
+`python -m gateau_dagster.models.chat_template FOLDER CODE SECONDS`: nothing else can stop a template wherever it is,
+and in whatever thread. It reads the data's first records from its input as JSON, and writes a `Trial` as JSON.
 """
 
+from __future__ import annotations
+
+import json
 import os
 import resource
 import signal
 import subprocess
 import sys
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from gateau_dagster.errors import GateauError
+from gateau_dagster.errors import GateauError, UnscorableSampleError
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
 
 _SECONDS = 10.0  # of computing; a template takes milliseconds
+_SECONDS_FOR_RECORDS = 4.0  # after which no further record is tried
 _BYTES = 2 << 30  # beyond what the tokenizer has taken
 _PATIENCE = 600.0  # seconds, for the process to begin on a machine that has much else to do
 _CURE = "Correct the model's chat template, or set scoring.template: gateau."
+_SYSTEM, _ASKED, _SAID, _AGAIN, _LAST, _THOUGHT = (
+    *("GATEAUSYSTEM", "GATEAUASKED", "GATEAUSAID", "GATEAUAGAIN", "GATEAULAST", "GATEAUTHOUGHT"),
+)
+_EXCHANGE = [{"role": "user", "content": _ASKED}, {"role": "assistant", "content": _SAID}]
+_TWO = [*_EXCHANGE, {"role": "user", "content": _AGAIN}, {"role": "assistant", "content": _LAST}]
+REFUSED, DROPPED, KEPT = "refused", "dropped", "kept"
 
 
-def check_chat_template(folder: Path, place: str, *, trust_remote_code: bool = False) -> None:
-    """Whether the chat template of the tokenizer in `folder` prints a user's turn; `place`: of the model, for messages.
+@dataclass(frozen=True, kw_only=True)
+class RecordTrial:
+    """What a template does with the first conversations of the data.
+
+    tried: conversations. refused: their number by the reason; they are rejected. systems: those with a system turn.
+    answers, unlearned: all answers of the others, and the earlier ones that the template rewrites.
+    """
+
+    tried: int = 0
+    refused: dict[str, int] = field(default_factory=dict)
+    systems: int = 0
+    answers: int = 0
+    unlearned: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trial:
+    """What a chat template does.
+
+    reason: why it cannot be used at all; empty if it can. change: see chat_rendering.frame_change. ending: the text
+    after an answer. ends: the tokens of their own in it, as text. behaviour: what it does with the conversations of
+    `BEHAVIOURS`. records: what it does with those of the data.
+    """
+
+    reason: str = ""
+    change: tuple[str, str] = ("", "")
+    ending: str = ""
+    ends: tuple[str, ...] = ()
+    behaviour: dict[str, str] = field(default_factory=dict)
+    records: RecordTrial = field(default_factory=RecordTrial)
+
+    @property
+    def trainable(self) -> bool:
+        """Whether an exchange can be trained: its answer is found, and ends with a token of its own."""
+        return not self.reason and bool(self.ends) and self.behaviour.get("one exchange") == KEPT
+
+    def as_json(self) -> dict[str, Any]:
+        """The trial as JSON values."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, content: Mapping[str, Any]) -> Trial:
+        """Return the trial that `as_json` wrote."""
+        before, after = content["change"]
+        return cls(
+            **{
+                **content,
+                "change": (before, after),
+                "ends": tuple(content["ends"]),
+                "records": RecordTrial(**content["records"]),
+            }
+        )
+
+
+def try_chat_template(
+    folder: Path, place: str, *, trust_remote_code: bool = False, records: Sequence[Sequence[Mapping[str, str]]] = ()
+) -> Trial:
+    """Return what the chat template of the tokenizer in `folder` does.
+
+    Args:
+        folder: of a model; its tokenizer is read.
+        place: of the model in the configuration, for messages.
+        trust_remote_code: whether the tokenizer may be a program of its own.
+        records: some conversations of the data.
 
     Raises:
-        GateauError: it does not, or does not come to an end.
+        GateauError: it cannot be used, or does not come to an end.
     """
     command = [sys.executable, "-m", __name__, str(folder), str(int(trust_remote_code)), str(_SECONDS)]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=_PATIENCE, check=False)
+        given = json.dumps([[dict(message) for message in each] for each in records])
+        done = subprocess.run(command, input=given, capture_output=True, text=True, timeout=_PATIENCE, check=False)
     except subprocess.TimeoutExpired as error:
         raise GateauError(f"{place}: the chat template of {folder} could not be tried. {_CURE}") from error
     if done.returncode == -signal.SIGVTALRM:
         raise GateauError(
             f"{place}: the chat template of {folder} comes to no end: it was stopped after {_SECONDS:g} s. {_CURE}"
         )
-    if done.stdout:
-        raise GateauError(f"{place}: {done.stdout.strip()}")
-    if done.returncode != 0:
+    if done.returncode != 0 or not done.stdout:
         last = (done.stderr.strip().splitlines() or [f"status {done.returncode}"])[-1]
         raise GateauError(f"{place}: the chat template of {folder} cannot be tried: {last}. {_CURE}")
+    trial = Trial.from_json(json.loads(done.stdout))
+    if trial.reason:
+        raise GateauError(f"{place}: {trial.reason}")
+    return trial
 
 
-def _reason_against(folder: str, *, trust_remote_code: bool, seconds: float) -> str:
-    from gateau_dagster.models.prompt import chat_frame
-    from gateau_dagster.models.tokenizer import load_tokenizer
+def trial_of(tokenizer: PreTrainedTokenizerBase, records: Sequence[Sequence[Mapping[str, str]]] = ()) -> Trial:
+    """Return what a tokenizer's chat template does, tried in this process; see `try_chat_template`."""
+    from gateau_dagster.models.chat_rendering import answer_ending, frame_change
+    from gateau_dagster.models.prompt import answer_ends, chat_frame
 
-    tokenizer: Any = load_tokenizer(folder, trust_remote_code=trust_remote_code, local_files_only=True)
-    # What the library imports and compiles for any template does not count.
-    tokenizer.apply_chat_template([{"role": "user", "content": ""}], chat_template="{{ messages }}", tokenize=False)
-    _limit(seconds)
     try:
         chat_frame(tokenizer, "")
     except GateauError as error:
-        return str(error)
-    return ""
+        return Trial(reason=str(error))
+    ends = answer_ends(tokenizer, "chat")
+    return Trial(
+        change=frame_change(tokenizer),
+        ending=answer_ending(tokenizer),
+        ends=tuple(str(token) for token in tokenizer.convert_ids_to_tokens(list(ends))),
+        behaviour=_behaviour(tokenizer),
+        records=_tried_records(tokenizer, records),
+    )
+
+
+def _behaviour(tokenizer: PreTrainedTokenizerBase) -> dict[str, str]:
+    """What the template does with conversations of every kind, each in a word or two."""
+    thinking = f"<think>\n{_THOUGHT}\n</think>\n\n{_SAID}"
+    told = [_EXCHANGE[0], {"role": "assistant", "content": thinking}]
+    plain = _printed(tokenizer, _EXCHANGE)
+    empty = _printed(tokenizer, [{"role": "system", "content": ""}, *_EXCHANGE])
+    users = [{"role": "user", "content": _AGAIN}, *_EXCHANGE]
+    answers = [*_EXCHANGE, {"role": "assistant", "content": _LAST}]
+    return {
+        "one exchange": _all_kept(tokenizer, _EXCHANGE),
+        "system": _of_system(tokenizer, plain),
+        "empty system": REFUSED if empty is None else "as none" if empty == plain else "printed",
+        "own system": _own_system(tokenizer),
+        "two exchanges": _all_kept(tokenizer, _TWO),
+        "consecutive user turns": _of_parts(_printed(tokenizer, users), _AGAIN, _ASKED),
+        "consecutive answers": _of_parts(_printed(tokenizer, answers), _SAID, _LAST),
+        "thoughts of the last answer": _of_parts(_printed(tokenizer, told), _THOUGHT, _SAID),
+        "thoughts of earlier answers": _of_parts(_printed(tokenizer, [*told, *_TWO[2:]]), _THOUGHT, _LAST),
+    }
+
+
+def _printed(tokenizer: PreTrainedTokenizerBase, messages: Sequence[Mapping[str, str]]) -> str | None:
+    """None where the template refuses."""
+    from gateau_dagster.models.chat_rendering import render_chat
+
+    try:
+        return str(render_chat(tokenizer, messages, add_generation_prompt=False))
+    except Exception:  # it is a program that comes with the model, and may raise anything
+        return None
+
+
+def _of_parts(text: str | None, *parts: str) -> str:
+    if text is None:
+        return REFUSED
+    return KEPT if all(part in text for part in parts) else DROPPED
+
+
+def _all_kept(tokenizer: PreTrainedTokenizerBase, messages: Sequence[Mapping[str, str]]) -> str:
+    from gateau_dagster.models.chat_rendering import rendered_answers
+
+    try:
+        _, answers = rendered_answers(tokenizer, messages)
+    except UnscorableSampleError:
+        return REFUSED
+    return KEPT if all(answer.kept for answer in answers) else "earlier answers rewritten"
+
+
+def _of_system(tokenizer: PreTrainedTokenizerBase, plain: str | None) -> str:
+    text = _printed(tokenizer, [{"role": "system", "content": _SYSTEM}, *_EXCHANGE])
+    if text is None or _SYSTEM not in text:
+        return REFUSED if text is None else DROPPED
+    if plain is None or _ASKED not in plain:
+        return KEPT
+    before = plain.partition(_ASKED)[0]
+    return "in the user's turn" if before and text.startswith(before.rstrip()) else KEPT
+
+
+def _own_system(tokenizer: PreTrainedTokenizerBase) -> str:
+    """Whether it begins with a text of its own: what stands before the first turn, but not before the second."""
+    text = _printed(tokenizer, _TWO)
+    if text is None or not all(part in text for part in (_ASKED, _SAID, _AGAIN)):
+        return ""
+    first, again = text.partition(_ASKED)[0], text.partition(_SAID)[2].partition(_AGAIN)[0]
+    for token in tokenizer.all_special_tokens:
+        first, again = first.replace(str(token), ""), again.replace(str(token), "")
+    shared = next((size for size in range(min(len(first), len(again)), 0, -1) if first[-size:] == again[-size:]), 0)
+    own = first[: len(first) - shared].strip()
+    return "added" if len(own.split()) > 1 else ""
+
+
+def _tried_records(tokenizer: PreTrainedTokenizerBase, records: Sequence[Sequence[Mapping[str, str]]]) -> RecordTrial:
+    from gateau_dagster.models.chat_rendering import rendered_answers
+
+    refused: Counter[str] = Counter()
+    tried = systems = answers = unlearned = 0
+    started = time.process_time()
+    for messages in records:
+        if time.process_time() - started > _SECONDS_FOR_RECORDS:
+            break
+        tried += 1
+        systems += messages[0]["role"] == "system"
+        try:
+            _, found = rendered_answers(tokenizer, messages)
+        except UnscorableSampleError as error:
+            refused[str(error)] += 1
+            continue
+        answers += len(found)
+        unlearned += sum(not answer.kept for answer in found)
+    return RecordTrial(tried=tried, refused=dict(refused), systems=systems, answers=answers, unlearned=unlearned)
+
+
+def _tried_in_folder(folder: str, *, trust_remote_code: bool, seconds: float) -> Trial:
+    from gateau_dagster.models.tokenizer import load_tokenizer
+
+    tokenizer: Any = load_tokenizer(folder, trust_remote_code=trust_remote_code, local_files_only=True)
+    records = json.loads(sys.stdin.read() or "[]")
+    # What the library imports and compiles for any template does not count.
+    tokenizer.apply_chat_template([{"role": "user", "content": ""}], chat_template="{{ messages }}", tokenize=False)
+    _limit(seconds)
+    return trial_of(tokenizer, records)
 
 
 def _limit(seconds: float) -> None:
@@ -70,6 +259,8 @@ def _limit(seconds: float) -> None:
 
 if __name__ == "__main__":
     answer = os.dup(1)
-    os.dup2(2, 1)  # what libraries say is no reason
+    os.dup2(2, 1)  # what libraries say is no trial
     name, code, limit = sys.argv[1:]
-    os.write(answer, _reason_against(name, trust_remote_code=code == "1", seconds=float(limit)).encode())
+    found = _tried_in_folder(name, trust_remote_code=code == "1", seconds=float(limit))
+    with os.fdopen(answer, "w", encoding="utf-8") as stream:
+        json.dump(found.as_json(), stream)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from gateau_dagster.config.models import Template
 from gateau_dagster.data.sample import Sample
 from gateau_dagster.errors import GateauError, UnscorableSampleError
-from gateau_dagster.models.chat_rendering import render_chat
+from gateau_dagster.models.chat_rendering import answer_ending, answer_frame, own_tokens
 from gateau_dagster.models.token_offsets import ids_and_offsets, token_offsets
 
 if TYPE_CHECKING:
@@ -180,14 +180,33 @@ def chat_frame(tokenizer: PreTrainedTokenizerBase, instruction: str) -> tuple[st
 def by_chat_template(
     tokenizer: PreTrainedTokenizerBase, conversation: Sequence[Mapping[str, str]], *, fault: str, cure: str
 ) -> str:
-    """A conversation, `role` and `content` by turn, by the tokenizer's chat template, up to the answer.
+    """Return a conversation, `role` and `content` by turn, by the tokenizer's chat template, up to the answer's text.
+
+    What the template puts before an answer is a part of it, see models.chat_rendering.
 
     Raises GateauError, which says `fault`, why, and `cure`, when it cannot be used.
     """
     try:
-        text = render_chat(tokenizer, conversation, add_generation_prompt=True)
+        return answer_frame(tokenizer, conversation)[0]
     except Exception as error:  # it is a program that comes with the model, and may raise anything
         raise GateauError(f"{fault}: {str(error) or type(error).__name__}. {cure}") from error
-    if not isinstance(text, str):
-        raise GateauError(f"{fault}: it prints no text. {cure}")
-    return text
+
+
+def answer_ends(tokenizer: PreTrainedTokenizerBase, template: Template) -> tuple[int, ...]:
+    """Return the tokens that end an answer: the tokenizer's eos, or those that its chat template prints after one.
+
+    Only tokens of their own count; a text such as "User:" that the template prints there is none. Empty: there is no
+    end. Raises whatever the chat template raises.
+    """
+    if template == "gateau":
+        return (tokenizer.eos_token_id,) if isinstance(tokenizer.eos_token_id, int) else ()
+    return own_tokens(tokenizer, encode(tokenizer, answer_ending(tokenizer)))
+
+
+def ending_ids(tokenizer: PreTrainedTokenizerBase, template: Template) -> tuple[int, ...]:
+    """Return the tokens that follow an answer's text and are learned with it: of "User:", too; see answer_ends."""
+    if template == "gateau":
+        return answer_ends(tokenizer, template)
+    # As the end of a text: alone, some tokenizers put a space before it.
+    whole, text = encode(tokenizer, f"x{answer_ending(tokenizer)}"), encode(tokenizer, "x")
+    return whole[len(text) :] if whole[: len(text)] == text else encode(tokenizer, answer_ending(tokenizer))

@@ -33,13 +33,20 @@ class Observed:
 
     model_digests: see models.model_digest, of every configured model. short_chat: changes with the short
     conversations' files; None without any. texts: of each homologous model, changes with its texts. others: digests of
-    the models of `variants.also`, by the variants' names.
+    the models of `variants.also`, by the variants' names. frames: of each configured model that is shown prompts by a
+    chat template, what this template's frame of an answer changes, see chat_rendering.frame_change; of none
+    that makes no change.
     """
 
     model_digests: Mapping[str, str]
     short_chat: str | None = None
     texts: Mapping[str, str] = field(default_factory=dict)
     others: Mapping[str, str] = field(default_factory=dict)
+    frames: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+
+    def frame(self, model: str) -> tuple[str, str]:
+        """The change that the chat template of a model makes to its generation prompt."""
+        return self.frames.get(model, ("", ""))
 
 
 Settings: TypeAlias = Mapping[str, Any] | Callable[[Observed], Mapping[str, Any]]

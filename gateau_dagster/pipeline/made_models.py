@@ -64,7 +64,7 @@ def _pre_experience_mix(config: Config, name: str) -> Asset:
             **_base(config, name, observed),
             **_stage_options(config, name, only=_OF_THE_MIX),
             "scoring.template": config.scoring.template,
-            **rendering_settings(config.scoring.template),
+            **rendering_settings(config.scoring.template, observed.frame(config.origin(name))),
             "training.max_length": config.training.max_length,
             "training.truncation": config.training.truncation,
         }

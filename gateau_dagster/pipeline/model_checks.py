@@ -3,24 +3,29 @@
 from __future__ import annotations
 
 import filecmp
-from collections.abc import Callable, Mapping, Sequence
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from gateau_dagster.data.sample import text_digest
 from gateau_dagster.errors import GateauError, gateau_command
 from gateau_dagster.evaluation.registry import chosen_benchmarks
 from gateau_dagster.methods.registry import chosen_methods
-from gateau_dagster.models.chat_template import check_chat_template
+from gateau_dagster.models.chat_template import DROPPED, REFUSED, Trial, try_chat_template
 from gateau_dagster.models.decoder_config import check_decoder, override_rope_theta, prompt_tokens, window_of
 from gateau_dagster.models.known_attention import ATTENTION_CURE, class_of, unseen_by_class
 from gateau_dagster.models.known_model import known_model, known_tokenizer, model_folder
 from gateau_dagster.models.model_digest import check_downloadable
 from gateau_dagster.models.model_files import check_complete, check_model_files
+from gateau_dagster.models.prompt import answer_ends
 from gateau_dagster.models.tokenizer import load_tokenizer
 from gateau_dagster.models.weight_files import check_weight_files
 from gateau_dagster.pipeline.mix_reads import weighs_responses
 from gateau_dagster.pipeline.variant_configs import others
+from gateau_dagster.readable import percentage, plural
 from gateau_dagster.storage.json_cache import recall, remember
 
 if TYPE_CHECKING:
@@ -31,6 +36,17 @@ if TYPE_CHECKING:
 _TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json")
 # Of the checks: raise it when they look at more, since what was found to be in order is not looked at again.
 _EDITION = "3"
+_TRIAL_EDITION = "1"  # of the trials of chat templates: raise it when another one comes of the same template
+_SMALL_FILES = [
+    "config.json",
+    "tokenizer*",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "*.jinja",
+    "vocab*",
+    "merges*",
+]
+_MOST_REASONS = 3
 
 
 def check_folder(config: Config, name: str, digest: str, *, scores: bool = False) -> None:
@@ -65,10 +81,186 @@ def check_folder(config: Config, name: str, digest: str, *, scores: bool = False
             if scores:
                 shown = f"{config.scoring.max_length} {model.context} {model.window}"
                 _once(config, f"length {shown} {digest}", partial(_check_length, folder, place, model, config))
-    has_tokenizer = any((folder / file).is_file() for file in _TOKENIZER_FILES)  # of the hub, one that was fetched
-    if config.scoring.template == "chat" and model.task == "causal" and has_tokenizer:
-        check = partial(check_chat_template, folder, place, trust_remote_code=model.trust_remote_code)
-        _once(config, f"chat template {code}{digest}", check)
+    if config.scoring.template == "chat" and model.task == "causal":
+        chat_trial(config, name, digest)
+
+
+def chat_trial(
+    config: Config, name: str, digest: str, records: Sequence[Sequence[Mapping[str, str]]] = ()
+) -> Trial | None:
+    """Return what the chat template of a model does, and does with `records`; None where its tokenizer is not here.
+
+    Of the hub a tokenizer that is not here yet is fetched: a template is known before anything is scored. What was
+    found under a `digest` is remembered.
+
+    Raises:
+        GateauError: the template cannot be used.
+    """
+    if not digest.startswith(("folder:", "hub:")):
+        return None
+    if digest.startswith("hub:") and _is_to_be_fetched(config, name):
+        fetch_tokenizer(config, name)
+    folder, model = model_folder(config, name, local_only=True), config.models[name]
+    if folder is None or not any((folder / file).is_file() for file in _TOKENIZER_FILES):
+        return None
+    place, code = f"models.{name}.path", model.trust_remote_code
+    return _remembered_trial(config, folder, place, f"{'with remote code ' if code else ''}{digest}", code, records)
+
+
+def _remembered_trial(
+    config: Config, folder: Path, place: str, what: str, code: bool, records: Sequence[Sequence[Mapping[str, str]]]
+) -> Trial:
+    shown = text_digest([json.dumps([[dict(message) for message in each] for each in records])]) if records else ""
+    cache, key = config.work_folder / "cache" / "model-checks.json", f"{_TRIAL_EDITION} chat trial {what} {shown}"
+    known = recall(cache, key)
+    if isinstance(known, dict):
+        return Trial.from_json(known)
+    found = try_chat_template(folder, place, trust_remote_code=code, records=records)
+    remember(cache, key, found.as_json())
+    return found
+
+
+def answer_frames(config: Config, digests: Mapping[str, str], other_digests: Mapping[str, str]) -> dict[str, Any]:
+    """Return what each model's chat template changes before an answer, see chat_rendering.frame_change.
+
+    Only models whose prompts are made by their templates are tried. A template that cannot be used changes nothing
+    here: `check_folder` refuses it.
+
+    Args:
+        config: names the models.
+        digests: of the configured models.
+        other_digests: of those of `variants.also`, by variant.
+    """
+    names = {name for name, model in config.models.items() if model.task == "causal" and model.base is None}
+    if config.scoring.template != "chat":
+        trained = config.origin(config.training.model) if config.models else ""
+        names &= {trained} if config.evaluation.template == "chat" else set()
+    found: dict[str, Any] = {}
+    for name in sorted(names):
+        with suppress(GateauError):
+            if (trial := chat_trial(config, name, digests[name])) is not None:
+                found[name] = trial.change
+    for name, other in others(config).items():
+        folder, digest = config.folder / Path(other.path).expanduser(), other_digests[name]
+        if (config.evaluation.template or "chat") == "chat" and folder.is_dir():
+            with suppress(GateauError):
+                code = other.trust_remote_code
+                trial = _remembered_trial(config, folder, f"variants.also.{name}.path", digest, code, ())
+                found[f"variants.also.{name}"] = trial.change
+    return {name: change for name, change in found.items() if any(change)}
+
+
+def fetch_tokenizer(config: Config, name: str) -> None:
+    """Fetch the tokenizer of a model of the hub, a few megabytes; where it cannot be fetched, nothing happens."""
+    from httpx2 import HTTPError
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
+
+    model = config.models[name]
+    with suppress(HTTPError, HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError):
+        snapshot_download(model.path, revision=model.revision, allow_patterns=_SMALL_FILES, etag_timeout=3.0)
+
+
+def check_answer_end(config: Config, digests: Mapping[str, str]) -> None:
+    """Whether the model that is trained can learn where an answer ends.
+
+    Raises:
+        GateauError: its chat template, or with `scoring.template: gateau` its tokenizer, gives no token for it.
+    """
+    if not config.training.enabled or not config.models:
+        return
+    name = config.origin(config.training.model)
+    if config.scoring.template == "chat":
+        trial = chat_trial(config, name, digests[name])
+        if trial is not None:
+            require_end(trial.ends, config, ending=trial.ending)
+    else:
+        _once(config, f"end {digests[name]}", lambda: _check_eos(config, name))
+
+
+def _check_eos(config: Config, name: str) -> bool:
+    tokenizer = known_tokenizer(config, name)
+    if tokenizer is not None:
+        require_end(answer_ends(tokenizer, "gateau"), config)
+    return tokenizer is not None
+
+
+def require_end(ends: Sequence[object], config: Config, *, ending: str = "") -> None:
+    """Raise GateauError where an answer of the trained model has no token that `ends` it, but only a text `ending`."""
+    if ends:
+        return
+    name = config.origin(config.training.model)
+    if config.scoring.template == "chat":
+        prints = f"{ending.strip()!r} after an answer, which is no token of its own" if ending.strip() else ""
+        what = f"the chat template of models.{name} prints {prints or 'nothing after an answer'}"
+        wanted = "a token after it, such as {{ eos_token }}"
+        cure = "add the token to the template in chat_template.jinja, and to the tokenizer if that does not know it"
+    else:
+        what, wanted = f"the tokenizer of models.{name} has no eos_token", "a token that ends an answer"
+        cure = "name one of its tokens as eos_token in tokenizer_config.json"
+    raise GateauError(
+        f"training.model: {what}, so the trained model would never learn to stop. Expected {wanted}. To keep all "
+        f"scores, copy the model's folder, {cure}, add the copy to `models`, and name it as training.model."
+    )
+
+
+def chat_warnings(
+    config: Config, digests: Mapping[str, str], conversations: Callable[[], Sequence[Sequence[Mapping[str, str]]]]
+) -> list[str]:
+    """Return what the chat templates do that should be known before any model runs: a sentence or two each.
+
+    Args:
+        config: with `scoring.template`.
+        digests: of the configured models.
+        conversations: the first ones of the data, asked for where they are trained on.
+    """
+    if config.scoring.template != "chat":
+        return []
+    said: list[str] = []
+    trained = config.origin(config.training.model) if config.training.enabled else None
+    for name, model in config.models.items():
+        if model.task != "causal" or model.base is not None:
+            continue
+        with suppress(GateauError):  # `check_folder` gives the reason
+            records = conversations() if name == trained else ()
+            trial = chat_trial(config, name, digests[name], records)
+            if trial is not None:
+                said += [f"models.{name}: {sentence}" for sentence in _sentences(trial, trained=name == trained)]
+    return said
+
+
+def _sentences(trial: Trial, *, trained: bool) -> Iterator[str]:
+    asked, added = trial.change
+    if asked.strip() or added.strip():
+        kinds = "scored, trained and evaluated" if trained else "scored"
+        instead = f" in place of {asked!r}, which it prints to ask for one" if asked.strip() else ""
+        yield (
+            f"its chat template puts {added!r} before a finished answer{instead}. Answers are {kinds} after it, "
+            "without loss on it"
+        )
+    records = trial.records
+    for reason, count in sorted(records.refused.items(), key=lambda each: -each[1])[:_MOST_REASONS]:
+        yield (
+            f"{_share(count, records.tried, 'conversation')} of short_chat will be rejected: {reason}. The others are "
+            "trained on; what is scored does not change"
+        )
+    if records.unlearned:
+        yield (
+            f"its chat template rewrites earlier turns. {_share(records.unlearned, records.answers, 'answer')} of "
+            "short_chat stay in the text without loss, and each conversation's last answer is learned"
+        )
+    system = trial.behaviour.get("system")
+    if records.systems and system in {REFUSED, DROPPED}:
+        verb = "refuses" if system == REFUSED else "leaves out"
+        yield (
+            f"its chat template {verb} system turns. In {_share(records.systems, records.tried, 'conversation')} of "
+            "short_chat the system text is put before the first user turn"
+        )
+
+
+def _share(count: int, tried: int, noun: str) -> str:
+    """`3 of the first 64 conversations (5 %)`."""
+    return f"{count:,} of the first {plural(tried, noun)} ({percentage(count / max(1, tried))})"
 
 
 def check_others(config: Config) -> None:

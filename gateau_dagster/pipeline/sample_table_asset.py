@@ -69,6 +69,7 @@ def row_settings(config: Config, table: SampleTable, observed: Observed) -> dict
     """
     name = table.model
     model, scoring, section = config.models[name], config.scoring, f"models.{name}"
+    frame = rendering_settings(scoring.template, observed.frame(config.origin(name)))
     causal, prompted = model.task == "causal", table.prompt != "none"
     return {
         **({f"{section} weights": observed.model_digests[name]} if model.base is None else {}),
@@ -78,7 +79,7 @@ def row_settings(config: Config, table: SampleTable, observed: Observed) -> dict
         # A model that reads a text as a whole reads no more than its window, whatever `context` says.
         f"{section}.window": model.window if model.context == "window" or not causal else None,
         "scoring.max_length": scoring.max_length,
-        **({"scoring.template": scoring.template, **rendering_settings(scoring.template)} if prompted else {}),
+        **({"scoring.template": scoring.template, **frame} if prompted else {}),
         "scoring.dtype": scoring.dtype,
         **(_visible_settings(config) if table.needs_visible_window else {}),
         **table.settings,

@@ -13,7 +13,7 @@ from gateau_dagster.data.index import InputIndex, cached_index
 from gateau_dagster.data.ingest import read_samples
 from gateau_dagster.data.rejects import check_contexts, check_rejected
 from gateau_dagster.data.sample import Sample, shard_keys
-from gateau_dagster.data.short_chat import short_chat_signature
+from gateau_dagster.data.short_chat import first_conversations, short_chat_signature
 from gateau_dagster.data.sources import FILE_DIGESTS, passed_over
 from gateau_dagster.demo.prepare import ensure_demo_data
 from gateau_dagster.errors import GateauError, MissingUpstreamError
@@ -27,6 +27,9 @@ from gateau_dagster.pipeline.document_limit import document_warnings, limit_leav
 from gateau_dagster.pipeline.far_text import without_far_text
 from gateau_dagster.pipeline.made_models import check_clusters
 from gateau_dagster.pipeline.model_checks import (
+    answer_frames,
+    chat_warnings,
+    check_answer_end,
     check_attention,
     check_folder,
     check_known_models,
@@ -125,7 +128,14 @@ class State:
             short_chat=short_chat_signature(chat, config.folder, cache) if chat else None,
             texts=text_signatures(config, cache / FILE_DIGESTS),
             others=self.other_digests,
+            frames=answer_frames(config, self.model_digests, self.other_digests),
         )
+
+    def variant_frame(self, variant: str) -> tuple[str, str]:
+        """What the chat template of a variant's model changes before an answer, see Observed.frames."""
+        other = self.config.variant_set[variant].other
+        own = self.config.origin(self.config.training.model)
+        return self.observed.frame(own if other is None else f"variants.also.{variant}")
 
     @cached_property
     def _nodes(self) -> dict[str, Node]:
@@ -272,6 +282,8 @@ class State:
         cam = {"long"} if self.pipeline.makes_cam and reads_attention(self.config) else set()
         for name in sorted(cam | watched_models(self.config)):
             yield lambda name=name: check_attention(self.config, name, self.model_digests[name])
+        # The digests are read when the check runs: a model that is missing is a finding of its own.
+        yield lambda: check_answer_end(self.config, self.model_digests)
         yield partial(check_homologous, self.config)
         yield partial(check_known_models, self.config)
 
@@ -334,6 +346,7 @@ class State:
             of_device = [str(error)]
         of_methods = (each.warnings(self.config, accepted) for each in chosen_methods(self.config).values())
         of_models = [*lost_first_tokens(self.config), *unknown_chat_templates(self.config), *self._unseen_attention()]
+        of_models += self._chat_warnings()
         if self.pipeline.compares_the_pair:
             of_models += without_far_text(self.config, accepted, self._first_samples)
         of_models += [*self._passed_over(), *self.index.contexts.warnings]
@@ -349,6 +362,18 @@ class State:
         config, chat = self.config, self.config.located_short_chat
         found = passed_over("long_sft.path", config.located_long_sft.path, config.folder)
         return [*found, *(passed_over("short_chat.path", chat.path, config.folder) if chat is not None else [])]
+
+    def _chat_warnings(self) -> list[str]:
+        """What chat templates do with the data's first conversations; whatever cannot be had is told elsewhere."""
+        chat, folder = self.config.located_short_chat, self.config.folder
+        try:
+            return chat_warnings(
+                self.config,
+                self.model_digests,
+                lambda: [] if chat is None else first_conversations(chat, folder, _SAMPLES),
+            )
+        except GateauError:
+            return []
 
     def _unseen_attention(self) -> list[str]:
         """A model that cannot be had shows nothing; whoever needs it is told by `check_models`."""

@@ -26,7 +26,7 @@ def mix_settings(config: Config, observed: Observed) -> dict[str, Any]:
     return {
         f"models.{training.model} weights": observed.model_digests[training.model],
         "scoring.template": config.scoring.template,
-        **rendering_settings(config.scoring.template),
+        **rendering_settings(config.scoring.template, observed.frame(config.origin(training.model))),
         "training.max_length": training.max_length,
         "training.truncation": training.truncation,
         "training.seed": training.seed,

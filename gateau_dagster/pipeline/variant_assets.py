@@ -287,7 +287,8 @@ def _benchmark_settings(config: Config, chosen: ChosenBenchmark, observed: Obser
 
 
 def _answered_settings(config: Config, chosen: ChosenBenchmark, observed: Observed) -> dict[str, Any]:
-    return {**_benchmark_settings(config, chosen, observed), **generation_settings(config)}
+    frame = observed.frame(config.origin(config.training.model))
+    return {**_benchmark_settings(config, chosen, observed), **generation_settings(config, frame)}
 
 
 def _judged_settings(config: Config, chosen: ChosenBenchmark, observed: Observed) -> dict[str, Any]:

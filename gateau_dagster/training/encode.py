@@ -17,16 +17,14 @@ import numpy as np
 from gateau_dagster.config.models import Template
 from gateau_dagster.data.sample import Sample
 from gateau_dagster.errors import GateauError, UnscorableSampleError
-from gateau_dagster.models.chat_rendering import render_chat
-from gateau_dagster.models.prompt import build_prompt, divided, encode
+from gateau_dagster.models.chat_rendering import rendered_answers
+from gateau_dagster.models.prompt import answer_ends, build_prompt, divided, ending_ids
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 IGNORED = -100
 """Label of a position without loss (torch's default ignore_index)."""
-
-_RESPONSE = "GATEAURESPONSEHERE"
 
 Message = dict[str, str]
 Truncation = Literal["context", "right"]
@@ -72,7 +70,9 @@ def encode_long(
         UnscorableSampleError: there are no response tokens, or none is left by the truncation.
         GateauError: `template` is 'chat' and the tokenizer has no usable chat template.
     """
-    ending = _eos(tokenizer) if template == "gateau" else _chat_ending(tokenizer)
+    if template == "chat":
+        _require_chat_template(tokenizer)
+    ending = ending_ids(tokenizer, template)
     room = max_length - len(ending) if truncation == "context" else sys.maxsize
     try:
         prompt = build_prompt(tokenizer, sample, max_length=room, template=template)
@@ -109,10 +109,12 @@ def encode_conversation(
         # The template's end of the turn alone would teach to say nothing.
         if message["role"] == "assistant" and not message["content"].strip():
             raise UnscorableSampleError(f"turn {turn}: the answer is empty")
-    make = conversation_pieces if template == "gateau" else chat_pieces
-    pieces = make(tokenizer, messages)
-    if trained is not None:
-        pieces = _without_flagged(pieces, messages, trained)
+    if template == "chat":
+        pieces = chat_pieces(tokenizer, messages, trained)
+    else:
+        pieces = conversation_pieces(tokenizer, messages)
+        if trained is not None:
+            pieces = _without_flagged(pieces, messages, trained)
     return _cut(pieces, max_length=max_length, cure="Raise it")
 
 
@@ -146,62 +148,43 @@ def conversation_pieces(tokenizer: PreTrainedTokenizerBase, messages: Sequence[M
         if not answer:
             raise UnscorableSampleError(f"turn {turn}: the answer has no tokens")
         pieces.append(Piece(ids=asks))
-        pieces.append(Piece(ids=answer + _eos(tokenizer), trained=True))
+        pieces.append(Piece(ids=answer + answer_ends(tokenizer, "gateau"), trained=True))
         asked, gap = [], "\n\n"
     return pieces
 
 
-def chat_pieces(tokenizer: PreTrainedTokenizerBase, messages: Sequence[Message]) -> list[Piece]:
+def chat_pieces(
+    tokenizer: PreTrainedTokenizerBase, messages: Sequence[Message], trained: Sequence[bool] | None = None
+) -> list[Piece]:
     """The conversation as the chat template renders it, cut where each assistant answer begins and ends.
 
-    The end-of-turn token is the template's own and carries loss; white space after it does not.
+    The template's own end of a turn carries loss; white space after it and what stands before an answer do not. An
+    earlier answer that the template rewrites, such as one that loses its thoughts, stays in the text without loss: as
+    it is printed there, the model never writes it. Those that are not `trained`, see encode_conversation, have none.
 
     Raises:
-        GateauError: there is no template, or it rewrites earlier turns, so that no exact span exists.
-        UnscorableSampleError: the template refuses this conversation.
+        GateauError: there is no template.
+        UnscorableSampleError: the template refuses this conversation, or changes its answers.
     """
+    _require_chat_template(tokenizer)
+    text, answers = rendered_answers(tokenizer, messages)
     pieces: list[Piece] = []
-    done = ""
-    for turn, message in enumerate(messages):
-        if message["role"] != "assistant":
+    done = 0
+    for answer in answers:
+        if not answer.kept or (trained is not None and not trained[answer.turn]):
             continue
-        asked = _render(tokenizer, messages[:turn], add_generation_prompt=True)
-        answered = _render(tokenizer, messages[: turn + 1], add_generation_prompt=False)
-        if not (asked.startswith(done) and answered.startswith(asked)):
-            raise GateauError(
-                "the tokenizer's chat template rewrites earlier turns, so the positions with loss are not exact. "
-                "Set scoring.template: gateau, or use a model whose template only appends."
-            )
-        answer = answered[len(asked) :].rstrip()
-        asks, said = divided(tokenizer, asked[len(done) :], answer)
+        asks, said = divided(tokenizer, text[done : answer.begin], text[answer.begin : answer.end])
         pieces += [Piece(ids=asks), Piece(ids=said, trained=True)]
-        done = asked + answer
+        done = answer.end
     return pieces
 
 
-def _chat_ending(tokenizer: PreTrainedTokenizerBase) -> tuple[int, ...]:
-    """Tokens with which the chat template ends an assistant turn."""
-    turns = [{"role": "user", "content": "?"}, {"role": "assistant", "content": _RESPONSE}]
-    return encode(tokenizer, _render(tokenizer, turns, add_generation_prompt=False).split(_RESPONSE)[-1].rstrip())
-
-
-def _render(tokenizer: PreTrainedTokenizerBase, messages: Sequence[Message], *, add_generation_prompt: bool) -> str:
+def _require_chat_template(tokenizer: PreTrainedTokenizerBase) -> None:
     if not tokenizer.chat_template:
         raise GateauError(
             "scoring.template is 'chat', but the tokenizer has no chat template. "
             "Use template: gateau, or a model with a chat template."
         )
-    try:
-        text = render_chat(tokenizer, messages, add_generation_prompt=add_generation_prompt)
-    except Exception as error:  # it is a program that comes with the model, and may raise anything
-        raise UnscorableSampleError(f"the chat template refuses the conversation: {error}") from error
-    assert isinstance(text, str)
-    return text
-
-
-def _eos(tokenizer: PreTrainedTokenizerBase) -> tuple[int, ...]:
-    """The end of an answer, learned with it; nothing if the tokenizer has none."""
-    return (tokenizer.eos_token_id,) if isinstance(tokenizer.eos_token_id, int) else ()
 
 
 def _cut(pieces: list[Piece], *, max_length: int, cure: str) -> Encoded:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 # Raise it when the same samples come to another mix.
-CODE_VERSION = "5"
+CODE_VERSION = "6"
 
 _SAMPLE_FIELDS = ("sample_id", "source", "context", "instruction", "response")
 Row = dict[str, Any]

@@ -3,11 +3,12 @@
 from pathlib import Path
 
 import pytest
+from transformers import PreTrainedTokenizerFast
 
 from gateau_dagster.data.sample import Sample
 from gateau_dagster.errors import GateauError, UnscorableSampleError
 from gateau_dagster.models import chat_template
-from gateau_dagster.models.chat_template import check_chat_template
+from gateau_dagster.models.chat_template import trial_of, try_chat_template
 from gateau_dagster.models.prompt import build_prompt
 from gateau_dagster.training.encode import encode_conversation
 from tests.tiny_models import CHAT_TEMPLATE, tokenizer
@@ -56,7 +57,117 @@ def test_one_that_loops_is_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(chat_template, "_SECONDS", 1.0)
     tokens = tokenizer()
     tokens.save_pretrained(tmp_path)
-    check_chat_template(tmp_path, "models.long.path")
+    try_chat_template(tmp_path, "models.long.path")
     (tmp_path / "chat_template.jinja").write_text(LOOP + CHAT_TEMPLATE)
     with pytest.raises(GateauError, match=r"^models\.long\.path: the chat template of .* comes to no end"):
-        check_chat_template(tmp_path, "models.long.path")
+        try_chat_template(tmp_path, "models.long.path")
+
+
+# What real templates do, each by the least that does it.
+TURN = "<|{{ m.role }}|>\n{{ m.content }}<|end|>\n"
+ASKS = "{% if add_generation_prompt %}<|assistant|>\n{% endif %}"
+ALL = "{% for m in messages %}" + TURN + "{% endfor %}" + ASKS
+STRICT = (
+    "{% for m in messages %}{% if (m.role == 'user') != (loop.index0 % 2 == 0) %}"
+    "{{ raise_exception('roles must alternate') }}{% endif %}" + TURN + "{% endfor %}" + ASKS
+)
+BEHAVIOUR: dict[str, tuple[str, dict[str, str]]] = {
+    "keeps all": (ALL, {"system": "kept", "two exchanges": "kept", "empty system": "printed"}),
+    "alternates": (
+        STRICT,
+        {"system": "refused", "consecutive user turns": "refused", "consecutive answers": "refused"},
+    ),
+    "drops systems": (
+        "{% for m in messages if m.role != 'system' %}" + TURN + "{% endfor %}" + ASKS,
+        {"system": "dropped", "empty system": "as none"},
+    ),
+    "puts systems into the user's turn": (
+        "{% set s = messages[0].content + '\n' if messages[0].role == 'system' else '' %}"
+        "{% for m in messages if m.role != 'system' %}<|{{ m.role }}|>\n"
+        "{{ s if loop.first }}{{ m.content }}<|end|>\n{% endfor %}" + ASKS,
+        {"system": "in the user's turn"},
+    ),
+    "has a system text of its own": (
+        "{% if messages[0].role != 'system' %}<|system|>\nYou are a ledger<|end|>\n{% endif %}" + ALL,
+        {"own system": "added", "system": "kept"},
+    ),
+    "strips thoughts of earlier answers": (
+        ALL.replace("m.content", "(m.content if loop.last else m.content.split('</think>')[-1].strip())"),
+        {"thoughts of the last answer": "kept", "thoughts of earlier answers": "dropped", "two exchanges": "kept"},
+    ),
+    "rewrites earlier answers": (
+        ALL.replace("<|end|>", "{{ '<|end|>' if loop.last or m.role == 'user' else '</s>' }}"),
+        {"two exchanges": "earlier answers rewritten", "one exchange": "kept"},
+    ),
+    "trims": (ALL.replace("m.content", "m.content | trim"), {"one exchange": "kept"}),
+    "prints the last turn only": (
+        "{% for m in messages[-2:] %}" + TURN + "{% endfor %}" + ASKS,
+        {"one exchange": "kept", "two exchanges": "refused"},
+    ),
+}
+
+
+def with_template(template: str | None) -> PreTrainedTokenizerFast:
+    fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer().backend_tokenizer, bos_token="<s>", eos_token="</s>")
+    fast.chat_template = template
+    return fast
+
+
+@pytest.mark.parametrize("name", BEHAVIOUR)
+def test_what_a_template_does_is_known(name: str) -> None:
+    template, wanted = BEHAVIOUR[name]
+    trial = trial_of(with_template(template))
+    assert {kind: trial.behaviour[kind] for kind in wanted} == wanted
+    assert trial.ends == ("<|end|>",) and trial.trainable and trial.reason == ""
+
+
+@pytest.mark.parametrize(
+    ("after", "ends"),
+    [
+        ("<|end|>\n", ("<|end|>",)),
+        (" </s>", ("</s>",)),
+        ("<|end|></s>", ("<|end|>", "</s>")),
+        (" over.", ()),
+        ("<|im_end|>", ()),  # the tokenizer has no such token
+        ("", ()),
+    ],
+)
+def test_an_end_is_a_token_of_its_own(after: str, ends: tuple[str, ...]) -> None:
+    trial = trial_of(with_template("{% for m in messages %}{{ m.content }}" + after + "{% endfor %}"))
+    assert (trial.ends, trial.trainable) == (ends, bool(ends))
+
+
+@pytest.mark.parametrize(
+    ("asks", "answer", "change"),
+    [
+        ("<|assistant|>", "<|assistant|>", ("", "")),
+        ("<|assistant|>", "<|assistant|> ", ("", " ")),
+        ("<|assistant|>", "<|assistant|><think></think>", ("", "<think></think>")),
+        ("<|assistant|><think>\n", "<|assistant|>", ("<think>\n", "")),
+        ("", "<|assistant|>", ("", "<|assistant|>")),
+    ],
+)
+def test_what_stands_before_an_answer_is_that_of_a_finished_one(
+    asks: str, answer: str, change: tuple[str, str]
+) -> None:
+    template = (
+        "{% for m in messages %}{{ '" + answer + "' if m.role == 'assistant' else '<|user|>' }}{{ m.content }}<|end|>"
+        "{% endfor %}{% if add_generation_prompt %}" + asks + "{% endif %}"
+    )
+    tokens = with_template(template)
+    assert trial_of(tokens).change == change
+    prompt = build_prompt(tokens, SAMPLE, max_length=100, template="chat")
+    assert tokens.decode([*prompt.ids]) == (
+        f"<|user|>{SAMPLE.context}\n\n{SAMPLE.instruction}<|end|>{answer}{SAMPLE.response}"
+    )
+
+
+def test_the_first_conversations_of_the_data_are_tried(tmp_path: Path) -> None:
+    with_template(STRICT).save_pretrained(tmp_path)
+    talk = [{"role": role, "content": text} for role, text in (("user", "a"), ("assistant", "b"))]
+    records = [talk, [*talk, talk[1]], [{"role": "system", "content": "c"}, *talk]]
+    found = try_chat_template(tmp_path, "models.long.path", records=records)
+    assert found == trial_of(with_template(STRICT), records)
+    assert found.records.tried == 3 and found.records.systems == 1 and found.records.answers == 2
+    [(reason, count)] = found.records.refused.items()
+    assert count == 1 and "roles must alternate" in reason

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from gateau_dagster.errors import GateauError
+from gateau_dagster.models.chat_template import Trial
 from gateau_dagster.models.known_model import known_tokenizer
 from gateau_dagster.pipeline import model_checks
 from gateau_dagster.pipeline.loadable import loadable_model
@@ -102,7 +103,12 @@ def test_a_tokenizer_that_only_says_more_is_the_same(project: Path) -> None:
 
 def test_what_is_in_order_is_looked_at_once(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tried: list[str] = []
-    monkeypatch.setattr(model_checks, "check_chat_template", lambda folder, place, **_: tried.append(place))
+
+    def note(folder: Path, place: str, **_: object) -> Trial:
+        tried.append(place)
+        return Trial(ends=("</s>",))
+
+    monkeypatch.setattr(model_checks, "try_chat_template", note)
     change_config(project, scoring={"template": "chat"})
     for _ in range(2):
         assert state_of(project).plan()
@@ -214,3 +220,68 @@ def test_a_rotary_base_of_a_model_without_rotary_embedding_is_told(project: Path
     change_config(project, models={"long": {"path": "long", "rope_theta": 1e6}})
     with pytest.raises(GateauError, match=r"^models\.long\.path: long: rope_theta is set, but gpt2 has no rotary"):
         state_of(project).plan()
+
+
+CHATML = (
+    "{% for m in messages %}<s>{{ m.role }}\n{{ m.content }}</s>\n{% endfor %}"
+    "{% if add_generation_prompt %}<s>assistant\n{% endif %}"
+)
+BLOCK = CHATML.replace(
+    "{{ m.content }}", "{{ '[THINK][/THINK]' if m.role == 'assistant' and loop.last }}{{ m.content }}"
+)
+
+
+@pytest.fixture
+def chatting(project: Path) -> Path:
+    """A project that trains on conversations by the chat template."""
+    talk = [{"role": role, "content": text} for role, text in (("user", "a"), ("assistant", "b")) * 2]
+    system = {"role": "system", "content": "c"}
+    chats = [{"id": name, "messages": each} for name, each in {"a": talk[:2], "b": talk, "c": [system, *talk]}.items()]
+    (project.parent / "chat.json").write_text(json.dumps(chats))
+    change_config(project, scoring={"template": "chat"}, training={"enabled": True})
+    change_config(project, short_chat={"path": "chat.json"})
+    use_template(project, CHATML)
+    return project
+
+
+def use_template(project: Path, template: str) -> None:
+    for name in ("short", "long"):
+        (project.parent / name / "chat_template.jinja").write_text(template)
+
+
+def test_an_answer_without_an_end_is_refused_before_anything_is_scored(chatting: Path) -> None:
+    assert state_of(chatting).plan()
+    use_template(chatting, CHATML.replace("</s>", " over."))
+    with pytest.raises(GateauError, match=r"^training\.model: the chat template of models\.long prints 'over\.' after"):
+        state_of(chatting).plan()
+    change_config(chatting, training={"enabled": False})
+    assert state_of(chatting).plan(), "nothing is trained"
+    change_config(chatting, training={"enabled": True}, scoring={"template": "gateau"})
+    assert state_of(chatting).plan()
+    edit(chatting.parent / "long" / "tokenizer_config.json", eos_token=None)
+    with pytest.raises(GateauError, match=r"^training\.model: the tokenizer of models\.long has no eos_token"):
+        state_of(chatting).plan()
+
+
+def test_what_a_template_does_with_the_data_is_told_before_anything_runs(chatting: Path) -> None:
+    def told() -> str:
+        return "\n".join(each for each in state_of(chatting).warnings if "template" in each or "short_chat" in each)
+
+    assert told() == ""
+    use_template(chatting, BLOCK)
+    assert "models.short: its chat template puts '[THINK][/THINK]' before a finished answer" in told()
+    assert "models.long: its chat template rewrites earlier turns. 2 of the first 5 answers (40 %)" in told()
+    use_template(chatting, "{% if messages|length > 2 %}{{ raise_exception('too long') }}{% endif %}" + CHATML)
+    assert "models.long: 2 of the first 3 conversations (66.7 %) of short_chat will be rejected: " in told()
+    use_template(chatting, CHATML.replace("in messages", "in messages if m.role != 'system'"))
+    assert "leaves out system turns. In 1 of the first 3 conversations (33.3 %)" in told()
+
+
+def test_rows_are_kept_where_a_template_prints_nothing_more_before_an_answer(chatting: Path) -> None:
+    def settings(template: str) -> set[str]:
+        use_template(chatting, template)
+        state = state_of(chatting)
+        return {*map(str, state.node("perplexity/long").settings), *map(str, state.node("training_mix").settings)}
+
+    assert state_of(chatting).observed.frames == {}
+    assert settings(BLOCK) - settings(CHATML) == {"chat template's frame"}

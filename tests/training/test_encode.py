@@ -12,7 +12,7 @@ from gateau_dagster.config.models import Template
 from gateau_dagster.errors import GateauError, UnscorableSampleError
 from gateau_dagster.models.prompt import build_prompt
 from gateau_dagster.training.encode import IGNORED, encode_conversation, encode_long
-from tests.training.builders import tokenizer
+from tests.training.builders import CHAT_TEMPLATE, tokenizer
 from tests.training.encoded import LONG, SAMPLE, TALK, learned
 
 # Templates strip the ends of a message: none begins or ends with white space.
@@ -166,7 +166,7 @@ def test_the_blocks_of_a_long_sample_are_its_prompt_and_its_response(template: T
 
 def test_the_first_token_is_never_learned() -> None:
     tokens = tokenizer(bos=False, chat="{{ messages[-1].content if not add_generation_prompt }}")
-    encoded = encode_conversation(tokens, TALK[1:3], template="chat", max_length=LONG)
+    encoded = encode_conversation(tokens, [{"role": "user", "content": ""}, TALK[2]], template="chat", max_length=LONG)
     assert encoded.labels[0] == IGNORED
     assert encoded.labels[1:].tolist() == encoded.input_ids[1:].tolist()
     assert encoded.block_tokens.tolist() == [0, len(encoded.labels)]
@@ -198,14 +198,80 @@ def test_an_empty_answer_rejects_the_conversation(template: Template, answer: st
 
 
 def test_a_chat_template_that_cannot_be_used_is_an_error() -> None:
-    rewriting = "{% for m in messages %}{{ loop.length }}{{ m.content }}{% endfor %}"
-    with pytest.raises(GateauError, match="rewrites earlier turns"):
-        encode_conversation(tokenizer(chat=rewriting), TALK, template="chat", max_length=LONG)
     with pytest.raises(GateauError, match="no chat template"):
         encode_conversation(tokenizer(chat=None), TALK, template="chat", max_length=LONG)
     refusing = "{{ raise_exception('roles must alternate') }}"
     with pytest.raises(UnscorableSampleError, match="roles must alternate"):
         encode_conversation(tokenizer(chat=refusing), TALK, template="chat", max_length=LONG)
+
+
+# Of Qwen3's kind: thoughts after the last user turn only, where there are none an empty block.
+THINKING = (
+    "{% set ns = namespace(last=0) %}{% for m in messages %}{% if m.role == 'user' %}{% set ns.last = loop.index0 %}"
+    "{% endif %}{% endfor %}{% for m in messages %}<|{{ m.role }}|>\n{% if m.role == 'assistant' %}"
+    "{% set said = m.content.split('</think>')[-1].strip() %}{% if loop.index0 > ns.last %}<think>\n"
+    "{{ m.content.split('</think>')[0].replace('<think>', '').strip() if '</think>' in m.content }}\n</think>\n\n"
+    "{% endif %}{{ said }}{% else %}{{ m.content }}{% endif %}<|end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|assistant|>\n{% endif %}"
+)
+BLOCK = "<think>\n\n</think>\n\n"
+
+
+def test_what_a_template_puts_before_an_answer_is_in_both_halves_and_learned_in_none() -> None:
+    tokens = tokenizer(chat=THINKING)
+    encoded = encode_long(tokens, SAMPLE, template="chat", max_length=LONG)
+    short = encode_conversation(tokens, TALK[1:3], template="chat", max_length=LONG)
+    for each, answer in ((encoded, "the answer is 17"), (short, "the answer")):
+        assert tokens.decode(each.input_ids.tolist()).endswith(f"<|assistant|>\n{BLOCK}{answer}<|end|>")
+        assert learned(tokens, each) == [f"{answer}<|end|>"]
+    prompt = build_prompt(tokens, SAMPLE, max_length=LONG, template="chat")
+    assert encoded.input_ids.tolist()[:-1] == [*prompt.ids], "what was scored is what is trained"
+
+
+def test_an_earlier_answer_that_a_template_rewrites_stays_without_loss() -> None:
+    tokens = tokenizer(chat=THINKING)
+    encoded = encode_conversation(tokens, TALK[1:], template="chat", max_length=LONG)
+    assert tokens.decode(encoded.input_ids.tolist()) == (
+        f"<|user|>\nwhat?<|end|>\n<|assistant|>\nthe answer<|end|>\n<|user|>\nwhy?<|end|>\n<|assistant|>\n{BLOCK}"
+        "it is<|end|>"
+    )
+    assert learned(tokens, encoded) == ["it is<|end|>"]
+    assert len(encoded.block_tokens) == 2
+
+
+@pytest.mark.parametrize("template", [THINKING, CHAT_TEMPLATE, THINKING.replace("loop.index0 > ns.last", "false")])
+def test_the_thoughts_of_a_last_answer_are_learned_as_written(template: str) -> None:
+    """Even of a template that drops them everywhere, as DeepSeek-R1's does: the model is to write them."""
+    answer = "<think>\nso\n</think>\n\nit is"
+    talk = [TALK[1], {"role": "assistant", "content": answer}]
+    for encoded in (
+        encode_conversation(tokenizer(chat=template), talk, template="chat", max_length=LONG),
+        encode_long(tokenizer(chat=template), replace(SAMPLE, response=answer), template="chat", max_length=LONG),
+    ):
+        assert learned(tokenizer(), encoded) == [f"{answer}<|end|>"]
+
+
+@pytest.mark.parametrize(
+    ("template", "reason"),
+    [
+        ("{% for m in messages %}{{ m.content | upper }}<|end|>{% endfor %}", "prints another answer"),
+        ("{{ messages[0].content }}<|end|>", "does not print the answer"),
+        ("{% for m in messages if m.role != 'user' %}{{ m.content }}<|end|>{% endfor %}", "does not print what user"),
+    ],
+)
+def test_a_conversation_that_a_template_changes_is_rejected(template: str, reason: str) -> None:
+    with pytest.raises(UnscorableSampleError, match=reason):
+        encode_conversation(tokenizer(chat=template), TALK[1:], template="chat", max_length=LONG)
+
+
+@pytest.mark.parametrize("what", ["{{ raise_exception('no system') }}", ""])
+def test_a_system_text_without_a_place_is_put_before_the_first_turn(what: str) -> None:
+    chat = CHAT_TEMPLATE.replace("<|{{", "{% if m.role == 'system' %}" + what + "{% else %}<|{{").replace(
+        "<|end|>\n{% endfor %}", "<|end|>\n{% endif %}{% endfor %}"
+    )
+    encoded = encode_conversation(tokenizer(chat=chat), TALK, template="chat", max_length=LONG)
+    assert str(tokenizer().decode(encoded.input_ids.tolist())).startswith("<|user|>\nbe brief\n\nwhat?<|end|>")
+    assert learned(tokenizer(), encoded) == ["the answer<|end|>", "it is<|end|>"]
 
 
 @pytest.mark.parametrize("template", ["gateau", "chat"])

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from gateau_dagster.config.evaluation import PROMPT
-from gateau_dagster.errors import GateauError
 from gateau_dagster.evaluation.generation.asked import Asked
 from gateau_dagster.evaluation.generation.truncation import cut_middle
 from gateau_dagster.evaluation.questions import Question
-from gateau_dagster.models.chat_rendering import render_chat
-from gateau_dagster.models.prompt import by_chat_template, divided, encode
+from gateau_dagster.models.prompt import answer_ends, by_chat_template, divided, encode
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -20,7 +19,6 @@ if TYPE_CHECKING:
 Message = dict[str, str]
 GAP = "\n\n"
 _SPACE = " "
-_ANSWER = "GATEAUANSWERHERE"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -133,16 +131,6 @@ def rendered(tokenizer: PreTrainedTokenizerBase, conversation: Sequence[Message]
 
     Raises GateauError when it cannot be used.
     """
-    try:
-        return _by_template(tokenizer, conversation)
-    except GateauError:
-        if conversation[0]["role"] != "system":
-            raise
-    system, first, *rest = conversation
-    return _by_template(tokenizer, [{**first, "content": f"{system['content']}{GAP}{first['content']}"}, *rest])
-
-
-def _by_template(tokenizer: PreTrainedTokenizerBase, conversation: Sequence[Message]) -> str:
     return by_chat_template(
         tokenizer,
         conversation,
@@ -152,19 +140,9 @@ def _by_template(tokenizer: PreTrainedTokenizerBase, conversation: Sequence[Mess
 
 
 def turn_endings(tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:
-    """Tokens that end an answer: the tokenizer's own, and the one with which its chat template ends a turn."""
-    found = {tokenizer.eos_token_id} if isinstance(tokenizer.eos_token_id, int) else set()
+    """Tokens that end an answer: the tokenizer's own, and those with which its chat template ends a turn."""
+    found = {*answer_ends(tokenizer, "gateau")}
     if tokenizer.chat_template:
-        conversation = [{"role": "user", "content": "?"}, {"role": "assistant", "content": _ANSWER}]
-        try:
-            text = str(render_chat(tokenizer, conversation, add_generation_prompt=False))
-        except Exception:  # a program that may raise anything; what cannot be used is told of where it is used
-            text = ""
-        last = encode(tokenizer, text.rpartition(_ANSWER)[2].strip()) if _ANSWER in text else ()
-        special = {*tokenizer.all_special_ids, *_added(tokenizer).values()}
-        found |= {*last[:1]} & special
+        with suppress(Exception):  # a program that may raise anything; what cannot be used is told of where it is used
+            found |= {*answer_ends(tokenizer, "chat")}
     return frozenset(found)
-
-
-def _added(tokenizer: Any) -> dict[str, int]:
-    return tokenizer.get_added_vocab()

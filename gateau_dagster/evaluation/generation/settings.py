@@ -13,10 +13,13 @@ if TYPE_CHECKING:
 CODE_VERSION = "2"
 
 
-def generation_settings(config: "Config") -> dict[str, Any]:
-    """How questions are shown, and what answers them; not where that is."""
+def generation_settings(config: "Config", frame: tuple[str, str] = ("", "")) -> dict[str, Any]:
+    """How questions are shown, and what answers them; not where that is.
+
+    frame: the change that the chat template of the trained model makes, see models.chat_rendering.frame_change.
+    """
     # Without evaluation.template, models that are not trained here are asked by their chat template.
-    return {**_generation(config), **rendering_settings(config.evaluation.template or "chat")}
+    return {**_generation(config), **rendering_settings(config.evaluation.template or "chat", frame)}
 
 
 def _generation(config: "Config") -> dict[str, Any]:
@@ -44,8 +47,11 @@ def template_of(config: "Config", *, trained_here: bool) -> str:
     return config.evaluation.template or (config.scoring.template if trained_here else "chat")
 
 
-def answer_scorer(config: "Config", model: str, *, trained_here: bool) -> str:
-    """The digest of what answers, and how: the rest stands in each question's own. model: digest of the model."""
+def answer_scorer(config: "Config", model: str, *, trained_here: bool, frame: tuple[str, str] = ("", "")) -> str:
+    """The digest of what answers, and how: the rest stands in each question's own.
+
+    model: digest of the model. frame: see `generation_settings`.
+    """
     template = template_of(config, trained_here=trained_here)
-    how = {**_generation(config), "template": template, **rendering_settings(template)}
+    how = {**_generation(config), "template": template, **rendering_settings(template, frame)}
     return fingerprint({"code": CODE_VERSION, "model": model, "settings": how})

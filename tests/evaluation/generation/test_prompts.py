@@ -81,7 +81,7 @@ def test_a_template_without_a_place_for_the_system_gets_its_words_before_the_fir
     strict = "{% if messages[0].role == 'system' %}{{ raise_exception('no system') }}{% endif %}"
     used = by_template(strict + "{% for m in messages %}[{{ m.content }}]{% endfor %}")
     asked = Asked(question=question("q", "Why?", system="Be kind."))
-    assert prompts("chat", tokenizer=used).shown(asked).text == "[Be kind.\n\nWhy?]"
+    assert prompts("chat", tokenizer=used).shown(asked).text == "[Be kind.\n\nWhy?]["
     broken = by_template("{{ raise_exception('never') }}")
     with pytest.raises(GateauError, match=r"^evaluation\.template: .* never"):
         prompts("chat", tokenizer=broken).shown(asked)
