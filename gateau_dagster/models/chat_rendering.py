@@ -223,8 +223,9 @@ def answer_ending(tokenizer: PreTrainedTokenizerBase) -> str:
 
 def own_tokens(tokenizer: PreTrainedTokenizerBase, ids: Sequence[int]) -> tuple[int, ...]:
     """Return the first run of `ids` that are tokens of their own: special or added ones, which no text makes."""
-    added: Any = tokenizer.get_added_vocab()
-    known = {*tokenizer.all_special_ids, *added.values()} - {tokenizer.unk_token_id}  # which any text makes
+    typed: Any = tokenizer
+    # The unknown token stands for any text.
+    known: set[int] = {*typed.all_special_ids, *typed.get_added_vocab().values()} - {typed.unk_token_id}
     first = next((place for place, token in enumerate(ids) if token in known), len(ids))
     return tuple(takewhile(known.__contains__, ids[first:]))
 

@@ -222,7 +222,7 @@ def test_what_a_template_puts_before_an_answer_is_in_both_halves_and_learned_in_
     encoded = encode_long(tokens, SAMPLE, template="chat", max_length=LONG)
     short = encode_conversation(tokens, TALK[1:3], template="chat", max_length=LONG)
     for each, answer in ((encoded, "the answer is 17"), (short, "the answer")):
-        assert tokens.decode(each.input_ids.tolist()).endswith(f"<|assistant|>\n{BLOCK}{answer}<|end|>")
+        assert str(tokens.decode(each.input_ids.tolist())).endswith(f"<|assistant|>\n{BLOCK}{answer}<|end|>")
         assert learned(tokens, each) == [f"{answer}<|end|>"]
     prompt = build_prompt(tokens, SAMPLE, max_length=LONG, template="chat")
     assert encoded.input_ids.tolist()[:-1] == [*prompt.ids], "what was scored is what is trained"

@@ -74,15 +74,18 @@ class Prompts:
         turns, cut = self.cut(asked)
         question = asked.question
         if self.is_chat(question):
-            text = rendered(self.tokenizer, messages(question, turns, asked.answers)) + question.prefill
-            return Shown(text=text, ids=encode(self.tokenizer, text), cut_tokens=cut)
+            before = rendered(self.tokenizer, messages(question, turns, asked.answers))
+            # A space that the template puts before an answer is in the token of its first word.
+            text = before + question.prefill if question.prefill else before.rstrip(_SPACE)
+            gap = "" if question.prefill else before[len(text) :]
+            return Shown(text=text, ids=encode(self.tokenizer, text), cut_tokens=cut, gap=gap)
         said = [question.prefill + answer for answer in asked.answers]
         if question.chat and self.template == "gateau":
             text, ids = self._as_trained(question, turns, said)
             return Shown(text=text, ids=ids, cut_tokens=cut, gap="" if question.prefill else _SPACE)
         form = self.template if question.chat and PROMPT in self.template else PROMPT
         text = self._framed(form, question, turns, said)
-        return Shown(text=text, ids=tuple(self.tokenizer(text, verbose=False)["input_ids"]), cut_tokens=cut)  # pyright: ignore
+        return Shown(text=text, ids=to_continue(self.tokenizer, text), cut_tokens=cut)
 
     def _as_trained(self, question: Question, turns: Sequence[str], said: Sequence[str]) -> tuple[str, tuple[int, ...]]:
         """As training.encode.conversation_pieces has it, tokenised piece by piece; up to the answer's first token."""
@@ -107,6 +110,18 @@ class Prompts:
         asks = [form.replace(PROMPT, turn) for turn in _with_system(question, turns)]
         exchanges = [ask + answer + end for ask, answer in zip(asks, said, strict=False)]
         return "".join(exchanges) + asks[-1] + question.prefill
+
+
+def to_continue(tokenizer: PreTrainedTokenizerBase, text: str) -> tuple[int, ...]:
+    """Return the tokens of a text that a model goes on from, with what the tokenizer puts before it by itself.
+
+    What some tokenizers put behind every text, an eos or a [SEP], would end it: it is left out.
+    """
+    whole, alone = tuple(tokenizer(text, verbose=False)["input_ids"]), encode(tokenizer, text)  # pyright: ignore
+    for first in range(len(whole) - len(alone) + 1):
+        if whole[first : first + len(alone)] == alone:
+            return whole[: first + len(alone)]
+    return whole
 
 
 def _with_system(question: Question, turns: Sequence[str]) -> list[str]:

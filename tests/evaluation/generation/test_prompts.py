@@ -3,6 +3,8 @@
 from typing import Any
 
 import pytest
+from tokenizers import Tokenizer
+from tokenizers.processors import TemplateProcessing
 from transformers import PreTrainedTokenizerFast
 
 from gateau_dagster.errors import GateauError
@@ -97,6 +99,27 @@ def test_an_answer_ends_where_the_tokenizer_or_the_template_ends_it() -> None:
     words = by_template("{% for m in messages %}{{ m.content }} over.\n{% endfor %}")
     assert turn_endings(words) == ids("</s>"), "a word is no end"
     assert turn_endings(by_template("{{ raise_exception('never') }}")) == ids("</s>")
+
+
+def test_what_a_tokenizer_adds_by_itself_never_ends_a_prompt_that_is_continued() -> None:
+    backend = Tokenizer.from_str(tokenizer().backend_tokenizer.to_str())  # the tests share the original
+    adding = PreTrainedTokenizerFast(tokenizer_object=backend, bos_token="<s>", eos_token="</s>")
+    ids = {name: int(adding.convert_tokens_to_ids(name)) for name in ("<s>", "</s>")}  # pyright: ignore
+    for before, after in ((["<s>"], []), ([], ["</s>"]), (["<s>"], ["</s>"])):
+        adding.backend_tokenizer.post_processor = TemplateProcessing(
+            single=" ".join([*before, "$A", *after]), special_tokens=[*ids.items()]
+        )
+        assert adding(TURNS[0])["input_ids"][-1:] == [ids[name] for name in after] or not after
+        for template, end in (("A {prompt} B", " B"), ("gateau", "### Response:"), ("chat", TURNS[0])):
+            asked = Asked(question=question("q", TURNS[0], chat=end != TURNS[0]))
+            shown = prompts(template, tokenizer=adding).shown(asked)
+            assert str(adding.decode([*shown.ids])).endswith(end)
+
+
+def test_a_space_before_an_answer_is_left_to_its_first_word() -> None:
+    used = by_template("{% for m in messages %}[{{ m.role }}] {{ m.content }}{% endfor %}")
+    shown = prompts("chat", tokenizer=used).shown(Asked(question=question("q", "Why?")))
+    assert (shown.text, shown.gap) == ("[user] Why?[assistant]", " ")
 
 
 def test_only_what_goes_through_the_template_is_a_chat() -> None:
