@@ -32,7 +32,8 @@ _OF_THOUGHTS = (
     *("reasoning_content", "enable_thinking", "<|channel|>analysis", "<|channel>thought"),
     *(mark for pair in _THOUGHTS for mark in pair),
 )
-_ANSWER, _SYSTEM = "GATEAUANSWERHERE", "GATEAUSYSTEMHERE"
+_ANSWER, _ASKED, _SYSTEM = "GATEAUANSWERHERE", "GATEAUASKEDHERE", "GATEAUSYSTEMHERE"
+_ENDINGS: dict[tuple[str, str, int], str] = {}  # by template, eos and size of the vocabulary
 _KEEPS_SYSTEM: dict[str, bool] = {}  # by template
 _CALLED = "strftime_now"
 _CODES = (*"aAbBcdDeFfgGhHIjmMnprRStTuUVwWxXyYzZ", *(f"-{code}" for code in "dHIjmMSy"), "%")
@@ -201,24 +202,56 @@ def _as_last(tokenizer: PreTrainedTokenizerBase, messages: Sequence[Message]) ->
         reason = str(error) or type(error).__name__
         raise UnscorableSampleError(f"the chat template refuses the conversation: {reason}") from error
     before, after = frame
+    ending = answer_ending(tokenizer)
     lefts = [*dict.fromkeys((before_answer(before, answer), before))]
     for left in lefts:
         if printed.startswith(left) and printed.endswith(after):
             said = printed[len(left) : len(printed) - len(after)]
             if "".join(said.split()) == "".join(answer.split()):
-                return printed, len(left), len(printed.rstrip())
+                return printed, len(left), _end(printed, after, ending)
     shown = without_thoughts(answer)
     if shown != answer and any(printed == left + shown + after for left in lefts):
         whole = lefts[0] + answer.strip() + after
-        return whole, len(lefts[0]), len(whole.rstrip())
+        return whole, len(lefts[0]), _end(whole, after, ending)
     raise UnscorableSampleError(
         f"turn {len(messages)}: the chat template prints another answer than the one that is given"
     )
 
 
+def _end(text: str, after: str, ending: str) -> int:
+    return len(text) - len(after) + len(ending) if ending and after.startswith(ending) else len(text.rstrip())
+
+
 def answer_ending(tokenizer: PreTrainedTokenizerBase) -> str:
-    """Return what the chat template prints after an answer, without the white space at its end."""
-    return answer_frame(tokenizer, [{"role": "user", "content": "?"}])[1].rstrip()
+    """Return what the chat template prints after an answer, up to the tokens of their own that end it.
+
+    What follows them is not the answer's: an eos of the whole text, or the header of a next turn. They end with the
+    token that ends a user's turn, where they have it. Without a token of its own all text counts, but white space at
+    its end.
+    """
+    key = (str(tokenizer.chat_template), str(tokenizer.eos_token), len(tokenizer))
+    if key not in _ENDINGS:
+        before, after = answer_frame(tokenizer, [{"role": "user", "content": _ASKED}])
+        _ENDINGS[key] = _up_to_end(_own_texts(tokenizer), before.rpartition(_ASKED)[2], after)
+    return _ENDINGS[key]
+
+
+def _up_to_end(tokens: Sequence[str], before: str, after: str) -> str:
+    first = {text.find(token): token for token in tokens for text in [before] if token in text}
+    of_user = first[min(first)] if first else None
+    place = min((after.find(token) for token in tokens if token in after), default=None)
+    if place is None:
+        return after.rstrip()
+    while token := max((token for token in tokens if after.startswith(token, place)), key=len, default=""):
+        place += len(token)
+        if token == of_user:
+            break
+    return after[:place]
+
+
+def _own_texts(tokenizer: PreTrainedTokenizerBase) -> list[str]:
+    typed: Any = tokenizer
+    return [str(token) for token in {*typed.all_special_tokens, *typed.get_added_vocab()} - {typed.unk_token} if token]
 
 
 def own_tokens(tokenizer: PreTrainedTokenizerBase, ids: Sequence[int]) -> tuple[int, ...]:

@@ -236,6 +236,7 @@ def _tried_records(tokenizer: PreTrainedTokenizerBase, records: Sequence[Sequenc
 
 
 def _tried_in_folder(folder: str, *, trust_remote_code: bool, seconds: float) -> Trial:
+    from gateau_dagster.models import prompt  # noqa: F401  # imports do not count
     from gateau_dagster.models.tokenizer import load_tokenizer
 
     tokenizer: Any = load_tokenizer(folder, trust_remote_code=trust_remote_code, local_files_only=True)

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from contextlib import suppress
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -11,7 +12,10 @@ import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from gateau_dagster.config import ModelConfig
+from gateau_dagster.config.models import Template
+from gateau_dagster.models.chat_rendering import render_chat
 from gateau_dagster.models.loading import load_model
+from gateau_dagster.models.prompt import answer_ends
 from gateau_dagster.storage.files import prove_leases
 from gateau_dagster.storage.local import fill_with, flush_folder, replace_local
 from gateau_dagster.storage.training_record import RECORD_NAME, record_bytes
@@ -79,6 +83,7 @@ def write_output(
         prove_leases()
         shutil.rmtree(temporary, ignore_errors=True)
         with saving("the trained model", spec.output, torn=temporary):
+            set_ends(model, tokenizer, spec.template)
             model.save_pretrained(temporary, state_dict=state)
             tokenizer.save_pretrained(temporary)
             _write_log(temporary / RECORD_NAME, spec, _batches(trainer, spec, plan))
@@ -105,6 +110,36 @@ def _as_stored(trainer: ResponseTrainer, state: Any, spec: TrainingSpec) -> tupl
         model.to(dtype=dtype)  # pyright: ignore[reportCallIssue]
     model.config.get_text_config(decoder=True).use_cache = True
     return model, state
+
+
+def set_ends(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, template: Template) -> None:
+    """Let a trained model stop where its answers end: generation_config.json and config.json name the tokens, and the
+    tokenizer has the first one as its eos.
+
+    What they name already stays, behind it. The tokenizer's eos stays where its chat template prints another text with
+    the new one.
+    """
+    ends: tuple[int, ...] = ()
+    if template == "gateau" or tokenizer.chat_template:
+        with suppress(Exception):  # a template may raise anything; one that cannot be used is refused before
+            ends = answer_ends(tokenizer, template)
+    if not ends:
+        return
+    for config in (model.generation_config, model.config):
+        if config is not None:
+            known = config.eos_token_id
+            together = [*dict.fromkeys([*ends, *([known] if isinstance(known, int) else known or [])])]
+            config.eos_token_id = together[0] if len(together) == 1 else together
+    if tokenizer.eos_token_id not in ends:
+        own, before = tokenizer.eos_token, _as_printed(tokenizer)
+        tokenizer.eos_token = tokenizer.convert_ids_to_tokens(ends[0])
+        if _as_printed(tokenizer) != before:
+            tokenizer.eos_token = own
+
+
+def _as_printed(tokenizer: PreTrainedTokenizerBase) -> str:
+    turns = [{"role": role, "content": "?"} for role in ("user", "assistant", "user", "assistant")]
+    return str(render_chat(tokenizer, turns, add_generation_prompt=False)) if tokenizer.chat_template else ""
 
 
 def _batches(trainer: ResponseTrainer, spec: TrainingSpec, plan: BatchPlan) -> PlanStatistics:

@@ -54,7 +54,7 @@ def test_a_conversation_that_a_template_fails_on_is_a_reject() -> None:
 
 
 def test_one_that_loops_is_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(chat_template, "_SECONDS", 1.0)
+    monkeypatch.setattr(chat_template, "_SECONDS", 4.0)
     tokens = tokenizer()
     tokens.save_pretrained(tmp_path)
     try_chat_template(tmp_path, "models.long.path")
@@ -99,6 +99,7 @@ BEHAVIOUR: dict[str, tuple[str, dict[str, str]]] = {
         ALL.replace("<|end|>", "{{ '<|end|>' if loop.last or m.role == 'user' else '</s>' }}"),
         {"two exchanges": "earlier answers rewritten", "one exchange": "kept"},
     ),
+    "ends the whole text, too": (ALL + "{% if not add_generation_prompt %}</s>{% endif %}", {"two exchanges": "kept"}),
     "trims": (ALL.replace("m.content", "m.content | trim"), {"one exchange": "kept"}),
     "prints the last turn only": (
         "{% for m in messages[-2:] %}" + TURN + "{% endfor %}" + ASKS,
@@ -126,7 +127,9 @@ def test_what_a_template_does_is_known(name: str) -> None:
     [
         ("<|end|>\n", ("<|end|>",)),
         (" </s>", ("</s>",)),
-        ("<|end|></s>", ("<|end|>", "</s>")),
+        ("<|end|></s>", ("<|end|>",)),
+        ("<|end|>\n</s>", ("<|end|>",)),  # an eos behind the whole text is not the answer's
+        ("{% if m.role == 'user' %}<|end|>{% else %}</s><|end|><|user|>{% endif %}", ("</s>", "<|end|>")),
         (" over.", ()),
         ("<|im_end|>", ()),  # the tokenizer has no such token
         ("", ()),

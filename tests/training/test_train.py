@@ -12,14 +12,16 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from gateau_dagster.config.models import Template
 from gateau_dagster.errors import GateauError
 from gateau_dagster.tables import TRAINING_MIX, schema
 from gateau_dagster.training.batching import epoch_order
 from gateau_dagster.training.encode import IGNORED
 from gateau_dagster.training.metrics import read_log
+from gateau_dagster.training.model import set_ends
 from gateau_dagster.training.spec import TrainingSpec
 from gateau_dagster.training.train import train, training_arguments
-from tests.training.builders import make_spec, save_model
+from tests.training.builders import CHAT_TEMPLATE, make_spec, save_model
 
 
 def run(spec: TrainingSpec) -> list[dict[str, Any]]:
@@ -204,3 +206,22 @@ def losses(spec: TrainingSpec) -> list[tuple[float, float]]:
     found = [(step["loss"], step["grad_norm"]) for step in read_log(spec.log)]
     assert len(found) == 6
     return found
+
+
+@pytest.mark.parametrize(("template", "ends"), [("chat", [4, 1]), ("gateau", 1)])
+def test_a_checkpoint_stops_where_its_answers_end(tmp_path: Path, template: Template, ends: list[int] | int) -> None:
+    spec = replace(make_spec(tmp_path, max_steps=1), template=template)
+    run(spec)
+    assert AutoModelForCausalLM.from_pretrained(spec.output).generation_config.eos_token_id == ends
+    assert json.loads((spec.output / "config.json").read_text())["eos_token_id"] == ends
+    assert AutoTokenizer.from_pretrained(spec.output).eos_token == ("<|end|>" if template == "chat" else "</s>")
+
+
+def test_an_eos_that_a_template_prints_elsewhere_stays(tmp_path: Path) -> None:
+    model = AutoModelForCausalLM.from_pretrained(save_model(tmp_path))
+    tokens = AutoTokenizer.from_pretrained(tmp_path)
+    tokens.chat_template = "{{ eos_token }}" + CHAT_TEMPLATE
+    for _ in range(2):
+        set_ends(model, tokens, "chat")
+        assert (model.generation_config.eos_token_id, model.config.eos_token_id) == ([4, 1], [4, 1])
+        assert tokens.eos_token == "</s>"

@@ -1,0 +1,123 @@
+"""Writes docs/chat_templates.md: what each chat template of a folder does, by the trial that every run makes.
+
+`python scripts/chat_templates.py FOLDER` reads every `*.jinja` below FOLDER, such as models' `chat_template.jinja`.
+Only what a template does is written, not its text. Templates of equal text have one row.
+"""
+
+import re
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from transformers import PreTrainedTokenizerFast
+
+from gateau_dagster.models.chat_template import Trial, trial_of
+
+PAGE = Path(__file__).parents[1] / "docs" / "chat_templates.md"
+_SECONDS = 20.0
+# What looks like a token of its own in a template: such tokens are in its model's vocabulary.
+_TOKENS = re.compile(
+    r"<\|[\w.-]+\|?>|<[\w.-]+\|>|<｜[^<>]+｜>|\[\|\w+\|\]|\[/?[A-Z_]{3,}\]|</?s>|<[be]os>|<(?:start|end)_of_\w+>"
+    r"|<extra_id_\d+>"
+)
+_INTRODUCTION = """# What real chat templates do
+
+`scoring.template: chat` shows models everything through the chat template of their tokenizer. Templates differ in
+what they do with a conversation. So `gateau validate`, `gateau plan` and `gateau run` try each model's template before
+any model runs, in a process with limits of its own. This table has the result for {count} templates, {trainable} of
+which can be trained with. They are from the repositories `chujiezheng/chat_templates` (`chat_templates/`, without
+indentation and line ends, as its README reads them), `axolotl-ai-cloud/axolotl` (`axolotl/`) and `huggingface/trl`
+(`trl/`). Some templates of models for images refuse turns of text.
+
+`python scripts/chat_templates.py FOLDER` writes this page from the `*.jinja` files below a folder. Each template has a
+small tokenizer that knows the tokens which the template names.
+
+| column | meaning |
+|---|---|
+| system | what becomes of a system turn. After `refused` and `dropped`, its text is put before the first user turn |
+| empty system | a system turn without text is `refused`, `printed`, or the same `as none` |
+| own system | `added`: the template begins a conversation with a text of its own |
+| two exchanges | `earlier answers rewritten`: the first answer is another one once a second follows; it has no loss |
+| user twice, answer twice | two consecutive turns of one role |
+| last thoughts, earlier thoughts | `<think>…</think>` in the last answer and in earlier ones. The last are put back |
+| before an answer | what a finished answer has before it beyond the generation prompt (+), or lacks of it (-) |
+| end | the tokens that end an answer. Without one the template is refused for training |
+| trained | whether a model can be trained with it |
+
+"""
+_COLUMNS = {
+    "system": "system",
+    "empty system": "empty system",
+    "own system": "own system",
+    "two exchanges": "two exchanges",
+    "user twice": "consecutive user turns",
+    "answer twice": "consecutive answers",
+    "last thoughts": "thoughts of the last answer",
+    "earlier thoughts": "thoughts of earlier answers",
+}
+
+
+def tokenizer_for(template: str) -> PreTrainedTokenizerFast:
+    """A tokenizer of single bytes, and of the tokens that a template names."""
+    alphabet = {letter: number for number, letter in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))}
+    backend = Tokenizer(models.BPE(vocab=alphabet, merges=[]))
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)  # pyright: ignore
+    backend.decoder = decoders.ByteLevel()  # pyright: ignore
+    backend.add_special_tokens(["<s>", "</s>", *sorted(set(_TOKENS.findall(template)) - {"<s>", "</s>"})])
+    fast = PreTrainedTokenizerFast(tokenizer_object=backend, bos_token="<s>", eos_token="</s>")
+    fast.chat_template = template
+    return fast
+
+
+def tried(template: str) -> Trial:
+    """The trial of a template; one that does not come to an end is stopped."""
+
+    def stop(*_: object) -> None:
+        raise TimeoutError(f"it was stopped after {_SECONDS:g} s")
+
+    signal.signal(signal.SIGVTALRM, stop)
+    signal.setitimer(signal.ITIMER_VIRTUAL, _SECONDS)
+    try:
+        return trial_of(tokenizer_for(template))
+    finally:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+
+
+def row(name: str, trial: Trial) -> list[str]:
+    """The cells of a template's row."""
+    if trial.reason:
+        return [name, f"unusable: {trial.reason}", *[""] * (len(_COLUMNS) + 1), "no"]
+    lacks, has = trial.change
+    before = " ".join([*([f"- {_code(lacks)}"] if lacks else []), *([f"+ {_code(has)}"] if has else [])])
+    ends = " ".join(map(_code, trial.ends)) or f"none{': ' + _code(trial.ending) if trial.ending else ''}"
+    cells = [trial.behaviour.get(kind, "") for kind in _COLUMNS.values()]
+    return [name, *cells, before, ends, "yes" if trial.trainable else "no"]
+
+
+def _code(text: str) -> str:
+    shown = repr(text)[1:-1].replace("|", "\\|")
+    return f"`{shown[:60]}{'…' if len(shown) > 60 else ''}`"
+
+
+def page(folder: Path) -> str:
+    """The page for the templates below a folder."""
+    rows = list(_rows(folder))
+    introduction = _INTRODUCTION.format(count=len(rows), trainable=sum(each[-1] == "yes" for each in rows))
+    header = ["template", *_COLUMNS, "before an answer", "end", "trained"]
+    lines = [header, ["---"] * len(header), *rows]
+    return introduction + "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def _rows(folder: Path) -> Iterator[list[str]]:
+    seen: set[str] = set()
+    for file in sorted(folder.rglob("*.jinja")):
+        template = file.read_text(encoding="utf-8")
+        if template.strip() not in seen:
+            seen.add(template.strip())
+            yield row(file.relative_to(folder).with_suffix("").as_posix(), tried(template))
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(Path(sys.argv[1])), encoding="utf-8")
