@@ -17,7 +17,7 @@ from gateau_dagster.data.short_chat import first_conversations, short_chat_signa
 from gateau_dagster.data.sources import FILE_DIGESTS, passed_over
 from gateau_dagster.demo.prepare import ensure_demo_data
 from gateau_dagster.errors import GateauError, MissingUpstreamError
-from gateau_dagster.evaluation.server_keys import check_server
+from gateau_dagster.evaluation.server_client import server_key
 from gateau_dagster.methods.judge import SAMPLE_RATINGS
 from gateau_dagster.methods.registry import chosen_methods, reads_attention, watched_models
 from gateau_dagster.models.model_digest import address_digest, model_digest
@@ -299,7 +299,7 @@ class State:
             ("evaluation.judge", self.config.evaluation.judge, {JUDGMENTS, PAIRS, CHARACTERISTICS, SAMPLE_RATINGS}),
         ):
             if server is not None and families & asking:
-                yield partial(check_server, place, server.key, server.base_url)
+                yield partial(server_key, place, server.key, server.base_url)
 
     def check_device(self) -> None:
         """Whether the device that scores is in this machine; that of a cluster's workers is the cluster's.
