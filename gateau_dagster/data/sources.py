@@ -267,7 +267,7 @@ def _remote_files(pattern: str, wanted: Wanted) -> list[SourceFile]:
     with readable_input(pattern):
         fs: Any = filesystem(pattern)
         bare = pattern.removeprefix(scheme)
-        if _GLOB.search(bare):
+        if _GLOB.search(bare) and not _is_named(fs, bare):
             infos = fs.glob(bare, detail=True).values()
         else:
             info = fs.info(bare)
@@ -277,6 +277,15 @@ def _remote_files(pattern: str, wanted: Wanted) -> list[SourceFile]:
                 _check_not_saved([*found], pattern)
                 infos = [child for child in found.values() if wanted(child["name"])]
         return [_remote_file(scheme, info) for info in infos if info["type"] == "file"]
+
+
+def _is_named(fs: Any, name: str) -> bool:
+    """Whether a name that could be a pattern is that of a file or folder, as it stands."""
+    try:
+        fs.info(name)
+    except (FileNotFoundError, PermissionError, NotImplementedError, ValueError):  # a bucket has no such name either
+        return False
+    return True
 
 
 def _remote_file(scheme: str, info: dict[str, Any]) -> SourceFile:

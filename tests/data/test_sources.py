@@ -116,6 +116,19 @@ def test_s3(s3_put: Put, tmp_path: Path) -> None:
     assert index.accepted["sample_id"].to_list() == ["a", "b"]
 
 
+@pytest.mark.parametrize("name", ["data[1].jsonl", "data*.jsonl", "data?.jsonl"])
+def test_a_file_of_that_name_comes_before_what_a_pattern_matches(s3_put: Put, tmp_path: Path, name: str) -> None:
+    for each, record in ((name, "here"), ("data1.jsonl", "other"), (f"of {name}/a.jsonl", "below")):
+        s3_put(f"named/{each}", jsonl(explicit(record)))
+        (tmp_path / each).parent.mkdir(exist_ok=True)
+        (tmp_path / each).write_bytes(jsonl(explicit(record)))
+    for path in (f"s3://data-bucket/named/{name}", str(tmp_path / name)):
+        assert [file.address for file in resolve_files(path, tmp_path)] == [path]
+        assert build_index(LongSftConfig(path=path), tmp_path).accepted["sample_id"].to_list() == ["here"]
+        folder = path.replace(name, f"of {name}")
+        assert [file.address for file in resolve_files(folder, tmp_path)] == [f"{folder}/a.jsonl"]
+
+
 def test_s3_signature_follows_the_content(s3_put: Put, tmp_path: Path) -> None:
     s3_put("sig/a.jsonl", jsonl(explicit("a")))
     before = input_signature(resolve_files("s3://data-bucket/sig/*", tmp_path))
