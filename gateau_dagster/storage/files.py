@@ -166,6 +166,12 @@ class Files:
             data = self.filesystem.cat_file(self.address(name), **({} if self.is_local else _WHOLE))
         return data if isinstance(data, bytes) else data.encode()
 
+    def size(self, name: str) -> int | None:
+        """A file's bytes; None where a folder, a pipe or the like is there. FileNotFoundError when there is nothing."""
+        with readable_failures(f"read {self.address(name)}"):
+            found: Any = self.filesystem.info(self.address(name))
+        return int(found["size"] or 0) if found["type"] == "file" else None
+
     def exists(self, name: str) -> bool:
         """Whether there is such a file or folder."""
         with readable_failures(f"read {self.address(name)}"):

@@ -11,6 +11,7 @@ Who takes over fences the old owner before any work: a process that was stopped 
 
 import json
 import os
+import re
 import signal
 import threading
 import time
@@ -32,6 +33,10 @@ RENEW_SECONDS = 10.0
 EXPIRES_SECONDS = 60.0
 WATCH_SECONDS = 25.0  # two renewals, and time for a slow one
 _CHECK = "check"
+_MOST_BYTES = 1 << 20
+_NO_LEASE = b""  # stands for what is too large, or is no file
+_NUMBERED = re.compile(r"([0-9]{1,18})(\.json)?")
+_LAST_SECOND = 253402300799  # of the year 9999
 # The ids of the leases that this process has, or is about to take.
 _of_this_process: set[str] = set()
 
@@ -76,9 +81,21 @@ class Holder:
         try:
             content = json.loads(data)
             whole = content.pop(_CHECK) == fingerprint(content)
-            return cls(**content) if whole else None
-        except (ValueError, TypeError, AttributeError, KeyError):
+            holder = cls(**content)
+            return holder if whole and holder._is_valid() else None
+        except (ValueError, TypeError, AttributeError, KeyError, RecursionError):
             return None
+
+    def _is_valid(self) -> bool:
+        """Whether each field is of its type; raises ValueError where `process` is none."""
+        texts = (self.party, self.process, self.configuration, self.lease)
+        return (
+            all(isinstance(each, str) for each in texts)
+            and all(isinstance(each, bool) for each in (self.exclusive, self.released))
+            and all(type(each) in {int, float} and 0 <= each <= _LAST_SECOND for each in (self.since, self.renewed_at))
+            and type(self.renewals) is int
+            and ProcessIdentity.from_text(self.process) is not None
+        )
 
 
 class Lease:
@@ -298,12 +315,13 @@ class Lease:
         return "" if self._number in numbers else "another run"
 
     def _numbers(self) -> list[int]:
-        names = [name.removesuffix(".json") for name in self._files.names(FOLDER)]
-        return sorted(int(name) for name in names if name.isdigit())
+        found = map(_NUMBERED.fullmatch, self._files.names(FOLDER))
+        return sorted(int(match[1]) for match in found if match is not None)
 
     def _read(self, number: int) -> bytes | None:
         try:
-            return self._files.read(lease_name(number))
+            size = self._files.size(lease_name(number))
+            return _NO_LEASE if size is None or size > _MOST_BYTES else self._files.read(lease_name(number))
         except FileNotFoundError:
             return None
 

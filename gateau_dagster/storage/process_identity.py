@@ -17,6 +17,7 @@ State = Literal["alive", "gone", "unknown"]
 
 _PROC = Path("/proc")
 _FIELDS = 6
+_LARGEST_PID = 2**31 - 1
 _TICKS_WITHOUT_PROC = 100  # a second
 # The kernel's fixed number of the namespace that is no container's.
 _FIRST_NAMESPACE = "pid:[4026531836]"
@@ -70,6 +71,8 @@ class ProcessIdentity:
         if len(parts) != _FIELDS:
             raise ValueError(f"not a process: {text!r}")
         host, pid, ticks, boot, namespace, machine = parts
+        if not 0 < int(pid) <= _LARGEST_PID:  # os.kill takes no larger one, and others for groups of processes
+            raise ValueError(f"not a process: {text!r}")
         return cls(host, boot, namespace, int(pid), int(ticks), machine)
 
     def state(self) -> State:

@@ -203,6 +203,41 @@ def test_a_damaged_lease_is_watched_too(files: Files) -> None:
         assert latest(files).party == "two"
 
 
+def damaged(**changed: Any) -> bytes:
+    """A lease with fields of wrong types, whose digest is right."""
+    holder = Holder(party="a", exclusive=True, process=GONE, configuration="c", since=1.0, renewed_at=1.0)
+    return replace(holder, **changed).to_bytes()
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        *(b"", b"\xff", b"null", b"[]", b"1" * 5000, b"[" * 100_000, b'{"check":' * 100_000),
+        *(damaged(party=1), damaged(exclusive="yes"), damaged(configuration=None), damaged(lease=[])),
+        *(damaged(since="now"), damaged(since=1e300), damaged(renewed_at=10**400), damaged(renewed_at=-1)),
+        *(damaged(since=True), damaged(renewals=1.5), damaged(released=1), damaged(party={"a": []})),
+        *(damaged(process=""), damaged(process=7), damaged(process="h|x|1|||"), damaged(process="h|1|x|||")),
+        *(damaged(process="h|-1|1|||"), damaged(process=f"h|{2**70}|1|||"), damaged(process=f"h|{'9' * 5000}|1|||")),
+    ],
+    ids=lambda data: f"{data[:12]}{len(data)}",
+)
+def test_what_is_no_lease_is_damaged(data: bytes) -> None:
+    assert Holder.from_bytes(data) is None
+
+
+@pytest.mark.parametrize("kind", ["nested", "huge", "folder"])
+def test_what_is_no_lease_is_watched_and_cleared_away(files: Files, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    monkeypatch.setattr(lease, "_MOST_BYTES", 150_000)
+    name = f"{FOLDER}/00000001.json{'/inside' if kind == 'folder' else ''}"
+    files.write(name, b"[" * (100_000 if kind == "nested" else 200_000))
+    files.write(f"{FOLDER}/\N{SUPERSCRIPT TWO}.json", b"no number")
+    said: list[str] = []
+    with leased(files, "two", say=said.append):
+        assert "00000002.json" in files.names(FOLDER)
+    assert "00000001.json" not in files.names(FOLDER)
+    assert len(said) == 1 and said[0].startswith("A lease is damaged; watching it")
+
+
 def test_who_lost_it_stops(files: Files, monkeypatch: pytest.MonkeyPatch) -> None:
     """Taken for dead while the machine slept: on waking up, the process must not go on writing."""
     interrupted = threading.Event()
