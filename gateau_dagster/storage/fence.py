@@ -195,7 +195,7 @@ def _is_other(data: bytes) -> bool:
     """Whether this is the lease of somebody else; a damaged one is whose number it has, and is written again."""
     try:
         content = json.loads(data)
-    except ValueError:
+    except (ValueError, RecursionError):
         return False
     return isinstance(content, dict) and isinstance(content.get("lease"), str)
 

@@ -87,14 +87,14 @@ class Holder:
             return None
 
     def _is_valid(self) -> bool:
-        """Whether each field is of its type; raises ValueError where `process` is none."""
+        """Return whether each field is of its type. Raises ValueError where `process` names no process."""
+        ProcessIdentity.from_text(self.process)
         texts = (self.party, self.process, self.configuration, self.lease)
         return (
             all(isinstance(each, str) for each in texts)
             and all(isinstance(each, bool) for each in (self.exclusive, self.released))
             and all(type(each) in {int, float} and 0 <= each <= _LAST_SECOND for each in (self.since, self.renewed_at))
             and type(self.renewals) is int
-            and ProcessIdentity.from_text(self.process) is not None
         )
 
 

@@ -40,7 +40,14 @@ def test_all_shards_hold_all_samples(folder: Path) -> None:
     for record in RECORDS:
         sample = to_sample(record, location="", stem="")
         assert isinstance(sample, Sample)
-        assert rows[sample.sample_id] == {**vars(sample), "digest": sample.digest}
+        assert rows[sample.sample_id] == {
+            "sample_id": sample.sample_id,
+            "source": sample.source,
+            "context": sample.context,
+            "instruction": sample.instruction,
+            "response": sample.response,
+            "digest": sample.digest,
+        }
     rejected = pl.concat([rejected for _, _, rejected in found]).sort("sample_id")
     assert rejected["sample_id"].to_list() == ["bad", "long1.jsonl.gz:32"]
 

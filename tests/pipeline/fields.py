@@ -112,6 +112,7 @@ FIELDS: dict[str, tuple[Any, set[str]]] = {
     "long_sft.verify": ("content", NOTHING),
     "long_sft.shards": (3, {"raw_long_sft", "document_split", *EVERY_SCORE}),
     "long_sft.max_rejected": (0.5, NOTHING),
+    "long_sft.allow_empty_context": (True, REPORT),
     "long_sft.ignore": (["notes"], REPORT),  # the samples that come of it count, shard by shard
     "short_chat.path": ("other.json", REPORT),
     "short_chat.verify": ("content", NOTHING),
