@@ -28,7 +28,7 @@ from gateau_dagster.evaluation.judging.needed import needed_judge
 from gateau_dagster.evaluation.judging.rating import rating
 from gateau_dagster.evaluation.materials import Materials
 from gateau_dagster.evaluation.python_texts import assigned, texts_in
-from gateau_dagster.evaluation.question_files import check_files, files_digest, question_files, text_of
+from gateau_dagster.evaluation.question_files import check_files, files_digest, question_files, template_gaps, text_of
 from gateau_dagster.evaluation.questions import Question
 from gateau_dagster.evaluation.scored import JudgeRequest, Judging, Scored
 
@@ -59,6 +59,7 @@ def judge_texts(config: Config, options: GeneratedNeedleOptions) -> tuple[str, s
     asked = yaml.safe_load(text_of(settings, _PLACE))["prompt"]
     told = opening + "".join(f"{name}: {text}\n" for name, text in criteria.items())
     try:
+        template_gaps(user)
         before, after = user.split("{prediction}")
         fill = {"criteria": told, "reference": asked["needle"], "input": asked["retrieval_question"]}
         filled = [part.format(**fill) for part in (before, after)]

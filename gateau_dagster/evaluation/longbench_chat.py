@@ -6,9 +6,9 @@ Cases, scored answers and the judge's prompt are read from LongAlign's own files
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import Field
 
@@ -16,7 +16,7 @@ from gateau_dagster.config.addresses import InputAddress
 from gateau_dagster.config.base import Section
 from gateau_dagster.evaluation.benchmark import Benchmark
 from gateau_dagster.evaluation.judging.judged_scores import grade_by_rating
-from gateau_dagster.evaluation.judging.official_files import OfficialFiles
+from gateau_dagster.evaluation.judging.official_files import OfficialFiles, OfficialRow, by_id
 from gateau_dagster.evaluation.judging.rating import rating
 from gateau_dagster.evaluation.materials import Materials
 from gateau_dagster.evaluation.questions import Generation, Question
@@ -60,30 +60,38 @@ def questions_of(materials: Materials, options: LongBenchChatOptions) -> list[Qu
         GateauError: a file cannot be read, or is another one.
     """
     config, files = materials.config, _FILES.of(options)
-    template = files["prompt"].text(config)
+    template = files["prompt"].template(config)
     with files["few_shots"].understood():
-        shots = [
-            [text for shot in case for text in (shot["answer"], str(shot["score"]))]
-            for case in files["few_shots"].records(config)
-        ]
+        shots = [_shots(row) for row in files["few_shots"].rows(config)]
     with files["cases"].understood():
-        cases = files["cases"].records(config)
-        questions = [_question(case, shots[case["idx"] - 1], template, options) for case in cases]
+        cases = by_id(files["cases"].rows(config), "idx")
+        questions = [_question(name, row, shots, template, options) for name, row in cases.items()]
     with files["prompt"].understood():  # it asks for what there is
         for question in questions:
             requests_of(question, question.turns, options)
     return questions
 
 
-def _question(case: Mapping[str, Any], shots: Sequence[str], template: str, options: LongBenchChatOptions) -> Question:
-    query = case["query"]
+def _shots(row: OfficialRow) -> list[str]:
+    if not isinstance(row.value, list):
+        raise row.wrong("it is no list", "a list of objects with answer and score")
+    scored = [OfficialRow(where=row.where, value=shot) for shot in row.value]
+    return [text for shot in scored for text in (shot.text("answer"), str(shot.field("score")))]
+
+
+def _question(
+    name: str, row: OfficialRow, shots: Sequence[Sequence[str]], template: str, options: LongBenchChatOptions
+) -> Question:
+    query, place = row.text("query"), int(name) if name.isdecimal() else 0
+    if not 1 <= place <= len(shots):
+        raise row.wrong(f"idx is {name}", f"a number from 1 to {len(shots)}, as few_shots.json has elements")
     return Question(
-        question_id=f"{case['idx']:02d}",
+        question_id=f"{place:02d}",
         group="Chinese" if _CHINESE.search(query) else "English",
-        turns=(asked(case["prompt"], query, options.form),),
+        turns=(asked(row.text("prompt"), query, options.form),),
         generation=Generation(max_new_tokens=options.max_new_tokens),
-        references=(case["answer"],),
-        facts={"query": query, "shots": shots, "template": template},
+        references=(row.text("answer"),),
+        facts={"query": query, "shots": shots[place - 1], "template": template},
     )
 
 

@@ -30,7 +30,7 @@ from gateau_dagster.evaluation.longbench_questions import (
 )
 from gateau_dagster.evaluation.longbench_sets import SUITES
 from gateau_dagster.evaluation.materials import Materials
-from gateau_dagster.evaluation.question_files import check_files, files_digest, question_files, text_of
+from gateau_dagster.evaluation.question_files import check_files, files_digest, question_files, template_gaps, text_of
 from gateau_dagster.evaluation.questions import Question
 from gateau_dagster.evaluation.scored import JudgeRequest, Judging, Measured, Scored
 
@@ -71,9 +71,12 @@ def _questions(materials: Materials, options: LongBenchJudgedOptions) -> list[Qu
         (file,) = question_files(materials.config, place, path, cure=cure)
         templates.append(text_of(file, place))
         try:
+            template_gaps(templates[-1])
             templates[-1].format(*[""] * gaps)
         except (IndexError, KeyError, ValueError) as error:
-            raise GateauError(f"{place}: {path} is not the published file, which has other gaps; {cure}") from error
+            raise GateauError(
+                f"{place}: {path} is not the published file, which has other gaps ({error}); {cure}"
+            ) from error
     return [
         replace(each, facts={**each.facts, "template": templates[each.group in SUMMARIES]})
         for each in read_questions(materials.config, options, _NAME)

@@ -5,10 +5,8 @@ Questions, references and judge prompts are read from FastChat's own files.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any
 
 from pydantic import Field
 
@@ -16,7 +14,7 @@ from gateau_dagster.config.addresses import InputAddress
 from gateau_dagster.config.base import Section
 from gateau_dagster.evaluation.benchmark import Benchmark
 from gateau_dagster.evaluation.judging.judged_scores import grade_by_rating, turn_scores
-from gateau_dagster.evaluation.judging.official_files import OfficialFiles
+from gateau_dagster.evaluation.judging.official_files import OfficialFiles, OfficialRow, by_id
 from gateau_dagster.evaluation.judging.rating import rating, verdict
 from gateau_dagster.evaluation.materials import Materials
 from gateau_dagster.evaluation.questions import Generation, Question
@@ -68,23 +66,25 @@ def questions_of(materials: Materials, options: MtBenchOptions) -> list[Question
     """
     config, files = materials.config, _FILES.of(options)
     with files["prompts"].understood():
-        prompts = {each["name"]: each for each in files["prompts"].records(config)}
+        prompts = by_id(files["prompts"].rows(config), "name")
         single, pair = (
-            {seen: [_prompt(prompts[f"{name}{ending}"]) for ending in _ENDINGS] for seen, name in kinds.items()}
+            {seen: [_prompt(prompts, f"{name}{ending}") for ending in _ENDINGS] for seen, name in kinds.items()}
             for kinds in (_SINGLE, _PAIR)
         )
     with files["references"].understood():
-        records = files["references"].records(config)
-        references = {each["question_id"]: tuple(each["choices"][0]["turns"]) for each in records}
+        references = {
+            name: _reference(row) for name, row in by_id(files["references"].rows(config), "question_id").items()
+        }
     with files["questions"].understood():
-        records = files["questions"].records(config)
-        questions = [_question(each, references, single, pair, options) for each in records]
-    twice = [name for name, count in Counter(each.question_id for each in questions).items() if count > 1]
-    if twice:
-        raise files["questions"].wrong(f"several questions with the id {twice[0]}")
-    unknown = [each.question_id for each in questions if each.group in WITH_REFERENCE and not each.references]
+        rows = by_id(files["questions"].rows(config), "question_id")
+        questions = [_question(name, row, references, single, pair, options) for name, row in rows.items()]
+    unknown = [
+        each.question_id
+        for each in questions
+        if each.group in WITH_REFERENCE and len(each.references) < len(each.turns)
+    ]
     if unknown:
-        raise files["references"].wrong(f"no answer to question {unknown[0]}")
+        raise files["references"].wrong(f"no answer to every turn of question {unknown[0]}")
     with files["prompts"].understood():  # each asks for what there is
         for question in questions:
             requests_of(question, question.turns, options)
@@ -92,27 +92,36 @@ def questions_of(materials: Materials, options: MtBenchOptions) -> list[Question
     return questions
 
 
-def _prompt(record: Mapping[str, Any]) -> dict[str, str]:
-    return {"system": record["system_prompt"], "user": record["prompt_template"]}
+def _prompt(prompts: Mapping[str, OfficialRow], name: str) -> dict[str, str]:
+    if name not in prompts:
+        raise ValueError(f"no prompt has the name {name}")
+    row = prompts[name]
+    return {"system": row.text("system_prompt", empty=True), "user": row.template("prompt_template")}
+
+
+def _reference(row: OfficialRow) -> tuple[str, ...]:
+    choices = row.field("choices")
+    if not isinstance(choices, list) or not choices:
+        raise row.wrong("choices is no list with an element", "a list of objects with turns")
+    return OfficialRow(where=row.where, value=choices[0]).texts("turns")
 
 
 def _question(
-    record: Mapping[str, Any],
-    references: Mapping[Any, tuple[str, ...]],
+    name: str,
+    row: OfficialRow,
+    references: Mapping[str, tuple[str, ...]],
     single: Mapping[bool, Sequence[Mapping[str, str]]],
     pair: Mapping[bool, Sequence[Mapping[str, str]]],
     options: MtBenchOptions,
 ) -> Question:
-    if not isinstance(record["turns"], list):  # of a text each letter would be one
-        raise TypeError(f"the turns of question {record['question_id']} are no list")
-    seen, turns = record["category"] in WITH_REFERENCE, tuple(record["turns"])
-    temperature = TEMPERATURES.get(record["category"], OTHER_TEMPERATURE)
+    category, turns = row.text("category"), row.texts("turns", most=len(_ENDINGS))
+    seen, temperature = category in WITH_REFERENCE, TEMPERATURES.get(category, OTHER_TEMPERATURE)
     return Question(
-        question_id=str(record["question_id"]),
-        group=record["category"],
+        question_id=name,
+        group=category,
         turns=turns,
         generation=Generation(max_new_tokens=options.max_new_tokens, temperature=temperature, seed=options.seed),
-        references=references.get(record["question_id"], ()) if seen else (),
+        references=references.get(name, ()) if seen else (),
         facts={"single": single[seen][: len(turns)], "pair": pair[seen][: len(turns)]},
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import string
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -68,6 +69,23 @@ def rows_of(files: Sequence[SourceFile], place: str) -> Iterator[tuple[SourceFil
             if not isinstance(item.value, dict):
                 raise GateauError(f"{place}: {location(file, item.number)} is no object. Get the file again")
             yield file, item.number, item.value
+
+
+def template_gaps(template: str) -> list[str]:
+    """Return the names in braces of a template, in order; a gap without a name is the empty text.
+
+    Raises ValueError for a lone brace and for what is more than a name: a width such as {question:>3000000000} fills
+    the memory, and {question.x} reaches for something else than the text.
+    """
+    gaps = []
+    for _, name, spec, conversion in string.Formatter().parse(template):
+        if name is None:
+            continue
+        if spec or conversion or not (name.isidentifier() or name.isdigit() or not name):
+            shown = name + (f"!{conversion}" if conversion else "") + (f":{spec}" if spec else "")
+            raise ValueError(f"{{{shown[:60]}}} is more than a name in braces; expected {{name}}, without : ! . or [")
+        gaps.append(name)
+    return gaps
 
 
 def text_of(file: SourceFile, place: str) -> str:

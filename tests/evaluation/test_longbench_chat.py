@@ -79,12 +79,16 @@ def test_the_value_is_ten_times_the_rating(tmp_path: Path) -> None:
         ({"shots": SHOTS[:1]}, "cases"),
         ({"shots": [{"answer": "x"}]}, "few_shots"),
         ({"prompt": "{} {name}"}, "prompt"),
+        ({"prompt": TEMPLATE.replace("Q {}", "Q {:>3000000000}")}, "prompt: .*is more than a name"),
+        ({"cases": [{**CASES[0], "idx": None}]}, "cases: .*test_cases.json:1: idx is null"),
+        ({"cases": [CASES[0], CASES[0]]}, "cases: .*test_cases.json:2: idx 1 is also in"),
+        ({"cases": [{**CASES[0], "query": 7}]}, "cases: .*test_cases.json:1: query is a number"),
         ({"prompt": TEMPLATE + "{} {}"}, "prompt"),
     ],
 )
 def test_a_file_that_is_another_one_is_named(changed: Any, place: str, tmp_path: Path) -> None:
     options = write_files(tmp_path, **changed)
-    with pytest.raises(GateauError, match=rf"^evaluation\.longbench_chat\.{place}: .*THUDM/LongAlign"):
+    with pytest.raises(GateauError, match=rf"^evaluation\.longbench_chat\.{place}.*THUDM/LongAlign"):
         questions_of(materials(tmp_path), options)
 
 

@@ -93,6 +93,53 @@ def test_a_file_that_is_another_one_is_named(changed: dict[str, list[Any]], plac
         questions_of(materials(tmp_path), options)
 
 
+def _with(**fields: Any) -> list[dict[str, Any]]:
+    return [
+        {"question_id": 1, "category": "writing", "turns": ["Why?"]},
+        {"question_id": 2, "category": "writing", "turns": ["Why?"], **fields},
+    ]
+
+
+def _prompts(template: str) -> list[dict[str, Any]]:
+    return [{"name": name, **PLAIN, "prompt_template": template} for name in NAMES]
+
+
+@pytest.mark.parametrize(
+    ("changed", "fault"),
+    [
+        ({"questions": _with(category=None)}, "questions.jsonl:2: category is null; expected a text"),
+        ({"questions": _with(category=" ")}, "questions.jsonl:2: category is empty"),
+        ({"questions": _with(turns=["a", "\ud83d"])}, r"questions.jsonl:2: turns\[1\] holds half of a surrogate pair"),
+        ({"questions": _with(turns=[])}, "questions.jsonl:2: turns has 0 elements; expected a list of 1 to 2 texts"),
+        ({"questions": _with(turns=["a", "b", "c"])}, "questions.jsonl:2: turns has 3 elements"),
+        ({"questions": _with(turns=["a", ""])}, r"questions.jsonl:2: turns\[1\] is empty"),
+        ({"questions": _with(turns=[7])}, r"questions.jsonl:2: turns\[0\] is a number; expected a text"),
+        ({"questions": _with(question_id=None)}, "questions.jsonl:2: question_id is null; expected a whole number"),
+        ({"questions": _with(question_id=1.5)}, "questions.jsonl:2: question_id is a number"),
+        ({"questions": _with(question_id="1")}, "questions.jsonl:2: question_id 1 is also in questions.jsonl:1"),
+        ({"references": [{"question_id": 111, "choices": [{"turns": ["a"]}]}]}, "every turn of question 111"),
+        (
+            {"references": [{"question_id": 111, "choices": [{"turns": [None]}]}]},
+            r"references.jsonl:1: turns\[0\] is null",
+        ),
+        (
+            {"prompts": _prompts("{question:>3000000000}")},
+            r"prompts.jsonl:1: prompt_template: \{question:>3000000000\}",
+        ),
+        (
+            {"prompts": _prompts("{question!r}")},
+            r"prompts.jsonl:1: prompt_template: \{question!r\} is more than a name",
+        ),
+        ({"prompts": _prompts("{question.__class__}")}, "prompts.jsonl:1: prompt_template: .*more than a name"),
+        ({"prompts": _prompts("{question[0]}")}, "prompts.jsonl:1: prompt_template: .*more than a name"),
+    ],
+)
+def test_a_row_that_cannot_be_asked_is_named(changed: dict[str, list[Any]], fault: str, tmp_path: Path) -> None:
+    options = write_files(tmp_path, **changed)
+    with pytest.raises(GateauError, match=rf"^evaluation\.mt_bench\.\w+: .*{fault}.*download"):
+        questions_of(materials(tmp_path), options)
+
+
 def asking(folder: Path, **evaluation: Any) -> Config:
     given = {"benchmarks": ["mt_bench"], **evaluation}
     return configured(evaluation=given).model_copy(update={"folder": folder})

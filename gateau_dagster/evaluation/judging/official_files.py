@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -11,10 +11,95 @@ from gateau_dagster.data.readers import read_records
 from gateau_dagster.data.sources import Problem, SourceFile, location
 from gateau_dagster.errors import GateauError
 from gateau_dagster.evaluation.judging.needed import needed_judge
-from gateau_dagster.evaluation.question_files import check_files, files_digest, question_files, text_of
+from gateau_dagster.evaluation.question_files import check_files, files_digest, question_files, template_gaps, text_of
 
 if TYPE_CHECKING:
     from gateau_dagster.config import Config
+
+
+@dataclass(frozen=True, kw_only=True)
+class OfficialRow:
+    """One record of an official file, whose fields are checked as they are read.
+
+    where: file and line. Every method raises ValueError, which names the place, the fault and what was expected.
+    """
+
+    where: str
+    value: Any
+
+    def field(self, key: str) -> Any:
+        """Return a field that has to be there."""
+        if not isinstance(self.value, dict):
+            raise self.wrong("it is no object", f"an object with {key}")
+        if key not in self.value:
+            raise self.wrong(f"{key} is missing", f"a field {key}")
+        return self.value[key]
+
+    def text(self, key: str, *, empty: bool = False) -> str:
+        """Return a text of Unicode characters; one without a letter only where `empty` allows it."""
+        return self._checked(key, self.field(key), empty=empty)
+
+    def texts(self, key: str, *, most: int | None = None) -> tuple[str, ...]:
+        """Return a list of one to `most` texts."""
+        given = self.field(key)
+        expected = "a list of texts" if most is None else f"a list of 1 to {most} texts"
+        if not isinstance(given, list):  # of a text each letter would be one
+            raise self.wrong(f"{key} is {_kind(given)}", expected)
+        if not given or (most is not None and len(given) > most):
+            raise self.wrong(f"{key} has {len(given)} elements", expected)
+        return tuple(self._checked(f"{key}[{number}]", text) for number, text in enumerate(given))
+
+    def identifier(self, key: str) -> str:
+        """Return an id: a whole number or a text."""
+        given = self.field(key)
+        if isinstance(given, float) and given.is_integer() and abs(given) < 2**53:
+            given = int(given)
+        if isinstance(given, int) and not isinstance(given, bool):
+            return str(given)
+        if not isinstance(given, str):
+            raise self.wrong(f"{key} is {_kind(given)}", "a whole number or a text")
+        return self._checked(key, given)
+
+    def template(self, key: str) -> str:
+        """Return a text whose gaps are names in braces."""
+        found = self.text(key)
+        try:
+            template_gaps(found)
+        except ValueError as error:
+            raise self.wrong(f"{key}: {error}", "the published prompt") from error
+        return found
+
+    def wrong(self, fault: str, expected: str) -> ValueError:
+        """Return what to raise for it."""
+        return ValueError(f"{self.where}: {fault}; expected {expected}")
+
+    def _checked(self, name: str, text: Any, *, empty: bool = False) -> str:
+        if not isinstance(text, str):
+            raise self.wrong(f"{name} is {_kind(text)}", "a text")
+        if not empty and not text.strip():
+            raise self.wrong(f"{name} is empty", "a text")
+        if any("\ud800" <= letter <= "\udfff" for letter in text):
+            raise self.wrong(f"{name} holds half of a surrogate pair", "Unicode text")
+        return text
+
+
+def _kind(value: Any) -> str:
+    if value is None:
+        return "null"
+    return {bool: "true or false", int: "a number", float: "a number", str: "a text", list: "a list"}.get(
+        type(value), "an object"
+    )
+
+
+def by_id(rows: Sequence[OfficialRow], key: str) -> dict[str, OfficialRow]:
+    """Return the rows by their ids. Raises ValueError for an id that is there twice."""
+    found: dict[str, OfficialRow] = {}
+    for row in rows:
+        name = row.identifier(key)
+        if name in found:
+            raise row.wrong(f"{key} {name} is also in {found[name].where}", "every id once")
+        found[name] = row
+    return found
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,19 +126,22 @@ class OfficialFile:
         """Changes with its name and content. Raises GateauError."""
         return files_digest(config, self.place, self.path, cure=self.cure)
 
-    def records(self, config: Config) -> list[Any]:
-        """Its records: lines of JSON Lines, elements of a JSON list. Raises GateauError, also for a broken one."""
-        found: list[Any] = []
+    def rows(self, config: Config) -> list[OfficialRow]:
+        """Return its records: lines of JSON Lines, elements of a JSON list. Raises GateauError for a broken one."""
+        found: list[OfficialRow] = []
         file = self._file(config)
         for item in read_records(file):
             if isinstance(item, Problem):
                 raise self.wrong(f"{location(file, item.number)}: {item.reason}")
-            found.append(item.value)
+            found.append(OfficialRow(where=location(file, item.number), value=item.value))
         return found
 
-    def text(self, config: Config) -> str:
-        """The whole of it, byte for byte. Raises GateauError."""
-        return text_of(self._file(config), self.place)
+    def template(self, config: Config) -> str:
+        """Return the whole of it, byte for byte, a text whose gaps are braces. Raises GateauError."""
+        text = text_of(self._file(config), self.place)
+        with self.understood():
+            template_gaps(text)
+        return text
 
     @contextmanager
     def understood(self) -> Iterator[None]:
@@ -63,7 +151,8 @@ class OfficialFile:
         except GateauError:
             raise
         except (KeyError, IndexError, TypeError, AttributeError, ValueError) as error:  # a lone } is a ValueError
-            raise self.wrong(f"{type(error).__name__}: {error}") from error
+            named = str(error) if type(error) is ValueError else f"{type(error).__name__}: {error}"
+            raise self.wrong(named) from error
 
     def wrong(self, reason: str) -> GateauError:
         """What to raise for content that is not what it should be."""
