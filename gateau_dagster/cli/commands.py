@@ -110,13 +110,19 @@ def validate(config_file: str | None) -> None:
 
 @cli.command()
 @_config_option
-@click.argument("sample")
+@click.argument("sample", required=False)
 @click.option("--method", metavar="NAME", help="Rank and figures of this method; default: the one that selects.")
-def show(config_file: str | None, sample: str, method: str | None) -> None:
+@click.option("--top", metavar="N", type=click.IntRange(min=1), help="List the N best samples instead of one.")
+def show(config_file: str | None, sample: str | None, method: str | None, top: int | None) -> None:
     """Print one sample: its ranks, what gave its response, its texts. SAMPLE is its id, or how that begins."""
-    from gateau_dagster.cli.show import print_sample
+    from gateau_dagster.cli.show import print_sample, print_top
 
-    print_sample(_load(config_file), sample, method)
+    if top is not None and sample is None:
+        print_top(_load(config_file), top, method)
+    elif sample is not None and top is None:
+        print_sample(_load(config_file), sample, method)
+    else:
+        raise click.UsageError("Give either SAMPLE or --top N: gateau show s00003, or gateau show --top 10.")
 
 
 @cli.command()
@@ -132,9 +138,9 @@ def status(config_file: str | None, as_json: bool) -> None:
 @cli.command("open")
 @_config_option
 @click.option("--port", type=click.IntRange(1, 65_535), default=3000, show_default=True, help="Where the UI is served.")
-@click.argument("what", default="report", metavar="[report|ui]")
+@click.argument("what", default="report", metavar="[report|explore|ui]")
 def open_page(config_file: str | None, port: int, what: str) -> None:
-    """Open the report, another page of the store, or the Dagster UI that runs here, in the browser."""
+    """Open the report, the viewer of all samples (explore), or the Dagster UI that runs here, in the browser."""
     from gateau_dagster.cli.open import open_in_browser
 
     open_in_browser(_load(config_file), what, port)

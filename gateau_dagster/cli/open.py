@@ -8,11 +8,13 @@ from pathlib import Path
 from gateau_dagster.cli.display import as_line, console
 from gateau_dagster.config import Config
 from gateau_dagster.errors import GateauError, gateau_command
+from gateau_dagster.explore.scripts import FOLDER
+from gateau_dagster.pipeline.declarations import EXPLORER_FILE
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.storage.documents import read_document
-from gateau_dagster.storage.files import replace_text
+from gateau_dagster.storage.files import local_copy, replace_text
 
-UI = "ui"
+EXPLORE, UI = "explore", "ui"
 _PAGE = ".html"
 _SECONDS = 3.0
 
@@ -29,8 +31,9 @@ def open_in_browser(config: Config, what: str, port: int) -> None:
 
 
 def pages(state: State) -> dict[str, str]:
-    """The pages that the pipeline makes: their files in the store, by asset."""
-    return {asset.key: asset.file for asset in state.pipeline.assets if asset.file.endswith(_PAGE)}
+    """Return the pages that the pipeline makes, by asset, and `explore`: their files in the store."""
+    made = {asset.key: asset.file for asset in state.pipeline.assets if asset.file.endswith(_PAGE)}
+    return {**made, EXPLORE: EXPLORER_FILE}
 
 
 def _page(state: State, what: str) -> str:
@@ -42,6 +45,8 @@ def _page(state: State, what: str) -> str:
         return Path(state.store.files.address(name)).as_uri()
     copy = state.config.work_folder / "pages" / name
     copy.parent.mkdir(parents=True, exist_ok=True)
+    if what == EXPLORE:
+        local_copy(state.store.files, FOLDER, copy.parent)
     replace_text(copy, text)
     return copy.as_uri()
 

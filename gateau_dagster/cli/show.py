@@ -1,4 +1,4 @@
-"""`gateau show`: one sample in the terminal, with its ranks, its evidence and its texts."""
+"""`gateau show`: one sample in the terminal, with its ranks, its evidence and its texts; or the best ones."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -13,8 +13,8 @@ from gateau_dagster.config import Config
 from gateau_dagster.demo.prepare import ensure_demo_data
 from gateau_dagster.errors import GateauError, gateau_command
 from gateau_dagster.explore.folding import Piece, pieces
-from gateau_dagster.explore.one_sample import OneSample, Place, one_sample, read_by
-from gateau_dagster.explore.rankings import Summands
+from gateau_dagster.explore.one_sample import OneSample, Place, made_rankings, one_sample, read_by
+from gateau_dagster.explore.rankings import Ranking, Summands
 from gateau_dagster.explore.sample_pages import shortened
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.readable import number, plural
@@ -66,8 +66,36 @@ def print_sample(config: Config, name: str, method: str | None) -> None:
     show_strips(out, found.maps.strips.get(found.sample.sample_id, ()))
 
 
+def print_top(config: Config, count: int, method: str | None) -> None:
+    """Print ids, ranks and scores of the best `count` samples by a method; by default the one that selects.
+
+    Raises:
+        GateauError: nothing is scored yet, there is no such method, or a table cannot be read.
+    """
+    out, state = console(), State(config=config)
+    ensure_demo_data(config)
+    with out.status("Reading the tables"):
+        ranking = _ranking(made_rankings(state), method)
+    if ranking is None:
+        raise GateauError(f"nothing is scored yet. Run `{gateau_command('run')}` first.")
+    rows = ranking.table.sort("rank").head(count).select("rank", "sample_id", "score").rows()
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("rank", justify="right")
+    table.add_column("sample", overflow="fold")
+    table.add_column("score", justify="right")
+    for rank, name, score in rows:
+        table.add_row(f"{rank:,}", Text(printable(name)), number(score))
+    out.print(f"[bold]{len(rows):,} of {ranking.table.height:,} by {ranking.name}[/bold]  {as_line(ranking.title)}")
+    out.print(table)
+
+
 def _place(found: OneSample, method: str | None) -> Place | None:
-    by_name = {place.ranking.name: place for place in found.places if place.ranking.is_method}
+    ranking = _ranking([place.ranking for place in found.places], method)
+    return next((place for place in found.places if place.ranking is ranking), None)
+
+
+def _ranking(made: Sequence[Ranking], method: str | None) -> Ranking | None:
+    by_name = {ranking.name: ranking for ranking in made if ranking.is_method}
     if method is not None and method not in by_name:
         nothing = f"nothing is scored yet: run `{gateau_command('run')}`"
         there = f"there are scores of {', '.join(by_name)}" if by_name else nothing

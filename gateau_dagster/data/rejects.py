@@ -162,13 +162,14 @@ class Contexts:
         """A sentence where more samples than a stray few have no context."""
         if self.share <= NOTABLE_REJECTS:
             return []
-        return [f"long_sft.path: {self.amount}, so that nothing tells whether they need it. {_CONTEXT_CURE}."]
+        return [f"long_sft.path: {self.amount}, so that nothing tells whether they need it. {_context_cure()}."]
 
 
-_CONTEXT_CURE = (
-    "Give context and instruction as fields of their own, or put a blank line between them (`gateau validate` shows "
-    "how a sample is read)"
-)
+def _context_cure() -> str:
+    return (
+        "Give context and instruction as fields of their own, or put a blank line between them "
+        f"(`{gateau_command('validate')}` shows how a sample is read)"
+    )
 
 
 def contexts_among(accepted: pl.DataFrame) -> Contexts:
@@ -183,6 +184,6 @@ def check_contexts(contexts: Contexts, config: LongSftConfig) -> None:
     """Raises GateauError where most samples have no context and the configuration does not say that it is meant."""
     if contexts.share > MOST_EMPTY_CONTEXTS and not config.allow_empty_context:
         raise GateauError(
-            f"long_sft.path: {contexts.amount}, so that nothing tells whether they need it. {_CONTEXT_CURE}. If they "
+            f"long_sft.path: {contexts.amount}, so that nothing tells whether they need it. {_context_cure()}. If they "
             "are to have none, set long_sft.allow_empty_context: true"
         )

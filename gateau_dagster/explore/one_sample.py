@@ -116,7 +116,7 @@ def one_sample(state: State, name: str) -> OneSample:
     sample = find_sample(state, name)
     return OneSample(
         sample=sample,
-        places=[_place(ranking, sample.sample_id) for ranking in _rankings(state)],
+        places=[_place(ranking, sample.sample_id) for ranking in made_rankings(state)],
         selected=_holds(state, CHOSEN, sample.sample_id),
         reserved=_is_reserved(state, sample.sample_id),
         rejected=list(_rejections(state, sample.sample_id)),
@@ -141,8 +141,8 @@ def read_by(state: State, method: str, sample: Sample) -> dict[str, Mapping[str,
     return found
 
 
-def _rankings(state: State) -> list[Ranking]:
-    """Those whose tables are made."""
+def made_rankings(state: State) -> list[Ranking]:
+    """Return the rankings whose tables are made, the one that decides the selection first."""
     combined = (
         state.read(PRESETS_TABLE) if PRESETS_TABLE in state.pipeline.by_key and _is_made(state, PRESETS_TABLE) else None
     )

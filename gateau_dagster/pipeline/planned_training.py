@@ -1,6 +1,7 @@
 """What cannot come of a training, or hardly be meant, as far as configuration and data tell before any model runs."""
 
 import copy
+import os
 from pathlib import Path
 
 import polars as pl
@@ -13,7 +14,7 @@ from gateau_dagster.errors import GateauError
 from gateau_dagster.models.known_model import known_model, model_folder
 from gateau_dagster.models.positions import learned_positions
 from gateau_dagster.pipeline.variant_configs import trained_configs
-from gateau_dagster.readable import percent
+from gateau_dagster.readable import percent, plural
 from gateau_dagster.training.deepspeed_agreement import agreed_deepspeed_config
 from gateau_dagster.training.launch import training_command
 from gateau_dagster.training.readiness import check_device, check_packages
@@ -157,7 +158,40 @@ def chosen_share(config: Config, accepted: pl.DataFrame) -> float:
 
 def warnings_of(config: Config, accepted: pl.DataFrame) -> list[str]:
     """What may be meant, but should be known: a sentence each. `accepted`: as for `check_training`."""
-    return [*_beyond_the_samples(config, accepted), *_beyond_the_scored(config, accepted)]
+    return [
+        *_beyond_the_samples(config, accepted),
+        *_beyond_the_scored(config, accepted),
+        *_beyond_the_machine(config),
+    ]
+
+
+def _beyond_the_machine(config: Config) -> list[str]:
+    """Return a sentence for ranks, and one for scoring workers, that share a core or a GPU of this machine."""
+    training, scoring, found = config.training, config.scoring, list[str]()
+    here = training.launcher is None and training.hostfile is None
+    ranks = training.processes if training.enabled and here else 1
+    workers = scoring.workers if scoring.workers != "auto" and config.execution.pool_name == "processes" else 1
+    if max(ranks, workers) == 1:
+        return []
+    import torch
+
+    gpus, cores = torch.cuda.device_count(), os.cpu_count() or 1
+    places, noun = (gpus, "GPU") if gpus else (cores, "CPU core")
+    if ranks > places:
+        found.append(
+            f"training.processes is {ranks:,}, and this machine has {plural(places, noun)}: the ranks share them, "
+            f"which is slower and takes more memory. Set it to at most {places:,}, or give training.launcher or "
+            "training.hostfile for several machines."
+        )
+    # Workers on a named GPU share it, as is asked for.
+    if not gpus or scoring.device == "cpu":
+        places, noun = cores, "CPU core"
+    if workers > places:
+        found.append(
+            f"scoring.workers is {workers:,}, and this machine has {plural(places, noun)}: the workers share them, "
+            f"which is slower and takes more memory. Set it to at most {places:,}, or leave it out."
+        )
+    return found
 
 
 def _beyond_the_samples(config: Config, accepted: pl.DataFrame) -> list[str]:

@@ -54,7 +54,9 @@ def test_the_report_is_opened_where_it_is(config: Config, opened: list[str], tmp
         open_in_browser(config, "report", PORT)
     write_document(State(config=config).store, "report.html", "<p>page", Stamp(fingerprint="f"))
     open_in_browser(config, "report", PORT)
-    assert opened == [(tmp_path / "store" / "report.html").as_uri()]
+    write_document(State(config=config).store, "explore.html", "<p>viewer", Stamp(fingerprint="f"))
+    open_in_browser(config, "explore", PORT)
+    assert opened == [(tmp_path / "store" / page).as_uri() for page in ("report.html", "explore.html")]
 
 
 def test_a_page_on_s3_is_opened_from_a_copy(config: Config, opened: list[str], bucket: str, tmp_path: Path) -> None:
@@ -64,6 +66,12 @@ def test_a_page_on_s3_is_opened_from_a_copy(config: Config, opened: list[str], b
     (address,) = opened
     assert Path(address.removeprefix("file://")).read_text() == "<p>page"
     assert State(config=remote).store.files.sizes()["report.html"] == 7
+    write_document(State(config=remote).store, "explore.html", "<p>viewer", Stamp(fingerprint="f"))
+    State(config=remote).store.files.write("explore/index.js", b"content")
+    open_in_browser(remote, "explore", PORT)
+    viewer = Path(opened[1].removeprefix("file://"))
+    assert viewer.read_text() == "<p>viewer"
+    assert (viewer.parent / "explore" / "index.js").read_text() == "content", "the page loads it from beside it"
 
 
 def test_the_ui_is_opened_where_it_answers(config: Config, opened: list[str]) -> None:
@@ -79,5 +87,5 @@ def test_the_ui_is_opened_where_it_answers(config: Config, opened: list[str]) ->
 
 
 def test_what_there_is_to_open_is_named(config: Config) -> None:
-    with pytest.raises(GateauError, match="report, ui"):
+    with pytest.raises(GateauError, match="report, explore, ui"):
         open_in_browser(config, "nothing", PORT)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gateau_dagster.cli.show import print_sample
+from gateau_dagster.cli.show import print_sample, print_top
 from gateau_dagster.errors import GateauError
 from gateau_dagster.pipeline.project import load_project
 from gateau_dagster.pipeline.state import State
@@ -68,10 +68,21 @@ def test_what_is_not_there_is_said(state: State, name: str, method: str | None, 
         print_sample(state.config, name, method)
 
 
+def test_the_best_samples(state: State, third: dict[str, Any], capfd: Capture) -> None:
+    print_top(state.config, RANK, None)
+    lines = [line.split() for line in capfd.readouterr().out.splitlines()]
+    assert lines[-1] == [str(RANK), third["sample_id"], number(third["score"])]
+    assert [line[0] for line in lines[-RANK:]] == ["1", "2", "3"] and lines[-RANK - 1] == ["rank", "sample", "score"]
+    with pytest.raises(GateauError, match="no scores of 'nobody'"):
+        print_top(state.config, RANK, "nobody")
+
+
 def test_before_the_first_run(tmp_path: Path) -> None:
-    file = make_project(tmp_path, samples=2, shards=1)
+    config = load_project(make_project(tmp_path, samples=2, shards=1))
     with pytest.raises(GateauError, match="gateau run"):
-        print_sample(load_project(file), "s00000", None)
+        print_sample(config, "s00000", None)
+    with pytest.raises(GateauError, match="gateau run"):
+        print_top(config, 10, None)
 
 
 def test_a_sample_is_shown_while_a_method_that_reads_spans_has_no_table_yet(

@@ -1,5 +1,7 @@
 """`gateau validate` ends with 1 for everything that would end a run, and prints all of it first."""
 
+import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -7,7 +9,7 @@ import pytest
 import torch
 
 from tests.cli.command import Command
-from tests.project import change_config, make_project
+from tests.project import change_config, make_project, sample, write_samples
 from tests.tiny_models import tokenizer
 
 SERVER = {"model": "m", "base_url": "http://127.0.0.1:9/v1", "key": "NO_SUCH_KEY"}
@@ -80,3 +82,23 @@ def test_a_plan_names_a_device_that_is_not_here_before_its_table(command: Comman
     status, out, err = command("plan")
     assert status == 1 and "scoring.device: cuda was asked for" in err
     assert out.index("! scoring.device: cuda was asked for") < out.index("raw_long_sft")
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
+def test_more_ranks_and_workers_than_cores_are_warned_of(command: Command, project: Path) -> None:
+    assert "CPU core" not in command("validate")[1]
+    many = (os.cpu_count() or 1) + 1
+    change_config(project, scoring={"workers": many, "device": "cpu", "max_length": 512})
+    change_config(project, training={"enabled": True, "processes": many})
+    said = " ".join(command("validate")[1].split())
+    for key in ("training.processes", "scoring.workers"):
+        assert f"! {key} is {many}, and this machine has {many - 1} CPU core" in said
+    change_config(project, training={"enabled": True, "processes": many, "launcher": ["srun", "python"]})
+    assert "training.processes is" not in command("validate")[1], "the ranks are on other machines"
+
+
+def test_the_cure_of_missing_contexts_names_the_configuration(command: Command, project: Path) -> None:
+    write_samples(project.parent / "long.jsonl", [{**sample(number), "context": ""} for number in range(8)])
+    other = project.rename(project.with_name("other.yaml"))
+    err = " ".join(command("validate", "--config", str(other))[2].split())
+    assert re.search(r"`gateau validate --config \S*other\.yaml` shows how a sample is read", err), err
