@@ -24,7 +24,7 @@ def test_a_variant_is_the_configuration_with_its_own_choice(tmp_path: Path) -> N
     assert (paper.selection.method, paper.selection.preset, paper.selection.parameters) == (
         "gateau",
         "paper",
-        {"rule": "top", "fraction": 0.5},
+        {"rule": "top", "fraction": 0.5, "duplicates": "one"},
     )
     assert (paper.training.seed, random.training.seed) == (2, 1)
     assert random.selection.method == "random" and random.selection.preset == config.selection.preset
@@ -54,11 +54,12 @@ def test_a_budget_takes_the_rule_that_counts_tokens(tmp_path: Path) -> None:
         config = configured(tmp_path, variants={"budgets": [5000]}, **changes)
         return config_of(config, "gateau-5000t").selection.parameters
 
-    assert rule() == rule(rule="per_source") == {"rule": "token_budget", "budget": 5000}
+    assert rule() == rule(rule="per_source") == {"rule": "token_budget", "budget": 5000, "duplicates": "one"}
     assert rule(rule="per_source_tokens", budget=9) == {
         "rule": "per_source_tokens",
         "budget": 5000,
         "short_source": "error",
+        "duplicates": "one",
     }
 
 
@@ -68,7 +69,7 @@ def test_a_fraction_keeps_the_rule_that_counts_samples(tmp_path: Path) -> None:
     config = configured(
         tmp_path, variants={"fractions": [0.5]}, **{"selection.rule": "token_budget", "selection.budget": 9}
     )
-    assert config_of(config, "gateau-0.5").selection.parameters == {"rule": "top", "fraction": 0.5}
+    assert config_of(config, "gateau-0.5").selection.parameters == {"rule": "top", "fraction": 0.5, "duplicates": "one"}
 
 
 def test_short_conversations_alone(tmp_path: Path) -> None:

@@ -264,7 +264,7 @@ def test_a_gated_data_set_is_no_missing_one() -> None:
     class GatedRepoError(Exception):
         pass
 
-    with pytest.raises(GateauError, match="Accept its terms"), readable_input("hf://datasets/a/b/x"):
+    with pytest.raises(GateauError, match="accept its terms"), readable_input("hf://datasets/a/b/x"):
         raise FileNotFoundError("hf://datasets/a/b/x") from GatedRepoError("403")
 
 
