@@ -64,7 +64,7 @@ def test_the_sample_is_even_over_lengths_and_near_the_start_of_each_file() -> No
 
 
 def test_the_demo_s_pair_is_known_before_it_is_built(tmp_path: Path) -> None:
-    config = load_project(folder=tmp_path)
+    config = load_project(f"demo:{tmp_path}")
     ensure_demo_data(config)
     ensure_demo_tokenizer(config)
     for name, window in (("short", 256), ("long", 2048)):
