@@ -62,7 +62,8 @@ def test_samples_are_rated_once_and_what_changed_again(tmp_path: Path) -> None:
             }
             unrated, reason = state.read_rejected("sample_ratings").row(0)
             assert unrated == f"s{COUNT - 1:05d}"
-            assert reason == "; ".join(f"{name}: {UNREADABLE} 'no idea'" for name in ("necessity", "complexity"))
+            said = f"{UNREADABLE} that ends with 'no idea'"
+            assert reason == f"necessity: {said}; complexity: {said}"
             (lost,) = losses(state, {"sample_ratings", "method_scores/judge"})
             assert lost.notable and lost.sentence.startswith(f"1 of {COUNT} samples rejected")
             assert pipeline.refresh("selected_subset").run_ids == []
