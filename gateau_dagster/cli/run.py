@@ -46,11 +46,11 @@ def _run(config: Config, config_file: str, until: str | None) -> None:
         if text != fence.loss():  # the last line says it
             out.print(as_line(text))
 
-    out.print(
-        f"[bold]GATEAU[/bold] on {as_line(configuration_in_words())}; the store is {as_line(config.located_root)}"
-    )
-    show_earlier_demo(out, config)
     with store_lease(config, config_file, exclusive=True, say=say):
+        out.print(
+            f"[bold]GATEAU[/bold] on {as_line(configuration_in_words())}; the store is {as_line(config.located_root)}"
+        )
+        show_earlier_demo(out, config)
         with out.status("Comparing what is stored with what is wanted"):
             state = State(config=config)
             plan = state.plan_until(until)
