@@ -59,7 +59,10 @@ def _make(step: UnpartitionedStep) -> None:
     rows = []
     for done, (name, benchmark) in enumerate(chosen.items(), start=1):
         with_judge = judged_costs(state, benchmark, costs)
-        rows.append(experiment_rows(benchmark, lines, _scores(state, name), with_judge, reference=reference))
+        reasons = state.read_rejected(f"{SCORES}/{name}")["reason"].to_list()
+        rows.append(
+            experiment_rows(benchmark, lines, _scores(state, name), with_judge, reference=reference, reasons=reasons)
+        )
         step.progress(done, len(chosen), "benchmarks", name)
     table = pl.concat(rows)
     step.write(table)

@@ -18,7 +18,7 @@ Pair = Annotated[list[str], Field(min_length=2, max_length=2)]
 
 
 def _server_address(text: str) -> str:
-    """An http address without credentials. Raises ValueError, which does not show what was given."""
+    """Return an http address without credentials. Raises ValueError, which does not show what was given."""
     parts = urlsplit(text.strip())
     if parts.scheme not in {"http", "https"} or not parts.hostname or not _can_be_asked(parts):
         raise ValueError("is no http:// or https:// address: give one such as https://api.openai.com/v1")
@@ -40,7 +40,7 @@ _LIMITS = {"max_tokens", "max_completion_tokens"}
 _RENAMED = {"concurrent": "concurrency", "max_retries": "retries"}
 _AS_ASKED = "benchmark"
 AsAsked = Literal["benchmark"]
-"""What the request itself asks for, which is the benchmark's choice."""
+"""Names the value that the request itself asks for, which is the benchmark's choice."""
 
 
 def _extra_body(found: dict[str, JsonValue]) -> dict[str, JsonValue]:
@@ -59,7 +59,7 @@ def _extra_body(found: dict[str, JsonValue]) -> dict[str, JsonValue]:
 
 
 class ServerConfig(Section):
-    """What judges and engines have in common: how a server is asked, and with which parameters."""
+    """Holds what judges and engines have in common: how a server is asked, and with which parameters."""
 
     key: KeyVariable | None = None
     concurrency: int = Field(
@@ -124,14 +124,14 @@ class ServerConfig(Section):
 
 
 class PricesConfig(Section):
-    """What the server takes for a million tokens, in any currency."""
+    """Holds the price of a million tokens, in any currency."""
 
     prompt: float = Field(ge=0, description="Of what it reads.")
     reply: float = Field(ge=0, description="Of what it writes.")
 
 
 class BudgetConfig(Section):
-    """How much judging may take, over everything that the store holds of this judge; nothing runs above it."""
+    """Limits what judging may take, over everything that the store holds of this judge; nothing runs above it."""
 
     requests: int | None = Field(default=None, ge=0, le=_MOST_REQUESTS, description="Requests in all.")
     money: float | None = Field(default=None, ge=0, description="In the currency of `prices`, which it needs.")

@@ -87,7 +87,7 @@ def possible_paths(paths: str | list[str]) -> str | list[str]:
 
 
 def is_variable_name(text: str) -> bool:
-    """Whether a text is the name of an environment variable rather than what such a variable holds."""
+    """Return whether a text is the name of an environment variable rather than what such a variable holds."""
     if _VARIABLE.match(text) is None:
         return False
     return text in os.environ or bool(_USUAL_VARIABLE.match(text) and not _KEY_LIKE.search(text))

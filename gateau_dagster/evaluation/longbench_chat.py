@@ -19,6 +19,7 @@ from gateau_dagster.evaluation.judging.judged_scores import grade_by_rating
 from gateau_dagster.evaluation.judging.official_files import OfficialFiles, OfficialRow, by_id
 from gateau_dagster.evaluation.judging.rating import rating
 from gateau_dagster.evaluation.materials import Materials
+from gateau_dagster.evaluation.question_files import template_gaps
 from gateau_dagster.evaluation.questions import Generation, Question
 from gateau_dagster.evaluation.scored import JudgeRequest, Judging, Scored
 
@@ -68,6 +69,8 @@ def questions_of(materials: Materials, options: LongBenchChatOptions) -> list[Qu
         questions = [_question(name, row, shots, template, options) for name, row in cases.items()]
     with files["prompt"].understood():  # it asks for what there is
         for question in questions:
+            if len(gaps := template_gaps(template)) != (wanted := 3 + len(question.facts["shots"])):
+                raise ValueError(f"it has {len(gaps)} gaps; expected {wanted}, the last one for the answer")
             requests_of(question, question.turns, options)
     return questions
 

@@ -71,12 +71,11 @@ def _questions(materials: Materials, options: LongBenchJudgedOptions) -> list[Qu
         (file,) = question_files(materials.config, place, path, cure=cure)
         templates.append(text_of(file, place))
         try:
-            template_gaps(templates[-1])
-            templates[-1].format(*[""] * gaps)
-        except (IndexError, KeyError, ValueError) as error:
-            raise GateauError(
-                f"{place}: {path} is not the published file, which has other gaps ({error}); {cure}"
-            ) from error
+            if (found := template_gaps(templates[-1])) != [""] * gaps:
+                shown = " ".join(f"{{{name}}}" for name in found) or "none"
+                raise ValueError(f"its gaps are: {shown}; expected {{}} {gaps} times")
+        except ValueError as error:
+            raise GateauError(f"{place}: {path} is not the published file ({error}); {cure}") from error
     return [
         replace(each, facts={**each.facts, "template": templates[each.group in SUMMARIES]})
         for each in read_questions(materials.config, options, _NAME)

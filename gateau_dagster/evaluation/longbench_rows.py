@@ -9,7 +9,7 @@ from typing import Any
 from gateau_dagster.data.sources import SourceFile, location
 from gateau_dagster.errors import GateauError
 from gateau_dagster.evaluation.longbench_sets import SETS
-from gateau_dagster.evaluation.question_files import json_of, rows_of
+from gateau_dagster.evaluation.question_files import json_of, rows_of, template_gaps
 
 PROMPTS, LENGTHS = "dataset2prompt.json", "dataset2maxlen.json"
 DATA_CURE = (
@@ -63,6 +63,11 @@ def read_prompts(files: Sequence[SourceFile], sets: Sequence[str], place: str) -
         if other:
             what = "text" if kind is str else "whole number"
             raise GateauError(f"{place}: {file.label} has no {what} for {', '.join(other)}; {PROMPTS_CURE}")
+    for name in sets:
+        try:
+            template_gaps(found[PROMPTS][name])
+        except ValueError as error:
+            raise GateauError(f"{place}: {PROMPTS}: {name}: {error}; {PROMPTS_CURE}") from error
     return Prompts(texts=found[PROMPTS], answer_tokens=found[LENGTHS])
 
 

@@ -17,6 +17,7 @@ from gateau_dagster.evaluation.judging.judged_scores import grade_by_rating, tur
 from gateau_dagster.evaluation.judging.official_files import OfficialFiles, OfficialRow, by_id
 from gateau_dagster.evaluation.judging.rating import rating, verdict
 from gateau_dagster.evaluation.materials import Materials
+from gateau_dagster.evaluation.question_files import template_gaps
 from gateau_dagster.evaluation.questions import Generation, Question
 from gateau_dagster.evaluation.scored import JudgeRequest, Judging, Pairing, Scored
 
@@ -96,7 +97,10 @@ def _prompt(prompts: Mapping[str, OfficialRow], name: str) -> dict[str, str]:
     if name not in prompts:
         raise ValueError(f"no prompt has the name {name}")
     row = prompts[name]
-    return {"system": row.text("system_prompt", empty=True), "user": row.template("prompt_template")}
+    template = row.template("prompt_template")
+    if not any(gap.startswith("answer") for gap in template_gaps(template)):
+        raise row.wrong("prompt_template shows the judge no answer", "a gap such as {answer}")
+    return {"system": row.text("system_prompt", empty=True), "user": template}
 
 
 def _reference(row: OfficialRow) -> tuple[str, ...]:

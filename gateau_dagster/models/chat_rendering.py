@@ -27,11 +27,6 @@ _THOUGHTS = (
     *(("<think>", "</think>"), ("[THINK]", "[/THINK]")),
     *(("<|START_THINKING|>", "<|END_THINKING|>"), ("<seed:think>", "</seed:think>")),
 )
-# What else names them in a template: Qwen's variables; gpt-oss's channel; Gemma's.
-_OF_THOUGHTS = (
-    *("reasoning_content", "enable_thinking", "<|channel|>analysis", "<|channel>thought"),
-    *(mark for pair in _THOUGHTS for mark in pair),
-)
 _ANSWER, _ASKED, _SYSTEM = "GATEAUANSWERHERE", "GATEAUASKEDHERE", "GATEAUSYSTEMHERE"
 _ENDINGS: dict[tuple[str, str, int], str] = {}  # by template, eos and size of the vocabulary
 _KEEPS_SYSTEM: dict[str, bool] = {}  # by template
@@ -121,11 +116,6 @@ def _finished_frame(tokenizer: PreTrainedTokenizerBase, conversation: Sequence[M
         return error
     before, answer, after = text.partition(_ANSWER)
     return (before, after) if answer and _ANSWER not in after else ValueError("it does not print the answer once")
-
-
-def has_thoughts(template: str | None) -> bool:
-    """Return whether a chat template has a place for a model's thoughts, so that its answers may begin with them."""
-    return template is not None and any(mark in template for mark in _OF_THOUGHTS)
 
 
 def before_answer(before: str, answer: str) -> str:

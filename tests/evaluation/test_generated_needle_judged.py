@@ -108,7 +108,18 @@ def test_what_is_missing_is_named(options: dict[str, Any], words: str, folder: P
         scored_benchmarks(_config(folder, **options))
 
 
-def test_other_files_than_the_published_ones_are_told(folder: Path) -> None:
-    (folder / "needle" / "eval.py").write_text(CODE.replace("{prediction}", "{other}"))
-    with pytest.raises(GateauError, match=r"official: eval\.py is not the published file"):
+@pytest.mark.parametrize(
+    ("gap", "changed", "fault"),
+    [
+        ("{prediction}", "{other}", ""),
+        ("{prediction}", "", ""),
+        ("{prediction}", "{prediction}{prediction}", ""),
+        ("{prediction}", "{prediction:>3000000000}", r"\(\{prediction:>3000000000\} is more than a name"),
+        ("{input}", "{input:>3000000000}", r"\(\{input:>3000000000\} is more than a name"),
+        ("{reference}", "{reference.__class__}", r"\(\{reference\.__class__\} is more than a name"),
+    ],
+)
+def test_other_files_than_the_published_ones_are_told(gap: str, changed: str, fault: str, folder: Path) -> None:
+    (folder / "needle" / "eval.py").write_text(CODE.replace(gap, changed))
+    with pytest.raises(GateauError, match=rf"official: eval\.py is not the published file .*{fault}.*clone"):
         _questions(folder)

@@ -84,6 +84,7 @@ def test_the_value_is_ten_times_the_rating(tmp_path: Path) -> None:
         ({"cases": [CASES[0], CASES[0]]}, "cases: .*test_cases.json:2: idx 1 is also in"),
         ({"cases": [{**CASES[0], "query": 7}]}, "cases: .*test_cases.json:1: query is a number"),
         ({"prompt": TEMPLATE + "{} {}"}, "prompt"),
+        ({"prompt": TEMPLATE.replace("Now {}", "Now")}, "prompt: .*it has 8 gaps; expected 9, the last one"),
     ],
 )
 def test_a_file_that_is_another_one_is_named(changed: Any, place: str, tmp_path: Path) -> None:

@@ -121,7 +121,25 @@ def test_what_is_missing_is_named(options: dict[str, Any], words: str, folder: P
         _chosen(folder, **options)
 
 
-def test_a_prompt_with_other_gaps_is_named(folder: Path) -> None:
-    (folder / "sum.txt").write_text("{} {} {}")
-    with pytest.raises(GateauError, match=r"summary_prompt: sum\.txt is not the published file"):
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ("{} {} {}", r"its gaps are: \{\} \{\} \{\}; expected \{\} 2 times"),
+        ("{} {other}", r"its gaps are: \{\} \{other\}"),
+        ("Rating: ", "its gaps are: none"),
+        ("{} }", "Single '}'"),
+        ("{} {:>3000000000}", r"\{:>3000000000\} is more than a name"),
+        ("{} {.__class__}", r"\{\.__class__\} is more than a name"),
+    ],
+)
+def test_a_prompt_with_other_gaps_is_named(text: str, fault: str, folder: Path) -> None:
+    (folder / "sum.txt").write_text(text)
+    with pytest.raises(GateauError, match=rf"summary_prompt: sum\.txt is not the published file \({fault}.*; get"):
+        _questions(folder)
+
+
+def test_a_question_s_prompt_whose_gap_is_more_than_a_name_is_named(folder: Path) -> None:
+    (folder / PROMPTS).write_text(json.dumps({"hotpotqa": "{context:>3000000000}", "qmsum": "{input}"}))
+    fault = r"longbench_judged\.prompts: dataset2prompt\.json: hotpotqa: \{context:>3000000000\} is more than a name"
+    with pytest.raises(GateauError, match=fault):
         _questions(folder)

@@ -132,6 +132,7 @@ def _prompts(template: str) -> list[dict[str, Any]]:
         ),
         ({"prompts": _prompts("{question.__class__}")}, "prompts.jsonl:1: prompt_template: .*more than a name"),
         ({"prompts": _prompts("{question[0]}")}, "prompts.jsonl:1: prompt_template: .*more than a name"),
+        ({"prompts": _prompts("Rate {question}")}, "prompts.jsonl:1: prompt_template shows the judge no answer"),
     ],
 )
 def test_a_row_that_cannot_be_asked_is_named(changed: dict[str, list[Any]], fault: str, tmp_path: Path) -> None:

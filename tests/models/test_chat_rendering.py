@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 import pytest
 from transformers import PreTrainedTokenizerFast
 
-from gateau_dagster.models.chat_rendering import FIXED_DATE, has_thoughts, render_chat, rendering_settings
+from gateau_dagster.models.chat_rendering import FIXED_DATE, render_chat, rendering_settings
 from tests.tiny_models import tokenizer
 
 TURN = [{"role": "user", "content": "hello"}]
@@ -35,9 +35,3 @@ def test_a_template_finds_the_clock_everywhere_and_is_printed_as_before() -> Non
 def test_rows_by_a_chat_template_are_those_of_the_date() -> None:
     assert rendering_settings("chat") == {"chat template's date": FIXED_DATE}
     assert rendering_settings("gateau") == {}, "what the date is no part of is not made again for it"
-
-
-def test_templates_with_thoughts_are_known() -> None:
-    for template in ("{{ '<think>' + message.reasoning_content }}", "{{ '[THINK]' }}", "<|channel|>analysis"):
-        assert has_thoughts(template)
-    assert not has_thoughts(None) and not has_thoughts("{{ 'I think' }}{{ messages[0].content }}")

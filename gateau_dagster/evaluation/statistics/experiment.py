@@ -58,8 +58,14 @@ class Answered:
         return Answered(questions=self.questions[places], models=models)
 
 
-def answered(benchmark: str, lines: Sequence[Line], scores: Mapping[str, pl.DataFrame]) -> Answered:
-    """scores: tables.SCORES by variant. A model is left out where one of its variants has no value at all.
+def answered(
+    benchmark: str, lines: Sequence[Line], scores: Mapping[str, pl.DataFrame], reasons: Sequence[str] = ()
+) -> Answered:
+    """Return what can be compared. A model is left out where one of its variants has no value at all.
+
+    Args:
+        scores: tables.SCORES by variant.
+        reasons: why questions have no value, for the message.
 
     Raises:
         GateauError: no question has a value from all others, or a value is not a number.
@@ -75,7 +81,7 @@ def answered(benchmark: str, lines: Sequence[Line], scores: Mapping[str, pl.Data
     if common.is_empty():
         raise GateauError(
             f"no question of {benchmark} has a value from every variant, so that nothing can be compared. "
-            f"The rejected tables of scores/{benchmark} say why."
+            f"The rejected tables of scores/{benchmark} say why{f', such as: {reasons[0]}' if reasons else ''}."
         )
     # Sorted, so that the questions stand in one order in all of them.
     values = {
@@ -100,12 +106,15 @@ def experiment_rows(
     *,
     reference: str,
     draws: int = DRAWS,
+    reasons: Sequence[str] = (),
 ) -> pl.DataFrame:
-    """tables.EXPERIMENT for one benchmark, a row a model. costs: by variant; a row has the mean over its variants.
+    """Return tables.EXPERIMENT for one benchmark, one row per model.
 
-    Raises as `answered` does.
+    Args:
+        costs: by variant; a row has the mean over its variants.
+        reasons: see `answered`, which also says what is raised.
     """
-    found, scored = answered(chosen.name, lines, scores), chosen.scored
+    found, scored = answered(chosen.name, lines, scores, reasons), chosen.scored
     total = found.total(by_group=scored.by_group)
     standings = compare(
         found.models, total, reference=reference, higher=scored.higher, bounds=scored.bounds, draws=draws

@@ -93,3 +93,6 @@ def test_nothing_in_common_is_an_error_and_so_is_what_is_no_number() -> None:
         lines, values = _two(one=scores([1, 2]), two=second)
         with pytest.raises(GateauError, match="quiz"):
             answered("quiz", lines, values)
+    lines, values = _two(one=scores([]), two=scores([]))
+    with pytest.raises(GateauError, match=r"of scores/quiz say why, such as: a reply ends with 'I like it'\.$"):
+        experiment_rows(chosen(), lines, values, {}, reference="one", reasons=["a reply ends with 'I like it'", "b"])
