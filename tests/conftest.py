@@ -30,6 +30,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: item.get_closest_marker("slow") is None)
 
 
+@pytest.fixture(autouse=True)
+def no_dagster_home(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Start each test without a DAGSTER_HOME: `open_instance` sets it for its whole process, which a command owns."""
+    monkeypatch.setenv("DAGSTER_HOME", "")
+
+
 @pytest.fixture(scope="session")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Shared:
     """`shared(name, make)`: a folder that `make` filled, once for all test processes. To be copied, not changed."""

@@ -15,7 +15,6 @@ from tests.project import make_project
 def command(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Command:
     """Runs `gateau ...` in tmp_path: status, what stands on the terminal, what on the error stream."""
     monkeypatch.delenv("GATEAU_CONFIG", raising=False)
-    monkeypatch.delenv("DAGSTER_HOME", raising=False)
     monkeypatch.setenv("COLUMNS", "100")
     monkeypatch.chdir(tmp_path)
 

@@ -17,8 +17,7 @@ from tests.project import make_project
 
 
 @pytest.fixture
-def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Config:
-    monkeypatch.setenv("DAGSTER_HOME", "")
+def config(tmp_path: Path) -> Config:
     return load_project(make_project(tmp_path, samples=2, shards=1))
 
 

@@ -18,9 +18,8 @@ from tests.project import make_project
 
 
 @pytest.fixture
-def instance(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[DagsterInstance]:
+def instance(tmp_path: Path) -> Iterator[DagsterInstance]:
     """In a new home."""
-    monkeypatch.setenv("DAGSTER_HOME", "")
     with open_instance(load_project(make_project(tmp_path, samples=2, shards=1))) as found:
         assert isinstance(found.run_launcher, RunLauncher)
         yield found

@@ -23,8 +23,7 @@ from tests.project import make_project
 
 
 @pytest.fixture
-def instance(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[DagsterInstance]:
-    monkeypatch.setenv("DAGSTER_HOME", "")
+def instance(tmp_path: Path) -> Iterator[DagsterInstance]:
     with open_instance(load_project(make_project(tmp_path, samples=2, shards=1))) as instance:
         yield instance
 
