@@ -14,11 +14,15 @@ class WholeTable(Table):
         return super().__rich_console__(console, options.update(max_width=_WIDEST))
 
 
+_SECOND_COLUMN = 24
+
+
 def left_table(*left: str, right: tuple[str, ...] = ()) -> Table:
-    """A table without lines whose first two columns are never broken."""
+    """Return a table without lines. Its first column is never broken; the second is, between words, after 24 characters."""
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
     for position, column in enumerate(left):
-        table.add_column(column, overflow="fold", no_wrap=position < 2)
+        width = _SECOND_COLUMN if position == 1 else None  # leaves the last column readable in 80 characters
+        table.add_column(column, overflow="fold", no_wrap=position == 0, max_width=width)
     for column in right:
         table.add_column(column, justify="right", no_wrap=True)
     return table

@@ -1,5 +1,6 @@
 """Says in words why an output is out of date."""
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -60,4 +61,5 @@ def _upstream_changes(found: Mapping[str, str], wanted: Mapping[str, str]) -> li
 
 def _short(value: object) -> str:
     text = "unset" if value is None else str(value)
-    return text if len(text) <= 40 else text[:12] + "…"
+    digest = re.fullmatch(r"[0-9a-f]{32,}", text) is not None
+    return text[:12] + "…" if digest or len(text) > 40 else text

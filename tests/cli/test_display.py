@@ -37,6 +37,15 @@ def test_nothing_is_lost_where_the_environment_leaves_no_width(
     ]
 
 
+def test_reasons_can_be_read_in_80_columns() -> None:
+    out, text = terminal(80, is_terminal=True)
+    table = left_table("asset", "shards, variants", "why")
+    names = "4 of 10: a-rather-long-name-s0, a-rather-long-name-s1, random-s0, random-s1"
+    table.add_row("variant/selected_subset", names, "changed: selection.fraction 0.1 → 0.2")
+    out.print(table, soft_wrap=False)
+    assert "changed: selection.fraction" in text.getvalue() and "0.1 → 0.2" in text.getvalue()
+
+
 def test_what_the_output_has_no_letters_for_is_shown_all_the_same(capfd: pytest.CaptureFixture[str]) -> None:
     console().print("a path of other bytes: \udce9", markup=False)
     assert capfd.readouterr().out == "a path of other bytes: \\udce9\n"

@@ -28,6 +28,13 @@ def test_code_and_upstream_are_named() -> None:
     assert staleness_of(stamp, wanted) == "changed: code version; new; raw"
 
 
+def test_a_digest_is_cut() -> None:
+    old, new = "0123456789abcdef" * 2, "fedcba9876543210" * 2
+    assert staleness_of(made(settings={"x": old}), {"settings": {"x": new}}) == (
+        "changed: x 0123456789ab… → fedcba987654…"
+    )
+
+
 def test_long_values_are_cut_and_the_unexplained_is_said() -> None:
     text = staleness_of(made(settings={"x": "a" * 100}), {"settings": {"x": "b"}})
     assert len(text) < 50 and "…" in text
