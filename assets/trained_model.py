@@ -21,7 +21,7 @@ from gateau_dagster.pipeline.state import State
 from gateau_dagster.pipeline.training_assets import CHECKPOINT_FOLDER
 from gateau_dagster.progress import TimedProgress
 from gateau_dagster.storage import Stamp, fence
-from gateau_dagster.storage.content import file_digests, folder_content
+from gateau_dagster.storage.content import file_digests, model_content
 from gateau_dagster.storage.documents import finish_publishing, folder_stamp, publish_folder
 from resources.configuration import ConfigurationResource
 from resources.models import ModelsResource
@@ -103,7 +103,7 @@ def train_and_publish(
     spec = _spec(state, stamp, wanted, scratch)
     training.run(context, spec, scratch / "spec.json", progress, partial(heed_termination, context))
     files = file_digests(spec.output)
-    complete = Stamp(fingerprint=stamp.fingerprint, inputs=stamp.inputs, content=folder_content(files), files=files)
+    complete = Stamp(fingerprint=stamp.fingerprint, inputs=stamp.inputs, content=model_content(files), files=files)
     publish_folder(state.store, spec.output, wanted.folder, complete)
     return complete
 

@@ -26,8 +26,8 @@ function loadNow(name) {
     const failed = () => {
       awaited.delete(name);
       script.remove();
-      reject(new Error(`explore/${name} cannot be read. If a run has made this page anew, reload it; if you copied ` +
-        "the page, copy the folder explore beside it, too."));
+      reject(new Error(`explore/${name} is missing or damaged. If a run has rebuilt this page, reload it. If you copied ` +
+        "the page, copy the folder explore beside it, too. Otherwise gateau run repairs the file."));
     };
     awaited.set(name, resolve);
     script.src = `explore/${name}`;

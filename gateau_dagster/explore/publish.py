@@ -22,7 +22,7 @@ from gateau_dagster.report.evidence_maps import LONG, SHORT, EvidenceMaps, span_
 from gateau_dagster.report.inputs import ReportInputs
 from gateau_dagster.scoring.pair_tables import CAM, THETA_B
 from gateau_dagster.storage import Stamp
-from gateau_dagster.storage.documents import write_document
+from gateau_dagster.storage.documents import loaded_files, write_document
 
 RAW = "raw_long_sft"
 TOGETHER = 10
@@ -46,7 +46,7 @@ def publish(
     Raises:
         GateauError, TransientError: the store cannot be read or written.
     """
-    data, shards = DataFiles(state.store.files), []
+    data, shards = DataFiles(state.store.files, loaded_files(state.store, EXPLORER_FILE)), []
     makers = _makers(state)
     evidence = inputs.evidence if _is_measured(state) else partial(_unmeasured, inputs.evidence)
     for done, shard in enumerate(state.shards, start=1):
@@ -55,7 +55,7 @@ def publish(
     found = rankings(inputs.config, inputs.combined_scores, method_scores)
     index = data.put("index", index_content(inputs, found, shards, data.put))
     page = build_page(inputs, index)
-    write_document(state.store, EXPLORER_FILE, page, stamp)
+    write_document(state.store, EXPLORER_FILE, page, replace(stamp, files=data.versions()))
     data.remove_others()
 
 
@@ -88,7 +88,11 @@ def _is_here(state: State, model: str) -> bool:
 
 
 def _shard(state: State, evidence: MakeMaps, shard: str, makers: Mapping[str, Any], data: DataFiles) -> Shard:
-    """Its files; written only where some of them is not there. makers: see _makers."""
+    """Return a shard's files, after writing those that are missing or damaged.
+
+    Args:
+        makers: see `_makers`.
+    """
     mapped = dict.fromkeys([RAW, CAM, LONG, SHORT, *(each.table for _, each in span_maps(state))])
     made_from = [asset for asset in mapped if asset in state.asset("report").reads]
     stamps = state.store.stamps((asset, shard) for asset in made_from)
@@ -102,12 +106,15 @@ def _shard(state: State, evidence: MakeMaps, shard: str, makers: Mapping[str, An
 
 
 def _write_shard(table: pl.DataFrame, evidence: MakeMaps, found: Shard, data: DataFiles) -> None:
-    data.write(found.openings, openings(table["instruction"]))
-    pages = iter(found.pages)
+    if not data.keep(found.openings):
+        data.write(found.openings, openings(table["instruction"]))
     # All maps of a large shard would not fit into memory, and each call reads the shard's tables.
-    for part in table.iter_slices(TOGETHER * PAGE_ROWS):
-        samples = [Sample(**row) for row in part.select(_TEXTS).iter_rows(named=True)]
-        told = evidence(samples)
-        for first in range(0, len(samples), PAGE_ROWS):
-            some = samples[first : first + PAGE_ROWS]
-            data.write(next(pages), [sample_content(one, told) for one in some])
+    for first in range(0, len(found.pages), TOGETHER):
+        missing = [
+            page for page in range(first, min(first + TOGETHER, len(found.pages))) if not data.keep(found.pages[page])
+        ]
+        slices = {page: table.slice(page * PAGE_ROWS, PAGE_ROWS).select(_TEXTS) for page in missing}
+        samples = {page: [Sample(**row) for row in part.iter_rows(named=True)] for page, part in slices.items()}
+        maps = evidence([sample for page in missing for sample in samples[page]])
+        for page in missing:
+            data.write(found.pages[page], [sample_content(sample, maps) for sample in samples[page]])

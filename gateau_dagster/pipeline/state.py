@@ -50,11 +50,12 @@ from gateau_dagster.progress import Progress, silent
 from gateau_dagster.selection.per_document import countable_samples
 from gateau_dagster.selection.rules import check_data
 from gateau_dagster.storage import Stamp, Store
-from gateau_dagster.storage.documents import document_stamp, folder_stamp
+from gateau_dagster.storage.documents import changed_records, document_stamp, folder_stamp
 from gateau_dagster.training.homologous_texts import check_homologous, text_signatures
 
 _SAMPLES = 64  # by which tokenizers are compared
 _STAMP_READERS = 16
+_PAGE_FILES = "page-files.json"  # of the cache: versions of the files that pages load
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -169,7 +170,8 @@ class State:
         """Of the report's page or the checkpoint's folder; None of a page beside which another's is missing."""
         if asset.folder:
             return folder_stamp(self.store, asset.key)
-        found, *others = (document_stamp(self.store, name) for name in (asset.file, *asset.further_files))
+        cache = self.config.work_folder / "cache" / _PAGE_FILES
+        found, *others = (document_stamp(self.store, name, cache) for name in (asset.file, *asset.further_files))
         together = {None if each is None else each.fingerprint for each in others}
         return found if found is not None and together <= {found.fingerprint} else None
 
@@ -349,7 +351,7 @@ class State:
         of_models += self._chat_warnings()
         if self.pipeline.compares_the_pair:
             of_models += without_far_text(self.config, accepted, self._first_samples)
-        of_models += [*self._passed_over(), *self.index.contexts.warnings]
+        of_models += [*self._passed_over(), *self.index.contexts.warnings, *self._changed_records()]
         of_models += document_warnings(self.config, self.store, self.whole_plan, self.index)
         # Several methods may say the same.
         return [
@@ -362,6 +364,19 @@ class State:
         config, chat = self.config, self.config.located_short_chat
         found = passed_over("long_sft.path", config.located_long_sft.path, config.folder)
         return [*found, *(passed_over("short_chat.path", chat.path, config.folder) if chat is not None else [])]
+
+    def _changed_records(self) -> Iterator[str]:
+        assets = self.pipeline.assets
+        with_models = [each.key for each in assets if any(part.folders for part in each.parts.values())]
+        stamps = self.store.stamps(key for asset in with_models for key in self._partitions.keys(asset))
+        folders = [each.key for each in assets if each.folder]
+        folders += [self._model_folder(key, stamp) for key, stamp in stamps.items()]
+        for folder in sorted({*folders} - {""}):
+            for file in changed_records(self.store, folder):
+                yield (
+                    f"{self.store.files.address(folder)}/{file} is not what the training wrote. If nobody has edited "
+                    "it, it is damaged: put a copy back, or remove it. The model does not depend on it."
+                )
 
     def _chat_warnings(self) -> list[str]:
         """What chat templates do with the data's first conversations; whatever cannot be had is told elsewhere."""

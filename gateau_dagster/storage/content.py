@@ -111,18 +111,24 @@ def rows_digest(frame: pl.DataFrame) -> str:
     return digest.hexdigest()
 
 
-# Of a model's folder: what holds times, or is written for people, or is the stamp.
-_NOT_CONTENT = {"training_log.json", "gateau.json", "README.md"}
+RECORDS = frozenset({"training_log.json", "README.md"})
+"""Files of a model's folder that hold times, or are written for people: the model is the same without them."""
+_STAMP = "gateau.json"
 
 
 def file_digests(folder: Path) -> dict[str, str]:
-    """SHA-256 (hex) of a model's weights, configuration and tokenizer by the files' names, sorted."""
-    found = {}
+    """Return the SHA-256 (hex) of each file of a model's folder but its stamp, by name, sorted."""
+    digests = {}
     for file in sorted(folder.iterdir()):
-        if file.is_file() and file.name not in _NOT_CONTENT:
+        if file.is_file() and file.name != _STAMP:
             with file.open("rb") as stream:
-                found[file.name] = hashlib.file_digest(stream, "sha256").hexdigest()
-    return found
+                digests[file.name] = hashlib.file_digest(stream, "sha256").hexdigest()
+    return digests
+
+
+def model_content(files: Mapping[str, str]) -> str:
+    """Return one digest (SHA-256, hex) of a model's weights, configuration and tokenizer, from its `file_digests`."""
+    return folder_content({name: digest for name, digest in files.items() if name not in RECORDS})
 
 
 def tree_digests(folder: Path) -> dict[str, str]:
@@ -138,6 +144,6 @@ def tree_digests(folder: Path) -> dict[str, str]:
 
 
 def folder_content(files: Mapping[str, str]) -> str:
-    """One digest (SHA-256, hex) of a model, from its `file_digests`."""
+    """Return one digest (SHA-256, hex) of files, from their digests by name."""
     lines = (f"{name}:{digest}\n" for name, digest in sorted(files.items()))
     return hashlib.sha256("".join(lines).encode()).hexdigest()

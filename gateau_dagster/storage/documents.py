@@ -2,41 +2,107 @@
 
 import hashlib
 import shutil
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from gateau_dagster.errors import GateauError, gateau_command
-from gateau_dagster.storage.content import file_digests, folder_content
+from gateau_dagster.storage.content import RECORDS, file_digests, model_content
 from gateau_dagster.storage.failures import readable_failures
 from gateau_dagster.storage.fence import Fence
-from gateau_dagster.storage.files import local_copy
+from gateau_dagster.storage.files import Files, local_copy
+from gateau_dagster.storage.json_cache import recall, remember
+from gateau_dagster.storage.known_stamps import local_version
 from gateau_dagster.storage.local import copy_folder, flush_folder, moves_into
 from gateau_dagster.storage.stamp import Stamp
 from gateau_dagster.storage.store import DamagedTableError, Store
 
 _FOLDER_STAMP = "gateau.json"
+_READERS = 8
 # Folders that this process has read, with their content and their files' sizes and times.
 _as_written: set[tuple[Any, ...]] = set()
 
 
 def write_document(store: Store, name: str, text: str, stamp: Stamp) -> None:
-    """Replaces `<root>/<name>`; the stamp is written last, so that an interrupted write is done again."""
+    """Replace `<root>/<name>`, then its stamp, so that an interrupted write is done again.
+
+    Args:
+        stamp: its `files` are those that the document loads, as `beside` has them.
+    """
     data = text.encode("utf-8")
     store.files.write(name, data)
     complete = replace(stamp, content=hashlib.sha256(data).hexdigest())
     store.files.write(_document_stamp(name), complete.to_json().encode())
 
 
-def document_stamp(store: Store, name: str) -> Stamp | None:
-    """The stamp of a document; None when either file is missing, or they do not belong together."""
+def document_stamp(store: Store, name: str, cache: Path | None = None) -> Stamp | None:
+    """Return the stamp of a document; None when a file is missing or damaged: the document, its stamp, or one of those
+    that it loads.
+
+    Args:
+        cache: see `beside`.
+    """
     stamp = _read_stamp(store, _document_stamp(name))
     if stamp is None:
         return None
     try:
-        return stamp if _is_whole(stamp, store.files.read(name)) else None
+        if not _is_whole(stamp, store.files.read(name)):
+            return None
     except FileNotFoundError:
         return None
+    for folder in sorted({file.rpartition("/")[0] for file in stamp.files}):
+        present = beside(store.files, folder, cache)
+        if any(present.get(file) != version for file, version in stamp.files.items() if file.startswith(f"{folder}/")):
+            return None
+    return stamp
+
+
+def loaded_files(store: Store, name: str) -> Mapping[str, str]:
+    """Return the files that a document in the store loads, with their versions when they were written; empty where no
+    stamp names them."""
+    stamp = _read_stamp(store, _document_stamp(name))
+    return {} if stamp is None else stamp.files
+
+
+def beside(files: Files, folder: str, cache: Path | None = None) -> dict[str, str]:
+    """Return the version of each file in a folder of a store, by its name in the store.
+
+    A version is the MD5 (hex) of the content; on S3 the ETag, which is the same for an object that was written by one
+    request and without a key of KMS.
+
+    Args:
+        cache: JSON file that remembers versions: a local file is not read again while its size and times stay. None:
+            all are read.
+
+    Raises:
+        GateauError, TransientError: see `Files.write`.
+    """
+    if not files.is_local:
+        return {name: tag.strip('"') for name, tag in files.versions(folder).items()}
+    address = files.address(folder)
+    known: Mapping[str, Any] = (recall(cache, address) if cache is not None else None) or {}
+    with readable_failures(f"read {address}"):
+        paths = sorted(path for path in Path(address).glob("*") if path.is_file())
+        times = {path.name: local_version(path.stat()) for path in paths}
+        unknown = [path for path in paths if not times[path.name] or known.get(path.name, [""])[0] != times[path.name]]
+        with ThreadPoolExecutor(_READERS) as pool:
+            read = dict(zip((path.name for path in unknown), pool.map(_md5, unknown), strict=True))
+    versions = {name: read[name] if name in read else known[name][1] for name in times}
+    if cache is not None and any(times[name] for name in read):
+        remember(cache, address, {name: [times[name], versions[name]] for name in times if times[name]})
+    return {f"{folder}/{name}": version for name, version in versions.items()}
+
+
+def content_version(data: bytes) -> str:
+    """Return what `beside` has for a local file of this content."""
+    return hashlib.md5(data, usedforsecurity=False).hexdigest()
+
+
+def _md5(path: Path) -> str:
+    return content_version(path.read_bytes())
 
 
 def read_document(store: Store, name: str) -> str:
@@ -105,6 +171,23 @@ def folder_stamp(store: Store, name: str) -> Stamp | None:
     return _read_stamp(store, f"{name}/{_FOLDER_STAMP}")
 
 
+def changed_records(store: Store, name: str) -> list[str]:
+    """Return the README.md and training_log.json of a published model that are not what its training wrote.
+
+    One that was removed is none of them, and those of a model of an earlier release are unknown.
+
+    Raises:
+        GateauError, TransientError: see `Files.write`.
+    """
+    stamp, changed = folder_stamp(store, name), []
+    for file in sorted(RECORDS.intersection(() if stamp is None else stamp.files)):
+        with suppress(FileNotFoundError):
+            data = store.files.read(f"{name}/{file}")
+            if stamp is not None and hashlib.sha256(data).hexdigest() != stamp.files[file]:
+                changed.append(file)
+    return changed
+
+
 def fetched_folder(store: Store, name: str, scratch: Path) -> Path:
     """A published folder on this machine, each of its files as it was written: itself on a local store, else a copy.
 
@@ -124,7 +207,7 @@ def fetched_folder(store: Store, name: str, scratch: Path) -> Path:
         if _is_as_written(_kept_copy(store, name, scratch, stamp.content), stamp):
             return folder
     found = file_digests(folder)
-    others = sorted(file for file in {*stamp.files, *found} if stamp.files.get(file) != found.get(file))
+    others = sorted(file for file in {*stamp.files, *found} - RECORDS if stamp.files.get(file) != found.get(file))
     which = ", ".join(others) if stamp.files else "one of its files"
     aside = f"{name}/{_FOLDER_STAMP}.damaged"
     store.files.rename(f"{name}/{_FOLDER_STAMP}", aside)
@@ -155,7 +238,7 @@ def _is_as_written(folder: Path, stamp: Stamp) -> bool:
     """Whether each file has the content that the stamp names; read once in a process while size and time stay."""
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     seen = (folder, stamp.content, *((file, file.stat().st_size, file.stat().st_mtime_ns) for file in files))
-    if seen not in _as_written and folder_content(file_digests(folder)) == stamp.content:
+    if seen not in _as_written and model_content(file_digests(folder)) == stamp.content:
         _as_written.add(seen)
     return seen in _as_written
 

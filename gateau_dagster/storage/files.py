@@ -186,23 +186,24 @@ class Files:
                 return []
         return sorted(path.rstrip("/").rsplit("/", 1)[-1] for path in found)
 
-    def versions(self) -> dict[str, str]:
-        """The ETag of each object below the root by its name, from one listing of a store on S3.
+    def versions(self, folder: str = "") -> dict[str, str]:
+        """Return the ETag of each object below a folder, by its name, from one listing of a store on S3.
 
         Raises:
             GateauError, TransientError: as for `write`.
         """
         assert not self.is_local
-        return {name: found["ETag"] for name, found in self._found().items()}
+        return {name: found["ETag"] for name, found in self._found(folder).items()}
 
     def sizes(self) -> dict[str, int]:
-        """Of all files, in bytes, by name; none where there is no such store yet. One listing."""
-        return {name: int(found["size"] or 0) for name, found in self._found().items()}
+        """Return the bytes of each file by its name, from one listing; none where there is no such store yet."""
+        return {name: int(found["size"] or 0) for name, found in self._found("").items()}
 
-    def _found(self) -> dict[str, Any]:
-        with readable_failures(f"list {self.root}"):
+    def _found(self, folder: str) -> dict[str, Any]:
+        address = self.address(folder) if folder else self.root
+        with readable_failures(f"list {address}"):
             try:
-                found: Any = self.filesystem.find(self.root, detail=True)
+                found: Any = self.filesystem.find(address, detail=True)
             except FileNotFoundError:
                 return {}
         root = self.root.partition("://")[2] or self.root

@@ -43,7 +43,8 @@ class Stamp:
     effort: what computing its new rows took, and what had been expected; no part of any fingerprint.
     given: how many samples or texts a table is drawn from, where its rows and rejects do not tell; no part of any
         fingerprint.
-    files: of a folder, the SHA-256 (hex) of each file by its name.
+    files: of a folder, the SHA-256 (hex) of each file by its name; of a document, the version of each file that it
+        loads by its name in the store, see documents.beside.
     """
 
     fingerprint: str

@@ -1,6 +1,6 @@
 """The record of a training in its model's folder: steps, settings and batches, with a digest of themselves.
 
-It holds times, so that it is no part of the model's content, and the stamp of the folder does not answer for it.
+It holds times, so that it is no part of the model's content.
 """
 
 import json

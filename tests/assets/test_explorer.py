@@ -1,15 +1,19 @@
 """The viewer beside the report: every sample, only what changed written again, missed when it is lost."""
 
+import random
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from gateau_dagster.data.sample import shard_of
+from gateau_dagster.storage.documents import document_stamp
 from gateau_dagster.storage.files import Files
 from tests.assets.harness import Pipeline
 from tests.explore.builders import content_of, index_of
 from tests.project import sample, write_samples
+from tests.storage.test_seal import flipped
 
 SAMPLES, SHARDS, CHANGED = 24, 4, 7
 
@@ -61,6 +65,39 @@ def test_an_edit_writes_the_pages_of_its_shard_alone(small: Pipeline, store: Pat
     assert len(after) == len(before), "what the page of before had, and this one has not, is gone"
     changed = {name for name, one in texts(store).items() if one != shown[name]}
     assert changed == {records[CHANGED]["id"]}
+
+
+def test_a_flipped_bit_in_any_file_is_noticed_and_only_that_file_written_again(small: Pipeline, store: Path) -> None:
+    state, rng = small.state(), random.Random(0)
+    cache = state.config.work_folder / "cache" / "page-files.json"
+    files = [*sorted((store / "explore").iterdir()), store / "explore.html", store / "explore.html.stamp.json"]
+    whole = {file: file.read_bytes() for file in files}
+    for file, data in whole.items():
+        damages = [flipped(data, rng.randrange(8 * len(data))) for _ in range(5)]
+        for damage in [*damages, data[:-1], b""]:
+            file.write_bytes(damage)
+            assert document_stamp(state.store, "explore.html", cache) is None, file.name
+        file.write_bytes(data)
+    assert document_stamp(state.store, "explore.html", cache) is not None
+    damaged = files[1::2][:-1]
+    for file in damaged:
+        file.write_bytes(flipped(whole[file], 99))
+    assert [work.asset for work in small.state().plan().work] == ["report"]
+    before = written(store)
+    small.refresh()
+    assert {name for name, time in written(store).items() if time != before[name]} == {file.name for file in damaged}
+    assert all(file.read_bytes() == whole[file] for file in files if file.parent.name == "explore")
+    assert not small.state().plan()
+
+
+def test_a_page_of_an_earlier_release_is_current(small: Pipeline, store: Path) -> None:
+    """Its stamp does not name the files that it loads."""
+    stamp, file = document_stamp(small.state().store, "explore.html"), store / "explore.html.stamp.json"
+    assert stamp is not None and {*stamp.files} == {f"explore/{name}" for name in written(store)}
+    good = file.read_text()
+    file.write_text(replace(stamp, files={}).to_json())
+    assert not small.state().plan()
+    file.write_text(good)
 
 
 def test_a_lost_page_is_missed(small: Pipeline, store: Path) -> None:

@@ -7,7 +7,7 @@ import pytest
 from gateau_dagster.pipeline.loadable import loadable_model, model_version
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.storage import Stamp
-from gateau_dagster.storage.content import file_digests, folder_content
+from gateau_dagster.storage.content import file_digests, model_content
 from gateau_dagster.storage.documents import publish_folder
 from tests.pipeline.configured import configured
 
@@ -25,7 +25,7 @@ def test_a_made_model_is_loaded_from_the_store(place: str, tmp_path: Path, reque
         (tmp_path / "output").mkdir()
         (tmp_path / "output" / "weights").write_text(content)
         files = file_digests(tmp_path / "output")
-        stamp = Stamp(fingerprint=f"f-{content}", content=folder_content(files), files=files)
+        stamp = Stamp(fingerprint=f"f-{content}", content=model_content(files), files=files)
         publish_folder(state.store, tmp_path / "output", "pre_experienced/cherry", stamp)
         assert state.stamp("pre_experienced/cherry", None) == stamp
         section = loadable_model(state, "cherry")

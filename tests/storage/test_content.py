@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from gateau_dagster.data.sample import text_digest
 from gateau_dagster.storage import content
-from gateau_dagster.storage.content import file_digests, folder_content, frame_digest, row_groups, rows_digest
+from gateau_dagster.storage.content import file_digests, frame_digest, model_content, row_groups, rows_digest
 
 SCHEMA = {
     "id": pl.String(),
@@ -145,9 +145,9 @@ def test_a_digest_is_the_same_in_every_version() -> None:
 def test_a_model_is_its_files_but_not_its_log(tmp_path: Path) -> None:
     (tmp_path / "model.safetensors").write_bytes(b"weights")
     (tmp_path / "config.json").write_text("{}")
-    before = folder_content(file_digests(tmp_path))
+    before = model_content(file_digests(tmp_path))
     for ignored in ("training_log.json", "gateau.json", "README.md"):
         (tmp_path / ignored).write_text("x")
-    assert folder_content(file_digests(tmp_path)) == before
+    assert model_content(file_digests(tmp_path)) == before
     (tmp_path / "config.json").write_text("{ }")
-    assert folder_content(file_digests(tmp_path)) != before
+    assert model_content(file_digests(tmp_path)) != before

@@ -1,16 +1,22 @@
 import contextlib
 import hashlib
+import os
+import random
 import tempfile
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from gateau_dagster.errors import GateauError, TransientError
-from gateau_dagster.storage import Stamp, Store, documents
-from gateau_dagster.storage.content import file_digests, folder_content
+from gateau_dagster.storage import Stamp, Store, documents, known_stamps
+from gateau_dagster.storage.content import RECORDS, file_digests, folder_content, model_content
 from gateau_dagster.storage.documents import (
+    beside,
+    changed_records,
+    content_version,
     document_stamp,
     fetched_folder,
     finish_publishing,
@@ -22,6 +28,7 @@ from gateau_dagster.storage.documents import (
 from gateau_dagster.storage.files import Files
 from gateau_dagster.storage.store import DamagedTableError
 from tests.project import ROOT
+from tests.storage.test_seal import flipped
 
 STAMP = Stamp(fingerprint="f", content="c")
 
@@ -56,9 +63,29 @@ def test_a_damaged_document_counts_as_missing_and_is_not_read(store: Store) -> N
         read_document(store, "d.json")
 
 
+def test_files_that_a_document_loads_are_read_once_while_they_stay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, cache, file = Store(str(tmp_path / "store")), tmp_path / "cache.json", tmp_path / "store/data/a.js"
+    store.files.write("data/a.js", b"first")
+    write_document(store, "page.html", "x", replace(STAMP, files=beside(store.files, "data")))
+    read: list[bytes] = []
+    monkeypatch.setattr(known_stamps, "_SETTLED_NS", 0)
+    monkeypatch.setattr(documents, "content_version", lambda data: (read.append(data), content_version(data))[1])
+    for _ in range(2):
+        assert document_stamp(store, "page.html", cache) is not None
+    assert read == [b"first"]
+    status = file.stat()
+    file.write_bytes(b"First")
+    os.utime(file, ns=(status.st_atime_ns, status.st_mtime_ns))
+    assert document_stamp(store, "page.html", cache) is None, "of the same size and time, but for that of the change"
+    file.unlink()
+    assert document_stamp(store, "page.html", cache) is None
+
+
 def stamped(folder: Path) -> Stamp:
     files = file_digests(folder)
-    return Stamp(fingerprint="f", content=folder_content(files), files=files)
+    return Stamp(fingerprint="f", content=model_content(files), files=files)
 
 
 def test_a_damaged_model_is_named_by_its_file_and_made_again(store: Store, tmp_path: Path) -> None:
@@ -78,6 +105,30 @@ def test_a_damaged_model_is_named_by_its_file_and_made_again(store: Store, tmp_p
     (scratch / "checkpoint.version").unlink(missing_ok=True)
     with pytest.raises(DamagedTableError, match="damaged: config"):
         fetched_folder(store, "checkpoint", scratch)
+
+
+def test_a_changed_readme_or_log_is_named_and_costs_no_training(store: Store, tmp_path: Path) -> None:
+    folder, scratch = made(tmp_path, "one", model="weights"), tmp_path / "scratch"
+    for name in RECORDS:
+        (folder / name).write_text(f"of {name}")
+    stamp = stamped(folder)
+    files = {name: digest for name, digest in stamp.files.items() if name not in RECORDS}
+    assert stamp.content == folder_content(files), "the content of a model by an earlier release"
+    publish_folder(store, folder, "checkpoint", stamp)
+    assert changed_records(store, "checkpoint") == []
+    rng = random.Random(0)
+    for name in RECORDS:
+        good = store.files.read(f"checkpoint/{name}")
+        for bad in [flipped(good, rng.randrange(8 * len(good))), b"", good[:-1]]:
+            store.files.write(f"checkpoint/{name}", bad)
+            assert changed_records(store, "checkpoint") == [name]
+            assert (fetched_folder(store, "checkpoint", scratch) / "model").read_text() == "weights"
+        store.files.remove(f"checkpoint/{name}")
+        assert changed_records(store, "checkpoint") == []
+    store.files.write("checkpoint/README.md", b"edited")
+    store.files.write("checkpoint/gateau.json", replace(stamp, files=files).to_json().encode())
+    assert changed_records(store, "checkpoint") == [], "a stamp of an earlier release does not name it"
+    assert fetched_folder(store, "checkpoint", scratch)
 
 
 def test_a_damaged_copy_is_fetched_again_and_the_store_is_not_blamed(bucket: str, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from gateau_dagster.storage import Stamp, Store, content
-from gateau_dagster.storage.content import file_digests, folder_content
+from gateau_dagster.storage.content import file_digests, model_content
 from gateau_dagster.storage.documents import (
     document_stamp,
     fetched_folder,
@@ -104,7 +104,7 @@ def test_flips_in_documents_and_models(tmp_path: Path) -> None:
     folder.mkdir()
     (folder / "model.safetensors").write_bytes(bytes(range(200)))
     files = file_digests(folder)
-    publish_folder(store, folder, "checkpoint", Stamp(fingerprint="f", content=folder_content(files), files=files))
+    publish_folder(store, folder, "checkpoint", Stamp(fingerprint="f", content=model_content(files), files=files))
     target = tmp_path / "store"
     document, stamp = document_stamp(store, "report.html"), folder_stamp(store, "checkpoint")
     assert document is not None and stamp is not None
