@@ -18,7 +18,7 @@ _SECOND_COLUMN = 24
 
 
 def left_table(*left: str, right: tuple[str, ...] = ()) -> Table:
-    """Return a table without lines. Its first column is never broken; the second is, between words, after 24 characters."""
+    """Return a table without lines. Its first column is never broken; the second is, between words, at 24 columns."""
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
     for position, column in enumerate(left):
         width = _SECOND_COLUMN if position == 1 else None  # leaves the last column readable in 80 characters
