@@ -129,7 +129,13 @@ def _rejects_record(found: Rejects) -> dict[str, Any]:
 def _truncation_record(found: ExpectedTruncation) -> dict[str, Any]:
     truncation = asdict(found.truncation)
     del truncation["nouns"]
-    return {**truncation, "share": found.truncation.share, "unscorable": found.unscorable}
+    beyond = None if found.beyond is None else asdict(found.beyond)
+    return {
+        **truncation,
+        "share": found.truncation.share,
+        "unscorable": found.unscorable,
+        "beyond_positions": beyond,
+    }
 
 
 def left_out(state: State, plan: Plan) -> list[str]:
@@ -160,11 +166,10 @@ def show_estimates(out: Console, estimates: Mapping[str, Estimate]) -> None:
 
 
 def show_truncation(out: Console, expected: Iterable[ExpectedTruncation]) -> None:
-    """A line a model of whose samples something will be cut off, or that cannot be scored."""
+    """Print what of the samples models will not see or cannot read, a line each."""
     for found in expected:
-        mark = "[yellow]![/yellow] " if found.truncation.notable else ""
-        for sentence in found.sentences:
-            out.print(f"{mark}{as_line(sentence)}", soft_wrap=False)
+        for sentence, notable in found.lines:
+            out.print(f"{'[yellow]![/yellow] ' if notable else ''}{as_line(sentence)}", soft_wrap=False)
 
 
 def _figures(estimates: Collection[Estimate]) -> list[str]:

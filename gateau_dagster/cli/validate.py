@@ -122,8 +122,9 @@ def _truncation_lines(state: State, models: list[str]) -> Iterator[str]:
         except GateauError:
             yield f"models.{model}: not estimated, since it cannot be read (see the end)"
             continue
-        mark = "[yellow]![/yellow] " if found.truncation.notable else ""
-        yield from (f"{mark}{as_line(sentence)}" for sentence in found.sentences)
+        yield from (
+            f"{'[yellow]![/yellow] ' if notable else ''}{as_line(sentence)}" for sentence, notable in found.lines
+        )
         if not found.sentences:
             yield f"models.{model}: about all samples are seen whole: {found.truncation.limit}"
         if not found.counted:

@@ -1,4 +1,7 @@
-"""What limits of tokens will cut off, before any model runs: from the lengths of all texts."""
+"""What limits of tokens will cut off, and what is read beyond a model's positions, before any model runs.
+
+Both come from the lengths of all texts.
+"""
 
 from __future__ import annotations
 
@@ -7,27 +10,73 @@ from dataclasses import dataclass
 import polars as pl
 
 from gateau_dagster.estimate.scored_model import token_rates
+from gateau_dagster.models.known_model import known_positions
 from gateau_dagster.pipeline.loss import Truncation, truncation_among
 from gateau_dagster.pipeline.losses import PromptLimit
 from gateau_dagster.pipeline.state import State
-from gateau_dagster.readable import plural
+from gateau_dagster.readable import percentage, plural
+from gateau_dagster.scoring.planned_work import Numbers
+
+
+@dataclass(frozen=True, kw_only=True)
+class BeyondPositions:
+    """Prompts that are longer than a model's rotary embedding is made for.
+
+    Attributes:
+        positions: of the embedding, see `rotary_positions`.
+        samples: whose prompts are longer, of `scored` ones.
+        tokens: after the last position, of `prompt_tokens` in all prompts.
+        longest: prompt, in tokens.
+        cure: of the configuration, instead of a longer model.
+    """
+
+    positions: int
+    samples: int
+    scored: int
+    tokens: int
+    prompt_tokens: int
+    longest: int
+    cure: str
+
+    def sentence(self, model: str) -> str:
+        """Return the shares of samples and of tokens, and what to do."""
+        samples, tokens = percentage(self.samples / self.scored), percentage(self.tokens / self.prompt_tokens)
+        return (
+            f"models.{model}: about {self.samples:,} of {plural(self.scored, 'sample')} ({samples}) are longer than "
+            f"the {self.positions:,} positions that its rotary embedding is made for, and about {self.tokens:,} of "
+            f"{self.prompt_tokens:,} tokens ({tokens}) are beyond them. It is not trained on such positions, and its "
+            f"perplexities there say little. Take a model that is made for {self.longest:,} tokens "
+            f"(`homologous:<model>` trains one), or {self.cure}"
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
 class ExpectedTruncation:
-    """Of a model's prompts. unscorable: samples whose instruction and response alone are too long.
+    """What a model will not see of the samples, or not be able to read.
 
-    counted: whether its tokenizer has told how texts become tokens, or a usual number of characters is assumed.
+    Attributes:
+        model: its name in `models`.
+        truncation: of its prompts.
+        unscorable: samples whose instruction and response alone are too long.
+        counted: whether its tokenizer has told how texts become tokens, or a usual number of characters is assumed.
+        beyond: prompts beyond its rotary positions; None where there are none.
     """
 
     model: str
     truncation: Truncation
     unscorable: int
     counted: bool
+    beyond: BeyondPositions | None = None
+
+    @property
+    def lines(self) -> list[tuple[str, bool]]:
+        """Return `sentences`, each with whether it is a warning."""
+        found = [(sentence, self.truncation.notable) for sentence in self.sentences]
+        return found if self.beyond is None else [*found, (self.beyond.sentence(self.model), True)]
 
     @property
     def sentences(self) -> list[str]:
-        """In words; none where nothing is expected to be lost."""
+        """Return what is lost in words; none where nothing is expected to be."""
         found = []
         if self.truncation.cut:
             found.append(f"models.{self.model}: {self.truncation.sentence('about ')}")
@@ -41,7 +90,7 @@ class ExpectedTruncation:
 
 
 def expected_truncation(state: State, model: str) -> ExpectedTruncation:
-    """Of all samples of the input, by the texts' lengths and the model's tokenizer on some of them.
+    """Return what a model loses of all samples, by the texts' lengths and the model's tokenizer on some of them.
 
     Raises:
         GateauError: the model is not there.
@@ -58,4 +107,25 @@ def expected_truncation(state: State, model: str) -> ExpectedTruncation:
         ),
         unscorable=int((~fits).sum()),
         counted=rates.samples > 0,
+        beyond=_beyond(state, model, prompts.prompt[fits], limit.tokens),
+    )
+
+
+def _beyond(state: State, model: str, lengths: Numbers, limit: int) -> BeyondPositions | None:
+    """`lengths`: of the prompts, in tokens [samples]; `limit`: the longest that the model is shown."""
+    if not lengths.size or lengths.max() <= (positions := known_positions(state.config, model) or limit):
+        return None
+    window = state.config.models[model].context == "window"
+    key = f"models.{model}.window" if window else "scoring.max_length"
+    cure = f"lower {key} to {positions:,}"
+    if not window and model != "long":
+        cure = f"give models.{model} `context: window`, or {cure}"
+    return BeyondPositions(
+        positions=positions,
+        samples=int((lengths > positions).sum()),
+        scored=lengths.size,
+        tokens=int((lengths - positions).clip(min=0).sum()),
+        prompt_tokens=int(lengths.sum()),
+        longest=int(lengths.max()),
+        cure=cure,
     )

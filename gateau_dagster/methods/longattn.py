@@ -176,8 +176,8 @@ def _check_known_models(config: Config, options: LongAttnOptions) -> None:
 
 def _warnings(config: Config, options: LongAttnOptions, accepted: pl.DataFrame) -> list[str]:
     """Where the layer's window ends before what is far."""
-    from gateau_dagster.models.flops import spans_of
     from gateau_dagster.models.known_model import known_model
+    from gateau_dagster.models.positions import spans_of
 
     del accepted
     known = known_model(config, options.model).config

@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from gateau_dagster.errors import GateauError
 from gateau_dagster.models.built_layers import LayerWork, built_layers
+from gateau_dagster.models.positions import first_of, spans_of
 
 if TYPE_CHECKING:
     from transformers.configuration_utils import PreTrainedConfig
@@ -223,30 +224,6 @@ def _feed_forward(text: Any) -> dict[str, Any]:
         "dense_intermediate": dense,
         "ends_dense": text.num_hidden_layers - 1 in plain,
     }
-
-
-def spans_of(text: Any) -> tuple[int | None, ...]:
-    """What each layer's queries see, (): all of all; a layer of chunked attention as a window of a chunk's length."""
-    count, kinds = getattr(text, "num_hidden_layers", 0), getattr(text, "layer_types", None)
-    own = getattr(text, "is_heterogeneous", False)  # then each layer has a configuration, and may have a window
-    windows = [
-        first_of(layer, "sliding_window", "attention_chunk_size")
-        for layer in (text.per_layer_config[:] if own else [text] * count)
-    ]
-    if not kinds:
-        # Without a list every layer has the window; a flag may switch it off.
-        return tuple(windows) if any(windows) and getattr(text, "use_sliding_window", True) else ()
-    local = {"sliding_attention", "chunked_attention"}
-    found = [
-        window if kind in local else None if kind == "full_attention" else 0
-        for kind, window in zip(kinds, windows, strict=False)
-    ]
-    return tuple(found) if any(span is not None for span in found) else ()
-
-
-def first_of(text: Any, *names: str) -> Any:
-    """The first of these settings that the configuration has and that says something."""
-    return next((value for name in names if (value := getattr(text, name, None))), None)
 
 
 def whole_text_flops(lengths: Lengths, weights: int, layers: int, hidden: int) -> Lengths:

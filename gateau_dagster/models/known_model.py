@@ -18,6 +18,7 @@ from safetensors import SafetensorError, safe_open
 from gateau_dagster.config import Config
 from gateau_dagster.config.inputs import DEMO_SCHEME, demo_shape
 from gateau_dagster.errors import GateauError
+from gateau_dagster.models.positions import rotary_positions
 from gateau_dagster.models.tokenizer import load_tokenizer
 
 if TYPE_CHECKING:
@@ -76,6 +77,18 @@ def own_window(config: Config, name: str) -> int | None:
     parts = [content, content.get("text_config")] if isinstance(content, dict) else []
     windows = (part.get("max_position_embeddings") for part in parts if isinstance(part, dict))
     return next((window for window in windows if isinstance(window, int) and window > 0), None)
+
+
+def known_positions(config: Config, name: str) -> int | None:
+    """Return how many positions a model's rotary embedding is made for, see `rotary_positions`.
+
+    None also for a model that is not here yet. A homologous model reads as far as it is trained for.
+    """
+    if config.models[name].is_homologous:
+        return own_window(config, name)
+    known = known_model(config, name).config
+    theta = config.models[config.origin(name)].rope_theta
+    return None if known is None else rotary_positions(known, theta)
 
 
 def parameter_count(config: Config, name: str) -> int | None:

@@ -1,16 +1,112 @@
-"""How far a model can read: one with learned positions has none beyond its table."""
+"""How far a model and its layers can read: learned positions have an end, rotary ones a length they are made for."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from transformers.configuration_utils import PreTrainedConfig
 
+Rope = dict[str, Any]
+"""The parameters of a rotary embedding, as transformers keeps them in `rope_parameters`."""
+
 
 def learned_positions(config: PreTrainedConfig) -> int | None:
-    """How many positions a model has learned; None where it computes them, and so has no end of them."""
+    """Return how many positions a model has learned; None where it computes them, and so has no end of them."""
     text_config = config.get_text_config(decoder=True)
     if getattr(text_config, "rope_parameters", None):
         return None
     return getattr(text_config, "max_position_embeddings", None)
+
+
+def rotary_positions(config: PreTrainedConfig, theta: float | None = None) -> int | None:
+    """Return how many positions a model's rotary embedding is made for, in tokens.
+
+    That is `max_position_embeddings`, or what a scaling of the embedding reaches if that is more. A base that is raised
+    from b to `theta` reaches (theta/b)^((d-2)/d) times as far, d being the rotated dimensions of a head (NTK-aware
+    scaling, the rule of training.positions).
+
+    Args:
+        config: of the model, with the base that it was trained with.
+        theta: `rope_theta` of the configuration, which replaces the base.
+
+    Returns:
+        None for a model without a rotary embedding, for one that names no positions, and for one whose layers all see
+        a sliding window only: it never looks further back than that.
+    """
+    text_config: Any = config.get_text_config(decoder=True)
+    parameters = getattr(text_config, "rope_parameters", None)
+    declared = getattr(text_config, "max_position_embeddings", None)
+    spans = spans_of(text_config)
+    if not parameters or not declared or (spans and None not in spans):
+        return None
+    return min(_reach(rope, declared, theta, text_config) for rope in full_attention_ropes(parameters))
+
+
+def _reach(rope: Rope, declared: int, theta: float | None, text_config: Any) -> int:
+    found, base, rotated = (
+        scaled_positions(rope, declared),
+        rope.get("rope_theta"),
+        rotated_dimensions(rope, text_config),
+    )
+    if theta is None or not base or theta <= base or rotated <= 2:
+        return found
+    return round(found * (theta / base) ** ((rotated - 2) / rotated))
+
+
+def scaled_positions(rope: Rope, declared: int) -> int:
+    """Return the positions that a rotary embedding's scaling reaches, `declared` at least.
+
+    Configurations either declare the window before the scaling, or the product. `original_max_position_embeddings`,
+    which transformers keeps for yarn, longrope and llama3, says which; without it the factor counts.
+    """
+    if rope.get("rope_type", "default") == "default":
+        return declared
+    original = rope.get("original_max_position_embeddings") or declared
+    return max(declared, round(original * (rope.get("factor") or 1.0)))
+
+
+def full_attention_ropes(parameters: Rope) -> list[Rope]:
+    """Return the rotary embeddings of the layers that see the whole context.
+
+    Args:
+        parameters: one embedding, or one per kind of layer (Gemma 3).
+    """
+    nested = {kind: rope for kind, rope in parameters.items() if isinstance(rope, dict)}
+    return [nested["full_attention"]] if "full_attention" in nested else list(nested.values()) or [parameters]
+
+
+def rotated_dimensions(rope: Rope, text_config: Any) -> int:
+    """Return how many dimensions of a head a rotary embedding rotates."""
+    layer = text_config
+    if getattr(
+        text_config, "is_heterogeneous", False
+    ):  # Gemma 4: each layer has its own; `rope` is that of full attention
+        kinds = getattr(text_config, "layer_types", None) or ["full_attention"]
+        layer = text_config.per_layer_config[kinds.index("full_attention") if "full_attention" in kinds else 0]
+    head = getattr(layer, "head_dim", None) or layer.hidden_size // layer.num_attention_heads
+    return int(head * rope.get("partial_rotary_factor", 1.0))
+
+
+def spans_of(text: Any) -> tuple[int | None, ...]:
+    """Return what each layer's queries see, (): all of all; of chunked attention the length of a chunk."""
+    count, kinds = getattr(text, "num_hidden_layers", 0), getattr(text, "layer_types", None)
+    own = getattr(text, "is_heterogeneous", False)  # then each layer has a configuration, and may have a window
+    windows = [
+        first_of(layer, "sliding_window", "attention_chunk_size")
+        for layer in (text.per_layer_config[:] if own else [text] * count)
+    ]
+    if not kinds:
+        # Without a list every layer has the window; a flag may switch it off.
+        return tuple(windows) if any(windows) and getattr(text, "use_sliding_window", True) else ()
+    local = {"sliding_attention", "chunked_attention"}
+    found = [
+        window if kind in local else None if kind == "full_attention" else 0
+        for kind, window in zip(kinds, windows, strict=False)
+    ]
+    return tuple(found) if any(span is not None for span in found) else ()
+
+
+def first_of(text: Any, *names: str) -> Any:
+    """Return the first of these settings that the configuration has and that says something."""
+    return next((value for name in names if (value := getattr(text, name, None))), None)

@@ -6,15 +6,17 @@ import filecmp
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gateau_dagster.data.sample import text_digest
+from gateau_dagster.data.sources import FILE_DIGESTS, SourceFile, content_signature
 from gateau_dagster.errors import GateauError, gateau_command
 from gateau_dagster.evaluation.registry import chosen_benchmarks
 from gateau_dagster.methods.registry import chosen_methods
-from gateau_dagster.models.chat_template import DROPPED, REFUSED, Trial, try_chat_template
+from gateau_dagster.models.chat_template import DROPPED, REFUSED, RecordTrial, Trial, try_chat_template
 from gateau_dagster.models.decoder_config import check_decoder, override_rope_theta, prompt_tokens, window_of
 from gateau_dagster.models.known_attention import ATTENTION_CURE, class_of, unseen_by_class
 from gateau_dagster.models.known_model import known_model, known_tokenizer, model_folder
@@ -46,7 +48,11 @@ _SMALL_FILES = [
     "vocab*",
     "merges*",
 ]
+_TOKENIZER_SUFFIXES = {".json", ".jinja", ".txt", ".model", ".tiktoken", ".vocab"}
+_NOT_OF_TOKENIZERS = {"config.json", "generation_config.json", "tokenizer_config.json", "model.safetensors.index.json"}
 _MOST_REASONS = 3
+# Why a template cannot be used, by cache, place and tokenizer. For this process only: a library may be missing.
+_REFUSALS: dict[tuple[str, str, str], str] = {}
 
 
 def check_folder(config: Config, name: str, digest: str, *, scores: bool = False) -> None:
@@ -78,9 +84,9 @@ def check_folder(config: Config, name: str, digest: str, *, scores: bool = False
         if model.task == "causal":
             check = partial(_check_decoder, folder, place, model)
             _once(config, f"decoder {model.rope_theta} {code}{digest}", check)
-            if scores:
-                shown = f"{config.scoring.max_length} {model.context} {model.window}"
-                _once(config, f"length {shown} {digest}", partial(_check_length, folder, place, model, config))
+    if model.task == "causal" and scores:
+        shown = f"{config.scoring.max_length} {model.context} {model.window}"
+        _once(config, f"length {shown} {digest}", partial(_check_length, config, name))
     if config.scoring.template == "chat" and model.task == "causal":
         chat_trial(config, name, digest)
 
@@ -91,7 +97,7 @@ def chat_trial(
     """Return what the chat template of a model does, and does with `records`; None where its tokenizer is not here.
 
     Of the hub a tokenizer that is not here yet is fetched: a template is known before anything is scored. What was
-    found under a `digest` is remembered.
+    found for the tokenizer's files is remembered, so that a pair that shares them takes one trial.
 
     Raises:
         GateauError: the template cannot be used.
@@ -103,21 +109,55 @@ def chat_trial(
     folder, model = model_folder(config, name, local_only=True), config.models[name]
     if folder is None or not any((folder / file).is_file() for file in _TOKENIZER_FILES):
         return None
-    place, code = f"models.{name}.path", model.trust_remote_code
-    return _remembered_trial(config, folder, place, f"{'with remote code ' if code else ''}{digest}", code, records)
+    return _remembered_trial(config, folder, f"models.{name}.path", digest, model.trust_remote_code, records)
 
 
 def _remembered_trial(
-    config: Config, folder: Path, place: str, what: str, code: bool, records: Sequence[Sequence[Mapping[str, str]]]
+    config: Config, folder: Path, place: str, digest: str, code: bool, records: Sequence[Sequence[Mapping[str, str]]]
 ) -> Trial:
+    """`digest`: of the model, which counts where its code makes the tokenizer."""
     shown = text_digest([json.dumps([[dict(message) for message in each] for each in records])]) if records else ""
-    cache, key = config.work_folder / "cache" / "model-checks.json", f"{_TRIAL_EDITION} chat trial {what} {shown}"
-    known = recall(cache, key)
+    cache = config.work_folder / "cache" / "model-checks.json"
+    what = f"with remote code {digest}" if code else _tokenizer_digest(config, folder)
+    known = recall(cache, f"{_TRIAL_EDITION} chat trial {what} {shown}")
     if isinstance(known, dict):
         return Trial.from_json(known)
-    found = try_chat_template(folder, place, trust_remote_code=code, records=records)
-    remember(cache, key, found.as_json())
+    key = str(cache), place, what
+    if key in _REFUSALS:
+        raise GateauError(_REFUSALS[key])
+    try:
+        found = try_chat_template(folder, place, trust_remote_code=code, records=records)
+    except GateauError as error:
+        _REFUSALS[key] = str(error)
+        raise
+    bare = replace(found, records=RecordTrial())
+    for of_records, each in {"": bare, shown: found}.items():
+        remember(cache, f"{_TRIAL_EDITION} chat trial {what} {of_records}", each.as_json())
     return found
+
+
+def _tokenizer_digest(config: Config, folder: Path) -> str:
+    """Return a digest of all that a tokenizer and its chat template are made from."""
+    files = [
+        SourceFile(address=str(file), size=status.st_size, stamp=str(status.st_mtime_ns))
+        for file in sorted([*folder.iterdir(), *folder.glob("additional_chat_templates/*")])
+        if file.suffix in _TOKENIZER_SUFFIXES and file.name not in _NOT_OF_TOKENIZERS and file.is_file()
+        for status in [file.stat()]
+    ]
+    content = content_signature(files, config.work_folder / "cache" / FILE_DIGESTS)
+    model, tokenizer = (_settings(folder / name) for name in ("config.json", "tokenizer_config.json"))
+    kinds = [str(model.get(key)) for key in ("model_type", "tokenizer_class")]
+    # A pair's models differ in how far they read, which says nothing of a template.
+    others = [f"{key} {tokenizer[key]}" for key in sorted(tokenizer) if key != "model_max_length"]
+    return text_digest([content, *kinds, *others])
+
+
+def _settings(file: Path) -> dict[str, Any]:
+    """Return what a JSON file says; nothing where it is damaged, which `check_folder` reports."""
+    with suppress(OSError, ValueError):
+        found = json.loads(file.read_text(encoding="utf-8"))
+        return found if isinstance(found, dict) else {}
+    return {}
 
 
 def answer_frames(config: Config, digests: Mapping[str, str], other_digests: Mapping[str, str]) -> dict[str, Any]:
@@ -216,17 +256,19 @@ def chat_warnings(
     """
     if config.scoring.template != "chat":
         return []
-    said: list[str] = []
     trained = config.origin(config.training.model) if config.training.enabled else None
-    for name, model in config.models.items():
-        if model.task != "causal" or model.base is not None:
-            continue
+    names = [name for name, model in config.models.items() if model.task == "causal" and model.base is None]
+    trials: dict[str, Trial | None] = {}
+    # First the one that is tried with the records: another one with the same tokenizer needs no trial of its own.
+    for name in sorted(names, key=lambda name: name != trained):
         with suppress(GateauError):  # `check_folder` gives the reason
-            records = conversations() if name == trained else ()
-            trial = chat_trial(config, name, digests[name], records)
-            if trial is not None:
-                said += [f"models.{name}: {sentence}" for sentence in _sentences(trial, trained=name == trained)]
-    return said
+            trials[name] = chat_trial(config, name, digests[name], conversations() if name == trained else ())
+    return [
+        f"models.{name}: {sentence}"
+        for name in names
+        if (trial := trials.get(name)) is not None
+        for sentence in _sentences(trial, trained=name == trained)
+    ]
 
 
 def _sentences(trial: Trial, *, trained: bool) -> Iterator[str]:
@@ -313,12 +355,16 @@ def _check_decoder(folder: Path, place: str, model: ModelConfig) -> None:
         raise GateauError(f"{place}: {error}") from error
 
 
-def _check_length(folder: Path, place: str, model: ModelConfig, config: Config) -> None:
-    found = _read_config(folder, model.trust_remote_code)
+def _check_length(config: Config, name: str) -> bool:
+    """Check that a model has positions for the longest prompt. Return False where its config.json is not here."""
+    found, model = known_model(config, name).config, config.models[name]
+    if found is None:
+        return False
     try:
         prompt_tokens(found, model, config.scoring, window=window_of(found, model))
     except GateauError as error:
-        raise GateauError(f"{place}: {error}") from error
+        raise GateauError(f"models.{name}.path: {error}") from error
+    return True
 
 
 def _read_config(folder: Path, code: bool) -> PreTrainedConfig:

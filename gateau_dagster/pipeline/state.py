@@ -276,6 +276,8 @@ class State:
             check()
 
     def _model_checks(self) -> Iterator[Callable[[], object]]:
+        # Before the others ask what the templates do: one trial with the data's records answers all of them.
+        yield lambda: self._chat_warnings
         # Each for itself: of two models that are not there, both are findings.
         yield from (partial(self._check_model, name) for name in self.config.models)
         yield partial(check_others, self.config)
@@ -348,7 +350,7 @@ class State:
             of_device = [str(error)]
         of_methods = (each.warnings(self.config, accepted) for each in chosen_methods(self.config).values())
         of_models = [*lost_first_tokens(self.config), *unknown_chat_templates(self.config), *self._unseen_attention()]
-        of_models += self._chat_warnings()
+        of_models += self._chat_warnings
         if self.pipeline.compares_the_pair:
             of_models += without_far_text(self.config, accepted, self._first_samples)
         of_models += [*self._passed_over(), *self.index.contexts.warnings, *self._changed_records()]
@@ -378,8 +380,9 @@ class State:
                     "it, it is damaged: put a copy back, or remove it. The model does not depend on it."
                 )
 
+    @cached_property
     def _chat_warnings(self) -> list[str]:
-        """What chat templates do with the data's first conversations; whatever cannot be had is told elsewhere."""
+        """What chat templates do with the data's first conversations; other checks say what is missing."""
         chat, folder = self.config.located_short_chat, self.config.folder
         try:
             return chat_warnings(

@@ -12,8 +12,7 @@ from transformers.configuration_utils import PreTrainedConfig
 
 from gateau_dagster.config.training_sections import PositionExtension
 from gateau_dagster.errors import GateauError
-
-Rope = dict[str, Any]
+from gateau_dagster.models.positions import Rope, full_attention_ropes, rotated_dimensions, scaled_positions
 
 _BY_LENGTH = {"dynamic", "longrope"}
 """Scalings whose frequencies depend on the length that is read, and were chosen for the base that they have."""
@@ -47,7 +46,7 @@ def extend_positions(config: PreTrainedConfig, section: PositionExtension, *, na
             "embedding: remove the section, or choose a model such as Llama, Qwen or Mistral"
         )
     changed = copy.deepcopy(parameters)
-    for rope in _of_full_attention(changed):
+    for rope in full_attention_ropes(changed):
         _change(rope, section, text_config, name=name)
     window = max(section.target_length or 0, getattr(text_config, "max_position_embeddings", None) or 0)
     _check_reloads(text_config, changed, window, section=section, name=name)
@@ -56,13 +55,7 @@ def extend_positions(config: PreTrainedConfig, section: PositionExtension, *, na
         text_config.max_position_embeddings = window
     if hasattr(text_config, "rope_theta"):
         # Remote code written for transformers 4 reads the base here.
-        text_config.rope_theta = _of_full_attention(changed)[0]["rope_theta"]
-
-
-def _of_full_attention(parameters: Rope) -> list[Rope]:
-    """The rotary embeddings of layers that see the whole context; `parameters` is one, or one per kind of layer."""
-    nested = {kind: rope for kind, rope in parameters.items() if isinstance(rope, dict)}
-    return [nested["full_attention"]] if "full_attention" in nested else list(nested.values()) or [parameters]
+        text_config.rope_theta = full_attention_ropes(changed)[0]["rope_theta"]
 
 
 def _change(rope: Rope, section: PositionExtension, text_config: Any, *, name: str) -> None:
@@ -80,7 +73,7 @@ def _change(rope: Rope, section: PositionExtension, text_config: Any, *, name: s
         )
     ratio = section.target_length / window
     if section.method == "ntk":
-        rotated = _rotated_dimensions(rope, text_config)
+        rotated = rotated_dimensions(rope, text_config)
         if rotated <= 2:
             raise GateauError(f"{name} rotates {rotated} dimensions of a head, too few for ntk: use linear")
         rope["rope_theta"] = rope["rope_theta"] * ratio ** (rotated / (rotated - 2))
@@ -97,7 +90,7 @@ def _change(rope: Rope, section: PositionExtension, text_config: Any, *, name: s
 
 
 def _check_combination(kind: str, section: PositionExtension, *, name: str) -> None:
-    """A plain rotary embedding takes every method, a scaled one its own, and most scaled ones another base."""
+    """Refuse what cannot be combined: a scaled embedding takes its own method, and most of them another base."""
     if kind in {"default", section.method} or (section.method == "theta" and kind not in _BY_LENGTH):
         return
     cures = ["train the model as it is, without the extension", "start from a model whose rope_type is default"]
@@ -110,27 +103,15 @@ def _check_combination(kind: str, section: PositionExtension, *, name: str) -> N
 
 
 def _window(rope: Rope, text_config: Any, *, name: str) -> int:
-    """Positions that the model reads as it is: what it declares, or what its YaRN scaling reaches if that is more."""
+    """Return the positions that the model reads as it is: those it declares, or that its YaRN scaling reaches."""
     declared = getattr(text_config, "max_position_embeddings", None)
     if not declared:
         raise GateauError(f"{name}: its configuration names no max_position_embeddings to extend: use method: theta")
-    original = rope.get("original_max_position_embeddings") if rope.get("rope_type") == "yarn" else None
-    return declared if original is None else max(declared, round(original * (rope.get("factor") or 1.0)))
-
-
-def _rotated_dimensions(rope: Rope, text_config: Any) -> int:
-    layer = text_config
-    if getattr(
-        text_config, "is_heterogeneous", False
-    ):  # Gemma 4: each layer has its own; `rope` is that of full attention
-        kinds = getattr(text_config, "layer_types", None) or ["full_attention"]
-        layer = text_config.per_layer_config[kinds.index("full_attention") if "full_attention" in kinds else 0]
-    head = getattr(layer, "head_dim", None) or layer.hidden_size // layer.num_attention_heads
-    return int(head * rope.get("partial_rotary_factor", 1.0))
+    return scaled_positions(rope, declared) if rope.get("rope_type") == "yarn" else declared
 
 
 def _check_reloads(text_config: Any, changed: Rope, window: int, *, section: PositionExtension, name: str) -> None:
-    """Some architectures refuse or rewrite a scaling when their configuration is read; better now than afterwards."""
+    """Refuse a scaling that an architecture refuses or rewrites when its configuration is read again."""
     refusal = f"{name}: transformers has no {section.method} scaling for {text_config.model_type}"
     cure = "use method: ntk or theta"
     content = text_config.to_dict() | {"rope_parameters": copy.deepcopy(changed)}
@@ -140,6 +121,6 @@ def _check_reloads(text_config: Any, changed: Rope, window: int, *, section: Pos
         read = type(text_config).from_dict(content).rope_parameters
     except (StrictDataclassError, ValueError, KeyError) as error:
         raise GateauError(f"{refusal} ({str(error).splitlines()[-1].strip()}): {cure}") from error
-    for wanted, found in zip(_of_full_attention(changed), _of_full_attention(read), strict=True):
+    for wanted, found in zip(full_attention_ropes(changed), full_attention_ropes(read), strict=True):
         if any(found.get(key) != value for key, value in wanted.items()):
             raise GateauError(f"{refusal}: {cure}")

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from gateau_dagster.pipeline import model_checks
 from tests.cli.command import Command
-from tests.project import change_config, gateau, sample, write_samples
+from tests.project import change_config, gateau, sample, try_here, write_samples
 from tests.tiny_models import tokenizer
 
 
@@ -75,8 +76,9 @@ def test_validate_says_where_and_why(command: Command, project: Path, tmp_path: 
 
 
 def test_validate_tells_a_tokenizer_without_chat_template_from_one_that_is_missing(
-    command: Command, project: Path
+    command: Command, project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(model_checks, "try_chat_template", try_here)
     for name in ("short", "long"):
         tokenizer(chat=False).save_pretrained(project.parent / name)
         (project.parent / name / "chat_template.jinja").unlink(missing_ok=True)
@@ -162,15 +164,20 @@ def test_contexts_that_are_not_found_are_counted_and_more_than_half_of_them_end_
     assert status == 0 and "! long_sft.path: 5 of 6 samples have no context" in " ".join(out.split())
 
 
-def test_validate_and_plan_say_what_will_be_cut_off(command: Command, project: Path) -> None:
+def test_validate_and_plan_say_what_will_be_cut_off_or_is_beyond_a_model(command: Command, project: Path) -> None:
     change_config(project, scoring={"max_length": 48})
+    file = project.parent / "long" / "config.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), "max_position_embeddings": 40}))
     out = command("validate", "--config", str(project))[1]
-    (line,) = [line for line in out.splitlines() if "models.long:" in line]
-    assert line.startswith("  ! models.long: about 8 of 8 samples cut, about ") and line.endswith("max_length is 48")
+    cut, beyond = [line for line in out.splitlines() if "models.long:" in line]
+    assert cut.startswith("  ! models.long: about 8 of 8 samples cut, about ") and cut.endswith("max_length is 48")
+    longer = "! models.long: about 8 of 8 samples (100 %) are longer than the 40 positions that its rotary embedding"
+    assert beyond.startswith(f"  {longer}")
     out = command("plan", "--config", str(project))[1]
-    assert "! models.long: about 8 of 8 samples cut, about " in out
+    assert "! models.long: about 8 of 8 samples cut, about " in out and longer in " ".join(out.split())
     record = json.loads(command("plan", "--json", "--config", str(project))[1])["truncation"]["long"]
     assert (record["samples"], record["cut"], record["unscorable"]) == (8, 8, 0)
+    assert (record["beyond_positions"]["positions"], record["beyond_positions"]["tokens"]) == (40, 8 * 8)
     assert 0 < record["share"] == record["cut_tokens"] / record["tokens"] < 1
     change_config(project, models={"long": {"path": "nowhere"}}, scoring={"max_length": 512})
     status, out, err = command("validate", "--config", str(project))

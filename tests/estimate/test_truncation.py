@@ -1,5 +1,6 @@
 """What is expected to be cut off, beside what the prompts really lose."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +67,49 @@ def test_samples_whose_end_alone_is_too_long_are_counted_as_rejects(tmp_path: Pa
         build_prompt(tokenizer, Sample(sample_id="", **{k: v for k, v in long.items() if k != "id"}), max_length=64)
     assert (found.unscorable, found.truncation.samples) == (1, COUNT)
     assert "about 1 sample will be rejected" in found.sentences[-1]
+
+
+@pytest.mark.parametrize(
+    ("name", "window", "cure"),
+    [
+        ("long", {}, "or lower scoring.max_length to 48"),
+        ("short", {}, "or give models.short `context: window`, or lower scoring.max_length to 48"),
+        ("short", {"context": "window", "window": 100}, "or lower models.short.window to 48"),
+    ],
+)
+def test_prompts_beyond_rotary_positions_are_counted(
+    tmp_path: Path, name: str, window: dict[str, Any], cure: str
+) -> None:
+    models = {"short": {"path": "short"}, "long": {"path": "long"}}
+    models[name] |= window
+    state = state_on(tmp_path, 512, models=models)
+    edit(tmp_path / name, max_position_embeddings=48)
+    tokenizer = known_tokenizer(state.config, name)
+    assert tokenizer is not None
+    texts = [Sample(sample_id="", **{key: text for key, text in each.items() if key != "id"}) for each in RECORDS]
+    lengths = [build_prompt(tokenizer, text, max_length=window.get("window", 512)).length for text in texts]
+    found = expected_truncation(state, name).beyond
+    assert found is not None and (found.positions, found.scored) == (48, COUNT)
+    assert found.samples == pytest.approx(sum(each > 48 for each in lengths), abs=1)
+    assert found.tokens == pytest.approx(sum(max(0, each - 48) for each in lengths), rel=0.05)
+    assert (found.longest, found.prompt_tokens) == pytest.approx((max(lengths), sum(lengths)), rel=0.05)
+    assert found.cure == cure.removeprefix("or ")
+    [*_, (sentence, warned)] = expected_truncation(state, name).lines
+    assert warned and sentence.endswith(cure) and f"models.{name}: about {found.samples} of 20 samples" in sentence
+
+
+def test_positions_that_are_scaled_or_learned_are_not_exceeded(tmp_path: Path) -> None:
+    state = state_on(tmp_path, 512)
+    yarn = {"rope_type": "yarn", "rope_theta": 1e4, "factor": 16.0, "original_max_position_embeddings": 32}
+    edit(tmp_path / "long", max_position_embeddings=32, rope_parameters=yarn)
+    assert expected_truncation(state, "long").beyond is None
+    edit(tmp_path / "long", model_type="gpt2", rope_parameters=None, n_positions=32)
+    assert expected_truncation(State(config=state.config), "long").beyond is None, "an error of its own"
+
+
+def edit(folder: Path, **changes: Any) -> None:
+    file = folder / "config.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), **changes}))
 
 
 def test_without_a_tokenizer_it_says_so(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 import json
 import shutil
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -14,7 +15,7 @@ from gateau_dagster.pipeline.loadable import loadable_model
 from gateau_dagster.pipeline.model_checks import unknown_chat_templates
 from gateau_dagster.pipeline.project import load_project
 from gateau_dagster.pipeline.state import State
-from tests.project import change_config, make_project
+from tests.project import change_config, make_project, try_here
 from tests.tiny_models import loaded_model, tokenizer
 
 
@@ -112,10 +113,10 @@ def test_what_is_in_order_is_looked_at_once(project: Path, monkeypatch: pytest.M
     change_config(project, scoring={"template": "chat"})
     for _ in range(2):
         assert state_of(project).plan()
-    assert tried == ["models.long.path", "models.short.path"]
+    assert tried == ["models.long.path"], "of two models with the same tokenizer one is tried"
     (project.parent / "long" / "chat_template.jinja").write_text("another")
     loadable_model(state_of(project), "long")
-    assert tried[2:] == ["models.long.path"]
+    assert tried[1:] == ["models.long.path"]
 
 
 def test_of_the_hub_a_tokenizer_that_is_still_to_be_fetched_is_no_fault(
@@ -213,6 +214,8 @@ def test_positions_that_a_model_has_not_learned_are_told(project: Path) -> None:
                 state_of(project).plan()
     change_config(project, models={"long": {"path": "long"}}, selection={"method": "length"})
     assert state_of(project).plan(), "it scores nothing"
+    with pytest.raises(GateauError, match=r"^models\.long\.path: long has 64 learned positions"):
+        model_checks.check_folder(load_project(project), "long", "hub:org/model:commit", scores=True)
 
 
 def test_a_rotary_base_of_a_model_without_rotary_embedding_is_told(project: Path) -> None:
@@ -232,8 +235,9 @@ BLOCK = CHATML.replace(
 
 
 @pytest.fixture
-def chatting(project: Path) -> Path:
-    """A project that trains on conversations by the chat template."""
+def chatting(project: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A project that trains on conversations by the chat template, which is tried in this process."""
+    monkeypatch.setattr(model_checks, "try_chat_template", try_here)
     talk = [{"role": role, "content": text} for role, text in (("user", "a"), ("assistant", "b")) * 2]
     system = {"role": "system", "content": "c"}
     chats = [{"id": name, "messages": each} for name, each in {"a": talk[:2], "b": talk, "c": [system, *talk]}.items()]
@@ -263,11 +267,17 @@ def test_an_answer_without_an_end_is_refused_before_anything_is_scored(chatting:
         state_of(chatting).plan()
 
 
-def test_what_a_template_does_with_the_data_is_told_before_anything_runs(chatting: Path) -> None:
+def test_what_a_template_does_with_the_data_is_told_before_anything_runs(
+    chatting: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trials = Mock(wraps=model_checks.try_chat_template)
+    monkeypatch.setattr(model_checks, "try_chat_template", trials)
+
     def told() -> str:
         return "\n".join(each for each in state_of(chatting).warnings if "template" in each or "short_chat" in each)
 
     assert told() == ""
+    assert trials.call_count == 1, "one trial for both models, with the data's records and without"
     use_template(chatting, BLOCK)
     assert "models.short: its chat template puts '[THINK][/THINK]' before a finished answer" in told()
     assert "models.long: its chat template rewrites earlier turns. 2 of the first 5 answers (40 %)" in told()
@@ -275,6 +285,7 @@ def test_what_a_template_does_with_the_data_is_told_before_anything_runs(chattin
     assert "models.long: 2 of the first 3 conversations (66.7 %) of short_chat will be rejected: " in told()
     use_template(chatting, CHATML.replace("in messages", "in messages if m.role != 'system'"))
     assert "leaves out system turns. In 1 of the first 3 conversations (33.3 %)" in told()
+    assert trials.call_count == 4
 
 
 def test_rows_are_kept_where_a_template_prints_nothing_more_before_an_answer(chatting: Path) -> None:
