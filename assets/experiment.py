@@ -51,7 +51,7 @@ def experiment_inputs(state: State, table: pl.DataFrame) -> ExperimentInputs:
 
 
 def _make(step: UnpartitionedStep) -> None:
-    from gateau_dagster.report.experiment_drawings import experiment_charts, experiment_figures
+    from gateau_dagster.report.experiment_section import experiment_charts, experiment_figures
 
     state, chosen = step.state, scored_benchmarks(step.state.config)
     lines, reference = lines_of(state.config), reference_of(state.config)

@@ -67,7 +67,7 @@ def _make(step: UnpartitionedStep) -> None:
 
 def _inputs(state: State) -> "ReportInputs":
     from gateau_dagster.report.effort import efforts_by_asset
-    from gateau_dagster.report.evidence_maps import evidence_maps, named_by_sample
+    from gateau_dagster.report.evidence_card import evidence_maps, named_by_sample
     from gateau_dagster.report.inputs import ReportInputs
 
     store, assets = state.store, set(state.asset("report").reads)

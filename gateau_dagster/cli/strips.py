@@ -6,8 +6,7 @@ from rich.console import Console
 from rich.text import Text
 
 from gateau_dagster.readable import number
-from gateau_dagster.report.span_strips import SpanStrip
-from gateau_dagster.report.strip_card import Bar, strip_card
+from gateau_dagster.report.evidence_card import Bar, SpanStrip, strip_card
 
 _BLOCKS, _EMPTY = "·▁▂▃▄▅▆▇█", 0  # by level of shading
 _WIDEST = 100

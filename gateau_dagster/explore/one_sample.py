@@ -15,7 +15,7 @@ from gateau_dagster.explore.rankings import Ranking, rankings
 from gateau_dagster.methods.registry import chosen_methods
 from gateau_dagster.pipeline.selection_reads import CHOSEN, PRESETS_TABLE, compared_methods
 from gateau_dagster.pipeline.state import State
-from gateau_dagster.report.evidence_maps import EvidenceMaps, evidence_maps
+from gateau_dagster.report.evidence_card import EvidenceMaps, evidence_maps
 
 RAW = "raw_long_sft"
 _TEXTS = ("sample_id", "source", "context", "instruction", "response")

@@ -18,7 +18,7 @@ from gateau_dagster.models.known_model import model_folder
 from gateau_dagster.pipeline.declarations import EXPLORER_FILE
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.progress import Progress
-from gateau_dagster.report.evidence_maps import LONG, SHORT, EvidenceMaps, span_maps
+from gateau_dagster.report.evidence_card import LONG, SHORT, EvidenceMaps, span_maps
 from gateau_dagster.report.inputs import ReportInputs
 from gateau_dagster.scoring.pair_tables import CAM, THETA_B
 from gateau_dagster.storage import Stamp

@@ -10,8 +10,7 @@ from gateau_dagster.data.sample import Sample
 from gateau_dagster.explore.folding import Piece, pieces
 from gateau_dagster.pipeline.declarations import EXPLORER_CODE_VERSION
 from gateau_dagster.report.evidence import EvidenceSegment, EvidenceToken
-from gateau_dagster.report.evidence_maps import EvidenceMaps
-from gateau_dagster.report.strip_card import StripCard, strip_card
+from gateau_dagster.report.evidence_card import EvidenceMaps, StripCard, strip_card
 from gateau_dagster.report.text import printable
 from gateau_dagster.storage.stamp import fingerprint
 

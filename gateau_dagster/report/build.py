@@ -1,31 +1,401 @@
-"""The page itself: inputs in, one self-contained HTML document out."""
+"""Build the report: one self-contained HTML document from the inputs, with its cards, shares and pictures."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from __future__ import annotations
+
+import base64
+import re
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cache
+from itertools import islice
 
 import polars as pl
 from jinja2 import Environment, PackageLoader, StrictUndefined
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.gridspec import GridSpec
 
+from gateau_dagster.config import PRESETS
+from gateau_dagster.data.sample import Sample
+from gateau_dagster.demo.planted_facts import planted_values
 from gateau_dagster.methods.registry import chosen_methods
+from gateau_dagster.plotting import DARK, INK, entitle, to_svg
 from gateau_dagster.readable import fixed, number, percent, plural
-from gateau_dagster.report.comparison import Comparison
+from gateau_dagster.report.comparison import Comparison, auroc_sentence, share
 from gateau_dagster.report.drawings import Drawing
 from gateau_dagster.report.effort import duration, effort_sentence, memory, quantity, table_efforts
-from gateau_dagster.report.evidence import NAMED_GAIN
-from gateau_dagster.report.evidence_shares import evidence_shares
-from gateau_dagster.report.experiment_drawings import figure_name
-from gateau_dagster.report.experiment_text import experiment_section
+from gateau_dagster.report.evidence import NAMED_GAIN, Evidence
+from gateau_dagster.report.evidence_card import EvidenceCard, StripCard, evidence_card, strip_card
+from gateau_dagster.report.experiment_section import experiment_section, figure_name
+from gateau_dagster.report.formula import ScoreTerms, terms
 from gateau_dagster.report.inputs import ReportInputs
 from gateau_dagster.report.methods import methods_section, source_swatches
 from gateau_dagster.report.outcome import benchmark_outcomes, training_facts
-from gateau_dagster.report.pictures import pictures
 from gateau_dagster.report.plots.agreement_plots import bucket_name, share_text
 from gateau_dagster.report.provenance import chosen_by, provenance, ranked_by, scored_by
-from gateau_dagster.report.rejects import reject_groups
-from gateau_dagster.report.samples import sample_cards
-from gateau_dagster.report.text import breakable, printable
-from gateau_dagster.report.truth import truth
+from gateau_dagster.report.text import Snippet, breakable, printable, snippet
+from gateau_dagster.selection.statistics import auroc_by_source
+
+_DIGITS = re.compile(r"\d+")
+_QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"|`[^`]*`")
+_EXAMPLES = 3
+_CUT = 300
+
+
+@dataclass(frozen=True, kw_only=True)
+class RejectGroup:
+    """Samples of one asset that were rejected for the same kind of reason; `reason` is the first one's, in full."""
+
+    asset: str
+    reason: str
+    count: int
+    examples: list[str]
+
+
+def reject_groups(rejected: Mapping[str, pl.DataFrame], *, most: int = 50) -> list[RejectGroup]:
+    """REJECTED tables by asset -> groups, the largest first within an asset; at most `most` an asset.
+
+    Reasons that differ only in numbers or quoted text are of one kind. Beyond `most` kinds the rest is one group.
+    """
+    groups: list[RejectGroup] = []
+    for asset, frame in rejected.items():
+        kinds: dict[str, tuple[str, list[str]]] = {}
+        for sample_id, reason in frame.select("sample_id", "reason").sort("sample_id").iter_rows():
+            kind = _QUOTED.sub("'…'", _DIGITS.sub("#", reason or "no reason given"))
+            kinds.setdefault(kind, (reason or "no reason given", []))[1].append(str(sample_id))
+        ordered = sorted(kinds.values(), key=lambda kind: (-len(kind[1]), kind[0]))
+        groups.extend(_group(asset, reason, ids) for reason, ids in ordered[:most])
+        if rest := ordered[most:]:
+            groups.append(
+                _group(asset, f"{len(rest):,} other kinds of reason", [name for _, ids in rest for name in ids])
+            )
+    return groups
+
+
+def _group(asset: str, reason: str, ids: list[str]) -> RejectGroup:
+    shown = [printable(name[:80]) for name in ids[:_EXAMPLES]]
+    text = printable(reason if len(reason) <= _CUT else reason[:_CUT] + " …")
+    return RejectGroup(asset=asset, reason=text, count=len(ids), examples=shown)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Truth:
+    """`auroc` of the ranking; shares of samples that need far context, of all scored and of the selected ones."""
+
+    auroc: float
+    far_share: float | None
+    far_selected: float | None
+    sentence: str
+
+
+def truth(inputs: ReportInputs, comparison: Comparison | None) -> Truth | None:
+    """Of GATEAU's preset or of the method; None without a ground truth that tells the scored samples apart.
+
+    As in a comparison of methods, a sample that the method cannot score counts as one of its last.
+    """
+    if inputs.by_gateau:
+        assert comparison is not None
+        if not comparison.auroc:
+            return None
+        return Truth(
+            auroc=comparison.auroc[inputs.preset],
+            far_share=comparison.far_share,
+            far_selected=comparison.far_selected,
+            sentence=comparison.sentence(inputs.preset),
+        )
+    far = inputs.far_ranked
+    if far is None:
+        return None
+    scored, selected = far.to_numpy(), inputs.ranked["selected"].to_numpy()
+    far_share, far_selected = float(scored.mean()), share(scored, selected)
+    value = _auroc(inputs)
+    sentence = auroc_sentence(f"method {inputs.config.selection.method}", value, far_selected, far_share)
+    return Truth(auroc=value, far_share=far_share, far_selected=far_selected, sentence=sentence)
+
+
+def _auroc(inputs: ReportInputs) -> float:
+    assert inputs.method_scores is not None
+    sources = inputs.raw.lazy().select("sample_id", "source").collect()
+    found = auroc_by_source(sources, inputs.method_scores, "score", inputs.config.selection.ground_truth)
+    assert found is not None, "the scored samples alone are told apart"
+    return found
+
+
+SHOWN = 10
+_FACTS = {
+    "perplexity_short": "PPL θ_A",
+    "perplexity_long": "PPL θ_B",
+    "perplexity": "PPL θ_B",
+    "hmp": "HMP",
+    "cas": "CAS",
+    "context_tokens": "context tokens",
+    "response_tokens": "response tokens",
+    "context_bytes": "context bytes",
+    "response_bytes": "response bytes",
+    "segments": "segments",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class SampleCard:
+    """One sample with its scores and texts, of which a long one is shown by its ends.
+
+    terms, ranks: of its score, and under GATEAU's presets, where these decide. evidence: what gave the response its
+    tokens; without it `context` and `response` are shown instead. strips: the maps of methods that read spans.
+    """
+
+    sample_id: str
+    source: str
+    rank: int
+    selected: bool
+    far: bool
+    score: float | None
+    facts: list[tuple[str, float | int | None]]
+    terms: ScoreTerms | None
+    ranks: list[tuple[str, int | None]]
+    context: Snippet
+    instruction: Snippet
+    response: Snippet
+    evidence: EvidenceCard | None = None
+    strips: Sequence[StripCard] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class SampleCards:
+    """`top` and `bottom` of the ranking; no_evidence: why there are no evidence maps, empty where nobody asked."""
+
+    top: list[SampleCard]
+    bottom: list[SampleCard]
+    no_evidence: str
+
+
+def sample_cards(inputs: ReportInputs) -> SampleCards:
+    """The first and the last `SHOWN` samples by rank under the method that decides.
+
+    No sample is in both (of few, the first half is top).
+    """
+    ordered = inputs.ranked.sort("rank")
+    top = ordered.head(min(SHOWN, (ordered.height + 1) // 2))
+    bottom = ordered.tail(min(SHOWN, ordered.height - top.height))
+    samples = _samples(inputs, [*top["sample_id"], *bottom["sample_id"]])
+    unseen = dict(inputs.unseen.filter(pl.col("sample_id").is_in([*samples])).select("sample_id", "unseen").iter_rows())
+    found = inputs.evidence([*samples.values()])
+    maps = {name: evidence_card(one, f"e{place}") for place, (name, one) in enumerate(found.maps.items(), start=1)}
+
+    strips = {name: [strip_card(one) for one in each] for name, each in found.strips.items()}
+
+    def cards(part: pl.DataFrame) -> list[SampleCard]:
+        return [
+            replace(
+                _card(inputs, row, samples[name], unseen.get(name, 0.0)),
+                evidence=maps.get(name),
+                strips=strips.get(name, ()),
+            )
+            for name, row in zip(part["sample_id"], part.iter_rows(named=True), strict=True)
+        ]
+
+    return SampleCards(top=cards(top), bottom=cards(bottom), no_evidence=found.missing)
+
+
+def _samples(inputs: ReportInputs, wanted: list[str]) -> dict[str, Sample]:
+    """The texts of these samples by id, in this order."""
+    texts = inputs.raw.lazy().filter(pl.col("sample_id").is_in(wanted))
+    columns = texts.select("sample_id", "source", "context", "instruction", "response").collect()
+    found = {row["sample_id"]: Sample(**row) for row in columns.iter_rows(named=True)}
+    return {name: found[name] for name in wanted}
+
+
+def _card(inputs: ReportInputs, row: dict, sample: Sample, unseen: float) -> SampleCard:
+    """Without maps."""
+    facts = [(name, row[column]) for column, name in _FACTS.items() if column in row]
+    context = sample.context
+    return SampleCard(
+        sample_id=printable(row["sample_id"]),
+        source=printable(row["source"]),
+        rank=row["rank"],
+        selected=row["selected"],
+        far=row["far"],
+        score=row["score"],
+        facts=facts,
+        terms=terms(row, inputs.config.selection) if inputs.by_gateau else None,
+        ranks=[(preset, row[f"rank_{preset}"]) for preset in PRESETS if f"rank_{preset}" in row],
+        # Tokens are taken to be alike in length, so the place of the cut is near the true one.
+        context=snippet(context, unseen=round(unseen * len(context))),
+        instruction=snippet(sample.instruction, each=500),
+        response=snippet(sample.response, each=500),
+    )
+
+
+_SOURCES = 20  # lines of the table; the others are one line
+_BATCH = 256  # maps at a time
+
+RIGHT = pl.Schema({"sample_id": pl.String(), "planted": pl.Boolean(), "right": pl.Boolean()})
+
+
+@dataclass(frozen=True, kw_only=True)
+class NamedShare:
+    """A source: its samples with a map, and for how many of them that names a far segment.
+
+    right: for how many it names just the far segments that hold planted facts; None where no facts are known.
+    """
+
+    source: str
+    samples: int
+    named: int
+    right: int | None
+
+    @property
+    def share(self) -> float:
+        """Of the samples, those with a named segment."""
+        return self.named / self.samples
+
+    @property
+    def right_share(self) -> float | None:
+        """Of the samples, those with the right segments."""
+        return None if self.right is None else self.right / self.samples
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvidenceShares:
+    """The table, and what it says where the truth is known."""
+
+    sources: list[NamedShare]
+    sentence: str
+
+
+def evidence_shares(inputs: ReportInputs) -> EvidenceShares | None:
+    """None where no segments were measured."""
+    if inputs.named is None or inputs.named.is_empty():
+        return None
+    sources = inputs.raw.lazy().select("sample_id", "source").collect()
+    table = inputs.named.with_columns(some=pl.col("named").list.len() > 0).join(sources, on="sample_id", how="left")
+    known = right_segments(inputs) if inputs.config.demo is not None else RIGHT.to_frame()
+    found = table.join(known, on="sample_id", how="left")
+    lines = (
+        found.group_by("source")
+        .agg(pl.len().alias("samples"), pl.col("some").sum(), pl.col("right").sum(), known=pl.col("right").count())
+        .sort(["samples", "source"], descending=[True, False])
+    )
+    rest = lines.slice(_SOURCES).select(pl.col("samples", "some", "right", "known").sum())
+    shown = [_share(printable(row["source"][:200]), row) for row in lines.head(_SOURCES).iter_rows(named=True)]
+    if lines.height > _SOURCES:
+        shown.append(_share("other sources", rest.row(0, named=True)))
+    return EvidenceShares(sources=shown, sentence=_sentence(known))
+
+
+def right_segments(inputs: ReportInputs) -> pl.DataFrame:
+    """RIGHT, of the demo's samples with a map: is a far fact planted, are just the segments with planted ones named?"""
+    found: list[tuple[str, bool, bool]] = []
+    samples = _all_samples(inputs)
+    while batch := [*islice(samples, _BATCH)]:
+        for name, one in inputs.evidence(batch).maps.items():
+            holding = far_segments_with(one, planted_values(one.sample.context, one.sample.instruction))
+            found.append((name, bool(holding), {*one.named} == holding))
+    return pl.DataFrame(found, schema=RIGHT, orient="row")
+
+
+def far_segments_with(found: Evidence, characters: list[int]) -> set[int]:
+    """The far segments that these characters of the context stand in."""
+    far = [segment for segment in found.segments if not segment.near]
+    return {one.index for one in far if any(one.start <= character < one.end for character in characters)}
+
+
+def _all_samples(inputs: ReportInputs) -> Iterator[Sample]:
+    rows = inputs.raw.lazy().select("sample_id", "source", "context", "instruction", "response").collect()
+    return (Sample(**row) for row in rows.iter_rows(named=True))
+
+
+def _share(source: str, row: Mapping[str, int]) -> NamedShare:
+    right = row["right"] if row["known"] == row["samples"] else None
+    return NamedShare(source=source, samples=row["samples"], named=row["some"], right=right)
+
+
+def _sentence(known: pl.DataFrame) -> str:
+    """Empty where the truth is not known."""
+    parts = []
+    for planted, of, named in (
+        (True, "with a planted fact that θ_A does not see", "just the segments that hold such facts"),
+        (False, "without one", "no segment"),
+    ):
+        right = known.filter(pl.col("planted") == planted)["right"]
+        if right.len():
+            share = percent(int(right.sum()) / right.len())
+            parts.append(f"of {plural(right.len(), 'sample')} {of}, {named} for {right.sum():,} ({share})")
+    return f"It names, {'; '.join(parts)}." if parts else ""
+
+
+NARROW = 4.6
+"""Inches: a phone shows such a figure at nearly its own size."""
+_CELL = 0.42  # inches that a column of a matrix takes, and those beside it
+_BESIDE = 1.7
+_TITLE, _LABEL = 44, 46  # characters of a line of that width
+_COLOUR = re.compile("|".join(DARK))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Picture:
+    """A figure as data URIs, and what it shows for those who do not see it. `narrow`: its panels below each other."""
+
+    wide: str
+    narrow: str
+    alt: str
+
+
+def pictures(drawn: Mapping[str, Drawing]) -> dict[str, Picture]:
+    """The drawings as they stand in the page; the figures are stacked ones afterwards."""
+    return {name: _picture(drawing) for name, drawing in drawn.items()}
+
+
+def _picture(drawing: Drawing) -> Picture:
+    wide = to_svg(drawing.figure)
+    stack(drawing.figure)
+    return Picture(wide=_uri(wide), narrow=_uri(to_svg(drawing.figure)), alt=drawing.alt)
+
+
+def _uri(svg: bytes) -> str:
+    """An SVG document as the `src` of an image: nothing in it can reach into the page around it."""
+    return f"data:image/svg+xml;base64,{base64.b64encode(themed(svg)).decode('ascii')}"
+
+
+def themed(svg: bytes) -> bytes:
+    """The document with its neutral colours as variables that have other values on a dark page (plotting.DARK)."""
+    names = {colour: f"--c{number}" for number, colour in enumerate(DARK)}
+    light = ";".join(f"{name}:{colour}" for colour, name in names.items())
+    dark = ";".join(f"{name}:{DARK[colour]}" for colour, name in names.items())
+    style = (
+        f"<style>svg{{{light};fill:var({names[INK]})}}@media(prefers-color-scheme:dark){{svg{{{dark}}}}}</style></svg>"
+    )
+    text = _COLOUR.sub(lambda found: f"var({names[found.group()]})", svg.decode())
+    head, end, rest = text.rpartition("</svg>")
+    assert end, "an SVG document"
+    return f"{head}{style}{rest}".encode()
+
+
+def stack(figure: Figure) -> None:
+    """Puts the figure's panels below each other, at the width of a phone, each as high as it was.
+
+    Names that a panel leaves to its neighbour (labels that are there and hidden) are shown.
+    """
+    panels = [axis for axis in figure.axes if axis.get_subplotspec() is not None and axis.get_visible()]
+    rows = max((axis.get_subplotspec().get_gridspec().nrows for axis in panels), default=1)  # pyright: ignore
+    height = figure.get_figheight() / rows * max(1, len(panels))
+    figure.set_size_inches(max([NARROW, *(_matrix_width(axis) for axis in panels)]), height)
+    grid = GridSpec(max(1, len(panels)), 1, figure=figure)
+    for place, axis in enumerate(panels):
+        axis.set_subplotspec(grid[place])
+        axis.tick_params(labelleft=True)
+        for text in (axis.xaxis.label, axis.yaxis.label):
+            text.set_visible(True)
+            text.set_text(textwrap.fill(text.get_text(), _LABEL))
+    entitle(figure, textwrap.fill(figure.get_suptitle(), _TITLE))
+    figure.set_layout_engine("constrained")
+
+
+def _matrix_width(axis: Axes) -> float:
+    low, high = axis.get_xlim()
+    return _BESIDE + _CELL * abs(high - low) if axis.images else 0.0
+
 
 SOURCES = 20
 """Sources in the table of what was selected; the others are one line."""

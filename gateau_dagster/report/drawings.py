@@ -9,7 +9,7 @@ from gateau_dagster.readable import plural
 from gateau_dagster.report import plots
 from gateau_dagster.report.comparison import Comparison
 from gateau_dagster.report.effort import table_efforts
-from gateau_dagster.report.experiment_drawings import experiment_figures
+from gateau_dagster.report.experiment_section import experiment_figures
 from gateau_dagster.report.inputs import ReportInputs
 from gateau_dagster.report.methods import reference_of
 from gateau_dagster.report.outcome import benchmark_outcomes

@@ -14,7 +14,7 @@ from gateau_dagster.data.sample import Sample
 from gateau_dagster.pipeline.loss import Loss
 from gateau_dagster.pipeline.losses import UNSEEN
 from gateau_dagster.pipeline.totals import Totals
-from gateau_dagster.report.evidence_maps import EvidenceMaps, no_evidence
+from gateau_dagster.report.evidence_card import EvidenceMaps, no_evidence
 from gateau_dagster.report.experiment import ExperimentInputs
 from gateau_dagster.report.formula import with_terms
 from gateau_dagster.report.further import FurtherSection

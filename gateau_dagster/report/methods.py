@@ -10,7 +10,7 @@ from gateau_dagster.comparison.result import Bucket, MethodComparison, MethodFac
 from gateau_dagster.readable import fixed, percent, plural
 from gateau_dagster.report.inputs import ReportInputs
 from gateau_dagster.report.plots.agreement_plots import bucket_name
-from gateau_dagster.report.plots.profile_plots import SOURCES, source_colours
+from gateau_dagster.report.plots.score_plots import SOURCES, source_colours
 from gateau_dagster.report.text import Snippet, printable, snippet
 
 _FEW = 10  # samples in common, below which a correlation is none of the most telling facts

@@ -12,8 +12,8 @@ from rich.console import Console
 from gateau_dagster.cli.run import _show_ground_truth
 from gateau_dagster.config import Config
 from gateau_dagster.pipeline.state import State
+from gateau_dagster.report.build import truth
 from gateau_dagster.report.inputs import ReportInputs
-from gateau_dagster.report.truth import truth
 from gateau_dagster.storage import Stamp
 
 IDS = ["a", "b", "c", "d", "e", "f"]

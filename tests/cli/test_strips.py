@@ -7,8 +7,7 @@ from rich.console import Console
 
 from gateau_dagster.cli.strips import line_of, show_strips
 from gateau_dagster.data.sample import Sample
-from gateau_dagster.report.span_strips import SpanStrip, Stretch
-from gateau_dagster.report.strip_card import Bar
+from gateau_dagster.report.evidence_card import Bar, SpanStrip, Stretch
 
 TEXT = "[bold]first[/bold] part\nof the context, then the rest of it"
 

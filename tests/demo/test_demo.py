@@ -19,8 +19,8 @@ from gateau_dagster.demo.pair import build_pair, recall_at
 from gateau_dagster.demo.planted_facts import planted_values
 from gateau_dagster.models.flops import Meter
 from gateau_dagster.models.loading import effective_max_length, load_model
+from gateau_dagster.report.build import far_segments_with
 from gateau_dagster.report.evidence import EvidenceRows, evidence
-from gateau_dagster.report.evidence_shares import far_segments_with
 from gateau_dagster.scoring.scorer import Request, score_samples
 from gateau_dagster.selection.combine import combine
 from gateau_dagster.selection.statistics import auroc

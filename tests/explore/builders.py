@@ -14,7 +14,7 @@ from gateau_dagster.explore.index import index_content
 from gateau_dagster.explore.page import build_page
 from gateau_dagster.explore.rankings import rankings
 from gateau_dagster.explore.sample_pages import PAGE_ROWS, openings, sample_content, shard_files
-from gateau_dagster.report.evidence_maps import EvidenceMaps
+from gateau_dagster.report.evidence_card import EvidenceMaps
 from gateau_dagster.report.inputs import ReportInputs
 from gateau_dagster.storage.files import Files
 

@@ -11,9 +11,8 @@ from playwright.sync_api import FloatRect, Locator, Page, expect
 
 from gateau_dagster.models.prompt import build_prompt
 from gateau_dagster.report.evidence import Evidence, evidence
-from gateau_dagster.report.evidence_maps import EvidenceMaps
+from gateau_dagster.report.evidence_card import EvidenceMaps, SpanStrip, Stretch
 from gateau_dagster.report.inputs import ReportInputs
-from gateau_dagster.report.span_strips import SpanStrip, Stretch
 from tests import tiny_models
 from tests.explore.builders import method_scores, write_viewer
 from tests.report.builders import inputs, raw, scores

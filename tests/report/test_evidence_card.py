@@ -8,8 +8,16 @@ import pytest
 
 from gateau_dagster.data.sample import Sample
 from gateau_dagster.report.evidence import Evidence, evidence
-from gateau_dagster.report.evidence_card import LEVELS, SLOTS, EvidenceCard, Fold, Passage, evidence_card, level
-from gateau_dagster.report.evidence_maps import EvidenceMaps
+from gateau_dagster.report.evidence_card import (
+    LEVELS,
+    SLOTS,
+    EvidenceCard,
+    EvidenceMaps,
+    Fold,
+    Passage,
+    evidence_card,
+    level,
+)
 from tests import tiny_models
 from tests.report.builders import inputs, page_of
 from tests.report.evidence_rows import LENGTH, rows_of, sample

@@ -12,9 +12,9 @@ from gateau_dagster.data.sample import Sample
 from gateau_dagster.errors import GateauError
 from gateau_dagster.pipeline.project import load_project
 from gateau_dagster.pipeline.state import State
-from gateau_dagster.report import evidence_maps as module
+from gateau_dagster.report import evidence_card as module
 from gateau_dagster.report.evidence import evidence
-from gateau_dagster.report.evidence_maps import evidence_maps, named_by_sample, named_of
+from gateau_dagster.report.evidence_card import evidence_maps, named_by_sample, named_of
 from tests import tiny_models
 from tests.report.evidence_rows import LENGTH, rows_of, sample
 

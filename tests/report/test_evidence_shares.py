@@ -9,9 +9,9 @@ import polars as pl
 from gateau_dagster import tables
 from gateau_dagster.data.sample import Sample
 from gateau_dagster.demo.language import build_tokenizer
+from gateau_dagster.report.build import evidence_shares
 from gateau_dagster.report.evidence import evidence
-from gateau_dagster.report.evidence_maps import NAMED, EvidenceMaps
-from gateau_dagster.report.evidence_shares import evidence_shares
+from gateau_dagster.report.evidence_card import NAMED, EvidenceMaps
 from gateau_dagster.report.inputs import ReportInputs
 from tests.report.builders import config, inputs, page_of
 from tests.report.evidence_rows import LENGTH, rows_of

@@ -7,10 +7,15 @@ import pytest
 
 from gateau_dagster.evaluation.statistics.gate import GateResult
 from gateau_dagster.evaluation.statistics.lines import Line
-from gateau_dagster.report.experiment import ExperimentInputs
-from gateau_dagster.report.experiment_cells import Cell, cost_cell, shown, signed
-from gateau_dagster.report.experiment_drawings import experiment_charts, experiment_figures, figure_name
-from gateau_dagster.report.experiment_text import amounts, experiment_section, from_floor
+from gateau_dagster.report.experiment import Cell, ExperimentInputs, cost_cell, shown, signed
+from gateau_dagster.report.experiment_section import (
+    amounts,
+    experiment_charts,
+    experiment_figures,
+    experiment_section,
+    figure_name,
+    from_floor,
+)
 from tests.evaluation.statistics.builders import LINES, chosen, experiment_scores, scores
 from tests.report.builders import inputs, page_of
 from tests.report.experiment_builders import DEPTHS, LENGTHS, experiment_inputs, inputs_of

@@ -7,9 +7,9 @@ from xml.etree import ElementTree
 import pytest
 
 from gateau_dagster.plotting import to_svg
+from gateau_dagster.report.build import pictures
 from gateau_dagster.report.comparison import compare
 from gateau_dagster.report.drawings import Drawing, drawings
-from gateau_dagster.report.pictures import pictures
 from tests.evaluation.builders import heldout_table
 
 from .builders import config, inputs, scores

@@ -7,12 +7,10 @@ import numpy as np
 import polars as pl
 import pytest
 
-from gateau_dagster.report.build import counts, source_table
+from gateau_dagster.report.build import counts, sample_cards, source_table, truth
 from gateau_dagster.report.comparison import compare
 from gateau_dagster.report.drawings import drawings
 from gateau_dagster.report.inputs import ReportInputs
-from gateau_dagster.report.samples import sample_cards
-from gateau_dagster.report.truth import truth
 
 from .builders import config, inputs, methods, page_of, raw, scores
 

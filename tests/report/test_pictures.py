@@ -10,8 +10,8 @@ import pytest
 from matplotlib.figure import Figure
 
 from gateau_dagster.plotting import DARK, label, new_figure, to_svg
+from gateau_dagster.report.build import NARROW, pictures, stack, themed
 from gateau_dagster.report.drawings import Drawing
-from gateau_dagster.report.pictures import NARROW, pictures, stack, themed
 
 _SVG = "{http://www.w3.org/2000/svg}"
 

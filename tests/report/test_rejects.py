@@ -3,7 +3,7 @@
 import polars as pl
 
 from gateau_dagster.pipeline.loss import Loss
-from gateau_dagster.report.rejects import reject_groups
+from gateau_dagster.report.build import reject_groups
 
 from .builders import inputs, page_of
 

@@ -3,8 +3,8 @@
 import polars as pl
 import pytest
 
+from gateau_dagster.report.build import SampleCard, sample_cards
 from gateau_dagster.report.inputs import ReportInputs
-from gateau_dagster.report.samples import SampleCard, sample_cards
 
 from .builders import inputs, page_of, raw, scores
 

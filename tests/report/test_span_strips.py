@@ -10,9 +10,14 @@ from gateau_dagster.methods.registry import all_methods, chosen_methods
 from gateau_dagster.methods.spans import Spans
 from gateau_dagster.models.prompt import build_prompt
 from gateau_dagster.report.evidence import evidence
-from gateau_dagster.report.evidence_maps import EvidenceMaps
-from gateau_dagster.report.span_strips import SpanStrip, Stretch, prompt_strip, segment_strip
-from gateau_dagster.report.strip_card import strip_card
+from gateau_dagster.report.evidence_card import (
+    EvidenceMaps,
+    SpanStrip,
+    Stretch,
+    prompt_strip,
+    segment_strip,
+    strip_card,
+)
 from tests.methods import measured
 from tests.methods.configured import configured
 from tests.report.builders import inputs, page_of

@@ -13,7 +13,7 @@ from gateau_dagster.report.build import build_report
 from gateau_dagster.report.comparison import compare
 from gateau_dagster.report.drawings import Drawing
 from gateau_dagster.report.evidence import evidence
-from gateau_dagster.report.evidence_maps import EvidenceMaps
+from gateau_dagster.report.evidence_card import EvidenceMaps
 from tests import tiny_models
 from tests.report.builders import inputs, raw
 from tests.report.evidence_rows import LENGTH, rows_of

@@ -8,11 +8,16 @@ from gateau_dagster.report.plots.agreement_plots import (
     method_correlations,
     preset_agreement,
 )
-from gateau_dagster.report.plots.effort_plots import planned_and_actual
-from gateau_dagster.report.plots.profile_plots import method_profiles
-from gateau_dagster.report.plots.score_plots import context_lengths, method_scores, score_distributions, terms_scatter
-from gateau_dagster.report.plots.sweep_plots import alpha_curves, segment_length_curves
-from gateau_dagster.report.plots.training_plots import mix_contents, training_curve
+from gateau_dagster.report.plots.score_plots import (
+    alpha_curves,
+    context_lengths,
+    method_profiles,
+    method_scores,
+    score_distributions,
+    segment_length_curves,
+    terms_scatter,
+)
+from gateau_dagster.report.plots.training_plots import mix_contents, planned_and_actual, training_curve
 
 __all__ = [
     "PNG_LIMIT",

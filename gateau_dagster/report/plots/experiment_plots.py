@@ -83,7 +83,7 @@ def _dots(axis: Axes, rows: pl.DataFrame, names: tuple[str, str, str]) -> None:
 def over_amounts(points: pl.DataFrame, *, title: str, unit: str, bounds: tuple[float, float]) -> Figure:
     """A line a series over the number of samples, with intervals; models that belong to none as level lines.
 
-    points: `variant`, `series`, `samples`, `value`, `low`, `high`, see experiment_text.amounts.
+    points: `variant`, `series`, `samples`, `value`, `low`, `high`, see experiment_section.amounts.
     """
     figure, (axis,) = new_figure(title, height=3.6)
     lines = points.filter(pl.col("series") != "").partition_by("series", maintain_order=True)

@@ -15,7 +15,7 @@ from gateau_dagster.report.plots import (
     preset_agreement,
 )
 from gateau_dagster.report.plots.agreement_plots import bucket_name, share_text, similar_first
-from gateau_dagster.report.plots.profile_plots import SOURCES
+from gateau_dagster.report.plots.score_plots import SOURCES
 from tests.comparison.frames import NAMES, described, frame
 
 

@@ -7,8 +7,8 @@ from matplotlib.colors import to_hex
 
 from gateau_dagster.evaluation.statistics.compare import Outcomes
 from gateau_dagster.plotting import SELECTED, to_svg
-from gateau_dagster.report.experiment_text import amounts
-from gateau_dagster.report.pictures import stack
+from gateau_dagster.report.build import stack
+from gateau_dagster.report.experiment_section import amounts
 from gateau_dagster.report.plots.experiment_plots import by_group, grids, outcome_bars, over_amounts
 from gateau_dagster.report.plots.experiment_plots import values_and_differences as drawn
 from tests.report.experiment_builders import experiment_inputs
