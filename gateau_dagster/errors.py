@@ -10,8 +10,11 @@ import logging
 import os
 import re
 import shlex
+import sys
+import threading
 from collections.abc import Iterator
 from functools import lru_cache
+from types import TracebackType
 from typing import Any
 from urllib.parse import quote, quote_plus, unquote, urlsplit
 
@@ -47,20 +50,43 @@ _FEWEST_LETTERS = 4
 _MASK = "***"
 _NAME_LIKE = re.compile(r"[A-Z_${}%\s]*")
 """A variable's name in another spelling, such as ${OPENAI_API_KEY}, which may be shown."""
+_PIECE = re.compile(r"[^\W_]+")
+# Words of stand-ins for a key ("not-needed", "your-api-key"), defaults that everybody knows, and words that messages
+# are made of. What consists of them alone is no secret: to mask it hides nothing and makes messages unreadable.
+_COMMON_WORDS = frozenset(
+    _PIECE.findall("""
+    a an and any api apikey base body change changeit changeme concurrency currency database default demo dummy
+    empty engine env environment evaluation example extra fake false file for gateau here host http https in insert
+    is it judge key keys limit local localhost max minioadmin model models my name needed no none not null of openai
+    or password path placeholder please port postgres postgresql prices prompt provider put repeats required retries
+    secret seed server set temperature test the timeout to token tokens top true unused url user username value
+    variable vllm with your
+    """)
+)
+_COMMON_PARTS = frozenset(
+    word[place : place + _PART] for word in _COMMON_WORDS for place in range(len(word) - _PART + 1)
+)
+_NAMES_VARIABLE = "GATEAU_SECRET_VARIABLES"
+"""Environment variable that tells child processes, which read no configuration, whose values to mask."""
 
 _variables: set[str] = set()
 _values: set[str] = set()
 
 
 def secret_variable_named(name: str) -> None:
-    """Makes `redacted` mask what the environment variable of this name holds."""
+    """Make `redacted` mask what the environment variable of this name holds, here and in child processes."""
     _variables.add(name)
+    os.environ[_NAMES_VARIABLE] = ",".join(sorted(_named_variables()))
 
 
 def secret_found(value: str) -> None:
-    """Makes `redacted` mask a value: a key that stands where the name of its variable belongs."""
+    """Make `redacted` mask a value: a key that stands where the name of its variable belongs."""
     if len(value.strip()) >= _PART and not _NAME_LIKE.fullmatch(value):
         _values.add(value.strip())
+
+
+def _named_variables() -> frozenset[str]:
+    return frozenset(_variables | {*filter(None, os.environ.get(_NAMES_VARIABLE, "").split(","))})
 
 
 def redacted(text: str) -> str:
@@ -69,23 +95,35 @@ def redacted(text: str) -> str:
     Secrets are: the values of the variables that the configuration names, those of variables whose name says so
     (HF_TOKEN, AWS_SECRET_ACCESS_KEY), passwords in addresses, keys that were pasted into the configuration, and what
     has the shape of a key. A secret that is encoded (base64, URL, JSON), or cut as in `sk-abc...wxyz`, is found, too.
+
+    A secret has eight characters or more, four of them different. A value of four to seven characters is masked as a
+    whole where the configuration names its variable and it is neither all letters nor all digits. What consists of
+    common words alone, such as `password`, `changeme` or `your-api-key`, is no secret, whatever holds it.
     """
     for shape in _SHAPES:
         text = shape.sub(_MASK, text)
     known = _known_secrets()
-    if not any(known):
-        return text
     whole, parted = known
-    for value in whole:
+    if not whole:
+        return text
+    for value in sorted(whole, key=len, reverse=True):
         text = text.replace(value, _MASK)
     return _without_echoes(_without_parts(text, parted), parted)
 
 
 def redact_exception(error: BaseException) -> BaseException:
-    """Redact the messages of an exception and of those that caused it, which Dagster and tracebacks show.
+    """Redact the messages of an exception, of its notes and of those that caused it or that it groups.
 
-    Returns the exception itself, or a stand-in where its message cannot be changed.
+    Returns the exception itself, or a stand-in where its message cannot be changed. Dagster and tracebacks show them.
     """
+    if notes := getattr(error, "__notes__", None):
+        error.__notes__ = [redacted(str(note)) for note in notes]
+    if isinstance(error, BaseExceptionGroup):
+        grouped = [redact_exception(each) for each in error.exceptions]
+        if (shown := redacted(error.message)) != error.message or grouped != [*error.exceptions]:
+            made = BaseExceptionGroup(shown, grouped).with_traceback(error.__traceback__)
+            made.__cause__ = error.__cause__
+            error = made
     if error.__cause__ is not None:
         error.__cause__ = redact_exception(error.__cause__)
     elif error.__context__ is not None and not error.__suppress_context__:
@@ -101,11 +139,19 @@ def redact_exception(error: BaseException) -> BaseException:
     return stand_in
 
 
-def redact_logs() -> None:
-    """Make every log record of this process redacted, whichever library writes it."""
-    made = logging.getLogRecordFactory()
+def redact_output() -> None:
+    """Redact every log record of this process, whichever library writes it, and every exception that nobody catches."""
+    made, uncaught, of_thread = logging.getLogRecordFactory(), sys.excepthook, threading.excepthook
     if getattr(made, "redacts", False):
         return
+
+    def show(_: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        shown = redact_exception(error)
+        uncaught(type(shown), shown, trace)
+
+    def show_of_thread(found: threading.ExceptHookArgs) -> None:
+        shown = None if found.exc_value is None else redact_exception(found.exc_value)
+        of_thread(threading.ExceptHookArgs((type(shown), shown, found.exc_traceback, found.thread)))
 
     def record(*args: Any, **more: Any) -> logging.LogRecord:
         found = made(*args, **more)
@@ -122,16 +168,18 @@ def redact_logs() -> None:
 
     record.redacts = True  # type: ignore[attr-defined]
     logging.setLogRecordFactory(record)
+    sys.excepthook, threading.excepthook = show, show_of_thread
 
 
 def _known_secrets() -> tuple[frozenset[str], frozenset[str]]:
-    """The secrets that are masked as a whole, and those whose parts are masked, too."""
+    """Return the secrets that are masked as a whole, and those whose parts are masked, too."""
+    configured = _named_variables()
     named = {
         (name, value.strip())
         for name, value in os.environ.items()
-        if name in _variables or "://" in value or _is_secret_name(name)
+        if name in configured or "://" in value or _is_secret_name(name)
     }
-    return _sorted_secrets(frozenset(named), frozenset(_values))
+    return _sorted_secrets(frozenset(named), frozenset(_values), configured)
 
 
 @lru_cache(maxsize=4096)
@@ -140,20 +188,30 @@ def _is_secret_name(name: str) -> bool:
 
 
 @lru_cache(maxsize=16)
-def _sorted_secrets(named: frozenset[tuple[str, str]], pasted: frozenset[str]) -> tuple[frozenset[str], frozenset[str]]:
+def _sorted_secrets(
+    named: frozenset[tuple[str, str]], pasted: frozenset[str], configured: frozenset[str]
+) -> tuple[frozenset[str], frozenset[str]]:
     whole: set[str] = set()
     parted: set[str] = set()
     for name, value in [*named, *(("", value) for value in pasted)]:
-        is_configured = name in _variables or not name
+        is_configured = name in configured or not name
         if "://" in value:
             is_hook = bool(_HOOK_NAME.search(name)) or (is_configured and value.startswith("http"))
             whole |= {value} if is_configured or is_hook else set()
             parted |= set(_secrets_of_address(value, is_hook=is_hook))
         elif is_configured or name.startswith("AWS_") or not value.startswith(("/", "~", ".")):  # which are paths
             parted.add(value)
-            whole |= {value} if is_configured and 4 <= len(value) < _PART and not value.isalpha() else set()
+            short = is_configured and 4 <= len(value) < _PART and not (value.isalpha() or value.isdigit())
+            whole |= {value} if short else set()
     kept = {each for each in parted if len(each) >= _PART and len({*each}) >= _FEWEST_LETTERS}
-    return frozenset(whole), frozenset(kept)
+    common = {each for each in whole | kept if _is_common(each)}
+    return frozenset((whole | kept) - common), frozenset(kept - common)
+
+
+def _is_common(text: str) -> bool:
+    """Return whether a text, whole or a part, consists of common words alone."""
+    pieces = _PIECE.findall(text.lower())
+    return text.lower() in _COMMON_PARTS or (bool(pieces) and _COMMON_WORDS.issuperset(pieces))
 
 
 def _secrets_of_address(address: str, *, is_hook: bool) -> Iterator[str]:
@@ -173,9 +231,10 @@ def _secrets_of_address(address: str, *, is_hook: bool) -> Iterator[str]:
 
 @lru_cache(maxsize=16)
 def _parts_of(secrets: frozenset[str]) -> frozenset[str]:
-    """Every run of _PART characters of the secrets, as they are and encoded."""
+    """Return every run of _PART characters of the secrets, as they are and encoded."""
     forms = {form for secret in secrets for form in _forms(secret)}
-    return frozenset(form[place : place + _PART] for form in forms for place in range(len(form) - _PART + 1))
+    parts = {form[place : place + _PART] for form in forms for place in range(len(form) - _PART + 1)}
+    return frozenset(part for part in parts if not _is_common(part))
 
 
 def _forms(secret: str) -> Iterator[str]:

@@ -22,7 +22,7 @@ from typing import Any
 import psutil
 from dagster_pipes import PipesContext, PipesEnvVarParamsLoader, open_dagster_pipes
 
-from gateau_dagster.errors import GateauError
+from gateau_dagster.errors import GateauError, redact_exception, redact_output, redacted
 from gateau_dagster.storage import fence
 from gateau_dagster.storage.fence import LeaseLostError
 from gateau_dagster.training.launch import (
@@ -121,7 +121,7 @@ def _choose_accelerator() -> None:
         os.environ.setdefault("DS_ACCELERATOR", "cpu")
 
 
-def _unexpected(error: Exception) -> str:
+def _unexpected(error: BaseException) -> str:
     """One line for an error that is not the user's; gloo and NCCL say of a dead rank only that it hung up."""
     text = f"{type(error).__name__}: {error}".splitlines()[0]
     if hung_up(error):
@@ -134,6 +134,7 @@ def _unexpected(error: Exception) -> str:
 
 def _fail(spec: TrainingSpec | None, message: str, say: Callable[[str], None] | None) -> int:
     """Say why, where people look: standard error, the failure file, and Dagster's log."""
+    message = redacted(message)
     sys.stderr.write(f"error: {message}\n")
     if say is not None:
         say(f"error: {message}")
@@ -141,7 +142,7 @@ def _fail(spec: TrainingSpec | None, message: str, say: Callable[[str], None] | 
         try:
             record_failure(spec, message)
         except (GateauError, OSError) as error:  # `failure_message` finds the hindrance by itself
-            sys.stderr.write(f"(the reason could not be written: {error})\n")
+            sys.stderr.write(redacted(f"(the reason could not be written: {error})\n"))
     return 1
 
 
@@ -149,6 +150,7 @@ def main(arguments: list[str]) -> int:
     """Run one rank; returns the exit status."""
     if len(arguments) != 1:
         return _fail(None, "usage: python -m resources.training_process SPEC.json", None)
+    redact_output()
     signal.signal(signal.SIGTERM, _stop)
     # DeepSpeed calls torch by names that torch is renaming: hundreds of lines that no user can act on.
     warnings.filterwarnings("ignore", message=r"`torch\.distributed\.", category=FutureWarning)
@@ -177,7 +179,8 @@ def main(arguments: list[str]) -> int:
         except GateauError as error:
             return _fail(spec, str(error), None if pipes is None else pipes.log.error)
         except Exception as error:
-            traceback.print_exc()
+            error = redact_exception(error)
+            traceback.print_exception(error)
             # A rank that fails because another one did must not hide the other one's reason.
             known = spec is not None and bool(recorded_failure(spec))
             return _fail(None if known else spec, _unexpected(error), None if pipes is None else pipes.log.error)

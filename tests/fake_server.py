@@ -10,7 +10,10 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
+
+import polars as pl
 
 Act = Callable[["Handler"], None]
 
@@ -75,7 +78,7 @@ class Handler(BaseHTTPRequestHandler):
     def say(self, content: Any, reason: Any = "stop", **more: Any) -> None:
         self.send(200, json.dumps(self.completion(content, reason, **more)))
 
-    def send(self, status: int, body: str | bytes, *, promised: int | None = None, **headers: str) -> None:
+    def send(self, status: int, body: str | bytes, *, promised: int | None = None, **headers: Any) -> None:
         """Send a reply; `promised`: its length as the header has it."""
         data = body.encode() if isinstance(body, str) else body
         self.send_response(status)
@@ -90,7 +93,7 @@ class Handler(BaseHTTPRequestHandler):
         """To nobody."""
 
 
-def refuse(status: int, message: str = "no", code: str | None = None, param: str | None = None, **headers: str) -> Act:
+def refuse(status: int, message: str = "no", code: str | None = None, param: str | None = None, **headers: Any) -> Act:
     """Return the act of a failure in the words of OpenAI's servers; `KEY` stands for the client's key."""
 
     def act(handler: Handler) -> None:
@@ -101,7 +104,7 @@ def refuse(status: int, message: str = "no", code: str | None = None, param: str
     return act
 
 
-def body(text: str | bytes, **headers: str) -> Act:
+def body(text: str | bytes, **headers: Any) -> Act:
     """Return the act of sending this with status 200."""
     return lambda handler: handler.send(200, text, **headers)
 
@@ -151,7 +154,10 @@ def _half(handler: Handler) -> None:
 
 
 def _raw(data: bytes) -> Act:
-    return lambda handler: handler.wfile.write(data) and None
+    def act(handler: Handler) -> None:
+        handler.wfile.write(data)
+
+    return act
 
 
 def _endless(handler: Handler) -> None:
@@ -298,6 +304,24 @@ BEHAVIOURS: dict[str, Behaviour] = {
     "key in content": Behaviour(act=_echo_key, judge="answered"),
     "escapes": Behaviour(act=refuse(400, "\x1b[2J\x07red\u202e"), words="red"),
 }
+
+
+def parts_in(data: bytes, secret: str) -> set[str]:
+    """Return the runs of eight characters of a secret that are in some bytes."""
+    runs = {secret[place : place + 8] for place in range(len(secret) - 7)}
+    return {run for run in runs if run.encode() in data}
+
+
+def leaks(folder: Path, secret: str) -> list[Path]:
+    """Return the files of a folder that hold a part of a secret; tables are read, since they are compressed."""
+    found = []
+    for file in filter(Path.is_file, folder.rglob("*")):
+        data = file.read_bytes()
+        if file.suffix == ".parquet":
+            data += pl.read_parquet(file).write_json().encode()
+        if parts_in(data, secret):
+            found.append(file)
+    return found
 
 
 @contextmanager

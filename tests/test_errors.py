@@ -2,6 +2,9 @@
 
 import base64
 import logging
+import subprocess
+import sys
+import traceback
 from collections.abc import Iterator
 from urllib.parse import quote
 
@@ -10,10 +13,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateau_dagster import errors
-from gateau_dagster.errors import GateauError, redact_exception, redact_logs, redacted
+from gateau_dagster.errors import (
+    GateauError,
+    redact_exception,
+    redact_output,
+    redacted,
+    secret_found,
+    secret_variable_named,
+)
 
 KEY = "kx/9+Qwerty-0123456789zyxw"
 HOOK = "https://hooks.example/services/T012AB34CD/b56EF78GH90"
+
+
+def _is_plausible(key: str) -> bool:
+    return any(letter.isdigit() for letter in key) and len({*key}) >= 4 and not key.isupper()
 
 
 @pytest.fixture(autouse=True)
@@ -68,25 +82,116 @@ def test_no_text_around_it_hides_a_part(before: str, after: str, begin: int, siz
     assert part not in redacted(before + part + after)
 
 
+@pytest.mark.parametrize("holds", ["variable", "pasted", "password of an address"])
+@pytest.mark.parametrize(
+    ("key", "is_secret"),
+    [
+        ("qwsxzaplmokn", True),  # letters alone
+        ("abcd efgh ijkl mnop", True),
+        ("sunshine", True),
+        ("correct-horse-battery-staple", True),
+        ("my-secret-key-7", True),
+        ("token-abc123", True),
+        ("Password7", True),
+        ("83719046", True),
+        ("password", False),
+        ("Your-API-key", False),
+        ("not-needed", False),
+        ("change_me_please here", True),
+        ("set the environment variable", False),
+        ("temperature", False),
+        ("postgres", False),
+        ("00000000", False),
+    ],
+)
+def test_a_plausible_key_is_masked_and_a_common_word_is_not(
+    key: str, is_secret: bool, holds: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if holds == "variable":
+        monkeypatch.setenv("JUDGE", key)
+    elif holds == "pasted":
+        secret_found(key)
+    else:
+        monkeypatch.setenv("DATABASE", f"postgresql://me:{quote(key)}@host/db")
+    text = f"the password, the temperature, the environment variable, a postgres server: <{key}>"
+    assert redacted(text) == (text.replace(key, "***") if is_secret else text)
+
+
+@pytest.mark.parametrize(
+    ("key", "is_secret"), [("abc-1", True), ("a1b2", True), ("s3cr3t!", True), ("1234", False), ("EMPTY", False)]
+)
+def test_a_short_key_is_masked_where_it_is_neither_a_word_nor_a_number(
+    key: str, is_secret: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("JUDGE", key)
+    assert redacted(f"12345 tokens of EMPTY: {key}") == f"12345 tokens of EMPTY: {'***' if is_secret else key}"
+
+
+@given(key=st.text(st.characters(codec="ascii", categories=["L", "N", "P"]), min_size=8).filter(_is_plausible))
+def test_no_key_with_a_digit_is_taken_for_words(key: str) -> None:
+    errors._values.clear()
+    secret_found(key)
+    assert key not in redacted(f"<{key}>")
+
+
 class _Stubborn(Exception):
     def __str__(self) -> str:
         return f"kept {KEY}"
 
 
-@pytest.mark.parametrize("cause", [ValueError(f"told {KEY}"), _Stubborn()])
+def _noted() -> Exception:
+    error = ValueError("noted")
+    error.add_note(f"asked with {KEY}")
+    return error
+
+
+@pytest.mark.parametrize(
+    "cause",
+    [
+        ValueError(f"told {KEY}"),
+        _Stubborn(),
+        _noted(),
+        ExceptionGroup(KEY, [ValueError("fine")]),
+        ExceptionGroup("several", [ValueError(KEY), ExceptionGroup("more", [_Stubborn()])]),
+    ],
+)
 def test_the_causes_of_a_failure_tell_no_secret(cause: Exception) -> None:
     failure = GateauError(f"failed: {KEY}")
     failure.__cause__ = cause
     shown = redact_exception(failure)
-    assert shown is failure and KEY not in str(failure) and KEY not in str(failure.__cause__)
-    assert "***" in str(failure.__cause__)
+    assert shown is failure and KEY not in str(failure)
+    trace = "".join(traceback.format_exception(failure))
+    assert KEY not in trace and "failed: ***" in trace and "***" in trace.replace("failed: ***", "")
+
+
+SCRIPT = """
+import threading
+from gateau_dagster.errors import redact_output
+
+def work():
+    raise ValueError("asked with " + "kx/9+Qwerty" + "-0123456789zyxw")
+
+redact_output()
+thread = threading.Thread(target=work)
+thread.start()
+thread.join()
+work()
+"""
+
+
+def test_what_a_child_process_does_not_catch_tells_no_secret(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GATEAU_SECRET_VARIABLES", "")
+    secret_variable_named("JUDGE")
+    done = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, check=False)
+    assert done.returncode == 1 and done.stderr.count("ValueError: asked with ***\n") == 2
+    assert KEY not in done.stderr
 
 
 def test_logs_tell_no_secret(caplog: pytest.LogCaptureFixture) -> None:
     before = logging.getLogRecordFactory()
     try:
-        redact_logs()
-        redact_logs()
+        redact_output()
+        redact_output()
         try:
             raise ValueError(KEY)
         except ValueError:

@@ -14,6 +14,7 @@ from assets.runs.jobs import REFRESH, SCORING, refresh_job
 from assets.runs.work_run import EVERYTHING, VARIANTS
 from assets.steps.dead_runs import LOCK_TAG, UNFINISHED, end_dead_runs
 from assets.steps.event_log import PLAN_TAG
+from assets.steps.failures import redacted_failure
 from gateau_dagster.config import Config
 from gateau_dagster.errors import GateauError
 from gateau_dagster.pipeline.plan import Plan
@@ -39,6 +40,7 @@ def nightly(config: Config) -> dg.ScheduleDefinition:
         description="Brings what is out of date up to date, every night (execution.schedule, execution.timezone). "
         "Skips where nothing is, and while something is at work.",
     )
+    @redacted_failure()
     def nightly_refresh(context: dg.ScheduleEvaluationContext, configuration: ConfigurationResource) -> Due:
         return due(context.instance, configuration)
 
@@ -52,6 +54,7 @@ def nightly(config: Config) -> dg.ScheduleDefinition:
     default_status=dg.DefaultSensorStatus.STOPPED,
     description="Compares what is stored with what is wanted (level-triggered) and launches `refresh` on a difference.",
 )
+@redacted_failure()
 def out_of_date_sensor(context: dg.SensorEvaluationContext, configuration: ConfigurationResource) -> Due:
     """Looks at the state, not at events: a failed shard, a removed sample or a missed tick is seen again next time."""
     return due(context.instance, configuration)
@@ -113,6 +116,7 @@ def _ended_early(instance: dg.DagsterInstance, digest: str) -> str | None:
     description="Ends runs whose process is gone (killed, or the machine restarted) and frees their pool slots; "
     "launches nothing.",
 )
+@redacted_failure()
 def dead_runs_sensor(context: dg.SensorEvaluationContext) -> dg.SkipReason:
     """Dagster's own run monitoring cannot see the process of a run on this machine."""
     ended = [run.run_id for run in end_dead_runs(context.instance)]

@@ -6,6 +6,7 @@ from dagster import DagsterEventType, DagsterInstance, DagsterRun, DagsterRunSta
 from assets.runs.history import told
 from assets.runs.launched_run import ASKED_BY_TAG
 from assets.runs.outcome import failed_checks_of
+from assets.steps.failures import redacted_failure
 from gateau_dagster.config import Config
 from gateau_dagster.errors import redacted
 from resources.configuration import ConfigurationResource
@@ -33,6 +34,7 @@ def _sensor(name: str, status: DagsterRunStatus, description: str) -> dg.SensorD
         default_status=dg.DefaultSensorStatus.RUNNING,
         description=description,
     )
+    @redacted_failure()
     def tell(
         context: dg.RunStatusSensorContext, configuration: ConfigurationResource, notification: NotificationResource
     ) -> dg.SkipReason:

@@ -14,6 +14,7 @@ from dagster._core.storage.asset_check_execution_record import AssetCheckExecuti
 from assets.runs.checked import staleness
 from assets.runs.checks import evaluation, latest_record
 from assets.runs.look import Looks, sign_of
+from assets.steps.failures import redacted_failure
 from assets.steps.inputs import observe_inputs
 from assets.steps.partitions import asset_key
 from gateau_dagster.errors import GateauError
@@ -34,6 +35,7 @@ _looks = Looks()
     description="Looks whether input or models changed, and shows it on the graph: the inputs' versions, and the check "
     "`up_to_date` of every asset. Launches nothing.",
 )
+@redacted_failure()
 def inputs_sensor(context: dg.SensorEvaluationContext, configuration: ConfigurationResource) -> dg.SkipReason:
     """By sizes and times alone, until one of them changes."""
     instance = context.instance

@@ -34,7 +34,7 @@ def readable_failure(
         dagster.Failure: for any other GateauError. Anything else is a defect of ours and keeps its traceback.
     """
     try:
-        with _readable_system_failures():
+        with redacted_failure(), _readable_system_failures():
             yield
     except GateauError as error:
         if isinstance(error, TransientError) and context.retry_number < retries:
@@ -44,7 +44,17 @@ def readable_failure(
         metadata = {} if title is None else {TITLE: title}
         said = redacted(str(error))
         raise dg.Failure(description=said, metadata=metadata, allow_retries=False) from redact_exception(error)
-    except Exception as error:  # Dagster stores its message, and those of its causes
+
+
+@contextmanager
+def redacted_failure() -> Iterator[None]:
+    """Redact what a step or a sensor raises: Dagster stores its message, and those of its causes.
+
+    Also a decorator, for sensors and schedules.
+    """
+    try:
+        yield
+    except Exception as error:
         shown = redact_exception(error)
         if shown is not error:
             raise shown from None

@@ -16,7 +16,7 @@ from gateau_dagster.errors import (
     ENVIRONMENT_VARIABLE,
     GateauError,
     UnforeseenError,
-    redact_logs,
+    redact_output,
     redacted,
 )
 from gateau_dagster.execution.signal_watch import INTERRUPTED
@@ -190,7 +190,7 @@ def command_line() -> None:
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     # transformers imports DeepSpeed, which says on standard output that there is no GPU.
     logging.getLogger("DeepSpeed").addFilter(lambda record: "Setting accelerator to" not in record.getMessage())
-    redact_logs()
+    redact_output()
     if logging.lastResort is not None:  # it prints what no logger takes
         logging.lastResort.setFormatter(_EscapedRecords())
     try:

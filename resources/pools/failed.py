@@ -10,10 +10,10 @@ from gateau_dagster.errors import GateauError, TransientError
 class Failed:
     """Why a worker ends."""
 
-    error: Exception
+    error: BaseException
 
 
-def portable(error: Exception) -> Exception:
+def portable(error: BaseException) -> BaseException:
     """The error itself where it survives the way to the step, else one that says the same."""
     try:
         pickle.loads(pickle.dumps(error))

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from gateau_dagster.config import Config
-from gateau_dagster.errors import GateauError
+from gateau_dagster.errors import GateauError, redact_exception
 from gateau_dagster.execution.row_checkpoints import save_all_rows
 from gateau_dagster.pipeline.loadable import Placed
 from gateau_dagster.storage import fence
@@ -120,12 +120,13 @@ class NodeActor:
         """An exception crosses to the step without its traceback, which goes into the worker's log."""
         try:
             return work()
-        except Exception as error:
-            traceback.print_exc()
+        except Exception as raised:
+            error = redact_exception(raised)
+            traceback.print_exception(error)
             return Failed(error=_placed(portable(error)))
 
 
-def _placed(error: Exception) -> Exception:
+def _placed(error: BaseException) -> BaseException:
     """A defect says on which machine; a message for users says what it is about."""
     if not isinstance(error, GateauError):
         error.add_note(f"(on {socket.gethostname()})")

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING
 
+from gateau_dagster.errors import redact_exception, redact_output
 from gateau_dagster.execution.interruption import worker_ends_in_order
 from gateau_dagster.execution.row_checkpoints import save_all_rows
 from gateau_dagster.execution.shard_scorer import ShardReport, ShardScorer
@@ -49,6 +50,7 @@ class Finished:
 
 def run_worker(task: ScoringTask, device: str, connection: Connection) -> None:
     """The whole life of a worker."""
+    redact_output()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupt reaches the step too, which then ends its workers
     _end_with_parent()
     with worker_ends_in_order(save_all_rows):
@@ -56,17 +58,18 @@ def run_worker(task: ScoringTask, device: str, connection: Connection) -> None:
 
 
 def _work(task: ScoringTask, device: str, connection: Connection) -> None:
-    store = Store(task.config.located_root)
-    scorer = ShardScorer(task.config, task.model, lambda: _load(task, device))
     try:
+        store = Store(task.config.located_root)
+        scorer = ShardScorer(task.config, task.model, lambda: _load(task, device))
         while (job := _next_job(connection)) is not None:
             told = _Told(connection)
             results = scorer.compute(
                 store, job.shard, job.works, told.report, on_taken=told.taken, suspects=job.suspects
             )
             connection.send(Finished(shard=job.shard, results=results))
-    except Exception as error:
-        traceback.print_exc()  # into the step's log; an exception crosses the pipe without its traceback
+    except Exception as raised:
+        error = redact_exception(raised)
+        traceback.print_exception(error)  # into the step's log; an exception crosses the pipe without its traceback
         connection.send(Failed(error=portable(error)))
 
 

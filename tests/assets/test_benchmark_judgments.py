@@ -2,6 +2,8 @@
 twice, and the key is nowhere.
 """
 
+import sys
+from base64 import b64encode
 from collections.abc import Iterator
 from io import StringIO
 from pathlib import Path
@@ -13,16 +15,19 @@ import pytest
 import yaml
 from rich.console import Console
 
+from assets.benchmark_answers import benchmark_answers
 from assets.benchmark_judgments import benchmark_judgments
 from assets.characteristics import characteristics
 from assets.pairwise import pairwise
 from assets.runs.checks import asset_checks
 from assets.steps.partitions import asset_key, partition_definitions
 from gateau_dagster import tables
+from gateau_dagster.cli.commands import command_line
 from gateau_dagster.cli.judging import judging_record, show_judging
 from gateau_dagster.errors import GateauError
 from gateau_dagster.estimate.judging import check_budget, planned_judging
 from gateau_dagster.evaluation.judging.cost import BudgetError
+from gateau_dagster.evaluation.server_client import Client
 from gateau_dagster.storage import Stamp
 from resources.judge import JudgeResource
 from resources.models import ModelsResource
@@ -30,7 +35,8 @@ from tests.assets.harness import Pipeline, in_place, pipeline_on
 from tests.evaluation.judging.builders import answers
 from tests.evaluation.judging.judge_server import Answer, JudgeServer, error, judge_server
 from tests.evaluation.mt_bench_files import write_files
-from tests.project import make_project
+from tests.fake_server import fake_server, leaks, parts_in, refuse
+from tests.project import change_config, make_project
 
 ASSET, KEY = "judgments/mt_bench", "sk-test-0123456789abcdefghij"
 GIVEN = {"81": ["Once.", "Again."], "111": ["2", "4"]}
@@ -50,11 +56,11 @@ class Judged:
         content["evaluation"]["judge"] |= judge
         self.pipeline.file.write_text(yaml.safe_dump(content))
 
-    def asset(self) -> dg.AssetsDefinition:
+    def asset(self, key: str = ASSET, make: Any = benchmark_judgments) -> dg.AssetsDefinition:
         """It alone: what is upstream of it needs no code of its own here."""
         variants = partition_definitions(self.pipeline.config)["variant"]
         options: dict[str, Any] = {"partitions_def": variants, "dagster_type": dg.Nothing}
-        return dg.asset(key=asset_key(ASSET), **options)(benchmark_judgments)
+        return dg.asset(key=asset_key(key), **options)(make)
 
     def check(self, name: str) -> dg.AssetCheckEvaluation:
         """What one of its checks finds."""
@@ -70,8 +76,8 @@ class Judged:
         (found,) = done.get_asset_check_evaluations()
         return found
 
-    def run(self, variant: str) -> dg.ExecuteInProcessResult:
-        made = self.asset()
+    def run(self, variant: str, *asset: Any) -> dg.ExecuteInProcessResult:
+        made = self.asset(*asset)
         resources = {"configuration": self.pipeline.resource, "judge": JudgeResource(), "models": ModelsResource()}
         return dg.materialize(
             [made],
@@ -216,6 +222,70 @@ def test_a_wrong_key_ends_the_step_with_one_line_and_is_nowhere(judged: Judged, 
     assert shown and not [text for text in shown if KEY in text]
     files = [file for file in tmp_path.rglob("*") if file.is_file()]
     assert files and not [file for file in files if KEY.encode() in file.read_bytes()]
+
+
+SECRET = "Jq7-Zw0Xk93vLmTb5RyH2cQ8"
+SAID = f"{SECRET}, {SECRET[5:17]}, {SECRET[9:]}, {b64encode(SECRET.encode()).decode()}, {SECRET[:4]}****{SECRET[-4:]}"
+
+
+def test_no_secret_is_in_any_file_event_or_terminal(
+    judged: Judged, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Engine and judge repeat the key in whole and in parts: in answers, refusals and failures, foreseen or not."""
+    monkeypatch.setenv("OUR_SERVERS", SECRET)
+    store = judged.pipeline.state().store
+    store.files.remove("answers")
+    store.write(
+        pl.DataFrame(schema=tables.schema(tables.VARIANT_CHECKPOINT)),
+        "variant/checkpoint",
+        "base",
+        Stamp(fingerprint=""),
+    )
+
+    def act(handler: Any) -> None:
+        if handler.body["model"] == "refuses":
+            refuse(401, SAID)(handler)
+        elif "1+1?" in str(handler.body):
+            refuse(400, SAID)(handler)
+        else:
+            handler.say(f"{SAID} [[8]]")
+
+    with fake_server(act, bad="") as server:
+        both = {"base_url": server.address, "key": "OUR_SERVERS", "retries": 0}
+        judged.configure(**both)
+        change_config(judged.pipeline.file, evaluation={"engine": both})
+        assert judged.run("base", "answers/mt_bench", benchmark_answers).success and judged.run("base").success
+        judged.configure(model="refuses")
+        assert "answers 401 (***" in judged.reason(judged.run("base"))
+
+        def fail(*_: Any) -> None:
+            raise RuntimeError(f"a defect met {SAID}") from ValueError(SAID)
+
+        monkeypatch.setattr(Client, "_read", fail)
+        judged.configure(model="fails")
+        assert not judged.run("base").success
+    (reject,) = store.read_rejected("answers/mt_bench", ["base"])["reason"]
+    assert "400: ***" in reject and store.read(ASSET, "base")["score"].to_list() == [8.0, 8.0]
+    terminal = "".join(capfd.readouterr())
+    assert "RuntimeError: a defect met ***" in terminal and not parts_in(terminal.encode(), SECRET)
+    assert {file.suffix for file in tmp_path.rglob("*")} > {".db", ".err", ".parquet", ".json"}
+    assert leaks(tmp_path, SECRET) == []
+
+
+def test_a_key_in_the_place_of_its_variable_is_nowhere_but_in_its_file(
+    judged: Judged, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    given = judged.pipeline.file.read_text().replace("JUDGE_KEY", SECRET)
+    file = tmp_path / "pasted.yaml"
+    for text in (given, given.replace(SECRET, f"{{{SECRET}: 1}}"), given.replace(SECRET, f"{SECRET}: 1")):
+        file.write_text(text)
+        monkeypatch.setattr(sys, "argv", ["gateau", "run", "--config", str(file)])
+        with pytest.raises(SystemExit):
+            command_line()
+        file.unlink()
+        shown = "".join(capfd.readouterr())
+        assert "pasted.yaml" in shown and not parts_in(shown.encode(), SECRET)
+    assert leaks(tmp_path, SECRET) == []
 
 
 def test_replies_without_a_score_are_counted_and_a_check_says_so(judged: Judged) -> None:

@@ -7,11 +7,12 @@ import pytest
 from gateau_dagster.estimate.judging import planned_judging
 from gateau_dagster.storage.documents import read_document
 from tests.assets.harness import Pipeline, pipeline_on
-from tests.evaluation.judging.judge_server import judge_server
+from tests.evaluation.judging.judge_server import Answer, judge_server
 from tests.evaluation.mt_bench_files import write_files
+from tests.fake_server import leaks, parts_in
 from tests.project import change_config, make_project
 
-KEY = "sk-test-0123456789abcdefghij"
+KEY = "Jq7-Zw0Xk93vLmTb5RyH2cQ8"
 
 
 def planned(pipeline: Pipeline) -> tuple[int, int]:
@@ -25,11 +26,12 @@ def planned(pipeline: Pipeline) -> tuple[int, int]:
 
 @pytest.mark.long
 def test_one_run_answers_judges_and_compares_and_the_next_does_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setenv("JUDGE_KEY", KEY)
+    monkeypatch.setenv("OUR_JUDGE", KEY)
     with judge_server() as server:
-        judge = {"base_url": server.base_url, "model": "judge", "key": "JUDGE_KEY", "max_retries": 0}
+        server.play = lambda message, before: Answer(text=f"{KEY} or {KEY[3:]}: [[5]]")
+        judge = {"base_url": server.base_url, "model": "judge", "key": "OUR_JUDGE", "max_retries": 0}
         judge |= {"prices": {"prompt": 1.0, "reply": 1.0}, "pairs": [["base", "checkpoint"]], "characteristics": 1}
         asked = {**write_files(tmp_path).model_dump(), "max_new_tokens": 4}
         file = make_project(
@@ -70,5 +72,4 @@ def test_one_run_answers_judges_and_compares_and_the_next_does_nothing(
             pipeline.refresh()
             assert pipeline.state().stamp("answers/mt_bench", "base") == answered, "another judging asks no model"
             assert len(server.requests) > paid
-    for found in (file.parent / "store").rglob("*"):
-        assert not found.is_file() or KEY.encode() not in found.read_bytes(), found
+    assert leaks(tmp_path, KEY) == [] and not parts_in("".join(capfd.readouterr()).encode(), KEY)

@@ -109,6 +109,21 @@ def test_an_unexpected_error_shows_where(
     assert spec.failure.read_text() == "RuntimeError: gloo is gone\n"
 
 
+def test_no_line_of_an_unexpected_error_holds_a_secret(
+    spec: TrainingSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    key = "tr4cker-0123456789"
+    monkeypatch.setenv("TRACKER_API_KEY", key)
+
+    def train(given: TrainingSpec, report: Reporter, **options: Any) -> None:
+        raise RuntimeError(f"asked with {key}") from ValueError(key)
+
+    replace_train(monkeypatch, train)
+    assert main([str(tmp_path / "spec.json")]) == 1
+    shown = capsys.readouterr().err + spec.failure.read_text()
+    assert shown.count("RuntimeError: asked with ***\n") == 3 and "ValueError: ***" in shown and key not in shown
+
+
 def test_the_first_reason_is_kept_and_a_dead_rank_is_called_that(
     spec: TrainingSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

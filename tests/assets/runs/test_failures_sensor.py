@@ -14,6 +14,7 @@ from assets.runs.failures_sensor import failure_sensors, message
 from assets.runs.launched_run import ASKED_BY_TAG
 from gateau_dagster.config import Config
 from gateau_dagster.config.notify import NotifyConfig
+from gateau_dagster.errors import TransientError
 from resources.configuration import ConfigurationResource
 from resources.notification import NotificationResource
 
@@ -84,7 +85,7 @@ def config(monkeypatch: pytest.MonkeyPatch) -> Config:
 
 
 def ticks(instance: DagsterInstance, config: Config, name: str = "failures") -> Callable[[], str]:
-    """A function that evaluates the sensor as the daemon does, and says why it did nothing more."""
+    """A function that evaluates the sensor as the daemon does, and says why it did nothing more, or what ended it."""
     sensor = next(each for each in failure_sensors(config) if each.name == name)
     resources = {"configuration": ConfigurationResource(), "notification": Told()}
     cursor: str | None = None
@@ -102,7 +103,8 @@ def ticks(instance: DagsterInstance, config: Config, name: str = "failures") -> 
         with context:
             data = sensor.evaluate_tick(context)
         cursor = data.cursor
-        return data.skip_message or ""
+        failed = [each.error.to_string() for each in data.dagster_run_reactions or [] if each.error is not None]
+        return data.skip_message or "".join(failed)
 
     tick()  # from here on
     return tick
@@ -136,6 +138,22 @@ def test_it_tells_why_and_where_and_once(instance: DagsterInstance, config: Conf
     assert text.splitlines()[-1] == f"http://host:3000/runs/{run.run_id}"
     tick()
     assert len(TOLD) == 1
+
+
+def test_what_ends_a_tick_holds_no_secret(
+    instance: DagsterInstance, config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key = "m4il-0123456789"
+    monkeypatch.setenv("MAIL_PASSWORD", key)
+
+    def send(*_: Any) -> None:
+        raise TransientError("the server did not take it") from OSError(f"535: {key}")
+
+    monkeypatch.setattr(Told, "send", send)
+    tick = ticks(instance, config)
+    ended(instance, everything)
+    stored = tick()
+    assert "535: ***" in stored and key not in stored
 
 
 def test_it_leaves_the_runs_of_other_code_locations_alone(instance: DagsterInstance, config: Config) -> None:

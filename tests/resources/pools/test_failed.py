@@ -1,11 +1,15 @@
-"""Whatever a worker raises reaches the step."""
+"""Whatever a worker raises reaches the step, without secrets."""
 
 import pickle
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from gateau_dagster.errors import GateauError, TransientError
-from resources.pools.failed import portable
+from resources.pools import scoring_worker
+from resources.pools.failed import Failed, portable
+from resources.pools.node_actor import NodeActor
 
 
 class TwoPartsError(Exception):
@@ -33,3 +37,28 @@ class StubbornError(TransientError):
 def test_every_failure_survives_the_way(error: Exception, kind: type[Exception], text: str) -> None:
     found = pickle.loads(pickle.dumps(portable(error)))
     assert type(found) is kind and str(found) == text
+
+
+@pytest.mark.parametrize("worker", ["process", "actor"])
+def test_neither_the_trace_of_a_worker_nor_what_the_step_hears_holds_a_secret(
+    worker: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    key = "hub-0123456789-key"
+    monkeypatch.setenv("HUB_TOKEN", key)
+
+    def fail(*_: Any) -> None:
+        raise RuntimeError(f"asked with {key}") from ValueError(key)
+
+    sent: list[Any] = []
+    if worker == "process":
+        monkeypatch.setattr(scoring_worker, "Store", fail)
+        task: Any = SimpleNamespace(config=SimpleNamespace(located_root="store"))
+        connection: Any = SimpleNamespace(send=sent.append)
+        scoring_worker._work(task, "cpu", connection)
+    else:
+        actor: Any = SimpleNamespace(_started=fail, _told=lambda work: NodeActor._told(actor, work))
+        sent.append(NodeActor.start(actor))
+    (failed,) = sent
+    assert isinstance(failed, Failed) and str(failed.error) == "asked with ***"
+    shown = capsys.readouterr().err
+    assert "RuntimeError: asked with ***" in shown and "ValueError: ***" in shown and key not in shown
