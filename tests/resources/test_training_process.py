@@ -5,6 +5,7 @@ import socket
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,9 @@ import pytest
 
 from gateau_dagster.config.training import TrainingConfig
 from gateau_dagster.errors import GateauError
+from gateau_dagster.storage import fence
+from gateau_dagster.storage.fence import Token, exported, holding
+from gateau_dagster.storage.files import Files
 from gateau_dagster.training.launch import LAUNCHER_VARIABLE
 from gateau_dagster.training.spec import TrainingSpec
 from resources import training_process
@@ -93,6 +97,26 @@ def test_an_error_of_the_user_is_one_line(
     assert main([str(tmp_path / "spec.json")]) == 1
     assert capsys.readouterr().err == "error: the loss is nan at step 3\n"
     assert spec.failure.read_text() == "the loss is nan at step 3\n"
+
+
+def test_a_rank_proves_the_leases_of_its_specification(
+    spec: TrainingSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A launcher over ssh does not hand on the environment."""
+    files = Files(str(tmp_path / "store"))
+    with holding(Token(root=files.root, number=1, lease="ours"), alone=True):
+        replace(spec, leases=exported()).save(tmp_path / "spec.json")
+    monkeypatch.setattr(fence, "_process", fence._Process())
+    files.create("_lease/00000001.json", b'{"lease": "ours"}')
+    replace_train(monkeypatch, lambda given, report, **options: files.write("a", given.fingerprint.encode()))
+    assert main([str(tmp_path / "spec.json")]) == 0
+    assert files.read("a") == b"f"
+    Path(files.address("_lease/00000001.json")).write_bytes(b'{"lease": "theirs"}')
+    assert main([str(tmp_path / "spec.json")]) == 1
+    shown = capsys.readouterr().err
+    assert shown.startswith("error: ") and shown.count("\n") == 1 and "has taken over" in shown
+    assert not spec.failure.exists(), "its folder is another run's"
+    assert sorted(files.sizes()) == ["_lease/00000001.json", "a"]
 
 
 def test_an_unexpected_error_shows_where(

@@ -2,6 +2,7 @@
 
 import json
 import math
+import pkgutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,9 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from gateau_dagster.config.models import Template
 from gateau_dagster.errors import GateauError
+from gateau_dagster.storage import fence
+from gateau_dagster.storage.fence import LeaseLostError, Token, holding
+from gateau_dagster.storage.files import Files
 from gateau_dagster.tables import TRAINING_MIX, schema
 from gateau_dagster.training.batching import epoch_order
 from gateau_dagster.training.encode import IGNORED
@@ -225,3 +229,40 @@ def test_an_eos_that_a_template_prints_elsewhere_stays(tmp_path: Path) -> None:
         set_ends(model, tokens, "chat")
         assert (model.generation_config.eos_token_id, model.config.eos_token_id) == ([4, 1], [4, 1])
         assert tokens.eos_token == "</s>"
+
+
+# What a rank does last before it loses the lease, and the number of that call.
+LAST_DEEDS = {
+    "a checkpoint": ("gateau_dagster.training.checkpoints.mark_complete", 1),
+    "the log": ("gateau_dagster.training.metrics.StepLog.record", 1),
+    "an incomplete checkpoint": ("transformers.Trainer._save_checkpoint", 1),
+    "the last checkpoint": ("gateau_dagster.training.checkpoints.mark_complete", 2),
+    "the model's temporary folder": ("gateau_dagster.training.model.flush_folder", 1),
+}
+
+
+@pytest.mark.parametrize("deed", [*LAST_DEEDS])
+def test_a_rank_writes_nothing_after_the_store_is_taken_over(
+    deed: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fence, "_SECONDS_BETWEEN_LOOKS", 0.0)
+    spec, files = make_spec(tmp_path, max_steps=2, save_steps=1), Files(str(tmp_path / "store"))
+    token = Token(root=files.root, number=1, lease="ours")
+    files.create(token.name, b'{"lease": "ours"}')
+    place, times = LAST_DEEDS[deed]
+    original, on_disk_then = pkgutil.resolve_name(place), list[dict[str, bytes]]()
+
+    def on_disk() -> dict[str, bytes]:
+        return {str(file): file.read_bytes() for file in spec.work.parent.rglob("*") if file.is_file()}
+
+    def then_lost(*arguments: Any, **options: Any) -> None:
+        original(*arguments, **options)
+        on_disk_then.append(on_disk())
+        if len(on_disk_then) == times:
+            files.remove(token.name)
+
+    monkeypatch.setattr(place, then_lost)
+    with holding(token, alone=True), pytest.raises(LeaseLostError, match="has taken over"):
+        run(spec)
+    assert on_disk().items() <= on_disk_then[times - 1].items()
+    assert not spec.output.exists()

@@ -1,8 +1,10 @@
 """Scoring on two raylets: the tables are those of one process, whatever happens to actors, nodes and samples."""
 
+import pickle
 import threading
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,14 +16,20 @@ from gateau_dagster.errors import GateauError
 from gateau_dagster.evaluation.generation.asked import Answer, Asked, Outcome
 from gateau_dagster.evaluation.generation.in_process import InProcess
 from gateau_dagster.evaluation.generation.prompts import Prompts
+from gateau_dagster.execution.pieces import Piece
 from gateau_dagster.execution.shard_scorer import ShardReport
 from gateau_dagster.execution.shard_tables import ShardResult, TableWork
 from gateau_dagster.execution.shard_work import has_missing_rows
 from gateau_dagster.pipeline.loadable import placed_model
 from gateau_dagster.pipeline.state import State
+from gateau_dagster.storage import fence
+from gateau_dagster.storage.fence import LeaseLostError, Token, holding
 from resources.models import ModelsResource
+from resources.pools import on_ray
+from resources.pools.failed import Failed
 from resources.pools.on_ray import POOL, RayWorkers
 from resources.pools.pool import ScoringTask
+from resources.pools.scoring_actor import Scored, ScoringActor
 from tests.ray_cluster import RayCluster, ray_cluster
 from tests.resources.pools.deadly_samples import Deadly
 from tests.resources.pools.killed_once import KilledOnce
@@ -111,6 +119,45 @@ def test_a_killed_actor_costs_its_piece(cluster: RayCluster, tmp_path: Path) -> 
         found = list(two.results(shards, hear))
     assert len(warned) == 1 and f"process {victim.killed}) died" in warned[0]
     assert_as_alone(state, shards, found, exactly=True)
+
+
+def test_an_actor_proves_the_lease_of_its_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By what it is sent: Ray starts it on another machine, with an environment of its own."""
+    state = ingested(tmp_path, samples=6, shards=1, execution={"ray": {"workers": 1, "gpus": 0}})
+    [(shard, found)] = works(state).items()
+    piece = Piece(shard=shard, works=found, lacking={f"s{number:05d}": frozenset(ASSETS) for number in range(6)})
+    files, token = state.store.files, Token(root=state.store.files.root, number=1, lease="ours")
+    files.create(token.name, b'{"lease": "ours"}')
+    monkeypatch.setattr(on_ray, "connected", lambda section: nullcontext())
+    on_cluster = on_ray._on_cluster(state.config, placed_model(state, "long"), "long")
+    with holding(token, alone=True), on_cluster as task:
+        sent = pickle.dumps(task)
+    monkeypatch.setattr(fence, "_process", fence._Process())
+    actor = ScoringActor(pickle.loads(sent))
+    assert isinstance(actor.work(1, piece.part(["s00000", "s00001"])), Scored)
+    Path(files.address(token.name)).unlink()
+    before = files.sizes()
+    failed = actor.work(2, piece.part(["s00002", "s00003"]))
+    assert isinstance(failed, Failed) and isinstance(failed.error, LeaseLostError)
+    assert files.sizes() == before
+
+
+@pytest.mark.long
+def test_workers_of_a_step_that_lost_the_store_write_nothing_more(cluster: RayCluster, tmp_path: Path) -> None:
+    state = ingested(tmp_path, samples=24, shards=2, execution=on(cluster, piece_minutes=0.0001), scoring=ALONE)
+    files, token = state.store.files, Token(root=state.store.files.root, number=1, lease="ours")
+    files.create(token.name, b'{"lease": "ours"}')
+
+    def lose(report: ShardReport) -> None:
+        if report.progress.scored:
+            Path(files.address(token.name)).unlink(missing_ok=True)
+            before.append(files.sizes())
+
+    before: list[dict[str, int]] = []
+    with holding(token, alone=True), pytest.raises(LeaseLostError), pool(state, []) as two:
+        [*two.results(works(state), lose)]
+    assert cluster.soon_without_actors()
+    assert files.sizes() == before[0]
 
 
 @pytest.mark.long
