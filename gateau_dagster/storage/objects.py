@@ -65,6 +65,8 @@ def _upload(filesystem: Any, address: str, pieces: Iterable[bytes], fence: Fence
     except BaseException:
         with suppress(FileNotFoundError):  # who took over the store has discarded it
             file.discard()
+        if fence is not None:
+            _forget(filesystem, note)
         file.closed = True  # else the garbage collector would try to write the rest
         raise
     if fence is not None:
