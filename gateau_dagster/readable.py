@@ -1,7 +1,9 @@
 """Numbers as people write them, and texts without characters that a terminal or a page acts on."""
 
+import difflib
 import math
 import re
+from collections.abc import Iterable
 
 UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u206f\ufeff\ud800-\udfff]")
 """Control characters except tab and line feed, marks that turn the direction of text, line separators, surrogates."""
@@ -17,6 +19,13 @@ def escaped_controls(text: str, *, lines: bool = False) -> str:
     if lines:
         return UNSAFE.sub(_escape, text.replace("\r\n", "\n"))
     return UNSAFE.sub(_escape, text).replace("\n", "\\n")
+
+
+def nearest_name(name: str, known: Iterable[str], otherwise: str = "there are") -> str:
+    """Return "did you mean a?" where one of the known names is near to an unknown one, else "there are a, b, c"."""
+    names = [*known]
+    near = difflib.get_close_matches(name, names, n=1)
+    return f"did you mean {near[0]}?" if near else f"{otherwise} {', '.join(names) or 'none'}"
 
 
 def indented_lines(text: str) -> str:

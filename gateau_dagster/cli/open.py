@@ -11,6 +11,7 @@ from gateau_dagster.errors import GateauError, gateau_command
 from gateau_dagster.explore.scripts import FOLDER
 from gateau_dagster.pipeline.declarations import EXPLORER_FILE
 from gateau_dagster.pipeline.state import State
+from gateau_dagster.readable import nearest_name
 from gateau_dagster.storage.documents import read_document
 from gateau_dagster.storage.files import local_copy, replace_text
 
@@ -39,7 +40,7 @@ def pages(state: State) -> dict[str, str]:
 def _page(state: State, what: str) -> str:
     known = pages(state)
     if what not in known:
-        raise GateauError(f"there is no page {what!r}: {', '.join([*known, UI])}")
+        raise GateauError(f"there is no page {what!r}; {nearest_name(what, [*known, UI])}")
     text, name = read_document(state.store, known[what]), known[what]
     if state.store.files.is_local:
         return Path(state.store.files.address(name)).as_uri()

@@ -17,7 +17,7 @@ from gateau_dagster.explore.one_sample import OneSample, Place, made_rankings, o
 from gateau_dagster.explore.rankings import Ranking, Summands
 from gateau_dagster.explore.sample_pages import shortened
 from gateau_dagster.pipeline.state import State
-from gateau_dagster.readable import number, plural
+from gateau_dagster.readable import nearest_name, number, plural
 from gateau_dagster.report.evidence import Evidence, EvidenceSegment, EvidenceToken
 from gateau_dagster.report.text import printable
 
@@ -98,7 +98,7 @@ def _ranking(made: Sequence[Ranking], method: str | None) -> Ranking | None:
     by_name = {ranking.name: ranking for ranking in made if ranking.is_method}
     if method is not None and method not in by_name:
         nothing = f"nothing is scored yet: run `{gateau_command('run')}`"
-        there = f"there are scores of {', '.join(by_name)}" if by_name else nothing
+        there = nearest_name(method, by_name, "there are scores of") if by_name else nothing
         raise GateauError(f"--method: no scores of {method!r}; {there}. selection.compare adds a method.")
     return by_name[method] if method is not None else next(iter(by_name.values()), None)
 

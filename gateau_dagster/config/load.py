@@ -17,6 +17,7 @@ from gateau_dagster.config.schema import Config
 from gateau_dagster.config.values import is_variable_name
 from gateau_dagster.config.yaml_loader import YamlLoader
 from gateau_dagster.errors import DEMO, ENVIRONMENT_VARIABLE, GateauError, redacted, secret_found
+from gateau_dagster.readable import nearest_name
 
 
 def line_of(node: yaml.Node | None, place: Sequence[int | str]) -> int:
@@ -96,6 +97,7 @@ _OWN = ("folder", "name")
 
 # A rule about several sections names the key itself: `training.model: ...`.
 _NAMED_PLACE = re.compile(r"^([A-Za-z_]+(?:\.[^\s:.]+)*): (.*)$", re.DOTALL)
+_QUOTED = re.compile(r"'([^']*)'")
 _NUMBER = re.compile(r"[-+]?[\d_.]+([eE][-+]?\d+)?")
 # In the wrong place, a section may be shown, but not what its secret is.
 _SECRET_VALUE = re.compile(r"(?i)('[^']*(?:secret|token|password|passwd|key|credential)': )(?:'[^']*'|[^,}\]]+)")
@@ -261,7 +263,7 @@ def _mistake(
     found = [each for each in found if each["type"] == "value_error"][:1] or found
     detail = found[0]
     if detail["type"] == "extra_forbidden":
-        what = f"unknown key{_suggestion(place, file)}"
+        what = f"unknown key; {_suggestion(place, file)}"
     elif detail["type"] == "missing":
         what = "is required"
     else:
@@ -271,7 +273,7 @@ def _mistake(
         if named is not None:
             place, what = [*named[1].split(".")], named[2]
         if detail["type"] != "value_error":
-            what = f"{what} (found {_short(detail['input'])})"
+            what = f"{what} (found {_short(detail['input'])}){_nearest_value(found)}"
     dotted = ".".join(str(part) for part in place) or "(whole file)"
     return f"  {name}:{line_of(node, place)}: {dotted}: {what}"
 
@@ -289,6 +291,14 @@ def _words(detail: ErrorDetails) -> str:
     return text
 
 
+def _nearest_value(found: list[ErrorDetails]) -> str:
+    """Return the nearest value of a key that takes some words only; empty where none is near."""
+    known = [each for detail in found for each in _QUOTED.findall(detail.get("ctx", {}).get("expected", ""))]
+    value = found[0]["input"]
+    meant = nearest_name(value, known) if known and isinstance(value, str) else ""
+    return f"; {meant}" if meant.endswith("?") else ""
+
+
 def _in_union(detail: ErrorDetails) -> bool:
     return any(_is_union_branch(part) for part in detail["loc"])
 
@@ -299,17 +309,14 @@ def _is_union_branch(part: int | str) -> bool:
 
 
 def _suggestion(place: list[int | str], model: Any) -> str:
-    """The nearest known key, when one is near; `model`: the class that `place` begins in."""
-    import difflib
-
+    """Return the nearest known key, or all of them; `model`: the class that `place` begins in."""
     for part in place[:-1]:
         # A key of `models` or a number in a list is no field: the section of its values was already found.
         field = model.model_fields.get(str(part)) if hasattr(model, "model_fields") else None
         model = _section_of(field.annotation) if field else model
     known = list(model.model_fields) if hasattr(model, "model_fields") else []
     known = [key for key in known if key not in _OWN or len(place) > 1]
-    near = difflib.get_close_matches(str(place[-1]), known, n=1)
-    return f"; did you mean {near[0]}?" if near else f"; known here: {', '.join(known)}"
+    return nearest_name(str(place[-1]), known, "known here:")
 
 
 def _section_of(annotation: Any) -> Any:

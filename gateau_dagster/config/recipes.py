@@ -76,14 +76,6 @@ assert set(RECIPES) == set(get_args(Recipe))
 
 
 def with_recipe(given: Any) -> Any:
-    """The section's keys over those of its preset; anything but a mapping is left to the validation.
-
-    Raises:
-        ValueError: there is no such preset.
-    """
-    if not isinstance(given, Mapping) or given.get("preset") is None:
-        return given
-    name = given["preset"]
-    if name not in RECIPES:
-        raise ValueError(f"preset: {name!r} is none of {', '.join(RECIPES)}")
-    return {**RECIPES[name], **given}
+    """Return the section's keys over those of its preset; another value, or preset, is left to the validation."""
+    name = given.get("preset") if isinstance(given, Mapping) else None
+    return {**RECIPES[name], **given} if isinstance(name, str) and name in RECIPES else given

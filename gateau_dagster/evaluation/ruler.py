@@ -41,6 +41,7 @@ from gateau_dagster.evaluation.question_files import (
 from gateau_dagster.evaluation.question_tokens import base_tokenizer, check_lengths, lengths_within
 from gateau_dagster.evaluation.questions import Generation, Question
 from gateau_dagster.evaluation.scored import Measured, Scored
+from gateau_dagster.readable import nearest_name
 
 if TYPE_CHECKING:
     from gateau_dagster.config import Config
@@ -621,8 +622,9 @@ def _check(config: Config, options: RulerOptions) -> None:
     known_tasks = (*OFFLINE, *IN_ESSAYS, *OVER)
     unknown = [name for name in options.names if name not in known_tasks]
     if unknown:
-        known = ", ".join(known_tasks)
-        raise GateauError(f"evaluation.ruler.tasks: {unknown[0]!r} is not among those that are made here: {known}")
+        raise GateauError(
+            f"evaluation.ruler.tasks: there is no task {unknown[0]!r}; {nearest_name(unknown[0], known_tasks)}"
+        )
     in_essays = [name for name in options.names if name in IN_ESSAYS]
     if in_essays and options.haystack is None:
         raise GateauError(f"{HAYSTACK}: is required by {', '.join(in_essays)}: give text files, or leave the tasks out")

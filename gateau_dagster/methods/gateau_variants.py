@@ -15,6 +15,7 @@ from pydantic import Field
 from gateau_dagster.errors import GateauError
 from gateau_dagster.methods.gateau import SCORES, GateauOptions, preset_of
 from gateau_dagster.methods.method import Method, Reads, Tables
+from gateau_dagster.readable import nearest_name
 from gateau_dagster.selection.presets import PRESET_FUNCTIONS, Measures, PresetScores
 from gateau_dagster.selection.statistics import Vector
 
@@ -47,7 +48,7 @@ def _check(name: str) -> Callable[[Config, VariantOptions], None]:
         for model in (options.short, options.long):
             if model not in config.causal_models:
                 raise GateauError(
-                    f"{place}: models has no causal {model!r} (there are {', '.join(config.causal_models)})"
+                    f"{place}: models has no causal {model!r}; {nearest_name(model, config.causal_models)}"
                 )
         if options.short in {"short", options.long}:
             own = "theta_A itself" if options.short == "short" else "the model that it would be compared with"

@@ -12,6 +12,7 @@ from gateau_dagster.config.base import Section
 from gateau_dagster.config.models import Task
 from gateau_dagster.errors import GateauError
 from gateau_dagster.methods.spans import SpanMap, no_span_map
+from gateau_dagster.readable import nearest_name
 from gateau_dagster.scoring.sample_table import SampleTable
 
 if TYPE_CHECKING:
@@ -89,9 +90,8 @@ class Method:
 def check_model(config: Config, model: str, task: Task, *, place: str) -> None:
     """Raises GateauError unless `model`, a name that stands at `place` of the configuration, has this task."""
     if model not in config.models:
-        raise GateauError(
-            f"{place}: {model!r} is none of models ({', '.join(config.models)}): add it there, with task {task}"
-        )
+        meant = nearest_name(model, config.models)
+        raise GateauError(f"{place}: {model!r} is none of models: add it there, with task {task}; {meant}")
     if config.models[model].task != task:
         raise GateauError(f"{place}: models.{model} has task {config.models[model].task}, but {task} is needed")
 

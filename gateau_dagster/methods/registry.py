@@ -15,6 +15,7 @@ from gateau_dagster.config.selection import PRESETS
 from gateau_dagster.errors import GateauError
 from gateau_dagster.methods.cam_at import cam_at_tables, further_lengths
 from gateau_dagster.methods.method import Method, Reads, Tables
+from gateau_dagster.readable import nearest_name
 from gateau_dagster.registry import registered
 from gateau_dagster.scoring.pair_tables import pair_tables
 from gateau_dagster.scoring.sample_table import SampleTable
@@ -166,7 +167,7 @@ def _wanted_tables(config: Config) -> Iterator[SampleTable]:
 
 def _known(name: str, place: str) -> Method:
     if name not in all_methods():
-        raise GateauError(f"{place}: there is no method {name!r}; there are {', '.join(all_methods())}")
+        raise GateauError(f"{place}: there is no method {name!r}; {nearest_name(name, all_methods())}")
     return all_methods()[name]
 
 
@@ -177,5 +178,7 @@ def _options(config: Config, name: str) -> Any:
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(["selection.options", name, *map(str, first["loc"])])
-        what = "unknown key" if first["type"] == "extra_forbidden" else first["msg"].removeprefix("Value error, ")
+        what = first["msg"].removeprefix("Value error, ")
+        if first["type"] == "extra_forbidden":
+            what = f"unknown key; {nearest_name(str(first['loc'][-1]), all_methods()[name].options.model_fields)}"
         raise GateauError(f"{place}: {what}") from error

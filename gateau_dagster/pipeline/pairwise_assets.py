@@ -13,6 +13,7 @@ from gateau_dagster.evaluation.judging.pairwise import PAIRWISE
 from gateau_dagster.evaluation.registry import ChosenBenchmark, scored_benchmarks
 from gateau_dagster.pipeline.asset import Asset, Observed
 from gateau_dagster.pipeline.variant_assets import ANSWERS
+from gateau_dagster.readable import nearest_name
 
 PAIRS = "pairwise"
 CODE_VERSION = "2"
@@ -28,7 +29,8 @@ def pairwise_assets(config: Config) -> Iterator[Asset]:
         return
     unknown = sorted({name for pair in judge.pairs for name in pair} - {*config.variant_set})
     if unknown:
-        raise GateauError(f"evaluation.judge.pairs: no variant {unknown[0]}; there are {', '.join(config.variant_set)}")
+        meant = nearest_name(unknown[0], config.variant_set)
+        raise GateauError(f"evaluation.judge.pairs: no variant {unknown[0]}; {meant}")
     for name, chosen in scored_benchmarks(config).items():
         if chosen.scored.pairing is not None:
             yield Asset(

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from gateau_dagster.errors import GateauError
 from gateau_dagster.pipeline.node import Node
 from gateau_dagster.pipeline.staleness import CHANGED, MISSING, changes_of, staleness_of
+from gateau_dagster.readable import nearest_name
 from gateau_dagster.storage.stamp import Stamp, joint
 
 Key = tuple[str, str | None]
@@ -71,7 +72,7 @@ def ancestors(asset: str, nodes: Sequence[Node]) -> set[str]:
     by_name = {node.asset: node for node in nodes}
     if asset not in by_name:
         why = f" as things are configured: {_WHEN[asset]}" if asset in _WHEN else ""
-        raise GateauError(f"there is no asset {asset}{why}; there are {', '.join(by_name)}")
+        raise GateauError(f"there is no asset {asset}{why}; {nearest_name(asset, by_name)}")
     found: set[str] = set()
     waiting = [asset]
     while waiting:

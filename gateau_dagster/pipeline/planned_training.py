@@ -14,7 +14,7 @@ from gateau_dagster.errors import GateauError
 from gateau_dagster.models.known_model import known_model, model_folder
 from gateau_dagster.models.positions import learned_positions
 from gateau_dagster.pipeline.variant_configs import trained_configs
-from gateau_dagster.readable import percent, plural
+from gateau_dagster.readable import nearest_name, percent, plural
 from gateau_dagster.training.deepspeed_agreement import agreed_deepspeed_config
 from gateau_dagster.training.launch import training_command
 from gateau_dagster.training.readiness import check_device, check_packages
@@ -107,9 +107,8 @@ def check_sources(config: Config, accepted: pl.DataFrame) -> None:
         sources = {*sources, *(file.stem for file in resolve_files(chat.path, config.folder))}
     unknown = sorted(set(weights) - set(sources))
     if unknown:
-        raise GateauError(
-            f"training.mix.weights: no sample is from {', '.join(unknown)}; there are {', '.join(sorted(sources))}"
-        )
+        meant = nearest_name(unknown[0], sorted(sources))
+        raise GateauError(f"training.mix.weights: no sample is from {unknown[0]}; {meant}")
 
 
 def _check_rows(config: Config, accepted: pl.DataFrame) -> None:

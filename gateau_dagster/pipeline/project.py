@@ -17,6 +17,7 @@ from gateau_dagster.evaluation.registry import check_benchmarks
 from gateau_dagster.evaluation.statistics.lines import check_experiment
 from gateau_dagster.pipeline.needed_models import check_models
 from gateau_dagster.pipeline.variant_configs import check_variants
+from gateau_dagster.readable import nearest_name
 
 USUAL_FILE = "gateau.yaml"
 """Read from the current folder where neither --config nor GATEAU_CONFIG names a configuration."""
@@ -162,8 +163,7 @@ def check_project(config: Config) -> None:
 def _check_training(config: Config) -> None:
     """Raises GateauError for a model to train that is not configured."""
     if config.training.enabled and config.training.model not in config.models:
-        known = ", ".join(config.models) or "there are none"
+        name, meant = config.training.model, nearest_name(config.training.model, config.models)
         raise GateauError(
-            f"training.model: {config.training.model!r} is none of models ({known}): add it there, or set "
-            "training.enabled: false"
+            f"training.model: {name!r} is none of models: add it there, or set training.enabled: false; {meant}"
         )

@@ -7,6 +7,7 @@ import polars as pl
 
 from gateau_dagster.config.selection import RuleConfig
 from gateau_dagster.errors import GateauError
+from gateau_dagster.readable import nearest_name
 
 
 def per_source(ranked: pl.DataFrame, rule: RuleConfig) -> pl.DataFrame:
@@ -59,9 +60,8 @@ def source_counts(
     weights = {source: Fraction(weight) for source, weight in (rule.shares or counts).items()}
     unknown = sorted(set(weights) - set(counts))
     if unknown:
-        raise GateauError(
-            f"selection.shares: the data has no source {unknown[0]!r}; it has {', '.join(sorted(counts))}"
-        )
+        meant = nearest_name(unknown[0], sorted(counts))
+        raise GateauError(f"selection.shares: the data has no source {unknown[0]!r}; {meant}")
     taken: dict[str, int] = {}
     while True:
         rest = {source: weight for source, weight in weights.items() if source not in taken}

@@ -2,6 +2,7 @@
 
 from gateau_dagster.config import Config
 from gateau_dagster.errors import GateauError
+from gateau_dagster.readable import nearest_name
 from gateau_dagster.registry import registered
 from resources import pools
 from resources.pools.pool import Pool
@@ -16,5 +17,5 @@ def chosen_pool(config: Config) -> Pool:
     found = {pool.name: pool for pool in registered(pools, Pool)}
     name = config.execution.pool_name
     if name not in found:
-        raise GateauError(f"execution.pool: there is no worker pool {name!r}; there are {', '.join(sorted(found))}")
+        raise GateauError(f"execution.pool: there is no worker pool {name!r}; {nearest_name(name, sorted(found))}")
     return found[name]

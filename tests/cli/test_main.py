@@ -63,7 +63,7 @@ def test_a_missing_file_a_missing_model_and_missing_data_are_named(command: Comm
 
 def test_an_unknown_asset_is_answered_with_the_known_ones(command: Command, project: Path) -> None:
     status, _, err = command("plan", "--config", str(project), "--until", "reprot")
-    assert status == 1 and "there is no asset reprot; there are raw_long_sft" in err
+    assert status == 1 and "there is no asset reprot; did you mean report?" in err
 
 
 def test_validate_says_where_and_why(command: Command, project: Path, tmp_path: Path) -> None:

@@ -97,12 +97,29 @@ def lines_of(text: str) -> list[str]:
         ("scoring: 3", "5: scoring: should be a section of `key: value` lines (found 3)"),
         ("short_chat: {path: a, fraction: 0}", "5: short_chat.fraction: should be greater than 0 (found 0)"),
         ("selection:\n  alpha: 1.5", "6: selection.alpha: should be less than or equal to 1 (found 1.5)"),
-        ("selection: {preset: best}", "5: selection.preset: should be 'paper', 'official' or 'robust' (found 'best')"),
+        (
+            "selection: {preset: best}",
+            "5: selection.preset: should be 'paper', 'official' or 'robust' (found 'best')",
+        ),
+        (
+            "selection: {preset: robst}",
+            "5: selection.preset: should be 'paper', 'official' or 'robust' (found 'robst'); did you mean robust?",
+        ),
+        ("selection: {method: far_gian}", "5: selection.method: there is no method 'far_gian'; did you mean far_gain?"),
+        ("selection: {options: {ifd: {modle: x}}}", "5: selection.options.ifd.modle: unknown key; did you mean model?"),
+        (
+            "training: {preset: skipaling}",
+            "5: training.preset: should be 'gateau-7b', 'gateau-7b-scripts', 'skipalign'",
+        ),
+        ("evaluation: {reference: bse}", "5: evaluation.reference: no variant bse; did you mean base?"),
         ("selection:\n  fraction: 0.1\n  count: 3", "5: selection: give fraction or count, not both"),
         ("training: {learning_rate: .inf}", "5: training.learning_rate: should be a finite number (found inf)"),
         ("training: {learning_rate: .nan}", "5: training.learning_rate: should be a finite number (found nan)"),
         ("training: {deepspeed: 3}", "5: training.deepspeed: should be 'zero1', 'zero2', 'zero3'"),
-        ("training:\n  enabled: true\n  model: longg", "7: training.model: 'longg' is none of models (short, long)"),
+        (
+            "training:\n  enabled: true\n  model: longg",
+            "7: training.model: 'longg' is none of models: add it there, or set training.enabled: false; did you",
+        ),
         ("training: {adam_betas: [0.9]}", "5: training.adam_betas.1: is required"),
         ("storage: {root: ''}", "5: storage.root: is empty: give a path"),
         ("evaluation: {benchmarks: [heldout, x]}", "5: evaluation.benchmarks.1: should be 'generated_needle', "),
@@ -112,7 +129,10 @@ def lines_of(text: str) -> list[str]:
         ),
         ("evaluation: {heldout: {buckets: [-1]}}", "5: evaluation.heldout.buckets.0: should be greater than or equal"),
         ("variants:\n  fraction: [0.1]", "6: variants.fraction: unknown key; did you mean fractions?"),
-        ("variants:\n  also: [ful]", "6: variants.also.0: should be 'full', 'short_only' or 'base' (found 'ful')"),
+        (
+            "variants:\n  also: [ful]",
+            "6: variants.also.0: should be 'full', 'short_only' or 'base' (found 'ful'); did you mean full?",
+        ),
         ("variants:\n  also:\n  - {name: a, pth: x}", "7: variants.also.0.pth: unknown key; did you mean path?"),
         ("variants:\n  also:\n  - {name: a/b, path: x}", "7: variants.also.0.name: becomes a file's name"),
         ("variants: {methods: [none]}", "5: variants.methods: there is no method 'none'; there are gateau, cam"),
@@ -144,7 +164,7 @@ def test_each_mistake_names_its_place_and_what_is_wrong(section: str, mistake: s
         ("long_sft: {path: a}", "1: models: lacks short and long: GATEAU compares a short and a long model (another"),
         (
             "long_sft: {path: a}\nselection: {method: perplexity}",
-            "2: selection.options.perplexity.model: 'long' is none of models (): add it there, with task causal",
+            "2: selection.options.perplexity.model: 'long' is none of models: add it there, with task causal; there",
         ),
         (
             "long_sft: {path: a}\nselection: {method: length, rule: token_budget, budget: 9}",
@@ -160,7 +180,7 @@ def test_each_mistake_names_its_place_and_what_is_wrong(section: str, mistake: s
         ),
         (
             "long_sft: {path: a}\nselection: {method: length}\ntraining: {epochs: 1}",
-            "3: training.model: 'long' is none of models (there are none): add it there, or set training.enabled",
+            "3: training.model: 'long' is none of models: add it there, or set training.enabled: false; there are none",
         ),
         ("long_sft: {}\nmodels: {short: {path: s}, long: {path: l}}", "1: long_sft.path: is required"),
         ("long_sft: {path: a}\nmodels:\n  short: {path: s}", "2: models: lacks long: GATEAU compares"),

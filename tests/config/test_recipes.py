@@ -71,7 +71,5 @@ def test_keys_of_the_file_count_more() -> None:
 
 
 def test_an_unknown_preset_is_refused() -> None:
-    with pytest.raises(
-        ValidationError, match="'gateau-13b' is none of gateau-7b, gateau-7b-scripts, skipalign, prolong-sft"
-    ):
+    with pytest.raises(ValidationError, match="Input should be 'gateau-7b', 'gateau-7b-scripts', 'skipalign' or"):
         made(preset="gateau-13b")

@@ -80,7 +80,7 @@ def test_the_table_that_it_brings_along() -> None:
     [
         (
             {"model": "cherry"},
-            r"selection\.options\.ifd\.model: 'cherry' is none of models \(short, long, rates\)",
+            r"options\.ifd\.model: 'cherry' is none of models: add it there, .*; there are short, long, rates",
         ),
         ({"model": "rates"}, r"selection\.options\.ifd\.model: models\.rates has task reward, but causal is needed"),
         ({"ratio": "nll"}, r"selection\.options\.ifd\.ratio: Input should be 'loss' or 'perplexity'"),

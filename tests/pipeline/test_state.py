@@ -127,7 +127,7 @@ def test_versions_of_inputs_and_of_upstreams(project: Path) -> None:
 
 def test_a_rule_that_the_data_cannot_meet_is_known_before_anything_runs(tmp_path: Path) -> None:
     project = make_project(tmp_path, selection={"rule": "per_source", "shares": {"far": 1, "absent": 2}})
-    with pytest.raises(GateauError, match=r"selection.shares: the data has no source 'absent'; it has far, near"):
+    with pytest.raises(GateauError, match=r"selection.shares: the data has no source 'absent'; there are far, near"):
         state_of(project).plan()
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from gateau_dagster.config.variants import BASE, CHECKPOINT
 from gateau_dagster.errors import GateauError
 from gateau_dagster.evaluation.registry import scored_benchmarks
+from gateau_dagster.readable import nearest_name
 
 if TYPE_CHECKING:
     from gateau_dagster.config import Config
@@ -59,7 +60,7 @@ def check_experiment(config: Config) -> None:
     named = {"reference": config.evaluation.reference, "gate.variant": None if gate is None else gate.variant}
     for place, name in named.items():
         if name is not None and row_of(config, name) not in known:
-            raise GateauError(f"evaluation.{place}: {name} is none of the variants: name one of {', '.join(known)}")
+            raise GateauError(f"evaluation.{place}: no variant {name}; {nearest_name(name, known)}")
     scored = list(scored_benchmarks(config))
     if gate is not None and gate.benchmark not in scored:
         raise GateauError(

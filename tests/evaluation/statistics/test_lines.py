@@ -46,8 +46,11 @@ def test_a_reference_is_named_by_its_row_or_by_a_variant(name: str) -> None:
 @pytest.mark.parametrize(
     ("evaluation", "place"),
     [
-        ({"reference": "nobody"}, r"evaluation\.reference: nobody"),
-        ({"gate": {"benchmark": "needle", "margin": 1, "variant": "nobody"}}, r"evaluation\.gate\.variant: nobody"),
+        ({"reference": "nobody"}, r"evaluation\.reference: no variant nobody"),
+        (
+            {"gate": {"benchmark": "needle", "margin": 1, "variant": "nobody"}},
+            r"evaluation\.gate\.variant: no variant nobody",
+        ),
         ({"gate": {"benchmark": "nothing", "margin": 1}}, r"evaluation\.gate\.benchmark: nothing"),
     ],
 )

@@ -27,5 +27,5 @@ def test_a_pool_is_found_as_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(pools, "__path__", [*pools.__path__, str(tmp_path)])
     assert chosen_pool(configured("cloud")).name == "cloud"
     assert chosen_pool(configured("processes")).name == "processes"
-    with pytest.raises(ValueError, match="'crowd'; there are cloud, processes, ray"):
+    with pytest.raises(ValueError, match=r"'crowd'; did you mean cloud\?$"):
         chosen_pool(configured("crowd"))
