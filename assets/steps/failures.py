@@ -21,7 +21,7 @@ def readable_failure(
     *,
     title: str | None = None,
 ) -> Iterator[None]:
-    """Ends the step with the message of a GateauError; what may pass is tried again, with exponential back-off.
+    """End the step with the message of a GateauError; what may pass is tried again, with exponential back-off.
 
     Dagster's own RetryPolicy would also repeat what must fail again: a wrong path, a defect of ours.
 

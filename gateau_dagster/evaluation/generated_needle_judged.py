@@ -47,7 +47,7 @@ def _paths(options: GeneratedNeedleOptions) -> list[str] | None:
 
 
 def judge_texts(config: Config, options: GeneratedNeedleOptions) -> tuple[str, str]:
-    """What the judge is told by the system, and its prompt, in which {prediction} alone is open.
+    """Return what the judge is told by the system, and its prompt, in which {prediction} alone is open.
 
     Raises GateauError where the official files are not there, or are others.
     """
@@ -69,7 +69,7 @@ def judge_texts(config: Config, options: GeneratedNeedleOptions) -> tuple[str, s
 
 
 def _questions(materials: Materials, options: GeneratedNeedleOptions) -> list[Question]:
-    """`facts` hold what the judge is told as well."""
+    """Return the questions; `facts` hold what the judge is told as well."""
     system, prompt = judge_texts(materials.config, options)
     return [
         replace(each, facts={**each.facts, "judge_system": system, "judge_prompt": prompt})
@@ -78,7 +78,7 @@ def _questions(materials: Materials, options: GeneratedNeedleOptions) -> list[Qu
 
 
 def requests_of(question: Question, answers: Sequence[str], options: GeneratedNeedleOptions) -> list[JudgeRequest]:
-    """The answer without white space around it, beside the needle."""
+    """Return the request: the answer without white space around it, beside the needle."""
     del options
     prompt = question.facts["judge_prompt"].replace("{prediction}", answers[0].strip())
     messages = [{"role": "system", "content": question.facts["judge_system"]}, {"role": "user", "content": prompt}]
@@ -91,7 +91,7 @@ def _settings(config: Config, options: GeneratedNeedleOptions) -> Mapping[str, A
 
 
 def _check(config: Config, options: GeneratedNeedleOptions) -> None:
-    """Raises GateauError for files that are not there, lengths that no prompt may have, and no judge."""
+    """Raise GateauError for files that are not there, lengths that no prompt may have, and no judge."""
     check_files(config, _PLACE, _paths(options), cure=CURE)
     check_needle(config, options, _NAME)
     needed_judge(config, _NAME)

@@ -28,7 +28,7 @@ _ENDS = re.compile(r"<\|(?:return|end|START_RESPONSE|END_RESPONSE)\|>")
 
 
 def begins_with_thoughts(text: str) -> bool:
-    """Whether a text begins with thoughts, or consists of them; they may lack their opening, which a template gives."""
+    """Return whether a text begins with thoughts; they may lack their opening, which a template gives."""
     begun = text.lstrip()
     return bool(_OPENS.match(begun) or _PLAIN_CHANNELS.match(begun)) or _lacks_opening(begun)
 
@@ -100,7 +100,7 @@ def thoughts_sentence(answers: pl.Series, thoughts: str) -> str:
 def grade_each(
     questions: Sequence[Question], answers: pl.DataFrame, value: Callable[[Question, str], float]
 ) -> Measured:
-    """`value` of each question and its first turn's answer; a question that has none is rejected.
+    """Return `value` of each question and its first turn's answer; a question that has none is rejected.
 
     answers: tables.ANSWERS.
     """
@@ -115,5 +115,5 @@ def grade_each(
 
 
 def measured(rows: Iterable[tuple[str, str, float]], rejected: Sequence[Reject] = ()) -> Measured:
-    """rows: question's id, group and value."""
+    """Return rows of a question's id, group and value as Measured."""
     return Measured(table=pl.DataFrame([*rows], schema=tables.schema(tables.SCORES), orient="row"), rejected=rejected)

@@ -34,7 +34,7 @@ _CHINESE = re.compile(r"[\u4e00-\u9fff]")
 
 
 class LongBenchChatOptions(Section):
-    """`evaluation.longbench_chat` of the configuration; the files are LongAlign's."""
+    """Holds `evaluation.longbench_chat` of the configuration; the files are LongAlign's."""
 
     cases: InputAddress | None = Field(default=None, description="test_cases.json.")
     few_shots: InputAddress | None = Field(default=None, description="few_shots.json.")
@@ -55,7 +55,7 @@ _FILES = OfficialFiles(
 
 
 def questions_of(materials: Materials, options: LongBenchChatOptions) -> list[Question]:
-    """One turn each, by language; `facts` hold the query alone, the scored answers and the judge's prompt.
+    """Return questions of one turn, by language; `facts` hold the query alone, scored answers and the judge's prompt.
 
     Raises:
         GateauError: a file cannot be read, or is another one.
@@ -99,7 +99,7 @@ def _question(
 
 
 def asked(prompt: str, query: str, form: Literal["longalign", "gateau"]) -> str:
-    """What the model is asked; `prompt` is the document with the question behind it."""
+    """Return what the model is asked; `prompt` is the document with the question behind it."""
     if form == "longalign":
         return prompt
     document = prompt[: prompt.rfind(prompt.rsplit("\n", maxsplit=1)[-1])]
@@ -107,7 +107,7 @@ def asked(prompt: str, query: str, form: Literal["longalign", "gateau"]) -> str:
 
 
 def requests_of(question: Question, answers: Sequence[str], options: LongBenchChatOptions) -> list[JudgeRequest]:
-    """The answer on one line, as LongAlign keeps it, behind the reference and the scored answers."""
+    """Return the request: the answer on one line, as LongAlign keeps it, behind reference and scored answers."""
     del options
     facts, answer = question.facts, answers[0].strip().replace("\n", " ").strip()
     prompt = facts["template"].format(facts["query"], question.references[0], *facts["shots"], answer)

@@ -49,14 +49,14 @@ HIGHEST = {name: 5 if name in SUMMARIES else 3 for name in SUITES["gateau"]}
 
 
 class LongBenchJudgedOptions(LongBenchOptions):
-    """Which data sets are asked, where they lie, and what the judge is told."""
+    """Says which data sets are asked, where they lie, and what the judge is told."""
 
     question_prompt: InputAddress | None = Field(default=None, description="GATEAU's prompt_for_qa.txt.")
     summary_prompt: InputAddress | None = Field(default=None, description="GATEAU's prompt_for_sum.txt.")
 
 
 def _prompt_files(options: LongBenchJudgedOptions) -> dict[str, tuple[str | None, str]]:
-    """Path and cure by place."""
+    """Return path and cure by place."""
     origin = "from https://github.com/S1s-Z/GATEAU (folder train/LongBench), and give its path"
     return {
         f"evaluation.{_NAME}.question_prompt": (options.question_prompt, f"get prompt_for_qa.txt {origin}"),
@@ -65,7 +65,7 @@ def _prompt_files(options: LongBenchJudgedOptions) -> dict[str, tuple[str | None
 
 
 def _questions(materials: Materials, options: LongBenchJudgedOptions) -> list[Question]:
-    """LongBench's; `facts` hold the judge's prompt as well."""
+    """Return LongBench's questions; `facts` hold the judge's prompt as well."""
     templates = []
     for gaps, (place, (path, cure)) in zip((3, 2), _prompt_files(options).items(), strict=True):
         (file,) = question_files(materials.config, place, path, cure=cure)
@@ -83,7 +83,7 @@ def _questions(materials: Materials, options: LongBenchJudgedOptions) -> list[Qu
 
 
 def requests_of(question: Question, answers: Sequence[str], options: LongBenchJudgedOptions) -> list[JudgeRequest]:
-    """The answer on one line, as GATEAU keeps it, beside all right answers, written as a list of Python's."""
+    """Return the request: the answer on one line, as GATEAU keeps it, beside the right answers as a Python list."""
     del options
     right, answer = str([*question.references]), answers[0].strip().replace("\n", " ")
     given = (right, answer) if question.group in SUMMARIES else (question.facts["input"], right, answer)
@@ -98,7 +98,7 @@ def grade(
     judgments: pl.DataFrame | None,
     options: LongBenchJudgedOptions,
 ) -> Measured:
-    """The rating in per cent of the highest one; a rating above that is none."""
+    """Return the rating in per cent of the highest one; a rating above that is none."""
     del answers, options
     assert judgments is not None
     highest = pl.DataFrame({"question_id": [each.question_id for each in questions]}).with_columns(
@@ -118,7 +118,7 @@ def _settings(config: Config, options: LongBenchJudgedOptions) -> Mapping[str, A
 
 
 def _check(config: Config, options: LongBenchJudgedOptions) -> None:
-    """Raises GateauError for files that are not there, no judge, and sets that GATEAU does not have judged."""
+    """Raise GateauError for files that are not there, no judge, and sets that GATEAU does not have judged."""
     others = [name for name in options.names if name not in HIGHEST]
     if others:
         raise GateauError(

@@ -25,7 +25,7 @@ _EXTENDED = "_e"
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """A row of a data set; `fields`: as published. bucket: its range of length, in words or Chinese characters."""
+    """Holds a row of a data set; `fields`: as published. bucket: its range of length, in words or characters."""
 
     data_set: str
     row_id: str
@@ -37,19 +37,19 @@ class Row:
 
 @dataclass(frozen=True, kw_only=True)
 class Prompts:
-    """By data set: the prompt with {context} and {input}, and the most tokens of an answer."""
+    """Holds by data set the prompt with {context} and {input}, and the most tokens of an answer."""
 
     texts: Mapping[str, str]
     answer_tokens: Mapping[str, int]
 
 
 def bucket_of(length: int) -> str:
-    """The published ranges of length."""
+    """Return the published range of a length."""
     return "0-4k" if length < 4000 else "4-8k" if length < 8000 else "8k+"
 
 
 def read_prompts(files: Sequence[SourceFile], sets: Sequence[str], place: str) -> Prompts:
-    """Raises GateauError, with `place` in front, where a file or a set in it is missing."""
+    """Return the prompts. Raises GateauError, with `place` in front, where a file or a set in it is missing."""
     found: dict[str, dict[str, Any]] = {}
     for name, kind in ((PROMPTS, str), (LENGTHS, int)):
         file = next((each for each in files if each.name == name), None)
@@ -74,7 +74,7 @@ def read_prompts(files: Sequence[SourceFile], sets: Sequence[str], place: str) -
 def read_rows(
     files: Sequence[SourceFile], sets: Sequence[str], place: str, *, extended: bool, most: int | None
 ) -> Iterator[Row]:
-    """The first `most` rows of each of `sets`, in their order; `extended`: of LongBench-E.
+    """Yield the first `most` rows of each of `sets`, in their order; `extended`: of LongBench-E.
 
     A file belongs to the set that it is named after, with _e behind it for LongBench-E; of a file of another name each
     record says it itself. Raises GateauError for a set without rows, a row without what is asked, or an id twice.

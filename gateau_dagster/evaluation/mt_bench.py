@@ -39,7 +39,7 @@ _ENDINGS = ("", "-multi-turn")
 
 
 class MtBenchOptions(Section):
-    """`evaluation.mt_bench` of the configuration; the files are FastChat's."""
+    """Holds `evaluation.mt_bench` of the configuration; the files are FastChat's."""
 
     questions: InputAddress | None = Field(default=None, description="mt_bench/question.jsonl.")
     references: InputAddress | None = Field(default=None, description="mt_bench/reference_answer/gpt-4.jsonl.")
@@ -60,7 +60,7 @@ _FILES = OfficialFiles(
 
 
 def questions_of(materials: Materials, options: MtBenchOptions) -> list[Question]:
-    """As the file has them; `facts` hold the prompts of their judge, and `references` the right answers to show it.
+    """Return the file's questions; `facts` hold the judge's prompts, and `references` the right answers to show it.
 
     Raises:
         GateauError: a file cannot be read, or is another one.
@@ -131,7 +131,7 @@ def _question(
 
 
 def requests_of(question: Question, answers: Sequence[str], options: MtBenchOptions) -> list[JudgeRequest]:
-    """One for each turn: the first by itself, the second with the whole conversation."""
+    """Return a request for each turn: the first by itself, the second with the whole conversation."""
     del options
     return _requests(question, "single", {"": answers})
 
@@ -139,13 +139,13 @@ def requests_of(question: Question, answers: Sequence[str], options: MtBenchOpti
 def pair_requests_of(
     question: Question, first: Sequence[str], second: Sequence[str], options: MtBenchOptions
 ) -> list[JudgeRequest]:
-    """The same for two models' answers: whichever is shown first is assistant A."""
+    """Return the same for two models' answers: whichever is shown first is assistant A."""
     del options
     return _requests(question, "pair", {"_a": first, "_b": second})
 
 
 def _requests(question: Question, kind: str, answers: Mapping[str, Sequence[str]]) -> list[JudgeRequest]:
-    """`answers` by what the prompts' names for them end with."""
+    """Return the requests of one kind. `answers`: by what the prompts' names for them end with."""
     words: dict[str, str] = {"question": question.turns[0]}
     for number, turn in enumerate(question.turns, start=1):
         words[f"question_{number}"] = turn

@@ -39,7 +39,7 @@ _TOO_LONG = re.compile(r"(?i)context.{0,20}(?:length|window|size)|too large|too 
 
 
 class UnansweredError(Exception):
-    """One request got no reply that can be used. The message says why, and the others go on.
+    """Reports that one request got no reply that can be used. The message says why, and the others go on.
 
     Args:
         passing: whether the same request may be answered another time.
@@ -52,17 +52,17 @@ class UnansweredError(Exception):
 
     @property
     def is_worth_another_try(self) -> bool:
-        """Whether to ask once more, after all others; a request that took all of its time would take it again."""
+        """Return whether to ask once more, after all others; one that took all of its time would take it again."""
         return self.passing and not self.silent
 
 
 class UnusableServerError(GateauError):
-    """The server will answer none of the requests: a wrong key, an unknown model, or no answer in time."""
+    """Reports that the server will answer none of the requests: a wrong key, an unknown model, or no answer in time."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ServerReply:
-    """What a server said.
+    """Holds what a server said.
 
     Args:
         text: as it came; it may hold lone surrogates.
@@ -211,7 +211,7 @@ class Client:
         return body
 
     def _read(self, data: bytes, started: float) -> ServerReply:
-        """Servers leave out and make up what they like, so nothing of a reply is taken on trust."""
+        """Return what a reply says. Nothing of it is taken on trust: servers leave out and make up what they like."""
         found = _json(data)
         if not isinstance(found, dict):
             raise UnansweredError(f"the reply is no JSON object: {self._line(_start(data))}", passing=True)
@@ -358,7 +358,7 @@ class Patience:
 
 
 class _PassingError(Exception):
-    """An attempt failed in a way that may pass. pause: seconds that the server asks for."""
+    """Reports that an attempt failed in a way that may pass. pause: seconds that the server asks for."""
 
     def __init__(self, reason: str, pause: float | None = None) -> None:
         super().__init__(reason)

@@ -78,7 +78,7 @@ RATINGS = tuple(replace(column, nullable=False) for column in CHARACTERISTICS if
 
 
 def ends_of_ranking(scores: pl.DataFrame, count: int) -> dict[str, str]:
-    """`part` by sample id: the `count` best and worst of `sample_id`, `score`; each half at most.
+    """Return `part` by sample id: the `count` best and worst of `sample_id`, `score`; each half at most.
 
     A sample without a score is neither.
     """
@@ -91,7 +91,7 @@ def ends_of_ranking(scores: pl.DataFrame, count: int) -> dict[str, str]:
 def wanted_ratings(
     samples: Sequence[Sample], settings: JudgeConfig, named: Collection[str] = CHARACTERISTIC_NAMES
 ) -> list[Wanted]:
-    """A request for each sample, characteristic and repeat; `turn` is the characteristic's place among all five."""
+    """Return a request per sample, characteristic and repeat; `turn` is the characteristic's place among all five."""
     return [
         Wanted(
             question_id=sample.sample_id,
@@ -112,14 +112,14 @@ def wanted_ratings(
 
 
 def prompt(sample: Sample, characteristic: str) -> str:
-    """What the judge is asked of one sample."""
+    """Return what the judge is asked of one sample."""
     what, questions, parts = _CHARACTERISTICS[characteristic]
     shown = (f"[{part} begins]\n{getattr(sample, part)}\n[{part} ends]" for part in parts)
     return "\n\n".join([_OPENING.format(what=what), questions, *shown, _CLOSING])
 
 
 def characteristics_table(parts: dict[str, str], judgments: pl.DataFrame) -> pl.DataFrame:
-    """CHARACTERISTICS by sample and characteristic, from tables.JUDGMENTS of `wanted_ratings`."""
+    """Return CHARACTERISTICS by sample and characteristic, from tables.JUDGMENTS of `wanted_ratings`."""
     part = pl.col("sample_id").replace_strict(parts, return_dtype=pl.String)
     table = _means_by_sample([*parts], judgments, CHARACTERISTIC_NAMES)
     return table.with_columns(part=part).select(schema(CHARACTERISTICS).names())
@@ -128,7 +128,7 @@ def characteristics_table(parts: dict[str, str], judgments: pl.DataFrame) -> pl.
 def ratings_table(
     samples: Sequence[str], judged: Judged, named: Collection[str]
 ) -> tuple[pl.DataFrame, Sequence[Reject]]:
-    """RATINGS of the samples of which each characteristic in `named` has a rating, and the others with the reasons.
+    """Return RATINGS of the samples with a rating for each characteristic in `named`, and the others with reasons.
 
     judged: of `wanted_ratings`.
     """
@@ -141,7 +141,7 @@ def ratings_table(
 
 
 def _without_rating(judgments: pl.DataFrame) -> Iterator[tuple[str, str]]:
-    """`question_id`, and why: each turn of which no repeat's reply holds a rating, with the last one's end."""
+    """Yield `question_id` and why, for each turn of which no repeat's reply holds a rating, with the last one's end."""
     replies = judgments.sort("repeat").group_by("question_id", "turn", maintain_order=True)
     found = replies.agg(pl.col("score").count(), pl.col("reply").last()).filter(pl.col("score") == 0)
     for sample, turn, _, reply in found.sort("question_id", "turn").iter_rows():
@@ -149,7 +149,7 @@ def _without_rating(judgments: pl.DataFrame) -> Iterator[tuple[str, str]]:
 
 
 def _means_by_sample(samples: Sequence[str], judgments: pl.DataFrame, named: Collection[str]) -> pl.DataFrame:
-    """By sample and characteristic, the mean of the repeats' ratings; null where there is none."""
+    """Return the mean of the repeats' ratings by sample and characteristic; null where there is none."""
     means = {
         (sample, turn): mean
         for sample, turn, mean in judgments.group_by("question_id", "turn").agg(pl.col("score").mean()).iter_rows()
@@ -164,7 +164,7 @@ def _means_by_sample(samples: Sequence[str], judgments: pl.DataFrame, named: Col
 
 
 def mean_ratings(table: pl.DataFrame) -> pl.DataFrame:
-    """`characteristic`, `best`, `worst`: mean ratings, in the order of the paper's figure.
+    """Return `characteristic`, `best`, `worst`: mean ratings, in the order of the paper's figure.
 
     `best_margin`, `worst_margin`: what their 95 % intervals (Student's t) reach to either side; null below two ratings.
     """

@@ -22,12 +22,12 @@ CountTokens = Callable[[str], int]
 
 
 class BudgetError(GateauError):
-    """Judging would take more than `evaluation.judge.budget` allows."""
+    """Reports that judging would take more than `evaluation.judge.budget` allows."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class PlannedCost:
-    """What is expected. kept: replies that are in the store and cost nothing. money: None without prices."""
+    """Holds what is expected. kept: replies that are in the store and cost nothing. money: None without prices."""
 
     kept: int
     usage: Usage
@@ -50,7 +50,7 @@ def planned_cost(
     *,
     longest: Sequence[Asked] = (),
 ) -> PlannedCost:
-    """What the requests without a kept reply will take; equal ones are asked once.
+    """Return what the requests without a kept reply will take; equal ones are asked once.
 
     `count` says a text's tokens by any tokenizer; it is scaled by what the judge's server counted for those requests
     that are kept, whose replies say how long the others will be. longest: further requests about answers that are not
@@ -78,7 +78,7 @@ def _tokens(asked: Asked, count: CountTokens) -> int:
 
 
 def money_of(settings: JudgeConfig, usage: Usage) -> float | None:
-    """In the currency of the prices; None without them."""
+    """Return the cost in the currency of the prices; None without them."""
     prices = settings.prices
     if prices is None:
         return None
@@ -86,13 +86,13 @@ def money_of(settings: JudgeConfig, usage: Usage) -> float | None:
 
 
 def cost_of_judgments(settings: JudgeConfig, judgments: pl.DataFrame) -> float | None:
-    """What a table of judgments (tables.JUDGMENTS) is worth, whoever paid for it and when; None without prices."""
+    """Return what tables.JUDGMENTS is worth, whoever paid for it and when; None without prices."""
     sums = judgments.select(pl.col("requests", "prompt_tokens", "reply_tokens").cast(pl.Int64).sum()).row(0, named=True)
     return money_of(settings, Usage(**sums))
 
 
 def cost_sentence(settings: JudgeConfig, usage: Usage) -> str:
-    """`12 requests, 3,400 tokens, 0.05 USD`."""
+    """Return a cost in words: 12 requests, 3,400 tokens, 0.05 USD."""
     money = money_of(settings, usage)
     tokens = usage.prompt_tokens + usage.reply_tokens
     price = "" if money is None else f", {money:,.2f} {settings.currency}"
@@ -100,7 +100,7 @@ def cost_sentence(settings: JudgeConfig, usage: Usage) -> str:
 
 
 def check_affordable(settings: JudgeConfig, spent: Usage, planned: PlannedCost) -> None:
-    """Raises BudgetError where what was spent and what is planned are together above the budget."""
+    """Raise BudgetError where what was spent and what is planned are together above the budget."""
     total = spent + planned.usage
     over = _above(settings, total)
     if planned.usage.requests and over:
@@ -112,7 +112,7 @@ def check_affordable(settings: JudgeConfig, spent: Usage, planned: PlannedCost) 
 
 
 def _above(settings: JudgeConfig, usage: Usage) -> str:
-    """Which limit is passed, in words; empty where none is."""
+    """Return which limit is passed, in words; empty where none is."""
     budget, money = settings.budget, money_of(settings, usage)
     if budget.requests is not None and usage.requests > budget.requests:
         return f"the budget is {plural(budget.requests, 'request')}"
@@ -122,7 +122,7 @@ def _above(settings: JudgeConfig, usage: Usage) -> str:
 
 
 class Account:
-    """What has been spent so far; many threads spend from it."""
+    """Counts what has been spent so far; many threads spend from it."""
 
     def __init__(self, settings: JudgeConfig, spent: Usage) -> None:
         self._settings = settings
@@ -132,11 +132,11 @@ class Account:
 
     @property
     def new(self) -> Usage:
-        """Since this account was opened."""
+        """Return what was spent since this account was opened."""
         return self._new
 
     def open_request(self) -> None:
-        """Before a request is sent. Those under way count as one request, their cost once it is known.
+        """Count a request before it is sent. Those under way count as one request, their cost once it is known.
 
         Raises:
             BudgetError: there is none left for it.
@@ -152,7 +152,7 @@ class Account:
             self._open += 1
 
     def close_request(self, usage: Usage) -> None:
-        """When it has ended; `usage` of one without a reply is empty."""
+        """Count what a request took when it has ended; `usage` of one without a reply is empty."""
         with self._lock:
             self._open -= 1
             self._new += usage

@@ -33,7 +33,7 @@ _SECONDS_BETWEEN_NOTES = 1.0
 
 @dataclass(frozen=True, kw_only=True)
 class Wanted:
-    """A judgment that is to be made of the answer to a turn of a question; `part` is what rejects call the turn."""
+    """Names a judgment to be made of the answer to a turn of a question; `part` is what rejects call the turn."""
 
     question_id: str
     turn: int
@@ -43,7 +43,10 @@ class Wanted:
 
 @dataclass(frozen=True, kw_only=True)
 class Judged:
-    """`table`: tables.JUDGMENTS. `rejected`: questions of which a judgment got no reply. `new`: what was paid for."""
+    """Holds judgments.
+
+    `table`: tables.JUDGMENTS. `rejected`: questions of which a judgment got no reply. `new`: what was paid for.
+    """
 
     table: pl.DataFrame
     rejected: Sequence[Reject]
@@ -51,12 +54,12 @@ class Judged:
 
     @property
     def unanswered(self) -> list[str]:
-        """The questions that another server, or more patience, may have judged; see `means`."""
+        """Return the questions that another server, or more patience, may have judged; see `means`."""
         return [each.sample_id for each in self.rejected]
 
 
 def means(settings: JudgeConfig | None) -> str:
-    """Digest of what decides whether a request gets a reply, and is no part of the judgment; see Node."""
+    """Return a digest of what decides whether a request gets a reply, and is no part of the judgment; see Node."""
     if settings is None:
         return ""
     given = settings.model_dump(include={"base_url", "key", "timeout"})
@@ -67,7 +70,7 @@ def means(settings: JudgeConfig | None) -> str:
 def wanted_judgments(
     questions: Sequence[Question], given: Texts, judging: Judging, options: Any, settings: JudgeConfig
 ) -> list[Wanted]:
-    """The judgments of one model's answers, in order of the questions. One that lacks an answer to a turn has none."""
+    """Return the judgments of one model's answers, by question. One that lacks an answer to a turn has none."""
     found = []
     for question in questions:
         texts = given.get(question.question_id, {})
@@ -92,7 +95,7 @@ def _of_question(
 
 
 def answers_by_question(answers: pl.DataFrame) -> dict[str, dict[int, str]]:
-    """The texts of tables.ANSWERS by question and turn."""
+    """Return the texts of tables.ANSWERS by question and turn."""
     found: dict[str, dict[int, str]] = {}
     for question, turn, answer in answers.select("question_id", "turn", "answer").iter_rows():
         found.setdefault(question, {})[turn] = answer
@@ -100,7 +103,7 @@ def answers_by_question(answers: pl.DataFrame) -> dict[str, dict[int, str]]:
 
 
 def longest_answers(questions: Sequence[Question]) -> dict[str, dict[int, str]]:
-    """Stand-ins by question and turn, as long as answers may become: a common word is a token."""
+    """Return stand-ins by question and turn, as long as answers may become: a common word is a token."""
     return {
         each.question_id: dict.fromkeys(range(len(each.turns)), " the" * each.generation.max_new_tokens)
         for each in questions
@@ -115,7 +118,7 @@ def judge_answers(
     settings: JudgeConfig,
     progress: Progress = silent,
 ) -> Judged:
-    """Every judgment, from the kept replies or from the judge.
+    """Return every judgment, from the kept replies or from the judge.
 
     The first request that is new is sent alone: what would fail for all of them fails once. A judgment without a reply
     that may come another time is tried once more, after all others.
@@ -156,7 +159,7 @@ _Made = Mapping[str, Any] | UnansweredError
 
 @dataclass
 class _Work:
-    """Judgments under way, in several threads."""
+    """Makes judgments in several threads."""
 
     judging: Judging
     judge: Judge
@@ -195,7 +198,7 @@ class _Work:
             pool.shutdown(wait=True, cancel_futures=True)
 
     def _judgment(self, wanted: Wanted) -> _Made:
-        """What becomes of one; nothing any more once another one has ended the work."""
+        """Return what becomes of one judgment. Raises once another one has ended the work."""
         if self._ended is not None:
             raise self._ended
         try:
@@ -205,7 +208,7 @@ class _Work:
             raise
 
     def _row(self, wanted: Wanted) -> _Made:
-        """A row of tables.JUDGMENTS, or why there is no reply. An unreadable reply is asked for again, then kept."""
+        """Return a row of tables.JUDGMENTS, or why there is no reply. After an unreadable reply ask again."""
         total, score, reply = Usage(), None, None
         for attempt in range(self.judging.again + 1):
             try:
@@ -234,7 +237,7 @@ class _Work:
         }
 
     def _reply(self, asked: Asked) -> Reply:
-        """Of equal requests that are wanted at once, one is sent; the others wait for what is kept of it.
+        """Return the reply. Of equal requests at once one is sent; the others wait for what is kept of it.
 
         A reply that cannot be used is paid for, so it is kept, too: under the settings that it came by.
         """

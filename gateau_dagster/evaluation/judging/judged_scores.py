@@ -26,14 +26,14 @@ def grade_by_rating(
     *,
     scale: float = 1.0,
 ) -> Measured:
-    """`mean_scores`, as Scored.grade; a partial of it has another `scale`."""
+    """Return `mean_scores` as Scored.grade wants them; a partial of it has another `scale`."""
     del answers, options
     assert judgments is not None, "the benchmark is judged"
     return mean_scores(questions, judgments, scale=scale)
 
 
 def mean_scores(questions: Sequence[Question], judgments: pl.DataFrame, *, scale: float) -> Measured:
-    """`scale` times the mean over a question's turns of the mean over the judgments of each.
+    """Return `scale` times the mean over a question's turns of the mean over the judgments of each.
 
     A question of which a turn has no score is rejected: the mean of the others would be of an easier question.
     """
@@ -61,8 +61,7 @@ def mean_scores(questions: Sequence[Question], judgments: pl.DataFrame, *, scale
 
 
 def turn_scores(scores: pl.DataFrame, judgments: pl.DataFrame, *, scale: float) -> dict[int, pl.DataFrame]:
-    """By turn that has a judgment with a score, tables.SCORES of it alone, of the questions in `scores` that have it;
-    see `mean_scores`."""
+    """Return tables.SCORES of each turn alone, of the questions in `scores` that have it; see `mean_scores`."""
     means = _turn_means(judgments).with_columns(value=scale * pl.col("score"))
     return {
         number: scores.drop("value")
@@ -73,14 +72,14 @@ def turn_scores(scores: pl.DataFrame, judgments: pl.DataFrame, *, scale: float) 
 
 
 def _turn_means(judgments: pl.DataFrame) -> pl.DataFrame:
-    """`question_id`, `turn`, `score`: the mean over a turn's judgments that have a score."""
+    """Return `question_id`, `turn` and `score`, the mean over a turn's judgments that have a score."""
     readable = judgments.filter(pl.col("score").is_not_null())
     return readable.group_by("question_id", "turn").agg(score=pl.col("score").mean())
 
 
 @dataclass(frozen=True, kw_only=True)
 class Unreadable:
-    """Judgments without a score, by why: the reply holds none, or there was no reply to any of the question's."""
+    """Counts judgments without a score: the reply holds none, or there was no reply to any of the question's."""
 
     judgments: int
     without_score: int
@@ -99,7 +98,7 @@ class Unreadable:
 
 
 def unreadable(judgments: pl.DataFrame, rejected: pl.DataFrame) -> Unreadable:
-    """`judgments`: tables.JUDGMENTS. `rejected`: its rejected questions, tables.REJECTED."""
+    """Return what of tables.JUDGMENTS has no score. `rejected`: its rejected questions, tables.REJECTED."""
     return Unreadable(
         judgments=judgments.height,
         without_score=judgments["score"].null_count(),

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def needed_judge(config: Config, benchmark: str) -> JudgeConfig:
-    """`evaluation.judge`. Raises GateauError where it is not given."""
+    """Return `evaluation.judge`. Raises GateauError where it is not given."""
     judge = config.evaluation.judge
     if judge is None:
         raise GateauError(

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class OfficialRow:
-    """One record of an official file, whose fields are checked as they are read.
+    """Checks the fields of a record of an official file as they are read.
 
     where: file and line. Every method raises ValueError, which names the place, the fault and what was expected.
     """
@@ -104,7 +104,7 @@ def by_id(rows: Sequence[OfficialRow], key: str) -> dict[str, OfficialRow]:
 
 @dataclass(frozen=True, kw_only=True)
 class OfficialFile:
-    """A file that a configuration names.
+    """Reads a file that a configuration names.
 
     place: its key there. path: None where it is not given. origin: where its authors have it.
     """
@@ -115,15 +115,15 @@ class OfficialFile:
 
     @property
     def cure(self) -> str:
-        """What to do where it cannot be read."""
+        """Return what to do where it cannot be read."""
         return f"download {self.origin} and give its path, or an s3:// or hf:// address"
 
     def check(self, config: Config) -> None:
-        """Raises GateauError where it is not given, or is a local file that is not there."""
+        """Raise GateauError where it is not given, or is a local file that is not there."""
         check_files(config, self.place, self.path, cure=self.cure)
 
     def signature(self, config: Config) -> str:
-        """Changes with its name and content. Raises GateauError."""
+        """Return a digest of its name and content. Raises GateauError."""
         return files_digest(config, self.place, self.path, cure=self.cure)
 
     def rows(self, config: Config) -> list[OfficialRow]:
@@ -145,7 +145,7 @@ class OfficialFile:
 
     @contextmanager
     def understood(self) -> Iterator[None]:
-        """Around what is made of its content. Raises GateauError where a field is missing or is another thing."""
+        """Wrap what is made of its content. Raises GateauError where a field is missing or is another thing."""
         try:
             yield
         except GateauError:
@@ -155,7 +155,7 @@ class OfficialFile:
             raise self.wrong(named) from error
 
     def wrong(self, reason: str) -> GateauError:
-        """What to raise for content that is not what it should be."""
+        """Return what to raise for content that is not what it should be."""
         return GateauError(f"{self.place}: {self.path} is not the file that is needed ({reason}); {self.cure}")
 
     def _file(self, config: Config) -> SourceFile:
@@ -167,7 +167,7 @@ class OfficialFile:
 
 @dataclass(frozen=True, kw_only=True)
 class OfficialFiles:
-    """Those of a benchmark that a judge rates.
+    """Holds the files of a benchmark that a judge rates.
 
     names: by the key of its options, as its authors call it. origin: where they have them.
     """
@@ -177,7 +177,7 @@ class OfficialFiles:
     origin: str
 
     def of(self, options: Any) -> dict[str, OfficialFile]:
-        """By key, each where the options have it."""
+        """Return the files by key, each where the options have it."""
         return {
             key: OfficialFile(
                 place=f"evaluation.{self.benchmark}.{key}",
@@ -188,11 +188,11 @@ class OfficialFiles:
         }
 
     def check(self, config: Config, options: Any) -> None:
-        """Raises GateauError where there is no judge, or a file is not given or not there; see Benchmark.check."""
+        """Raise GateauError where there is no judge, or a file is not given or not there; see Benchmark.check."""
         needed_judge(config, self.benchmark)
         for file in self.of(options).values():
             file.check(config)
 
     def settings(self, config: Config, options: Any) -> dict[str, Any]:
-        """What they hold, as far as it changes the questions; see Benchmark.settings. Raises GateauError."""
+        """Return what they hold, as far as it changes the questions; see Benchmark.settings. Raises GateauError."""
         return {f"{self.benchmark} {key}": file.signature(config) for key, file in self.of(options).items()}

@@ -43,7 +43,7 @@ PAIRWISE = (
 
 @dataclass(frozen=True, kw_only=True)
 class Match:
-    """The answers of `one` and `other` to a turn, put before the judge in both orders."""
+    """Holds the answers of `one` and `other` to a turn, put before the judge in both orders."""
 
     one: str
     other: str
@@ -61,7 +61,7 @@ def matches(
     options: Any,
     settings: JudgeConfig,
 ) -> list[Match]:
-    """Of each pair, over the questions that both answered in all turns.
+    """Return the matches of each pair, over the questions that both answered in all turns.
 
     texts: the answers by variant, question and turn.
     """
@@ -86,7 +86,7 @@ def _match(one: str, other: str, first: JudgeRequest, second: JudgeRequest, *, s
 
 
 def wanted_of(found: Sequence[Match]) -> list[Wanted]:
-    """What the judge is to be asked: each request once, whatever pairs it belongs to."""
+    """Return what the judge is to be asked: each request once, whatever pairs it belongs to."""
     wanted = {
         asked.digest: Wanted(question_id=each.question_id, turn=each.turn, asked=asked)
         for each in found
@@ -96,7 +96,7 @@ def wanted_of(found: Sequence[Match]) -> list[Wanted]:
 
 
 def pairwise_table(found: Sequence[Match], judgments: pl.DataFrame) -> pl.DataFrame:
-    """PAIRWISE, from the judgments of `wanted_of`: what the judge says of the one that is shown first."""
+    """Return PAIRWISE, from the judgments of `wanted_of`: what the judge says of the one that is shown first."""
     scores: dict[str, float | None] = dict(judgments.select("digest", "score").iter_rows())
     rows = []
     for each in found:
@@ -107,7 +107,7 @@ def pairwise_table(found: Sequence[Match], judgments: pl.DataFrame) -> pl.DataFr
 
 
 def _outcome(first: float | None, second: float | None) -> str | None:
-    """As FastChat counts: a verdict that changes with the order is a tie."""
+    """Return the outcome as FastChat counts: a verdict that changes with the order is a tie."""
     if first is None or second is None:
         return None
     return {(1.0, 1.0): "win", (0.0, 0.0): "loss"}.get((first, second), "tie")
@@ -115,8 +115,10 @@ def _outcome(first: float | None, second: float | None) -> str | None:
 
 @dataclass(frozen=True, kw_only=True)
 class Tally:
-    """Of one pair. consistent: share of the readable turns with the same verdict in both orders. bias: in -1..1, by how
-    much more often the answer that is shown first is preferred; 0 for a judge that does not look at the place.
+    """Counts one pair.
+
+    consistent: share of the readable turns with the same verdict in both orders. bias: in -1..1, by how much more often
+    the answer that is shown first is preferred; 0 for a judge that does not look at the place.
     """
 
     one: str
@@ -130,7 +132,7 @@ class Tally:
 
 
 def tallies(table: pl.DataFrame) -> list[Tally]:
-    """A Tally for each pair of a PAIRWISE table, in its order."""
+    """Return a Tally for each pair of a PAIRWISE table, in its order."""
     found = []
     for (one, other), rows in table.group_by("one", "other", maintain_order=True):
         read = rows.filter(pl.col("outcome").is_not_null())

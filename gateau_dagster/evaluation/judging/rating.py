@@ -53,7 +53,7 @@ def quoted(reply: str) -> str:
 
 
 def _decided(reply: str, read: Callable[[str], float | None]) -> float | None:
-    """The last verdict of a reply, once its thoughts are left out.
+    """Return the last verdict of a reply, once its thoughts are left out.
 
     Verdicts with a question mark behind them are drafts. Of several, those outside of quotation marks come before
     those within, and those that are called one ("Rating: [[8]]") before those that are not; the last of these counts.
@@ -72,7 +72,7 @@ def _decided(reply: str, read: Callable[[str], float | None]) -> float | None:
 
 
 def _is_verdict(text: str) -> bool:
-    """Whether it looks like one, on this scale or another."""
+    """Return whether it looks like one, on this scale or another."""
     text = text.strip("*_ \t")
     return _RATING.fullmatch(text) is not None or _CHOICE.fullmatch(text) is not None
 

@@ -20,7 +20,7 @@ _NAME = re.compile(r"^(?P<digest>[0-9a-f]{32})-(?P<prompt>\d+)-(?P<reply>\d+)\.j
 
 @dataclass(frozen=True, kw_only=True)
 class Usage:
-    """Requests that were answered, and their tokens."""
+    """Counts requests that were answered, and their tokens."""
 
     requests: int = 0
     prompt_tokens: int = 0
@@ -42,12 +42,12 @@ class Usage:
 
     @classmethod
     def of(cls, reply: Reply) -> Usage:
-        """One request's."""
+        """Return the usage of one request."""
         return cls(requests=1, prompt_tokens=reply.prompt_tokens, reply_tokens=reply.reply_tokens)
 
 
 class Replies:
-    """The kept replies of one judge: `<root>/_judge_replies/<judge>/<digest>-<prompt tokens>-<reply tokens>.json`."""
+    """Keeps the replies of one judge: `<root>/_judge_replies/<judge>/<digest>-<prompt tokens>-<reply tokens>.json`."""
 
     def __init__(self, files: Files, judge: str) -> None:
         self._files = files
@@ -56,7 +56,7 @@ class Replies:
         self.refresh()
 
     def refresh(self) -> None:
-        """Looks again which replies there are."""
+        """Look again which replies there are."""
         for name in self._files.names(self._folder):
             if match := _NAME.match(name):
                 self._names[match["digest"]] = name
@@ -65,20 +65,20 @@ class Replies:
         return asked.digest in self._names
 
     def usage(self, asked: Asked) -> Usage | None:
-        """What the reply took, or None where there is none; reads nothing."""
+        """Return what the reply took, or None where there is none; reads nothing."""
         match = _NAME.match(self._names.get(asked.digest, ""))
         return _usage(match) if match else None
 
     @property
     def spent(self) -> Usage:
-        """All that this judge was asked, by this store."""
+        """Return all that this judge was asked, by this store."""
         usage = Usage()
         for match in filter(None, map(_NAME.match, [*self._names.values()])):
             usage += _usage(match)
         return usage
 
     def find(self, asked: Asked, unusable_under: str = "") -> Reply | None:
-        """The reply, or None where there is none; a damaged file is removed.
+        """Return the reply, or None where there is none; a damaged file is removed.
 
         Raises:
             GateauError, TransientError: the store cannot be read.
@@ -97,7 +97,7 @@ class Replies:
         return reply
 
     def keep(self, asked: Asked, reply: Reply, unusable_under: str = "") -> None:
-        """Writes the reply before anything else is made of it.
+        """Write the reply before anything else is made of it.
 
         `unusable_under`: of a reply that is paid for and cannot be used, the settings under which it came.
 
@@ -123,7 +123,7 @@ def _usage(name: re.Match[str]) -> Usage:
 
 
 def _read(data: bytes) -> Reply | None:
-    """None for anything but what `Replies.keep` wrote."""
+    """Return the reply; None for anything but what `Replies.keep` wrote."""
     try:
         content = json.loads(data)
         check = content.pop("check")

@@ -12,7 +12,7 @@ from gateau_dagster.storage.stamp import fingerprint
 
 @dataclass(frozen=True, kw_only=True)
 class Asked:
-    """What a judge is asked: everything that its reply depends on.
+    """Holds what a judge is asked: everything that its reply depends on.
 
     messages: `role` and `content`. max_tokens: of the reply. repeat: of the judgment, from 0. attempt: how many
     replies to it could not be read before this one. temperature: None where none is sent. more: what else the settings
@@ -51,7 +51,7 @@ class Asked:
 
     @property
     def digest(self) -> str:
-        """Equal for equal requests, whichever answer, variant or benchmark they are about."""
+        """Return a digest that is equal for equal requests, whichever answer, variant or benchmark they are about."""
         return fingerprint(
             {
                 "judge": self.judge,
@@ -67,7 +67,9 @@ class Asked:
 
 @dataclass(frozen=True, kw_only=True)
 class Reply:
-    """What a judge said. prompt_tokens, reply_tokens: as the server counted them, or about, where it does not say.
+    """Holds what a judge said.
+
+    prompt_tokens, reply_tokens: as the server counted them, or about, where it does not say.
     seconds: wall-clock time. finish_reason: `length` where the limit cut it; earlier versions kept none.
     """
 
@@ -79,15 +81,15 @@ class Reply:
 
     @property
     def is_usable(self) -> bool:
-        """Whether a verdict may be in it: a reply that was cut, or is empty, holds none."""
+        """Return whether a verdict may be in it: a reply that was cut, or is empty, holds none."""
         return bool(self.text.strip()) and self.finish_reason != "length"
 
 
 class Judge(Protocol):
-    """Whatever answers a request."""
+    """Answers requests."""
 
     def __call__(self, asked: Asked) -> Reply:
-        """Called from several threads.
+        """Return the reply to a request; called from several threads.
 
         Raises:
             UnansweredError: for this request.

@@ -21,7 +21,7 @@ CODE_VERSION = "4"
 
 @dataclass(frozen=True, kw_only=True)
 class Cost:
-    """What a variant was made of, and what that and its judgments took; None: not known, or nothing.
+    """Holds what a variant was made of, and what that and its judgments took; None: not known, or nothing.
 
     Hours are of one device.
     """
@@ -34,24 +34,24 @@ class Cost:
 
     @property
     def hours(self) -> float | None:
-        """Of scoring and training, as far as they are known."""
+        """Return the hours of scoring and training, as far as they are known."""
         known = [hours for hours in (self.scoring_hours, self.training_hours) if hours is not None]
         return sum(known) if known else None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Answered:
-    """The questions that all variants answered: `question_id`, `group`; and what each model's answers are worth."""
+    """Holds the questions that all variants answered (`question_id`, `group`), and each model's values."""
 
     questions: pl.DataFrame
     models: Sequence[Model]
 
     def total(self, *, by_group: bool) -> Total:
-        """What counts as the models' value."""
+        """Return what counts as the models' value."""
         return total_of(self.questions["group"].to_list(), by_group=by_group)
 
     def part(self, places: Sequence[int]) -> "Answered":
-        """Some of the questions, by where they stand."""
+        """Return some of the questions, by where they stand."""
         models = [
             Model(name=model.name, values=model.values[:, places], trained=model.trained) for model in self.models
         ]
@@ -141,7 +141,7 @@ def experiment_rows(
 
 
 def mean_cost(costs: Sequence[Cost]) -> Cost:
-    """Of variants that differ in their seed alone; what is not known of one of them is not known."""
+    """Return the mean of variants that differ in their seed alone; what is not known of one of them is not known."""
     means: dict[str, Any] = {}
     for field in fields(Cost):
         values = [getattr(cost, field.name) for cost in costs]
@@ -152,13 +152,13 @@ def mean_cost(costs: Sequence[Cost]) -> Cost:
 
 
 def per_point(standing: Standing, amount: float | None, *, higher: bool) -> float | None:
-    """An amount for each unit that the model is better than the reference; None if it is not, or nothing is known."""
+    """Return an amount per unit that the model is better than the reference; None if it is not, or if unknown."""
     gain = 0.0 if standing.difference is None else standing.difference.value * (1 if higher else -1)
     return amount / gain if gain > 0 and amount is not None else None
 
 
 def _named(prefix: str, interval: Interval | None) -> dict[str, float | None]:
-    """The three columns of an interval."""
+    """Return the three columns of an interval."""
     names = (prefix or "value", *(f"{prefix}_{end}".lstrip("_") for end in ("low", "high")))
     ends = (None, None, None) if interval is None else (interval.value, interval.low, interval.high)
     return dict(zip(names, ends, strict=True))
