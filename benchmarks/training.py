@@ -45,10 +45,9 @@ from transformers import PreTrainedModel
 
 from gateau_dagster.models.training_attention import attend_within_documents
 from gateau_dagster.training.batching import pack
-from gateau_dagster.training.chunked_entropy import summed_nll
 from gateau_dagster.training.dataset import Batch, PadRight, SideBySide, TrainingDocument
 from gateau_dagster.training.encode import IGNORED
-from gateau_dagster.training.response_loss import use_chunked_loss
+from gateau_dagster.training.response_loss import summed_nll, use_chunked_loss
 
 SPEED_TARGET, MEMORY_TARGET, LOSS_TOLERANCE = 2.0, 1 / 8, 1e-5
 _HIDDEN = 64  # of the loss measured alone: small, so that memory is the logits'

@@ -10,14 +10,33 @@ from typing import Any, TypeAlias
 import yaml
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
+from yaml.constructor import ConstructorError
 from yaml.reader import ReaderError
 
 from gateau_dagster.config.base import SectionError
 from gateau_dagster.config.schema import Config
 from gateau_dagster.config.values import is_variable_name
-from gateau_dagster.config.yaml_loader import YamlLoader
 from gateau_dagster.errors import DEMO, ENVIRONMENT_VARIABLE, GateauError, redacted, secret_found
 from gateau_dagster.readable import nearest_name
+
+
+class YamlLoader(yaml.SafeLoader):
+    """YAML 1.1, but for numbers such as 2e-5, which are numbers as in YAML 1.2 and not text."""
+
+    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
+        """The node's value. Of one that its kind does not have (`!!int ''`, 2024-02-30) PyYAML raises what it meets."""
+        try:
+            return super().construct_object(node, deep=deep)
+        except (ValueError, LookupError, AttributeError, ArithmeticError) as error:
+            kind = node.tag.rpartition(":")[2]
+            raise ConstructorError(None, None, f"the value is no valid {kind}", node.start_mark) from error
+
+
+YamlLoader.add_implicit_resolver(
+    "tag:yaml.org,2002:float",
+    re.compile(r"^[-+]?[0-9][0-9_]*(\.[0-9_]*)?[eE][-+]?[0-9]+$"),
+    list("-+0123456789"),
+)
 
 
 def line_of(node: yaml.Node | None, place: Sequence[int | str]) -> int:

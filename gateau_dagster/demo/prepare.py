@@ -1,21 +1,74 @@
-"""The embedded demo's inputs on disk: the data at once, the pair when a model is first needed."""
+"""Write the embedded demo's inputs: samples and short conversations at once, the pair when a model is first needed."""
 
 import json
 from pathlib import Path
+from typing import TypedDict
 
+import numpy as np
 import polars as pl
 
 from gateau_dagster.config import Config
 from gateau_dagster.config.inputs import DEMO_SCHEME, PAIR_FOLDER, demo_folder, demo_shape
+from gateau_dagster.demo.language import (
+    NOUNS,
+    Words,
+    fact_words,
+    pick,
+    random_facts,
+    recall_instruction,
+    recall_response,
+    tell_instruction,
+    tell_response,
+)
+from gateau_dagster.demo.long_samples import write_jsonl
 from gateau_dagster.progress import Progress, silent
 from gateau_dagster.storage.local import write_if_other
+
+Turn = TypedDict("Turn", {"from": str, "value": str})
+RECALL_SHARE = 0.5
+
+
+class Conversation(TypedDict):
+    """One ShareGPT record."""
+
+    id: str
+    conversations: list[Turn]
+
+
+def demo_short_chat(count: int, seed: int) -> list[Conversation]:
+    """`count` conversations of one to three exchanges: recalls of facts just told, and sentences about a noun."""
+    return [_conversation(index, seed) for index in range(count)]
+
+
+def _conversation(index: int, seed: int) -> Conversation:
+    rng = np.random.default_rng((seed, index))
+    turns: list[Turn] = []
+    for _ in range(int(rng.integers(1, 4))):
+        asked, answered = _exchange(rng)
+        turns.append({"from": "human", "value": asked})
+        turns.append({"from": "gpt", "value": " ".join(answered)})
+    return {"id": f"chat-{seed}-{index:05d}", "conversations": turns}
+
+
+def _exchange(rng: np.random.Generator) -> tuple[str, Words]:
+    if rng.random() >= RECALL_SHARE:
+        noun = pick(rng, NOUNS)
+        return " ".join(tell_instruction(noun)), tell_response(rng, noun, 1)
+    facts = random_facts(rng, int(rng.integers(2, 6)))
+    asked = facts[: int(rng.integers(1, 3))]
+    told = [word for index in rng.permutation(len(facts)) for word in fact_words(facts[index])]
+    return f"{' '.join(told)}\n\n{' '.join(recall_instruction(asked))}", recall_response(asked)
+
+
+def write_demo_short_chat(path: Path, count: int, seed: int) -> None:
+    """`demo_short_chat` as JSON lines in `path`, atomically."""
+    write_jsonl(path, demo_short_chat(count, seed))
 
 
 def ensure_demo_data(config: Config) -> None:
     """Writes the demo's samples, conversations and the pair's shapes if missing; nothing for another configuration."""
     if config.demo is None:
         return
-    from gateau_dagster.demo.conversations import write_demo_short_chat
     from gateau_dagster.demo.long_samples import write_demo_samples
     from gateau_dagster.demo.recipe import PAIR_SHAPES
 

@@ -1,4 +1,4 @@
-"""Loads a causal language model and its tokenizer, and says what it can be shown."""
+"""Load a causal language model and its tokenizer, try whether it is causal, and report its window."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,9 +11,9 @@ from transformers.configuration_utils import PreTrainedConfig
 from gateau_dagster.config import ModelConfig, ScoringConfig
 from gateau_dagster.config.models import Dtype
 from gateau_dagster.errors import GateauError
-from gateau_dagster.models.causality import sees_what_follows
 from gateau_dagster.models.decoder_config import check_decoder, no_window, override_rope_theta, prompt_tokens, window_of
 from gateau_dagster.models.devices import resolve_device
+from gateau_dagster.models.probe import ROUNDING, probe_ids, probing
 from gateau_dagster.models.weights import (
     DeviceMap,
     moved,
@@ -22,6 +22,26 @@ from gateau_dagster.models.weights import (
     read_weights,
     resolve_source,
 )
+
+_TOKENS = 8
+
+
+def sees_what_follows(model: PreTrainedModel) -> bool:
+    """Whether another last token changes the logits of the token before it, by more than rounding does.
+
+    So it is with CPM-Ant, which reads its input as a whole, with BERT and its like without `is_decoder`, and with
+    decoders that were made to embed. A trial that fails says nothing: the first use tells why. Under ZeRO-3 all ranks
+    must call it.
+    """
+    first = probe_ids(model, _TOKENS)
+    ids = torch.stack([first, torch.cat([first[:-1], first[-1:] - 1])])
+    try:
+        with probing(model):
+            one, other = model(input_ids=ids, use_cache=False).logits[:, -2]
+    except (TypeError, ValueError, AttributeError, IndexError, RuntimeError):
+        return False
+    # Tokens that do not see what differs come of the same products of the same shapes.
+    return bool((one - other).norm() > ROUNDING[one.dtype] / 10 * one.norm())
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,18 +1,216 @@
-"""Rows of models that read a text as a whole: ratings of a reward model, sentence embeddings."""
+"""Score whole texts in padded batches: ratings of a reward model, sentence embeddings."""
 
-from collections.abc import Iterable, Iterator
+import inspect
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from gateau_dagster.data.sample import Reject, Sample
+from gateau_dagster.errors import GateauError, ShortOfMemoryError, UnscorableSampleError
+from gateau_dagster.models.flops import whole_text_flops
 from gateau_dagster.models.loading import LoadedModel
+from gateau_dagster.models.memory import TokenBudget, out_of_memory_reason, unless_out_of_memory
+from gateau_dagster.models.packing import vocabulary
+from gateau_dagster.scoring.sample_stream import rejected
+
+if TYPE_CHECKING:
+    from gateau_dagster.scoring.sample_table import Running
 from gateau_dagster.models.reward_head import Label, label_index
-from gateau_dagster.scoring.whole_text import Batch, read_texts
 
 if TYPE_CHECKING:
     from gateau_dagster.scoring.sample_table import Row, Running
+
+
+Vector = npt.NDArray[np.float64]
+Batch = dict[str, Tensor]
+
+_BATCHES_SORTED = 8  # that are filled from one group of samples, so that texts of one length meet
+_ADVICE = "give the model a smaller `window`, use dtype bfloat16, or a device with more memory"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Text:
+    """Token ids of a text, special tokens included, and the segment that each belongs to."""
+
+    ids: tuple[int, ...]
+    types: tuple[int, ...]
+    truncated_tokens: int  # cut off its end
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReadText:
+    """A sample's text and what the model gave for it: float64 [n]."""
+
+    sample: Sample
+    text: Text
+    vector: Vector
+
+
+def read_texts(
+    loaded: LoadedModel,
+    samples: Iterable[Sample],
+    running: "Running",
+    *,
+    as_pair: bool,
+    vectors: Callable[[Batch], Tensor],
+    alone: bool = False,
+    of_response: bool = False,
+) -> Iterator[ReadText | Reject]:
+    """One outcome a sample, in order.
+
+    Args:
+        loaded: see encoders.load_encoder; texts are cut to its window.
+        samples: read some batches ahead of the outcomes.
+        running: `scoring.batch_tokens` bounds a batch, padding included; where the memory ends it is halved.
+        as_pair: instruction and response as the tokenizer's two segments, not as one text with a line's end between.
+        vectors: one pass over a batch, [B, n]: `input_ids`, `attention_mask` and, where the tokenizer has them,
+            `token_type_ids`, [B, T] each, padded on the right. What it gives for a row may not depend on the others.
+        alone: a text a pass.
+        of_response: what is asked is of the response, so that a text of which nothing of it is read is rejected.
+    """
+    budget = TokenBudget(loaded.model, running.scoring.batch_tokens)
+    limit = min(running.max_length, loaded.window or running.max_length)
+    passes = _TextPasses(loaded=loaded, running=running, budget=budget, vectors=vectors, alone=alone)
+    group: list[tuple[Sample, Text | UnscorableSampleError]] = []
+    tokens = 0
+    for sample in samples:
+        try:
+            text = read_text(loaded, sample, limit=limit, as_pair=as_pair)
+            if of_response and not as_pair and text.truncated_tokens:
+                _check_reads_response(loaded, sample, text)
+            tokens += len(text.ids)
+        except UnscorableSampleError as error:
+            text = error
+        group.append((sample, text))
+        if tokens >= _BATCHES_SORTED * budget.tokens:
+            yield from passes.outcomes(group)
+            group, tokens = [], 0
+    yield from passes.outcomes(group)
+
+
+def read_text(loaded: LoadedModel, sample: Sample, *, limit: int, as_pair: bool) -> Text:
+    """The first `limit` tokens of a sample's instruction and response; raises UnscorableSampleError without a response.
+
+    With `as_pair` the longer of the two is cut.
+    """
+    if not sample.response.strip():
+        raise UnscorableSampleError("the response is empty")
+    tokenizer: Any = loaded.tokenizer
+    texts = [sample.instruction, sample.response] if as_pair else [f"{sample.instruction}\n{sample.response}"]
+    try:
+        encoded = tokenizer(*texts, return_token_type_ids=True, verbose=False)
+        length = len(encoded["input_ids"])
+        if length > limit:
+            encoded = tokenizer(*texts, return_token_type_ids=True, truncation=True, max_length=limit)
+    except (UnicodeEncodeError, TypeError) as error:
+        raise UnscorableSampleError(f"the text cannot be tokenised: {error}") from error
+    ids = tuple(encoded["input_ids"])
+    return Text(ids=ids, types=tuple(encoded["token_type_ids"]), truncated_tokens=length - len(ids))
+
+
+def _check_reads_response(loaded: LoadedModel, sample: Sample, text: Text) -> None:
+    """Raises UnscorableSampleError where the tokens that are left are those of the instruction alone."""
+    tokenizer: Any = loaded.tokenizer
+    alone = tokenizer(f"{sample.instruction}\n", truncation=True, max_length=len(text.ids), verbose=False)
+    if tuple(alone["input_ids"]) == text.ids:
+        raise UnscorableSampleError(
+            f"the instruction alone fills the {len(text.ids)} tokens that the model reads: it sees no response"
+        )
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _TextPasses:
+    """Runs groups of texts through a model."""
+
+    loaded: LoadedModel
+    running: "Running"
+    budget: TokenBudget
+    vectors: Callable[[Batch], Tensor]
+    alone: bool
+
+    def outcomes(self, group: Sequence[tuple[Sample, Text | UnscorableSampleError]]) -> Iterator[ReadText | Reject]:
+        """Those of a group, in order."""
+        texts = {place: text for place, (_, text) in enumerate(group) if isinstance(text, Text)}
+        found: dict[int, Vector | UnscorableSampleError] = {}
+        line = deque(sorted(texts, key=lambda place: len(texts[place].ids), reverse=True))
+        while line:
+            places = self._next_batch(line, texts)
+            batch = [texts[place] for place in places]
+            made = unless_out_of_memory(lambda batch=batch: self.vectors(padded(self.loaded, batch)))
+            if made is not None:
+                found |= zip(places, made.double().cpu().numpy(), strict=True)
+                self._charge(batch)
+            elif len(places) > 1:
+                self.budget.halve(len(places) * len(batch[0].ids))
+                line.extendleft(reversed(places))
+            else:
+                found[places[0]] = ShortOfMemoryError(out_of_memory_reason(len(batch[0].ids), _ADVICE))
+        for place, (sample, text) in enumerate(group):
+            yield _outcome(sample, text, found.get(place))
+
+    def _next_batch(self, line: deque[int], texts: dict[int, Text]) -> list[int]:
+        """As many texts, longest first, as the budget allows when all are as long as the first; at least one."""
+        rows = 1 if self.alone else max(1, self.budget.tokens // len(texts[line[0]].ids))
+        return [line.popleft() for _ in range(min(rows, len(line)))]
+
+    def _charge(self, batch: Sequence[Text]) -> None:
+        """Two FLOPs a weight and token beside the embeddings, and those of the attention of all tokens to all."""
+        lengths = np.array([len(text.ids) for text in batch], dtype=np.float64)
+        config: Any = self.loaded.model.config.get_text_config()
+        embedding = self.loaded.model.get_input_embeddings().weight.numel()  # pyright: ignore
+        weights = sum(one.numel() for one in self.loaded.model.parameters()) - embedding
+        flops = whole_text_flops(lengths, weights, config.num_hidden_layers, config.hidden_size)
+        self.running.work.add(int(lengths.sum()), float(flops.sum()))
+
+
+def padded(loaded: LoadedModel, texts: Sequence[Text]) -> Batch:
+    """The input of a pass, [B, T] each, on the model's device; raises GateauError for a token unknown to the model."""
+    width = max(len(text.ids) for text in texts)
+    padding = _padding(loaded)
+    rows = {
+        "input_ids": [text.ids + (padding,) * (width - len(text.ids)) for text in texts],
+        "attention_mask": [(1,) * len(text.ids) + (0,) * (width - len(text.ids)) for text in texts],
+    }
+    if _knows_segments(loaded):
+        rows["token_type_ids"] = [text.types + (0,) * (width - len(text.types)) for text in texts]
+    largest, known = max(max(text.ids) for text in texts), vocabulary(loaded)
+    if largest >= known:
+        raise GateauError(
+            f"{loaded.name}: the tokenizer gave token {largest}, but the model knows {known}: tokenizer and weights do "
+            "not belong together"
+        )
+    return {name: torch.tensor(values, device=loaded.device) for name, values in rows.items()}
+
+
+def _knows_segments(loaded: LoadedModel) -> bool:
+    """Whether tokenizer and model tell a first text from a second: RoBERTa has the input, with one value for it."""
+    taken = inspect.signature(loaded.model.forward).parameters
+    several = getattr(loaded.model.config, "type_vocab_size", 2) > 1
+    return several and "token_type_ids" in taken and "token_type_ids" in loaded.tokenizer.model_input_names
+
+
+def _padding(loaded: LoadedModel) -> int:
+    """The model's own padding: RoBERTa counts positions by it, decoders look for the text's end with it."""
+    known = (getattr(loaded.model.config.get_text_config(), "pad_token_id", None), loaded.tokenizer.pad_token_id)
+    return next((int(one) for one in known if one is not None), 0)  # pyright: ignore
+
+
+def _outcome(
+    sample: Sample, text: Text | UnscorableSampleError, found: Vector | UnscorableSampleError | None
+) -> ReadText | Reject:
+    failure = next((each for each in (text, found) if isinstance(each, UnscorableSampleError)), None)
+    if failure is not None:
+        return rejected(sample.sample_id, failure)
+    assert isinstance(text, Text) and isinstance(found, np.ndarray)
+    if not np.isfinite(found).all():
+        return Reject(sample_id=sample.sample_id, reason="the model's output is not finite: try dtype float32")
+    return ReadText(sample=sample, text=text, vector=found)
 
 
 def quality_rows(

@@ -1,14 +1,19 @@
-"""The model that is trained: loaded with its changes, and written as a complete Hugging Face folder or not at all."""
+"""Load the model that is trained, with its changes, and write it as a complete Hugging Face folder with its card."""
 
+import html
 import json
 import shutil
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from functools import partial
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
+import yaml
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from gateau_dagster.config import ModelConfig
@@ -23,13 +28,165 @@ from gateau_dagster.training.adapters import adapted_base, merged_state
 from gateau_dagster.training.batch_plan import BatchPlan, write_plan
 from gateau_dagster.training.checkpoints import saving
 from gateau_dagster.training.dataset import MixRows
-from gateau_dagster.training.metrics import read_log
-from gateau_dagster.training.model_card import CARD_NAME, model_card
-from gateau_dagster.training.plan_statistics import PlanStatistics, plan_statistics
+from gateau_dagster.training.metrics import Metrics, read_log
 from gateau_dagster.training.position_extension import extend_positions
 from gateau_dagster.training.spec import TrainingSpec
 from gateau_dagster.training.trainer import ResponseTrainer, barrier
 from gateau_dagster.training.used_settings import SETTINGS_NAME
+
+CARD_NAME = "README.md"
+# Not of the recipe, or said in other words.
+_ELSEWHERE = {"enabled", "model", "deepspeed", "launcher", "hostfile", "gradient_accumulation"}
+_PACKAGES = ("gateau-dagster", "torch", "transformers", "accelerate", "deepspeed", "peft")
+
+
+def model_card(spec: TrainingSpec, plan: BatchPlan, steps: Sequence[Metrics]) -> str:
+    """The card, Markdown with the front matter that the Hugging Face hub reads.
+
+    Args:
+        spec: of the training.
+        plan: its batches.
+        steps: its log.
+    """
+    front = {
+        "base_model": None if Path(spec.base_model).is_absolute() else spec.base_model,
+        "library_name": "transformers",
+        "pipeline_tag": "text-generation",
+        "tags": ["gateau-dagster", "long-context"],
+    }
+    matter = yaml.safe_dump({key: value for key, value in front.items() if value is not None}, sort_keys=False)
+    sections = [
+        f"---\n{matter}---\n\n# {_plain(Path(spec.base_model).name)}, trained for long contexts",
+        _section("Data", {"Base model": _base(spec), **spec.provenance}),
+        _section("Outcome", _outcome(plan, steps)),
+        _section("Recipe", _recipe(spec)),
+        _section("Versions", _versions()),
+    ]
+    return "\n\n".join(sections) + "\n"
+
+
+def _base(spec: TrainingSpec) -> str:
+    name = Path(spec.base_model).name if Path(spec.base_model).is_absolute() else spec.base_model
+    return name if spec.revision is None else f"{name}, revision {spec.revision}"
+
+
+def _outcome(plan: BatchPlan, steps: Sequence[Metrics]) -> dict[str, str]:
+    documents = sum(len(row) for row in plan.rows)
+    found = {"Optimiser steps": f"{plan.steps:,}", "Sequences, all epochs": f"{documents:,}"}
+    if steps:
+        found |= {
+            "Tokens, all epochs": f"{steps[-1]['tokens']:,}",
+            "Loss, first and last step": f"{steps[0]['loss']:.4f}, {steps[-1]['loss']:.4f}",
+        }
+    return found
+
+
+def _recipe(spec: TrainingSpec) -> dict[str, str]:
+    """Every setting of `training` that is not off, and what DeepSpeed was told."""
+    training = spec.training
+    settings = training.model_dump(mode="json", exclude=_ELSEWHERE)
+    found = {"Template": spec.template, "Passes per step": str(training.passes_per_step)}
+    if spec.rope_theta is not None:
+        found["rope_theta"] = f"{spec.rope_theta:g}"
+    found |= {name: _shown(value) for name, value in settings.items() if not _is_off(value)}
+    if spec.deepspeed is not None:
+        found["deepspeed, zero_optimization"] = _shown(spec.deepspeed["zero_optimization"])
+    return found
+
+
+def _is_off(value: Any) -> bool:
+    """A rate or a seed of 0 is a setting."""
+    return value is None or value is False or value in ([], {})
+
+
+def _shown(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def _versions() -> dict[str, str]:
+    found = {}
+    for package in _PACKAGES:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            continue  # peft is there for LoRA only
+    return found
+
+
+def _section(title: str, lines: Mapping[str, str]) -> str:
+    rows = [f"| {_plain(name)} | {_plain(text)} |" for name, text in lines.items()]
+    return "\n".join([f"## {title}", "", "| | |", "|---|---|", *rows])
+
+
+def _plain(text: str) -> str:
+    """Markdown that shows the text as it is: names and settings bring neither HTML, links and cells nor new lines."""
+    marks = {"|": "&#124;", "`": "&#96;", "](": "]&#40;", "*": "&#42;"}
+    shown = html.escape(" ".join(text.split()), quote=False)
+    for mark, written in marks.items():
+        shown = shown.replace(mark, written)
+    return shown
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlanStatistics:
+    """Figures of a plan.
+
+    rows: those that hold a document. empty_rows: those that only fill up a pass. documents, tokens: over all epochs.
+    fill_rate: tokens / room of `rows`, for rows of pack_length tokens. padding_share: of the tokens of a batch that is
+    padded to its longest row, over all batches; empty rows count as padding. imbalance: time of all passes / what it
+    would be if all ranks had the same cost, see `imbalance`. documents_per_step: least, mean and most.
+    """
+
+    steps: int
+    rows: int
+    empty_rows: int
+    documents: int
+    tokens: int
+    fill_rate: float | None
+    padding_share: float
+    imbalance: float
+    documents_per_step: tuple[int, float, int]
+
+
+def plan_statistics(plan: BatchPlan, lengths: Sequence[int], *, pack_length: int | None = None) -> PlanStatistics:
+    """Figures of `plan` over documents of these lengths.
+
+    Args:
+        plan: the plan.
+        lengths: tokens of each document of the mix.
+        pack_length: tokens of a row of several documents; None where rows hold one.
+    """
+    rows = [[document.row for document in row] for row in plan.rows]
+    tokens = np.array([sum(lengths[document] for document in row) for row in rows], dtype=np.int64)
+    held = np.array([len(row) for row in rows], dtype=np.int64)
+    filled = int((held > 0).sum())
+    longest = tokens.reshape(-1, plan.rows_per_batch).max(axis=1)
+    padded = int(longest.sum()) * plan.rows_per_batch
+    each_step = held.reshape(plan.steps, -1).sum(axis=1)
+    return PlanStatistics(
+        steps=plan.steps,
+        rows=filled,
+        empty_rows=len(rows) - filled,
+        documents=int(held.sum()),
+        tokens=int(tokens.sum()),
+        fill_rate=None if pack_length is None else int(tokens.sum()) / (filled * pack_length),
+        padding_share=1 - int(tokens.sum()) / padded,
+        imbalance=imbalance(plan.costs(lengths), processes=plan.processes, rows_per_batch=plan.rows_per_batch),
+        documents_per_step=(int(each_step.min()), float(each_step.mean()), int(each_step.max())),
+    )
+
+
+def imbalance(costs: np.ndarray, *, processes: int, rows_per_batch: int) -> float:
+    """How much longer the passes take than if all ranks had the same cost: sum of maxima / sum of means, 1 at best.
+
+    Args:
+        costs: int64 [passes * processes * rows_per_batch], of the rows in the plan's order.
+        processes: ranks.
+        rows_per_batch: rows of a micro batch.
+    """
+    ranks = costs.reshape(-1, processes, rows_per_batch).sum(axis=2, dtype=np.float64)
+    return float(ranks.max(axis=1).sum() / ranks.mean(axis=1).sum())
+
 
 PLAN_NAME = "batch_plan.parquet"
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from gateau_dagster.config.catalogue import CatalogueConfig
+from gateau_dagster.config.execution import CatalogueConfig
 
 
 def test_patterns() -> None:

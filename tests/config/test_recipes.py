@@ -5,8 +5,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from gateau_dagster.config.recipes import RECIPES
-from gateau_dagster.config.training import TrainingConfig
+from gateau_dagster.config.training import RECIPES, TrainingConfig
 
 
 def made(**given: Any) -> TrainingConfig:

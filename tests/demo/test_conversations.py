@@ -1,7 +1,7 @@
 import json
 from pathlib import Path
 
-from gateau_dagster.demo.conversations import demo_short_chat, write_demo_short_chat
+from gateau_dagster.demo.prepare import demo_short_chat, write_demo_short_chat
 
 CHATS = demo_short_chat(200, 5)
 

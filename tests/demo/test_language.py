@@ -8,9 +8,9 @@ import pytest
 from transformers import AutoTokenizer
 
 from gateau_dagster.demo import language
-from gateau_dagster.demo.conversations import demo_short_chat
 from gateau_dagster.demo.language import VOCABULARY, Fact, build_tokenizer
 from gateau_dagster.demo.long_samples import demo_samples
+from gateau_dagster.demo.prepare import demo_short_chat
 
 
 def test_the_vocabulary_has_the_designs_sizes_and_no_word_twice() -> None:

@@ -1,9 +1,8 @@
 import numpy as np
 import pytest
 
-from gateau_dagster.demo.extension import LONG_LENGTHS
 from gateau_dagster.demo.language import ATTRIBUTES, VALUES, VOCABULARY
-from gateau_dagster.demo.pair import LONG_WINDOW, SHORT_STAGES, SHORT_WINDOW
+from gateau_dagster.demo.pair import LONG_LENGTHS, LONG_WINDOW, SHORT_STAGES, SHORT_WINDOW
 from gateau_dagster.demo.rows import ANSWER_WEIGHT, Row, Stage, batches, training_row
 
 ANSWERS = {*ATTRIBUTES, *(value for values in VALUES.values() for value in values)}

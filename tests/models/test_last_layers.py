@@ -206,7 +206,7 @@ def test_a_pass_that_fails_leaves_no_hooks(monkeypatch: pytest.MonkeyPatch) -> N
     def broken(*_: object, **__: object) -> None:
         raise RuntimeError("no kernel")
 
-    monkeypatch.setattr("gateau_dagster.models.scoring_attention.attend_documents", broken)
+    monkeypatch.setattr("gateau_dagster.models.packing.attend_documents", broken)
     with pytest.raises(RuntimeError, match="no kernel"):
         response_nll(loaded, _prompts())
     assert loaded.model.config._attn_implementation == own

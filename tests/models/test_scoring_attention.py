@@ -6,7 +6,7 @@ import pytest
 import torch
 from transformers import AttentionInterface
 
-from gateau_dagster.models import attention_kernels, scoring_attention
+from gateau_dagster.models import attention_kernels, packing
 from gateau_dagster.models.last_layers import ReadRows
 from gateau_dagster.models.mask_pattern import NAME, MaskPattern, UnknownAttentionError
 from tests.tiny_models import loaded_model
@@ -42,7 +42,7 @@ def _twin(query, key, value, lengths, pattern: MaskPattern, softcap=None, sinks=
 
 
 def _attend(query, key, value, lengths, pattern, **kwargs) -> torch.Tensor:
-    with scoring_attention.document_attention(loaded_model("llama"), tuple(lengths)):
+    with packing.document_attention(loaded_model("llama"), tuple(lengths)):
         output, _ = AttentionInterface()[NAME](None, query, key, value, pattern, scaling=0.2, **kwargs)
     assert output.shape == (1, query.shape[2], HEADS, value.shape[-1])
     return output
@@ -100,7 +100,7 @@ def test_what_is_not_known_is_refused(mask: object, length: int, kwargs: dict, r
 
 
 def test_boundaries_for_the_variable_length_kernel() -> None:
-    row = scoring_attention._Row(lengths=(5, 3), observe=None)
+    row = packing._Row(lengths=(5, 3), observe=None)
     starts = row.cu_seq_lens((5, 3), torch.device("cpu"))
     assert starts.dtype == torch.int32 and starts.tolist() == [0, 5, 8]
     assert row.cu_seq_lens((5, 3), torch.device("cpu")) is starts
@@ -147,7 +147,7 @@ def test_wanted_rows_of_the_last_layer(pattern: MaskPattern, special: str) -> No
     got = {}
     for number in range(2):
         layer = SimpleNamespace(layer_idx=number)
-        with scoring_attention.document_attention(loaded, lengths, read=rows):
+        with packing.document_attention(loaded, lengths, read=rows):
             options = {"scaling": 0.2, "softcap": softcap, "s_aux": sinks}
             got[number], _ = AttentionInterface()[NAME](layer, *tensors, pattern, **options)
     want = _twin(*tensors, lengths, pattern, softcap, sinks)
@@ -167,6 +167,6 @@ def test_wanted_rows_meet_no_more_keys_than_they_see(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(attention_kernels, "scaled_dot_product_attention", watched)
     lengths, spans = (330, 41, 41), ((20, 321), (30, 40), (30, 40))
     rows = ReadRows(lengths=lengths, spans=spans, layer=1)
-    with scoring_attention.document_attention(loaded_model("llama"), lengths, read=rows):
+    with packing.document_attention(loaded_model("llama"), lengths, read=rows):
         AttentionInterface()[NAME](SimpleNamespace(layer_idx=1), *_tensors(sum(lengths)), MaskPattern(), scaling=0.2)
     assert calls == [(1, HEADS, 128, 148), (1, HEADS, 128, 276), (1, HEADS, 45, 321), (2, HEADS, 10, 40)]

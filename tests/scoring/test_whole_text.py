@@ -12,7 +12,7 @@ from gateau_dagster.errors import GateauError, UnscorableSampleError
 from gateau_dagster.models import memory
 from gateau_dagster.models.loading import LoadedModel
 from gateau_dagster.models.memory import TokenBudget
-from gateau_dagster.scoring.whole_text import Batch, ReadText, padded, read_text, read_texts
+from gateau_dagster.scoring.text_models import Batch, ReadText, padded, read_text, read_texts
 from tests.scoring.scored import running
 from tests.tiny_models import encoder, samples, save_encoder, text
 

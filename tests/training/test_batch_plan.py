@@ -24,7 +24,7 @@ from gateau_dagster.training.batch_plan import (
     write_plan,
 )
 from gateau_dagster.training.batching import Batching, epoch_order
-from gateau_dagster.training.plan_statistics import imbalance, plan_statistics
+from gateau_dagster.training.model import imbalance, plan_statistics
 
 BATCHINGS: tuple[Batching, ...] = ("padded", "sorted", "packed")
 RAGGED = np.random.default_rng(0).integers(5, 65, 101).tolist()

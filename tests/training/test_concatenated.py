@@ -14,7 +14,7 @@ from gateau_dagster.training.batch_plan import plan_batches, read_plan, write_pl
 from gateau_dagster.training.dataset import MixRows, PadRight
 from gateau_dagster.training.encode import IGNORED
 from gateau_dagster.training.metrics import read_log
-from gateau_dagster.training.plan_statistics import plan_statistics
+from gateau_dagster.training.model import plan_statistics
 from gateau_dagster.training.spec import TrainingSpec
 from gateau_dagster.training.train import plan_of, read_mix, train
 from tests.training.builders import make_spec

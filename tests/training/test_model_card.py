@@ -8,7 +8,7 @@ import transformers
 import yaml
 
 from gateau_dagster.training.batch_plan import read_plan
-from gateau_dagster.training.model_card import model_card
+from gateau_dagster.training.model import model_card
 from gateau_dagster.training.train import plan_of, read_mix, train
 from tests.training.builders import make_spec
 

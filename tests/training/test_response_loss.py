@@ -10,9 +10,8 @@ import torch
 from torch import Tensor
 
 from gateau_dagster.errors import GateauError
-from gateau_dagster.training.chunked_entropy import LogitChange, summed_nll
 from gateau_dagster.training.encode import IGNORED
-from gateau_dagster.training.response_loss import use_chunked_loss
+from gateau_dagster.training.response_loss import LogitChange, summed_nll, use_chunked_loss
 from tests.training.packed_rows import gradients, largest_difference, make_model, make_row
 
 KINDS: list[tuple[str, dict[str, Any]]] = [
@@ -182,7 +181,7 @@ def test_an_output_layer_that_was_exchanged_is_refused() -> None:
 
 _PEAK = """
 import resource, sys, torch
-from gateau_dagster.training.chunked_entropy import summed_nll
+from gateau_dagster.training.response_loss import summed_nll
 tokens, vocabulary, hidden = 16_384, 32_000, 64
 states = torch.randn(tokens, hidden, requires_grad=True)
 weight = torch.randn(vocabulary, hidden, requires_grad=True)
