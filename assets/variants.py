@@ -3,6 +3,7 @@
 import json
 import shutil
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import dagster as dg
@@ -25,6 +26,7 @@ from assets.steps.variant_step import VariantStep, variant_events
 from assets.trained_model import Wanted, scratch_of, train_and_publish
 from assets.training_mix import mix_statistics, selected_mix
 from gateau_dagster import tables
+from gateau_dagster.config.selection import RuleConfig
 from gateau_dagster.config.variants import BASE, CHECKPOINT
 from gateau_dagster.evaluation.document_split import SPLIT
 from gateau_dagster.methods.registry import chosen_methods
@@ -112,13 +114,12 @@ def _select(step: VariantStep) -> None:
 
 
 def _chosen(step: VariantStep) -> tuple[pl.DataFrame, LeftOut | None]:
-    """`sample_id`, `score` and `rank`, and what was left out of a choice by a rule.
-
-    Without scores all samples have the score 0, and the order of their ids.
-    """
+    """Return `sample_id`, `score` and `rank`, and what was left out of the choice."""
     state, variant = step.state, step.variant
+    if variant.kind == "full":
+        return _all(step)
     if variant.kind != "selected":
-        return (_all(step) if variant.kind == "full" else pl.DataFrame(schema={"sample_id": pl.String()})), None
+        return pl.DataFrame(schema={"sample_id": pl.String()}), None
     config, section = variant_config(state.config, variant), state.config.variants
     assert section is not None
     if draws_lots(state.config, variant):
@@ -133,13 +134,18 @@ def _chosen(step: VariantStep) -> tuple[pl.DataFrame, LeftOut | None]:
     return chosen, left_out(samples, rule, chosen["sample_id"].to_list())
 
 
-def _all(step: VariantStep) -> pl.DataFrame:
+def _all(step: VariantStep) -> tuple[pl.DataFrame, LeftOut]:
+    """Return every sample that is not reserved, one of each text; the score is 0, the ranks are in the order of ids."""
     reads = variant_reads(step.state.config, step.variant)
     samples = step.state.read(RAW, reads[RAW]).sort("sample_id")
     if SPLIT in reads:
         split = step.state.read(SPLIT, reads[SPLIT])
         samples = samples.join(split.filter("reserved"), on="sample_id", how="anti", maintain_order="left")
-    return samples.select("sample_id", score=pl.lit(0.0), rank=pl.int_range(1, pl.len() + 1, dtype=pl.Int32))
+    samples = samples.with_columns(score=pl.lit(0.0), rank=pl.int_range(1, pl.len() + 1, dtype=pl.Int32))
+    every = RuleConfig(fraction=1.0, duplicates=step.state.config.selection.duplicates)
+    scores = samples.select("sample_id", "score", "rank")
+    chosen = choice(samples, scores, every)
+    return chosen, replace(left_out(samples, every, chosen["sample_id"].to_list()), unfilled=0)
 
 
 def _mix(step: VariantStep) -> None:

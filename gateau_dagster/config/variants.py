@@ -86,8 +86,9 @@ class VariantsConfig(Section):
     )
     also: list[Beside] = Field(
         default=[],
-        description="full: all samples. short_only: the short conversations alone. base: the model before training, "
-        "which is there anyway. A model that is not trained here: {name: …, path: …}.",
+        description="full: all samples, of identical texts one unless selection.duplicates is keep. short_only: the "
+        "short conversations alone. base: the model before training, which is there anyway. A model that is not "
+        "trained here: {name: …, path: …}.",
     )
     equal: Equal | None = Field(
         default=None,

@@ -89,10 +89,14 @@ def _subsets(config: Config) -> Asset:
 def _subset(config: Config, variant: Variant) -> Part:
     reads: dict[str, By] = dict.fromkeys(variant_reads(config, variant), "fingerprint")
     if variant.kind != "selected":
-        return Part(reads=reads, settings={"samples": "all" if variant.kind == "full" else "none"})
+        settings: dict[str, Any] = {"samples": "all" if variant.kind == "full" else "none"}
+        # A choice under `keep` is that of a store from before this setting: its fingerprint holds.
+        if variant.kind == "full" and config.selection.duplicates == "one":
+            settings["selection.duplicates"] = "one"
+        return Part(reads=reads, settings=settings)
     selection = variant_config(config, variant).selection
     equal = config.variants.equal if config.variants is not None else None
-    settings: dict[str, Any] = {"selection.method": selection.method, "selection.rule": selection.parameters}
+    settings = {"selection.method": selection.method, "selection.rule": selection.parameters}
     if PRESETS_TABLE in reads:
         settings["selection.preset"] = selection.preset
     if draws_lots(config, variant):

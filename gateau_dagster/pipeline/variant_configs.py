@@ -53,7 +53,8 @@ def variant_reads(config: Config, variant: Variant) -> dict[str, list[str]]:
     """What choosing its samples reads, columns by asset; nothing where nothing is chosen."""
     if variant.kind == "full":
         split = {SPLIT: ["sample_id", "reserved"]} if reserving(config) is not None else {}
-        return {"raw_long_sft": ["sample_id"], **split}
+        texts = ["digest"] if config.selection.duplicates == "one" else []
+        return {"raw_long_sft": ["sample_id", *texts], **split}
     if variant.kind != "selected":
         return {}
     found = rule_reads(config, variant)

@@ -3,17 +3,24 @@
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import dagster as dg
 import pytest
 
+import assets.variants
 from assets.runs.refresh import Refreshed
+from assets.selection import chosen_samples, ranking_scores
 from assets.steps.compared_models import located_variant
+from gateau_dagster.data.ingest import read_shards
 from gateau_dagster.errors import GateauError
+from gateau_dagster.methods.registry import chosen_methods
 from gateau_dagster.pipeline.asset import VARIANT
+from gateau_dagster.pipeline.project import load_project
+from gateau_dagster.pipeline.state import State
 from gateau_dagster.pipeline.variant_assets import CHECKPOINTS, MIXES, SUBSETS, TRAINED
-from gateau_dagster.progress import Progress
+from gateau_dagster.progress import Progress, silent
 from gateau_dagster.storage import Stamp
 from gateau_dagster.training.spec import TrainingSpec
 from resources.training import TrainingResource
@@ -180,6 +187,33 @@ def test_a_limit_by_document_is_every_variants_own(experiment: Pipeline) -> None
     """The documents are known for what is held out."""
     found = stale(experiment, selection={"per_document": 1})
     assert found[SUBSETS] == TRAINED_FIRST and found[CHECKPOINTS] == ["checkpoint", *TRAINED_FIRST]
+
+
+def test_of_identical_texts_one_is_chosen(tmp_path: Path) -> None:
+    """From the file to the subset: by a fraction, which counts all samples, and by the variant that takes all."""
+    records = [sample(number) for number in range(8)] + [sample(number) | {"id": f"t{number}"} for number in range(4)]
+    sections: dict[str, Any] = {"selection": {"method": "length", "fraction": 0.5}, "variants": {"also": ["full"]}}
+    file = make_project(tmp_path, samples=1, shards=1, training=True, evaluation={"enabled": False}, **sections)
+    write_samples(tmp_path / "long.jsonl", records)
+    state = State(config=load_project(file))
+    config, [shard] = state.config, state.shards
+    [(_, table, _)] = read_shards(config.located_long_sft, config.folder, state.index, [0])
+    method = chosen_methods(config)["length"]
+    scores = method.score({"raw_long_sft": table}, config)
+    for asset, content in (("raw_long_sft", table), (method.asset, scores)):
+        state.store.write(content, asset, shard, state.wanted_stamp(asset, shard))
+    subset, out = chosen_samples(state, ranking_scores(state, config), silent)
+    assert (subset.height, subset["digest"].n_unique()) == (6, 6)
+    assert (out.repeats, out.unfilled) == (4, 0)
+    step: Any = SimpleNamespace(state=state, variant=config.variant_set["full"])
+    every, out = assets.variants._chosen(step)
+    assert out is not None and (every["sample_id"].to_list(), out.unfilled) == ([r["id"] for r in records[:8]], 0)
+    assert out.rows["sample_id"].to_list() == ["t0", "t1", "t2", "t3"]
+    kept = config.selection.model_copy(update={"duplicates": "keep"})
+    step.state = State(config=config.model_copy(update={"selection": kept}))
+    assert assets.variants._chosen(step)[0].height == 12
+    before, after = (each.asset(SUBSETS).parts["full"].settings for each in (step.state, state))
+    assert before == {"samples": "all"} and before != after, "as in a store from before this setting"
 
 
 def test_a_removed_variant_leaves_no_work(experiment: Pipeline) -> None:

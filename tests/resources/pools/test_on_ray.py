@@ -155,7 +155,7 @@ def test_workers_of_a_step_that_lost_the_store_write_nothing_more(cluster: RayCl
 
     before: list[dict[str, int]] = []
     with holding(token, alone=True), pytest.raises(LeaseLostError), pool(state, []) as two:
-        [*two.results(works(state), lose)]
+        _ = [*two.results(works(state), lose)]
     assert cluster.soon_without_actors()
     assert files.sizes() == before[0]
 
