@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import dagster as dg
 
 from assets.steps.definition import makes_asset
-from assets.steps.metadata import source_chart
+from assets.steps.metadata import fields_metadata, source_chart
 from assets.steps.partitioned_step import Event, Finished, shard_events, stale_partitions
 from assets.steps.step import asset_step
 from gateau_dagster.data.ingest import read_shards
@@ -32,9 +32,11 @@ def _read(state: State, stale: dict[str, Stamp]) -> Iterator[Finished]:
     if not stale:
         return
     config, shards = state.config, {int(shard): shard for shard in stale}
+    fields = fields_metadata(state.index.fields)
     frames = read_shards(config.located_long_sft, config.folder, state.index, list(shards), state.progress)
     for number, table, rejected in frames:
         shard = shards[number]
         stamp = state.store.write(table, "raw_long_sft", shard, stale[shard], rejected)
         result = ShardResult(table=table, rejected=rejected, computed=table.height, reused=0, stamp=stamp)
-        yield "raw_long_sft", shard, result, {"sources": source_chart(table["source"], "samples")}
+        metadata = {"sources": source_chart(table["source"], "samples"), "input_fields": fields}
+        yield "raw_long_sft", shard, result, metadata

@@ -3,12 +3,13 @@
 import re
 from collections.abc import Mapping, Sequence
 from math import isfinite
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import dagster as dg
 import polars as pl
 
 from gateau_dagster import tables
+from gateau_dagster.data.record_fields import FieldCounts, Use
 from gateau_dagster.evaluation.page import PageChart
 from gateau_dagster.pipeline.totals import Totals
 from gateau_dagster.storage import Stamp
@@ -21,6 +22,7 @@ FIRST_ROWS = "first_rows"
 DATA_VERSION_TAG = "dagster/data_version"
 _MOST_COLUMNS, _MOST_LETTERS = 9, 60  # of a previewed table, and of a text in it
 _MOST_REJECTED, _LETTERS_OF_A_REASON = 20, 300
+_MOST_FIELDS = 40
 
 
 def table_schema(columns: tuple[tables.Column, ...]) -> dg.TableSchema:
@@ -95,6 +97,15 @@ def _cell(value: Any, letters: int) -> str | int | float | bool | None:
     if value is None or isinstance(value, int):
         return value
     return f"[{len(value)} values]" if isinstance(value, list) else str(value)[:letters]
+
+
+def fields_metadata(counts: FieldCounts) -> dg.TableMetadataValue:
+    """Return what became of the fields of the input's records: a row per field, the most frequent first."""
+    uses = get_args(Use)
+    ordered = sorted(counts.items(), key=lambda item: (-sum(item[1].values()), item[0]))[:_MOST_FIELDS]
+    records = [dg.TableRecord({"field": name, **{use: found.get(use, 0) for use in uses}}) for name, found in ordered]
+    columns = [dg.TableColumn(name="field", type="string"), *(dg.TableColumn(name=use, type="int") for use in uses)]
+    return dg.MetadataValue.table(records, schema=dg.TableSchema(columns=columns))
 
 
 def totals_metadata(found: Sequence[Totals]) -> dg.TableMetadataValue:

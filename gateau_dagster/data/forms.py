@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from gateau_dagster.data.record_fields import (
@@ -293,14 +294,35 @@ def turns_of(record: Mapping[str, Any], fields: Fields | None = None) -> list[Tu
     fields = fields or Fields()
     key = next((key for key in TURN_KEYS if record.get(key) is not None), None)
     if key is None:
-        return None
+        return _prompt_and_completion(record, fields)
     fields.use(key)
     items = record[key]
-    if not isinstance(items, Sequence) or isinstance(items, (str, bytes)):
+    if not _is_list(items):
         raise InvalidRecordError(f"wrong type: {key} is {kind_of(items)}, not a list of turns")
     if not items:
         raise InvalidRecordError(f"no turns: {key} is empty")
     return [_turn(item, number, key, fields) for number, item in enumerate(items, start=1)]
+
+
+def _is_list(value: Any) -> bool:
+    return isinstance(value, Sequence) and not isinstance(value, (str, bytes))
+
+
+def _prompt_and_completion(record: Mapping[str, Any], fields: Fields) -> list[Turn] | None:
+    """Return the turns of TRL's form whose `prompt` and `completion` are lists of messages; None for another form.
+
+    One of the two may be text. Loss counts on the completion only, so an answer in the prompt has none.
+    """
+    given: dict[str, Any] = {key: record.get(key) for key in ("prompt", "completion")}
+    if None in given.values() or not any(map(_is_list, given.values())):
+        return None
+    fields.use(*given)
+    turns: list[Turn] = []
+    for key, role in (("prompt", "user"), ("completion", "assistant")):
+        items = given[key] if _is_list(given[key]) else [{"role": role, "content": given[key]}]
+        found = [_turn(item, number, key, fields) for number, item in enumerate(items, start=len(turns) + 1)]
+        turns += found if key == "completion" else [replace(turn, trained=False) for turn in found]
+    return turns
 
 
 def _turn(item: Any, number: int, key: str, fields: Fields) -> Turn:

@@ -30,7 +30,7 @@ from gateau_dagster.storage.parquet import read_local, write_parquet
 CODE_VERSION = "3"
 # Raise it when reading the same bytes gives other samples or reasons. The index is then built again, and only shards
 # with a sample or a reason that differs are out of date.
-READER_VERSION = "2"
+READER_VERSION = "3"
 INDEX_ACCEPTED = pl.Schema({**ACCEPTED, "shard": pl.Int32()})
 INDEX_REJECTED = pl.Schema({**REJECTED, "shard": pl.Int32()})
 # Another name for another layout: a file of the old one is then rebuilt.

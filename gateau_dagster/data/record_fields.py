@@ -54,6 +54,8 @@ _IRRELEVANT = re.compile(
     r"|train|training|trainable|turn|turns|file|files|file_name|filename|path|tool_choice)|(num|n|count|len|score)_.*|avatarurl"
 )
 _NESTED = {"meta", "metadata", "info", "extra", "extra_info"}
+# What marks the place of media in the text beside them (LLaVA, LLaMA-Factory, InternVL), with the line's end after it.
+_PLACEHOLDERS = {kind: re.compile(rf"<{kind}>(?:\r?\n)?") for kind in ("image", "audio", "video")}
 # Of a turn: whether its tokens may carry loss.
 _LOSS_FLAGS = {"weight", "train", "training", "trainable", "loss", "loss_mask", "train_on_turn"}
 _NO_LOSS_FLAGS = {"masked"}
@@ -81,6 +83,7 @@ class Fields:
         self._kept: dict[str, Any] = {}
         self._read: list[str] = []
         self._others: list[tuple[str, str, list[str]]] = []
+        self._without_media: set[str] = set()
 
     def record(self, record: Mapping[str, Any]) -> dict[str, Any]:
         """Return the fields that have a value and are not ignored."""
@@ -97,7 +100,14 @@ class Fields:
             self._note(name, "used")
 
     def read(self, text: str) -> str:
-        """Return a text that is part of the sample; what repeats a piece of it under another name is not lost."""
+        """Return a text as it is part of the sample: without placeholders of media that are left out.
+
+        What repeats a piece of it under another name is not lost.
+        """
+        for kind in sorted(self._without_media):
+            text, count = _PLACEHOLDERS[kind].subn("", text)
+            if count:
+                self._note(f"<{kind}>", "ignored")
         self._read.append(text)
         return text
 
@@ -150,7 +160,7 @@ class Fields:
                 continue
             name = str(kind or next(iter(part), "part"))
             if name in self.ignore or PART + name in self.ignore:
-                self._note(PART + name, "ignored")
+                self._leave_out_named(PART, name)
             else:
                 self.fail(PART + name, "unusable part", f"{place} has a part that is no text")
         return "\n\n".join(texts)
@@ -213,10 +223,16 @@ class Fields:
                 continue
             if self.ignore and (key in self.ignore or f"{prefix}{key}" in self.ignore):
                 if holds(value):
-                    self._note(f"{prefix}{key}", "ignored")
+                    self._leave_out_named(prefix, key)
                 continue
             kept[key] = value
         return kept
+
+    def _leave_out_named(self, prefix: str, key: str) -> None:
+        """Note a field that the configuration names. Placeholders of media in texts that are read later go with it."""
+        self._note(f"{prefix}{key}", "ignored")
+        if key in _MEDIA.split() or prefix == PART:
+            self._without_media |= {kind for kind in _PLACEHOLDERS if kind in key.replace("img", "image")}
 
     def _other(self, name: str, key: str, value: Any, label: str) -> None:
         """Note a field that no form reads."""

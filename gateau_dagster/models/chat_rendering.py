@@ -162,7 +162,7 @@ def rendered_answers(tokenizer: PreTrainedTokenizerBase, messages: Sequence[Mess
     system = len(messages) - len(with_system_place(tokenizer, messages))  # 1 where it has no turn of its own
     messages = with_system_place(tokenizer, messages)
     alone = [
-        (turn + system, *_as_last(tokenizer, messages[: turn + 1]))
+        (turn + system, *_as_last(tokenizer, messages[: turn + 1], number=turn + system + 1))
         for turn, message in enumerate(messages)
         if message["role"] == "assistant"
     ]
@@ -180,8 +180,11 @@ def rendered_answers(tokenizer: PreTrainedTokenizerBase, messages: Sequence[Mess
     ]
 
 
-def _as_last(tokenizer: PreTrainedTokenizerBase, messages: Sequence[Message]) -> tuple[str, int, int]:
-    """The text of a conversation that ends with an answer, and where the answer is."""
+def _as_last(tokenizer: PreTrainedTokenizerBase, messages: Sequence[Message], *, number: int) -> tuple[str, int, int]:
+    """Return the text of a conversation that ends with an answer, and where the answer is.
+
+    number: of the answer's turn in the conversation as it was given, for messages.
+    """
     answer = messages[-1]["content"]
     frame = _finished_frame(tokenizer, messages[:-1])
     try:
@@ -203,9 +206,7 @@ def _as_last(tokenizer: PreTrainedTokenizerBase, messages: Sequence[Message]) ->
     if shown != answer and any(printed == left + shown + after for left in lefts):
         whole = lefts[0] + answer.strip() + after
         return whole, len(lefts[0]), _end(whole, after, ending)
-    raise UnscorableSampleError(
-        f"turn {len(messages)}: the chat template prints another answer than the one that is given"
-    )
+    raise UnscorableSampleError(f"turn {number}: the chat template prints another answer than the one that is given")
 
 
 def _end(text: str, after: str, ending: str) -> int:

@@ -72,6 +72,8 @@ def test_what_is_planted_is_found_and_only_its_shard_is_looked_through_again(
         write_chats(project, "Hello there, how are you?", f"Please tell me, {ASKED[1]}")
         execute(project, ["raw_long_sft", "short_chat_mix", LONG, SHORT], tags=in_range("0", str(SHARDS - 1)))
         assert stale(project, LONG) == stale(project, SHORT) == []
+        (chats,) = project.instance.fetch_materializations(dg.AssetKey("short_chat_mix"), limit=1).records
+        assert chats.asset_materialization is not None and "input_fields" in chats.asset_materialization.metadata
         assert found(project, LONG) == [("s00003", "q0")] and found(project, SHORT) == [("c1", "q1")]
 
         write_long(project, s00003=ASKED[0].upper(), s00007=ASKED[2])

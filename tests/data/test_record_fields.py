@@ -1,16 +1,23 @@
 """What becomes of the fields of a record: none is left out without a word."""
 
+import copy
+import itertools
+import json
+import re
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, get_args
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gateau_dagster.config.models import Template
 from gateau_dagster.data.forms import to_sample
 from gateau_dagster.data.record_fields import FieldCounts, field_lines
 from gateau_dagster.data.sample import Conversation, Reject, Sample
 from gateau_dagster.data.short_chat import to_conversation
+from gateau_dagster.training.encode import IGNORED, encode_conversation, encode_long
+from tests.tiny_models import tokenizer
 
 TURNS = [{"role": "user", "content": "doc\n\nq"}, {"role": "assistant", "content": "a"}]
 LONG = "A sentence of a document. " * 20
@@ -52,6 +59,10 @@ def with_turn(**more: Any) -> dict[str, Any]:
         ({"system": "s", "messages": [{"role": "system", "content": "s"}, *TURNS]}, ("s\n\ndoc", "q", "a")),
         ({"messages": [{"role": "developer", "content": "s"}, *TURNS]}, ("s\n\ndoc", "q", "a")),
         ({"prompt": "doc\n\nq", "messages": TURNS}, ("doc", "q", "a")),
+        ({"prompt": TURNS[:1], "completion": TURNS[1:]}, ("doc", "q", "a")),
+        ({"prompt": TURNS[:1], "completion": "a"}, ("doc", "q", "a")),
+        ({"prompt": "doc\n\nq", "completion": TURNS[1:]}, ("doc", "q", "a")),
+        ({"prompt": [{"role": "system", "content": "s"}, TURNS[0]], "completion": TURNS[1:]}, ("s\n\ndoc", "q", "a")),
         ({"chosen": TURNS, "messages": TURNS}, ("doc", "q", "a")),
         (
             {"messages": [{"role": "user", "content": [{"type": "text", "text": t} for t in ("c", "q")]}, TURNS[1]]},
@@ -89,6 +100,12 @@ def test_parts_of_every_form(record: dict[str, Any], parts: tuple[str, str, str]
         (with_turn(train="false"), "unclear flag turn.train"),
         (with_turn(mask=True), "unclear flag turn.mask"),
         (with_turn(value="other"), "two contents"),
+        (
+            {"prompt": TURNS[:1], "completion": [{**TURNS[1], "tool_calls": [{"id": "1"}]}]},
+            "unusable field turn.tool_calls",
+        ),
+        ({"prompt": TURNS[:1], "completion": []}, "missing response"),
+        ({"prompt": TURNS[:1], "chosen": TURNS[1:]}, "missing response"),
         ({"messages": TURNS, "train": False}, "not to be learned train"),
         ({"instruction": "q", "output": "r", "paper": LONG}, "unknown field paper"),
         ({"instruction": "q", "output": "r", "metadata": {"text": LONG}}, "unknown field metadata.text"),
@@ -132,6 +149,36 @@ def test_flags_and_system_of_a_conversation() -> None:
     assert isinstance(bare, Conversation) and isinstance(same, Conversation) and bare.digest == same.digest
 
 
+def test_only_the_completion_of_a_prompt_and_completion_has_loss() -> None:
+    made, counts = chat({"prompt": [*TURNS, TURNS[0]], "completion": [TURNS[1], TURNS[0], TURNS[1]]})
+    assert isinstance(made, Conversation) and counts["prompt"] == counts["completion"] == {"used": 1}
+    assert [turn.trained for turn in made.turns if turn.role == "assistant"] == [False, True, True]
+
+
+@pytest.mark.parametrize("name", ["images", "image", "turn.images"])
+def test_placeholders_go_with_the_media_that_are_left_out(name: str) -> None:
+    def record(text: str, *images: str) -> dict[str, Any]:
+        pictures = {} if name.startswith("turn.") else {name: [*images]}
+        asked = {"role": "user", "content": text} | ({"images": [*images]} if name.startswith("turn.") else {})
+        return {"messages": [asked, {"role": "assistant", "content": "a <video>"}], **pictures}
+
+    made, counts = chat(record("<image>\n<image>What is <audio>?", "1.jpg", "2.jpg"), name)
+    assert isinstance(made, Conversation)
+    assert [turn.content for turn in made.turns] == ["What is <audio>?", "a <video>"]
+    assert counts["<image>"] == counts[name] == {"ignored": 1}
+    assert any("<image> 1" in line for line in field_lines(counts, "short_chat"))
+    made, counts = chat(record("Which tag is <image>?"), name)
+    assert isinstance(made, Conversation) and made.turns[0].content == "Which tag is <image>?", "no picture, a text"
+    assert "<image>" not in counts
+
+
+def test_placeholders_of_a_part_that_is_left_out_go_with_it() -> None:
+    parts = [{"type": "image_url", "image_url": "u"}, {"type": "text", "text": "<image>\ndoc\n\nq"}]
+    made, counts = long({"messages": [{"role": "user", "content": parts}, TURNS[1]]}, "image_url")
+    assert isinstance(made, Sample) and (made.context, made.instruction) == ("doc", "q")
+    assert counts["<image>"] == counts["turn.content.image_url"] == {"ignored": 1}
+
+
 def test_what_is_not_part_of_an_exchange_is_counted() -> None:
     turns = [("gpt", "b"), ("human", "q"), ("gpt", "a"), ("human", "thanks")]
     _, counts = chat({"conversations": [{"from": role, "value": text} for role, text in turns]})
@@ -161,59 +208,181 @@ def test_lines_are_few_and_printable() -> None:
     assert all(line.isprintable() and len(line) < 2000 for line in lines)
 
 
-WORD = st.text("abcdef", min_size=3, max_size=8)
-NAMES = ["system", "tools", "notes", "reasoning", "image", "score", "meta", "history", "rejected", "input", "weight"]
-EXTRA = st.dictionaries(st.sampled_from(NAMES), WORD | st.none() | st.booleans() | st.lists(WORD) | st.just(""))
-FLAGS = st.dictionaries(st.sampled_from(["weight", "train", "loss", "masked"]), st.sampled_from([0, 1, None, "no"]))
-CONTENT = WORD | st.lists(
-    WORD.map(lambda text: {"type": "text", "text": text}) | st.just({"type": "image"}), min_size=1
-)
+UNUSABLE = ["tools", "reasoning", "image", "history", "rejected"]
+NAMES = [*UNUSABLE, "system", "notes", "score", "meta", "input", "weight", "title"]
+FLAGS = {"weight": 0, "train": False, "loss": False, "masked": True}
+ROLES = {"system": "system", "user": "user", "human": "user", "assistant": "assistant", "gpt": "assistant"}
+EXPLICIT = {
+    "alpaca": ("instruction", "input", "output"),
+    "prompt": ("prompt", "completion"),
+    "question": ("context", "question", "answer"),
+    "given": ("context", "instruction", "response"),
+}
+PROMPT = "in the prompt of a prompt and completion"
+TURN_FORMS = ("messages", "conversations", "prompt and completion", "data")
+IGNORED_NAMES = st.just({*UNUSABLE, "image_url"}) | st.sets(st.sampled_from([*NAMES, "turn.reasoning", "turn.train"]))
 
 
 @st.composite
 def records(draw: st.DrawFn) -> dict[str, Any]:
-    """A record of any form with whatever else data hold; every word in it is another one."""
-    form = draw(st.sampled_from(["messages", "data", "alpaca", "prompt", "question"]))
-    if form == "messages":
-        roles = draw(st.lists(st.sampled_from(["system", "user", "assistant", "tool"]), max_size=3))
-        turns = [*roles, "user", "assistant"]
-        own = [{"role": role, "content": draw(CONTENT), **draw(EXTRA), **draw(FLAGS)} for role in turns]
-    else:
-        own = [draw(WORD) for _ in range(2 * draw(st.integers(1, 2)))]
-    parts = {
-        "alpaca": ("instruction", "input", "output"),
-        "prompt": ("prompt", "completion"),
-        "question": ("context", "question", "answer"),
-    }
-    fields = {name: draw(WORD) for name in parts[form]} if form in parts else {form: own}
-    return {**draw(EXTRA), **fields}
+    """A record of any form with whatever else data hold. No word is in it twice."""
+    numbers = itertools.count()
+
+    def text(most: int = 4) -> str:
+        gap = draw(st.sampled_from([" ", "\n", "\n\n", "\r\n\r\n"]))
+        return gap.join(f"w{next(numbers)}z" for _ in range(draw(st.integers(1, most))))
+
+    def extra(*more: str) -> dict[str, Any]:
+        found = {}
+        for name in draw(st.lists(st.sampled_from([*NAMES, *more]), max_size=2)):
+            kind = draw(st.sampled_from(["text", "nothing", "list", "object", "flag", "long"]))
+            found[name] = {
+                "text": text,
+                "nothing": lambda: draw(st.sampled_from([None, "", "[]", float("nan"), [], False])),
+                "list": lambda: [text(), {"text": text()}],
+                "object": lambda: {"text": text(), "score": 1},
+                "flag": lambda: draw(st.sampled_from([True, 0, 1, 0.5])),
+                "long": lambda: " ".join(f"w{next(numbers)}z" for _ in range(80)),
+            }[kind]()
+        return found
+
+    def content() -> Any:
+        if draw(st.integers(0, 3)):
+            return draw(st.sampled_from(["", "", "<image>\n"])) + text()
+        media = {"type": "image_url", "image_url": {"url": text()}}
+        written = {"type": "text", "text": text()}
+        return draw(st.sampled_from([[written], [media, written], [{**written, **extra()}]]))
+
+    def turn(role: str) -> dict[str, Any]:
+        names = ("from", "value") if form == "conversations" else ("role", "content")
+        flag = draw(st.sampled_from([{}, {}, *({name: value} for name, value in FLAGS.items()), {"train": None}]))
+        more = extra() if draw(st.booleans()) else {}
+        return {**more, **dict(zip(names, (role, content()), strict=True)), **flag}
+
+    form = draw(st.sampled_from([*TURN_FORMS, *EXPLICIT]))
+    more = {"system": text()} if draw(st.integers(0, 3)) == 0 else {}
+    more |= extra("id") if draw(st.booleans()) else {}
+    if form in EXPLICIT:
+        return {**more, **{name: text() for name in EXPLICIT[form]}}
+    if form == "data":
+        return {**more, form: [text() for _ in range(2 * draw(st.integers(1, 2)))]}
+    before = draw(
+        st.sampled_from([[], ["system"], ["assistant"], ["user", "assistant"], ["system", "human", "gpt"], ["tool"]])
+    )
+    asked = [*before, draw(st.sampled_from(["user", "human"]))]
+    answers = [draw(st.sampled_from(["assistant", "gpt"])), *draw(st.sampled_from([[], [], ["user"]]))]
+    if form == "prompt and completion":
+        return {**more, "prompt": [*map(turn, asked)], "completion": [*map(turn, answers)]}
+    return {**more, form: [*map(turn, [*asked, *answers])]}
 
 
-@given(records(), st.sets(st.sampled_from([*NAMES, "turn.reasoning"])))
-def test_every_text_is_read_or_counted_or_in_a_reject(record: dict[str, Any], ignore: set[str]) -> None:
+def words_of(value: Any) -> list[str]:
+    return re.findall(r"w\d+z", json.dumps(value, default=str))
+
+
+def turns_in(record: dict[str, Any]) -> list[tuple[str, Any, dict[str, Any]]]:
+    """The role, content and further fields of each turn of a record, none for a form without turns."""
+    lists = [record[name] for name in ("messages", "conversations", "prompt", "completion") if name in record]
+    found = []
+    for place, items in enumerate(each for each in lists if isinstance(each, list)):
+        prompt = {PROMPT: True} if len(lists) > 1 and place == 0 else {}
+        for item in items:
+            rest = {key: value for key, value in item.items() if key not in ("role", "from", "content", "value")}
+            role, content = (
+                item.get(names[0], item.get(names[1])) for names in (("role", "from"), ("content", "value"))
+            )
+            found.append((ROLES.get(role, role), content, {**rest, **prompt}))
+    return found or [(("user", "assistant")[place % 2], text, {}) for place, text in enumerate(record.get("data", []))]
+
+
+def fields_in(record: dict[str, Any], ignore: set[str]) -> Iterator[tuple[str, list[str]]]:
+    """Every field of a record, of its turns and their parts, with its words; the content of turns is `turn.content`."""
+    turns = turns_in(record)
+    for name, value in record.items():
+        if name == "meta" and name not in ignore and isinstance(value, dict):
+            yield from ((f"meta.{inner}", words_of(each)) for inner, each in value.items())
+        elif not turns or name not in ("messages", "conversations", "data", "prompt", "completion"):
+            yield name, words_of(value)
+    for _, content, rest in turns:
+        yield from ((f"turn.{name}", words_of(value)) for name, value in rest.items())
+        for part in content if isinstance(content, list) else [{"type": "text", "text": content}]:
+            if part["type"] == "text":
+                yield "turn.content", words_of(part.pop("text"))
+                yield from ((f"turn.content.{name}", words_of(value)) for name, value in part.items())
+            else:
+                yield f"turn.content.{part['type']}", words_of(part)
+
+
+def left_out_words(turns: list[tuple[str, Any, dict[str, Any]]]) -> list[str]:
+    """The words of turns that are no part of an exchange of a conversation."""
+    rest = turns[turns[0][0] == "system" :] if turns else []
+    first = next((place for place, turn in enumerate(rest) if turn[0] != "assistant"), len(rest))
+    outside = [*rest[:first], *(rest[-1:] if rest and rest[-1][0] == "user" else [])]
+    return [word for turn in outside for word in words_of(turn[1])]
+
+
+def account_for(record: dict[str, Any], ignore: set[str]) -> None:
+    """Check that every word of a record is in its sample, or counted as not read, or in a reject; and its labels."""
     for convert in (long, chat):
         made, counts = convert(record, *ignore)
         if isinstance(made, Reject):
             assert made.reason
             continue
-        read = [made.context, made.instruction, made.response] if isinstance(made, Sample) else []
-        read += [turn.content for turn in made.turns] if isinstance(made, Conversation) else []
-        not_read = {name.split(".")[-1] for name, uses in counts.items() if uses.keys() - {"used"}}
-        cut = "ignored" in str({name: uses for name, uses in counts.items() if " " in name})
-        for name, value in texts_by_name(record):
-            assert any(value in text for text in read) or name in not_read or cut, (name, value)
-        if isinstance(made, Conversation):
-            assert any(turn.trained for turn in made.turns if turn.role == "assistant")
+        texts = [turn.content for turn in made.turns] if isinstance(made, Conversation) else []
+        texts += [made.context, made.instruction, made.response] if isinstance(made, Sample) else []
+        read = words_of(texts)
+        assert len({*read}) == len(read) and not re.sub(r"w\d+z|<image>|\[\]", "", "".join(texts)).strip(), (
+            "nothing is added"
+        )
+        turns = turns_in(record)
+        outside = left_out_words(turns) if isinstance(made, Conversation) else []
+        assert ("ignored" in str([uses for name, uses in counts.items() if " " in name])) == bool(outside)
+        for name, words in fields_in(copy.deepcopy(record), ignore):
+            if words and not {*words} <= {*read, *words_of(made.sample_id), *outside}:
+                assert not {*words} & {*read}, "a field is read as a whole or not at all"
+                named = {name, name.rpartition(".")[2]} & ignore
+                assert counts[name].keys() <= ({"ignored"} if named else {"unknown", "irrelevant"}), (name, counts)
+        shown = json.dumps([[content for _, content, _ in turns]])
+        assert shown.count("<image>") == "".join(texts).count("<image>") or counts.get("<image>") or outside
+        check_labels(record, ignore, made)
 
 
-def texts_by_name(value: Any, name: str = "") -> Iterator[tuple[str, str]]:
-    """Each text with the innermost key that it stands under."""
-    if isinstance(value, str):
-        if value.strip() and name not in ("role", "type"):
-            yield name, value
-    elif isinstance(value, dict):
-        for key, inner in value.items():
-            yield from texts_by_name(inner, key)
-    elif isinstance(value, list):
-        for inner in value:
-            yield from texts_by_name(inner, name)
+def check_labels(record: dict[str, Any], ignore: set[str], made: Sample | Conversation) -> None:
+    """Check that exactly the answers that are not flagged have labels, and their ends."""
+    turns = turns_in(record)
+    answers = [
+        word
+        for role, content, rest in turns
+        if role == "assistant"
+        and not any(rest.get(n) == v and not {n, f"turn.{n}"} & ignore for n, v in {**FLAGS, PROMPT: True}.items())
+        for word in words_of(content)
+    ]
+    if not turns:
+        answers = words_of([record.get(name) for name in ("output", "completion", "answer", "response")])
+    for template in get_args(Template):
+        if isinstance(made, Sample):
+            encoded = encode_long(tokenizer(), made, template=template, max_length=100_000)
+        else:
+            messages = [{"role": turn.role, "content": turn.content} for turn in made.turns]
+            trained = [turn.role == "assistant" and turn.trained for turn in made.turns]
+            encoded = encode_conversation(tokenizer(), messages, template=template, max_length=100_000, trained=trained)
+        learned = encoded.input_ids[encoded.labels != IGNORED].tolist()
+        told = str(tokenizer().decode(learned))
+        read = words_of([made.response] if isinstance(made, Sample) else [turn.content for turn in made.turns])
+        assert words_of(told) == [word for word in read if word in answers]
+        assert not re.sub(r"w\d+z|<image>|</s>|<\|end\|>", "", told).strip()
+
+
+@settings(max_examples=150)
+@given(records(), IGNORED_NAMES)
+def test_every_word_is_read_or_counted_or_in_a_reject_and_only_answers_are_learned(
+    record: dict[str, Any], ignore: set[str]
+) -> None:
+    account_for(record, ignore)
+
+
+@pytest.mark.long
+@settings(max_examples=10_000)
+@given(records(), IGNORED_NAMES)
+def test_every_word_of_many_records_is_read_or_counted_or_in_a_reject(record: dict[str, Any], ignore: set[str]) -> None:
+    account_for(record, ignore)

@@ -264,6 +264,16 @@ def test_a_conversation_that_a_template_changes_is_rejected(template: str, reaso
         encode_conversation(tokenizer(chat=template), TALK[1:], template="chat", max_length=LONG)
 
 
+@pytest.mark.parametrize("system", [0, 1])
+def test_a_reject_counts_turns_as_they_were_given(system: int) -> None:
+    """Even where the template has no place for the system's turn."""
+    shouting = (
+        "{% for m in messages if m.role != 'system' %}{{ m.content | replace('it is', 'IT') }}<|end|>{% endfor %}"
+    )
+    with pytest.raises(UnscorableSampleError, match=f"^turn {4 + system}: the chat template prints another answer"):
+        encode_conversation(tokenizer(chat=shouting), TALK[1 - system :], template="chat", max_length=LONG)
+
+
 @pytest.mark.parametrize("what", ["{{ raise_exception('no system') }}", ""])
 def test_a_system_text_without_a_place_is_put_before_the_first_turn(what: str) -> None:
     chat = CHAT_TEMPLATE.replace("<|{{", "{% if m.role == 'system' %}" + what + "{% else %}<|{{").replace(

@@ -52,6 +52,13 @@ def test_the_selection_shows_rows_path_scores_with_the_cut_and_sources(
     assert in_place(metadata["sources"])
 
 
+def test_the_input_s_fields_are_shown_with_their_use(latest: dict[str, dg.AssetMaterialization]) -> None:
+    records = latest["raw_long_sft"].metadata["input_fields"].value.records  # type: ignore[union-attr]
+    found = {record.data["field"]: record.data for record in records}
+    assert {"context", "instruction", "response", "id"} <= {*found}
+    assert found["context"]["used"] == found["id"]["used"] > 0 == found["context"]["rejected"]
+
+
 @pytest.mark.parametrize("asset", ["raw_long_sft", "perplexity/short", "cam", "combined_scores", "selected_subset"])
 def test_tables_have_a_chart_in_place_and_their_first_rows_last(
     asset: str, latest: dict[str, dg.AssetMaterialization]
