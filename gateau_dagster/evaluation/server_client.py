@@ -302,8 +302,9 @@ def _limit_cure(place: str) -> str:
 class Patience:
     """Counts what a server leaves unanswered, and says when nothing more is to be expected.
 
-    It ends the work after so many failures in a row as no server that works has, and where nothing at all was answered
-    in two deadlines of an answer. Refusals count only as long as nothing was answered: they may be about the requests.
+    It ends the work after so many failures in a row as no server that works has, where nothing at all was answered in
+    two deadlines of an answer, and where more requests ran out of their time than were answered, four rounds of them.
+    Refusals count only as long as nothing was answered: they may be about the requests.
 
     Args:
         works: whether the server has answered before.
@@ -313,6 +314,7 @@ class Patience:
         self._name, self._settings = f"{place}: {address}", settings
         self._lock = threading.Lock()
         self._works, self._answered = works, False
+        self._answers = self._silent = 0
         self._failures, self._last_reply = 0, time.monotonic()
         self._last: UnansweredError | None = None
 
@@ -320,6 +322,7 @@ class Patience:
         """Note a reply."""
         with self._lock:
             self._works = self._answered = True
+            self._answers += 1
             self._failures, self._last_reply = 0, time.monotonic()
 
     def failed(self, error: UnansweredError) -> None:
@@ -333,12 +336,20 @@ class Patience:
             if self._works and not error.passing:
                 return
             self._failures += 1
+            self._silent += error.silent
+            mostly_silent = self._silent >= max(_FEWEST_FAILURES, 4 * self._settings.concurrency, self._answers + 1)
             waited = time.monotonic() - self._last_reply
             many = self._failures >= max(_FEWEST_FAILURES, 2 * self._settings.concurrency)
         if error.silent and not self._answered and waited >= 1.9 * self._settings.timeout:
             raise UnusableServerError(
                 f"{self._name} has answered nothing for {waited:.0f} s: {error}. See "
                 "to it, or give its answers more time, and run again; what was answered is kept."
+            )
+        if error.silent and mostly_silent:
+            raise UnusableServerError(
+                f"{self._name} has left {self._silent:,} of {self._silent + self._answers:,} requests without a reply "
+                f"in their time, the last one for this reason: {error}. Give its answers more time, or lower "
+                "concurrency, and run again; what was answered is kept."
             )
         if many:
             raise self._down(error)

@@ -13,11 +13,13 @@ from assets.experiment import experiment, experiment_inputs, judged_costs, turn_
 from assets.runs.checked import checked
 from gateau_dagster import evaluation, tables
 from gateau_dagster.config.base import Section
+from gateau_dagster.data.sample import Reject
 from gateau_dagster.evaluation import mt_bench
 from gateau_dagster.evaluation.benchmark import Benchmark
 from gateau_dagster.evaluation.registry import ChosenBenchmark, all_benchmarks
 from gateau_dagster.evaluation.scored import Judging, Scored
 from gateau_dagster.evaluation.statistics.experiment import Cost
+from gateau_dagster.execution.shard_tables import rejected_frame
 from gateau_dagster.pipeline.asset import GATE
 from gateau_dagster.pipeline.project import load_project
 from gateau_dagster.pipeline.state import State
@@ -143,6 +145,21 @@ def test_another_version_of_the_statistics_makes_the_table_again(
 
 def _never(*arguments: Any) -> Any:
     raise AssertionError(f"nothing is to be asked: {arguments}")
+
+
+def test_where_nothing_can_be_compared_a_reason_is_said(project: Pipeline) -> None:
+    reason = "2 of its 2 turns have no judgment with a score; a reply ends with 'Fine [2]. 8/10'"
+    rejected = rejected_frame([Reject(sample_id="q0000", reason=reason)])
+    state = project.state()
+    for name in VALUES:
+        state.store.write(scores([]).clear(), "scores/exam", name, Stamp(fingerprint="none"), rejected)
+    try:
+        with pytest.raises(dg.Failure) as failed:
+            _make(project)
+    finally:
+        _fill(project)
+    said = str(failed.value.description)
+    assert said.endswith(f"scores/exam say why, such as: {reason}.") and said.count("experiment") == 0
 
 
 def test_judging_is_priced_by_variant(tmp_path: Path) -> None:

@@ -98,6 +98,17 @@ def test_a_server_that_answers_nothing_ends_the_work_in_two_deadlines(name: str,
 
 
 @pytest.mark.parametrize("asks", ASK)
+def test_a_server_that_leaves_most_requests_to_their_deadline_ends_the_work(asks: str, tmp_path: Path) -> None:
+    names = [f"{'bad' if number % 4 else 'good'} {number}" for number in range(60)]
+    fault = r"has left [89] of \d+ requests without a reply in their time.*asks\.timeout.*more time"
+    with fake_server(BEHAVIOURS["hang"].act) as server:
+        with pytest.raises(GateauError, match=fault.replace("asks", asks)) as raised:
+            ASK[asks](server, tmp_path, names, timeout=0.3, concurrency=2)
+        assert len(server.bodies) <= 16, "a quarter is answered, eight are not, and two are asked at a time"
+    assert not isinstance(raised.value, TransientError)
+
+
+@pytest.mark.parametrize("asks", ASK)
 @pytest.mark.parametrize("status", [400, 422])
 def test_a_parameter_that_is_refused_can_be_left_out_or_replaced(status: int, asks: str, tmp_path: Path) -> None:
     refused = unless("temperature", refuse(status, "temperature is not for this model"))
