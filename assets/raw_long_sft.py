@@ -18,7 +18,7 @@ from resources.configuration import ConfigurationResource
 
 @makes_asset
 def raw_long_sft(context: dg.AssetExecutionContext, configuration: ConfigurationResource) -> Iterator[Event]:
-    """Reads all changed shards in one pass over the input."""
+    """Read all changed shards in one pass over the input."""
     with asset_step(context, configuration) as progress:
         state = State(config=configuration.config, progress=progress)
         # `gateau run` has asked before; Materialise in the UI makes no plan.
@@ -28,7 +28,7 @@ def raw_long_sft(context: dg.AssetExecutionContext, configuration: Configuration
 
 
 def _read(state: State, stale: dict[str, Stamp]) -> Iterator[Finished]:
-    """Writes each stale shard as soon as the last of its samples is read."""
+    """Write each stale shard as soon as the last of its samples is read."""
     if not stale:
         return
     config, shards = state.config, {int(shard): shard for shard in stale}

@@ -26,7 +26,7 @@ _MOST_FIELDS = 40
 
 
 def table_schema(columns: tuple[tables.Column, ...]) -> dg.TableSchema:
-    """The promised columns as Dagster shows them."""
+    """Return the promised columns as Dagster shows them."""
     return dg.TableSchema(
         columns=[
             dg.TableColumn(
@@ -43,7 +43,7 @@ def table_schema(columns: tuple[tables.Column, ...]) -> dg.TableSchema:
 def table_metadata(
     address: str, stamp: Stamp, rejected: pl.DataFrame | None = None, *, whole: bool = True
 ) -> dict[str, Any]:
-    """Row count, place and fingerprint of a written table, and how many samples it rejected, with the reasons.
+    """Return row count, place and fingerprint of a written table, and how many samples it rejected, with the reasons.
 
     whole: whether it is all of the asset, or a partition of it.
     """
@@ -62,7 +62,7 @@ def table_metadata(
 
 
 def preview(table: pl.DataFrame, *, rows: int = 5) -> dict[str, Any]:
-    """The first rows as a table on the asset's page; long texts are cut, and of lists their lengths are shown."""
+    """Return the first rows as a table; long texts are cut, and of lists their lengths are shown."""
     shown = table.head(rows)
     if shown.is_empty():
         return {}
@@ -70,7 +70,7 @@ def preview(table: pl.DataFrame, *, rows: int = 5) -> dict[str, Any]:
 
 
 def _rows(frame: pl.DataFrame, *, letters: int) -> dg.TableMetadataValue:
-    """All rows of the first columns as a table; never as Markdown, in which texts of the data would be markup."""
+    """Return all rows of the first columns as a table; never as Markdown, where texts of the data would be markup."""
     columns = frame.columns[:_MOST_COLUMNS]
     records = [
         dg.TableRecord({name: _cell(row[name], letters) for name in columns}) for row in frame.iter_rows(named=True)
@@ -80,7 +80,7 @@ def _rows(frame: pl.DataFrame, *, letters: int) -> dg.TableMetadataValue:
 
 
 def rows_last(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """The page shows entries in their order: the figures stand above the rows, which take a screen."""
+    """Return the entries with the first rows last: the page keeps their order, and rows take a screen."""
     return {**{key: value for key, value in metadata.items() if key != FIRST_ROWS}, **_only(metadata, FIRST_ROWS)}
 
 
@@ -109,7 +109,7 @@ def fields_metadata(counts: FieldCounts) -> dg.TableMetadataValue:
 
 
 def totals_metadata(found: Sequence[Totals]) -> dg.TableMetadataValue:
-    """A row a table, which Dagster's pages of partitions do not sum up."""
+    """Return a row per table with its totals, which Dagster's pages of partitions do not sum up."""
     types = {"table": "string", "rows": "int", "rejected": "int", "reasons": "string", "tokens": "int"}
     types |= {"truncated_tokens": "int", "hours": "float"}
     records = [
@@ -131,12 +131,12 @@ def totals_metadata(found: Sequence[Totals]) -> dg.TableMetadataValue:
 
 
 def chart(markdown: str) -> dg.MarkdownMetadataValue:
-    """A chart of report.plots.small_charts, which the asset's page shows in place."""
+    """Return a chart of report.plots.small_charts, which the asset's page shows in place."""
     return dg.MarkdownMetadataValue(markdown)
 
 
 def first_histogram(table: pl.DataFrame) -> dict[str, Any]:
-    """How the score is distributed, or without one the first column of fractions."""
+    """Return how the score is distributed, or without one the first column of fractions."""
     from gateau_dagster.report.plots.small_charts import histogram
 
     fractions = [name for name, dtype in table.schema.items() if dtype == pl.Float64()]
@@ -148,14 +148,14 @@ def first_histogram(table: pl.DataFrame) -> dict[str, Any]:
 
 
 def amounts_chart(amounts: PageChart) -> dict[str, Any]:
-    """The amounts as bars, under their name."""
+    """Return the amounts as bars, under their name."""
     from gateau_dagster.report.plots.small_charts import bars
 
     return {name_of(amounts.name): chart(bars(amounts))}
 
 
 def source_chart(sources: pl.Series, what: str) -> dg.MarkdownMetadataValue:
-    """The share of each source among `what`."""
+    """Return a chart of the share of each source among `what`."""
     from gateau_dagster.report.plots.small_charts import shares
 
     counts = sources.value_counts(sort=True)
@@ -163,7 +163,7 @@ def source_chart(sources: pl.Series, what: str) -> dg.MarkdownMetadataValue:
 
 
 def figures_metadata(figures: "Mapping[str, Figure]") -> dict[str, Any]:
-    """Plots as Markdown metadata by name, which the asset's page opens with a click: too large to stand in place."""
+    """Return plots as Markdown metadata by name, which the asset's page opens with a click: they are too large."""
     from gateau_dagster.report.plots import as_markdown_image, to_png
 
     return {
@@ -173,12 +173,12 @@ def figures_metadata(figures: "Mapping[str, Figure]") -> dict[str, Any]:
 
 
 def name_of(title: str) -> str:
-    """`Score distributions` -> `score_distributions`."""
+    """Return a key for a title: `score_distributions` for `Score distributions`."""
     return re.sub(r"[^a-z0-9]+", "_", title.lower()).strip("_")
 
 
 def effort_metadata(effort: Mapping[str, Any]) -> dict[str, Any]:
-    """Of `Stamp.effort`: only what the computation of this shard took, without the rows that were kept.
+    """Return what the computation of this shard took, by `Stamp.effort`, without the rows that were kept.
 
     Of a pass that served two tables each has its part of the seconds, by FLOPs. Peak memory is torch's allocation on
     CUDA, on the CPU the resident memory of the whole process.
@@ -212,13 +212,13 @@ def _memory_name(effort: Mapping[str, Any]) -> str:
 
 
 def token_totals(table: pl.DataFrame) -> dict[str, int]:
-    """Sums of the columns that count tokens."""
+    """Return sums of the columns that count tokens."""
     counted = [name for name in ("context_tokens", "response_tokens", "truncated_tokens") if name in table.columns]
     return {name: int(table[name].cast(pl.Int64).sum()) for name in counted}
 
 
 def statistics(table: pl.DataFrame) -> dict[str, float]:
-    """Means of the number columns."""
+    """Return means of the number columns."""
     found: dict[str, float] = {}
     for name, dtype in table.schema.items():
         mean = table[name].mean() if dtype in (pl.Float64(), pl.Int32()) else None

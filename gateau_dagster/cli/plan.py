@@ -31,7 +31,7 @@ _MOST_SHARDS = 4
 
 
 def print_plan(config: Config, until: str | None, *, as_json: bool = False, workers: int | None = None) -> None:
-    """Prints the plan; loads no model. workers: see Estimator.
+    """Print the plan; load no model. workers: see Estimator.
 
     Raises:
         GateauError: the input or the store cannot be read, or there is no asset `until`; after the plan, what a
@@ -66,7 +66,7 @@ def print_plan(config: Config, until: str | None, *, as_json: bool = False, work
 
 
 def plan_record(state: State, plan: Plan, workers: int | None = None) -> dict[str, Any]:
-    """The plan for programs: `work` in the order in which it can run, `estimates` by asset, `grounds` in words.
+    """Return the plan for programs: `work` in the order in which it can run, `estimates` by asset, `grounds` in words.
 
     `workers`: that score side by side in the estimates, None where nothing is scored; see Estimator.
     `amounts`: see amounts_record. `judging`: see judging_record.
@@ -94,13 +94,13 @@ def plan_record(state: State, plan: Plan, workers: int | None = None) -> dict[st
 
 
 def show_warnings(out: Console, state: State) -> None:
-    """A sentence or two each."""
+    """Print the warnings, a sentence or two each."""
     for said in state.warnings:
         out.print(f"[yellow]![/yellow] {as_line(said)}", soft_wrap=False)
 
 
 def show_plan(out: Console, state: State, plan: Plan) -> None:
-    """One row an asset, what the words mean that need it, and what should be known of the configuration."""
+    """Print one row per asset, what some words mean, and the warnings."""
     show_warnings(out, state)
     of_variants = any(state.asset(work.asset).partitions == VARIANT for work in plan.work)
     table = left_table("asset", "shards, variants" if of_variants else "shards", "why")
@@ -117,7 +117,7 @@ def show_plan(out: Console, state: State, plan: Plan) -> None:
 
 
 def _expected(state: State, scored: Iterable[str]) -> list[ExpectedTruncation]:
-    """Of each model that is shown contexts for one of these tables."""
+    """Return what is expected of each model that is shown contexts for one of these tables."""
     return [expected_truncation(state, model) for model in prompted_models(map(state.asset, scored))]
 
 
@@ -139,12 +139,12 @@ def _truncation_record(found: ExpectedTruncation) -> dict[str, Any]:
 
 
 def left_out(state: State, plan: Plan) -> list[str]:
-    """The tables that the configuration does not ask for and that the plan does not make either."""
+    """Return the tables that the configuration does not ask for and that the plan does not make either."""
     return [asset for asset in state.pipeline.left_out if plan.of(asset) is None]
 
 
 def show_left_out(out: Console, state: State, plan: Plan) -> None:
-    """One line about the tables that nothing configured reads."""
+    """Print one line about the tables that nothing configured reads."""
     sentence = left_out_sentence(state.config, left_out(state, plan))
     if sentence:
         out.print(f"[dim]{as_line(sentence)}[/dim]", soft_wrap=False)
@@ -153,7 +153,7 @@ def show_left_out(out: Console, state: State, plan: Plan) -> None:
 
 
 def show_estimates(out: Console, estimates: Mapping[str, Estimate]) -> None:
-    """The scoring's work, asset by asset and in all."""
+    """Print the scoring's work, asset by asset and in all."""
     table = left_table("to score", right=("samples", "tokens", "FLOPs", "time"))
     for asset, found in estimates.items():
         table.add_row(asset, f"{found.samples:,}", *_figures([found]))
@@ -173,7 +173,7 @@ def show_truncation(out: Console, expected: Iterable[ExpectedTruncation]) -> Non
 
 
 def _figures(estimates: Collection[Estimate]) -> list[str]:
-    """Tokens, FLOPs and time of some assets together, as far as they are known."""
+    """Return tokens, FLOPs and time of some assets together, as far as they are known."""
 
     def total(name: str) -> Any:
         known = [value for each in estimates if (value := getattr(each, name)) is not None]
@@ -188,7 +188,7 @@ def _figures(estimates: Collection[Estimate]) -> list[str]:
 
 
 def grounds(estimator: Estimator) -> Iterator[str]:
-    """Where the figures come from, and what is not known."""
+    """Yield where the figures come from, and what is not known."""
     models = list(dict.fromkeys(estimator.model(estimator.tables[asset][0]) for asset in estimator.paces))
     yield from dict.fromkeys(_rates(model) for model in models)
     for model in models:
@@ -208,7 +208,7 @@ def grounds(estimator: Estimator) -> Iterator[str]:
 
 
 def _beside(estimator: Estimator) -> Iterator[str]:
-    """How many workers the times are for, and whether all of them have something to do."""
+    """Return how many workers the times are for, and whether all of them have something to do."""
     workers, shards = estimator.workers, estimator.state.config.long_sft.shards
     count = len(workers.devices)
     if count == 1:
@@ -228,13 +228,13 @@ def _rates(model: ScoredModel) -> str:
 
 
 def _partitions_record(state: State, work: Work) -> dict[str, Any]:
-    """The stale shards, none for a global asset; of an asset with a partition a variant, the stale variants."""
+    """Return the stale shards or variants of an asset; none for a global one."""
     variants = state.asset(work.asset).partitions == VARIANT
     return {"shards": [], "variants": work.partitions} if variants else {"shards": work.partitions}
 
 
 def _shards(work: Work, total: int) -> str:
-    """`all 16`, `2 of 16: 03, 11`, or nothing for a global asset."""
+    """Return `all 16`, `2 of 16: 03, 11`, or nothing for a global asset."""
     if not work.partitions:
         return ""
     if len(work.partitions) == total:
@@ -244,5 +244,5 @@ def _shards(work: Work, total: int) -> str:
 
 
 def _why(work: Work) -> str:
-    """The reasons, each once."""
+    """Return the reasons, each once."""
     return "; ".join(dict.fromkeys(work.reasons.values()))

@@ -76,7 +76,7 @@ def _together(findings: list[str]) -> str:
 
 
 def _show_sample(out: Console, state: State) -> None:
-    """Shows how the first sample is read, and the first one whose border is uncertain or that has no context."""
+    """Show how the first sample is read, and the first one whose border is uncertain or that has no context."""
     accepted = state.index.accepted.drop("shard")
     unclear = accepted.filter(pl.col("border").is_in(["uncertain", "none"])).head(1)
     shown = pl.concat([accepted.head(1), unclear]).unique("sample_id", maintain_order=True)
@@ -115,7 +115,7 @@ def _show_amount(out: Console, found: Rejects, noun: str) -> None:
 
 
 def _truncation_lines(state: State, models: list[str]) -> Iterator[str]:
-    """For each model what it will not see; the run itself says why a model cannot be had."""
+    """Yield for each model what it will not see or cannot read; `findings` say why a model cannot be read."""
     for model in models:
         try:
             found = expected_truncation(state, model)

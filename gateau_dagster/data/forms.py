@@ -48,7 +48,7 @@ def to_sample(
     ignore: Collection[str] = (),
     counts: FieldCounts | None = None,
 ) -> Sample | Reject:
-    """A long instruction sample from a record (design, section 4, 'Input forms').
+    """Return the long instruction sample that a record holds (README, 'Input forms'), or why it holds none.
 
     Explicit parts (see `explicit_parts`), or one exchange of a user and an assistant in a chat form, whose
     user turn `user_turns` takes apart: the instruction is what follows its last blank line, the context all before it.
@@ -93,7 +93,7 @@ def _object(record: Any) -> Mapping[str, Any]:
 
 
 def record_id(record: Mapping[str, Any], fields: Fields | None = None) -> str | None:
-    """The record's own id as text, or None; raises InvalidRecordError for what is neither text nor a whole number."""
+    """Return the record's own id as text, or None; raise InvalidRecordError for neither text nor a whole number."""
     for key in ID_KEYS:
         value = record.get(key)
         if value is None or (isinstance(value, str) and not value.strip()):
@@ -110,7 +110,7 @@ def record_id(record: Mapping[str, Any], fields: Fields | None = None) -> str | 
 
 
 def _whole(value: float, key: str) -> str:
-    """An id of a column with missing values, in which pandas makes 1.0 of 1."""
+    """Return an id of a column with missing values, in which pandas makes 1.0 of 1, as text."""
     if value.is_integer() and abs(value) < _WHOLE:
         return str(int(value))
     kind = "a number with a fraction" if abs(value) < _WHOLE else "a float too large to be an exact integer"
@@ -118,7 +118,7 @@ def _whole(value: float, key: str) -> str:
 
 
 def record_source(record: Mapping[str, Any], stem: str) -> str:
-    """The record's `source` or `dataset`, if it is text; else `stem`, the file's name."""
+    """Return the record's `source` or `dataset`, if it is text; else `stem`, the file's name."""
     for key in SOURCE_KEYS:
         value = record.get(key)
         if isinstance(value, str) and value.strip() and value.isprintable():
@@ -127,12 +127,12 @@ def record_source(record: Mapping[str, Any], stem: str) -> str:
 
 
 def content_id(parts: Sequence[str]) -> str:
-    """The id of a record that has none: 128 bits of its content's digest."""
+    """Return the id of a record that has none: 128 bits of its content's digest."""
     return text_digest(parts)[:32]
 
 
 def _parts(record: Mapping[str, Any], fields: Fields) -> tuple[str, str, str, Border]:
-    """(context, instruction, response, border)."""
+    """Return context, instruction, response and border."""
     turns = None if _is_explicit(record) else turns_of(record, fields)
     if turns is not None:
         return _exchange(with_system(turns, system_of(record, fields)))
@@ -147,12 +147,12 @@ def _parts(record: Mapping[str, Any], fields: Fields) -> tuple[str, str, str, Bo
 
 
 def _is_explicit(record: Mapping[str, Any]) -> bool:
-    """Whether a record is in the form of `response`; beside turns, only with a context or an instruction."""
+    """Return whether a record is in the form of `response`; beside turns, only with a context or an instruction."""
     return "response" in record and any(record.get(key) is not None for key in ("context", "instruction"))
 
 
 def explicit_parts(record: Mapping[str, Any], fields: Fields) -> tuple[str, str, str, bool] | None:
-    """(context, instruction, response, whole) of a record without turns, or None if it has no response.
+    """Return context, instruction, response and `whole` of a record without turns; None if it has no response.
 
     Accepted are `context`/`instruction`/`response`, Alpaca (`instruction`/`input`/`output`), `prompt`/`completion`, and
     a `query` or `question` with its context and `answer`. `whole`: the instruction is a whole user turn, which may hold
@@ -191,7 +191,7 @@ def explicit_parts(record: Mapping[str, Any], fields: Fields) -> tuple[str, str,
 def _one_of(
     record: Mapping[str, Any], keys: Sequence[str], what: str, fields: Fields, *, canonical: bool = False
 ) -> str | None:
-    """The key of `keys` that holds a part of the sample, or None.
+    """Return the key of `keys` that holds a part of the sample, or None.
 
     The first name counts before all others, in the form of `response` even if it is empty; of other names that hold
     text, the one whose text contains the others'. Raises InvalidRecordError where none does.
@@ -229,7 +229,7 @@ def _unknown_form(record: Mapping[str, Any]) -> InvalidRecordError:
 
 
 def _check_no_other_name(fields: Fields) -> None:
-    """Refuses a record with a response and no instruction whose instruction may stand under another name."""
+    """Refuse a record with a response whose instruction may be under another name."""
     if others := fields.unknown_texts():
         raise InvalidRecordError(
             f"missing instruction: found {_listed(others)}; call it instruction, or give an empty one if there is none"
@@ -237,7 +237,7 @@ def _check_no_other_name(fields: Fields) -> None:
 
 
 def system_of(record: Mapping[str, Any], fields: Fields) -> str | None:
-    """The record's own system text, or None; raises InvalidRecordError where several differ."""
+    """Return the record's own system text, or None; raise InvalidRecordError where several differ."""
     found = {key: checked_text(record[key], key) for key in SYSTEM_KEYS if record.get(key) is not None}
     fields.use(*found)
     texts = list(dict.fromkeys(text for text in found.values() if text.strip()))
@@ -247,7 +247,7 @@ def system_of(record: Mapping[str, Any], fields: Fields) -> str | None:
 
 
 def with_system(turns: list[Turn], system: str | None) -> list[Turn]:
-    """The turns with the record's system text as the first; raises InvalidRecordError if they begin with another."""
+    """Return the turns with the record's system text first; raise InvalidRecordError if they begin with another."""
     if system is None:
         return turns
     if turns[0].role != "system" or not turns[0].content.strip():
@@ -258,7 +258,7 @@ def with_system(turns: list[Turn], system: str | None) -> list[Turn]:
 
 
 def _after_system(system: str, context: str) -> str:
-    """A context with the system text in front of it."""
+    """Return a context with the system text in front of it."""
     if not system.strip():
         return context
     return f"{system}{_BLANK_LINE}{context}" if context else system
@@ -269,7 +269,7 @@ def _listed(keys: Iterable[str]) -> str:
 
 
 def _exchange(turns: list[Turn]) -> tuple[str, str, str, Border]:
-    """One optional system turn, one user turn, one assistant turn."""
+    """Return the parts of one exchange: an optional system turn, one user turn, one assistant turn."""
     system = turns[0].content if turns[0].role == "system" else ""
     rest = turns[1:] if turns[0].role == "system" else turns
     if [turn.role for turn in rest] == ["user"]:
@@ -287,7 +287,7 @@ def _exchange(turns: list[Turn]) -> tuple[str, str, str, Border]:
 
 
 def turns_of(record: Mapping[str, Any], fields: Fields | None = None) -> list[Turn] | None:
-    """The conversation of a record in one of the chat forms, in order; None if the record is in none of them.
+    """Return the turns of a record in one of the chat forms, in order; None if the record is in none of them.
 
     Raises InvalidRecordError naming the turn and what was found in it.
     """

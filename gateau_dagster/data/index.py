@@ -52,12 +52,12 @@ class InputIndex:
 
     @cached_property
     def rejects(self) -> Rejects:
-        """Among the records, where one that repeats another counts once."""
+        """Return the rejects among the records, where one that repeats another counts once."""
         return rejects_among(self.rejected, self.accepted.height + self.rejected.height, named=True)
 
     @cached_property
     def contexts(self) -> Contexts:
-        """How many samples have no context, and how the others' was told from the instruction."""
+        """Return how many samples have no context, and how the others' was told from the instruction."""
         return contexts_among(self.accepted)
 
     def repeats(self, *, kept: bool) -> list[str]:
@@ -83,7 +83,7 @@ class InputIndex:
         ]
 
     def shard_digest(self, shard: int) -> str:
-        """SHA-256 (hex) of what the shard's two tables hold: ids, contents, sources, and reasons of rejects."""
+        """Return SHA-256 (hex) of what the shard's two tables hold: ids, contents, sources, and reasons of rejects."""
         assert 0 <= shard < self.shards, shard
         return self._shard_digests.get(shard) or text_digest(["raw_long_sft", CODE_VERSION])
 
@@ -115,7 +115,7 @@ def save_index(index: InputIndex, path: Path) -> None:
 
 
 def load_index(path: Path) -> InputIndex | None:
-    """The saved index, or None when there is none or the file is damaged: it is a cache, and is then rebuilt."""
+    """Return the saved index; None when there is none or the file is damaged: it is a cache, and is then rebuilt."""
     if not path.is_file():
         return None
     try:
@@ -138,7 +138,7 @@ def load_index(path: Path) -> InputIndex | None:
 
 
 def index_signature(files: list[SourceFile], config: LongSftConfig, content: str = "") -> str:
-    """Tells whether a saved index still holds. `content`: of the files, where size and time are not trusted."""
+    """Return the digest that a valid saved index has. `content`: of files whose size and time are not trusted."""
     ignored = [f"ignore {name}" for name in sorted(set(config.ignore))]
     versions = [CODE_VERSION, READER_VERSION]
     return text_digest(
@@ -147,7 +147,7 @@ def index_signature(files: list[SourceFile], config: LongSftConfig, content: str
 
 
 def build_index(config: LongSftConfig, folder: Path, progress: Progress = silent) -> InputIndex:
-    """One streaming pass over all files of `config.path`, relative to `folder`; progress in bytes.
+    """Build the index in one streaming pass over all files of `config.path`, relative to `folder`; progress in bytes.
 
     Raises GateauError if a file cannot be reached, or if no sample is usable (naming the most frequent reasons).
     """
@@ -156,7 +156,7 @@ def build_index(config: LongSftConfig, folder: Path, progress: Progress = silent
 
 
 def cached_index(config: LongSftConfig, folder: Path, cache_dir: Path, progress: Progress = silent) -> InputIndex:
-    """The index, from `cache_dir` if it was saved there for the same files, number of shards and code version.
+    """Return the index, from `cache_dir` if it was saved there for the same files, number of shards and code version.
 
     "The same" means equal addresses, sizes and modification stamps, and with `verify: content` equal bytes, all of
     which are read. A folder that cannot be written costs the next call a pass, and is told
@@ -197,6 +197,6 @@ def _with_shard(frame: pl.DataFrame, shards: int) -> pl.DataFrame:
 
 
 def no_usable_sample(key: str, path: str | list[str], rejected: pl.DataFrame) -> str:
-    """The message for an input without a single usable sample: the three most frequent reasons, with counts."""
+    """Return the message for an input without a usable sample: the three most frequent reasons, with counts."""
     found = rejects_among(rejected, rejected.height, named=True)
     return "\n".join([f"{key}: no usable sample in {path}; correct the data or the path. Rejected:", *found.lines()])

@@ -254,7 +254,7 @@ class Fields:
             self._others.append((name, label, leaves))
 
     def _repeated(self, leaves: Sequence[str]) -> bool:
-        """Whether all these texts, at least one, are pieces of what is read."""
+        """Return whether all these texts, at least one, are pieces of what is read."""
         return bool(leaves) and all(any(leaf in text for text in self._read) for leaf in leaves)
 
     def _note(self, name: str, use: Use, *, instead: bool = False) -> None:
@@ -297,12 +297,12 @@ _SHOWN = 20
 
 
 def is_missing(value: Any) -> bool:
-    """Whether a field has no value: null, or the NaN that pandas writes for it."""
+    """Return whether a field has no value: null, or the NaN that pandas writes for it."""
     return value is None or (isinstance(value, float) and math.isnan(value))
 
 
 def holds(value: Any) -> bool:
-    """Whether there is anything in a value: null, blank text, false and what holds only these are nothing."""
+    """Return whether a value holds anything: null, blank text, false and what holds only these do not."""
     if value is None or value is False or (isinstance(value, float) and math.isnan(value)):
         return False
     if isinstance(value, str):
@@ -328,7 +328,7 @@ def texts_in(value: Any) -> Iterator[str]:
 
 
 def _boolean(value: Any) -> bool | None:
-    """A flag: true, false, 0 or 1; None for anything else."""
+    """Return a flag (true, false, 0 or 1) as a boolean; None for anything else."""
     return bool(value) if isinstance(value, (bool, int, float)) and value in (0, 1) else None
 
 
@@ -337,13 +337,13 @@ def _brief(value: Any) -> str:
 
 
 def _shown(name: str) -> str:
-    """A field's name as it can be stored and printed."""
+    """Return a field's name as it can be stored and printed."""
     text = "".join(char if char.isprintable() else ascii(char)[1:-1] for char in name[: _LONGEST_NAME + 1])
     return text if len(name) <= _LONGEST_NAME else f"{text[:_LONGEST_NAME]}…"
 
 
 def checked_text(value: Any, place: str) -> str:
-    """`value` if it is text that can be stored as UTF-8; raises InvalidRecordError naming `place` otherwise."""
+    """Return `value` if it is text that can be stored as UTF-8; else raise InvalidRecordError with its `place`."""
     if not isinstance(value, str):
         raise InvalidRecordError(f"non-string content: {place} is {kind_of(value)}")
     try:
@@ -355,7 +355,7 @@ def checked_text(value: Any, place: str) -> str:
 
 
 def kind_of(value: Any) -> str:
-    """What a JSON value is called."""
+    """Return what a JSON value is called."""
     names = {type(None): "null", bool: "a boolean", int: "a number", float: "a number", str: "text", bytes: "bytes"}
     if isinstance(value, Mapping):
         return "an object"

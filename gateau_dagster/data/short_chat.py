@@ -36,7 +36,7 @@ def to_conversation(
     ignore: Collection[str] = (),
     counts: FieldCounts | None = None,
 ) -> Conversation | Reject:
-    """A conversation from a record of any form that `to_sample` reads, or why it is none.
+    """Return the conversation of a record of any form that `to_sample` reads, or why it is none.
 
     As is usual with ShareGPT, whose long conversations come in pieces: assistant turns before the first user turn are
     dropped, and so is a last user turn that nobody answered. An empty response rejects the whole conversation. The
@@ -63,7 +63,7 @@ def to_conversation(
 
 
 def _turns(record: Mapping[str, Any], fields: Fields) -> list[Turn] | None:
-    """Those of a chat form, else one exchange of explicit parts."""
+    """Return the turns of a chat form, else one exchange of explicit parts."""
     turns = turns_of(record, fields)
     parts = explicit_parts(record, fields) if turns is None else None
     if parts is None:
@@ -100,7 +100,7 @@ def _normalised(turns: list[Turn], fields: Fields) -> list[Turn]:
 def short_chat_mix(
     config: ShortChatConfig, folder: Path, progress: Progress = silent, counts: FieldCounts | None = None
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """(short_chat_mix, rejected): the first `fraction` of the usable conversations (see part_of).
+    """Return the first `fraction` of the usable conversations (see part_of), and the rejected ones.
 
     The input is read twice, so that only the conversations taken are in memory. Ids that occur twice are treated as in
     the long data. What becomes of the records' fields is added to `counts`. Raises GateauError for files that cannot be
@@ -142,7 +142,7 @@ def first_conversations(config: ShortChatConfig, folder: Path, count: int) -> li
 
 
 def short_chat_signature(config: ShortChatConfig, folder: Path, cache_dir: Path) -> str:
-    """Changes when `short_chat_mix` would: contents of its files, settings that decide it, and the code version.
+    """Return a digest of what `short_chat_mix` depends on: contents of its files, settings, and the code version.
 
     Contents are remembered in `cache_dir`, and read again as `config.verify` says. Raises as `resolve_files`.
     """

@@ -112,7 +112,7 @@ def expected_truncation(state: State, model: str) -> ExpectedTruncation:
 
 
 def _beyond(state: State, model: str, lengths: Numbers, limit: int) -> BeyondPositions | None:
-    """`lengths`: of the prompts, in tokens [samples]; `limit`: the longest that the model is shown."""
+    """Compare the prompts' `lengths`, in tokens [samples], with a model's positions; `limit`: the longest prompt."""
     if not lengths.size or lengths.max() <= (positions := known_positions(state.config, model) or limit):
         return None
     window = state.config.models[model].context == "window"

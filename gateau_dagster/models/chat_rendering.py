@@ -39,7 +39,7 @@ Message = Mapping[str, str]
 def render_chat(
     tokenizer: PreTrainedTokenizerBase, conversation: Sequence[Message], *, add_generation_prompt: bool
 ) -> object:
-    """A conversation, `role` and `content` by turn, as the template prints it. Raises whatever the template raises."""
+    """Return a conversation, `role` and `content` by turn, as the template prints it. Raise whatever that raises."""
     given: list[Any] = [dict(message) for message in conversation]
     template = tokenizer.get_chat_template()
     if _CALLED in template:
@@ -270,7 +270,7 @@ def rendering_settings(template: str, change: tuple[str, str] = ("", "")) -> dic
 
 
 def _fixed_clock() -> str:
-    """`strftime_now` as a macro before the template: the library takes no function, and replaces one by its name.
+    """Return `strftime_now` as a macro before the template: the library takes no function, and replaces one by name.
 
     The line's end after it is not printed, and the template begins on a line of its own, as it did.
     """

@@ -71,11 +71,11 @@ class Trial:
 
     @property
     def trainable(self) -> bool:
-        """Whether an exchange can be trained: its answer is found, and ends with a token of its own."""
+        """Return whether an exchange can be trained: its answer is found, and ends with a token of its own."""
         return not self.reason and bool(self.ends) and self.behaviour.get("one exchange") == KEPT
 
     def as_json(self) -> dict[str, Any]:
-        """The trial as JSON values."""
+        """Return the trial as JSON values."""
         return asdict(self)
 
     @classmethod
@@ -145,7 +145,7 @@ def trial_of(tokenizer: PreTrainedTokenizerBase, records: Sequence[Sequence[Mapp
 
 
 def _behaviour(tokenizer: PreTrainedTokenizerBase) -> dict[str, str]:
-    """What the template does with conversations of every kind, each in a word or two."""
+    """Return what the template does with conversations of every kind, each in a word or two."""
     thinking = f"<think>\n{_THOUGHT}\n</think>\n\n{_SAID}"
     told = [_EXCHANGE[0], {"role": "assistant", "content": thinking}]
     plain = _printed(tokenizer, _EXCHANGE)
@@ -166,7 +166,7 @@ def _behaviour(tokenizer: PreTrainedTokenizerBase) -> dict[str, str]:
 
 
 def _printed(tokenizer: PreTrainedTokenizerBase, messages: Sequence[Mapping[str, str]]) -> str | None:
-    """None where the template refuses."""
+    """Return what the template prints; None where it refuses."""
     from gateau_dagster.models.chat_rendering import render_chat
 
     try:
@@ -202,7 +202,7 @@ def _of_system(tokenizer: PreTrainedTokenizerBase, plain: str | None) -> str:
 
 
 def _own_system(tokenizer: PreTrainedTokenizerBase) -> str:
-    """Whether it begins with a text of its own: what stands before the first turn, but not before the second."""
+    """Return `added` where it begins with a text of its own: before the first turn, but not before the second."""
     text = _printed(tokenizer, _TWO)
     if text is None or not all(part in text for part in (_ASKED, _SAID, _AGAIN)):
         return ""
@@ -248,7 +248,7 @@ def _tried_in_folder(folder: str, *, trust_remote_code: bool, seconds: float) ->
 
 
 def _limit(seconds: float) -> None:
-    """The system ends this process when it has computed for too long, and gives it no more memory than it may have."""
+    """Have the system end this process after `seconds` of computing, and give it no more memory than it may have."""
     import psutil
 
     _, most = resource.getrlimit(resource.RLIMIT_AS)

@@ -16,7 +16,7 @@ _GENERATIVE = ("CausalLM", "LMHead", "ConditionalGeneration")
 
 
 def check_decoder(model_config: PreTrainedConfig, config: ModelConfig, source: str) -> None:
-    """Raises GateauError for an architecture that does not generate text; remote code may name its classes freely."""
+    """Raise GateauError for an architecture that does not generate text; remote code may name its classes freely."""
     architectures = model_config.architectures or []
     generative = not architectures or any(word in name for name in architectures for word in _GENERATIVE)
     if model_config.is_encoder_decoder or not (generative or config.trust_remote_code):
@@ -45,19 +45,19 @@ def override_rope_theta(config: PreTrainedConfig, theta: float, *, name: str) ->
 
 
 def window_of(model_config: PreTrainedConfig, config: ModelConfig) -> int | None:
-    """Tokens: `window`, else the checkpoint's own; None: the architecture has no limit."""
+    """Return the window in tokens: the configured one, else the checkpoint's; None for an architecture without."""
     return config.window or getattr(model_config.get_text_config(decoder=True), "max_position_embeddings", None)
 
 
 def no_window(config: ModelConfig) -> str:
-    """What to say where `context: window` asks for a window that nothing tells."""
+    """Return what to say where `context: window` asks for a window that nothing tells."""
     return f"{config.path}: context is 'window', but the model names no window: give `window` in tokens"
 
 
 def prompt_tokens(
     model_config: PreTrainedConfig, config: ModelConfig, scoring: ScoringConfig, *, window: int | None
 ) -> int:
-    """Tokens of a prompt that a model is shown: scoring.max_length, or less with `context: window`.
+    """Return how many tokens of a prompt a model is shown: scoring.max_length, or less with `context: window`.
 
     Raises GateauError where no window is known, or learned positions end before the prompt does.
     """

@@ -37,7 +37,7 @@ class KnownModel:
 
 
 def known_model(config: Config, name: str) -> KnownModel:
-    """From the model's folder, or the local copy of a hub model; of the hub at most config.json is downloaded."""
+    """Read a model's folder, or the local copy of a hub model; of the hub at most config.json is downloaded."""
     name = config.origin(name)
     folder, path = model_folder(config, name), config.models[name].path
     if folder is None:
@@ -50,7 +50,7 @@ def known_model(config: Config, name: str) -> KnownModel:
 
 
 def known_tokenizer(config: Config, name: str) -> PreTrainedTokenizerBase | None:
-    """The model's tokenizer, if it is here; nothing is downloaded."""
+    """Return the model's tokenizer, if it is here; nothing is downloaded."""
     name = config.origin(name)
     folder = model_folder(config, name, local_only=True)
     # Without a file of its own transformers builds an empty tokenizer instead of failing.
@@ -60,7 +60,7 @@ def known_tokenizer(config: Config, name: str) -> PreTrainedTokenizerBase | None
 
 
 def own_window(config: Config, name: str) -> int | None:
-    """`max_position_embeddings` of a model; None for one that is not here yet or names none.
+    """Return `max_position_embeddings` of a model; None for one that is not here yet or names none.
 
     A homologous model reads as far as it is trained for, or as its base does if that is farther.
     """
@@ -92,7 +92,7 @@ def known_positions(config: Config, name: str) -> int | None:
 
 
 def parameter_count(config: Config, name: str) -> int | None:
-    """Parameters of a local model, from the headers of its safetensors files; None for one that is not here yet.
+    """Count the parameters of a local model, from the headers of its safetensors files; None if it is not here yet.
 
     Raises:
         GateauError: a file is damaged, or only a pointer to its content.
@@ -112,7 +112,7 @@ def parameter_count(config: Config, name: str) -> int | None:
 
 
 def model_folder(config: Config, name: str, *, local_only: bool = False) -> Path | None:
-    """Where the model's small files lie: its own folder, or the hub's cache, which may be asked for config.json."""
+    """Return where the model's small files are: its own folder, or the hub's cache, after a download of config.json."""
     model = config.located_model(name)
     if config.demo is not None and config.models[name].path.startswith(DEMO_SCHEME):
         # The pair is built by the first run that needs it; what it will be stands beside the demo's data.
@@ -138,7 +138,7 @@ def model_folder(config: Config, name: str, *, local_only: bool = False) -> Path
 
 
 def _read(read: Callable[..., Any], config: Config, name: str, folder: Path) -> Any:
-    """A configuration or tokenizer; None for one that transformers cannot read."""
+    """Return a configuration or tokenizer; None for one that transformers cannot read."""
     code = config.models[name].trust_remote_code
     try:
         return read(folder, trust_remote_code=code, local_files_only=True)
@@ -147,7 +147,7 @@ def _read(read: Callable[..., Any], config: Config, name: str, folder: Path) -> 
 
 
 def shown_window(config: Config, name: str) -> int | None:
-    """Tokens of a model's window under `context: window`; None: `context: full`, or the window is not known yet."""
+    """Return the tokens of a model's window under `context: window`; None for `full`, or while it is not known."""
     model = config.models[name]
     if model.context != "window":
         return None
@@ -155,12 +155,12 @@ def shown_window(config: Config, name: str) -> int | None:
 
 
 def short_window(config: Config) -> int | None:
-    """`shown_window` of theta_A."""
+    """Return `shown_window` of theta_A."""
     return shown_window(config, "short")
 
 
 def visible_tokens(config: Config) -> int | None:
-    """Tokens of a prompt's end that theta_A is shown; None: all (`context: full`).
+    """Return how many tokens of a prompt's end theta_A is shown; None for all (`context: full`).
 
     Raises GateauError when it is to see its window and nothing tells how long that is.
     """
@@ -176,6 +176,6 @@ def visible_tokens(config: Config) -> int | None:
 
 
 def _named_window(config: Config, name: str) -> int | None:
-    """Of a model that lies in no folder here: its config.json may still have to be fetched."""
+    """Return the window of a model that is in no folder here: its config.json may still have to be fetched."""
     known = known_model(config, name).config
     return None if known is None else getattr(known.get_text_config(decoder=True), "max_position_embeddings", None)

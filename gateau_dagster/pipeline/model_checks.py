@@ -56,7 +56,7 @@ _REFUSALS: dict[tuple[str, str, str], str] = {}
 
 
 def check_folder(config: Config, name: str, digest: str, *, scores: bool = False) -> None:
-    """Whether a model that lies here can be read, and its chat template used where the prompt is made by it.
+    """Check that a model can be read here, and its chat template used where the prompt is made by it.
 
     Args:
         config: names the model; of one that the pipeline makes, what it is made from is looked at instead.
@@ -115,7 +115,7 @@ def chat_trial(
 def _remembered_trial(
     config: Config, folder: Path, place: str, digest: str, code: bool, records: Sequence[Sequence[Mapping[str, str]]]
 ) -> Trial:
-    """`digest`: of the model, which counts where its code makes the tokenizer."""
+    """Try a template, or recall its trial. `digest`: of the model, which counts where its code makes the tokenizer."""
     shown = text_digest([json.dumps([[dict(message) for message in each] for each in records])]) if records else ""
     cache = config.work_folder / "cache" / "model-checks.json"
     what = f"with remote code {digest}" if code else _tokenizer_digest(config, folder)
@@ -202,7 +202,7 @@ def fetch_tokenizer(config: Config, name: str) -> None:
 
 
 def check_answer_end(config: Config, digests: Mapping[str, str]) -> None:
-    """Whether the model that is trained can learn where an answer ends.
+    """Check that the model that is trained can learn where an answer ends.
 
     Raises:
         GateauError: its chat template, or with `scoring.template: gateau` its tokenizer, gives no token for it.
@@ -301,12 +301,12 @@ def _sentences(trial: Trial, *, trained: bool) -> Iterator[str]:
 
 
 def _share(count: int, tried: int, noun: str) -> str:
-    """`3 of the first 64 conversations (5 %)`."""
+    """Return `3 of the first 64 conversations (5 %)`."""
     return f"{count:,} of the first {plural(tried, noun)} ({percentage(count / max(1, tried))})"
 
 
 def check_others(config: Config) -> None:
-    """Whether the models of `variants.also` that lie here are whole, and causal.
+    """Check that the models of `variants.also` that are here are whole, and causal.
 
     Raises:
         GateauError: one is not.
@@ -322,7 +322,7 @@ def check_others(config: Config) -> None:
 
 
 def check_known_models(config: Config) -> None:
-    """Raises GateauError where a model cannot serve a method or a benchmark as its config.json says."""
+    """Raise GateauError where a model cannot serve a method or a benchmark as its config.json says."""
     for method in chosen_methods(config).values():
         method.check_known_models(config)
     for each in chosen_benchmarks(config).values():
@@ -330,7 +330,7 @@ def check_known_models(config: Config) -> None:
 
 
 def _check_readable(folder: Path, place: str, code: bool) -> None:
-    """Whether transformers reads configuration and tokenizer, whatever it may ask of them."""
+    """Check that transformers reads configuration and tokenizer, whatever it may ask of them."""
     from transformers import AutoConfig
 
     for what, read in (("config.json", AutoConfig.from_pretrained), ("tokenizer", load_tokenizer)):
@@ -345,7 +345,7 @@ def _check_readable(folder: Path, place: str, code: bool) -> None:
 
 
 def _check_decoder(folder: Path, place: str, model: ModelConfig) -> None:
-    """Whether it is a causal model, with the rotary embedding that a base is set for."""
+    """Check that it is a causal model, with the rotary embedding that a base is set for."""
     found = _read_config(folder, model.trust_remote_code)
     try:
         check_decoder(found, model, str(folder))
@@ -368,14 +368,14 @@ def _check_length(config: Config, name: str) -> bool:
 
 
 def _read_config(folder: Path, code: bool) -> PreTrainedConfig:
-    """Of a folder that `_check_readable` has looked at."""
+    """Return the configuration in a folder that `_check_readable` has looked at."""
     from transformers import AutoConfig
 
     return AutoConfig.from_pretrained(folder, trust_remote_code=code, local_files_only=True)
 
 
 def lost_first_tokens(config: Config) -> list[str]:
-    """A sentence for each model's folder whose tokenizer does not know the token that the model's texts begin with.
+    """Return a sentence for each folder whose tokenizer does not know the token that the model's texts begin with.
 
     Many have none; it is lost where the file is missing that says so.
     """
@@ -390,7 +390,7 @@ def lost_first_tokens(config: Config) -> list[str]:
 
 
 def unknown_chat_templates(config: Config) -> list[str]:
-    """A sentence for each model of the hub whose tokenizer is not here yet, where prompts are made by chat templates.
+    """Return a sentence for each hub model without a tokenizer here, where prompts are made by chat templates.
 
     Whether it has one is known when the first step that needs the model has fetched it, maybe after hours of another's.
     """
@@ -407,7 +407,7 @@ def unknown_chat_templates(config: Config) -> list[str]:
 
 
 def _is_to_be_fetched(config: Config, name: str) -> bool:
-    """Whether a model's tokenizer is the hub's, and not in its cache."""
+    """Return whether a model's tokenizer is the hub's, and not in its cache."""
     if "://" in config.models[name].path:
         return False
     folder = model_folder(config, name, local_only=True)
@@ -421,7 +421,7 @@ def _lacks_bos(config: Config, name: str) -> bool:
 
 
 def check_attention(config: Config, name: str, digest: str) -> None:
-    """Whether a model shows the attention that a method or preset reads, as far as its class tells. `digest`: of it.
+    """Check that a model shows the attention that a method or preset reads, as far as its class tells. `digest`: of it.
 
     Raises:
         GateauError: it does not.
@@ -435,7 +435,7 @@ def check_attention(config: Config, name: str, digest: str) -> None:
 
 
 def unseen_attention(config: Config, digest: str) -> list[str]:
-    """A sentence where theta_B shows no attention and nothing reads it: `cam` lacks it then. `digest`: of theta_B."""
+    """Return a sentence where theta_B shows no attention and nothing reads it. `digest`: of theta_B."""
     reason = attention_unseen(config, "long", digest)
     if reason is None:
         return []
@@ -447,7 +447,7 @@ def unseen_attention(config: Config, digest: str) -> list[str]:
 
 
 def attention_unseen(config: Config, name: str, digest: str) -> str | None:
-    """Class and reason; None where the class does not tell or the model is not here. Remembered by `digest`, of it."""
+    """Return class and reason; None where the class does not tell or the model is not here. `digest`: of the model."""
     cache, key = config.work_folder / "cache" / "model-checks.json", f"{_EDITION} attention {digest}"
     known = recall(cache, key)
     if isinstance(known, str):
@@ -463,7 +463,7 @@ def attention_unseen(config: Config, name: str, digest: str) -> str | None:
 
 
 def check_pair(config: Config, digests: Mapping[str, str], texts: Callable[[], Sequence[str]]) -> None:
-    """Whether theta_A and theta_B make the same tokens of responses: GATEAU compares their perplexities per token.
+    """Check that theta_A and theta_B make the same tokens of responses: GATEAU compares perplexities per token.
 
     `texts`: some responses of the data; they are asked for once for a pair whose tokenizers are not the same files.
 
@@ -490,7 +490,7 @@ def _same_files(config: Config, models: set[str]) -> bool:
 
 
 def _compare(config: Config, texts: Callable[[], Sequence[str]]) -> bool:
-    """False where it cannot be told yet, since a tokenizer is not on this machine."""
+    """Compare the pair's tokens; return False where a tokenizer is not on this machine yet."""
     first, second = (known_tokenizer(config, name) for name in ("short", "long"))
     if first is None or second is None:
         return False
@@ -506,7 +506,7 @@ def _compare(config: Config, texts: Callable[[], Sequence[str]]) -> bool:
 
 
 def _compare_trained(config: Config, trained: str, texts: Callable[[], Sequence[str]]) -> bool:
-    """Whether the model that is trained makes theta_B's tokens, which training.loss: longce weighs; else as _compare.
+    """Check that the trained model makes theta_B's tokens, which training.loss: longce weighs; else as _compare.
 
     The mix is compared token by token once more, sample by sample, when it is made.
     """
@@ -524,7 +524,7 @@ def _compare_trained(config: Config, trained: str, texts: Callable[[], Sequence[
 
 
 def _once(config: Config, what: str, check: Callable[[], bool | None]) -> None:
-    """Does not check again what was in order; a check that returns False leaves it open."""
+    """Run a check unless it was in order before; one that returns False is run again."""
     cache, key = config.work_folder / "cache" / "model-checks.json", f"{_EDITION} {what}"
     if recall(cache, key) is None and check() is not False:
         remember(cache, key, "in order")

@@ -67,33 +67,33 @@ class State:
 
     @cached_property
     def store(self) -> Store:
-        """The store at `storage.root`."""
+        """Return the store at `storage.root`."""
         return Store(self.config.located_root)
 
     @cached_property
     def shards(self) -> list[str]:
-        """Partition keys."""
+        """Return the partition keys."""
         return shard_keys(self.config.long_sft.shards)
 
     @cached_property
     def pipeline(self) -> Pipeline:
-        """The assets that the configuration describes."""
+        """Return the assets that the configuration describes."""
         return pipeline_of(self.config)
 
     def asset(self, key: str) -> Asset:
-        """An asset's declaration."""
+        """Return an asset's declaration."""
         return self.pipeline.by_key[key]
 
     @cached_property
     def index(self) -> InputIndex:
-        """The input's index; only files that changed since the last look are read."""
+        """Return the input's index; only files that changed since the last look are read."""
         config = self.config
         ensure_demo_data(config)
         return cached_index(config.located_long_sft, config.folder, config.work_folder / "cache", self.progress)
 
     @cached_property
     def model_digests(self) -> dict[str, str]:
-        """What each configured model is."""
+        """Return the digest of each configured model."""
         models = self.config.models
         known = {name: self._digest(name) for name, model in models.items() if model.base is None}
         return {
@@ -111,7 +111,7 @@ class State:
 
     @cached_property
     def other_digests(self) -> dict[str, str]:
-        """What each model of `variants.also` is, by its variant."""
+        """Return the digest of each model of `variants.also`, by its variant."""
         config = self.config
         return {
             name: address_digest(config, each.model, place=f"variants.also.{name}")
@@ -120,7 +120,7 @@ class State:
 
     @cached_property
     def observed(self) -> Observed:
-        """What stands outside configuration and store, as it is now."""
+        """Return what is outside configuration and store, as it is now."""
         config = self.config
         ensure_demo_data(config)
         chat, cache = config.located_short_chat, config.work_folder / "cache"
@@ -133,18 +133,18 @@ class State:
         )
 
     def variant_frame(self, variant: str) -> tuple[str, str]:
-        """What the chat template of a variant's model changes before an answer, see Observed.frames."""
+        """Return what the chat template of a variant's model changes before an answer, see Observed.frames."""
         other = self.config.variant_set[variant].other
         own = self.config.origin(self.config.training.model)
         return self.observed.frame(own if other is None else f"variants.also.{variant}")
 
     @cached_property
     def _nodes(self) -> dict[str, Node]:
-        """What the planner compares, by asset, in topological order."""
+        """Return what the planner compares, by asset, in topological order."""
         return {node.asset: node for node in self.pipeline.nodes(self.observed)}
 
     def node(self, asset: str) -> Node:
-        """An asset as the planner compares it."""
+        """Return an asset as the planner compares it."""
         return self._nodes[asset]
 
     @cached_property
@@ -152,22 +152,22 @@ class State:
         return Partitions.between(list(self._nodes.values()), partition_sets(self.config))
 
     def shard_input(self, partition: str) -> str:
-        """Content digest of the input samples that fall into a shard."""
+        """Return the content digest of the input samples in a shard."""
         return self.index.shard_digest(int(partition))
 
     def stamp(self, key: str, partition: str | None) -> Stamp | None:
-        """The stamp of an output as it stands in the store."""
+        """Return the stamp of an output in the store."""
         return self.stamps([(key, partition)])[key, partition]
 
     def stamps(self, keys: Iterable[Key]) -> dict[Key, Stamp | None]:
-        """The stamps of outputs as they stand in the store."""
+        """Return the stamps of outputs in the store."""
         wanted = list(keys)
         tables = [key for key in wanted if not (self.asset(key[0]).file or self.asset(key[0]).folder)]
         found = self.table_stamps(tables)
         return {key: found[key] if key in found else self._file_stamp(self.asset(key[0])) for key in wanted}
 
     def _file_stamp(self, asset: Asset) -> Stamp | None:
-        """Of the report's page or the checkpoint's folder; None of a page beside which another's is missing."""
+        """Return the stamp of the report's page or the checkpoint's folder; None where a further page is missing."""
         if asset.folder:
             return folder_stamp(self.store, asset.key)
         cache = self.config.work_folder / "cache" / _PAGE_FILES
@@ -176,7 +176,7 @@ class State:
         return found if found is not None and together <= {found.fingerprint} else None
 
     def table_stamps(self, keys: Iterable[Key]) -> dict[Key, Stamp | None]:
-        """Those of tables; None where the table is missing, or the model is that it is about."""
+        """Return the stamps of tables; None where the table, or the model that it describes, is missing."""
         stamps = self.store.stamps(keys)
         with_models = {key: folder for key, stamp in stamps.items() if (folder := self._model_folder(key, stamp))}
         if not with_models:
@@ -191,11 +191,11 @@ class State:
         return f"{part.folders}/{stamp.fingerprint}" if part is not None and part.folders and stamp is not None else ""
 
     def recorded(self) -> dict[Key, Stamp | None]:
-        """The stamps of all outputs."""
+        """Return the stamps of all outputs."""
         return self.stamps(key for asset in self.pipeline.assets for key in self._partitions.keys(asset.key))
 
     def read(self, asset: str, columns: list[str] | None = None, partition: str | None = None) -> pl.DataFrame:
-        """A table, or one partition of it; rows of all its partitions together.
+        """Return a table, or one partition of it; rows of all its partitions together.
 
         Raises:
             GateauError: it is not there, or cannot be read.
@@ -207,13 +207,13 @@ class State:
         return self.store.read_all(asset, [each for each in chosen if each is not None], columns)
 
     def read_rejected(self, asset: str, partition: str | None = None) -> pl.DataFrame:
-        """What a table rejected, with the reasons; of one partition, or of all."""
+        """Return what a table rejected, with the reasons; of one partition, or of all."""
         partitions = self.pipeline.partitions(asset)
         chosen: Sequence[str | None] = partitions if partition is None or partitions == [None] else [partition]
         return self.store.read_rejected(asset, chosen)
 
     def plan(self, recorded: dict[Key, Stamp | None] | None = None) -> Plan:
-        """What is out of date now, of what the configuration asks for.
+        """Return what is out of date now, of what the configuration asks for.
 
         Raises:
             GateauError: see `check_data` and `check_models`.
@@ -222,7 +222,7 @@ class State:
         return Plan(work=[work for work in whole.work if work.asset in self.pipeline.required])
 
     def plan_until(self, asset: str | None) -> Plan:
-        """`plan`, or what `asset` needs, whether the configuration asks for it or not.
+        """Return `plan`, or what `asset` needs, whether the configuration asks for it or not.
 
         Raises:
             GateauError: there is no such asset; or see `check_data`.
@@ -230,7 +230,7 @@ class State:
         return self.plan() if asset is None else self.whole_plan().until(asset, list(self._nodes.values()))
 
     def whole_plan(self, recorded: dict[Key, Stamp | None] | None = None) -> Plan:
-        """What is out of date now of all assets, whether the configuration asks for them or not.
+        """Return what is out of date now of all assets, whether the configuration asks for them or not.
 
         Raises:
             GateauError: see `check_data`, `check_models` and `limit_leaves`.
@@ -244,7 +244,7 @@ class State:
         return plan
 
     def check_data(self) -> None:
-        """Whether the data can give what the configuration asks for; else it would be found out after scoring.
+        """Check that the data can give what the configuration asks for; else it would be found out after scoring.
 
         Raises:
             GateauError: more of the input is rejected than is allowed, the rule of selection cannot be met, a method
@@ -266,7 +266,7 @@ class State:
         yield partial(check_training, self.config, accepted)
 
     def check_models(self) -> None:
-        """Whether the models can do what they are to do; reads no weights.
+        """Check that the models can do what they are to do; read no weights.
 
         Raises:
             GateauError: a model is not there, its files are damaged, it cannot be made to read further or cannot serve
@@ -306,7 +306,7 @@ class State:
                 yield partial(server_key, place, server.key, server.base_url)
 
     def check_device(self) -> None:
-        """Whether the device that scores is in this machine; that of a cluster's workers is the cluster's.
+        """Check that the device that scores is in this machine; that of a cluster's workers is the cluster's.
 
         Raises:
             GateauError: it is not.
@@ -335,13 +335,13 @@ class State:
         return [sample.response for sample in self._first_samples()]
 
     def _first_samples(self) -> list[Sample]:
-        """Some samples of the data."""
+        """Return some samples of the data."""
         first = self.index.accepted.head(_SAMPLES).drop("shard")
         return list(read_samples(self.config.located_long_sft, self.index, first))
 
     @cached_property
     def warnings(self) -> list[str]:
-        """What the configuration says, may mean, and should not say unawares: a sentence each."""
+        """Return what the configuration may mean but should not say unawares: a sentence each."""
         accepted = self.index.accepted
         try:
             self.check_device()
@@ -382,7 +382,7 @@ class State:
 
     @cached_property
     def _chat_warnings(self) -> list[str]:
-        """What chat templates do with the data's first conversations; other checks say what is missing."""
+        """Return what chat templates do with the data's first conversations; other checks say what is missing."""
         chat, folder = self.config.located_short_chat, self.config.folder
         try:
             return chat_warnings(
@@ -394,7 +394,7 @@ class State:
             return []
 
     def _unseen_attention(self) -> list[str]:
-        """A model that cannot be had shows nothing; whoever needs it is told by `check_models`."""
+        """Return a sentence where theta_B shows no attention; `check_models` says why a model cannot be read."""
         if not self.pipeline.makes_cam or reads_attention(self.config):
             return []
         try:
@@ -403,7 +403,7 @@ class State:
             return []
 
     def row_scorer(self, asset: str) -> str | None:
-        """What computes a row of a table as things stand; None while the model that does is still to be made."""
+        """Return what computes a row of a table now; None while the model that does is still to be made."""
         node = self.node(asset)
         made = self.stamp(node.model, None) if node.model else None
         if not node.model:
@@ -413,7 +413,7 @@ class State:
         return node.row_scorer({node.model: made.content})
 
     def versions_now(self, asset: str, partition: str | None) -> dict[str, str]:
-        """The upstream versions that an output computed now would be made from.
+        """Return the upstream versions that an output computed now would be made from.
 
         Raises:
             MissingUpstreamError: an upstream output is not in the store yet.
@@ -431,7 +431,7 @@ class State:
         return recorded_versions(node, partition, self._partitions, stamps)
 
     def wanted_stamp(self, asset: str, partition: str | None) -> Stamp:
-        """The stamp of an output computed now, still without rows and content."""
+        """Return the stamp of an output computed now, still without rows and content."""
         node, versions = self.node(asset).of(partition), self.versions_now(asset, partition)
         scorer = node.row_scorer(versions)
         return Stamp(fingerprint=node.fingerprint(versions), inputs=node.inputs(versions), scorer=scorer)

@@ -12,7 +12,7 @@ import pytest
 from gateau_dagster.config import Config
 from gateau_dagster.config.models import HomologousOptions
 from gateau_dagster.errors import GateauError
-from gateau_dagster.models.known_model import own_window
+from gateau_dagster.models.known_model import known_positions, own_window
 from gateau_dagster.models.model_digest import model_digest
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.training.homologous_texts import check_homologous, text_files, text_signatures
@@ -156,6 +156,7 @@ def test_before_it_is_made_it_is_known_by_its_base_and_its_length(tmp_path: Path
     config = made(tmp_path, **{"models.short.path": "base"})
     assert model_digest(config, "long") == f"made:{model_digest(config, 'short')}"
     assert (own_window(config, "short"), own_window(config, "long")) == (77, 512)
+    assert (known_positions(config, "short"), known_positions(config, "long")) == (77, 512)
 
 
 def test_it_may_be_ladms_long_attention_calculator(tmp_path: Path) -> None:
