@@ -57,8 +57,11 @@ _NESTED = {"meta", "metadata", "info", "extra", "extra_info"}
 # What marks the place of media in the text beside them (LLaVA, LLaMA-Factory, InternVL), with the line's end after it.
 _PLACEHOLDERS = {kind: re.compile(rf"<{kind}>(?:\r?\n)?") for kind in ("image", "audio", "video")}
 # Of a turn: whether its tokens may carry loss.
-_LOSS_FLAGS = {"weight", "train", "training", "trainable", "loss", "loss_mask", "train_on_turn"}
-_NO_LOSS_FLAGS = {"masked"}
+_LOSS_FLAGS = {
+    *("weight", "train", "training", "trainable", "trained", "do_train", "train_on_turn", "learn"),
+    *("loss", "loss_mask", "loss_weight", "loss_scale", "compute_loss"),
+}
+_NO_LOSS_FLAGS = {"masked", "no_loss", "ignore_loss"}
 _TEXT_PARTS = (None, "text", "input_text", "output_text")
 _NO_TEXT_KEYS = {"role", "from", "type"}
 
@@ -191,6 +194,12 @@ class Fields:
         """Note the record's fields that no form has read."""
         for key, value in rest.items():
             if key in self.uses or (key in _NESTED and isinstance(value, Mapping)):
+                continue
+            if value is False and (key == "kto_tag" or (key == "label" and "completion" in self.uses)):
+                self.fail(key, "not to be learned", "the record says False, as of an answer that is not preferred")
+                continue
+            if key in _LOSS_FLAGS | _NO_LOSS_FLAGS and isinstance(value, (list, tuple)) and value:
+                self.fail(key, "unclear flag", "it is a list; give each turn a flag of its own")
                 continue
             flag = _boolean(value) if key in _LOSS_FLAGS | _NO_LOSS_FLAGS else None
             # A number is a recorded loss or a sampling weight, unless it is a weight of 0.

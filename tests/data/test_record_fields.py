@@ -107,6 +107,11 @@ def test_parts_of_every_form(record: dict[str, Any], parts: tuple[str, str, str]
         ({"prompt": TURNS[:1], "completion": []}, "missing response"),
         ({"prompt": TURNS[:1], "chosen": TURNS[1:]}, "missing response"),
         ({"messages": TURNS, "train": False}, "not to be learned train"),
+        ({"prompt": "q", "completion": "a", "label": False}, "not to be learned label"),
+        ({"prompt": TURNS[:1], "completion": TURNS[1:], "label": False}, "not to be learned label"),
+        ({"messages": TURNS, "kto_tag": False}, "not to be learned kto_tag"),
+        ({"messages": TURNS, "loss_mask": [0, 1]}, "unclear flag loss_mask"),
+        (with_turn(loss_scale=2.0), "unclear flag turn.loss_scale"),
         ({"instruction": "q", "output": "r", "paper": LONG}, "unknown field paper"),
         ({"instruction": "q", "output": "r", "metadata": {"text": LONG}}, "unknown field metadata.text"),
         ({"instruction": "q", "output": "r", "file": LONG}, "unknown field file"),
@@ -123,6 +128,12 @@ def test_what_cannot_be_used_rejects_its_record(record: dict[str, Any], kind: st
         assert isinstance(made, Sample) or "turn.content" in name or "tool_calls" in name, made
 
 
+@pytest.mark.parametrize("more", [{"label": True}, {"label": 0}, {"kto_tag": True}, {"loss_mask": []}])
+def test_other_labels_are_irrelevant(more: dict[str, Any]) -> None:
+    assert isinstance(long({"prompt": "c\n\nq", "completion": "a", **more})[0], Sample)
+    assert isinstance(long({"context": "c", "question": "q", "answer": "a", "label": False})[0], Sample)
+
+
 @pytest.mark.parametrize("empty", [None, "", " ", [], {}, "[]", "{}", [None], {"a": None}, float("nan"), False])
 @pytest.mark.parametrize("name", ["tools", "images", "reasoning", "rejected", "history"])
 def test_empty_fields_pass(name: str, empty: Any) -> None:
@@ -133,14 +144,22 @@ def test_empty_fields_pass(name: str, empty: Any) -> None:
 
 
 def test_flags_and_system_of_a_conversation() -> None:
-    flags = [{"weight": 0}, {"train": False}, {"loss": False}, {"masked": True}, {"weight": 1}, {"loss": None}, {}]
+    unlearned = [
+        {"weight": 0},
+        {"train": False},
+        {"loss": False},
+        {"masked": True},
+        {"loss_scale": 0.0},
+        {"no_loss": 1},
+    ]
+    flags = [*unlearned, {"weight": 1}, {"loss": None}, {}]
     turns = [
         turn for flag in flags for turn in ({"from": "human", "value": "q"}, {"from": "gpt", "value": "a", **flag})
     ]
     made, counts = chat({"id": 1, "system": "s", "tools": "", "conversations": turns})
     assert isinstance(made, Conversation)
     assert [(turn.role, turn.content) for turn in made.turns[:2]] == [("system", "s"), ("user", "q")]
-    assert [turn.trained for turn in made.turns if turn.role == "assistant"] == [False] * 4 + [True] * 3
+    assert [turn.trained for turn in made.turns if turn.role == "assistant"] == [False] * 6 + [True] * 3
     assert counts["system"] == counts["turn.weight"] == {"used": 1} and "tools" not in counts
     flagged, _ = chat({"conversations": turns[:2]})
     assert isinstance(flagged, Reject) and flagged.reason.startswith("not to be learned")
