@@ -178,7 +178,9 @@ class Fence:
 
     @contextmanager
     def committing(self) -> Iterator[None]:
-        """Around a commit: prove the lease before it; say that it was lost where the temporary is gone.
+        """Prove the lease before the commit within the block, and where that failed: the temporary may have been swept.
+
+        Servers differ in what they answer to a commit of what is gone.
 
         Raises:
             LeaseLostError: another run has taken over.
@@ -186,7 +188,7 @@ class Fence:
         self.prove()
         try:
             yield
-        except FileNotFoundError:
+        except OSError:
             self.prove()
             raise
 
