@@ -1,5 +1,7 @@
 """The Dagster code location: composes assets, checks, jobs, automation and resources. The only file here that may."""
 
+import os
+
 import dagster as dg
 
 from assets.runs.automation import dead_runs_sensor, nightly, out_of_date_sensor
@@ -9,7 +11,7 @@ from assets.runs.input_sensor import inputs_sensor
 from assets.runs.jobs import asset_jobs, refresh_job
 from assets.steps.definition import asset_definitions
 from assets.steps.inputs import input_definitions
-from gateau_dagster.errors import DEMO
+from gateau_dagster.errors import DEMO, ENVIRONMENT_VARIABLE
 from gateau_dagster.pipeline.project import configuration_name
 from resources.configuration import ConfigurationResource
 from resources.judge import JudgeResource
@@ -61,4 +63,7 @@ def build_definitions(config_file: str = DEMO) -> dg.Definitions:
 
 
 # Without a configuration the code location is that of the embedded demo.
-defs = build_definitions(configuration_name() or DEMO)
+_config_file = configuration_name(configuration_name() or DEMO)
+# Commands in the messages of this process, and of those that it starts, name it.
+os.environ[ENVIRONMENT_VARIABLE] = _config_file
+defs = build_definitions(_config_file)

@@ -19,6 +19,10 @@ if TYPE_CHECKING:
 # Processes that tests start have one thread, and figures are compared with theirs to the last bit. Before torch.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+PROJECT = ("DAGSTER_HOME", "GATEAU_CONFIG")
+for name in PROJECT:
+    os.environ.pop(name, None)
+
 Shared = Callable[[str, Callable[[Path], None]], Path]
 
 settings.register_profile("shared-cores", deadline=None)
@@ -31,9 +35,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(autouse=True)
-def no_dagster_home(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Start each test without a DAGSTER_HOME: `open_instance` sets it for its whole process, which a command owns."""
-    monkeypatch.setenv("DAGSTER_HOME", "")
+def project_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Undo after each test what `open_instance` and a code location set for their whole process."""
+    for name in PROJECT:
+        monkeypatch.setenv(name, os.environ.get(name, ""))
 
 
 @pytest.fixture(scope="session")

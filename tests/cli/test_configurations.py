@@ -123,13 +123,16 @@ def test_an_earlier_demo_in_a_project_s_store_is_told_apart(command: Command, tm
 
 
 def test_the_code_location_without_a_file_is_the_demo_and_beside_one_the_project(tmp_path: Path) -> None:
-    code = "from gateau_dagster.definitions import defs; print(defs.resources['configuration'].config.located_root)"
+    code = (
+        "from gateau_dagster.definitions import defs; from gateau_dagster.errors import gateau_command\n"
+        "print(defs.resources['configuration'].config.located_root, gateau_command('run'), sep='\\n')"
+    )
 
-    def root() -> str:
+    def location() -> list[str]:
         return subprocess.run(
             [sys.executable, "-c", code], cwd=tmp_path, env=command_environment(), text=True, stdout=-1, check=True
-        ).stdout.strip()
+        ).stdout.splitlines()
 
-    assert root() == str(tmp_path / "gateau_demo" / "gateau_store")
+    assert location() == [str(tmp_path / "gateau_demo" / "gateau_store"), "gateau run --config demo"]
     write_length_project(tmp_path)
-    assert root() == str(tmp_path / "gateau_store")
+    assert location() == [str(tmp_path / "gateau_store"), "gateau run --config gateau.yaml"]

@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateau_dagster.config import Config
-from gateau_dagster.definitions import build_definitions
 from gateau_dagster.errors import GateauError
 from resources.configuration import ConfigurationResource
 from resources.project import check_schedule, checked_project
@@ -72,6 +71,8 @@ def test_the_check_is_what_the_daemon_does(fields: tuple[str, ...]) -> None:
 
 
 def test_every_way_to_a_configuration_names_file_and_line(tmp_path: Path) -> None:
+    from gateau_dagster.definitions import build_definitions  # it names a configuration for its whole process
+
     file = tmp_path / "g.yaml"
     file.write_text(
         "long_sft: {path: a}\nselection: {method: length}\nexecution:\n  retries: 1\n  schedule: every day\n"

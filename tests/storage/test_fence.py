@@ -278,7 +278,7 @@ def test_a_proof_is_of_every_lease_of_its_own_store(store: Store) -> None:
                 store.files.write("a", b"2")
             store.files.create(second.name, b'{"lease": "id2"}')
             store.files.write("a", b"2")
-        with holding(second, alone=True):
+        with holding(first, alone=True), holding(second, alone=True):
             assert store.files.fence.tokens == [second]
     assert content(store) == {"a": b"2"}
 
@@ -401,10 +401,14 @@ def test_a_folder_that_the_old_owner_was_publishing_is_completed_or_discarded(tm
         publish_folder(store, made, "model", Stamp(fingerprint="old"))
     [staged] = (tmp_path / "store").glob(".model*")
     store.files.remove(old.token.name)
+    half = tmp_path / "store" / ".model.new"  # of an owner before that, who was killed while he published
+    half.mkdir()
+    (half / "half").touch()
     store.files.sweep(lambda number: number == 1)
     assert not staged.exists(), "the old one's rename fails"
     finish_publishing(store, "model")
     assert (tmp_path / "store" / "model" / "weights").read_text() == "old", "it was whole"
+    assert not (tmp_path / "store" / "model" / "half").exists()
     if not killed:
         with acting_as(old.token), pytest.raises(GateauError):
             finish_publishing(store, "model")
