@@ -38,20 +38,17 @@ def rotary_positions(config: PreTrainedConfig, theta: float | None = None) -> in
     parameters = getattr(text_config, "rope_parameters", None)
     declared = getattr(text_config, "max_position_embeddings", None)
     spans = spans_of(text_config)
-    if not parameters or not declared or (spans and None not in spans):
+    if not parameters or not declared or (spans and all(spans)):
         return None
     return min(_reach(rope, declared, theta, text_config) for rope in full_attention_ropes(parameters))
 
 
 def _reach(rope: Rope, declared: int, theta: float | None, text_config: Any) -> int:
-    found, base, rotated = (
-        scaled_positions(rope, declared),
-        rope.get("rope_theta"),
-        rotated_dimensions(rope, text_config),
-    )
-    if theta is None or not base or theta <= base or rotated <= 2:
+    found, base = scaled_positions(rope, declared), rope.get("rope_theta")
+    if theta is None or not base or theta <= base:
         return found
-    return round(found * (theta / base) ** ((rotated - 2) / rotated))
+    rotated = rotated_dimensions(rope, text_config)
+    return found if rotated <= 2 else round(found * (theta / base) ** ((rotated - 2) / rotated))
 
 
 def scaled_positions(rope: Rope, declared: int) -> int:
@@ -77,14 +74,15 @@ def full_attention_ropes(parameters: Rope) -> list[Rope]:
 
 
 def rotated_dimensions(rope: Rope, text_config: Any) -> int:
-    """Return how many dimensions of a head a rotary embedding rotates."""
+    """Return how many dimensions of a head a rotary embedding rotates; 0 where the configuration does not say."""
     layer = text_config
     if getattr(
         text_config, "is_heterogeneous", False
     ):  # Gemma 4: each layer has its own; `rope` is that of full attention
         kinds = getattr(text_config, "layer_types", None) or ["full_attention"]
         layer = text_config.per_layer_config[kinds.index("full_attention") if "full_attention" in kinds else 0]
-    head = getattr(layer, "head_dim", None) or layer.hidden_size // layer.num_attention_heads
+    hidden, heads = first_of(layer, "hidden_size") or 0, first_of(layer, "num_attention_heads") or 1
+    head = first_of(layer, "head_dim") or hidden // heads
     return int(head * rope.get("partial_rotary_factor", 1.0))
 
 

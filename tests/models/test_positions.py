@@ -39,6 +39,7 @@ def scaled(kind: str, **more: Any) -> dict[str, Any]:
             2048,
         ),
         ("mistral", {"sliding_window": 150}, None),
+        ("qwen3", {"layer_types": ["indexed_attention"] * 2}, 2048),  # not known to be a window
         ("gemma2", {}, 2048),
         ("gemma3_text", {}, 2048),
         ("glm4", {}, 2048),
