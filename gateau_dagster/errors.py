@@ -116,18 +116,25 @@ def redact_exception(error: BaseException) -> BaseException:
 
     Returns the exception itself, or a stand-in where its message cannot be changed. Dagster and tracebacks show them.
     """
+    return _redacted_exception(error, set())
+
+
+def _redacted_exception(error: BaseException, seen: set[int]) -> BaseException:
+    if id(error) in seen:  # `raise first from second`, where the second one was raised while the first was handled
+        return error
+    seen.add(id(error))
     if notes := getattr(error, "__notes__", None):
         error.__notes__ = [redacted(str(note)) for note in notes]
     if isinstance(error, BaseExceptionGroup):
-        grouped = [redact_exception(each) for each in error.exceptions]
+        grouped = [_redacted_exception(each, seen) for each in error.exceptions]
         if (shown := redacted(error.message)) != error.message or grouped != [*error.exceptions]:
             made = BaseExceptionGroup(shown, grouped).with_traceback(error.__traceback__)
             made.__cause__ = error.__cause__
             error = made
     if error.__cause__ is not None:
-        error.__cause__ = redact_exception(error.__cause__)
+        error.__cause__ = _redacted_exception(error.__cause__, seen)
     elif error.__context__ is not None and not error.__suppress_context__:
-        error.__context__ = redact_exception(error.__context__)
+        error.__context__ = _redacted_exception(error.__context__, seen)
     said = str(error)
     if redacted(said) == said:
         return error

@@ -164,6 +164,12 @@ def test_the_causes_of_a_failure_tell_no_secret(cause: Exception) -> None:
     assert KEY not in trace and "failed: ***" in trace and "***" in trace.replace("failed: ***", "")
 
 
+def test_causes_that_go_round_are_redacted_once() -> None:
+    first, second = ValueError(f"first {KEY}"), ValueError(f"second {KEY}")
+    first.__cause__, second.__context__ = second, first
+    assert str(redact_exception(first)) == "first ***" and str(second) == "second ***"
+
+
 SCRIPT = """
 import threading
 from gateau_dagster.errors import redact_output

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from gateau_dagster.config import Config
-from gateau_dagster.errors import GateauError, redact_exception
+from gateau_dagster.errors import GateauError, redact_exception, redact_output
 from gateau_dagster.execution.row_checkpoints import save_all_rows
 from gateau_dagster.pipeline.loadable import Placed
 from gateau_dagster.storage import fence
@@ -74,6 +74,7 @@ class NodeActor:
     """See above. `look` and `save` answer while `work` does."""
 
     def __init__(self, task: NodeTask) -> None:
+        redact_output()
         fence.adopt(task.leases)
         self._task = task
         self._lock = threading.Lock()
