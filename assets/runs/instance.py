@@ -15,6 +15,7 @@ from dagster._core.instance.ref import InstanceRef
 from assets.runs.postgres_home import check_postgres, mended, place_of_postgres, with_postgres
 from gateau_dagster.config import Config
 from gateau_dagster.errors import GateauError
+from gateau_dagster.storage.failures import explained_by_system
 from gateau_dagster.storage.local import check_regular, create_local, fill_with, replace_local
 
 _OPENING = ".opening"
@@ -102,6 +103,9 @@ def open_instance(config: Config) -> DagsterInstance:
     except GateauError:
         raise
     except Exception as error:  # of YAML, of Dagster, of the database, of the file system: each its own types
+        known = explained_by_system(error, f"use Dagster's home {home}")
+        if known is not error and not isinstance(error, FileExistsError):  # of which the path is said below
+            raise known from error
         raise GateauError(
             f"Dagster's home {home} cannot be used: {_reason(error)}. Correct or remove its "
             "dagster.yaml; where it is the records that are damaged, move its folders history and schedules away. Both "

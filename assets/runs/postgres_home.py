@@ -36,7 +36,7 @@ def with_postgres(content: bytes, variable: str, file: Path) -> bytes:
     """
     try:
         found: Any = yaml.safe_load(content)
-    except yaml.YAMLError:
+    except (yaml.YAMLError, ValueError, RecursionError):
         return content  # Dagster says what is wrong with it
     if found is None:
         found = {}

@@ -162,13 +162,16 @@ def _load(config_file: str | None) -> Config:
     Raises:
         GateauError: there is none, or it is wrong.
     """
-    from gateau_dagster.pipeline.project import configuration_name
-    from resources.project import checked_project
+    from gateau_dagster.storage.failures import check_address_space
 
+    check_address_space()
     try:
         Path.cwd()
     except FileNotFoundError as error:
         raise GateauError("the folder that this was started in is gone: change to another one (cd).") from error
+    from gateau_dagster.pipeline.project import configuration_name
+    from resources.project import checked_project
+
     config = checked_project(config_file)
     # For messages, and for every process that this one starts.
     os.environ[ENVIRONMENT_VARIABLE] = configuration_name(config_file)
@@ -176,10 +179,10 @@ def _load(config_file: str | None) -> Config:
 
 
 class _EscapedRecords(logging.Formatter):
-    """As `logging.Formatter`, without control characters: a record may name a file, or quote a server."""
+    """Escapes control characters: a record may name a file, or quote a server."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """See `logging`."""
+        """Return the record as `logging.Formatter` writes it, escaped."""
         return escaped_controls(super().format(record), lines=True)
 
 

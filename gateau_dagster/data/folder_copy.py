@@ -83,7 +83,7 @@ def _note(copy: Path) -> Any:
     """What was copied, and from where; None where that is not known."""
     try:
         return json.loads(_note_file(copy).read_bytes())
-    except (OSError, ValueError):  # no note, no JSON
+    except (OSError, ValueError, RecursionError):  # no note, no JSON
         return None
 
 

@@ -218,7 +218,7 @@ def pair_is_current(folder: Path, *, seed: int = 0) -> bool:
     """Whether `folder` holds the pair of this recipe and seed: not where that cannot be read, and it is built anew."""
     try:
         return json.loads((folder / "recipe.json").read_bytes()) == _recipe(seed)
-    except (OSError, ValueError):  # none is there, or it was not on the disk yet when the power failed
+    except (OSError, ValueError, RecursionError):  # none is there, or it was not on the disk yet when the power failed
         return False
 
 

@@ -7,8 +7,6 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import yaml
-
 from gateau_dagster.errors import GateauError
 from gateau_dagster.evaluation.benchmark import Benchmark
 from gateau_dagster.evaluation.generated_needle_questions import (
@@ -28,7 +26,7 @@ from gateau_dagster.evaluation.judging.needed import needed_judge
 from gateau_dagster.evaluation.judging.rating import rating
 from gateau_dagster.evaluation.materials import Materials
 from gateau_dagster.evaluation.python_texts import assigned, texts_in
-from gateau_dagster.evaluation.question_files import check_files, files_digest, question_files, template_gaps, text_of
+from gateau_dagster.evaluation.question_files import check_files, files_digest, question_files, template_gaps, yaml_of
 from gateau_dagster.evaluation.questions import Question
 from gateau_dagster.evaluation.scored import JudgeRequest, Judging, Scored
 
@@ -56,14 +54,14 @@ def judge_texts(config: Config, options: GeneratedNeedleOptions) -> tuple[str, s
         assigned(code, name, _PLACE)[0] for name in ("SYSTEM_TEMPLATE", "USER_TEMPLATE", "CRITERIA")
     )
     opening = texts_in(code, "get_criteria", _PLACE)[0]
-    asked = yaml.safe_load(text_of(settings, _PLACE))["prompt"]
+    asked: Any = yaml_of(settings, _PLACE).get("prompt")
     told = opening + "".join(f"{name}: {text}\n" for name, text in criteria.items())
     try:
         template_gaps(user)
         before, after = user.split("{prediction}")
         fill = {"criteria": told, "reference": asked["needle"], "input": asked["retrieval_question"]}
         filled = [part.format(**fill) for part in (before, after)]
-    except (KeyError, IndexError, ValueError) as error:
+    except (KeyError, IndexError, ValueError, TypeError) as error:
         raise GateauError(f"{_PLACE}: {code.label} is not the published file ({error}); {CURE}") from error
     return system, "{prediction}".join(filled)
 

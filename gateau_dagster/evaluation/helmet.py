@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import polars as pl
-import yaml
 from pydantic import Field, field_validator
 
 from gateau_dagster.config.addresses import InputAddress
@@ -29,7 +28,7 @@ from gateau_dagster.evaluation.materials import Materials
 from gateau_dagster.evaluation.metrics.ranking import ndcg, ranked_ids
 from gateau_dagster.evaluation.metrics.word_overlap import normalised_words
 from gateau_dagster.evaluation.python_texts import assigned, texts_in
-from gateau_dagster.evaluation.question_files import check_files, files_digest, question_files, rows_of, text_of
+from gateau_dagster.evaluation.question_files import check_files, files_digest, question_files, rows_of, yaml_of
 from gateau_dagster.evaluation.question_tokens import check_lengths, lengths_within
 from gateau_dagster.evaluation.questions import Generation, Question
 from gateau_dagster.evaluation.scored import Measured, Scored
@@ -424,11 +423,19 @@ class HelmetOptions(Section):
         return tuple(name for name in self.names if name in LABELLED)
 
 
+def _settings_in(file: SourceFile) -> list[Setting]:
+    described = yaml_of(file, OFFICIAL)
+    try:
+        return [*settings_of(described)]
+    except (KeyError, ValueError) as error:
+        raise GateauError(f"{OFFICIAL}: {file.label} is not the published file ({error}); {CURE}") from error
+
+
 def _wanted(config: Config, options: HelmetOptions) -> list[Setting]:
     """The chosen tasks at the chosen lengths; raises GateauError for one that HELMET does not have."""
     paths = None if options.official is None else [f"{options.official}/{name}" for name in _CONFIGS]
     files = question_files(config, OFFICIAL, paths, cure=CURE)
-    known = [each for file in files for each in settings_of(yaml.safe_load(text_of(file, OFFICIAL)))]
+    known = [each for file in files for each in _settings_in(file)]
     lengths = lengths_within(options.lengths, config.scoring.max_length)
     found = [each for each in known if each.task in options.names and each.length in lengths]
     for task in options.names:

@@ -43,7 +43,9 @@ def _function(file: SourceFile, name: str, place: str) -> ast.AST:
 
 
 def _tree(file: SourceFile, place: str) -> ast.Module:
+    text = text_of(file, place)
     try:
-        return ast.parse(text_of(file, place))
-    except SyntaxError as error:
-        raise GateauError(f"{place}: {file.label} is no Python file ({error.msg}). Get it again") from error
+        return ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:  # the last two: nested too deep
+        reason = error.msg if isinstance(error, SyntaxError) else str(error) or "nested too deep"
+        raise GateauError(f"{place}: {file.label} is no Python file ({reason}). Get it again") from error

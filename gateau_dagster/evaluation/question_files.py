@@ -89,7 +89,7 @@ def template_gaps(template: str) -> list[str]:
 
 
 def text_of(file: SourceFile, place: str) -> str:
-    """A whole text file; raises GateauError for what is none."""
+    """Return a whole text file; raises GateauError for what is none."""
     read = read_plain_text(file)
     if isinstance(read, Problem):
         raise GateauError(f"{place}: {location(file, read.number)}: {read.reason}. Get the file again")
@@ -97,10 +97,11 @@ def text_of(file: SourceFile, place: str) -> str:
 
 
 def yaml_of(file: SourceFile, place: str) -> dict[str, Any]:
-    """A file that is one YAML mapping; raises GateauError for what is none."""
+    """Return the content of a file that is one YAML mapping; raises GateauError for what is none."""
+    text = text_of(file, place)
     try:
-        found = yaml.safe_load(text_of(file, place))
-    except yaml.YAMLError as error:
+        found = yaml.safe_load(text)
+    except (yaml.YAMLError, ValueError, RecursionError) as error:  # a date that is none, nested too deep
         reason = " ".join(str(error).split())
         raise GateauError(f"{place}: {location(file, 0)} is no YAML ({reason}). Get the file again") from error
     if not isinstance(found, dict):
@@ -109,10 +110,11 @@ def yaml_of(file: SourceFile, place: str) -> dict[str, Any]:
 
 
 def json_of(file: SourceFile, place: str) -> dict[str, Any]:
-    """A file that is one JSON object; raises GateauError for what is none."""
+    """Return the content of a file that is one JSON object; raises GateauError for what is none."""
+    text = text_of(file, place)
     try:
-        found = json.loads(text_of(file, place))
-    except ValueError as error:
+        found = json.loads(text)
+    except (ValueError, RecursionError) as error:
         raise GateauError(f"{place}: {location(file, 0)} is no JSON ({error}). Get the file again") from error
     if not isinstance(found, dict):
         raise GateauError(f"{place}: {location(file, 0)} is no JSON object. Get the file again")

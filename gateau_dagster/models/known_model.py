@@ -72,7 +72,7 @@ def own_window(config: Config, name: str) -> int | None:
     folder = model_folder(config, config.origin(name), local_only=True)
     try:
         content = json.loads((folder / "config.json").read_text(encoding="utf-8")) if folder else {}
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return None
     parts = [content, content.get("text_config")] if isinstance(content, dict) else []
     windows = (part.get("max_position_embeddings") for part in parts if isinstance(part, dict))

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import resource
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ _OS_CURES = {
     errno.ENOMEM: _NO_MEMORY,
     errno.ENOSPC: "the disk is full. Free some space and run again; what was already computed is kept.",
     errno.EDQUOT: "the disk quota is used up. Free some space and run again; what was already computed is kept.",
-    errno.EFBIG: "the file is larger than this system allows. Use more shards, or raise the limit (ulimit -f).",
+    errno.EFBIG: "the file is larger than this system allows. Raise the limit (ulimit -f), or use more shards.",
     errno.EACCES: "permission denied. Give this user the right to read and write there, or choose another folder.",
     errno.EROFS: "the file system is read-only. Choose another folder.",
     errno.ENAMETOOLONG: "the path is too long: a name has 255 bytes, a path 4,095. Choose a shorter one.",
@@ -34,6 +35,9 @@ _OF_A_NETWORK = {
     for name in ("EREMOTEIO", "EHOSTUNREACH", "EHOSTDOWN", "ENETUNREACH", "ENETDOWN", "ETIMEDOUT")
     if hasattr(errno, name)
 }
+_OF_MEMORY = ("can't start new thread", "failed to map segment from shared object")
+_FEW_FILES = 256
+_ADDRESS_SPACE = 4 * 10**9  # bytes; torch, Polars and their threads
 _FULL_DISK = ("No space left on device", "database or disk is full")
 
 
@@ -302,11 +306,42 @@ def _of_disk(link: BaseException, action: str) -> GateauError | None:
     # Polars and SQLite (Dagster's records) have errors of their own for it.
     if any(words in str(link) for words in _FULL_DISK):
         return GateauError(f"Cannot {action}: {_OS_CURES[errno.ENOSPC]}")
+    return _of_sqlite(link, action)
+
+
+def _of_sqlite(link: BaseException, action: str) -> GateauError | None:
+    """Return what SQLite meant where a limit on this process explains it: it tells no cause."""
+    if not any(f"{kind.__module__}.{kind.__name__}" == "sqlite3.OperationalError" for kind in type(link).__mro__):
+        return None
+    if "unable to open database file" in str(link) and _limit(resource.RLIMIT_NOFILE) < _FEW_FILES:
+        return GateauError(f"Cannot {action}: {_OS_CURES[errno.EMFILE]}")
+    if "disk I/O error" in str(link) and _limit(resource.RLIMIT_FSIZE) < float("inf"):
+        return GateauError(f"Cannot {action}: {_OS_CURES[errno.EFBIG]}")
     return None
 
 
+def _limit(kind: int) -> float:
+    found = resource.getrlimit(kind)[0]
+    return float("inf") if found == resource.RLIM_INFINITY else found
+
+
+def check_address_space() -> None:
+    """Check, before the libraries are loaded, that they may map enough: some of them abort the process otherwise.
+
+    Raises:
+        GateauError: a limit leaves too little.
+    """
+    allowed = _limit(resource.RLIMIT_AS)
+    if allowed < _ADDRESS_SPACE:
+        raise GateauError(
+            f"this process may use {allowed / 1e9:.1f} GB of address space, and its libraries map "
+            f"{_ADDRESS_SPACE / 1e9:.0f} GB before any data is read. Raise the limit (ulimit -v unlimited), then run "
+            "again."
+        )
+
+
 def _of_memory(link: BaseException, action: str) -> GateauError | None:
-    if isinstance(link, MemoryError) or "can't start new thread" in str(link):
+    if isinstance(link, MemoryError) or any(words in str(link) for words in _OF_MEMORY):
         return GateauError(f"Cannot {action}: {_NO_MEMORY}")
     return None
 

@@ -97,7 +97,7 @@ def _abort(filesystem: Any, note: bytes) -> None:
     try:
         told = json.loads(note)
         upload = {"Bucket": told["bucket"], "Key": told["key"], "UploadId": told["upload"]}
-    except (ValueError, TypeError, KeyError):
+    except (ValueError, TypeError, KeyError, RecursionError):
         return
     with suppress(FileNotFoundError):  # it is completed, or aborted
         sync(filesystem.loop, filesystem._call_s3, "abort_multipart_upload", **upload)

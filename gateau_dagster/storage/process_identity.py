@@ -13,6 +13,8 @@ from typing import Literal
 
 import psutil
 
+from gateau_dagster.errors import GateauError
+
 State = Literal["alive", "gone", "unknown"]
 
 _PROC = Path("/proc")
@@ -47,10 +49,16 @@ class ProcessIdentity:
 
         Raises:
             ProcessLookupError: there is none, or it cannot be seen.
+            GateauError: this process does not see itself, without a /proc that can be read.
         """
-        pid = os.getpid() if pid is None else pid
+        own, pid = pid is None, os.getpid() if pid is None else pid
         found = _status_and_start(pid)
         if found is None:
+            if own:
+                raise GateauError(
+                    "/proc cannot be read, and without it a run cannot be told from one that has ended. Mount it "
+                    "(mount -t proc proc /proc), or start the container with it."
+                )
             raise ProcessLookupError(f"there is no process {pid}")
         boot, namespace = _boot_id(), _pid_namespace()
         return cls(socket.gethostname(), boot, namespace, pid, found[1], _machine())

@@ -2,10 +2,13 @@
 
 from typing import Any
 
+from aiobotocore.session import AioSession
 from aiohttp import ClientConnectionError
 from botocore.exceptions import BotoCoreError, ClientError, FlexibleChecksumError, IncompleteReadError
 from botocore.exceptions import ConnectionError as BotoConnectionError
 from s3fs.core import S3_RETRYABLE_ERRORS, add_retryable_error, set_custom_error_handler
+
+from gateau_dagster.errors import GateauError
 
 _STATUSES = {408, 429, 500, 502, 503, 504}
 # With the status 400: the request was damaged or held up on its way.
@@ -31,7 +34,7 @@ def is_transient(error: BaseException | None) -> bool:
 
 
 def make_patient(s3: Any, tries: int) -> None:
-    """Lets a file system try each request, and each reading of a body, so often.
+    """Let a file system try each request, and each reading of a body, so often, and refuse a server of web pages.
 
     s3fs tries the reading of a body, which begins with a request, again as a whole; a request that has used up its
     tries ends both.
@@ -39,6 +42,8 @@ def make_patient(s3: Any, tries: int) -> None:
     s3.retries = tries
     if "_call_s3" in vars(s3):
         return
+    s3.session = AioSession(**s3.kwargs)  # the one that s3fs would make when it connects
+    s3.session.register("before-parse.s3.*", lambda response_dict, **_: _check_no_page(response_dict, s3))
     call = s3._call_s3
 
     async def call_and_give_up(*arguments: Any, **options: Any) -> Any:
@@ -50,6 +55,22 @@ def make_patient(s3: Any, tries: int) -> None:
             raise
 
     s3._call_s3 = call_and_give_up
+
+
+def _check_no_page(answer: dict[str, Any], s3: Any) -> None:
+    """Raise GateauError where a page was answered with the status 200: its listing would be an empty store.
+
+    A stored page has an ETag, as every object.
+    """
+    headers = answer["headers"]
+    is_page = str(headers.get("content-type", "")).lower().startswith(("text/html", "application/xhtml"))
+    if answer["status_code"] == 200 and is_page and "etag" not in headers:
+        client: Any = s3._s3
+        raise GateauError(
+            f"{client.meta.endpoint_url} answers with a web page (HTML), so it is no S3 server: a console, a login "
+            "page or a proxy. Set AWS_ENDPOINT_URL to the address of the S3 API, or NO_PROXY where a proxy is in "
+            "between."
+        )
 
 
 for _kind in _BROKEN:

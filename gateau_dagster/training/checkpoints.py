@@ -167,7 +167,7 @@ def damaged_files(checkpoint: Path) -> list[str]:
     """The files of a complete checkpoint that are not as they were written, or that are more or fewer."""
     try:
         written = dict(json.loads((checkpoint / MARKER).read_text(encoding="utf-8")))
-    except (TypeError, ValueError):  # no pairs, no JSON, no UTF-8
+    except (TypeError, ValueError, RecursionError):  # no pairs, no JSON, no UTF-8
         return [MARKER]
     found = _digests(checkpoint)
     return sorted(name for name in {*written, *found} if written.get(name) != found.get(name))

@@ -91,7 +91,7 @@ def _read(path: Path, setting: str) -> dict[str, Any]:
             f"training.deepspeed: {setting!r} is none of {', '.join(_ZERO)}, and {path} cannot be read "
             f"({error.strerror}). Name a preset or an existing JSON file."
         ) from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise GateauError(f"training.deepspeed: {path} is not valid JSON ({error}). Correct the file.") from error
     if not isinstance(content, dict):
         raise GateauError(f"training.deepspeed: {path} holds no JSON object. Correct the file.")

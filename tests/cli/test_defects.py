@@ -1,16 +1,19 @@
 """What a user reads where the program is wrong, or what surrounds it: one message, and a file with the rest."""
 
 import json
+import resource
 import stat
 import subprocess
 import sys
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from gateau_dagster.errors import UnforeseenError
 from tests.cli.command import Command
-from tests.project import sample
+from tests.project import command_environment, sample
 
 
 def test_a_defect_is_one_message_and_a_file(command: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -98,6 +101,50 @@ def test_closed_streams_are_nothing_to_fail_over(project: Path) -> None:
     command = [sys.executable, "-m", "gateau_dagster.cli", "validate", "--config", str(project)]
     closed = subprocess.run(["sh", "-c", '"$@" <&- >&- 2>&-', "sh", *command], cwd=project.parent, check=False)
     assert closed.returncode == 0 and not (project.parent / ".gateau" / "error.log").exists()
+
+
+WITHOUT_PROC = ["unshare", "--mount", "sh", "-c", 'mount -t tmpfs none /proc && exec "$@"', "sh"]
+COMMANDS = (("plan",), ("run", "--until", "raw_long_sft"), ("status",), ("validate",))
+LIMITS = {
+    "files": (partial(resource.setrlimit, resource.RLIMIT_NOFILE, (20, 20)), "(ulimit -n 1024)"),
+    "size": (partial(resource.setrlimit, resource.RLIMIT_FSIZE, (8192, 8192)), "(ulimit -f)"),
+    "memory": (partial(resource.setrlimit, resource.RLIMIT_AS, (2 * 10**9, 2 * 10**9)), "(ulimit -v unlimited)"),
+    "proc": (None, "/proc cannot be read"),
+}
+
+
+def assert_at_most_one_line(
+    project: Path, arguments: tuple[str, ...], limit: Callable[[], None] | None, cure: str, before: Sequence[str] = ()
+) -> None:
+    done = subprocess.run(
+        [*before, sys.executable, "-m", "gateau_dagster.cli", *arguments],
+        cwd=project.parent,
+        env=command_environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+        preexec_fn=limit,
+    )
+    errors = [line for line in done.stderr.splitlines() if "Error: " in line]
+    assert done.returncode == bool(errors) and "Traceback" not in done.stderr, done.stderr
+    assert all(cure in line for line in errors), errors
+    assert done.returncode == 1 or arguments[0] != "run", "it works within the limit: try a lower one"
+
+
+def test_too_little_address_space_is_told_before_a_library_aborts(project: Path) -> None:
+    assert_at_most_one_line(project, COMMANDS[1], *LIMITS["memory"])
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("arguments", COMMANDS, ids=" ".join)
+@pytest.mark.parametrize("limited", LIMITS)
+def test_a_process_with_limits_names_them_or_does_without(
+    project: Path, limited: str, arguments: tuple[str, ...]
+) -> None:
+    before = WITHOUT_PROC if limited == "proc" else []
+    if before and subprocess.run([*before, "true"], capture_output=True, check=False).returncode:
+        pytest.skip("no right to mount")
+    assert_at_most_one_line(project, arguments, *LIMITS[limited], before=before)
 
 
 def test_a_path_of_other_bytes_is_named(command: Command, project: Path) -> None:

@@ -121,7 +121,11 @@ def test_a_pair_of_another_seed_or_recipe_is_not_current_and_is_replaced(
     copied: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = tmp_path / "pair"
-    assert not pair.pair_is_current(folder)
+    folder.mkdir()
+    for content in (None, "", "[" * 100_000):
+        if content is not None:
+            (folder / "recipe.json").write_text(content)
+        assert not pair.pair_is_current(folder)
     pair.build_pair(folder)
     assert pair.pair_is_current(folder) and not pair.pair_is_current(folder, seed=1)
     monkeypatch.setattr(pair, "RECIPE_VERSION", "other")

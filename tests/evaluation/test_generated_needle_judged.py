@@ -53,6 +53,13 @@ def _questions(folder: Path) -> list[Question]:
     return [*chosen.scored.questions(materials(config, model=lambda _: loaded()), chosen.options)]
 
 
+@pytest.mark.parametrize("content", ["prompt: {needle: 1}", "other: 1", "prompt: text", "[" * 100_000])
+def test_settings_that_are_not_the_published_ones_are_refused(folder: Path, content: str) -> None:
+    (folder / "needle" / "config-eval.yaml").write_text(content)
+    with pytest.raises(GateauError, match=r"evaluation\.generated_needle_judged\.official: "):
+        judge_texts(configured(), GeneratedNeedleOptions(official=str(folder / "needle")))
+
+
 def test_it_asks_as_the_needle_without_a_judge(folder: Path) -> None:
     """So that whatever that one has had answered is not asked again."""
     sections = _config(folder).evaluation.sections

@@ -240,6 +240,13 @@ def test_what_is_missing_is_named(options: dict[str, Any], words: str, folder: P
 
 
 def test_other_tasks_and_other_rows_are_named(folder: Path) -> None:
+    described = next((folder / "configs").iterdir())
+    good = described.read_text()
+    for content in ("[" * 100_000, "{", "datasets: kilt_nq"):
+        described.write_text(content)
+        with pytest.raises(GateauError, match=rf"helmet\.official: .*{described.name}"):
+            scored_benchmarks(project(folder, "helmet", **_options()))
+    described.write_text(good)
     with pytest.raises(SectionError, match="json_kv, kilt_nq"):
         scored_benchmarks(project(folder, "helmet", **_options(tasks=["icl_other"])))
     write_jsonl(folder / "data" / "kv.jsonl", [{"question": "k"}])

@@ -17,9 +17,12 @@ from gateau_dagster.evaluation.question_files import (
     question_files,
     rows_of,
     text_of,
+    yaml_of,
 )
 
 from .builders import configured
+
+DEEP = "[" * 100_000
 
 
 def _file(folder: Path, name: str, content: str | bytes) -> SourceFile:
@@ -64,9 +67,12 @@ def test_a_file_without_one_of_its_rows_is_refused(content: str, words: str, tmp
 def test_texts_and_objects_are_whole_files(tmp_path: Path) -> None:
     assert text_of(_file(tmp_path, "a.txt", "one\ntwo "), "place") == "one\ntwo "
     assert json_of(_file(tmp_path, "a.json", '{"a": [1]}'), "place") == {"a": [1]}
-    for name, content in (("b.json", "[1]"), ("c.json", "{"), ("d.json", b"\xff{}")):
+    for name, content in (("b.json", "[1]"), ("c.json", "{"), ("d.json", b"\xff{}"), ("e.json", DEEP)):
         with pytest.raises(GateauError, match=rf"place: {name}"):
             json_of(_file(tmp_path, name, content), "place")
+    for name, content in (("b.yaml", "- 1"), ("c.yaml", "{"), ("d.yaml", "a: 2024-02-31"), ("e.yaml", DEEP)):
+        with pytest.raises(GateauError, match=rf"place: {name}"):
+            yaml_of(_file(tmp_path, name, content), "place")
 
 
 def test_texts_of_python_files_are_read_and_not_run(tmp_path: Path) -> None:
@@ -77,5 +83,6 @@ def test_texts_of_python_files_are_read_and_not_run(tmp_path: Path) -> None:
     for name, inside in (("y", None), ("x", "g")):
         with pytest.raises(GateauError, match=r"place: code\.py .*it is not the published file"):
             assigned(file, name, "place", inside=inside)
-    with pytest.raises(GateauError, match=r"place: bad\.py is no Python file"):
-        texts_in(_file(tmp_path, "bad.py", "def ("), "f", "place")
+    for content in ("def (", f"x = {'-' * 100_000}1", DEEP):
+        with pytest.raises(GateauError, match=r"place: bad\.py is no Python file"):
+            texts_in(_file(tmp_path, "bad.py", content), "f", "place")

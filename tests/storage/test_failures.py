@@ -1,11 +1,15 @@
 """Failures of servers: each names the cause and the cure, in seconds."""
 
 import errno
+import resource
 import socket
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import partial
+from http.server import ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +26,8 @@ from sqlalchemy.exc import OperationalError
 from gateau_dagster.errors import GateauError, TransientError
 from gateau_dagster.storage import Stamp, Store, remote
 from gateau_dagster.storage.failures import explained, explained_by_system, readable_failures, readable_input
+from gateau_dagster.storage.files import Files
+from tests.local_server import QuietHandler, served
 from tests.project import command_environment
 
 
@@ -213,6 +219,55 @@ def test_more_open_files_than_allowed_are_told_with_the_cure(tmp_path: Path) -> 
     )
     assert done.returncode == 1
     assert "Cannot read it: this process may not open more files. Raise the limit (ulimit -n 1024)" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("said", "kind", "number", "words"),
+    [
+        ("unable to open database file", resource.RLIMIT_NOFILE, 20, "may not open more files. Raise the limit"),
+        ("disk I/O error", resource.RLIMIT_FSIZE, 8192, "larger than this system allows. Raise the limit"),
+    ],
+)
+def test_what_sqlite_says_of_a_limit_is_told_with_the_cure(
+    monkeypatch: pytest.MonkeyPatch, said: str, kind: int, number: int, words: str
+) -> None:
+    error = sqlite3.OperationalError(said)
+    monkeypatch.setattr(resource, "getrlimit", lambda asked: (resource.RLIM_INFINITY,) * 2)
+    assert explained_by_system(error, "go on") is error
+    monkeypatch.setattr(resource, "getrlimit", lambda asked: (number if asked == kind else 10**9,) * 2)
+    assert words in str(explained_by_system(error, "go on"))
+
+
+class PageHandler(QuietHandler):
+    """Answers each request with a page."""
+
+    protocol_version = "HTTP/1.1"  # clients wait for "100 Continue"
+
+    def do_GET(self) -> None:
+        page = b"<!DOCTYPE html><html><body>Sign in</body></html>"
+        self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        self.send_response(200)
+        self.send_header("Content-Type", "text/html; charset=utf-8")
+        self.send_header("Content-Length", str(len(page)))
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(page)
+
+    do_HEAD = do_PUT = do_POST = do_GET
+
+
+def test_a_server_of_web_pages_is_no_empty_store(monkeypatch: pytest.MonkeyPatch, s3_environment: str) -> None:
+    """A console, a login page or a proxy: each command begins with a listing, a file's size, or a read."""
+    with served(ThreadingHTTPServer(("127.0.0.1", 0), PageHandler)) as port:
+        address = f"http://127.0.0.1:{port}"
+        monkeypatch.setenv("AWS_ENDPOINT_URL", address)
+        files = Files("s3://bucket/store")
+        for look in (files.sizes, partial(files.names, "_lease"), partial(files.read, "a"), partial(files.exists, "a")):
+            with pytest.raises(GateauError, match=rf"^{address} answers with a web page \(HTML\)") as caught:
+                look()
+            assert "Set AWS_ENDPOINT_URL" in str(caught.value) and not isinstance(caught.value, TransientError)
+        with pytest.raises(GateauError, match="answers with a web page"):
+            files.write("a", b"1")
 
 
 def test_words_alone_make_no_failure_of_a_server_outside_storage() -> None:

@@ -117,7 +117,7 @@ def test_no_flipped_bit_of_a_marker_is_taken_for_the_truth(tmp_path: Path) -> No
             assert json.loads(data) == json.loads(whole), "white space"
 
 
-@pytest.mark.parametrize("content", [b"", b"0", b"[1]", b"[[1]]", b"null", b'"text"', b"{", b"\xff"])
+@pytest.mark.parametrize("content", [b"", b"0", b"[1]", b"[[1]]", b"null", b'"text"', b"{", b"\xff", b"[" * 100_000])
 def test_a_marker_of_another_kind_is_damage(tmp_path: Path, content: bytes) -> None:
     mark_complete(checkpoint(tmp_path, 5), "key")
     (tmp_path / "checkpoint-5" / "COMPLETE").write_bytes(content)

@@ -54,7 +54,8 @@ def test_a_preset_is_not_changed_by_its_use(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("content", "message"),
-    [(None, "none of zero1, zero2, zero3"), ("{", "not valid JSON"), ("[1]", "no JSON object"),
+    [(None, "none of zero1, zero2, zero3"), ("{", "not valid JSON"), ("[" * 100_000, "not valid JSON"),
+     ("[1]", "no JSON object"),
      ('{"zero_optimization": 3}', "zero_optimization must be a JSON object"),
      ('{"zero_optimization": {"stage": 7}}', "stage is 0, 1, 2 or 3, and not 7"),
      ('{"zero_optimization": {"stage": "three"}}', 'and not "three"'),

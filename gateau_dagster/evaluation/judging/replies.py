@@ -128,5 +128,5 @@ def _read(data: bytes) -> Reply | None:
         content = json.loads(data)
         check = content.pop("check")
         return Reply(**content) if check == fingerprint(content) else None
-    except (ValueError, TypeError, KeyError, AttributeError):
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return None

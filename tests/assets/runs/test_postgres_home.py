@@ -178,6 +178,6 @@ def test_the_same_database_twice_is_none_too_many(config: Config, tmp_path: Path
     prepare_home(config)
 
 
-@pytest.mark.parametrize("content", [b"{{{:", b"- a list", b"\xff\xfe\x00"])
+@pytest.mark.parametrize("content", [b"{{{:", b"- a list", b"\xff\xfe\x00", b"[" * 100_000])
 def test_what_is_no_dagster_yaml_stays_as_it_is(content: bytes) -> None:
     assert with_postgres(content, VARIABLE, Path("dagster.yaml")) == content
