@@ -11,9 +11,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo dev test test-long test-kills test-pretrained browser check lint format example-real example-homologous example-pretrained clean \
-	benchmark-presets benchmark-selection benchmark-real benchmark-cam benchmark-effect benchmark-scoring benchmark-context-length \
-	benchmark-global-steps benchmark-orchestration benchmark-shards benchmark-rerun benchmark-training benchmark-gpu \
-	benchmark-contamination benchmark-explorer benchmark-ray architectures
+	benchmark-selection benchmark-real benchmark-scoring benchmark-context-length benchmark-training benchmark-gpu architectures
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-26s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -88,20 +86,11 @@ example-homologous: $(VENV)/.run-installed  ## theta_B made from theta_A, and ho
 example-pretrained: $(VENV)/.run-installed  ## real text and a pretrained model: [MODEL=hub name or folder] [NQ=questions] [OUT=folder]
 	@$(BIN)/python examples/pretrained/run.py $(if $(MODEL),--model "$(MODEL)") $(if $(NQ),--questions "$(NQ)") $(if $(OUT),--out "$(OUT)")
 
-benchmark-presets: $(VENV)/.run-installed  ## how well each preset finds known dependencies: three seeds, about 4 minutes
-	@$(BIN)/python benchmarks/selection_presets.py --out $(BENCHMARKS)/presets.json
-
 benchmark-selection: $(VENV)/.run-installed  ## how well every method finds known dependencies: three seeds, 12 minutes
 	@$(BIN)/python benchmarks/selection.py --out $(BENCHMARKS)/selection.json
 
 benchmark-real: $(VENV)/.run-installed  ## every method on real text: MODELS="folder folder" NQ=questions [SEEDS="0 1 2"]; hours, resumable
 	@$(BIN)/python benchmarks/real_selection.py --nq "$(NQ)" --models $(MODELS) --sizes 1024/256 1024/512 2048/512 2048/1024 $(if $(SEEDS),--seeds $(SEEDS)) --out $(BENCHMARKS)/real_selection.json
-
-benchmark-cam: $(VENV)/.run-installed  ## what would make contextual awareness useful: six seeds, 12 minutes
-	@$(BIN)/python benchmarks/cam_study.py --out $(BENCHMARKS)/cam_study.json
-
-benchmark-effect: $(VENV)/.run-installed  ## a model trained on what each method chooses: three seeds, about an hour, resumable
-	@$(BIN)/python benchmarks/selection_effect.py --out $(BENCHMARKS)/selection_effect.json
 
 benchmark-scoring: $(VENV)/.run-installed  ## speed of scoring against a straightforward implementation
 	@$(BIN)/python benchmarks/scoring.py --out $(BENCHMARKS)/scoring.json
@@ -109,32 +98,11 @@ benchmark-scoring: $(VENV)/.run-installed  ## speed of scoring against a straigh
 benchmark-context-length: $(VENV)/.run-installed  ## time and peak memory against the context's length
 	@$(BIN)/python benchmarks/context_length.py --out $(BENCHMARKS)/context_length.json
 
-benchmark-global-steps: $(VENV)/.run-installed  ## ranking and selecting ten thousand to ten million samples
-	@$(BIN)/python benchmarks/global_steps.py --out $(BENCHMARKS)/global_steps.json
-
-benchmark-orchestration: $(VENV)/.run-installed  ## what a shard costs outside the method
-	@$(BIN)/python benchmarks/orchestration.py --out $(BENCHMARKS)/orchestration.json
-
-benchmark-shards: $(VENV)/.run-installed  ## planning, running and recording 2,000 shards: 20 minutes
-	@OMP_NUM_THREADS=1 $(BIN)/python benchmarks/orchestration_shards.py --out $(BENCHMARKS)/orchestration_shards.json
-
-benchmark-rerun: $(VENV)/.run-installed  ## a run after 0, 1 and 1 % changed samples of 10,000
-	@$(BIN)/python benchmarks/rerun.py --out $(BENCHMARKS)/rerun.json
-
 benchmark-training: $(VENV)/.run-installed  ## training in packed rows against padded ones, and the loss's memory
 	@$(BIN)/python benchmarks/training.py --out $(BENCHMARKS)/training.json
 
-benchmark-contamination: $(VENV)/.run-installed  ## the data against a benchmark's questions, and against sets of n-grams
-	@$(BIN)/python benchmarks/contamination.py --out $(BENCHMARKS)/contamination.json
-
-benchmark-explorer: $(VENV)/.dev-installed browser  ## opening the viewer of 100,000 samples in a browser, 3 minutes
-	@$(BIN)/python benchmarks/explorer.py --out $(BENCHMARKS)/explorer.json
-
 architectures: $(VENV)/.run-installed  ## which architectures of transformers work: docs/architectures.md, two minutes, resumable
-	@OMP_NUM_THREADS=1 $(BIN)/python benchmarks/architectures.py --out $(BENCHMARKS)/architectures.json --page docs/architectures.md
-
-benchmark-ray: $(VENV)/.dev-installed  ## how well a Ray cluster is used, on this machine: 6 minutes
-	@OMP_NUM_THREADS=1 $(BIN)/python benchmarks/ray_pool.py --out $(BENCHMARKS)/ray_pool.json
+	@OMP_NUM_THREADS=1 $(BIN)/python scripts/architectures.py --out $(BENCHMARKS)/architectures.json --page docs/architectures.md
 
 benchmark-gpu: $(VENV)/.run-installed  ## scoring and training on a CUDA GPU, 9 minutes (needs torch's CUDA build)
 	@$(BIN)/python benchmarks/gpu.py --out $(BENCHMARKS)/gpu.json

@@ -12,8 +12,6 @@ from common_selection import Tables
 from gateau_dagster.config import Config
 from gateau_dagster.config.selection import PRESETS
 from gateau_dagster.methods.registry import ChosenMethod, all_methods, chosen_methods, sample_tables
-from gateau_dagster.pipeline.pipeline import pipeline_of
-from gateau_dagster.selection.joining import COLUMNS
 
 # The papers' parameters are for contexts of 32k tokens, these have some 1,000: one variant each is scaled to them. The
 # pairs are 15 % of those of some 30 segments, as the paper's are of those of 256; the window is theta_B's.
@@ -62,18 +60,6 @@ def labelled(case: AnyCase, label: str) -> Asked:
     if label not in known:
         raise ValueError(f"no method {label!r}: one of {', '.join(known)}")
     return asked(case, *known[label])
-
-
-def code_of(what: Asked) -> dict[str, str]:
-    """Versions of the code that makes the scores, by asset: the method's own, and those of the tables it comes from."""
-    reads = set(what.chosen.reads(what.config))
-    if "combined_scores" in reads:
-        reads |= set(COLUMNS)
-    known = pipeline_of(what.config).by_key
-    return {
-        what.chosen.asset: what.chosen.code_version,
-        **{asset: known[asset].code_version for asset in sorted(reads)},
-    }
 
 
 def method_scores(known: Tables, what: Asked) -> np.ndarray:

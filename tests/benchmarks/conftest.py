@@ -11,6 +11,7 @@ from tests.project import ROOT
 
 @pytest.fixture
 def script(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], ModuleType]:
-    """Loads a script of benchmarks/ by name."""
+    """Load a script of benchmarks/ or scripts/ by name."""
     monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    monkeypatch.syspath_prepend(str(ROOT / "scripts"))
     return importlib.import_module

@@ -6,7 +6,6 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from transformers import AutoModelForCausalLM
@@ -65,13 +64,6 @@ def test_what_is_kept_is_not_made_again(
     again = tmp_path / "again.json"
     script("real_selection").main([*given, "--out", str(again)])
     assert json.loads(again.read_text())["results"] == measured["results"]
-    script("real_variants").main([*given, "--out", str(again)])
-    (variants,) = json.loads(again.read_text())["results"].values()
-    (found,) = measured["results"].values()
-    for variant, method in {"robust": "gateau[robust]", "hmp": "hmg[robust]", "fg": "cam[robust]"}.items():
-        for task, each in variants[variant].items():
-            assert each["auroc"] == found["figures"][method][task]["auroc"]
-    assert all(each["difference"]["value"] == 0 for each in variants["robust"].values())
 
 
 def test_the_page_has_every_method_and_kind(measured: dict[str, Any], script: Script, tmp_path: Path) -> None:
@@ -94,20 +86,6 @@ def best(found: dict[str, Any]) -> str:
     )
 
 
-@pytest.mark.usefixtures("measured")
-def test_the_variants_start_from_the_products_own_scores(script: Script, given: list[str]) -> None:
-    study, methods = script("real_variants"), script("common_methods")
-    (cases,) = (
-        script("real_selection").cases_by_setting(script("real_selection").options("").parse_args(given)).values()
-    )
-    _, scores = study.variant_scores(cases)
-    for number, case in enumerate(cases):
-        known = script("common_selection").Tables(case)
-        for variant, method in {"robust": "far_gain", "hmp": "far_gain_hmp", "fg": "far_gain_fg"}.items():
-            wanted = methods.method_scores(known, methods.asked(case, method, {}))
-            np.testing.assert_allclose(scores[variant][number], wanted, rtol=1e-6, atol=1e-9)
-
-
 def test_what_theta_a_sees_may_differ_from_the_window_of_the_labels(script: Script, given: list[str]) -> None:
     contexts = ["--contexts", "window", "full", "300", "base:5000"]
     found = script("real_selection").cases_by_setting(
@@ -119,13 +97,3 @@ def test_what_theta_a_sees_may_differ_from_the_window_of_the_labels(script: Scri
     ]  # fmt: skip
     assert list(sights)[1:] == [f"tiny 1500/600, theta_A {seen}" for seen in contexts[2:]]
     assert all(cases[0].records() == found["tiny 1500/600"][0].records() for cases in found.values())
-
-
-def test_a_gain_that_theta_b_does_not_confirm_does_not_count(script: Script) -> None:
-    study = script("real_variants")
-    values = {"a": [0.1, 0.2, 0.1], "b": [0.3, 0.9, 0.1], "near": [0.2, 0.1, 0.1], "far": [0.9, 0.8, 0.7]}
-    arrays = {name: np.array(value) for name, value in values.items()}
-    one = study.Tokens(**arrays, bare=np.zeros(3), segment_gain=np.array([0.4, 0.1, 0.2]))
-    # min(F, p_B) - max(N, p_A): 0.3 - 0.2, 0.8 - 0.2, 0.1 - 0.1; the two largest.
-    assert study.VARIANTS["fg_agreed"][1](one) == pytest.approx((0.1 + 0.6) / 2)
-    assert study.VARIANTS["segment_median"][1](one) == pytest.approx(((0.2 + 0.7 + 0.0) / 3 + (0.4 - 0.2) / 3) / 2)

@@ -100,7 +100,6 @@ def test_the_trained_pair_differs_in_what_it_can_see(trained_pair: Path) -> None
 
 @pytest.mark.parametrize("place", range(3))
 def test_robust_finds_the_samples_that_need_far_context(scored: list[Scored], place: int) -> None:
-    """Other pairs are measured by benchmarks/selection_presets.py."""
     selection, given = embedded_demo(Path()).selection, scored[place]
     found = combine(given.short, given.long, given.cam, preset=selection.preset, alpha=selection.alpha)
     kinds = {sample.sample_id: sample.source for sample in given.samples}

@@ -1,6 +1,6 @@
 """Which architectures of the installed transformers work here: the table of docs/architectures.md.
 
-    .venv/bin/python benchmarks/architectures.py --out build/benchmarks/architectures.json --page docs/architectures.md
+    .venv/bin/python scripts/architectures.py --out build/benchmarks/architectures.json --page docs/architectures.md
 
 Of every model type that transformers loads as a causal language model a tiny random one is made (architectures_tiny)
 and asked what it can do (architectures_checks), in a process of its own with a limit of time. What is in `--out` for
@@ -108,7 +108,7 @@ def page(found: list[Row]) -> str:
         "",
         f"## Not built small ({len(found) - len(built)})",
         "",
-        "Not a statement about the architecture: the general sizes of `benchmarks/architectures_tiny.py` do not fit "
+        "Not a statement about the architecture: the general sizes of `scripts/architectures_tiny.py` do not fit "
         "its configuration, or transformers needs something else for it.",
         "",
         *_table(("model type", "why"), [(f"`{row['kind']}`", _text(row["why"])) for row in found if row not in built]),
