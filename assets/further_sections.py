@@ -5,9 +5,9 @@ import polars as pl
 from gateau_dagster.evaluation.contamination.overlaps import FAMILY, SHORT_FAMILY
 from gateau_dagster.pipeline.characteristics_asset import CHARACTERISTICS
 from gateau_dagster.pipeline.contamination_asset import UNTOUCHED_EXPERIMENT, asking_benchmarks
-from gateau_dagster.pipeline.experiment_asset import EXPERIMENT
 from gateau_dagster.pipeline.pairwise_assets import PAIRS
 from gateau_dagster.pipeline.state import State
+from gateau_dagster.pipeline.variant_assets import EXPERIMENT
 from gateau_dagster.report.further import (
     FurtherSection,
     characteristics_section,

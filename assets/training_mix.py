@@ -14,10 +14,10 @@ from gateau_dagster.config.made_models import homologous_options, stage_training
 from gateau_dagster.demo.prepare import ensure_demo_pair
 from gateau_dagster.errors import GateauError, TransientError
 from gateau_dagster.pipeline.made_models import embedding_asset
-from gateau_dagster.pipeline.mix_reads import weighs_responses
 from gateau_dagster.pipeline.model_checks import require_end
 from gateau_dagster.pipeline.planned_training import check_sources
 from gateau_dagster.pipeline.state import State
+from gateau_dagster.pipeline.training_assets import weighs_responses
 from gateau_dagster.progress import Progress
 from gateau_dagster.storage.content import frame_digest
 from gateau_dagster.training.homologous_texts import text_files

@@ -31,9 +31,8 @@ from gateau_dagster.config.variants import BASE, CHECKPOINT
 from gateau_dagster.evaluation.document_split import SPLIT
 from gateau_dagster.methods.registry import chosen_methods
 from gateau_dagster.pipeline.loadable import downloads
-from gateau_dagster.pipeline.mix_reads import mix_columns
-from gateau_dagster.pipeline.old_models import remove_old_models
-from gateau_dagster.pipeline.training_assets import CHECKPOINT_FOLDER
+from gateau_dagster.pipeline.project import remove_old_models
+from gateau_dagster.pipeline.training_assets import CHECKPOINT_FOLDER, mix_columns
 from gateau_dagster.pipeline.variant_assets import IN_STORE, MIXES, SUBSETS, TRAINED
 from gateau_dagster.pipeline.variant_configs import draws_lots, rule_reads, variant_config, variant_reads
 from gateau_dagster.selection.combine import ranked_by_score

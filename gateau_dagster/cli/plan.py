@@ -20,8 +20,7 @@ from gateau_dagster.estimate.questions import check_questions
 from gateau_dagster.estimate.scored_model import ScoredModel
 from gateau_dagster.estimate.truncation import ExpectedTruncation, expected_truncation
 from gateau_dagster.pipeline.asset import VARIANT
-from gateau_dagster.pipeline.loss import Loss
-from gateau_dagster.pipeline.losses import RAW, losses, prompted_models
+from gateau_dagster.pipeline.losses import RAW, Loss, losses, prompted_models
 from gateau_dagster.pipeline.pipeline import left_out_sentence
 from gateau_dagster.pipeline.plan import AFTER, Plan, Work
 from gateau_dagster.pipeline.state import State

@@ -11,8 +11,7 @@ import polars as pl
 
 from gateau_dagster.estimate.scored_model import token_rates
 from gateau_dagster.models.known_model import known_positions
-from gateau_dagster.pipeline.loss import Truncation, truncation_among
-from gateau_dagster.pipeline.losses import PromptLimit
+from gateau_dagster.pipeline.losses import PromptLimit, Truncation, truncation_among
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.readable import percentage, plural
 from gateau_dagster.scoring.planned_work import Numbers

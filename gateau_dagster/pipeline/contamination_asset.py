@@ -11,10 +11,9 @@ from gateau_dagster.evaluation.contamination.untouched import UNTOUCHED
 from gateau_dagster.evaluation.registry import ChosenBenchmark, scored_benchmarks
 from gateau_dagster.evaluation.statistics.experiment import CODE_VERSION as EXPERIMENT_CODE_VERSION
 from gateau_dagster.pipeline.asset import FINITE_VALUES, SHARD, Asset, Observed
-from gateau_dagster.pipeline.experiment_asset import experiment_settings, judged_tables
 from gateau_dagster.pipeline.inputs import origin_key
 from gateau_dagster.pipeline.made_models import made_upstream
-from gateau_dagster.pipeline.variant_assets import CHECKPOINTS, SCORES
+from gateau_dagster.pipeline.variant_assets import CHECKPOINTS, SCORES, experiment_settings, judged_tables
 
 UNTOUCHED_EXPERIMENT = "untouched_experiment"
 _DESCRIPTION = (

@@ -26,7 +26,6 @@ from gateau_dagster.pipeline.asset import (
 from gateau_dagster.pipeline.characteristics_asset import characteristics, sample_ratings
 from gateau_dagster.pipeline.contamination_asset import contamination, untouched_experiment
 from gateau_dagster.pipeline.document_split_asset import document_split
-from gateau_dagster.pipeline.experiment_asset import experiment_assets
 from gateau_dagster.pipeline.inputs import CHAT, LONG
 from gateau_dagster.pipeline.made_models import embedding_asset, made_models
 from gateau_dagster.pipeline.pairwise_assets import pairwise_assets
@@ -39,9 +38,8 @@ from gateau_dagster.pipeline.selection_reads import (
     has_comparison,
     selection_reads,
 )
-from gateau_dagster.pipeline.training_assets import checkpoint, training_mix
-from gateau_dagster.pipeline.training_settings import shown_configuration
-from gateau_dagster.pipeline.variant_assets import variant_assets
+from gateau_dagster.pipeline.training_assets import checkpoint, shown_configuration, training_mix
+from gateau_dagster.pipeline.variant_assets import experiment_assets, variant_assets
 from gateau_dagster.selection.combine import CODE_VERSION as SCORES_CODE_VERSION
 from gateau_dagster.selection.joining import COLUMNS
 from gateau_dagster.selection.rules import CODE_VERSION as SELECTION_CODE_VERSION

@@ -1,6 +1,6 @@
-"""What the tables lost on the way: samples that were rejected or not to be had, and tokens that were cut off."""
+"""Find what the tables lost: samples that were rejected or are missing, truncated tokens, empty benchmarks."""
 
-from collections.abc import Collection, Container, Iterable, Iterator, Sequence
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import polars as pl
@@ -9,16 +9,195 @@ from gateau_dagster.config import Config
 from gateau_dagster.config.inputs import NOTABLE_REJECTS
 from gateau_dagster.data.rejects import Rejects, rejects_among, rejects_among_chats
 from gateau_dagster.errors import GateauError
+from gateau_dagster.evaluation.document_split import SPLIT
+from gateau_dagster.evaluation.grading import thoughts_sentence, unfinished_thoughts
 from gateau_dagster.methods.method import longest_prompt
 from gateau_dagster.models.known_model import shown_window
 from gateau_dagster.pipeline.asset import REJECTED_SHARE, TRUNCATED_SHARE, VARIANT, Asset
-from gateau_dagster.pipeline.benchmark_losses import benchmark_losses
-from gateau_dagster.pipeline.loss import Loss, Truncation, truncation_among
-from gateau_dagster.pipeline.selection_reads import CHOSEN
+from gateau_dagster.pipeline.plan import Key
+from gateau_dagster.pipeline.selection_reads import CHOSEN, PRESETS_TABLE, ranking_asset
 from gateau_dagster.pipeline.state import State
-from gateau_dagster.pipeline.unfilled import unfilled
 from gateau_dagster.pipeline.variant_assets import ANSWERS, SCORES
 from gateau_dagster.readable import percentage, plural
+from gateau_dagster.storage import Stamp
+
+# A token that is cut off is as lost as one of a rejected sample, so the same share of them is worth a warning.
+NOTABLE_CUT = NOTABLE_REJECTS
+
+
+@dataclass(frozen=True, kw_only=True)
+class Loss:
+    """One table's loss in a sentence. notable: worth a warning. intended: see Truncation."""
+
+    asset: str
+    sentence: str
+    notable: bool
+    intended: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Truncation:
+    """What a limit cuts off `samples`: `cut` of them lose something, in all `cut_tokens` of their `tokens`.
+
+    limit: why. intended: whether the configuration shows the model its own window only. nouns: what is counted.
+    """
+
+    samples: int
+    cut: int
+    tokens: int
+    cut_tokens: int
+    limit: str
+    intended: bool = False
+    nouns: tuple[str, str] = ("sample", "context tokens")
+
+    @property
+    def share(self) -> float:
+        """Of the tokens."""
+        return self.cut_tokens / self.tokens if self.tokens else 0.0
+
+    @property
+    def notable(self) -> bool:
+        """Whether it is worth a warning."""
+        return not self.intended and self.share > NOTABLE_CUT
+
+    def sentence(self, about: str = "") -> str:
+        """`190 of 200 samples cut, 9,000 of 10,000 context tokens (90 %) lost: …`. about: before counts."""
+        one, tokens = self.nouns
+        return (
+            f"{about}{self.cut:,} of {plural(self.samples, one)} cut, {about}{self.cut_tokens:,} of {self.tokens:,} "
+            f"{tokens} ({percentage(self.share)}) lost: {self.limit}"
+        )
+
+
+def truncation_among(kept: pl.Series, cut: pl.Series, *, limit: str, intended: bool = False) -> Truncation:
+    """Sums up what is kept and what is cut off each sample, in tokens."""
+    lost = int(cut.cast(pl.Int64).sum())
+    return Truncation(
+        samples=cut.len(),
+        cut=int((cut > 0).sum()),
+        tokens=int(kept.cast(pl.Int64).sum()) + lost,
+        cut_tokens=lost,
+        limit=limit,
+        intended=intended,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Totals:
+    """Sums over the partitions of one table. None: the table does not say.
+
+    rejected: with the kinds of reasons. truncation: tokens that were to be shown, and those cut off.
+    tokens, seconds: what its model was shown, and the time of that, of the rows that were last computed.
+    """
+
+    asset: str
+    rows: int
+    rejected: Rejects | None
+    truncation: Truncation | None
+    tokens: int | None
+    seconds: float | None
+
+    @property
+    def reasons(self) -> str:
+        """`50 x empty response; 3 x malformed JSON`."""
+        kinds = self.rejected.kinds if self.rejected else ()
+        return "; ".join(f"{each.count:,} x {each.kind}" for each in kinds)
+
+
+def totals(state: State, made: Container[str], recorded: Mapping[Key, Stamp | None]) -> Iterator[Totals]:
+    """Of the tables among `made`, in the order of the data's flow. `recorded`: their stamps."""
+    for asset in state.pipeline.assets:
+        stamps = [stamp for (key, _), stamp in recorded.items() if key == asset.key and stamp is not None]
+        if asset.key in made and any(stamp.rows is not None for stamp in stamps):
+            yield _totals(state, asset, stamps)
+
+
+def _totals(state: State, asset: Asset, stamps: list[Stamp]) -> Totals:
+    efforts = [stamp.effort for stamp in stamps if stamp.effort]
+    return Totals(
+        asset=asset.key,
+        rows=sum(stamp.rows or 0 for stamp in stamps),
+        rejected=rejects_of(state, asset) if REJECTED_SHARE in asset.checks else None,
+        truncation=truncation_of(state, asset) if TRUNCATED_SHARE in asset.checks else None,
+        tokens=sum(effort["tokens"] for effort in efforts) if efforts else None,
+        seconds=sum(effort["seconds"] for effort in efforts) if efforts else None,
+    )
+
+
+def unfilled(state: State) -> str:
+    """A sentence about `selected_subset`, which is up to date; empty where it holds as many as are asked for."""
+    rule = state.config.selection
+    if rule.budget is not None:
+        return ""
+    found = state.read(CHOSEN, ["sample_id"]).height
+    if rule.per_document is not None and found < (wanted := _wanted(state)):
+        return f"{found:,} samples are chosen of {wanted:,} asked for: selection.per_document leaves no more"
+    if rule.count is not None and found < rule.count:
+        return f"{found:,} samples are chosen of {rule.count:,} that selection.count asks for: no more can be chosen"
+    return ""
+
+
+def _wanted(state: State) -> int:
+    """Of the samples that have a score and are not reserved."""
+    rule = state.config.selection
+    ranking = ranking_asset(state.config)
+    score = f"score_{rule.preset}" if ranking == PRESETS_TABLE else "score"
+    scored = state.read(ranking, ["sample_id", score]).filter(pl.col(score).is_not_null())
+    candidates = scored.join(state.read(SPLIT, ["sample_id", "reserved"]).filter(~pl.col("reserved")), on="sample_id")
+    return rule.chosen(candidates.height)
+
+
+def benchmark_losses(state: State, asset: Asset) -> Iterator[Loss]:
+    """Of `answers/<benchmark>` or `scores/<benchmark>`, model by model: a comparison leaves out what one of them lacks.
+
+    Questions without a value count where they have an answer, those without one by their answers.
+    """
+    stamps = state.table_stamps((asset.key, name) for name in state.pipeline.partitions(asset.key))
+    for (key, name), stamp in stamps.items():
+        if name is None or stamp is None:
+            continue
+        place, answers = f"{key}[{name}]", f"{ANSWERS}/{key.split('/', maxsplit=1)[1]}"
+        rejected = state.store.read_rejected(key, [name])
+        given = state.store.read(key, name, ["question_id"])["question_id"].n_unique() + rejected.height
+        if asset.family == SCORES and answers in state.pipeline.by_key:
+            unanswered = state.store.read_rejected(answers, [name])
+            rejected = rejected.join(unanswered, on="sample_id", how="anti")
+        if (rejects := rejects_among(rejected, given)).count:
+            yield Loss(asset=place, sentence=rejects.sentence("question"), notable=rejects.notable)
+        if asset.family == ANSWERS:
+            if (cut := _cut_prompts(state, key, name)).cut:
+                yield Loss(asset=place, sentence=cut.sentence(), notable=cut.notable, intended=cut.intended)
+            yield from _empty_answers(state, key, name)
+            yield from _thoughts(state, key, name)
+
+
+def _empty_answers(state: State, key: str, variant: str) -> Iterator[Loss]:
+    """A filter's, or of a model that spent its tokens on reasoning; graded like any other."""
+    texts = state.store.read(key, variant, ["answer"])["answer"]
+    if empty := int((texts.str.strip_chars() == "").sum()):
+        share = empty / texts.len()
+        sentence = f"{empty:,} of {plural(texts.len(), 'answer')} empty ({percentage(share)}): graded as they are"
+        yield Loss(asset=f"{key}[{variant}]", sentence=sentence, notable=share > NOTABLE_REJECTS)
+
+
+def _thoughts(state: State, key: str, variant: str) -> Iterator[Loss]:
+    texts, thoughts = state.store.read(key, variant, ["answer"])["answer"], state.config.evaluation.thoughts
+    if sentence := thoughts_sentence(texts, thoughts):
+        notable = thoughts == "keep" or unfinished_thoughts(texts) > NOTABLE_REJECTS * texts.len()
+        yield Loss(asset=f"{key}[{variant}]", sentence=sentence, notable=notable)
+
+
+def _cut_prompts(state: State, key: str, variant: str) -> Truncation:
+    """What was cut out of the middle of the prompts of tables.ANSWERS."""
+    asked, most = state.config.evaluation.input_length, state.config.scoring.max_length
+    limit = f"scoring.max_length is {most:,}" if asked is None else f"evaluation.input_length is {asked:,}"
+    prompts = state.store.read(key, variant, ["prompt_tokens", "cut_tokens"])
+    # A server may not say how long a prompt was; one that was cut is as long as may be.
+    told = (pl.col("prompt_tokens") > 0) | (pl.col("cut_tokens") == 0)
+    kept = prompts.select(pl.when(told).then("prompt_tokens").otherwise(asked or most)).to_series()
+    found = truncation_among(kept, prompts["cut_tokens"], limit=limit, intended=asked is not None)
+    return replace(found, nouns=("prompt", "tokens"))
+
 
 RAW, CHAT, TEXT_MIX = "raw_long_sft", "short_chat_mix", "homologous_mix"
 # By sample, the share of its context's tokens that no model saw.

@@ -25,7 +25,7 @@ from gateau_dagster.models.model_files import check_complete, check_model_files
 from gateau_dagster.models.prompt import answer_ends
 from gateau_dagster.models.tokenizer import load_tokenizer
 from gateau_dagster.models.weight_files import check_weight_files
-from gateau_dagster.pipeline.mix_reads import weighs_responses
+from gateau_dagster.pipeline.training_assets import weighs_responses
 from gateau_dagster.pipeline.variant_configs import others
 from gateau_dagster.readable import percentage, plural
 from gateau_dagster.storage.json_cache import recall, remember

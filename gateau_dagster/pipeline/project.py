@@ -1,5 +1,15 @@
 """A project: the configuration of a file, or the embedded demo, which has all that its methods need."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gateau_dagster.errors import GateauError
+from gateau_dagster.methods.cam_at import further_lengths
+from gateau_dagster.methods.registry import chosen_methods, sample_tables
+
+if TYPE_CHECKING:
+    from gateau_dagster.config import Config
 import os
 import re
 import shlex
@@ -12,12 +22,76 @@ from gateau_dagster.config.load import Check, parse_config, read_config
 from gateau_dagster.config.store_apart import check_store_apart
 from gateau_dagster.demo.configuration import embedded_demo
 from gateau_dagster.demo.prepare import is_demo_store
-from gateau_dagster.errors import DEMO, DEMO_FOLDER, ENVIRONMENT_VARIABLE, GateauError, demo_name, demo_place
+from gateau_dagster.errors import DEMO, DEMO_FOLDER, ENVIRONMENT_VARIABLE, MissingUpstreamError, demo_name, demo_place
 from gateau_dagster.evaluation.registry import check_benchmarks
 from gateau_dagster.evaluation.statistics.lines import check_experiment
-from gateau_dagster.pipeline.needed_models import check_models
+from gateau_dagster.pipeline.state import State
+from gateau_dagster.pipeline.variant_assets import CHECKPOINTS, TRAINED
 from gateau_dagster.pipeline.variant_configs import check_variants
 from gateau_dagster.readable import nearest_name
+from gateau_dagster.storage.documents import remove_folder
+
+# theta_A's window decides what `cam`, which theta_B makes, calls far.
+_OF_THE_PAIR = {"combined_scores", "cam"}
+COUNTING_RULES = ("token_budget", "per_source_tokens")
+
+
+def check_models(config: Config) -> None:
+    """Raises GateauError, with the place in the file, for the first model that is read and not configured."""
+    for name, chosen in chosen_methods(config).items():
+        for asset in chosen.reads(config):
+            missing = [model for model in _models_of(asset) if model not in config.models]
+            if not missing:
+                continue
+            if name == "gateau":
+                raise GateauError(
+                    f"models: lacks {' and '.join(missing)}: GATEAU compares a short and a long model (another "
+                    "selection.method may need one of them, or none, as length does)"
+                )
+            raise GateauError(f"models: lacks {' and '.join(missing)}: method {name} reads {asset}")
+    if further_lengths(config) and not config.has_pair:
+        raise GateauError(
+            "selection.segment_lengths: compares GATEAU's rankings, which need models.short and models.long"
+        )
+    for asset, table in sample_tables(config).items():
+        if table.model not in config.models:
+            raise GateauError(f"models: lacks {table.model}, which {asset} is computed with")
+    if config.selection.rule in COUNTING_RULES and "long" not in config.models:
+        raise GateauError(f"selection.rule: {config.selection.rule} counts the tokens of models.long, which is missing")
+
+
+def _models_of(asset: str) -> tuple[str, ...]:
+    """The models behind one of the scored tables; those of a method's own tables its table names."""
+    if asset in _OF_THE_PAIR:
+        return ("short", "long")
+    family, _, model = asset.partition("/")
+    return (model,) if family == "perplexity" else ()
+
+
+_FINGERPRINT = re.compile(r"[0-9a-f]{16,}")
+
+
+def remove_old_models(state: State) -> list[str]:
+    """Removes them, and names them. Those stay that a variant's table refers to, or that it is to become.
+
+    So a model outlives the edit that replaced it until others are trained: an edit that is taken back finds it again.
+
+    Raises:
+        GateauError, TransientError: a folder cannot be removed.
+    """
+    stamps = state.store.stamps((CHECKPOINTS, name) for name in state.config.variant_set)
+    kept = {stamp.fingerprint for stamp in stamps.values() if stamp is not None}
+    for name in state.config.variant_set:
+        try:
+            kept.add(state.wanted_stamp(CHECKPOINTS, name).fingerprint)
+        except MissingUpstreamError:  # what it becomes is not known before its mix is made
+            continue
+    names = (name for name in state.store.files.names(TRAINED) if _FINGERPRINT.fullmatch(name))
+    removed = [name for name in names if name not in kept]
+    for name in removed:
+        remove_folder(state.store, f"{TRAINED}/{name}")
+    return removed
+
 
 USUAL_FILE = "gateau.yaml"
 """Read from the current folder where neither --config nor GATEAU_CONFIG names a configuration."""

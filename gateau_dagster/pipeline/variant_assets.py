@@ -14,8 +14,11 @@ from gateau_dagster.evaluation.grading import grading_settings
 from gateau_dagster.evaluation.judging.judge_answers import means
 from gateau_dagster.evaluation.judging.rating import CODE_VERSION as RATING_CODE_VERSION
 from gateau_dagster.evaluation.registry import ChosenBenchmark, scored_benchmarks
+from gateau_dagster.evaluation.statistics.experiment import CODE_VERSION
+from gateau_dagster.evaluation.statistics.lines import reference_of
 from gateau_dagster.pipeline.asset import (
     FINITE_VALUES,
+    GATE,
     READABLE_REPLIES,
     REJECTED_SHARE,
     TRUNCATED_SHARE,
@@ -27,15 +30,56 @@ from gateau_dagster.pipeline.asset import (
 from gateau_dagster.pipeline.document_split_asset import mix_checks
 from gateau_dagster.pipeline.inputs import origin_key, other_key
 from gateau_dagster.pipeline.made_models import made_upstream
-from gateau_dagster.pipeline.mix_reads import mix_columns, mix_reads
 from gateau_dagster.pipeline.sample_table_asset import memory_settings
 from gateau_dagster.pipeline.selection_reads import PRESETS_TABLE
-from gateau_dagster.pipeline.training_settings import mix_settings, training_settings
+from gateau_dagster.pipeline.training_assets import mix_columns, mix_reads, mix_settings, training_settings
 from gateau_dagster.pipeline.variant_configs import draws_lots, others, variant_config, variant_reads
 from gateau_dagster.selection.rules import CODE_VERSION as SELECTION_CODE_VERSION
 from gateau_dagster.storage.stamp import By
 from gateau_dagster.training.spec import CODE_VERSION as TRAINING_CODE_VERSION
 from gateau_dagster.training.training_mix import CODE_VERSION as MIX_CODE_VERSION
+
+EXPERIMENT = "experiment"
+
+
+def judged_tables(scored: Mapping[str, ChosenBenchmark]) -> list[str]:
+    """The assets that hold what a judge said, which the cost of a benchmark is told by."""
+    return [f"{JUDGMENTS}/{name}" for name, chosen in scored.items() if chosen.scored.judging is not None]
+
+
+def experiment_settings(config: Config, scored: Mapping[str, ChosenBenchmark]) -> dict[str, Any]:
+    """What models are set against, and by what prices judgments are worth something, where there are some."""
+    judge = config.evaluation.judge
+    prices = None if judge is None or judge.prices is None else judge.prices.model_dump(mode="json")
+    found = {"evaluation.reference": reference_of(config)}
+    return {**found, "evaluation.judge.prices": prices} if judged_tables(scored) else found
+
+
+def experiment_assets(config: Config) -> Iterator[Asset]:
+    """Every benchmark's values of every variant, and what they cost; none where no benchmark gives any."""
+    scored = scored_benchmarks(config)
+    if not scored:
+        return
+    yield Asset(
+        key=EXPERIMENT,
+        maker="experiment",
+        group="experiment",
+        kinds=("polars",),
+        summary="a row for each model and benchmark: value, interval, difference to the reference, what it took",
+        description="Every model under every benchmark, with intervals by paired bootstrap over the questions, what is "
+        "told apart from what, and what scoring, training and judging took.",
+        reads=dict.fromkeys(
+            [CHECKPOINTS, *judged_tables(scored), *(f"{SCORES}/{name}" for name in scored)], "fingerprint"
+        ),
+        settings=experiment_settings(config, scored),
+        code_version=CODE_VERSION,
+        columns=tables.EXPERIMENT,
+        finite=("value", "probability_best"),
+        checks=(FINITE_VALUES, *((GATE,) if config.evaluation.gate is not None else ())),
+        goal=True,
+        own_rejects=False,
+    )
+
 
 SUBSETS, MIXES, CHECKPOINTS = "variant/selected_subset", "variant/training_mix", "variant/checkpoint"
 ANSWERS, JUDGMENTS, SCORES = "answers", "judgments", "scores"

@@ -11,9 +11,7 @@ import polars as pl
 from gateau_dagster.comparison.result import MethodComparison
 from gateau_dagster.config import Config, Preset
 from gateau_dagster.data.sample import Sample
-from gateau_dagster.pipeline.loss import Loss
-from gateau_dagster.pipeline.losses import UNSEEN
-from gateau_dagster.pipeline.totals import Totals
+from gateau_dagster.pipeline.losses import UNSEEN, Loss, Totals
 from gateau_dagster.report.evidence_card import EvidenceMaps, no_evidence
 from gateau_dagster.report.experiment import ExperimentInputs
 from gateau_dagster.report.formula import with_terms

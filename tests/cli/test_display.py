@@ -11,7 +11,7 @@ from rich.console import Console
 from gateau_dagster.cli import display
 from gateau_dagster.cli.display import RunDisplay, console, show_losses
 from gateau_dagster.cli.figures import WholeTable, left_table
-from gateau_dagster.pipeline.loss import Loss
+from gateau_dagster.pipeline.losses import Loss
 from gateau_dagster.progress import ProgressBoard
 
 

@@ -9,8 +9,7 @@ from assets.runs.checked import checked
 from gateau_dagster import tables
 from gateau_dagster.config import Config, SelectionConfig
 from gateau_dagster.pipeline.asset import REJECTED_SHARE, TRUNCATED_SHARE
-from gateau_dagster.pipeline.loss import truncation_among
-from gateau_dagster.pipeline.losses import losses, rejects_of, truncation_of, unseen_shares
+from gateau_dagster.pipeline.losses import losses, rejects_of, truncation_among, truncation_of, unseen_shares
 from gateau_dagster.pipeline.pipeline import pipeline_of
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.storage import Stamp

@@ -1,4 +1,4 @@
-from gateau_dagster.pipeline.staleness import staleness_of
+from gateau_dagster.pipeline.plan import staleness_of
 from gateau_dagster.storage import Stamp
 
 

@@ -7,8 +7,8 @@ import pytest
 
 from gateau_dagster import tables
 from gateau_dagster.config import Config
+from gateau_dagster.pipeline.losses import Totals, totals
 from gateau_dagster.pipeline.state import State
-from gateau_dagster.pipeline.totals import Totals, totals
 from gateau_dagster.storage import Stamp
 from tests.project import sample, write_samples
 

@@ -6,10 +6,10 @@ import polars as pl
 import pytest
 
 from gateau_dagster import tables
+from gateau_dagster.pipeline.losses import unfilled
 from gateau_dagster.pipeline.project import load_project
 from gateau_dagster.pipeline.selection_reads import CHOSEN
 from gateau_dagster.pipeline.state import State
-from gateau_dagster.pipeline.unfilled import unfilled
 from gateau_dagster.storage import Stamp
 from tests.project import make_project
 

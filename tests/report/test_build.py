@@ -8,8 +8,7 @@ import polars as pl
 import pytest
 
 from gateau_dagster.data.rejects import RejectKind, Rejects
-from gateau_dagster.pipeline.loss import Truncation
-from gateau_dagster.pipeline.totals import Totals
+from gateau_dagster.pipeline.losses import Totals, Truncation
 from gateau_dagster.report.build import SOURCES, build_report, counts, source_table
 from gateau_dagster.report.comparison import compare
 from gateau_dagster.report.drawings import drawings

@@ -2,7 +2,7 @@
 
 import polars as pl
 
-from gateau_dagster.pipeline.loss import Loss
+from gateau_dagster.pipeline.losses import Loss
 from gateau_dagster.report.build import reject_groups
 
 from .builders import inputs, page_of
