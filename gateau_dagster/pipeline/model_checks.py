@@ -102,14 +102,29 @@ def chat_trial(
     Raises:
         GateauError: the template cannot be used.
     """
-    if not digest.startswith(("folder:", "hub:")):
-        return None
     if digest.startswith("hub:") and _is_to_be_fetched(config, name):
         fetch_tokenizer(config, name)
-    folder, model = model_folder(config, name, local_only=True), config.models[name]
-    if folder is None or not any((folder / file).is_file() for file in _TOKENIZER_FILES):
+    folder = _tokenizer_folder(config, name, digest)
+    if folder is None:
         return None
-    return _remembered_trial(config, folder, f"models.{name}.path", digest, model.trust_remote_code, records)
+    code = config.models[name].trust_remote_code
+    return _remembered_trial(config, folder, f"models.{name}.path", digest, code, records)
+
+
+def is_untried(config: Config, name: str, digest: str) -> bool:
+    """Return whether the chat template of a model whose tokenizer is here is still to be tried, see `chat_trial`."""
+    folder = _tokenizer_folder(config, name, digest)
+    if folder is None:
+        return False
+    return recall(_memory(config), _trial_key(config, folder, digest, config.models[name].trust_remote_code)) is None
+
+
+def _tokenizer_folder(config: Config, name: str, digest: str) -> Path | None:
+    """Return the folder of a model whose tokenizer is here; None for others, and for one that the pipeline makes."""
+    if not digest.startswith(("folder:", "hub:")):
+        return None
+    folder = model_folder(config, name, local_only=True)
+    return folder if folder and any((folder / file).is_file() for file in _TOKENIZER_FILES) else None
 
 
 def _remembered_trial(
@@ -117,23 +132,30 @@ def _remembered_trial(
 ) -> Trial:
     """Try a template, or recall its trial. `digest`: of the model, which counts where its code makes the tokenizer."""
     shown = text_digest([json.dumps([[dict(message) for message in each] for each in records])]) if records else ""
-    cache = config.work_folder / "cache" / "model-checks.json"
-    what = f"with remote code {digest}" if code else _tokenizer_digest(config, folder)
-    known = recall(cache, f"{_TRIAL_EDITION} chat trial {what} {shown}")
+    cache, key = _memory(config), _trial_key(config, folder, digest, code)
+    known = recall(cache, key + shown)
     if isinstance(known, dict):
         return Trial.from_json(known)
-    key = str(cache), place, what
-    if key in _REFUSALS:
-        raise GateauError(_REFUSALS[key])
+    refusal = str(cache), place, key
+    if refusal in _REFUSALS:
+        raise GateauError(_REFUSALS[refusal])
     try:
         found = try_chat_template(folder, place, trust_remote_code=code, records=records)
     except GateauError as error:
-        _REFUSALS[key] = str(error)
+        _REFUSALS[refusal] = str(error)
         raise
-    bare = replace(found, records=RecordTrial())
-    for of_records, each in {"": bare, shown: found}.items():
-        remember(cache, f"{_TRIAL_EDITION} chat trial {what} {of_records}", each.as_json())
+    for of_records, each in {"": replace(found, records=RecordTrial()), shown: found}.items():
+        remember(cache, key + of_records, each.as_json())
     return found
+
+
+def _memory(config: Config) -> Path:
+    return config.work_folder / "cache" / "model-checks.json"
+
+
+def _trial_key(config: Config, folder: Path, digest: str, code: bool) -> str:
+    what = f"with remote code {digest}" if code else _tokenizer_digest(config, folder)
+    return f"{_TRIAL_EDITION} chat trial {what} "
 
 
 def _tokenizer_digest(config: Config, folder: Path) -> str:
@@ -448,7 +470,7 @@ def unseen_attention(config: Config, digest: str) -> list[str]:
 
 def attention_unseen(config: Config, name: str, digest: str) -> str | None:
     """Return class and reason; None where the class does not tell or the model is not here. `digest`: of the model."""
-    cache, key = config.work_folder / "cache" / "model-checks.json", f"{_EDITION} attention {digest}"
+    cache, key = _memory(config), f"{_EDITION} attention {digest}"
     known = recall(cache, key)
     if isinstance(known, str):
         return known or None
@@ -525,6 +547,6 @@ def _compare_trained(config: Config, trained: str, texts: Callable[[], Sequence[
 
 def _once(config: Config, what: str, check: Callable[[], bool | None]) -> None:
     """Run a check unless it was in order before; one that returns False is run again."""
-    cache, key = config.work_folder / "cache" / "model-checks.json", f"{_EDITION} {what}"
+    cache, key = _memory(config), f"{_EDITION} {what}"
     if recall(cache, key) is None and check() is not False:
         remember(cache, key, "in order")

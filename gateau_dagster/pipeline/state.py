@@ -45,6 +45,7 @@ from gateau_dagster.pipeline.model_checks import (
     check_known_models,
     check_others,
     check_pair,
+    is_untried,
     lost_first_tokens,
     unknown_chat_templates,
     unseen_attention,
@@ -321,8 +322,7 @@ class State:
             check()
 
     def _model_checks(self) -> Iterator[Callable[[], object]]:
-        # Before the others ask what the templates do: one trial with the data's records answers all of them.
-        yield lambda: self._chat_warnings
+        yield self._try_template
         # Each for itself: of two models that are not there, both are findings.
         yield from (partial(self._check_model, name) for name in self.config.models)
         yield partial(check_others, self.config)
@@ -335,6 +335,14 @@ class State:
         yield lambda: check_answer_end(self.config, self.model_digests)
         yield partial(check_homologous, self.config)
         yield partial(check_known_models, self.config)
+
+    def _try_template(self) -> None:
+        """Try the trained model's template with the data's records, before other checks ask for a trial without."""
+        config = self.config
+        if config.training.enabled and config.models and config.scoring.template == "chat":
+            name = config.origin(config.training.model)
+            if is_untried(config, name, self._digest(name)):
+                _ = self._chat_warnings
 
     def _check_model(self, name: str) -> None:
         check_folder(self.config, name, self._digest(name), scores=name in self.pipeline.scoring_models)
