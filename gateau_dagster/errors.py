@@ -18,6 +18,8 @@ from types import TracebackType
 from typing import Any
 from urllib.parse import quote, quote_plus, unquote, urlsplit
 
+from gateau_dagster.readable import EscapedRecords, escaped_controls
+
 ENVIRONMENT_VARIABLE = "GATEAU_CONFIG"
 """Environment variable that names the configuration; the command line sets it for every process that it starts."""
 DEMO = "demo"
@@ -147,7 +149,10 @@ def _redacted_exception(error: BaseException, seen: set[int]) -> BaseException:
 
 
 def redact_output() -> None:
-    """Redact every log record of this process, whichever library writes it, and every exception that nobody catches."""
+    """Redact every log record of this process, whichever library writes it, and every exception that nobody catches.
+
+    Control characters in a record's message are escaped, whatever prints it.
+    """
     made, uncaught, of_thread = logging.getLogRecordFactory(), sys.excepthook, threading.excepthook
     if getattr(made, "redacts", False):
         return
@@ -166,13 +171,15 @@ def redact_output() -> None:
             said = found.getMessage()
         except Exception:  # whoever handles the record reports it
             return found
-        if (shown := redacted(said)) != said:
+        if (shown := escaped_controls(redacted(said), lines=True)) != said:
             found.msg, found.args = shown, None
         if found.exc_info and found.exc_info[1] is not None:
             error = redact_exception(found.exc_info[1])
             found.exc_info = (type(error), error, error.__traceback__)
         return found
 
+    if logging.lastResort is not None:  # it prints what no logger takes
+        logging.lastResort.setFormatter(EscapedRecords())
     record.redacts = True  # type: ignore[attr-defined]
     logging.setLogRecordFactory(record)
     sys.excepthook, threading.excepthook = show, show_of_thread

@@ -1,6 +1,7 @@
 """Numbers as people write them, and texts without characters that a terminal or a page acts on."""
 
 import difflib
+import logging
 import math
 import re
 from collections.abc import Iterable
@@ -19,6 +20,14 @@ def escaped_controls(text: str, *, lines: bool = False) -> str:
     if lines:
         return UNSAFE.sub(_escape, text.replace("\r\n", "\n"))
     return UNSAFE.sub(_escape, text).replace("\n", "\\n")
+
+
+class EscapedRecords(logging.Formatter):
+    """Escapes control characters: a record, or its traceback, may name a file or quote a server."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the record as `logging.Formatter` writes it, escaped."""
+        return escaped_controls(super().format(record), lines=True)
 
 
 def nearest_name(name: str, known: Iterable[str], otherwise: str = "there are") -> str:

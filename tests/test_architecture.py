@@ -22,7 +22,7 @@ from tests.project import ROOT, command_environment
 CORE = "gateau_dagster"
 # From the ground up: each imports only what stands before it. A new package or module of the core needs its place.
 LAYERS = (
-    *("gateau_dagster", "errors", "registry", "progress", "tables", "plotting", "readable"),
+    *("gateau_dagster", "readable", "errors", "registry", "progress", "tables", "plotting"),
     *("config", "storage", "data", "models", "scoring", "selection", "methods", "comparison"),
     *("training", "evaluation", "demo", "execution", "pipeline", "report", "explore", "estimate"),
     *("resources", "assets", "definitions", "cli"),

@@ -178,14 +178,6 @@ def _load(config_file: str | None) -> Config:
     return config
 
 
-class _EscapedRecords(logging.Formatter):
-    """Escapes control characters: a record may name a file, or quote a server."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        """Return the record as `logging.Formatter` writes it, escaped."""
-        return escaped_controls(super().format(record), lines=True)
-
-
 def command_line() -> None:
     """The command of `sys.argv`; a GateauError becomes its message and exit status 1, an interrupt 130."""
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
@@ -194,8 +186,6 @@ def command_line() -> None:
     # transformers imports DeepSpeed, which says on standard output that there is no GPU.
     logging.getLogger("DeepSpeed").addFilter(lambda record: "Setting accelerator to" not in record.getMessage())
     redact_output()
-    if logging.lastResort is not None:  # it prints what no logger takes
-        logging.lastResort.setFormatter(_EscapedRecords())
     try:
         cli(standalone_mode=False, prog_name="gateau")
     except UnforeseenError as error:

@@ -48,11 +48,11 @@ class _Terminal(Console):
     """
 
     def render_str(self, text: str, **options: Any) -> Text:
-        """Escape before the columns of a table are measured; otherwise see `rich`."""
+        """Return the markup as Rich renders it, escaped before the columns of a table are measured."""
         return super().render_str(escaped_controls(text, lines=True), **options)
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterator[Segment]:
-        """Escape what was no string; otherwise see `rich`."""
+        """Yield what Rich renders; text that was no string is escaped here."""
         for segment in super().render(renderable, options):
             yield segment if segment.control else Segment(escaped_controls(segment.text, lines=True), segment.style)
 
@@ -190,7 +190,7 @@ class RunDisplay:
             self._tasks[entry.step],
             completed=entry.done,
             total=total,
-            unit=entry.unit,
+            unit=as_line(entry.unit),
             note=as_line(entry.note),
             left=entry.left,
         )

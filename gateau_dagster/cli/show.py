@@ -85,7 +85,9 @@ def print_top(config: Config, count: int, method: str | None) -> None:
     table.add_column("score", justify="right")
     for rank, name, score in rows:
         table.add_row(f"{rank:,}", Text(printable(name)), number(score))
-    out.print(f"[bold]{len(rows):,} of {ranking.table.height:,} by {ranking.name}[/bold]  {as_line(ranking.title)}")
+    out.print(
+        f"[bold]{len(rows):,} of {ranking.table.height:,} by {as_line(ranking.name)}[/bold]  {as_line(ranking.title)}"
+    )
     out.print(table)
 
 
@@ -110,8 +112,8 @@ def _show_head(out: Console, found: OneSample, place: Place | None) -> None:
         parts.append("reserved for evaluation")
     out.print(f"[bold]{as_line(found.sample.sample_id)}[/bold]  {' · '.join(parts)}")
     if place is not None:
-        where = f"rank {_rank(place)} by {place.ranking.name}, score {number(place.score)}"
-        where = where if place.rank is not None else f"no score by {place.ranking.name}"
+        where = f"rank {_rank(place)} by {as_line(place.ranking.name)}, score {number(place.score)}"
+        where = where if place.rank is not None else f"no score by {as_line(place.ranking.name)}"
         out.print(f"{where}. {as_line(place.ranking.title)}")
         if place.ranking.summands is not None and place.rank is not None:
             out.print(f"Its score: {_sum(place, place.ranking.summands)}")
@@ -137,7 +139,9 @@ def _show_places(out: Console, places: Sequence[Place], chosen: Place) -> None:
         return
     table = _table("ranking", "rank", "score")
     for place in places:
-        table.add_row(place.ranking.name, _rank(place), number(place.score), style="bold" if place is chosen else None)
+        table.add_row(
+            as_line(place.ranking.name), _rank(place), number(place.score), style="bold" if place is chosen else None
+        )
     out.print()
     out.print(table)
 
@@ -148,7 +152,7 @@ def _show_figures(out: Console, place: Place, figures: Mapping[str, Mapping[str,
     if not rows:
         return
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for column in (f"{place.ranking.name} reads", "column", "value"):
+    for column in (f"{as_line(place.ranking.name)} reads", "column", "value"):
         table.add_column(column)
     for asset, column, value in rows:
         table.add_row(asset, column, Text(_value(value)))

@@ -1,6 +1,9 @@
 """What users, files and servers put into a text moves no cursor, rings no bell and makes no line of its own."""
 
+import io
 import json
+import logging
+import sys
 from pathlib import Path
 
 import pytest
@@ -8,6 +11,10 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from gateau_dagster.cli import run
+from gateau_dagster.cli.display import RunDisplay, console
+from gateau_dagster.errors import GateauError, UnforeseenError, redact_output
+from gateau_dagster.progress import ProgressBoard
 from gateau_dagster.readable import UNSAFE, escaped_controls
 from tests.cli.command import Command
 from tests.project import sample, write_samples
@@ -129,4 +136,65 @@ def test_records_and_names_of_files(command: Command, project: Path, data: st.Da
     project.write_text(yaml.safe_dump({**PROJECT, "long_sft": long, "short_chat": chat}))
     for command_name in ("validate", "plan"):
         _, out, err = command(command_name, "--config", str(project))
+        assert_harmless(out, err)
+
+
+@pytest.mark.parametrize(
+    "error", [GateauError(HOSTILE), UnforeseenError(HOSTILE, kind="Error", trace=HOSTILE), OSError(HOSTILE)]
+)
+def test_failures_of_a_run(command: Command, project: Path, monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr(run, "run_refresh", fail)
+    status, out, err = command("run", "--config", str(project))
+    assert status == 1 and "owned" in err
+    assert_harmless(out, err)
+
+
+def test_progress(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
+    """In a log; in a terminal Rich's own controls are beside them."""
+    monkeypatch.setattr("gateau_dagster.cli.display._SECONDS_BETWEEN_LINES", 0.0)
+    shown = RunDisplay(console(), tmp_path)
+    with ProgressBoard(tmp_path / "run1").step(f"answers/[red]{HOSTILE}") as report:
+        report(1, 10, f"[red]{HOSTILE}", f"[link=x]{HOSTILE}")
+        shown.look()
+    shown.look()
+    out, err = capfd.readouterr()
+    assert out.count("[red]") > 2 and "[link=x]" in out
+    assert_harmless(out, err)
+
+
+@pytest.mark.parametrize("as_argument", [False, True])
+def test_log_records(capfd: pytest.CaptureFixture[str], as_argument: bool) -> None:
+    """Of any library, by any handler; a traceback by the one of last resort."""
+    redact_output()
+    text, stream = HOSTILE.replace("\n", ""), io.StringIO()
+    log = logging.getLogger("a library")
+    log.addHandler(handler := logging.StreamHandler(stream))
+    try:
+        log.warning(*(["%s", text] if as_argument else [text.replace("%", "")]))
+    finally:
+        log.removeHandler(handler)
+    assert logging.lastResort is not None
+    try:
+        raise ValueError(text)
+    except ValueError:
+        record = log.makeRecord("a", logging.ERROR, "f", 1, text, (), sys.exc_info())
+        shown = logging.lastResort.format(record)
+    assert "owned" in stream.getvalue() and "Traceback" in shown
+    assert_harmless(stream.getvalue(), shown)
+
+
+@pytest.mark.long
+def test_a_run_and_what_shows_its_results(command: Command, project: Path) -> None:
+    name, texts = f"[red]{HOSTILE}", {"context": HOSTILE * 3, "instruction": HOSTILE, "response": HOSTILE}
+    records = [
+        {**sample(1), "id": name, "source": name, **texts},
+        *({**sample(n), "source": name} for n in range(2, 8)),
+    ]
+    write_samples(project.parent / "long.jsonl", records)
+    for arguments in (["run"], ["show", name], ["show", "--top", "8"], ["status"], ["status", "--json"], ["plan"]):
+        status, out, err = command(*arguments, "--config", str(project))
+        assert status == 0, err
         assert_harmless(out, err)
