@@ -36,7 +36,7 @@ MakeMaps: TypeAlias = Callable[[Sequence[Sample]], EvidenceMaps]
 def publish(
     state: State, inputs: ReportInputs, method_scores: Mapping[str, pl.DataFrame], stamp: Stamp, progress: Progress
 ) -> None:
-    """Writes what has changed of it, and the page last, in one step; then removes what it does not refer to.
+    """Write the viewer's files that have changed, and the page last, in one step; then remove all others.
 
     Args:
         inputs: of the report.
@@ -60,13 +60,13 @@ def publish(
 
 
 def _unmeasured(evidence: MakeMaps, samples: Sequence[Sample]) -> EvidenceMaps:
-    """Methods' own maps there may be."""
+    """Return the methods' own maps, and why there are no others."""
     return replace(evidence(samples), missing=UNMEASURED)
 
 
 def _makers(state: State) -> dict[str, Any]:
-    """What else than tables the maps are made from: whether the tokenizers that take the texts apart are on this
-    machine, and how methods read their spans.
+    """Return what else than tables the maps are made from: whether the tokenizers that take the texts apart are on
+    this machine, and how methods read their spans.
     """
     spans = span_maps(state)
     models = {span_map.model for _, span_map in spans} | ({THETA_B} if _is_measured(state) else set())
@@ -83,7 +83,7 @@ def _is_measured(state: State) -> bool:
 
 
 def _is_here(state: State, model: str) -> bool:
-    """Whether it is on this machine."""
+    """Return whether a model is on this machine."""
     return model_folder(state.config, state.config.origin(model), local_only=True) is not None
 
 

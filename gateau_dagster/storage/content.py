@@ -18,11 +18,11 @@ _READERS = 8
 
 
 def frame_digest(frame: pl.DataFrame) -> str:
-    """SHA-256 (hex) of the table's columns, types and rows, in their order.
+    """Return the SHA-256 (hex) of the table's columns, types and rows, in their order.
 
-    Of the values, not of the memory that holds them: a table that was filtered, joined or read back from a file has
-    other buffers (values below nulls, shared strings) than an equal one that was just made. Texts are not copied as a
-    whole.
+    It depends on the values, not on the memory that holds them: a table that was filtered, joined or read back from a
+    file has other buffers (values below nulls, shared strings) than an equal one that was just made. Texts are not
+    copied as a whole.
     """
     digest = hashlib.sha256()
     for name, kind in frame.schema.items():
@@ -35,14 +35,14 @@ def frame_digest(frame: pl.DataFrame) -> str:
 
 
 def row_groups(rows: Rows) -> Iterator[Rows]:
-    """The rows in pieces of about GROUP_BYTES in memory; one piece where there are none."""
+    """Yield the rows in pieces of about GROUP_BYTES in memory; one piece where there are none."""
     each = int(np.clip(GROUP_BYTES * len(rows) // max(1, int(rows.estimated_size())), 1, GROUP_ROWS))
     for first in range(0, max(1, len(rows)), each):
         yield rows.slice(first, each)
 
 
 def _text_column(column: pl.Series) -> Iterator[Any]:
-    """As `_canonical_bytes`, for texts; they are copied group by group."""
+    """Yield what `_canonical_bytes` does, for texts, which are copied group by group."""
     yield np.packbits(column.is_not_null().to_numpy())
     values = column.drop_nulls()
     yield values.str.len_bytes().cast(pl.Int64).to_numpy()
@@ -51,7 +51,7 @@ def _text_column(column: pl.Series) -> Iterator[Any]:
 
 
 def _canonical_bytes(chunks: Sequence[Any]) -> Iterator[Any]:
-    """Of an array in chunks: which values are null, then the others; lengths before the content where they differ."""
+    """Yield which values of an array in chunks are null, then the others; lengths first where they differ."""
     yield np.packbits(np.concatenate([chunk.is_valid().to_numpy(zero_copy_only=False) for chunk in chunks]))
     values = [chunk.drop_null() if chunk.null_count else chunk for chunk in chunks]
     kind = values[0].type
@@ -80,7 +80,7 @@ def _is_text(kind: pa.DataType) -> bool:
 
 
 def _text_bytes(chunks: Sequence[Any]) -> Iterator[Any]:
-    """Lengths, then joined content, of large_binary arrays without nulls."""
+    """Yield the lengths, then the joined content, of large_binary arrays without nulls."""
     for values in chunks:
         yield pc.binary_length(values).cast(pa.int64()).to_numpy()
     for values in chunks:
@@ -88,7 +88,7 @@ def _text_bytes(chunks: Sequence[Any]) -> Iterator[Any]:
 
 
 def _joined(values: Any) -> Iterator[Any]:
-    """The content of a large_binary array without nulls, where it lies in memory."""
+    """Yield the content of a large_binary array without nulls, where it lies in memory."""
     if len(values):
         _, offset_buffer, data = values.buffers()
         offsets = np.frombuffer(offset_buffer, dtype=np.int64)[values.offset : values.offset + len(values) + 1]
@@ -97,7 +97,7 @@ def _joined(values: Any) -> Iterator[Any]:
 
 
 def rows_digest(frame: pl.DataFrame) -> str:
-    """`text_digest` of all values of a table of texts without nulls, row by row."""
+    """Return the `text_digest` of all values of a table of texts without nulls, row by row."""
     digest = hashlib.sha256()
     for group in row_groups(frame):
         parts: list[Any] = []
@@ -132,7 +132,7 @@ def model_content(files: Mapping[str, str]) -> str:
 
 
 def tree_digests(folder: Path) -> dict[str, str]:
-    """SHA-256 (hex) of each file in a folder and below it, by its path in there; read side by side."""
+    """Return the SHA-256 (hex) of each file in a folder and below it, by its path in there; read side by side."""
 
     def digest(name: str) -> str:
         with (folder / name).open("rb") as stream:

@@ -106,7 +106,7 @@ def _md5(path: Path) -> str:
 
 
 def read_document(store: Store, name: str) -> str:
-    """The text of a document.
+    """Return the text of a document.
 
     Raises:
         DamagedTableError: it is not what was written.
@@ -123,12 +123,12 @@ def read_document(store: Store, name: str) -> str:
 
 
 def _is_whole(stamp: Stamp, data: bytes) -> bool:
-    """Stamps of old do not say what the document holds."""
+    """Return whether this is what the stamp names; stamps of early releases name nothing."""
     return stamp.content in ("", hashlib.sha256(data).hexdigest())
 
 
 def publish_folder(store: Store, folder: Path, name: str, stamp: Stamp) -> None:
-    """Makes a finished local folder the store's `<root>/<name>/`; afterwards `folder` is gone.
+    """Make a finished local folder the store's `<root>/<name>/`; afterwards `folder` is gone.
 
     Locally the last step is a rename, before which the lease is proved; killed before it, `finish_publishing` does what
     is left. S3 has no such step: the stamp goes first and comes back last, and a folder without a stamp counts as
@@ -149,7 +149,7 @@ def publish_folder(store: Store, folder: Path, name: str, stamp: Stamp) -> None:
 
 
 def finish_publishing(store: Store, name: str) -> None:
-    """Completes what a kill in the middle of `publish_folder` left: the new folder if it is whole, else the old one."""
+    """Complete what a kill in the middle of `publish_folder` left: the new folder if it is whole, else the old one."""
     if not store.files.is_local:
         return
     target = Path(store.files.address(name))
@@ -161,13 +161,13 @@ def finish_publishing(store: Store, name: str) -> None:
 
 
 def remove_folder(store: Store, name: str) -> None:
-    """Removes a published folder; killed in the middle, what is left has no stamp and counts as missing."""
+    """Remove a published folder; killed in the middle, what is left has no stamp and counts as missing."""
     store.files.remove(f"{name}/{_FOLDER_STAMP}")
     store.files.remove(name)
 
 
 def folder_stamp(store: Store, name: str) -> Stamp | None:
-    """The stamp of a published folder; None when it is missing or incomplete."""
+    """Return the stamp of a published folder; None when it is missing or incomplete."""
     return _read_stamp(store, f"{name}/{_FOLDER_STAMP}")
 
 
@@ -189,7 +189,7 @@ def changed_records(store: Store, name: str) -> list[str]:
 
 
 def fetched_folder(store: Store, name: str, scratch: Path) -> Path:
-    """A published folder on this machine, each of its files as it was written: itself on a local store, else a copy.
+    """Return a published folder on this machine, each file as it was written: itself on a local store, else a copy.
 
     The copy is kept in `scratch` for the next time; a damaged one is fetched again before the store's own is blamed,
     which then loses its stamp, so that it counts as missing.
@@ -218,7 +218,7 @@ def fetched_folder(store: Store, name: str, scratch: Path) -> Path:
 
 
 def _kept_copy(store: Store, name: str, scratch: Path, content: str) -> Path:
-    """The folder, or its copy in `scratch`; a note beside that says which content it has."""
+    """Return the folder, or its copy in `scratch`; a note beside that names the content of the copy."""
     if store.files.is_local:
         return local_copy(store.files, name, scratch)
     note = _note(scratch, name)
@@ -235,7 +235,7 @@ def _note(scratch: Path, name: str) -> Path:
 
 
 def _is_as_written(folder: Path, stamp: Stamp) -> bool:
-    """Whether each file has the content that the stamp names; read once in a process while size and time stay."""
+    """Return whether each file has the content that the stamp names; read once a process while size and time stay."""
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     seen = (folder, stamp.content, *((file, file.stat().st_size, file.stat().st_mtime_ns) for file in files))
     if seen not in _as_written and model_content(file_digests(folder)) == stamp.content:

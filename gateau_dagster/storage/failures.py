@@ -55,12 +55,12 @@ class _Cause:
     cure: str
 
     def of(self, error: BaseException) -> bool:
-        """Whether the error has this cause."""
+        """Return whether the error has this cause."""
         text = "" if getattr(error, "filename", None) else str(error)  # a file may be called anything
         return self.by_kind(error) or any(word in text for word in self.words)
 
     def by_kind(self, error: BaseException) -> bool:
-        """As `of`, without the message: for errors of which nobody knows that a server has to do with them."""
+        """Return whether the error has this cause by its class or status: a message alone proves no server."""
         kinds = type(error).__mro__
         names = {name for each in kinds for name in (each.__name__, f"{each.__module__}.{each.__name__}")}
         response: Any = getattr(error, "response", None)
@@ -150,7 +150,7 @@ _ADDRESSES = {S3: "s3://bucket/folder/file", HUB: "hf://datasets/owner/name/file
 
 @contextmanager
 def readable_failures(action: str) -> Iterator[None]:
-    """Runs an access to storage; `action` says what was tried, as in "write s3://bucket/cam/03.parquet".
+    """Run an access to storage; `action` says what was tried, as in "write s3://bucket/cam/03.parquet".
 
     Raises:
         TransientError: the server could not be reached or is overloaded; trying again may help.
@@ -176,7 +176,7 @@ def readable_failures(action: str) -> Iterator[None]:
 
 @contextmanager
 def readable_input(address: str) -> Iterator[None]:
-    """As `readable_failures`, for reading what has to be there.
+    """Run the reading of what has to be there; failures are those of `readable_failures`.
 
     Raises:
         TransientError: trying again may help.
@@ -201,7 +201,7 @@ def readable_input(address: str) -> Iterator[None]:
 
 
 def explained(error: Exception, action: str) -> Exception:
-    """The failure as a GateauError or TransientError where its cause is known, else unchanged."""
+    """Return the failure as a GateauError or TransientError where its cause is known, else unchanged."""
     links = [*_chain(error)]
     made = (
         *(_of_disk(link, action) or _first(_SERVER_CAUSES, link, action) for link in links),
@@ -212,14 +212,16 @@ def explained(error: Exception, action: str) -> Exception:
 
 
 def explained_by_system(error: Exception, action: str) -> Exception:
-    """As `explained`, for work that is not an access to storage: only what the operating system said counts, and what
-    only the client of a storage server raises."""
+    """Explain a failure of work that is no access to storage.
+
+    Only what the operating system said counts, and what only the client of a storage server raises; see `explained`.
+    """
     made = (of(link, action) for link in _chain(error) for of in (_of_disk, _of_memory, _of_connection, _of_client))
     return next((found for found in made if found is not None), error)
 
 
 def _first(causes: Sequence[_Cause], error: BaseException | None, action: str) -> GateauError | None:
-    """What the first of the causes that fits makes of an error of a server's client."""
+    """Return what the first of the causes that fits makes of an error of a server's client."""
     found = None if error is None else next((cause for cause in causes if cause.of(error)), None)
     return (
         None
@@ -229,7 +231,7 @@ def _first(causes: Sequence[_Cause], error: BaseException | None, action: str) -
 
 
 def _hub_page(action: str) -> str:
-    """The page of the data set that an action names, such as "read hf://datasets/owner/name/file"."""
+    """Return the page of the data set that an action names, such as "read hf://datasets/owner/name/file"."""
     parts = action.partition(HUB)[2].split("@")[0].split("/")[:3]
     return f"{_hub_endpoint()}/{'/'.join(parts)}"
 
@@ -358,7 +360,7 @@ def _of_client(link: BaseException, action: str) -> GateauError | None:
 
 
 def _chain(error: BaseException | None) -> Iterator[BaseException]:
-    """The error and what it was raised from."""
+    """Yield the error and what it was raised from."""
     seen: set[int] = set()
     while error is not None and id(error) not in seen:
         seen.add(id(error))

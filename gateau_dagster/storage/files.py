@@ -52,12 +52,12 @@ class Files:
                 ) from error
 
     def address(self, name: str) -> str:
-        """Full path or address of a file."""
+        """Return the full path or address of a file."""
         return f"{self.root}/{name}"
 
     @property
     def fence(self) -> Fence:
-        """What this process, or thread, has to prove at a commit."""
+        """Return what this process, or thread, has to prove at a commit."""
         return Fence(self.root, self._read_lease)
 
     def _read_lease(self, name: str) -> bytes:
@@ -121,7 +121,7 @@ class Files:
 
     @contextmanager
     def _writing(self, name: str) -> Iterator[None]:
-        """As `readable_failures`; what is not there, where something is written to a disk, is the folder."""
+        """Explain failures of a write; what is not there on a disk is the folder."""
         try:
             with readable_failures(f"write {self.address(name)}"):
                 yield
@@ -159,7 +159,7 @@ class Files:
             replace_object(self.filesystem, self.address(name), _pieces(stream), self.fence, self.root)
 
     def read(self, name: str) -> bytes:
-        """The file's content; FileNotFoundError when there is none."""
+        """Return the file's content; FileNotFoundError when there is none."""
         with readable_failures(f"read {self.address(name)}"):
             if self.is_local:
                 check_regular(Path(self.address(name)))
@@ -167,18 +167,18 @@ class Files:
         return data if isinstance(data, bytes) else data.encode()
 
     def size(self, name: str) -> int | None:
-        """A file's bytes; None where a folder, a pipe or the like is there. FileNotFoundError when there is nothing."""
+        """Return a file's bytes; None for a folder, a pipe or the like. FileNotFoundError where there is nothing."""
         with readable_failures(f"read {self.address(name)}"):
             found: Any = self.filesystem.info(self.address(name))
         return int(found["size"] or 0) if found["type"] == "file" else None
 
     def exists(self, name: str) -> bool:
-        """Whether there is such a file or folder."""
+        """Return whether there is such a file or folder."""
         with readable_failures(f"read {self.address(name)}"):
             return bool(self.filesystem.exists(self.address(name)))
 
     def names(self, folder: str) -> list[str]:
-        """Sorted names of the files directly in a folder; none when there is no such folder."""
+        """Return the sorted names of the files directly in a folder; none when there is no such folder."""
         with readable_failures(f"list {self.address(folder)}"):
             try:
                 found = self.filesystem.ls(self.address(folder), detail=False)
@@ -210,7 +210,7 @@ class Files:
         return {name.removeprefix(f"{root}/"): details for name, details in found.items()}
 
     def rename(self, name: str, new: str) -> None:
-        """Gives a file another name, and replaces one that has it; not in one step on S3.
+        """Give a file another name, and replace one that has it; not in one step on S3.
 
         Raises:
             GateauError, TransientError: as for `write`; FileNotFoundError when there is no such file.
@@ -222,7 +222,7 @@ class Files:
                 self.filesystem.mv(self.address(name), self.address(new))
 
     def remove(self, name: str) -> None:
-        """Removes a file or a folder, if there is one.
+        """Remove a file or a folder, if there is one.
 
         Raises:
             GateauError, TransientError: as for `write`.
@@ -240,7 +240,7 @@ class Files:
         raise TransientError(f"Cannot remove {self.address(name)}: the storage server keeps it. Run again later.")
 
     def _remove_fenced(self, name: str, fence: Fence) -> None:
-        """Only what is there now: another run's files, after a take-over, are none of these."""
+        """Remove only what is there now: another run's files, after a take-over, are none of these."""
         address = self.address(name)
         if self.is_local:
             for file in [*_files_below(Path(address))]:
@@ -270,7 +270,7 @@ def prove_leases() -> None:
 
 
 def _files_below(path: Path) -> Iterator[Path]:
-    """A file itself; all files of a folder, and its links."""
+    """Yield a file itself, or all files and links of a folder."""
     if path.is_symlink() or not path.is_dir():
         yield path
         return
@@ -280,14 +280,14 @@ def _files_below(path: Path) -> Iterator[Path]:
 
 
 def _rmdir_below(folder: Path) -> None:
-    """Removes the empty folders of a tree; another's file keeps its own."""
+    """Remove the empty folders of a tree; another's file keeps its own."""
     for place, _, _ in os.walk(folder, topdown=False):
         with suppress(OSError):
             Path(place).rmdir()
 
 
 def replace_text(path: Path, text: str) -> None:
-    """Replaces a local file in one step.
+    """Replace a local file in one step.
 
     Raises:
         GateauError: the disk is full, there is no right to write, ...
@@ -301,7 +301,7 @@ def _pieces(stream: IO[bytes]) -> Iterator[bytes]:
 
 
 def local_copy(files: Files, name: str, folder: Path) -> Path:
-    """A local path of a file or folder of the store: itself on a local store, else a download into `folder`.
+    """Return a local path of a file or folder of the store: itself on a local store, else a download into `folder`.
 
     Raises:
         GateauError, TransientError: see `Files.write`; FileNotFoundError when there is no such file.
