@@ -164,7 +164,9 @@ def test_the_single_run_is_taken_over_by_the_variant_that_is_equal(experiment: P
     """As a copy: the single run may be another one tomorrow."""
     found = contents(experiment)
     assert found["checkpoint"] == found["length-0.25-s1"] != found["length-0.25-s2"]
-    assert len(trainings.done()) == len(TRAINED_FIRST), "of five"
+    specs = trainings.done()
+    assert len(specs) == len(TRAINED_FIRST), "of five"
+    assert all('"lease"' in spec.leases for spec in specs), "ranks prove the lease, whatever launches them"
     state = experiment.state()
     rows = {name: state.store.read(CHECKPOINTS, name)["model"][0] for name in ("checkpoint", *TRAINED_FIRST)}
     assert rows["checkpoint"] == "store:checkpoint" and len({*rows.values()}) == len(rows)

@@ -97,6 +97,7 @@ def take_over(store: str, whole: Path, folder: Path, seed: int) -> str:
         for process in filter(None, (anna, berta)):
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL)
+    assert berta is not None
     lost = anna.returncode != 0
     if berta.returncode and not lost:  # it was awake again before its lease had run out
         assert "in use by process" in err
