@@ -16,8 +16,7 @@ import polars as pl
 from assets.steps.definition import makes_asset
 from assets.steps.metadata import effort_metadata, statistics, token_totals
 from assets.steps.partitioned_step import Event, Finished, Stale, shard_events, stale_partitions
-from assets.steps.progress import selected_assets
-from assets.steps.scoring_progress import ScoringProgress
+from assets.steps.progress import ScoringProgress, selected_assets
 from assets.steps.step import asset_step
 from gateau_dagster.config import ModelConfig
 from gateau_dagster.demo.prepare import ensure_demo_pair

@@ -5,7 +5,7 @@ from dagster import DagsterEventType, DagsterInstance, DagsterRun, DagsterRunSta
 
 from assets.runs.history import told
 from assets.runs.launched_run import ASKED_BY_TAG
-from assets.runs.outcome import failed_checks_of
+from assets.runs.work_run import failed_checks_of
 from assets.steps.failures import redacted_failure
 from gateau_dagster.config import Config
 from gateau_dagster.errors import redacted

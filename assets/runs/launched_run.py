@@ -10,9 +10,16 @@ from dagster._core.events import DagsterEvent, EngineEventData
 from dagster._core.run_coordinator import QueuedRunCoordinator
 from dagster._core.utils import make_new_run_id
 
-from assets.runs.code_location import job_of_location
-from assets.runs.outcome import TOLD_BY, Outcome, failed_checks_of, failure_of
-from assets.runs.work_run import WorkRun, completed, console_level
+from assets.runs.work_run import (
+    TOLD_BY,
+    Outcome,
+    WorkRun,
+    completed,
+    console_level,
+    failed_checks_of,
+    failure_of,
+    job_of_location,
+)
 from assets.steps.dead_runs import PROCESS_TAG, process_tag
 from gateau_dagster.errors import GateauError
 

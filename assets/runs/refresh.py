@@ -1,30 +1,230 @@
-"""From a plan to runs of exactly the stale assets and shards, one after the other until nothing is stale."""
+"""Start runs of exactly the stale assets and shards, one after another, until nothing is stale."""
 
 import logging
-from collections.abc import Callable
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
-from dagster import DagsterInstance, DagsterRun, RunsFilter
+from dagster import DagsterInstance, DagsterRun, DagsterRunStatus, RunsFilter
+from dagster._core.execution.api import execute_run
+from dagster._core.storage.event_log.sqlite.sqlite_event_log import SqliteEventLogStorage
+from dagster._core.storage.sqlite import SQLITE_BUSY_TIMEOUT_SECONDS
 from dagster._core.storage.tags import MAX_RETRIES_TAG
+from dagster._core.utils import make_new_run_id
+from sqlalchemy import Connection, Engine, StaticPool, create_engine
+from sqlalchemy.event import listens_for
 
 from assets.runs.instance import open_instance
 from assets.runs.launched_run import require_queue, run_by_daemon
-from assets.runs.open_log import open_log
-from assets.runs.outcome import Outcome
-from assets.runs.terminal_run import run_here
-from assets.runs.work_run import EVERYTHING, VARIANTS, WorkRun, work_run
-from assets.steps.dead_runs import LOCK_TAG, UNFINISHED, end_dead_runs, process_of, process_state
+from assets.runs.work_run import (
+    EVERYTHING,
+    VARIANTS,
+    Outcome,
+    WorkRun,
+    completed,
+    console_level,
+    failed_checks_of,
+    failure_of,
+    interrupted,
+    job_of_location,
+    location_origin,
+    work_run,
+)
+from assets.steps.dead_runs import (
+    LOCK_TAG,
+    PROCESS_TAG,
+    UNFINISHED,
+    end_dead_runs,
+    process_of,
+    process_state,
+    process_tag,
+)
 from assets.steps.event_log import record_what_the_store_holds
 from assets.steps.progress import remove_old_boards
+from assets.steps.termination import is_to_end
 from gateau_dagster.config import Config
-from gateau_dagster.errors import GateauError, gateau_command
+from gateau_dagster.errors import ENVIRONMENT_VARIABLE, GateauError, gateau_command
 from gateau_dagster.estimate.judging import planned_judging
 from gateau_dagster.estimate.questions import check_questions
 from gateau_dagster.estimate.servers import check_servers
+from gateau_dagster.execution.ending import ENDING, at_end, at_request
 from gateau_dagster.pipeline.plan import Plan
 from gateau_dagster.pipeline.state import State
 from resources.configuration import ConfigurationResource
 from resources.locks.lease import store_id, store_lease
+
+
+@contextmanager
+def open_log(instance: DagsterInstance) -> Iterator[None]:
+    """While it lasts, each file that this instance's event log writes stays open; other storages are as they are."""
+    log = instance.event_log_storage
+    if not isinstance(log, SqliteEventLogStorage):
+        yield
+        return
+    files = _Files(log)
+    log._connect, log.has_table = files.connection, files.has_table
+    try:
+        yield
+    finally:
+        del log._connect, log.has_table
+        files.close()
+
+
+class _Files:
+    """The files by the name of their run; `index` is that of all runs."""
+
+    def __init__(self, log: SqliteEventLogStorage) -> None:
+        self._log = log
+        self._engines: dict[str, Engine] = {}
+        self._has_table, self._tables = log.has_table, set[str]()
+
+    def has_table(self, table_name: str) -> bool:
+        """In place of `SqliteEventLogStorage.has_table`: a table that is there stays."""
+        if table_name not in self._tables and self._has_table(table_name):
+            self._tables.add(table_name)
+        return table_name in self._tables
+
+    @contextmanager
+    def connection(self, shard: str) -> Iterator[Connection]:
+        """In place of `SqliteEventLogStorage._connect`: a transaction, one at a time."""
+        log = self._log
+        with log._db_lock:
+            engine = self._engine(shard)
+            if shard not in log._initialized_dbs:
+                log._initdb(engine)
+                log._initialized_dbs.add(shard)
+            with engine.connect() as connection, connection.begin():
+                yield connection
+
+    def _engine(self, shard: str) -> Engine:
+        # Into a file that somebody has removed SQLite would go on to write without a word.
+        if shard in self._engines and not Path(self._log.path_for_shard(shard)).exists():
+            self._engines.pop(shard).dispose()
+        if shard not in self._engines:
+            engine = self._engines[shard] = create_engine(
+                self._log.conn_string_for_shard(shard),
+                poolclass=StaticPool,
+                connect_args={"timeout": SQLITE_BUSY_TIMEOUT_SECONDS, "check_same_thread": False},
+            )
+            listens_for(engine, "connect")(_wait_for_no_disk)
+        return self._engines[shard]
+
+    def close(self) -> None:
+        with self._log._db_lock:
+            for engine in self._engines.values():
+                engine.dispose()
+
+
+def _wait_for_no_disk(connection: Any, _: object) -> None:
+    connection.execute("PRAGMA synchronous=NORMAL")
+
+
+_ENDED_WELL = {DagsterRunStatus.SUCCESS, DagsterRunStatus.CANCELED}
+
+
+@contextmanager
+def canceled_when_interrupted(instance: DagsterInstance, run_id: str) -> Iterator[None]:
+    """For the block that makes a run and works on it. One that has failed did so by the interrupt."""
+
+    def canceling() -> None:
+        run = instance.get_run_by_id(run_id)
+        if run is not None and not run.is_finished and run.status is not DagsterRunStatus.CANCELING:
+            instance.report_run_canceling(run, "Interrupted.")
+
+    def canceled() -> None:
+        run = instance.get_run_by_id(run_id)
+        if run is not None:
+            record_canceled(instance, run)
+
+    with at_request(canceling), at_end(canceled, "its end is not on record in Dagster"):
+        yield
+
+
+def record_canceled(instance: DagsterInstance, run: DagsterRun) -> None:
+    """Records the end of a run, unless it ended well or as canceled, and frees what it holds of the pools.
+
+    Dagster itself frees nothing for a step of another process that was interrupted.
+    """
+    if instance.event_log_storage.supports_global_concurrency_limits:
+        instance.event_log_storage.free_concurrency_slots_for_run(run.run_id)
+    if run.status not in _ENDED_WELL:
+        instance.report_run_canceled(run, "Interrupted. What was computed is kept.")
+
+
+_SECONDS_BETWEEN_LOOKS = 2.0
+
+
+def run_here(
+    instance: DagsterInstance, configuration: ConfigurationResource, work: WorkRun, tags: Mapping[str, str], level: str
+) -> Outcome:
+    """Makes the run and works on it until it ends. `level`: of what it prints; the UI has every line anyway.
+
+    Raises:
+        KeyboardInterrupt: it was interrupted from the terminal, or terminated in the UI.
+        GateauError: it failed; an UnforeseenError by a defect.
+    """
+    run_id = make_new_run_id()
+    with _configured_environment(configuration), canceled_when_interrupted(instance, run_id):
+        job = job_of_location(work.job)
+        run = instance.create_run_for_job(
+            job.get_definition(),
+            run_id=run_id,
+            run_config=console_level(level),
+            status=DagsterRunStatus.NOT_STARTED,
+            tags={**work.tags, **tags, PROCESS_TAG: process_tag()},
+            asset_selection=frozenset(work.assets),
+            remote_job_origin=location_origin().get_job_origin(work.job),
+            job_code_origin=job.get_python_origin(),
+        )
+        run = completed(instance, run, work)
+        with _ended_on_request(instance, run_id), execute_run(job, run, instance) as result:
+            if not result.success and interrupted(result.all_events):
+                record_canceled(instance, result.dagster_run)
+                raise KeyboardInterrupt
+            if not result.success:
+                raise failure_of(result.all_events)
+            return Outcome(run_id=run_id, failed_checks=failed_checks_of(result.all_events))
+
+
+@contextmanager
+def _ended_on_request(instance: DagsterInstance, run_id: str) -> Iterator[None]:
+    """Termination in the UI reaches a process that the UI did not start: the status asks for it."""
+    over = threading.Event()
+
+    def look() -> None:
+        while not over.wait(_SECONDS_BETWEEN_LOOKS):
+            if not is_to_end(instance, run_id):
+                continue
+            if not ENDING.requested.is_set():  # else it is Ctrl-C that has set the status
+                os.kill(os.getpid(), signal.SIGINT)
+            return
+
+    thread = threading.Thread(target=look, daemon=True, name="termination-watch")
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+@contextmanager
+def _configured_environment(configuration: ConfigurationResource) -> Iterator[None]:
+    """The definitions are loaded by name and read their configuration file from the environment."""
+    before = os.environ.get(ENVIRONMENT_VARIABLE)
+    os.environ[ENVIRONMENT_VARIABLE] = configuration.config_file
+    try:
+        yield
+    finally:
+        os.environ.pop(ENVIRONMENT_VARIABLE)
+        if before is not None:
+            os.environ[ENVIRONMENT_VARIABLE] = before
+
 
 # A run can make work for another only where content decides (see stamp.By), and each asset does so at most once. Each
 # may be two: of shards, and of variants.

@@ -1,19 +1,52 @@
-"""From the declarations to Dagster's assets: each is made by the function that its declaration names."""
+"""Turn declarations into Dagster assets, with their place in the catalogue; each is made by the function it names."""
 
 import importlib
+import inspect
 import pkgutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
 import dagster as dg
 
 import assets
-from assets.steps.catalogue import catalogued
+from assets.steps.metadata import table_schema
 from assets.steps.partitions import asset_key, partition_definitions
 from gateau_dagster.config import Config
 from gateau_dagster.pipeline.asset import Asset
 from gateau_dagster.pipeline.pipeline import Pipeline, pipeline_of
+
+_ROOT = Path(__file__).parents[2]
+
+
+def catalogued(config: Config, asset: Asset, function: Callable[..., Any]) -> dict[str, Any]:
+    """Options of its definition. function: what makes it."""
+    catalogue = config.execution.catalogue
+    hours = catalogue.hours_of(asset.key)
+    policy = None if hours is None else dg.FreshnessPolicy.time_window(fail_window=timedelta(hours=hours))
+    columns = {"dagster/column_schema": table_schema(asset.columns)} if asset.columns else {}
+    return {
+        "owners": catalogue.owners_of(asset.key),
+        "tags": dict(catalogue.tags),
+        "metadata": {**columns, "dagster/code_references": _code(function, catalogue.code)},
+        **({} if policy is None else {"freshness_policy": policy}),
+    }
+
+
+def _code(function: Callable[..., Any], url: str | None) -> dg.CodeReferencesMetadataValue:
+    """Where the function stands: in a file here, or in a repository."""
+    file, line = Path(inspect.getsourcefile(function) or "").absolute(), inspect.getsourcelines(function)[1]
+    place = file.relative_to(_ROOT).as_posix() if file.is_relative_to(_ROOT) else file.name
+    if url is not None:
+        return dg.CodeReferencesMetadataValue(
+            code_references=[dg.UrlCodeReference(url=f"{url.rstrip('/')}/{place}#L{line}", label=place)]
+        )
+    return dg.CodeReferencesMetadataValue(
+        code_references=[dg.LocalFileCodeReference(file_path=str(file), line_number=line, label=place)]
+    )
+
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 Functions: TypeAlias = Mapping[str, Callable[..., Any]]

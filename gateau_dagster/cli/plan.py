@@ -1,30 +1,161 @@
 """`gateau plan`: what would run, why, and about how much work it is."""
 
 import json
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
 from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
 from rich.text import Text
 
-from gateau_dagster.cli.amounts import amounts_record, planned_amounts, show_amounts
 from gateau_dagster.cli.display import as_line, console, show_earlier_demo, show_losses
 from gateau_dagster.cli.figures import left_table, time_range
-from gateau_dagster.cli.judging import judging_record, show_judging
 from gateau_dagster.config import Config
+from gateau_dagster.config.judge import JudgeConfig
 from gateau_dagster.data.rejects import Rejects
-from gateau_dagster.errors import gateau_command
+from gateau_dagster.errors import GateauError, gateau_command
+from gateau_dagster.estimate.amount import Amount
+from gateau_dagster.estimate.answers import planned_answers
 from gateau_dagster.estimate.estimator import Estimate, Estimator
+from gateau_dagster.estimate.judging import PlannedJudging, passing_budget, planned_judging, total_cost
 from gateau_dagster.estimate.questions import check_questions
 from gateau_dagster.estimate.scored_model import ScoredModel
+from gateau_dagster.estimate.servers import check_servers
+from gateau_dagster.estimate.trainings import planned_trainings
 from gateau_dagster.estimate.truncation import ExpectedTruncation, expected_truncation
+from gateau_dagster.evaluation.judging.cost import PlannedCost
 from gateau_dagster.pipeline.asset import VARIANT
 from gateau_dagster.pipeline.losses import RAW, Loss, losses, prompted_models
 from gateau_dagster.pipeline.pipeline import left_out_sentence
 from gateau_dagster.pipeline.plan import AFTER, Plan, Work
 from gateau_dagster.pipeline.state import State
+from gateau_dagster.readable import indented_lines
 from gateau_dagster.report.effort import quantity
+
+
+def show_judging(out: Console, state: State, plan: Plan) -> None:
+    """One row a benchmark that is to be judged, and one for rated samples; what the figures mean that need it; a line
+    where a server cannot be asked, or not for so much, or maybe not for so much.
+    """
+    settings, planned = state.config.evaluation.judge, planned_judging(state, plan)
+    if settings is not None and planned:
+        _show(out, planned, settings)
+        for line in _grounds(planned):
+            out.print(f"[dim]{as_line(line)}[/dim]", soft_wrap=False)
+    if said := _refusal(state, plan, planned) or passing_budget(state, planned):
+        out.print(f"[yellow]![/yellow] {escape(indented_lines(said))}", soft_wrap=False)
+
+
+def _show(out: Console, planned: Sequence[PlannedJudging], settings: JudgeConfig) -> None:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("to judge")
+    for column in ("requests", "kept", "tokens", "cost"):
+        table.add_column(column, justify="right")
+    for each in planned:
+        table.add_row(each.of, *_figures(each.cost, each.most, settings))
+    total, most = total_cost(each.cost for each in planned), total_cost(each.most for each in planned)
+    if len(planned) > 1 and total is not None:
+        table.add_row("together", *_figures(total, most, settings), style="bold")
+    out.print()
+    out.print(table)
+
+
+def _grounds(planned: Sequence[PlannedJudging]) -> Iterator[str]:
+    if any(each.cost != each.most for each in planned):
+        yield (
+            "The first figure: what may come out as before does, and its judgments are kept. The second: none of it "
+            "does. Only answers that differ are judged again."
+        )
+    if any(each.cost is not None and each.cost.usage.requests for each in planned):
+        yield (
+            "Equal answers are judged once, so that it may be less; a reply without a score that is asked for again is "
+            "not counted here."
+        )
+
+
+def judging_record(state: State, plan: Plan) -> dict[str, Any]:
+    """For programs. benchmarks: what is asked, by their names and for `characteristics`; `most`: where nothing comes
+    out as before. refused: why nothing would be sent, or empty. warning: that it may be more than the budget, or empty.
+    """
+    planned = planned_judging(state, plan)
+    return {
+        "benchmarks": {each.of: _record(each) for each in planned},
+        "refused": _refusal(state, plan, planned),
+        "warning": passing_budget(state, planned),
+    }
+
+
+def _record(planned: PlannedJudging) -> dict[str, Any]:
+    known = planned.most is not None
+    return {
+        "variants": [*planned.variants],
+        **_amounts(planned.cost),
+        **({"most": _amounts(planned.most)} if known else {}),
+    }
+
+
+def _amounts(cost: PlannedCost | None) -> dict[str, Any]:
+    if cost is None:
+        return {"tokens": {}}
+    tokens = {"prompt": cost.usage.prompt_tokens, "reply": cost.usage.reply_tokens}
+    return {"kept": cost.kept, "requests": cost.usage.requests, "money": cost.money, "tokens": tokens}
+
+
+def _figures(cost: PlannedCost | None, most: PlannedCost | None, settings: JudgeConfig) -> list[str]:
+    """Requests, kept replies, tokens and money; where something may come out as before, from what to what."""
+    if cost is None or most is None:
+        return ["not known yet", "", "", ""]
+    ends = [cost] if cost == most else [cost, most]
+    texts = [[f"{each.usage.requests:,}" for each in ends], [f"{each.kept:,}" for each in ends]]
+    texts.append([f"{each.usage.prompt_tokens + each.usage.reply_tokens:,}" for each in ends])
+    texts.append([f"{each.money:,.2f}" for each in ends if each.money is not None])
+    columns = [" to ".join(dict.fromkeys(each)) for each in texts]
+    return [*columns[:3], f"{columns[3]} {settings.currency}" if columns[3] else ""]
+
+
+def _refusal(state: State, plan: Plan, planned: Sequence[PlannedJudging]) -> str:
+    try:
+        check_servers(state, plan, planned)
+    except GateauError as error:
+        return str(error)
+    return ""
+
+
+def planned_amounts(state: State, plan: Plan, estimator: Estimator) -> list[Amount]:
+    """Trainings, then answers."""
+    return [*planned_trainings(state, plan, estimator), *planned_answers(state, plan, estimator)]
+
+
+def show_amounts(out: Console, planned: Sequence[Amount]) -> None:
+    """One row an asset, and where the times come from; nothing where nothing is trained or asked."""
+    if not planned:
+        return
+    table = left_table("to train, to ask", right=("models", "amount", "time"))
+    for each in planned:
+        amount = "unknown" if each.amount is None else f"{each.amount:,} {each.unit}"
+        table.add_row(each.asset, f"{each.models:,}", amount, _time(each))
+    out.print()
+    out.print(table)
+    grounds: dict[str, list[str]] = {}
+    for each in planned:
+        grounds.setdefault(each.grounds, []).append(each.asset)
+    for why, assets in grounds.items():
+        line = f"Time of {', '.join(assets)}: {why}."
+        out.print(f"[dim]{as_line(line)}[/dim]", soft_wrap=False)
+
+
+def amounts_record(planned: Sequence[Amount]) -> list[dict[str, Any]]:
+    """For programs: the fields of Amount."""
+    return [asdict(each) for each in planned]
+
+
+def _time(planned: Amount) -> str:
+    if planned.seconds_low is None or planned.seconds_high is None:
+        return "unknown"
+    return time_range(planned.seconds_low, planned.seconds_high)
+
 
 _MOST_SHARDS = 4
 
@@ -155,11 +286,11 @@ def show_estimates(out: Console, estimates: Mapping[str, Estimate]) -> None:
     """Print the scoring's work, asset by asset and in all."""
     table = left_table("to score", right=("samples", "tokens", "FLOPs", "time"))
     for asset, found in estimates.items():
-        table.add_row(asset, f"{found.samples:,}", *_figures([found]))
+        table.add_row(asset, f"{found.samples:,}", *_estimate_figures([found]))
     if len(estimates) > 1:
         whole = all(found.seconds is not None for found in estimates.values())
         name = "together" if whole else "together (known part)"
-        table.add_row(name, "", *_figures(estimates.values()), style="bold")
+        table.add_row(name, "", *_estimate_figures(estimates.values()), style="bold")
     out.print()
     out.print(table)
 
@@ -171,7 +302,7 @@ def show_truncation(out: Console, expected: Iterable[ExpectedTruncation]) -> Non
             out.print(f"{'[yellow]![/yellow] ' if notable else ''}{as_line(sentence)}", soft_wrap=False)
 
 
-def _figures(estimates: Collection[Estimate]) -> list[str]:
+def _estimate_figures(estimates: Collection[Estimate]) -> list[str]:
     """Return tokens, FLOPs and time of some assets together, as far as they are known."""
 
     def total(name: str) -> Any:

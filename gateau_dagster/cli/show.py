@@ -8,7 +8,6 @@ from rich.table import Table
 from rich.text import Text
 
 from gateau_dagster.cli.display import as_line, console
-from gateau_dagster.cli.strips import show_strips
 from gateau_dagster.config import Config
 from gateau_dagster.demo.prepare import ensure_demo_data
 from gateau_dagster.errors import GateauError, gateau_command
@@ -19,7 +18,42 @@ from gateau_dagster.explore.sample_pages import shortened
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.readable import nearest_name, number, plural
 from gateau_dagster.report.evidence import Evidence, EvidenceSegment, EvidenceToken
+from gateau_dagster.report.evidence_card import Bar, SpanStrip, strip_card
 from gateau_dagster.report.text import printable
+
+_BLOCKS, _EMPTY = "·▁▂▃▄▅▆▇█", 0  # by level of shading
+_WIDEST = 100
+_THOUSANDTHS = 1000
+
+
+def show_strips(out: Console, strips: Sequence[SpanStrip]) -> None:
+    """Prints each map: nothing for none."""
+    for strip in strips:
+        card = strip_card(strip)
+        out.print(
+            Text.assemble(
+                "\n",
+                (f"By {', '.join(card.methods)}", "bold"),
+                (f" what each stretch of the context adds to {card.adds}", "dim"),
+            )
+        )
+        out.print(f"  {line_of(card.bars, max(10, min(_WIDEST, out.width - 4)))}", soft_wrap=True)
+        for added, text in card.most:
+            out.print(Text(f"  {number(added)}: {' '.join(text.split())}…"))
+        if card.elsewhere:
+            out.print(Text(f"  Instruction and response add {number(card.elsewhere)}.", style="dim"))
+
+
+def line_of(bars: Sequence[Bar], width: int) -> str:
+    """`width` blocks; each as high as the strongest of the stretches that it stands for."""
+    levels = [_EMPTY] * width
+    for bar in bars:
+        first = int(bar.left * width / _THOUSANDTHS)
+        last = max(first, int((bar.left + bar.width) * width / _THOUSANDTHS - 1e-9))
+        for place in range(min(first, width - 1), min(last, width - 1) + 1):
+            levels[place] = max(levels[place], bar.level)
+    return "".join(_BLOCKS[level] for level in levels)
+
 
 LONGEST = 1500
 """Characters of a context that is shown as a whole."""

@@ -23,7 +23,7 @@ from assets.runs.checks import asset_checks
 from assets.steps.partitions import asset_key, partition_definitions
 from gateau_dagster import tables
 from gateau_dagster.cli.commands import command_line
-from gateau_dagster.cli.judging import judging_record, show_judging
+from gateau_dagster.cli.plan import judging_record, show_judging
 from gateau_dagster.errors import GateauError
 from gateau_dagster.estimate.judging import check_budget, planned_judging
 from gateau_dagster.evaluation.judging.cost import BudgetError

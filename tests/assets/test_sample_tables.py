@@ -10,7 +10,7 @@ import pytest
 
 from assets import sample_tables as scored_shards
 from assets.steps.partitions import asset_key
-from assets.steps.scoring_progress import ScoringProgress
+from assets.steps.progress import ScoringProgress
 from gateau_dagster import tables
 from gateau_dagster.errors import GateauError
 from gateau_dagster.estimate.estimator import Estimate, Estimator

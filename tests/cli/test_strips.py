@@ -5,7 +5,7 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
-from gateau_dagster.cli.strips import line_of, show_strips
+from gateau_dagster.cli.show import line_of, show_strips
 from gateau_dagster.data.sample import Sample
 from gateau_dagster.report.evidence_card import Bar, SpanStrip, Stretch
 

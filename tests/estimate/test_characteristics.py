@@ -6,7 +6,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from gateau_dagster.cli.judging import judging_record
+from gateau_dagster.cli.plan import judging_record
 from gateau_dagster.estimate.characteristics import rated_samples
 from gateau_dagster.estimate.judging import planned_judging
 from gateau_dagster.estimate.servers import check_servers

@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from gateau_dagster import tables
-from gateau_dagster.cli.amounts import amounts_record, show_amounts
+from gateau_dagster.cli.plan import amounts_record, show_amounts
 from gateau_dagster.estimate.amount import Amount
 from gateau_dagster.estimate.estimator import Estimator
 from gateau_dagster.estimate.trainings import planned_trainings

@@ -9,7 +9,7 @@ from dagster._core.storage.event_log.sqlite.sqlite_event_log import SqliteEventL
 from sqlalchemy.exc import OperationalError
 
 from assets.runs.instance import open_instance
-from assets.runs.open_log import open_log
+from assets.runs.refresh import open_log
 from gateau_dagster.config import Config
 from gateau_dagster.pipeline.project import load_project
 from tests.project import make_project

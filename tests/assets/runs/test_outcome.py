@@ -2,7 +2,7 @@
 
 import dagster as dg
 
-from assets.runs.outcome import failure_of
+from assets.runs.work_run import failure_of
 from gateau_dagster.errors import UnforeseenError
 
 

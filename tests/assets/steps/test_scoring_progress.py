@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from assets.steps.scoring_progress import ScoringProgress
+from assets.steps.progress import ScoringProgress
 from gateau_dagster import tables
 from gateau_dagster.execution.shard_scorer import ShardReport
 from gateau_dagster.execution.shard_tables import TableWork

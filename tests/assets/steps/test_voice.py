@@ -2,7 +2,7 @@
 
 import time
 
-from assets.steps.voice import Voice, progress_line
+from assets.steps.progress import Voice, progress_line
 
 
 def test_the_line() -> None:

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from assets.runs.code_location import LOCATION
 from assets.runs.instance import prepare_home
+from assets.runs.work_run import LOCATION
 from gateau_dagster.config import Config
 from tests.examples.deployment.compose_file import COMPOSE, services
 
