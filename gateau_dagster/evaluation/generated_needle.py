@@ -2,26 +2,194 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Annotated, Any
+
+from pydantic import Field
+
+from gateau_dagster.config.addresses import InputAddress, InputAddresses
+from gateau_dagster.config.base import Section
+from gateau_dagster.config.values import LONGEST
+from gateau_dagster.errors import GateauError
+from gateau_dagster.evaluation.materials import Materials
+from gateau_dagster.evaluation.needle_texts import RESERVED, NeedleText, running_text
+from gateau_dagster.evaluation.python_texts import texts_in
+from gateau_dagster.evaluation.question_files import check_files, files_digest, question_files, text_of, yaml_of
+from gateau_dagster.evaluation.question_tokens import base_tokenizer, check_lengths, lengths_within
+from gateau_dagster.evaluation.questions import Generation, Question
+from gateau_dagster.storage.stamp import By
+
+if TYPE_CHECKING:
+    from gateau_dagster.config import Config
 from collections.abc import Sequence
 from functools import partial
 
 import polars as pl
 
 from gateau_dagster.evaluation.benchmark import Benchmark
-from gateau_dagster.evaluation.generated_needle_questions import (
-    GeneratedNeedleOptions,
-    cell_of,
-    check_needle,
-    needle_questions,
-    needle_reads,
-    needle_settings,
-    needle_sizes,
-    probe_needle,
-)
 from gateau_dagster.evaluation.grading import grade_each
 from gateau_dagster.evaluation.needle_texts import holds
-from gateau_dagster.evaluation.questions import Question
 from gateau_dagster.evaluation.scored import Measured, Scored
+
+CURE = "clone https://github.com/THUDM/LongAlign, and give the path of its folder Needle_test"
+_CONFIG, _CODE, _ESSAYS = "config-prompt.yaml", "prompt.py", "PaulGrahamEssays"
+_OWN = NeedleText(
+    needle="\nThe best-kept secret of the harbour museum is a brass clock that runs backwards at full moon.\n",
+    question="What is the best-kept secret of the harbour museum?",
+    frame="{context}\n\nAnswer in one sentence, from the text above: {question}",
+)
+_DOCUMENTS = 256
+
+
+class GeneratedNeedleOptions(Section):
+    """A sentence hidden at the end of another one, at a depth of a text of a length, and asked for at its end."""
+
+    official: InputAddress | None = Field(
+        default=None, description="LongAlign's folder Needle_test: its needle, its question and its essays."
+    )
+    haystack: InputAddresses | None = Field(
+        default=None, description="Text files to hide it in; default: LongAlign's essays, else the project's documents."
+    )
+    lengths: list[Annotated[int, Field(ge=1, le=LONGEST)]] = Field(
+        default=[1000, 7556, 14111, 20667, 27222, 33778, 40333, 46889, 53444, 60000],
+        min_length=1,
+        description="Tokens, by the base model's tokenizer; 200 of them are for question and answer.",
+    )
+    depths: list[Annotated[int, Field(ge=0, le=100)]] = Field(
+        default=[10, 19, 28, 37, 46, 54, 63, 72, 81, 90], min_length=1, description="Per cent of the text before it."
+    )
+    answer_tokens: int = Field(default=1024, ge=1, description="At most, of an answer.")
+
+    @property
+    def reads_documents(self) -> bool:
+        """Whether it is hidden in the project's own documents."""
+        return self.official is None and self.haystack is None
+
+
+def place_of(benchmark: str, key: str) -> str:
+    """Of an option in the file."""
+    return f"evaluation.{benchmark}.{key}"
+
+
+def needle_text(config: Config, options: GeneratedNeedleOptions, benchmark: str) -> NeedleText:
+    """What is hidden and asked for. Raises GateauError where the official files are not there, or are others."""
+    if options.official is None:
+        return _OWN
+    place = place_of(benchmark, "official")
+    (settings,), (code,) = (
+        question_files(config, place, f"{options.official}/{name}", cure=CURE) for name in (_CONFIG, _CODE)
+    )
+    texts = texts_in(code, "generate_prompt", place)
+    contents = [number for number, text in enumerate(texts) if text == "content"]
+    prompt = yaml_of(settings, place).get("prompt")
+    if not isinstance(prompt, dict) or not {"needle", "retrieval_question"} <= {*prompt}:
+        raise GateauError(f"{place}: {settings.label} is not the published file; {CURE}")
+    if len(contents) != 2 or len(texts) != contents[1] + 3:
+        raise GateauError(f"{place}: {code.label} is not the published file; {CURE}")
+    system, asked = texts[contents[0] + 1], "".join(texts[contents[1] + 1 :])
+    return NeedleText(
+        needle=prompt["needle"],
+        question=prompt["retrieval_question"],
+        frame=f"{system}\n{{context}}{asked}{{question}}",  # pred.py puts the system's text and the user's in one
+    )
+
+
+def _haystack(options: GeneratedNeedleOptions) -> str | list[str] | None:
+    if options.haystack is not None or options.official is None:
+        return options.haystack
+    return f"{options.official}/{_ESSAYS}"
+
+
+def _texts(materials: Materials, options: GeneratedNeedleOptions, benchmark: str) -> Iterator[str]:
+    if options.reads_documents:
+        for shard in materials.shards("raw_long_sft", ["context"]):
+            yield from (text for text in shard["context"].head(_DOCUMENTS).to_list() if text)
+        return
+    place = place_of(benchmark, "haystack")
+    for file in question_files(materials.config, place, _haystack(options), cure=CURE, plain_texts=True):
+        yield text_of(file, place)
+
+
+def needle_questions(materials: Materials, options: GeneratedNeedleOptions, benchmark: str) -> list[Question]:
+    """A question a cell, the same for every variant: lengths are counted with the base model's tokenizer."""
+    text = needle_text(materials.config, options, benchmark)
+    lengths = lengths_within(options.lengths, _longest(materials.config, options))
+    hay = running_text(base_tokenizer(materials), _texts(materials, options, benchmark), tokens=max(lengths))
+    return [
+        Question(
+            question_id=f"{length}/{depth}",
+            group=f"{length}/{depth}",
+            turns=(text.prompt(hay.with_needle(text.needle, length=length, depth=depth)),),
+            generation=Generation(max_new_tokens=options.answer_tokens),
+            references=(text.needle,),
+            facts={"key": text.key, "length": length, "depth": depth},
+        )
+        for length in lengths
+        for depth in sorted({*options.depths})
+    ]
+
+
+def probe_needle(materials: Materials, options: GeneratedNeedleOptions, benchmark: str) -> None:
+    """See Scored.probe."""
+    text = needle_text(materials.config, options, benchmark)
+    hay = running_text(base_tokenizer(materials), _texts(materials, options, benchmark), tokens=1)
+    hay.with_needle(text.needle, length=min(options.lengths), depth=100)
+
+
+def needle_sizes(config: Config, options: GeneratedNeedleOptions) -> list[tuple[float, float]]:
+    """See Scored.sizes."""
+    lengths = lengths_within(options.lengths, _longest(config, options))
+    return [(float(length), float(options.answer_tokens)) for length in lengths for _ in {*options.depths}]
+
+
+def cell_of(question_id: str) -> tuple[int, float]:
+    """Length in tokens and depth (0 to 1) of a question."""
+    length, depth = question_id.split("/")
+    return int(length), int(depth) / 100
+
+
+def needle_reads(config: Config, options: GeneratedNeedleOptions) -> Mapping[str, By]:
+    del config
+    return {"raw_long_sft": "fingerprint"} if options.reads_documents else {}
+
+
+def needle_settings(config: Config, options: GeneratedNeedleOptions, benchmark: str) -> Mapping[str, Any]:
+    found = {}
+    if options.official is not None:
+        paths = [f"{options.official}/{name}" for name in (_CONFIG, _CODE)]
+        place = place_of(benchmark, "official")
+        found[place] = files_digest(config, place, paths, cure=CURE)
+    if not options.reads_documents:
+        place = place_of(benchmark, "haystack")
+        found[place] = files_digest(config, place, _haystack(options), cure=CURE, plain_texts=True)
+    return found
+
+
+def check_needle(config: Config, options: GeneratedNeedleOptions, benchmark: str) -> None:
+    """Raises GateauError for files that are not there, and for lengths that no prompt may have."""
+    if options.official is not None:
+        check_files(
+            config,
+            place_of(benchmark, "official"),
+            [f"{options.official}/{name}" for name in (_CONFIG, _CODE)],
+            cure=CURE,
+        )
+    if not options.reads_documents:
+        check_files(config, place_of(benchmark, "haystack"), _haystack(options), cure=CURE, plain_texts=True)
+    short = [length for length in options.lengths if length <= RESERVED]
+    if short:
+        raise GateauError(
+            f"{place_of(benchmark, 'lengths')}: {min(short)} tokens have no room for text: question and answer take "
+            f"{RESERVED}; raise it"
+        )
+    longest, given = _longest(config, options), "lengths" in options.model_fields_set
+    check_lengths(place_of(benchmark, "lengths"), options.lengths, longest, given=given)
+
+
+def _longest(config: Config, options: GeneratedNeedleOptions) -> int:
+    """Tokens of a question whose middle is not cut out."""
+    return config.scoring.max_length - options.answer_tokens
+
 
 _NAME = "generated_needle"
 

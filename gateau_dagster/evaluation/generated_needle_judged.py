@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from gateau_dagster.errors import GateauError
 from gateau_dagster.evaluation.benchmark import Benchmark
-from gateau_dagster.evaluation.generated_needle_questions import (
+from gateau_dagster.evaluation.generated_needle import (
     CURE,
     GeneratedNeedleOptions,
     cell_of,

@@ -2,31 +2,312 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from pydantic import Field, field_validator
+
+from gateau_dagster.config.addresses import InputAddress, InputAddresses
+from gateau_dagster.config.base import Section
+from gateau_dagster.data.sources import SourceFile, location
+from gateau_dagster.errors import GateauError
+from gateau_dagster.evaluation.metrics.exact import class_share, line_similarity, number_share, passage_share
+from gateau_dagster.evaluation.metrics.rouge_l import chinese_rouge_l, rouge_l
+from gateau_dagster.evaluation.metrics.word_overlap import chinese_f1, word_f1
+from gateau_dagster.evaluation.question_files import (
+    check_files,
+    files_digest,
+    json_of,
+    question_files,
+    rows_of,
+    template_gaps,
+)
+from gateau_dagster.evaluation.questions import Generation, Question
+
+if TYPE_CHECKING:
+    from gateau_dagster.config import Config
 from functools import partial
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 import polars as pl
 
-from gateau_dagster.errors import GateauError
 from gateau_dagster.evaluation.benchmark import Benchmark
 from gateau_dagster.evaluation.grading import grade_each
-from gateau_dagster.evaluation.longbench_questions import (
-    LongBenchOptions,
-    check_question_files,
-    file_settings,
-    kind_of,
-    length_of,
-    read_questions,
-)
-from gateau_dagster.evaluation.longbench_sets import SETS, answer_score
 from gateau_dagster.evaluation.materials import Materials
-from gateau_dagster.evaluation.questions import Question
 from gateau_dagster.evaluation.scored import Measured, Scored
 
-if TYPE_CHECKING:
-    from gateau_dagster.config import Config
+# Of answer and right answer; of the classes as well for the sets that have them.
+Metric = Callable[[str, str], float] | Callable[[str, str, Sequence[str]], float]
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataSet:
+    """kind: of task, by which the papers' tables have means. metric: 0 to 1. chat: whether the prompt goes through the
+    model's chat template; examples and code are continued as they stand. first_line: whether the answer ends at its
+    first line. segmented: whether jieba is needed.
+    """
+
+    kind: str
+    metric: Metric
+    chat: bool = True
+    first_line: bool = False
+    segmented: bool = False
+
+
+_ONE, _SEVERAL, _SUMMARY = "single-document QA", "multi-document QA", "summarization"
+_EXAMPLES, _SYNTHETIC, _CODE = "few-shot learning", "synthetic tasks", "code completion"
+SETS = {
+    "narrativeqa": DataSet(kind=_ONE, metric=word_f1),
+    "qasper": DataSet(kind=_ONE, metric=word_f1),
+    "multifieldqa_en": DataSet(kind=_ONE, metric=word_f1),
+    "multifieldqa_zh": DataSet(kind=_ONE, metric=chinese_f1, segmented=True),
+    "hotpotqa": DataSet(kind=_SEVERAL, metric=word_f1),
+    "2wikimqa": DataSet(kind=_SEVERAL, metric=word_f1),
+    "musique": DataSet(kind=_SEVERAL, metric=word_f1),
+    "dureader": DataSet(kind=_SEVERAL, metric=chinese_rouge_l, segmented=True),
+    "gov_report": DataSet(kind=_SUMMARY, metric=rouge_l),
+    "qmsum": DataSet(kind=_SUMMARY, metric=rouge_l),
+    "multi_news": DataSet(kind=_SUMMARY, metric=rouge_l),
+    "vcsum": DataSet(kind=_SUMMARY, metric=chinese_rouge_l, segmented=True),
+    "trec": DataSet(kind=_EXAMPLES, metric=class_share, chat=False, first_line=True),
+    "triviaqa": DataSet(kind=_EXAMPLES, metric=word_f1, chat=False, first_line=True),
+    "samsum": DataSet(kind=_EXAMPLES, metric=rouge_l, chat=False, first_line=True),
+    "lsht": DataSet(kind=_EXAMPLES, metric=class_share, chat=False, first_line=True),
+    "passage_count": DataSet(kind=_SYNTHETIC, metric=number_share),
+    "passage_retrieval_en": DataSet(kind=_SYNTHETIC, metric=passage_share),
+    "passage_retrieval_zh": DataSet(kind=_SYNTHETIC, metric=passage_share),
+    "lcc": DataSet(kind=_CODE, metric=line_similarity, chat=False),
+    "repobench-p": DataSet(kind=_CODE, metric=line_similarity, chat=False),
+}
+_CHINESE = ("multifieldqa_zh", "dureader", "vcsum", "lsht", "passage_retrieval_zh")
+SUITES = {
+    # Single- and multi-document questions and summaries, in both languages.
+    "gateau": tuple(SETS)[:12],
+    # SkipAlign leaves out its two synthetic sets.
+    "english": tuple(name for name in SETS if name not in _CHINESE),
+    "all": tuple(SETS),
+}
+
+
+def answer_score(name: str, answer: str, right: Sequence[str], classes: Sequence[str] = ()) -> float:
+    """The best value, 0 to 1, of an answer in data set `name` against any of the right ones.
+
+    Raises GateauError where jieba is needed and not installed.
+    """
+    data_set = SETS[name]
+    if data_set.first_line:
+        answer = answer.lstrip("\n").split("\n")[0]
+    return max((_value(data_set, answer, each, classes) for each in right), default=0.0)
+
+
+def _value(data_set: DataSet, answer: str, right: str, classes: Sequence[str]) -> float:
+    if data_set.metric is class_share:
+        return class_share(answer, right, classes)
+    return data_set.metric(answer, right)  # pyright: ignore[reportCallIssue]
+
+
+PROMPTS, LENGTHS = "dataset2prompt.json", "dataset2maxlen.json"
+DATA_CURE = (
+    "download https://huggingface.co/datasets/THUDM/LongBench/resolve/main/data.zip, unpack it, and give its folder "
+    "data of .jsonl files, or an s3:// or hf:// address of them"
+)
+PROMPTS_CURE = (
+    f"get {PROMPTS} and {LENGTHS} from https://github.com/THUDM/LongBench (folder LongBench/config), and give their "
+    "folder"
+)
+_EXTENDED = "_e"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """Holds a row of a data set; `fields`: as published. bucket: its range of length, in words or characters."""
+
+    data_set: str
+    row_id: str
+    bucket: str
+    fields: Mapping[str, Any]
+    answers: tuple[str, ...]
+    classes: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prompts:
+    """Holds by data set the prompt with {context} and {input}, and the most tokens of an answer."""
+
+    texts: Mapping[str, str]
+    answer_tokens: Mapping[str, int]
+
+
+def bucket_of(length: int) -> str:
+    """Return the published range of a length."""
+    return "0-4k" if length < 4000 else "4-8k" if length < 8000 else "8k+"
+
+
+def read_prompts(files: Sequence[SourceFile], sets: Sequence[str], place: str) -> Prompts:
+    """Return the prompts. Raises GateauError, with `place` in front, where a file or a set in it is missing."""
+    found: dict[str, dict[str, Any]] = {}
+    for name, kind in ((PROMPTS, str), (LENGTHS, int)):
+        file = next((each for each in files if each.name == name), None)
+        if file is None:
+            raise GateauError(f"{place}: {name} is not there; {PROMPTS_CURE}")
+        found[name] = json_of(file, place)
+        missing = [each for each in sets if each not in found[name]]
+        if missing:
+            raise GateauError(f"{place}: {file.label} says nothing of {', '.join(missing)}; {PROMPTS_CURE}")
+        other = [each for each in sets if not isinstance(found[name][each], kind)]
+        if other:
+            what = "text" if kind is str else "whole number"
+            raise GateauError(f"{place}: {file.label} has no {what} for {', '.join(other)}; {PROMPTS_CURE}")
+    for name in sets:
+        try:
+            template_gaps(found[PROMPTS][name])
+        except ValueError as error:
+            raise GateauError(f"{place}: {PROMPTS}: {name}: {error}; {PROMPTS_CURE}") from error
+    return Prompts(texts=found[PROMPTS], answer_tokens=found[LENGTHS])
+
+
+def read_rows(
+    files: Sequence[SourceFile], sets: Sequence[str], place: str, *, extended: bool, most: int | None
+) -> Iterator[Row]:
+    """Yield the first `most` rows of each of `sets`, in their order; `extended`: of LongBench-E.
+
+    A file belongs to the set that it is named after, with _e behind it for LongBench-E; of a file of another name each
+    record says it itself. Raises GateauError for a set without rows, a row without what is asked, or an id twice.
+    """
+    known = {f"{name}{_EXTENDED if extended else ''}": name for name in SETS}
+    other = {f"{name}{'' if extended else _EXTENDED}" for name in SETS}
+    wanted = [file for file in files if file.stem not in other and known.get(file.stem, sets[0]) in sets]
+    rows: dict[str, list[Row]] = {name: [] for name in sets}
+    ids: set[tuple[str, str]] = set()
+    for file, number, record in rows_of(wanted, place):
+        name = known.get(file.stem) or record.get("dataset")
+        if name not in rows or (most is not None and len(rows[name]) == most):
+            continue
+        row = _row(name, record, f"{place}: {location(file, number)}", number)
+        if (name, row.row_id) in ids:
+            raise GateauError(f"{place}: {location(file, number)}: the id {row.row_id!r} of {name} came before")
+        ids.add((name, row.row_id))
+        rows[name].append(row)
+    missing = [name for name, found in rows.items() if not found]
+    if missing:
+        raise GateauError(f"{place}: no rows of {', '.join(missing)}: leave them out of sets, or {DATA_CURE}")
+    for found in rows.values():
+        yield from found
+
+
+def _row(name: str, record: dict[str, Any], where: str, number: int) -> Row:
+    answers, length = record.get("answers"), record.get("length")
+    missing = [key for key in ("context", "input") if not isinstance(record.get(key), str)]
+    if not isinstance(length, int):
+        missing.append("length")
+    if not isinstance(answers, list) or not answers or not all(isinstance(each, str) for each in answers):
+        missing.append("answers")
+    if missing:
+        raise GateauError(f"{where} is no row of {name}: it lacks {', '.join(missing)}; {DATA_CURE}")
+    assert isinstance(length, int) and isinstance(answers, list)
+    return Row(
+        data_set=name,
+        row_id=str(record.get("_id") or number),
+        bucket=bucket_of(length),
+        fields=record,
+        answers=tuple(answers),
+        classes=tuple(record.get("all_classes") or ()),
+    )
+
+
+class LongBenchOptions(Section):
+    """Which of LongBench's data sets are asked, and where they lie."""
+
+    data: InputAddresses | None = Field(
+        default=None, description="Its rows: folder, glob, s3:// or hf:// address; a file a data set, <set>.jsonl."
+    )
+    prompts: InputAddress | None = Field(
+        default=None, description="Folder of dataset2prompt.json and dataset2maxlen.json, as published."
+    )
+    sets: Literal["gateau", "english", "all"] | list[str] = Field(
+        default="gateau",
+        description="gateau: the twelve that GATEAU reports; english: sixteen, with those in code; all: 21; or names.",
+    )
+    extended: bool = Field(default=False, description="LongBench-E: files <set>_e.jsonl, even in length.")
+    rows: int | None = Field(default=None, ge=1, description="The first rows of each set; default: all.")
+
+    @field_validator("sets")
+    @classmethod
+    def _known(cls, sets: str | list[str]) -> str | list[str]:
+        if isinstance(sets, list) and (not sets or not {*sets} <= {*SETS}):
+            raise ValueError(f"is gateau, english, all, or a list of these: {', '.join(SETS)}")
+        return sets
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The data sets, each once, in LongBench's order."""
+        chosen = SUITES[self.sets] if isinstance(self.sets, str) else self.sets
+        return tuple(name for name in SETS if name in chosen)
+
+
+def questions_of(rows: Sequence[Row], prompts: Prompts) -> list[Question]:
+    """A question a row, worded as published; answers are greedy.
+
+    Ids are data set, range of length and the row's own id. samsum's answers are not ended at their first line, as they
+    are in the published code: only their first line is graded, and it is the same.
+    """
+    return [
+        Question(
+            question_id=f"{row.data_set}/{row.bucket}/{row.row_id}",
+            group=row.data_set,
+            turns=(_worded(prompts.texts[row.data_set], row),),
+            generation=Generation(max_new_tokens=prompts.answer_tokens[row.data_set]),
+            chat=SETS[row.data_set].chat,
+            references=row.answers,
+            facts={"classes": [*row.classes], "input": row.fields["input"]},
+        )
+        for row in rows
+    ]
+
+
+def _worded(prompt: str, row: Row) -> str:
+    try:
+        return prompt.format(**row.fields)
+    except (KeyError, IndexError, ValueError) as error:
+        raise GateauError(
+            f"evaluation: LongBench's prompt of {row.data_set} asks for {error}, which its rows lack; {PROMPTS_CURE}"
+        ) from error
+
+
+def length_of(question_id: str) -> str:
+    """The range of length that a question belongs to."""
+    return question_id.split("/")[1]
+
+
+def kind_of(question_id: str) -> str:
+    """The kind of task of the data set that a question belongs to."""
+    return SETS[question_id.split("/", maxsplit=1)[0]].kind
+
+
+def read_questions(config: Config, options: LongBenchOptions, benchmark: str) -> list[Question]:
+    """From the files that `evaluation.<benchmark>` names; raises GateauError where they are not there, or others."""
+    data, prompts = f"evaluation.{benchmark}.data", f"evaluation.{benchmark}.prompts"
+    texts = read_prompts(question_files(config, prompts, options.prompts, cure=PROMPTS_CURE), options.names, prompts)
+    files = question_files(config, data, options.data, cure=DATA_CURE)
+    return questions_of([*read_rows(files, options.names, data, extended=options.extended, most=options.rows)], texts)
+
+
+def file_settings(config: Config, options: LongBenchOptions, benchmark: str) -> Mapping[str, Any]:
+    """What is in the files: they may lie elsewhere without another result."""
+    data, prompts = f"evaluation.{benchmark}.data", f"evaluation.{benchmark}.prompts"
+    return {
+        data: files_digest(config, data, options.data, cure=DATA_CURE),
+        prompts: files_digest(config, prompts, options.prompts, cure=PROMPTS_CURE),
+    }
+
+
+def check_question_files(config: Config, options: LongBenchOptions, benchmark: str) -> None:
+    """Raises GateauError for files that are not there."""
+    check_files(config, f"evaluation.{benchmark}.data", options.data, cure=DATA_CURE)
+    check_files(config, f"evaluation.{benchmark}.prompts", options.prompts, cure=PROMPTS_CURE)
+
 
 _NAME = "longbench"
 

@@ -20,7 +20,8 @@ from gateau_dagster.evaluation.benchmark import Benchmark
 from gateau_dagster.evaluation.judging.judged_scores import mean_scores
 from gateau_dagster.evaluation.judging.needed import needed_judge
 from gateau_dagster.evaluation.judging.rating import rating
-from gateau_dagster.evaluation.longbench_questions import (
+from gateau_dagster.evaluation.longbench import (
+    SUITES,
     LongBenchOptions,
     check_question_files,
     file_settings,
@@ -28,7 +29,6 @@ from gateau_dagster.evaluation.longbench_questions import (
     length_of,
     read_questions,
 )
-from gateau_dagster.evaluation.longbench_sets import SUITES
 from gateau_dagster.evaluation.materials import Materials
 from gateau_dagster.evaluation.question_files import check_files, files_digest, question_files, template_gaps, text_of
 from gateau_dagster.evaluation.questions import Question

@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 
 from gateau_dagster.errors import GateauError
-from gateau_dagster.evaluation import generated_needle_questions
+from gateau_dagster.evaluation import generated_needle
 from gateau_dagster.evaluation.materials import Materials
 from gateau_dagster.evaluation.needle_texts import RESERVED, NeedleText, RunningText, holds, running_text
 from gateau_dagster.evaluation.registry import scored_benchmarks
@@ -155,10 +155,10 @@ def test_prompts_are_the_published_code_s_byte_for_byte(monkeypatch: pytest.Monk
     config = project(
         tmp_path, "generated_needle", official=str(folder), lengths=[1000, 4000], depths=[0, 10, 46, 90, 100]
     )
-    monkeypatch.setattr(generated_needle_questions, "base_tokenizer", lambda _: Letters())
+    monkeypatch.setattr(generated_needle, "base_tokenizer", lambda _: Letters())
     found = asked(config)
-    options = generated_needle_questions.GeneratedNeedleOptions(official=str(folder))
-    settings = generated_needle_questions.needle_text(config, options, "generated_needle")
+    options = generated_needle.GeneratedNeedleOptions(official=str(folder))
+    settings = generated_needle.needle_text(config, options, "generated_needle")
     published = code.Prompter(
         needle=settings.needle,
         haystack_dir=str(folder / "PaulGrahamEssays"),

@@ -10,9 +10,7 @@ import pytest
 from gateau_dagster.config.base import SectionError
 from gateau_dagster.errors import GateauError
 from gateau_dagster.evaluation import longbench
-from gateau_dagster.evaluation.longbench_questions import kind_of
-from gateau_dagster.evaluation.longbench_rows import LENGTHS, PROMPTS, bucket_of
-from gateau_dagster.evaluation.longbench_sets import SETS, SUITES
+from gateau_dagster.evaluation.longbench import LENGTHS, PROMPTS, SETS, SUITES, bucket_of, kind_of
 from gateau_dagster.evaluation.registry import scored_benchmarks
 
 from . import official

@@ -2,19 +2,250 @@
 
 from __future__ import annotations
 
+import random
 import time
-from collections.abc import Collection, Iterator, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
+
+import torch
+from torch import Tensor
+from transformers import GenerationConfig, LogitsProcessor, PreTrainedModel, PreTrainedTokenizerBase, StoppingCriteria
 
 from gateau_dagster.data.sample import Reject
 from gateau_dagster.errors import UnscorableSampleError
 from gateau_dagster.evaluation.generation.asked import Answer, Asked, Note, Outcome, unwatched
 from gateau_dagster.evaluation.generation.prompts import Prompts, Shown, turn_endings
+from gateau_dagster.evaluation.questions import Generation
+from gateau_dagster.models.loading import LoadedModel
+from gateau_dagster.models.memory import is_out_of_memory
+from gateau_dagster.models.packing import token_ids, vocabulary
 from gateau_dagster.models.positions import learned_positions
+from gateau_dagster.models.probe import ROUNDING
 from gateau_dagster.readable import plural
 
 if TYPE_CHECKING:
     from gateau_dagster.models.loading import LoadedModel
+
+
+_PROBE = 6  # tokens of a probe's prompts
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wanted:
+    """A prompt, how it is answered, and the seed of its draws."""
+
+    ids: Sequence[int]
+    generation: Generation
+    draws: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Decoded:
+    """What a model said; `tokens`: that it generated, with the one that ended it. ended: by itself, or by a stop."""
+
+    text: str
+    tokens: int
+    ended: bool
+
+
+@torch.no_grad()
+def decode(
+    loaded: LoadedModel,
+    wanted: Sequence[Wanted],
+    endings: frozenset[int],
+    said: Callable[[int], None] | None = None,
+) -> list[Decoded]:
+    """The answers to these prompts, as one left-padded batch; each as it would come out alone.
+
+    endings: token ids that end an answer, beside those that the model's own generation_config names. said: told after
+    each token how many each answer has, those that have ended apart.
+    """
+    ends = endings | _own_endings(loaded.model)
+    ids, mask = _padded(loaded, [each.ids for each in wanted])
+    ending = _Endings(loaded.tokenizer, ids.shape[1], [each.generation for each in wanted], loaded.device, said)
+    config = _plain(ends, max_new_tokens=max(each.generation.max_new_tokens for each in wanted))
+    with _no_defaults(loaded.model):
+        out: Any = loaded.model.generate(  # pyright: ignore[reportCallIssue]
+            input_ids=ids,
+            attention_mask=mask,
+            generation_config=config,
+            logits_processor=[_Draws(wanted, loaded.device)],
+            stopping_criteria=[ending],
+        )
+    rows = out[:, ids.shape[1] :].tolist()
+    return [
+        _decoded(loaded.tokenizer, row[: ending.lengths.get(place)], each.generation, ends)
+        for place, (row, each) in enumerate(zip(rows, wanted, strict=True))
+    ]
+
+
+def _decoded(
+    tokenizer: PreTrainedTokenizerBase, row: Sequence[int], generation: Generation, ends: frozenset[int]
+) -> Decoded:
+    said = list(row[: generation.max_new_tokens])
+    place = next((place for place, token in enumerate(said) if token in ends), None)
+    text = _text(tokenizer, said if place is None else said[:place])
+    stops = [text.find(stop) for stop in generation.stop if stop in text]
+    tokens = len(said) if place is None else place + 1
+    return Decoded(text=text[: min(stops)] if stops else text, tokens=tokens, ended=bool(stops) or place is not None)
+
+
+def _text(tokenizer: PreTrainedTokenizerBase, tokens: Sequence[int]) -> str:
+    return str(tokenizer.decode(list(tokens), skip_special_tokens=True))
+
+
+def _own_endings(model: PreTrainedModel) -> frozenset[int]:
+    own: Any = getattr(model.generation_config, "eos_token_id", None)
+    return frozenset([own] if isinstance(own, int) else own or [])
+
+
+def _plain(ends: frozenset[int], **options: Any) -> GenerationConfig:
+    """The most likely token each time. Padding is masked: any token serves."""
+    eos = sorted(ends)
+    return GenerationConfig(
+        do_sample=False, num_beams=1, eos_token_id=eos or None, pad_token_id=(eos or [0])[0], **options
+    )
+
+
+@contextmanager
+def _no_defaults(model: PreTrainedModel) -> Iterator[None]:
+    """A checkpoint may bring a temperature or a repetition penalty of its own, which nobody asked for."""
+    own, model.generation_config = model.generation_config, GenerationConfig()
+    try:
+        yield
+    finally:
+        model.generation_config = own
+
+
+def _padded(loaded: LoadedModel, prompts: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
+    """Token ids and attention mask [n, longest], the prompts at the right.
+
+    Raises GateauError for a token that the model does not know.
+    """
+    longest = max(len(prompt) for prompt in prompts)
+    token_ids(loaded, [max(token for prompt in prompts for token in prompt)])
+    ids = torch.zeros(len(prompts), longest, dtype=torch.long)
+    mask = torch.zeros_like(ids)
+    for row, prompt in enumerate(prompts):
+        ids[row, longest - len(prompt) :] = torch.tensor(prompt)
+        mask[row, longest - len(prompt) :] = 1
+    return ids.to(loaded.device), mask.to(loaded.device)
+
+
+class _Draws(LogitsProcessor):
+    """Leaves a sampled row the one token that is drawn for it, and the other rows as they are.
+
+    A uniform number a token, from a generator of the row's own, is looked up in the cumulated probabilities of the
+    tokens in order of probability, those beyond `top_p` left out.
+    """
+
+    def __init__(self, wanted: Sequence[Wanted], device: torch.device) -> None:
+        sampled = [(row, each) for row, each in enumerate(wanted) if each.generation.temperature > 0]
+        self._rows = [row for row, _ in sampled]
+        self._sources = [random.Random(each.draws) for _, each in sampled]
+        self._temperature = _column([each.generation.temperature for _, each in sampled], device)
+        self._top_p = _column([each.generation.top_p for _, each in sampled], device)
+
+    def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
+        del input_ids
+        if not self._rows:
+            return scores
+        chances = torch.softmax(scores[self._rows].double() / self._temperature, dim=-1)
+        ordered, tokens = chances.sort(dim=-1, descending=True, stable=True)
+        before = ordered.cumsum(-1) - ordered
+        kept = torch.where(before < self._top_p, ordered, 0.0).cumsum(-1)
+        draw = _column([source.random() for source in self._sources], scores.device) * kept[:, -1:]
+        places = torch.searchsorted(kept, draw, right=True).clamp(max=kept.shape[-1] - 1)
+        drawn = tokens.gather(-1, places)
+        scores = scores.clone()
+        scores[self._rows] = torch.full_like(scores[self._rows], -torch.inf).scatter(-1, drawn, 0.0)
+        return scores
+
+
+def _column(values: Sequence[float], device: torch.device) -> Tensor:
+    return torch.tensor(values, dtype=torch.float64, device=device)[:, None]
+
+
+class _Endings(StoppingCriteria):
+    """Ends a row at its own length and stops. lengths: the tokens of rows that a stop has ended."""
+
+    def __init__(
+        self,
+        tokenizer: PreTrainedTokenizerBase,
+        width: int,
+        generations: Sequence[Generation],
+        device: torch.device,
+        said: Callable[[int], None] | None,
+    ) -> None:
+        self._tokenizer, self._width, self._said = tokenizer, width, said
+        self._limits = torch.tensor([each.max_new_tokens for each in generations], device=device)
+        self._stops: Mapping[int, tuple[str, ...]] = {
+            row: each.stop for row, each in enumerate(generations) if each.stop
+        }
+        self.lengths: dict[int, int] = {}
+
+    def __call__(self, input_ids: Tensor, scores: Any, **kwargs: Any) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
+        del scores, kwargs
+        said = input_ids[:, self._width :]
+        if self._said is not None:
+            self._said(said.shape[1])
+        ended = self._limits <= said.shape[1]
+        for row, stops in self._stops.items():
+            if row not in self.lengths:
+                text = _text(self._tokenizer, said[row].tolist())
+                if any(stop in text for stop in stops):
+                    self.lengths[row] = said.shape[1]
+            ended[row] |= row in self.lengths
+        return ended
+
+
+_padding: WeakKeyDictionary[PreTrainedModel, bool] = WeakKeyDictionary()
+
+
+def pads_left(loaded: LoadedModel) -> bool:
+    """Whether a prompt comes out padded as it does alone: tried once for each loaded model.
+
+    Not so where a layer carries a state from token to token, the padding's too; such a model answers one at a time.
+    """
+    if loaded.model not in _padding:
+        _padding[loaded.model] = _probe(loaded)
+    return _padding[loaded.model]
+
+
+@torch.no_grad()
+def _probe(loaded: LoadedModel) -> bool:
+    """Whether the second token's logits are the same too: the first one is read from a cache made with the padding."""
+    size = min(vocabulary(loaded), 3 * _PROBE) // 3
+    short, long = range(size), range(size, 3 * size)
+    try:
+        alone, beside = (_logits(loaded, prompts) for prompts in ([short], [short, long]))
+    except (ValueError, TypeError, AttributeError, IndexError, RuntimeError) as error:
+        if is_out_of_memory(error):
+            raise  # says nothing of the model
+        return False
+    return bool(((alone - beside).norm(dim=-1) <= ROUNDING[loaded.model.dtype] * alone.norm(dim=-1)).all())
+
+
+def _logits(loaded: LoadedModel, prompts: Sequence[Sequence[int]]) -> Tensor:
+    """Of the first prompt's answer, which is given: float32 [2, vocabulary]."""
+    ids, mask = _padded(loaded, prompts)
+    config = _plain(frozenset(), max_new_tokens=2, output_logits=True, return_dict_in_generate=True)
+    with _no_defaults(loaded.model):
+        out: Any = loaded.model.generate(  # pyright: ignore[reportCallIssue]
+            input_ids=ids, attention_mask=mask, generation_config=config, logits_processor=[_given_token]
+        )
+    return torch.stack([logits[0].float() for logits in out.logits])
+
+
+def _given_token(input_ids: Tensor, scores: Tensor) -> Tensor:
+    """The token 0 whatever was computed: two passes that differ by rounding must not go different ways."""
+    del input_ids
+    given = torch.full_like(scores, -torch.inf)
+    given[:, 0] = 0.0
+    return given
 
 
 class InProcess:
@@ -68,7 +299,6 @@ class InProcess:
 
     def _batches(self, sizes: Sequence[tuple[int, int]]) -> list[list[int]]:
         """Places of questions by the tokens of prompt and answer, those alike together, the longest first."""
-        from gateau_dagster.evaluation.generation.decoding import pads_left
 
         room = self._batch_tokens if pads_left(self._loaded) else 0
         batches: list[list[int]] = []
@@ -102,7 +332,6 @@ class InProcess:
         yield from self._answered(batch[half:], note)
 
     def _generated(self, batch: Sequence[Asked], shown: Sequence[Shown], note: Note) -> list[Answer]:
-        from gateau_dagster.evaluation.generation.decoding import Wanted, decode
 
         wanted = [
             Wanted(ids=each.ids, generation=asked.question.generation, draws=asked.draws)

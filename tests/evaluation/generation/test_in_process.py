@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from gateau_dagster.data.sample import Reject
-from gateau_dagster.evaluation.generation import decoding
+from gateau_dagster.evaluation.generation import in_process
 from gateau_dagster.evaluation.generation.asked import Answer, Asked, Outcome
 from gateau_dagster.evaluation.generation.in_process import InProcess
 from gateau_dagster.models.positions import learned_positions
@@ -74,17 +74,17 @@ def test_what_is_answered_already_changes_no_batch() -> None:
 
 
 def test_memory_that_does_not_suffice_halves_the_batch_and_those_after_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    honest, sizes = decoding.decode, []
+    honest, sizes = in_process.decode, []
 
     def small(
-        loaded: object, wanted: Sequence[decoding.Wanted], endings: frozenset[int], said: object
-    ) -> list[decoding.Decoded]:
+        loaded: object, wanted: Sequence[in_process.Wanted], endings: frozenset[int], said: object
+    ) -> list[in_process.Decoded]:
         sizes.append(len(wanted))
         if len(wanted) > 2 or len(wanted[0].ids) > 200:
             raise torch.OutOfMemoryError("CUDA out of memory")
         return honest(tiny(), wanted, endings)
 
-    monkeypatch.setattr(decoding, "decode", small)
+    monkeypatch.setattr(in_process, "decode", small)
     asked = [*asked_of(6), Asked(question=question("huge", text(1, 140)))]
     every = {each.question.question_id for each in asked}
     groups = list(engine(1500).answers(asked, every))
@@ -93,10 +93,10 @@ def test_memory_that_does_not_suffice_halves_the_batch_and_those_after_it(monkey
     assert reject.sample_id == "huge" and reject.short_of_memory and "out of memory on a prompt of" in reject.reason
     assert sizes[0] > 2 and max(sizes[-3:]) <= 2
 
-    def broken(*_: object) -> list[decoding.Decoded]:
+    def broken(*_: object) -> list[in_process.Decoded]:
         raise RuntimeError("mat1 and mat2")
 
-    monkeypatch.setattr(decoding, "decode", broken)
+    monkeypatch.setattr(in_process, "decode", broken)
     with pytest.raises(RuntimeError, match="mat1"):
         list(engine().answers(asked, every))
 
@@ -121,7 +121,7 @@ def test_no_answer_is_asked_for_beyond_the_learned_positions() -> None:
 
 
 def test_a_model_that_cannot_be_padded_answers_one_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(decoding, "pads_left", lambda loaded: False)
+    monkeypatch.setattr(in_process, "pads_left", lambda loaded: False)
     asked = asked_of(4)
     groups = list(engine().answers(asked, {each.question.question_id for each in asked}))
     assert [len(group) for group in groups] == [1] * 4

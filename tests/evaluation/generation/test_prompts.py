@@ -9,8 +9,7 @@ from transformers import PreTrainedTokenizerFast
 
 from gateau_dagster.errors import GateauError
 from gateau_dagster.evaluation.generation.asked import Asked
-from gateau_dagster.evaluation.generation.prompts import Prompts, turn_endings
-from gateau_dagster.evaluation.generation.truncation import cut_middle
+from gateau_dagster.evaluation.generation.prompts import Prompts, cut_middle, turn_endings
 from gateau_dagster.training.encode import conversation_pieces
 from tests.evaluation.generation.asking import prompts, question
 from tests.tiny_models import text, tokenizer

@@ -12,7 +12,7 @@ import torch
 
 from gateau_dagster.errors import UnscorableSampleError
 from gateau_dagster.evaluation.generation.asked import Asked
-from gateau_dagster.evaluation.generation.truncation import cut_middle
+from gateau_dagster.evaluation.generation.prompts import cut_middle
 from tests.evaluation.generation.asking import prompts, question
 from tests.tiny_models import text, tokenizer
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from gateau_dagster.evaluation.helmet import value_of
-from gateau_dagster.evaluation.longbench_sets import SETS, answer_score
+from gateau_dagster.evaluation.longbench import SETS, answer_score
 from gateau_dagster.evaluation.metrics.exact import share_contained
 from gateau_dagster.evaluation.questions import Generation, Question
 from tests.evaluation import official

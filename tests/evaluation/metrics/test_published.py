@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gateau_dagster.evaluation.longbench_sets import answer_score
+from gateau_dagster.evaluation.longbench import answer_score
 from gateau_dagster.evaluation.metrics.exact import class_share, line_similarity, number_share, passage_share
 from gateau_dagster.evaluation.metrics.rouge_l import chinese_rouge_l, rouge_l
 from gateau_dagster.evaluation.metrics.word_overlap import chinese_f1, word_f1
