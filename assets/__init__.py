@@ -1,4 +1,4 @@
-"""Thin Dagster assets: load, call one method, return the result with metadata."""
+"""Define thin Dagster assets: load, call one method, return the result with metadata."""
 
 import warnings
 
@@ -6,8 +6,8 @@ import dagster as dg
 
 from gateau_dagster.errors import redact_output
 
-# Backfill policies, partition mappings and Pipes readers are "beta" or "preview" in Dagster 1.13, which is pinned; a
-# user who runs `gateau run` can do nothing about it.
+# Backfill policies, partition mappings and Pipes readers are "beta" or "preview" in the pinned Dagster 1.13. A user who
+# runs `gateau run` cannot act on these warnings.
 warnings.filterwarnings("ignore", category=dg.BetaWarning)
 warnings.filterwarnings("ignore", category=dg.PreviewWarning)
 

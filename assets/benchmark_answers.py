@@ -1,4 +1,4 @@
-"""Assets `answers/<benchmark>`: what each variant answers to a benchmark's questions."""
+"""Make the assets `answers/<benchmark>`: each variant's answers to a benchmark's questions."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 def benchmark_answers(
     context: dg.AssetExecutionContext, configuration: ConfigurationResource, models: ModelsResource
 ) -> Iterator[Event]:
-    """Asks each stale variant what it has not answered yet; no model is loaded where all answers are kept."""
+    """Ask each stale variant the questions that it has not answered yet; load no model if all answers are kept."""
     asked = StepQuestions(models)
     yield from variant_events(context, configuration, lambda step: _answer(step, asked, models))
 
@@ -61,17 +61,17 @@ def _template(step: VariantStep) -> str:
 
 @contextmanager
 def _engine(step: VariantStep, models: ModelsResource) -> "Iterator[Engine]":
-    """The server that the configuration names, the workers of its pool, or this process.
+    """Yield the configured server, the workers of its pool, or an engine in this process.
 
     Raises:
-        GateauError, TransientError: the model cannot be loaded, or the server or the pool cannot be asked.
+        GateauError, TransientError: the model cannot be loaded, or the server or the pool does not answer.
     """
     config, template = step.state.config, _template(step)
     answers = chosen_pool(config).answers
     if config.evaluation.engine is not None or answers is None:
         yield _engine_here(step, models)
         return
-    models.release()  # what it takes is of use to others
+    models.release()  # frees memory for other processes
     placed = placed_variant(step.state, step.variant.name)
     with answers(config, placed, template, step.context.log.warning) as engine:
         yield engine

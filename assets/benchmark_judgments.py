@@ -1,4 +1,4 @@
-"""Assets `judgments/<benchmark>`: what a judge says of each variant's answers."""
+"""Make the assets `judgments/<benchmark>`: a judge's scores of each variant's answers."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -34,12 +34,12 @@ def benchmark_judgments(
     models: ModelsResource,
     judge: JudgeResource,
 ) -> Iterator[Event]:
-    """Judges the answers of the stale variants; every reply is kept as it comes, for whatever asks the same again."""
+    """Judge the answers of the stale variants. Every reply is kept as it arrives, for later equal requests."""
     yield from variant_events(context, configuration, _Judgments(models, judge))
 
 
 class _Judgments:
-    """One step's judgments, variant by variant."""
+    """The judgments of one step, variant by variant."""
 
     def __init__(self, models: ModelsResource, judge: JudgeResource) -> None:
         self._models, self._resource = models, judge
@@ -66,7 +66,7 @@ class _Judgments:
 
 
 def _check_budget(step: VariantStep, benchmark: JudgedBenchmark, settings: JudgeConfig, replies: Replies) -> None:
-    """For all that the step is asked for, before anything is spent; replies that are kept cost nothing."""
+    """Check the budget for all requests of the step before any money is spent; kept replies cost nothing."""
     state = step.state
     answers = f"{ANSWERS}/{benchmark.chosen.name}"
     variants = asked_partitions(step.context, [*state.config.variant_set])
@@ -76,7 +76,7 @@ def _check_budget(step: VariantStep, benchmark: JudgedBenchmark, settings: Judge
 
 
 def _metadata(judged: Judged, settings: JudgeConfig) -> dict[str, Any]:
-    """What was paid for just now, and what of the judgments cannot be used."""
+    """Return what this step paid, and how many judgments are unusable."""
     counted, money = unreadable(judged.table, rejected_frame(judged.rejected)), money_of(settings, judged.new)
     found = {
         "requests_paid": judged.new.requests,

@@ -1,4 +1,4 @@
-"""Assets `scores/<benchmark>`: what each variant's answers are worth, or what is measured of it."""
+"""Make the assets `scores/<benchmark>`: the score of each question, from a variant's answers or a measurement."""
 
 from collections.abc import Iterator
 
@@ -24,7 +24,7 @@ from resources.models import ModelsResource
 def benchmark_scores(
     context: dg.AssetExecutionContext, configuration: ConfigurationResource, models: ModelsResource
 ) -> Iterator[Event]:
-    """Grades the answers of each stale variant, or measures the variant itself."""
+    """Grade the answers of each stale variant, or measure the variant itself."""
     asked = StepQuestions(models)
     yield from variant_events(context, configuration, lambda step: _score(step, asked, models))
 

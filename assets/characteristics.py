@@ -1,4 +1,4 @@
-"""Assets `characteristics` and `sample_ratings`: what a judge says of the best and the worst samples, and of all."""
+"""Make the assets `characteristics` and `sample_ratings`: a judge's ratings of the best and worst samples, or all."""
 
 from collections.abc import Iterator, Mapping
 from functools import partial
@@ -41,7 +41,7 @@ from resources.judge import JudgeResource
 def characteristics(
     context: dg.AssetExecutionContext, configuration: ConfigurationResource, judge: JudgeResource
 ) -> dg.MaterializeResult:
-    """Rates the samples at both ends of the ranking; replies that are kept are not asked for again."""
+    """Rate the samples at both ends of the ranking; reuse kept replies."""
     with unpartitioned_step(context, configuration) as step:
         if step.is_stale:
             _rate(step, judge)
@@ -52,7 +52,7 @@ def characteristics(
 def sample_ratings(
     context: dg.AssetExecutionContext, configuration: ConfigurationResource, judge: JudgeResource
 ) -> Iterator[Event]:
-    """Rates every sample, shard by shard; replies that are kept are not asked for again."""
+    """Rate every sample, shard by shard; reuse kept replies."""
     with asset_step(context, configuration) as progress:
         state = configuration.state()
         stale = stale_partitions(context, state, SAMPLE_RATINGS)
@@ -82,7 +82,7 @@ def _rated(state: State, judge: JudgeResource, stale: Mapping[str, Stamp], progr
 def _shown(
     progress: Progress, before: int, whole: int, done: float, total: float | None, unit: str, note: str = ""
 ) -> None:
-    """A shard's progress as that of all."""
+    """Report a shard's progress as part of the progress over all shards."""
     del total
     progress(before + done, whole, unit, note)
 
@@ -118,7 +118,7 @@ def _rate(step: UnpartitionedStep, judge: JudgeResource) -> None:
 
 
 def _chart(means: pl.DataFrame) -> PageChart:
-    """The worst samples are what the best ones are set against."""
+    """Return the chart of mean ratings, with the worst samples as the reference."""
     amounts = [
         PageAmount(name=f"{name} {part}", value=mean, reference=part == WORST)
         for name, *found in means.select("characteristic", BEST, WORST).iter_rows()

@@ -1,4 +1,4 @@
-"""Asset `comparison`: the methods side by side, as the report shows them."""
+"""Make the asset `comparison`: the methods side by side, as the report shows them."""
 
 from collections.abc import Mapping
 
@@ -27,7 +27,7 @@ from resources.configuration import ConfigurationResource
 
 @makes_asset
 def comparison(context: dg.AssetExecutionContext, configuration: ConfigurationResource) -> dg.MaterializeResult:
-    """Agreement of the methods, what each prefers, and the sweeps over GATEAU's parameters."""
+    """Compute the agreement of the methods, what each prefers, and the sweeps over GATEAU's parameters."""
     with unpartitioned_step(context, configuration) as step:
         if step.is_stale:
             found = compared(step.state, step.progress)
@@ -44,7 +44,7 @@ def comparison(context: dg.AssetExecutionContext, configuration: ConfigurationRe
 
 
 def _table(agreement: Mapping[str, float | None]) -> dg.TableMetadataValue:
-    """The rank correlation of each other method with the one that selects."""
+    """Return the rank correlation of each other method with the selecting method."""
     records = [dg.TableRecord({"method": name, "spearman": value}) for name, value in agreement.items()]
     columns = [dg.TableColumn("method", "string"), dg.TableColumn("spearman", "float")]
     return dg.MetadataValue.table(records, schema=dg.TableSchema(columns=columns))
@@ -56,11 +56,11 @@ def _agreement_chart(agreement: Mapping[str, float | None]) -> PageChart:
 
 
 def compared(state: State, progress: Progress) -> MethodComparison:
-    """The comparison, with the sweeps whose tables are wanted anyway."""
+    """Return the comparison, with the sweeps whose tables the pipeline makes anyway."""
     selection, reads = state.config.selection, comparison_reads(state.config)
     frame = method_frame(state, progress)
     candidates = frame
-    if SPLIT in reads:  # what no method can choose
+    if SPLIT in reads:  # reserved samples, which no method can choose
         split = state.read(SPLIT, ["sample_id", "reserved"])
         candidates = frame.join(split.filter("reserved"), on="sample_id", how="anti")
     chosen = state.read(CHOSEN, ["sample_id"]).height
@@ -77,7 +77,7 @@ def compared(state: State, progress: Progress) -> MethodComparison:
 
 
 def method_frame(state: State, progress: Progress) -> pl.DataFrame:
-    """All samples with their source, lengths and perplexity, and a column `score:<method>` for each method."""
+    """Return all samples with source, lengths and perplexity, and a column `score:<method>` per method."""
     frame = state.read("raw_long_sft", ["sample_id", "source"])
     methods = compared_methods(state.config)
     figures = tables.schema(tables.PERPLEXITY)
@@ -107,7 +107,7 @@ def _alpha_sweep(state: State, candidates: pl.DataFrame, chosen: int) -> AlphaSw
 
 
 def _segment_length_sweep(state: State, candidates: pl.DataFrame, chosen: int) -> SegmentLengthSweep | None:
-    """`cam` beside the tables of further lengths; None without any."""
+    """Compare `cam` with the tables of further segment lengths; return None without any."""
     selection = state.config.selection
     made = {length: cam_at_asset(length) for length in further_lengths(state.config)}
     if not made:
@@ -132,7 +132,7 @@ def _segment_length_sweep(state: State, candidates: pl.DataFrame, chosen: int) -
 
 
 def _attention_sweep(state: State) -> AttentionSweep | None:
-    """Shard by shard: the lists of all samples would be large together."""
+    """Compute the attention peaks shard by shard, since the lists of all samples would be large together."""
     length, peaks = state.config.scoring.segment_length, []
     for shard in state.shards:
         cam = state.store.read("cam", shard, ["sample_id", "segment_attention"])

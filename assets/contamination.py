@@ -1,6 +1,6 @@
-"""Assets `contamination/<benchmark>` and `short_contamination/<benchmark>`: which questions stand in the data.
+"""Make the assets `contamination/<benchmark>` and `short_contamination/<benchmark>`: questions found in the data.
 
-And `untouched_experiment`: what the variants are worth without these.
+Also make `untouched_experiment`: the variants' scores without these questions.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -38,7 +38,7 @@ TEXTS = ("context", "instruction", "response")
 def contamination(
     context: dg.AssetExecutionContext, configuration: ConfigurationResource, models: ModelsResource
 ) -> Iterator[Event]:
-    """The long samples; the questions are read once for all shards."""
+    """Compare the long samples with a benchmark's questions, which are read once for all shards."""
     with asset_step(context, configuration) as progress:
         state, asset = configuration.state(), context.asset_key.to_user_string()
         stale = stale_partitions(context, state, asset)
@@ -49,7 +49,7 @@ def contamination(
 def short_contamination(
     context: dg.AssetExecutionContext, configuration: ConfigurationResource, models: ModelsResource
 ) -> dg.MaterializeResult:
-    """The short conversations."""
+    """Compare the short conversations with a benchmark's questions."""
     with unpartitioned_step(context, configuration) as step:
         if step.is_stale:
             chats = step.state.read(CHAT, ["sample_id", "messages"])
@@ -64,7 +64,7 @@ def short_contamination(
 def untouched_experiment(
     context: dg.AssetExecutionContext, configuration: ConfigurationResource
 ) -> dg.MaterializeResult:
-    """The experiment over the other questions."""
+    """Repeat the experiment over the questions that are not in the data."""
     with unpartitioned_step(context, configuration) as step:
         if step.is_stale:
             state, asking = step.state, asking_benchmarks(step.state.config)
@@ -106,7 +106,7 @@ def _compared(
 
 
 def _asked(state: State, models: ModelsResource, asset: str, progress: Progress) -> AskedTexts:
-    """The benchmark's questions."""
+    """Return the texts of the benchmark's questions."""
     chosen = asking_benchmarks(state.config)[asset.partition("/")[2]]
     assert chosen.scored.questions is not None
     return AskedTexts.of(chosen.scored.questions(materials(state, asset, models, progress), chosen.options))

@@ -1,4 +1,4 @@
-"""Asset `document_split`: the documents of the samples, and the samples that no selection takes."""
+"""Make the asset `document_split`: the documents of the samples, and the samples reserved for evaluation."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ RAW = "raw_long_sft"
 
 @makes_asset
 def document_split(context: dg.AssetExecutionContext, configuration: ConfigurationResource) -> dg.MaterializeResult:
-    """Documents, near-duplicates among them, and which of them are reserved."""
+    """Group the samples by document, near-duplicates included, and reserve some documents."""
     with unpartitioned_step(context, configuration) as step:
         if step.is_stale:
             state, documents = step.state, Documents()
@@ -43,7 +43,7 @@ def document_split(context: dg.AssetExecutionContext, configuration: Configurati
 
 
 def _groups(found: pl.DataFrame) -> dict[str, Any]:
-    """How many documents have several samples, how large these groups are, and how much of the data stands in them."""
+    """Return how many documents have several samples, how large these groups are, and their share of the samples."""
     from gateau_dagster.report.plots.small_charts import shares
 
     sizes = group_sizes(found)

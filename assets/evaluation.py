@@ -1,4 +1,4 @@
-"""Assets `evaluation/<benchmark>`: the checkpoint beside its base model."""
+"""Make the assets `evaluation/<benchmark>`: the checkpoint compared with its base model."""
 
 import dagster as dg
 
@@ -16,7 +16,7 @@ from resources.models import ModelsResource
 def evaluation(
     context: dg.AssetExecutionContext, configuration: ConfigurationResource, models: ModelsResource
 ) -> dg.MaterializeResult:
-    """What a benchmark measures of the base model and the checkpoint."""
+    """Run one benchmark on the base model and the checkpoint."""
     with unpartitioned_step(context, configuration) as step:
         if step.is_stale:
             chosen = compared_benchmarks(step.state.config)[step.asset.removeprefix(f"{FAMILY}/")]

@@ -1,4 +1,4 @@
-"""Asset `experiment`: every model under every benchmark, with intervals, and what it took."""
+"""Make the asset `experiment`: every model under every benchmark, with intervals and costs."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -27,7 +27,7 @@ _HOUR = 3600.0
 
 @makes_asset
 def experiment(context: dg.AssetExecutionContext, configuration: ConfigurationResource) -> dg.MaterializeResult:
-    """The values of every variant's questions, compared."""
+    """Compare the scores of all variants, question by question."""
     with unpartitioned_step(context, configuration) as step:
         if step.is_stale:
             _make(step)
@@ -35,7 +35,7 @@ def experiment(context: dg.AssetExecutionContext, configuration: ConfigurationRe
 
 
 def experiment_inputs(state: State, table: pl.DataFrame) -> ExperimentInputs:
-    """What figures and page are made from; table: tables.EXPERIMENT."""
+    """Return the inputs of the figures and the page; `table`: tables.EXPERIMENT."""
     judge = state.config.evaluation.judge
     return ExperimentInputs(
         table=table,
@@ -74,12 +74,12 @@ def _make(step: UnpartitionedStep) -> None:
 
 
 def _scores(state: State, benchmark: str) -> dict[str, pl.DataFrame]:
-    """By variant."""
+    """Return the scores on a benchmark by variant."""
     return {name: state.store.read(f"{SCORES}/{benchmark}", name) for name in state.config.variant_set}
 
 
 def turn_scores(state: State, chosen: ChosenBenchmark) -> dict[int, dict[str, pl.DataFrame]]:
-    """By turn, of which something is known, the scores by variant; none where questions have one turn each."""
+    """Return the scores by variant for every turn that was judged; empty if questions have one turn each."""
     by_turn = chosen.scored.by_turn
     if by_turn is None:
         return {}
@@ -87,12 +87,12 @@ def turn_scores(state: State, chosen: ChosenBenchmark) -> dict[int, dict[str, pl
     scores = _scores(state, chosen.name)
     found = {name: by_turn(each, judged[name]) for name, each in scores.items()}
     known = sorted({turn for turns in found.values() for turn in turns})
-    # Of a model whose judgments of a turn cannot be read nothing is known of that turn.
+    # If no judgment of a turn is readable for a model, its scores of that turn are empty.
     return {turn: {name: turns.get(turn, scores[name].clear()) for name, turns in found.items()} for turn in known}
 
 
 def variant_cost(state: State, variant: Variant) -> Cost:
-    """What a variant was made of, and the hours of one device that choosing its samples and training it took."""
+    """Return the size of a variant's training set, and the hours of one device for choosing samples and training."""
     (row,) = state.store.read(CHECKPOINTS, variant.name).iter_rows(named=True)
     seconds = row["seconds"]
     return Cost(
@@ -104,7 +104,7 @@ def variant_cost(state: State, variant: Variant) -> Cost:
 
 
 def judged_costs(state: State, chosen: ChosenBenchmark, costs: Mapping[str, Cost]) -> Mapping[str, Cost]:
-    """`costs` by variant, with what judging its answers to this benchmark is worth."""
+    """Return `costs` by variant, with the cost of judging the answers to this benchmark added."""
     judge = state.config.evaluation.judge
     if judge is None or chosen.scored.judging is None:
         return costs
@@ -113,7 +113,7 @@ def judged_costs(state: State, chosen: ChosenBenchmark, costs: Mapping[str, Cost
 
 
 def _scoring_seconds(state: State, variant: Variant) -> float:
-    """Of every table that its choice reads, itself or through others, as their shards were last computed."""
+    """Sum the seconds of every table that the choice reads, directly or transitively, as last computed."""
     config = state.config
     reads = selection_reads(config) if variant.kind == CHECKPOINT else variant_reads(config, variant)
     tables = state.pipeline.ancestors(asset for asset in reads if asset in state.pipeline.by_key)

@@ -1,4 +1,4 @@
-"""What the report shows beside the benchmarks: judged samples, answers set against each other, contamination."""
+"""Collect the further sections of the report: judged samples, pairwise comparisons of answers, contamination."""
 
 import polars as pl
 
@@ -17,7 +17,7 @@ from gateau_dagster.report.further import (
 
 
 def further_sections(state: State) -> list[FurtherSection]:
-    """Of the tables that the report reads."""
+    """Return the sections for the optional tables that the report reads."""
     found, reads = [], state.asset("report").reads
     if UNTOUCHED_EXPERIMENT in reads:
         overlaps = {name: contamination_of(state, name) for name in asking_benchmarks(state.config)}
@@ -31,6 +31,6 @@ def further_sections(state: State) -> list[FurtherSection]:
 
 
 def contamination_of(state: State, benchmark: str) -> pl.DataFrame:
-    """What long samples and conversations have in common with a benchmark's questions: overlaps.OVERLAPS."""
+    """Return the overlaps of long samples and conversations with a benchmark's questions: overlaps.OVERLAPS."""
     families = [FAMILY, *([SHORT_FAMILY] if state.config.short_chat is not None else [])]
     return pl.concat([state.read(f"{family}/{benchmark}") for family in families])

@@ -1,4 +1,4 @@
-"""Assets `method_scores/<method>`: a method's score of every sample; loads no model."""
+"""Make the assets `method_scores/<method>`: a method's score of every sample; no model is loaded."""
 
 from collections.abc import Iterator, Mapping
 
@@ -23,7 +23,7 @@ RAW = "raw_long_sft"
 
 @makes_asset
 def method_scores(context: dg.AssetExecutionContext, configuration: ConfigurationResource) -> dg.MaterializeResult:
-    """Of a method that scores the data set as a whole."""
+    """Score all samples with a method that needs the data set as a whole."""
     with unpartitioned_step(context, configuration) as step:
         if step.is_stale:
             table, rejected = _scores(step.state, _chosen(step.state, step.asset), None)
@@ -34,7 +34,7 @@ def method_scores(context: dg.AssetExecutionContext, configuration: Configuratio
 
 @makes_asset
 def method_scores_by_shard(context: dg.AssetExecutionContext, configuration: ConfigurationResource) -> Iterator[Event]:
-    """Of a method whose score of a sample depends on its own rows only."""
+    """Score the samples shard by shard, with a method whose score of a sample depends on its own rows only."""
     with asset_step(context, configuration) as progress:
         state, asset = configuration.state(), context.asset_key.to_user_string()
         stale = stale_partitions(context, state, asset)
@@ -55,7 +55,7 @@ def _scored(state: State, asset: str, stale: Mapping[str, Stamp], progress: Prog
 
 
 def _scores(state: State, chosen: ChosenMethod, shard: str | None) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """The scores of one shard or of all, and the samples without a row, with the reasons."""
+    """Return the scores of one shard or of all, and the samples without a score, with the reasons."""
     wanted = chosen.reads(state.config)
     found = {asset: state.read(asset, list(columns), shard) for asset, columns in wanted.items()}
     scores = chosen.score(found, state.config)

@@ -1,4 +1,4 @@
-"""Assets `pairwise/<benchmark>`: two variants' answers set against each other, in both orders."""
+"""Make the assets `pairwise/<benchmark>`: two variants' answers compared by a judge, in both orders."""
 
 from collections.abc import Sequence
 
@@ -30,7 +30,7 @@ def pairwise(
     models: ModelsResource,
     judge: JudgeResource,
 ) -> dg.MaterializeResult:
-    """Sets the configured pairs against each other; replies that are kept are not asked for again."""
+    """Compare the configured pairs; reuse kept replies."""
     with unpartitioned_step(context, configuration) as step:
         if step.is_stale:
             _compare(step, models, judge)
@@ -63,7 +63,7 @@ def _compare(step: UnpartitionedStep, models: ModelsResource, judge: JudgeResour
 
 
 def _chart(found: Sequence[Tally]) -> PageChart:
-    """Half of it is a draw."""
+    """Return the chart of the share won; a share of one half is a draw."""
     amounts = [
         PageAmount(name=f"{each.one} over {each.other}", value=(each.wins + each.ties / 2) / read)
         for each in found

@@ -1,4 +1,4 @@
-"""Asset `raw_long_sft`: the validated long samples."""
+"""Make the asset `raw_long_sft`: the validated long samples."""
 
 from collections.abc import Iterator
 
@@ -21,7 +21,7 @@ def raw_long_sft(context: dg.AssetExecutionContext, configuration: Configuration
     """Read all changed shards in one pass over the input."""
     with asset_step(context, configuration) as progress:
         state = State(config=configuration.config, progress=progress)
-        # `gateau run` has asked before; Materialise in the UI makes no plan.
+        # `gateau run` has checked this already, but a Materialise in the UI makes no plan.
         check_rejected(state.index.rejects, state.config.long_sft)
         stale = stale_partitions(context, state, "raw_long_sft")
         yield from shard_events(context, state, {"raw_long_sft": stale}, _read(state, stale))

@@ -1,4 +1,4 @@
-"""Asset `report`: one self-contained page."""
+"""Make the asset `report`: one self-contained page."""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -37,7 +37,7 @@ LENGTHS = "perplexity/long"
 
 @makes_asset
 def report(context: dg.AssetExecutionContext, configuration: ConfigurationResource) -> dg.MaterializeResult:
-    """Plots, tables and provenance of everything upstream."""
+    """Draw plots, tables and provenance of everything upstream."""
     with unpartitioned_step(context, configuration) as step:
         if step.is_stale:
             _make(step)
@@ -52,7 +52,7 @@ def _make(step: UnpartitionedStep) -> None:
 
     store, inputs = step.state.store, _inputs(step.state)
     complete = Stamp(fingerprint=step.wanted.fingerprint, inputs=step.wanted.inputs)
-    # First, since the page's own stamp says that both are made.
+    # The viewer is published first, since the page's stamp covers both.
     publish(step.state, inputs, _all_method_scores(step.state), complete, step.progress)
     comparison = compare(inputs)
     page = build_report(inputs, comparison, drawings(inputs, comparison))
@@ -60,7 +60,7 @@ def _make(step: UnpartitionedStep) -> None:
     address = store.files.address(REPORT_FILE)
     as_link = dg.MetadataValue.path if store.files.is_local else dg.MetadataValue.url
     links = {"report": as_link(address), "viewer": as_link(store.files.address(EXPLORER_FILE))}
-    # The figures stand in the page, and with the assets that they are of.
+    # The figures are in the page, and with the assets that they describe.
     step.finish(complete, **links, size_bytes=len(page.encode()), totals=totals_metadata(inputs.totals))
 
 
@@ -97,13 +97,13 @@ def _inputs(state: State) -> "ReportInputs":
 
 
 def _method_scores(state: State) -> pl.DataFrame | None:
-    """Of the method that decides the selection, where that is not GATEAU."""
+    """Return the scores of the selecting method, or None if that is GATEAU."""
     ranking = ranking_asset(state.config)
     return None if ranking == PRESETS_TABLE else state.read(ranking, ["sample_id", "score"])
 
 
 def _all_method_scores(state: State) -> dict[str, pl.DataFrame]:
-    """Of every method whose scores are a table that the page is made from."""
+    """Return the scores of every method whose table the page reads."""
     assets = state.asset("report").reads
     made = (each for each in compared_methods(state.config) if each.asset in assets)
     return {each.name: state.read(each.asset, ["sample_id", "score"]) for each in made}
@@ -121,7 +121,7 @@ def _methods(state: State) -> "MethodComparison":
 
 
 def _raw(state: State) -> pl.DataFrame | pl.LazyFrame:
-    """On a local store the texts stay in their files until the few that are shown are read."""
+    """Return the long samples; on a local store lazily, so that only the displayed texts are read."""
     if state.store.files.is_local:
         for shard in state.shards:
             state.store.verify("raw_long_sft", shard)
@@ -140,7 +140,7 @@ def _rejected(state: State) -> dict[str, pl.DataFrame]:
 
 
 def _fingerprints(recorded: Mapping[Key, Stamp | None]) -> dict[str, str]:
-    """The data version of every output that the page is made from."""
+    """Return the data version of every output that the page reads."""
     return {
         asset if partition is None else f"{asset}[{partition}]": stamp.fingerprint
         for (asset, partition), stamp in recorded.items()

@@ -1,6 +1,6 @@
-"""Assets whose rows a model computes: `perplexity/<model>`, `cam`, and the tables that methods bring along.
+"""Make the assets whose rows a model computes: `perplexity/<model>`, `cam`, and the methods' own tables.
 
-One step scores shards with one model, for one table or several that a pass serves: here, or in worker processes.
+One step scores shards with one model, in this process or in workers. One pass may serve several tables.
 """
 
 from collections.abc import Callable, Generator, Mapping, Sequence
@@ -44,7 +44,7 @@ Results = Generator[tuple[str, dict[str, ShardResult]]]
 def sample_table(
     context: dg.AssetExecutionContext, configuration: ConfigurationResource, models: ModelsResource
 ) -> Generator[Event]:
-    """Scores the stale shards of the tables that the step is asked for; no model is loaded where all rows are kept."""
+    """Score the stale shards of the requested tables; load no model if all rows are kept."""
     with asset_step(context, configuration) as progress:
         state = configuration.state()
         stale = {asset: stale_partitions(context, state, asset) for asset in selected_assets(context)}
@@ -96,13 +96,13 @@ def _figures(result: ShardResult) -> dict[str, Any]:
 
 
 def _model(state: State, stale: Stale) -> str:
-    """The model that computes these tables, which is one for all of them."""
+    """Return the model that computes these tables; they share one."""
     (model,) = {rows.table.model for asset in stale if (rows := state.asset(asset).rows) is not None}
     return model
 
 
 def _works(state: State, stale: Stale) -> Works:
-    """The work on each shard, in the order of the shards."""
+    """Return the work on each shard, in the order of the shards."""
     return {
         shard: [
             TableWork(
@@ -119,13 +119,13 @@ def _works(state: State, stale: Stale) -> Works:
 
 
 def _with_plan(context: dg.AssetExecutionContext, state: State, works: Works) -> Works:
-    """The work with the effort that it should take."""
+    """Return the work with its estimated effort."""
     from gateau_dagster.estimate.estimator import Estimator
 
     estimates = _estimated(context, lambda: Estimator(state).shards(_shards(works)))
     if estimates is None:
         return works
-    # What a method's own table takes, the method may not say.
+    # A method need not declare the cost of its own table.
     planned = {key: asdict(estimate) for key, estimate in estimates.items() if estimate.tokens is not None}
     return {
         shard: [replace(work, planned=planned.get((work.asset, shard), {})) for work in found]
@@ -134,7 +134,7 @@ def _with_plan(context: dg.AssetExecutionContext, state: State, works: Works) ->
 
 
 def _costs(context: dg.AssetExecutionContext, state: State, works: Works) -> Costs:
-    """Of the samples to score, estimated when the first is asked for; of none where that fails."""
+    """Return a function from shard to the cost of each sample; empty if the estimate fails. It runs on first use."""
     from gateau_dagster.estimate.estimator import Estimator
 
     all_costs = cache(lambda: _estimated(context, lambda: Estimator(state).costs(_shards(works))))
@@ -149,7 +149,7 @@ def _costs(context: dg.AssetExecutionContext, state: State, works: Works) -> Cos
 
 
 def _estimated(context: dg.AssetExecutionContext, estimate: Callable[[], T]) -> T | None:
-    """An estimate that fails must not end a run that might do."""
+    """Return the estimate, or None with a warning: a failed estimate must not end the run."""
     try:
         return estimate()
     except Exception as error:
@@ -158,7 +158,7 @@ def _estimated(context: dg.AssetExecutionContext, estimate: Callable[[], T]) -> 
 
 
 def _shards(works: Works) -> dict[str, list[str]]:
-    """Of each asset."""
+    """Return the shards to score, grouped by asset."""
     found: dict[str, list[str]] = {}
     for shard, tables in works.items():
         for work in tables:
@@ -168,7 +168,7 @@ def _shards(works: Works) -> dict[str, list[str]]:
 
 @dataclass(frozen=True, kw_only=True)
 class Scoring:
-    """One step's scoring with one model, wherever it happens. The results come by shard and asset."""
+    """The scoring of one step with one model, in this process or in workers. Results come by shard and asset."""
 
     state: State
     models: ModelsResource
@@ -179,19 +179,19 @@ class Scoring:
     warn: Warn
 
     def on(self, devices: Sequence[str], works: Works) -> Results:
-        """In a worker a device, or here if it is one that need not be elsewhere."""
+        """Score in one worker per device, or in this process if there is a single local device."""
         here = len(devices) == 1 and not self.pool.elsewhere
         return self.here(works, devices[0]) if here else self._in_workers(works, devices)
 
     def here(self, works: Works, device: str) -> Results:
-        """In this process, one shard after the other."""
+        """Score in this process, one shard after the other."""
         scorer = ShardScorer(self.state.config, self.model, lambda: self._load(device))
         for shard, found in works.items():
             yield shard, scorer.compute(self.state.store, shard, found, self.progress.report)
 
     @cached_property
     def _section(self) -> ModelConfig:
-        """Fetched once a step, where the model is in a store that is not local."""
+        """Return the section of the model, fetched once per step if the store is not local."""
         return loadable_model(self.state, self.model)
 
     def _load(self, device: str) -> "LoadedModel":
@@ -201,10 +201,10 @@ class Scoring:
         return found
 
     def _in_workers(self, works: Works, devices: Sequence[str]) -> Results:
-        """Each worker loads the model once."""
+        """Score in workers, each of which loads the model once."""
         if not works:
             return
-        self.models.release()  # the first worker needs the room
+        self.models.release()  # the first worker needs the memory
         state = self.state
         task = ScoringTask(
             config=state.config,

@@ -1,4 +1,4 @@
-"""Assets `combined_scores` and `selected_subset`: the ranking of all samples, and the best of them."""
+"""Make the assets `combined_scores` and `selected_subset`: the ranking of all samples, and the best of them."""
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -30,12 +30,12 @@ from resources.configuration import ConfigurationResource
 T = TypeVar("T")
 RAW = "raw_long_sft"
 SHOWN = 10
-"""Rows on the assets' pages."""
+"""The number of rows shown on the assets' pages."""
 
 
 @makes_asset
 def combined_scores(context: dg.AssetExecutionContext, configuration: ConfigurationResource) -> dg.MaterializeResult:
-    """Eq. 2 and Eq. 6, under the configured preset; the other presets' columns stand beside."""
+    """Compute Eq. 2 and Eq. 6 under every preset; the configured one decides the ranking."""
     with unpartitioned_step(context, configuration) as step:
         if step.is_stale:
             scores, rejected = scored(step.state, step.progress)
@@ -46,14 +46,14 @@ def combined_scores(context: dg.AssetExecutionContext, configuration: Configurat
 
 @makes_asset
 def selected_subset(context: dg.AssetExecutionContext, configuration: ConfigurationResource) -> dg.MaterializeResult:
-    """The influential samples."""
+    """Choose the influential samples."""
     with unpartitioned_step(context, configuration) as step:
         if step.is_stale:
             scores = ranking_scores(step.state, step.state.config)
             subset, limited = chosen_samples(step.state, scores, step.progress)
             if limited.unfilled:
                 context.log.warning(unfilled(limited))
-            # What is trained on: an equal choice under other scores must not train again.
+            # The content digest covers what training reads: an equal choice under other scores must not retrain.
             content = rows_digest(subset.select("sample_id", "digest").sort("sample_id"))
             step.write(subset, rejects(step.state, step.asset, None, limited), content=content)
             step.metadata |= _subset_figures(subset, scores) | limit_figures(limited)
@@ -61,7 +61,7 @@ def selected_subset(context: dg.AssetExecutionContext, configuration: Configurat
 
 
 def scored(state: State, progress: Progress) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """`combined_scores` and what it lacks: joined shard by shard, ranked as a whole."""
+    """Return `combined_scores`, joined by shard and ranked as a whole, and the samples missing from it."""
     selection = state.config.selection
     absent: list[pl.DataFrame] = []
     check_some_scored(state, PRESETS_TABLE)
@@ -73,7 +73,7 @@ def scored(state: State, progress: Progress) -> tuple[pl.DataFrame, pl.DataFrame
 
 
 def _joined_shards(state: State, absent: list[pl.DataFrame], progress: Progress) -> Iterator[Joined]:
-    """Each shard's tables joined; the ids of its samples that some table lacks are added to `absent`."""
+    """Yield each shard's joined tables; append the ids of samples missing from a table to `absent`."""
     for done, (raw_ids, found) in enumerate(_one_ahead(partial(_shard_tables, state), state.shards), start=1):
         joined = join_shard(found)
         absent.append(raw_ids.join(joined.frame, on="sample_id", how="anti"))
@@ -82,13 +82,13 @@ def _joined_shards(state: State, absent: list[pl.DataFrame], progress: Progress)
 
 
 def _shard_tables(state: State, shard: str) -> tuple[pl.DataFrame, dict[str, pl.DataFrame]]:
-    """The shard's ids, and what is read of the tables of its scores."""
+    """Return the shard's ids, and the columns that its scores need."""
     found = {name: state.store.read(name, shard, columns) for name, columns in COLUMNS.items()}
     return state.store.read(RAW, shard, ["sample_id"]), found
 
 
 def _one_ahead(read: Callable[[str], T], shards: Sequence[str]) -> Iterator[T]:
-    """What `read` gives for each shard; the next one is read while the caller works on this one."""
+    """Yield `read(shard)` for each shard, reading the next one while the caller works on this one."""
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(read, shards[0])
         for following in shards[1:]:
@@ -101,7 +101,7 @@ def _score_figures(state: State, scores: pl.DataFrame) -> dict[str, Any]:
     from gateau_dagster.report.plots.score_plots import score_distributions, terms_scatter
 
     preset = state.config.selection.preset
-    # Only the columns that are shown: each plot filters its table.
+    # Each plot filters its table, so pass only the columns that it shows.
     each = scores.select(f"{kind}_{preset}" for preset in PRESETS for kind in ("score", "cas"))
     terms = scores.select(f"{kind}_{preset}" for kind in ("hmp", "cas", "rank"))
     return figures_metadata(
@@ -113,7 +113,7 @@ def _score_figures(state: State, scores: pl.DataFrame) -> dict[str, Any]:
 
 
 def chosen_samples(state: State, scores: pl.DataFrame, progress: Progress) -> tuple[pl.DataFrame, LeftOut]:
-    """Return `selected_subset`, and what is left out of the choice; `scores`: ranking_scores."""
+    """Return `selected_subset`, and what is left out of the choice; `scores` comes from `ranking_scores`."""
     reads, rule = selection_reads(state.config), state.config.selection
     del reads[ranking_asset(state.config)]
     samples = candidates(state, reads, scores)
@@ -122,13 +122,13 @@ def chosen_samples(state: State, scores: pl.DataFrame, progress: Progress) -> tu
 
 
 def unfilled(limited: LeftOut) -> str:
-    """Return a sentence for the log, where fewer samples are left than are asked for."""
+    """Return a log sentence for a choice with fewer samples than requested."""
     setting = "selection.per_document" if limited.by_document else "selection.duplicates: one"
     return f"{setting} leaves too few samples: {limited.unfilled} fewer are chosen than asked for"
 
 
 def rejects(state: State, asset: str, part: str | None, limited: LeftOut | None) -> pl.DataFrame | None:
-    """Return the table of what is left out of the choice; that of an earlier choice must not stay without one."""
+    """Return the table of samples left out of the choice; an empty one replaces that of an earlier choice."""
     if limited is not None and limited.rows.height:
         return limited.rows
     earlier = state.store.read_rejected(asset, [part])
@@ -136,7 +136,7 @@ def rejects(state: State, asset: str, part: str | None, limited: LeftOut | None)
 
 
 def limit_figures(limited: LeftOut | None) -> dict[str, Any]:
-    """Return as metadata what `selection.duplicates` and `selection.per_document` left out."""
+    """Return the counts of samples left out by `selection.duplicates` and `selection.per_document` as metadata."""
     if limited is None:
         return {}
     found = {"left_out_as_repeated_texts": limited.repeats}
@@ -147,7 +147,7 @@ def limit_figures(limited: LeftOut | None) -> dict[str, Any]:
 
 
 def _subset_figures(subset: pl.DataFrame, scores: pl.DataFrame) -> dict[str, Any]:
-    """The first rows, how many of what was selected, the scores with the cut, and the sources."""
+    """Return the first rows, the counts of selected and scored samples, the scores with the cut, and the sources."""
     from gateau_dagster.report.plots.small_charts import histogram
 
     lowest = min(subset["score"], default=None)
@@ -164,7 +164,7 @@ def _subset_figures(subset: pl.DataFrame, scores: pl.DataFrame) -> dict[str, Any
 
 
 def with_texts(state: State, chosen: pl.DataFrame, progress: Progress) -> pl.DataFrame:
-    """tables.SELECTED_SUBSET of the `chosen` (see `choice`); of the texts, only theirs are kept in memory."""
+    """Return tables.SELECTED_SUBSET of the `chosen` samples (from `choice`); only their texts are kept in memory."""
     frames = []
     for done, shard in enumerate(state.shards, start=1):
         frames.append(state.store.read_rows(RAW, shard, chosen))
@@ -173,7 +173,7 @@ def with_texts(state: State, chosen: pl.DataFrame, progress: Progress) -> pl.Dat
 
 
 def ranking_scores(state: State, config: Config) -> pl.DataFrame:
-    """`sample_id`, `score` and `rank` by the method of a configuration: that of the state, or of one of its variants.
+    """Return `sample_id`, `score` and `rank` under a configuration: that of the state, or of one of its variants.
 
     Raises:
         GateauError: no sample has a score.
@@ -187,9 +187,9 @@ def ranking_scores(state: State, config: Config) -> pl.DataFrame:
 
 
 def candidates(state: State, reads: Reads, scores: pl.DataFrame) -> pl.DataFrame:
-    """The samples that may be chosen, as `chosen_ids` takes them; the reserved ones are none.
+    """Return the samples that may be chosen, in the form that `chosen_ids` reads; reserved ones are excluded.
 
-    `reads`: the columns beside the scores, by asset; those of raw_long_sft among them.
+    `reads`: the columns beside the scores, by asset; those of raw_long_sft are included.
     """
     samples = state.read(RAW, [*reads[RAW]]).join(scores, on="sample_id", how="left")
     for asset in reads.keys() - {RAW}:
@@ -202,6 +202,6 @@ def candidates(state: State, reads: Reads, scores: pl.DataFrame) -> pl.DataFrame
 
 
 def choice(samples: pl.DataFrame, scores: pl.DataFrame, rule: RuleConfig) -> pl.DataFrame:
-    """`sample_id`, `score` and `rank` of the candidates (`samples`) that the rule chooses."""
+    """Return `sample_id`, `score` and `rank` of the candidates (`samples`) that the rule chooses."""
     ids = pl.DataFrame({"sample_id": chosen_ids(samples, rule)})
     return ids.join(scores, on="sample_id", maintain_order="left")

@@ -1,4 +1,4 @@
-"""Asset `short_chat_mix`: the short conversations of the training data."""
+"""Make the asset `short_chat_mix`: the short conversations of the training data."""
 
 import dagster as dg
 

@@ -1,4 +1,4 @@
-"""Assets that are models which a process of its own trains: `checkpoint`, and those that the pipeline scores with."""
+"""Make the models that a separate process trains: `checkpoint`, and those that the pipeline scores with."""
 
 from dataclasses import dataclass
 from functools import partial
@@ -35,9 +35,9 @@ if TYPE_CHECKING:
 class Wanted:
     """A model to train.
 
-    folder: in the store, the asset's name. mix: asset with the tokenised samples. model: of the configuration, which
-    it begins as. scratch: folder of its unfinished work, below the one of the store; a store has one of each model.
-    own_rotary: from the rotary base that it was trained with, whatever its rope_theta in the configuration is.
+    folder: in the store, the asset's name. mix: the asset with the tokenised samples. model: the configured model that
+    training starts from. scratch: the folder of unfinished work, below the one of the store. own_rotary: whether to
+    start from the rotary base of the original training, ignoring rope_theta in the configuration.
     """
 
     folder: str
@@ -49,7 +49,7 @@ class Wanted:
 
     @classmethod
     def of(cls, config: Config, asset: str) -> "Wanted":
-        """The checkpoint, or a model that the pipeline makes for others."""
+        """Return the job of the checkpoint, or of a model that the pipeline makes for others."""
         if asset == CHECKPOINT_FOLDER:
             return cls(folder=asset, mix="training_mix", model=config.training.model, training=config.training)
         model = asset.split("/", maxsplit=1)[1]
@@ -70,7 +70,7 @@ def trained_model(
     models: ModelsResource,
     training: TrainingResource,
 ) -> dg.MaterializeResult:
-    """Trains, or goes on with a training that was killed (Eq. 7)."""
+    """Train the model, or resume a training that was killed (Eq. 7)."""
     with unpartitioned_step(context, configuration) as step:
         if step.is_stale:
             models.release()
@@ -88,7 +88,7 @@ def train_and_publish(
     training: TrainingResource,
     progress: TimedProgress,
 ) -> Stamp:
-    """The stamp of the model's folder in the store, which `stamp` is the beginning of.
+    """Train and publish the model's folder, and return its stamp, which completes `stamp`.
 
     Raises:
         GateauError: the training failed, or the folder cannot be written.
@@ -109,12 +109,12 @@ def train_and_publish(
 
 
 def scratch_of(state: State, wanted: Wanted) -> Path:
-    """The folder of a training's unfinished work; another store's is another one."""
+    """Return the folder of a training's unfinished work, which is separate for each store."""
     return state.config.work_folder / "training" / text_digest([state.store.root])[:12] / wanted.scratch
 
 
 def _spec(state: State, stamp: Stamp, wanted: Wanted, scratch: Path) -> "TrainingSpec":
-    """What the training process is told; its unfinished work is kept below `scratch`, by what is being trained."""
+    """Return the specification for the training process, with its unfinished work below `scratch`."""
     from gateau_dagster.training.deepspeed_agreement import agreed_deepspeed_config
     from gateau_dagster.training.spec import TrainingSpec
 

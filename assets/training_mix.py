@@ -1,4 +1,4 @@
-"""Assets of what is trained on: `training_mix`, `pre_experience_mix/<model>` and `homologous_mix/<model>`."""
+"""Make the training data: `training_mix`, `pre_experience_mix/<model>` and `homologous_mix/<model>`."""
 
 from collections.abc import Callable
 from typing import Any
@@ -26,7 +26,7 @@ from resources.configuration import ConfigurationResource
 
 @makes_asset
 def training_mix(context: dg.AssetExecutionContext, configuration: ConfigurationResource) -> dg.MaterializeResult:
-    """The selected samples and the short conversations, tokenised, in training order."""
+    """Tokenise the selected samples and the short conversations, in training order."""
     with unpartitioned_step(context, configuration) as step:
         if step.is_stale:
             mix, rejected, content = selected_mix(
@@ -40,8 +40,9 @@ def training_mix(context: dg.AssetExecutionContext, configuration: Configuration
 def selected_mix(
     state: State, config: Config, chosen: pl.DataFrame, progress: Progress
 ) -> tuple[pl.DataFrame, pl.DataFrame, str]:
-    """What chosen samples, as in selected_subset, are trained on under a configuration: the mix, what was rejected, and
-    the digest of what counts of it: a source that goes by another name must not train again.
+    """Build the mix of the chosen samples (as in selected_subset) under a configuration.
+
+    Return the mix, the rejected samples, and a content digest without source names: a renamed source must not retrain.
     """
     from gateau_dagster.models.prompt import answer_ends
     from gateau_dagster.training.training_mix import build_training_mix
@@ -63,7 +64,7 @@ def selected_mix(
 
 
 def _longce(state: State, config: Config, chosen: pl.DataFrame, progress: Progress) -> Any:
-    """What weighs the tokens of the chosen samples, a `LongCE`; None where they count alike."""
+    """Return the `LongCE` that weighs the tokens of the chosen samples, or None under another loss."""
     if config.training.loss != "longce":
         return None
     from gateau_dagster.training.longce import COLUMNS, LONG, SHORT, LongCE, response_weights
@@ -86,7 +87,7 @@ def _longce(state: State, config: Config, chosen: pl.DataFrame, progress: Progre
 
 @makes_asset
 def pre_experience_mix(context: dg.AssetExecutionContext, configuration: ConfigurationResource) -> dg.MaterializeResult:
-    """Some samples of every cluster of instructions."""
+    """Tokenise a few samples of every cluster of instructions."""
     with unpartitioned_step(context, configuration) as step:
         if step.is_stale:
             from gateau_dagster.training.training_mix import build_training_mix
@@ -110,7 +111,7 @@ def pre_experience_mix(context: dg.AssetExecutionContext, configuration: Configu
 
 @makes_asset
 def homologous_mix(context: dg.AssetExecutionContext, configuration: ConfigurationResource) -> dg.MaterializeResult:
-    """Long and short texts by their shares of tokens."""
+    """Mix long and short texts by their shares of tokens."""
     with unpartitioned_step(context, configuration) as step:
         if step.is_stale:
             from gateau_dagster.training.text_mix import build_text_mix
@@ -139,7 +140,7 @@ def homologous_mix(context: dg.AssetExecutionContext, configuration: Configurati
             except GateauError as error:
                 kind = TransientError if isinstance(error, TransientError) else GateauError
                 raise kind(f"models.{model}.homologous.{error}") from error
-            # What is trained on: files that go by other names must not train again.
+            # The digest covers what training reads: renamed files must not retrain.
             content = frame_digest(made.mix.select("position", "input_ids", "labels"))
             step.write(made.mix, made.rejected, content=content, given=made.given)
             epochs = {f"epochs_of_{origin}_texts": round(times, 3) for origin, times in made.epochs.items()}
@@ -148,12 +149,12 @@ def homologous_mix(context: dg.AssetExecutionContext, configuration: Configurati
 
 
 def _model(step: UnpartitionedStep) -> str:
-    """The model that the mix is for, as the asset's key names it."""
+    """Return the model of the mix, from the asset's key."""
     return step.asset.split("/", maxsplit=1)[1]
 
 
 def mix_tokenizer(state: State, model: str, progress: Progress) -> Any:
-    """Of a configured model, or of the one that it is made from."""
+    """Return the tokenizer of a configured model, or of the one that it is made from."""
     from gateau_dagster.models.loading import load_tokenizer
 
     config = state.config
@@ -162,7 +163,7 @@ def mix_tokenizer(state: State, model: str, progress: Progress) -> Any:
 
 
 def _pre_experience_samples(step: UnpartitionedStep, model: str) -> pl.DataFrame:
-    """`sample_id` and `cluster`."""
+    """Return `sample_id` and `cluster` of the samples for the pre-experience stage."""
     from gateau_dagster.methods.pre_experience import pre_experience_sample
 
     config, stage = step.state.config, step.state.config.models[model].pre_experience
@@ -175,7 +176,7 @@ def _pre_experience_samples(step: UnpartitionedStep, model: str) -> pl.DataFrame
 
 
 def mix_statistics(mix: pl.DataFrame, *, drawn: bool = True) -> dict[str, Any]:
-    """How much there is to learn from, by origin and source, and how long it is; with a plot if `drawn`.
+    """Return token counts and lengths by origin and source; with a plot if `drawn`.
 
     `mix`: tables.TRAINING_MIX.
     """
@@ -196,7 +197,7 @@ def mix_statistics(mix: pl.DataFrame, *, drawn: bool = True) -> dict[str, Any]:
 
 
 def _bytes_read(total: int, progress: Progress) -> Callable[[int], None]:
-    """Reports what is read; files are read once to know their texts, and again for those that are drawn."""
+    """Return a callback that reports bytes read. Files are read once for their texts, and again for drawn ones."""
     done = 0
 
     def note(count: int) -> None:

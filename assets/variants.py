@@ -1,4 +1,4 @@
-"""Assets `variant/selected_subset`, `variant/training_mix` and `variant/checkpoint`: the models of the experiment."""
+"""Make `variant/selected_subset`, `variant/training_mix` and `variant/checkpoint`: the experiment's models."""
 
 import json
 import shutil
@@ -57,13 +57,13 @@ from resources.training import TrainingResource
 
 @makes_asset
 def variant_selected_subset(context: dg.AssetExecutionContext, configuration: ConfigurationResource) -> Iterator[Event]:
-    """The samples that each variant is trained on."""
+    """Choose the samples that each variant is trained on."""
     yield from variant_events(context, configuration, _select)
 
 
 @makes_asset
 def variant_training_mix(context: dg.AssetExecutionContext, configuration: ConfigurationResource) -> Iterator[Event]:
-    """These samples and the short conversations, tokenised, in training order."""
+    """Tokenise these samples and the short conversations, in training order."""
     yield from variant_events(context, configuration, _mix)
 
 
@@ -74,12 +74,12 @@ def variant_checkpoint(
     models: ModelsResource,
     training: TrainingResource,
 ) -> Iterator[Event]:
-    """Which model each variant is; those that are to be trained are."""
+    """Train each variant that needs training, and record which model each variant is."""
     yield from variant_events(context, configuration, _Checkpoints(models, training))
 
 
 class _Checkpoints:
-    """One step's models, variant by variant; what is of no use any more makes room before the first is trained."""
+    """The models of one step, variant by variant; old models are removed before the first training."""
 
     def __init__(self, models: ModelsResource, training: TrainingResource) -> None:
         self._models, self._training = models, training
@@ -103,7 +103,7 @@ def _select(step: VariantStep) -> None:
     subset = pl.DataFrame(schema=tables.schema(tables.SELECTED_SUBSET))
     if chosen.height:
         subset = with_texts(step.state, chosen, step.progress)
-    # What is trained on, as of selected_subset.
+    # The digest covers what training reads, as in selected_subset.
     content = rows_digest(subset.select("sample_id", "digest").sort("sample_id"))
     step.write(subset, rejects(step.state, step.asset, step.variant.name, limited), content=content)
     if limited is not None and limited.unfilled:
@@ -134,7 +134,7 @@ def _chosen(step: VariantStep) -> tuple[pl.DataFrame, LeftOut | None]:
 
 
 def _all(step: VariantStep) -> tuple[pl.DataFrame, LeftOut]:
-    """Return every sample that is not reserved, one of each text; the score is 0, the ranks are in the order of ids."""
+    """Return every unreserved sample, one of each text, with score 0 and ranks in the order of ids."""
     reads = variant_reads(step.state.config, step.variant)
     samples = step.state.read(RAW, reads[RAW]).sort("sample_id")
     if SPLIT in reads:
@@ -159,7 +159,10 @@ def _mix(step: VariantStep) -> None:
 
 
 def _train(step: VariantStep, training: TrainingResource) -> None:
-    """An equal mix under equal settings was trained once, whatever variant wanted it: the folder is named by both."""
+    """Train the variant, unless another variant has trained on an equal mix under equal settings.
+
+    The folder's name is the fingerprint of both.
+    """
     state, config = step.state, variant_config(step.state.config, step.variant)
     folder, mix = f"{TRAINED}/{step.wanted.fingerprint}", f"{MIXES}/{step.variant.name}"
     wanted = Wanted(folder=folder, mix=mix, model=config.training.model, training=config.training, scratch=folder)
@@ -173,8 +176,9 @@ def _train(step: VariantStep, training: TrainingResource) -> None:
 
 
 def _taken_from_single_run(step: VariantStep, folder: str) -> Stamp | None:
-    """A copy of the checkpoint as `folder` where it was trained on the same in the same way: the single run may be
-    another one tomorrow. None where it was not.
+    """Copy the checkpoint of the single run to `folder` if its training was the same; return None otherwise.
+
+    A copy is needed, since the single run may be replaced later.
     """
     store, wanted, made = step.state.store, step.wanted, step.state.stamp(CHECKPOINT_FOLDER, None)
     if made is None:
@@ -199,7 +203,7 @@ def _single_run(step: VariantStep) -> None:
 
 
 def _write(step: VariantStep, folder: str, mix: str, stamp: Stamp) -> None:
-    """The row of a model that was trained here: `stamp` of its folder."""
+    """Write the row of a model that was trained here; `stamp`: of its folder."""
     long = step.state.store.read(mix, columns=["sample_id", "origin"]).filter(pl.col("origin") == "long")
     log = read_training_log(step.state.store, folder)
     row: dict[str, Any] = {
@@ -212,7 +216,7 @@ def _write(step: VariantStep, folder: str, mix: str, stamp: Stamp) -> None:
 
 
 def _seconds(log: list[dict[str, Any]]) -> float | None:
-    """Of all steps together, however often the training was begun again: tokens of each by its rate."""
+    """Return the seconds of all steps, restarts included: the tokens of each step divided by its rate."""
     before = [0, *(metrics["tokens"] for metrics in log)]
     each = [
         (metrics["tokens"] - done) / metrics["tokens_per_second"]
@@ -223,7 +227,7 @@ def _seconds(log: list[dict[str, Any]]) -> float | None:
 
 
 def _as_it_is(step: VariantStep) -> None:
-    """A model that is not trained here."""
+    """Write the row of a model that is not trained here."""
     config, other = step.state.config, step.variant.other
     assert other is not None or step.variant.kind == BASE
     path = config.models[config.training.model].path if other is None else other.path

@@ -1,1 +1,1 @@
-"""What surrounds assets: bringing them up to date, jobs, schedule, sensors, checks, Dagster's home and records."""
+"""Surround the assets: refreshing them, jobs, schedule, sensors, checks, Dagster's home and records."""

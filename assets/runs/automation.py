@@ -1,6 +1,6 @@
-"""A schedule and a level-triggered sensor, which launch `refresh` and are off until someone turns them on.
+"""Define a schedule and a level-triggered sensor, which launch `refresh` and are off by default.
 
-A second sensor is on: it launches nothing, and ends runs whose process is gone.
+A second sensor is on by default: it launches nothing, and ends runs whose process is gone.
 """
 
 import hashlib
@@ -29,7 +29,7 @@ Due: TypeAlias = dg.RunRequest | dg.SkipReason
 
 
 def nightly(config: Config) -> dg.ScheduleDefinition:
-    """`refresh` by the clock, where something is out of date."""
+    """Return the schedule that launches `refresh` if something is out of date."""
 
     @dg.schedule(
         name="nightly_refresh",
@@ -56,12 +56,12 @@ def nightly(config: Config) -> dg.ScheduleDefinition:
 )
 @redacted_failure()
 def out_of_date_sensor(context: dg.SensorEvaluationContext, configuration: ConfigurationResource) -> Due:
-    """Looks at the state, not at events: a failed shard, a removed sample or a missed tick is seen again next time."""
+    """Compare state, not events: the next tick sees a failed shard, a removed sample or a missed tick again."""
     return due(context.instance, configuration)
 
 
 def due(instance: dg.DagsterInstance, configuration: ConfigurationResource) -> Due:
-    """A run of `refresh`, or why there is none now."""
+    """Return a run request for `refresh`, or the reason to skip."""
     end_dead_runs(instance)
     try:
         config = configuration.config
@@ -85,9 +85,9 @@ def due(instance: dg.DagsterInstance, configuration: ConfigurationResource) -> D
 
 
 def _at_work(instance: dg.DagsterInstance, store: str) -> str | None:
-    """A run that makes assets, also one that `gateau run` has made from a terminal.
+    """Describe an unfinished run that makes assets on this store, `gateau run` included; None without one.
 
-    Not one that works on another store: two projects may have a database in common.
+    A run on another store does not count: two projects may share a database.
     """
     for run in instance.get_runs(RunsFilter(statuses=UNFINISHED)):
         if run.job_name in {REFRESH, EVERYTHING, VARIANTS, SCORING} and run.tags.get(LOCK_TAG, store) == store:
@@ -96,9 +96,9 @@ def _at_work(instance: dg.DagsterInstance, store: str) -> str | None:
 
 
 def _ended_early(instance: dg.DagsterInstance, digest: str) -> str | None:
-    """How the last `refresh` of the same work ended a short while ago, if not well.
+    """Describe how the last `refresh` of the same work failed or was terminated a short while ago, else return None.
 
-    Most failures do not mend themselves, and whoever terminates a run does not want it back after a minute.
+    Most failures persist, and a terminated run should not restart after a minute.
     """
     records = instance.get_run_records(RunsFilter(job_name=REFRESH, tags={PLAN_TAG: digest}), limit=1)
     how = _ENDED_EARLY.get(records[0].dagster_run.status) if records else None
@@ -118,12 +118,12 @@ def _ended_early(instance: dg.DagsterInstance, digest: str) -> str | None:
 )
 @redacted_failure()
 def dead_runs_sensor(context: dg.SensorEvaluationContext) -> dg.SkipReason:
-    """Dagster's own run monitoring cannot see the process of a run on this machine."""
+    """End runs whose process is gone, since Dagster's run monitoring cannot see a process on this machine."""
     ended = [run.run_id for run in end_dead_runs(context.instance)]
     return dg.SkipReason(f"ended {', '.join(ended)}" if ended else "no run has lost its process")
 
 
 def plan_digest(plan: Plan, store: str) -> str:
-    """Names the work on a store, so that the runs of one difference can be found."""
+    """Return an id of the work on a store, by which the runs of one plan are found."""
     text = ";".join([store, *(f"{work.asset}:{','.join(work.partitions)}" for work in plan.work)])
     return hashlib.sha256(text.encode()).hexdigest()[:12]

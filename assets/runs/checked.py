@@ -1,4 +1,4 @@
-"""What each asset check finds: is a table what it promises, and is it up to date?"""
+"""Evaluate the asset checks: is a table valid, and is it up to date?"""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
@@ -59,9 +59,9 @@ Parts: TypeAlias = Sequence[str | None]
 def check_result(
     asset: Asset, name: str, passed: bool, *, error: bool = False, facts: Mapping[str, Any] | None = None, **more: Any
 ) -> dg.AssetCheckResult:
-    """A failed check warns: what is in the table stays readable, and the message says what is wrong with it.
+    """Return a check result with metadata; a failed check leaves the table readable.
 
-    `error`: whether it is an error all the same. The rest is its metadata.
+    `error`: whether a check that normally warns fails as an error.
     """
     return dg.AssetCheckResult(
         asset_key=asset_key(asset.key),
@@ -77,7 +77,7 @@ def _up_to_date(state: State, asset: Asset) -> dg.AssetCheckResult:
 
 
 def staleness(state: State, asset: Asset, work: Work | None) -> dg.AssetCheckResult:
-    """Names the changed shards, and why each is out of date. work: the asset's part of the whole plan."""
+    """Check that an asset is up to date; name the stale shards with reasons. `work`: its part of the whole plan."""
     if work is None:
         return check_result(asset, UP_TO_DATE, True, summary="made from what is there now")
     if asset.key not in state.pipeline.required:
@@ -160,7 +160,7 @@ def _rejected_share(state: State, asset: Asset) -> dg.AssetCheckResult:
 
 
 def _of_part(part: str | None, sentence: str) -> str:
-    """Of several parts, the worst one decides."""
+    """Prefix the sentence with its partition, the worst of several."""
     return sentence if part is None else f"{part}: {sentence}"
 
 
@@ -197,7 +197,7 @@ def _gate(state: State, asset: Asset) -> dg.AssetCheckResult:
 
 
 def _readable_replies(state: State, asset: Asset) -> dg.AssetCheckResult:
-    """The worst variant decides: a mean over what is left is compared with those of others."""
+    """Check the replies of each variant; the worst decides, since the means of variants are compared."""
     found = {}
     for name in _require_made(state, asset):
         table = state.store.read(asset.key, name, ["score"])
@@ -225,14 +225,18 @@ def _rows(state: State, asset: Asset, parts: Parts, columns: list[str]) -> pl.Da
 
 
 def _table(state: State, asset: Asset, columns: list[str] | None) -> pl.DataFrame:
-    """The partitions that are there, or the table of an asset without any."""
+    """Return the stored partitions, or the table of an unpartitioned asset."""
     if not asset.partitions:
         return state.store.read(asset.key, None, columns)
     return state.store.read_all(asset.key, _require_made(state, asset), columns)
 
 
 def _require_made(state: State, asset: Asset) -> list[str]:
-    """The partitions that are there; none for an asset without, whose table says itself that it is missing."""
+    """Return the stored partitions; empty for an unpartitioned asset, whose read raises if the table is missing.
+
+    Raises:
+        GateauError: no partition is stored.
+    """
     stamps = state.table_stamps((asset.key, part) for part in state.pipeline.partitions(asset.key) if asset.partitions)
     found = [part for (_, part), stamp in stamps.items() if part is not None and stamp is not None]
     if asset.partitions and not found:
@@ -259,19 +263,19 @@ _OF_PARTS: dict[str, Callable[[State, Asset, Parts], dg.AssetCheckResult]] = {
 
 
 def is_by_partition(asset: Asset, name: str) -> bool:
-    """Whether a check looks at each partition by itself; others are about the whole."""
+    """Return whether a check looks at each partition by itself."""
     return bool(asset.partitions) and name in _OF_PARTS
 
 
 def is_partitioned(pipeline: Pipeline, asset: Asset, name: str) -> bool:
-    """Whether Dagster has a record of each partition, which takes it 10 ms; of other checks the whole names them."""
+    """Return whether Dagster records each partition, at 10 ms each; other checks name partitions in the whole."""
     return bool(asset.partitions) and name == FULL_COVERAGE and not has_many(pipeline, asset.key)
 
 
 def checked(state: State, asset: Asset, name: str, part: str | None = None) -> dg.AssetCheckResult:
-    """What a check finds, of one partition or of all that are there.
+    """Evaluate a check on one partition, or on all stored ones.
 
-    A table that is missing or damaged fails its check, with the reason.
+    A missing or damaged table fails its check, with the reason.
 
     Raises:
         TransientError: the store does not answer.

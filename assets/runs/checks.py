@@ -1,4 +1,4 @@
-"""Asset checks: is each table what it promises, and is it up to date?"""
+"""Define the asset checks: is each table valid, and is it up to date?"""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache, partial
@@ -28,12 +28,12 @@ Target: TypeAlias = Callable[[str | None], AssetCheckEvaluationTargetMaterializa
 
 
 def checks_of(asset: Asset) -> list[str]:
-    """The names of an asset's checks."""
+    """Return the names of an asset's checks."""
     return [UP_TO_DATE, *asset.checks]
 
 
 def asset_checks(config: Config) -> list[dg.AssetChecksDefinition]:
-    """The checks of all assets; one step an asset, so that its table is read once."""
+    """Define the checks of all assets; one step per asset, so that its table is read once."""
     pipeline = pipeline_of(config)
     return [_checks(pipeline, asset) for asset in pipeline.assets]
 
@@ -60,7 +60,7 @@ def _checks(pipeline: Pipeline, asset: Asset) -> dg.AssetChecksDefinition:
             retries = configuration.config.execution.retries
         with readable_failure(context, retries):
             state = configuration.state()
-            # All before the first is yielded: a step that is tried again must not yield one twice.
+            # Everything is computed before the first yield: a retried step must not yield a result twice.
             target = cache(partial(latest_record, context.instance, asset.key))
             results = [(spec, _found(context, state, spec, target)) for spec in specs if spec.name in asked]
         for spec, found in results:
@@ -73,9 +73,9 @@ def _checks(pipeline: Pipeline, asset: Asset) -> dg.AssetChecksDefinition:
 def _found(
     context: dg.AssetCheckExecutionContext, state: State, spec: dg.AssetCheckSpec, target: Target
 ) -> list[AssetCheckEvaluation]:
-    """What a check finds of the partitions that are asked for, and then of the whole.
+    """Evaluate a check on the requested partitions, and then on the whole.
 
-    As what an AssetCheckResult becomes: Dagster makes one of a single partition only.
+    Return evaluations, since Dagster makes one from an AssetCheckResult for a single partition only.
     """
     asset, name = state.asset(spec.asset_key.to_user_string()), spec.name
     if not is_by_partition(asset, name):
@@ -98,9 +98,9 @@ def _found(
 def _whole(
     asset: Asset, name: str, results: Mapping[str, dg.AssetCheckResult], before: Sequence[str]
 ) -> dg.AssetCheckResult:
-    """Of all partitions together: what Dagster shows of a check beside the asset.
+    """Combine all partitions into the result that Dagster shows beside the asset.
 
-    results: of those that were looked at now. before: others that failed when they were looked at last.
+    results: of the partitions evaluated now. before: other partitions, whose last evaluation failed.
     """
     failing = {part: _facts(result) for part, result in results.items() if not result.passed}
     failing |= dict.fromkeys(before, "failed when it was looked at last")
@@ -115,7 +115,7 @@ def _facts(result: dg.AssetCheckResult) -> str:
 
 
 def _together(results: Sequence[dg.AssetCheckResult]) -> dict[str, Any]:
-    """Counts added up, and texts of which all are the same."""
+    """Return the sums of counts, and the texts that are the same in all results."""
     facts = [{name: value.value for name, value in each.metadata.items()} for each in results]
     together: dict[str, Any] = {}
     for name, first in facts[0].items():
@@ -131,7 +131,7 @@ def _together(results: Sequence[dg.AssetCheckResult]) -> dict[str, Any]:
 def latest_record(
     instance: DagsterInstance, asset: str, part: str | None
 ) -> AssetCheckEvaluationTargetMaterializationData | None:
-    """The latest record of a table, or of a partition of it: what is found is about that one."""
+    """Return the latest record of a table or of one of its partitions, which the evaluation refers to."""
     wanted = AssetRecordsFilter(asset_key=asset_key(asset), asset_partitions=None if part is None else [part])
     for record in instance.fetch_materializations(wanted, limit=1).records:
         return AssetCheckEvaluationTargetMaterializationData(
@@ -143,7 +143,7 @@ def latest_record(
 def evaluation(
     result: dg.AssetCheckResult, target: AssetCheckEvaluationTargetMaterializationData | None, part: str | None = None
 ) -> AssetCheckEvaluation:
-    """The record of what a check finds of one partition, or of the whole."""
+    """Return Dagster's record of a check on one partition, or on the whole."""
     assert result.asset_key is not None and result.check_name is not None
     return AssetCheckEvaluation(
         asset_key=result.asset_key,
@@ -157,7 +157,7 @@ def evaluation(
 
 
 def _failing(instance: DagsterInstance, check: dg.AssetCheckKey) -> list[str]:
-    """The partitions of which the last finding, if it is of the table that is there, is that it fails."""
+    """Return the partitions whose latest evaluation failed and refers to the current table."""
     known = instance.event_log_storage.get_asset_check_partition_info([check])
     failed = AssetCheckExecutionRecordStatus.FAILED
     return sorted(

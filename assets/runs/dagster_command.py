@@ -1,6 +1,7 @@
-"""Dagster's own command line, `python -m assets.runs.dagster_command dev …`, on the instance of `gateau run`.
+"""Run Dagster's command line, `python -m assets.runs.dagster_command dev …`, on the instance of `gateau run`.
 
-For a dagster.yaml whose storage is dagster-postgres's: `dagster dev` hands its instance on to webserver and daemon.
+It serves a dagster.yaml with dagster-postgres's storage, since `dagster dev` passes its instance to webserver and
+daemon.
 """
 
 import os
@@ -15,7 +16,7 @@ from assets.runs.postgres_home import mended
 
 
 def command_for(instance: DagsterInstance) -> list[str]:
-    """How Dagster's command line is started on an instance that `open_instance` gave."""
+    """Return the command that starts Dagster's command line on an instance from `open_instance`."""
     if InstanceRef.from_dir(os.environ["DAGSTER_HOME"]) == instance.get_ref():
         return [str(Path(sys.executable).with_name("dagster"))]
     return [sys.executable, "-m", "assets.runs.dagster_command"]

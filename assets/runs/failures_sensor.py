@@ -1,4 +1,4 @@
-"""The sensor `failures`: tells people of runs that failed, and of runs whose checks failed as errors."""
+"""Define the sensors that notify people of failed runs, and of runs whose checks failed as errors."""
 
 import dagster as dg
 from dagster import DagsterEventType, DagsterInstance, DagsterRun, DagsterRunStatus
@@ -17,7 +17,7 @@ _MOST_LINES = 10
 
 
 def failure_sensors(config: Config) -> list[dg.SensorDefinition]:
-    """Where `execution.notify` names somebody: on all runs of this code location, on from the start."""
+    """Return the sensors on all runs of this code location if `execution.notify` is set; they are on by default."""
     if config.execution.notify is None:
         return []
     failed, ended = DagsterRunStatus.FAILURE, DagsterRunStatus.SUCCESS
@@ -41,7 +41,7 @@ def _sensor(name: str, status: DagsterRunStatus, description: str) -> dg.SensorD
         run, settings = context.dagster_run, configuration.config.execution.notify
         if settings is None:
             return dg.SkipReason("execution.notify names nobody any more")
-        if run.status is not status:  # Dagster takes some interrupts for failures, before they are set right
+        if run.status is not status:  # Dagster records some interrupts as failures at first
             return dg.SkipReason(f"run {run.run_id} is {run.status.value} by now")
         if status is DagsterRunStatus.FAILURE and _is_told_of_by_another(run):
             return dg.SkipReason(f"the run that asked for run {run.run_id} tells of it")
@@ -60,12 +60,12 @@ def _sensor(name: str, status: DagsterRunStatus, description: str) -> dg.SensorD
 
 
 def _is_told_of_by_another(run: DagsterRun) -> bool:
-    """By the run of `refresh` that waited for it, and failed with it. Nobody waits where it is executed again."""
+    """Return whether a waiting run of `refresh` fails with this one and reports it. Re-executed runs have none."""
     return ASKED_BY_TAG in run.tags and run.parent_run_id is None
 
 
 def message(run: DagsterRun, reasons: list[str], store: str, ui: str | None) -> tuple[str, str]:
-    """Subject and text; what looks like a secret is left out."""
+    """Return subject and text of the notification, with secrets redacted."""
     how = "failed" if run.status is DagsterRunStatus.FAILURE else "ended with failed checks"
     subject = f"GATEAU: run {run.run_id[:_SHOWN]} of {run.job_name} {how}"
     left = len(reasons) - _MOST_LINES
@@ -76,7 +76,7 @@ def message(run: DagsterRun, reasons: list[str], store: str, ui: str | None) -> 
 
 
 def _reasons(instance: DagsterInstance, run: DagsterRun) -> list[str]:
-    """A line for each step that failed, else what is said of the run, by Dagster or by whoever ended it."""
+    """Return a line per failed step, or the reason on record for the run."""
     entries = instance.all_logs(run.run_id, of_type={DagsterEventType.STEP_FAILURE, DagsterEventType.RUN_FAILURE})
     events = [(entry, entry.get_dagster_event()) for entry in entries]
     steps = [

@@ -1,4 +1,4 @@
-"""What Dagster has on record of each asset: its last record, and the failure that came after it."""
+"""Read Dagster's records of each asset: its last record, and the failure after it."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -23,7 +23,7 @@ _MOST_FAILURES = 20
 
 @dataclass(frozen=True, kw_only=True)
 class LastRun:
-    """run: id, empty for what no run made. when: UTC."""
+    """The run of an asset's last record or failure. run: id, empty if no run made the record. when: UTC."""
 
     run: str
     when: datetime
@@ -32,9 +32,9 @@ class LastRun:
 
 @contextmanager
 def recorded_history(config: Config) -> Iterator[DagsterInstance | None]:
-    """Dagster's records of a configuration; None where nothing has ever run, so that looking makes no files.
+    """Yield Dagster's records of a configuration; None if nothing has ever run, so that reading creates no files.
 
-    What is in PostgreSQL another machine may have recorded.
+    Records in PostgreSQL may come from another machine.
 
     Raises:
         GateauError: the records cannot be read.
@@ -47,13 +47,13 @@ def recorded_history(config: Config) -> Iterator[DagsterInstance | None]:
 
 
 def runs_at_work(instance: DagsterInstance, config: Config) -> Sequence[DagsterRun]:
-    """Those that have not ended, but for others' on another store: projects may have a database in common."""
+    """Return unfinished runs, without those on another store: projects may share a database."""
     store = known_store_id(config)
     return [run for run in instance.get_runs(RunsFilter(statuses=_AT_WORK)) if run.tags.get(LOCK_TAG, store) == store]
 
 
 def last_runs(instance: DagsterInstance, assets: Sequence[Asset]) -> dict[str, LastRun]:
-    """By asset, what made the latest record of it."""
+    """Return the run that made the latest record of each asset."""
     keys = {asset_key(asset.key): asset.key for asset in assets}
     found = {}
     for record in instance.get_asset_records([*keys]):
@@ -64,7 +64,7 @@ def last_runs(instance: DagsterInstance, assets: Sequence[Asset]) -> dict[str, L
 
 
 def last_failures(instance: DagsterInstance, assets: Sequence[Asset]) -> dict[str, LastRun]:
-    """By asset, the latest failure of its step among the latest runs that failed."""
+    """Return the latest failure of each asset's step, among the latest failed runs."""
     steps = {_step(asset): [each.key for each in assets if _step(each) == _step(asset)] for asset in assets}
     found: dict[str, LastRun] = {}
     for run in instance.get_runs(RunsFilter(statuses=[DagsterRunStatus.FAILURE]), limit=_MOST_FAILURES):
@@ -76,12 +76,12 @@ def last_failures(instance: DagsterInstance, assets: Sequence[Asset]) -> dict[st
 
 
 def _step(asset: Asset) -> str:
-    """As Dagster names the step that makes an asset."""
+    """Return Dagster's name of the step that makes an asset."""
     return asset.step or asset_key(asset.key).to_python_identifier()
 
 
 def told(entry: EventLogEntry) -> tuple[list[str], str]:
-    """The assets of a step that failed, where the failure names them, and its reason."""
+    """Return the assets of a failed step, if the failure names them, and its reason."""
     data = entry.get_dagster_event().step_failure_data
     meant = data.user_failure_data
     title = meant.metadata.get(TITLE) if meant is not None else None
@@ -96,7 +96,7 @@ def _time(timestamp: float) -> datetime:
 
 
 def failed_since(last: Mapping[str, LastRun], failures: Mapping[str, LastRun]) -> dict[str, LastRun]:
-    """The failures of assets that no later record has mended."""
+    """Return the failures of assets without a later record."""
     return {
         asset: failure for asset, failure in failures.items() if asset not in last or last[asset].when < failure.when
     }

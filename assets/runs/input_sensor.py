@@ -1,7 +1,7 @@
-"""The sensor `inputs`: an edit of the input or of a model shows on the graph, before anything runs for it.
+"""Define the sensor `inputs`, which shows a changed input or model on the graph before anything runs.
 
-Dagster's own labels of staleness go by what was recorded of an asset's direct upstreams, and know no partitions there.
-So the sensor records which version of each input is there, and for every asset what its check `up_to_date` finds.
+Dagster's own staleness labels compare direct upstreams only, and ignore their partitions. So the sensor records the
+version of each input, and the result of the check `up_to_date` for every asset.
 """
 
 import threading
@@ -29,7 +29,7 @@ from resources.configuration import ConfigurationResource
 
 
 class Look:
-    """Compares what is stored with what is wanted, in a thread; `sign`: of what it looks at, see `sign_of`."""
+    """A comparison of the store with the configuration, in a thread; `sign`: the signature from `sign_of`."""
 
     def __init__(self, config: Config, sign: str) -> None:
         self.sign, self.state = sign, State(config=config)
@@ -45,15 +45,15 @@ class Look:
             self._error = error
 
     def has_ended(self, seconds: float) -> bool:
-        """Whether it has, after so many seconds at the latest."""
+        """Wait up to `seconds`, and return whether the comparison has ended."""
         self._thread.join(seconds)
         return not self._thread.is_alive()
 
     def found(self) -> tuple[State, Plan]:
-        """The whole plan of a look that has ended, and the state that it is of.
+        """Return the state and its whole plan; call it only after the end.
 
         Raises:
-            GateauError: as for `State.whole_plan`. What nobody foresaw is raised as it was.
+            GateauError: for the reasons of `State.whole_plan`; unforeseen errors are raised unchanged.
         """
         if self._plan is None:
             assert self._error is not None
@@ -62,25 +62,25 @@ class Look:
 
 
 def sign_of(config: Config, last_run: str) -> str:
-    """Changes where there may be something to see: in configuration, input, models, or since a run. Reads no content.
+    """Return a signature that changes with configuration, inputs, models and the last run. It reads no content.
 
     Raises:
-        GateauError: an input is not there, or cannot be reached.
+        GateauError: an input is missing or cannot be reached.
     """
     return fingerprint({"config": config.model_dump(mode="json"), "inputs": glance(config), "run": last_run})
 
 
 class Looks:
-    """One look at a time for each configuration, kept from tick to tick."""
+    """One comparison at a time per configuration, kept across ticks."""
 
     def __init__(self) -> None:
         self._at_work: dict[str, Look] = {}
 
     def plan(self, config: Config, sign: str, seconds: float) -> tuple[State, Plan] | None:
-        """What a look at this sign found; None while it looks, or a look at another one does.
+        """Return the plan for this signature, or None while a comparison is running or was of another signature.
 
         Raises:
-            GateauError: as for `State.whole_plan`.
+            GateauError: for the reasons of `State.whole_plan`.
         """
         name = str(config.work_folder)
         look = self._at_work.get(name)
@@ -88,7 +88,7 @@ class Looks:
             look = self._at_work[name] = Look(config, sign)
         if not look.has_ended(seconds):
             return None
-        del self._at_work[name]  # also one that failed: the next tick looks anew
+        del self._at_work[name]  # a failed one, too: the next tick starts another
         return look.found() if look.sign == sign else None
 
 
@@ -105,7 +105,7 @@ _looks = Looks()
 )
 @redacted_failure()
 def inputs_sensor(context: dg.SensorEvaluationContext, configuration: ConfigurationResource) -> dg.SkipReason:
-    """By sizes and times alone, until one of them changes."""
+    """Compare sizes and times only, until one of them changes."""
     instance = context.instance
     try:
         sign = sign_of(configuration.config, _last_run(instance))
@@ -125,12 +125,12 @@ def inputs_sensor(context: dg.SensorEvaluationContext, configuration: Configurat
 
 
 def _last_run(instance: DagsterInstance) -> str:
-    """What a run makes is seen after it: its id, and how it is."""
+    """Return the id and status of the last run, since its outputs are seen after it."""
     return "; ".join(f"{run.run_id} {run.status.value}" for run in instance.get_runs(limit=1))
 
 
 def new_findings(instance: DagsterInstance, state: State, plan: Plan) -> Iterator[AssetCheckEvaluation]:
-    """What `up_to_date` finds of each asset, where that is not on record yet. An asset that was never made says so."""
+    """Yield the results of `up_to_date` that are not on record yet; assets that were never made are skipped."""
     assets = state.pipeline.assets
     known = _on_record(instance, assets)
     for asset in assets:
@@ -144,7 +144,7 @@ def new_findings(instance: DagsterInstance, state: State, plan: Plan) -> Iterato
 
 
 def _on_record(instance: DagsterInstance, assets: Sequence[Asset]) -> dict[str, AssetCheckEvaluation]:
-    """By asset, the latest finding; none where a run has planned the check since."""
+    """Return the latest evaluation by asset; none if a run has planned the check since."""
     checks = {dg.AssetCheckKey(asset_key(asset.key), UP_TO_DATE): asset.key for asset in assets}
     records = instance.event_log_storage.get_latest_asset_check_execution_by_key([*checks])
     ended = {AssetCheckExecutionRecordStatus.SUCCEEDED, AssetCheckExecutionRecordStatus.FAILED}

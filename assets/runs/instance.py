@@ -1,4 +1,4 @@
-"""Dagster's own home: where runs and events are recorded, shared by `gateau run` and the UI."""
+"""Open Dagster's home: where runs and events are recorded, shared by `gateau run` and the UI."""
 
 import fcntl
 import os
@@ -22,7 +22,7 @@ _OPENING = ".opening"
 _SQLITE = "DagsterSqliteStorage"
 _LONGEST_PATH = 504  # bytes; SQLite's own 512, less what it adds for its journal
 _BELOW = len(f"/history/runs/{uuid.UUID(int=0)}.db")
-_SHOWN = 300  # characters of a reason: Dagster adds all that would be right
+_SHOWN = 300  # characters of a reason: Dagster adds the whole valid schema
 
 _DAGSTER_YAML = """\
 # Written once by gateau; yours to change.
@@ -45,25 +45,25 @@ run_launcher:               # Dagster's own, which also terminates the runs of `
 
 
 def home_of(config: Config) -> Path:
-    """DAGSTER_HOME, or a folder beside the configuration, whether it is there or not; absolute."""
+    """Return DAGSTER_HOME or a folder beside the configuration as an absolute path; it need not exist."""
     named = os.environ.get("DAGSTER_HOME") or config.work_folder / "dagster"
     return Path(os.path.expanduser(named)).absolute()  # noqa: PTH111  as Dagster does: ~nobody is a name like others
 
 
 def prepare_home(config: Config) -> Path:
-    """DAGSTER_HOME, or a folder beside the configuration; with a dagster.yaml if there is none.
+    """Return `home_of`, created if needed, with a dagster.yaml if there is none.
 
-    Where `execution.postgres` is set, the file leads Dagster's own processes to that database, too.
+    If `execution.postgres` is set, the file directs Dagster's own processes to that database, too.
 
     Raises:
-        GateauError: it cannot be made, or its dagster.yaml names another database.
+        GateauError: the folder cannot be made, or its dagster.yaml names another database.
     """
     home = home_of(config)
     file = home / "dagster.yaml"
     try:
         home.mkdir(parents=True, exist_ok=True)
         for name in (file, home / _OPENING):
-            check_regular(name)  # a pipe would be waited for
+            check_regular(name)  # opening a pipe would block
         create_local(file, _DAGSTER_YAML.encode())
         if config.execution.postgres is not None:
             found = file.read_bytes()
@@ -80,17 +80,17 @@ def prepare_home(config: Config) -> Path:
 
 @contextmanager
 def _one_at_a_time(home: Path) -> Iterator[None]:
-    """Two processes that make the same tables of the database in a new home get in each other's way."""
+    """Lock the home: two processes must not create the tables of a new database at once."""
     with (home / _OPENING).open("a") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
 
 
 def open_instance(config: Config) -> DagsterInstance:
-    """The instance in that home.
+    """Open the instance in the home of the configuration.
 
     Raises:
-        GateauError: its dagster.yaml is none, its records cannot be read, or their database cannot be reached.
+        GateauError: its dagster.yaml is invalid, its records cannot be read, or their database cannot be reached.
     """
     home = prepare_home(config)
     os.environ["DAGSTER_HOME"] = str(home)
@@ -102,9 +102,9 @@ def open_instance(config: Config) -> DagsterInstance:
             return _read(reference, place_of_postgres(reference, config, home))
     except GateauError:
         raise
-    except Exception as error:  # of YAML, of Dagster, of the database, of the file system: each its own types
+    except Exception as error:  # YAML, Dagster, database and file system have their own types
         known = explained_by_system(error, f"use Dagster's home {home}")
-        if known is not error and not isinstance(error, FileExistsError):  # of which the path is said below
+        if known is not error and not isinstance(error, FileExistsError):  # the path is named below
             raise known from error
         raise GateauError(
             f"Dagster's home {home} cannot be used: {_reason(error)}. Correct or remove its "
@@ -114,7 +114,11 @@ def open_instance(config: Config) -> DagsterInstance:
 
 
 def _check_addressable(reference: InstanceRef, home: Path) -> None:
-    """Raises GateauError where Dagster would look for its records elsewhere: it puts their path into a URL as it is."""
+    """Check that Dagster will find its records: it inserts their path into a URL without quoting.
+
+    Raises:
+        GateauError: the path leads elsewhere or is too long.
+    """
     data = reference.storage_data
     folder = data.config_dict.get("base_dir") if data is not None and data.class_name == _SQLITE else None
     found = re.search(r"\?|%[0-9A-Fa-f]{2}", str(folder or ""))
@@ -132,15 +136,15 @@ def _check_addressable(reference: InstanceRef, home: Path) -> None:
 
 
 def _read(reference: InstanceRef, postgres: str | None) -> DagsterInstance:
-    """The instance, after a look at its records. `postgres`: where it is said that they are there.
+    """Return the instance after reading its records. `postgres`: the setting that names PostgreSQL, or None.
 
     Raises:
-        GateauError: those in PostgreSQL cannot be used. Of others anything is raised.
+        GateauError: the records in PostgreSQL cannot be used. For other storages any error is raised.
     """
     try:
         instance = DagsterInstance.from_ref(reference)
         instance.get_runs(limit=1)
-        instance.all_asset_keys()  # of another file than the runs
+        instance.all_asset_keys()  # a different file from the runs
     except Exception as error:
         if postgres is None:
             raise
@@ -152,5 +156,5 @@ def _read(reference: InstanceRef, postgres: str | None) -> DagsterInstance:
 
 
 def _reason(error: Exception) -> str:
-    told = getattr(error, "orig", None) or error  # SQLAlchemy adds the statement to what the database said
+    told = getattr(error, "orig", None) or error  # SQLAlchemy adds the statement to the database's message
     return " ".join(str(told).split())[:_SHOWN] or type(error).__name__

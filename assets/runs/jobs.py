@@ -1,4 +1,4 @@
-"""Jobs: scoring, everything, and `refresh`, which brings exactly what is out of date up to date."""
+"""Define the jobs: scoring, everything, and `refresh`, which rebuilds exactly what is out of date."""
 
 from collections.abc import Iterable
 
@@ -25,7 +25,7 @@ RAW = "raw_long_sft"
 
 
 def asset_jobs(config: Config) -> list[UnresolvedAssetJobDefinition]:
-    """The asset jobs, for launching chosen shards by hand."""
+    """Return the asset jobs, for launching chosen shards by hand."""
     pipeline = pipeline_of(config)
     assets = list(pipeline.by_key)
     of_variants = pipeline.descendants(asset.key for asset in pipeline.assets if asset.partitions == VARIANT)
@@ -55,7 +55,7 @@ def asset_jobs(config: Config) -> list[UnresolvedAssetJobDefinition]:
 
 
 def _variants(assets: Iterable[str]) -> UnresolvedAssetJobDefinition:
-    """A run has partitions of one set: shards come first, then this."""
+    """Define a job of its own for variants: a run has partitions of one set only, and shards come first."""
     return dg.define_asset_job(
         VARIANTS,
         selection=dg.AssetSelection.assets(*map(asset_key, assets)),
@@ -72,7 +72,7 @@ class RefreshConfig(dg.Config):
 
 @dg.op(description="Compares what is stored with what is wanted, launches a run of exactly the difference, follows it.")
 def bring_up_to_date(context: OpExecutionContext, config: RefreshConfig, configuration: ConfigurationResource) -> None:
-    """Runs what is out of date; does nothing, in seconds, when nothing is."""
+    """Run what is out of date; finish within seconds if nothing is."""
     tag_with_process(context)
     context.log.info("Compares what is stored with what is wanted.")
     with readable_failure(context):
@@ -90,5 +90,5 @@ def bring_up_to_date(context: OpExecutionContext, config: RefreshConfig, configu
     executor_def=dg.in_process_executor,
 )
 def refresh_job() -> None:
-    """One op, which waits: no process of its own."""
+    """Run one op in this process, since it mostly waits."""
     bring_up_to_date()

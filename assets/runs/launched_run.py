@@ -1,4 +1,4 @@
-"""A run that the daemon launches for another run, in the same code location: made, followed, and ended with it."""
+"""Launch a run through the daemon for another run in the same code location, follow it, and end it with that run."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -23,7 +23,7 @@ from assets.runs.work_run import (
 from assets.steps.dead_runs import PROCESS_TAG, process_tag
 from gateau_dagster.errors import GateauError
 
-# On the run that is launched: the run that asked for it.
+# Tag of a launched run: the run that asked for it.
 ASKED_BY_TAG = "gateau/refresh"
 _SECONDS_BETWEEN_LOOKS = 1.0
 _SECONDS_IN_THE_QUEUE = 60.0
@@ -38,10 +38,10 @@ def run_by_daemon(
     tags: Mapping[str, str],
     say: Callable[[str], None],
 ) -> Outcome:
-    """Submits the run to the queue, and returns when it has ended. It ends with the run that asks for it.
+    """Submit the run to the queue, and return when it has ended. It ends with the run that asks for it.
 
     Raises:
-        GateauError: it failed, or was terminated: then so is the run that asks for it. Or nothing would launch it.
+        GateauError: it failed, nothing would launch it, or it was terminated, which cancels the asking run, too.
     """
     require_queue(instance)
     run_id = make_new_run_id()
@@ -58,7 +58,7 @@ def run_by_daemon(
 
 
 def require_queue(instance: DagsterInstance) -> None:
-    """Raises GateauError where Dagster is set up so that a run that waits for another one would wait for ever."""
+    """Raise GateauError if Dagster's settings would make a run that waits for another one wait forever."""
     coordinator = instance.run_coordinator
     if not isinstance(coordinator, QueuedRunCoordinator):
         raise GateauError(
@@ -74,7 +74,7 @@ def require_queue(instance: DagsterInstance) -> None:
 
 
 def _tell(instance: DagsterInstance, run: DagsterRun, work: WorkRun, message: str, other: str) -> None:
-    """What is done, and why, and the link to the other run; apart, since the page folds what is long."""
+    """Log the reason and the link to the other run as separate events, since the page folds long ones."""
     instance.report_engine_event(f"Out of date:\n{work.why}", run)
     link = {"run": dg.MetadataValue.dagster_run(other)}
     instance.report_engine_event(message, run, EngineEventData(link))
@@ -83,7 +83,7 @@ def _tell(instance: DagsterInstance, run: DagsterRun, work: WorkRun, message: st
 def _made(
     instance: DagsterInstance, asking: DagsterRun, work: WorkRun, tags: Mapping[str, str], run_id: str
 ) -> DagsterRun:
-    """The run on record, not yet in the queue; of the code location and the process image of the run that asks."""
+    """Create the run, not yet queued, with the code location and the process image of the asking run."""
     assert asking.remote_job_origin is not None
     job = job_of_location(work.job)
     run = instance.create_run_for_job(
@@ -100,7 +100,7 @@ def _made(
 
 
 def _followed(instance: DagsterInstance, run_id: str, say: Callable[[str], None]) -> DagsterRun:
-    """The run when it has ended."""
+    """Return the run after it has ended."""
     waits_since = time.monotonic()
     while True:
         run = instance.get_run_by_id(run_id)
@@ -115,7 +115,7 @@ def _followed(instance: DagsterInstance, run_id: str, say: Callable[[str], None]
 
 
 def _outcome(instance: DagsterInstance, asking: DagsterRun, run: DagsterRun) -> Outcome:
-    """Raises GateauError for a run that did not succeed."""
+    """Return the result of the run; raise GateauError if it did not succeed."""
     if run.status is DagsterRunStatus.CANCELED:
         instance.report_run_canceling(asking, f"The run {run.run_id}, which did the work, was terminated.")
         raise GateauError(f"The run {run.run_id} was terminated. What it had computed is kept.")
@@ -127,20 +127,20 @@ def _outcome(instance: DagsterInstance, asking: DagsterRun, run: DagsterRun) -> 
 
 
 def _end(instance: DagsterInstance, run_id: str) -> None:
-    """Terminates the run, if it was made, and gives it some seconds: until then its steps have the store."""
+    """Terminate the run, if it exists, and wait up to two minutes: until then its steps hold the store."""
     deadline, asked = time.monotonic() + _SECONDS_TO_END, float("-inf")
     while time.monotonic() < deadline:
         run = instance.get_run_by_id(run_id)
         if run is None or run.is_finished:
             return
-        if time.monotonic() - asked >= _SECONDS_BETWEEN_REQUESTS:  # one that is just starting does not hear the first
+        if time.monotonic() - asked >= _SECONDS_BETWEEN_REQUESTS:  # a starting run misses the first request
             _terminate(instance, run)
             asked = time.monotonic()
         time.sleep(_SECONDS_BETWEEN_LOOKS / 4)
 
 
 def _terminate(instance: DagsterInstance, run: DagsterRun) -> None:
-    """Takes a run out of the queue, or tells its process to end."""
+    """Remove a run from the queue, or ask its process to end."""
     if run.status is DagsterRunStatus.NOT_STARTED:
         instance.report_run_canceled(run)
     else:

@@ -1,4 +1,4 @@
-"""Dagster's home on PostgreSQL, by `execution.postgres` or by the user's own dagster.yaml."""
+"""Configure Dagster's home on PostgreSQL, by `execution.postgres` or by the user's own dagster.yaml."""
 
 import os
 from collections.abc import Iterator
@@ -29,7 +29,7 @@ storage:                    # by execution.postgres; the URL itself is in the en
 
 
 def with_postgres(content: bytes, variable: str, file: Path) -> bytes:
-    """A dagster.yaml that leads to the database whose URL is in an environment variable; as it is where it does.
+    """Return a dagster.yaml with the database whose URL is in an environment variable; unchanged if it has it.
 
     Raises:
         GateauError: it names another storage.
@@ -54,14 +54,14 @@ def with_postgres(content: bytes, variable: str, file: Path) -> bytes:
 
 
 def _at(value: Any, *keys: str) -> Any:
-    """What is at the end of a path of keys; None where it leads nowhere."""
+    """Return the value at the end of a path of keys, or None if the path breaks off."""
     for key in keys:
         value = value.get(key) if isinstance(value, dict) else None
     return value
 
 
 def mended(reference: InstanceRef) -> InstanceRef:
-    """An instance whose storage is dagster-postgres's, with the driver that it needs; any other as it is."""
+    """Add the driver that dagster-postgres's storage needs to an instance; return any other unchanged."""
     data = reference.storage_data
     if data is None or (data.module_name, data.class_name) != _OF_DAGSTER:
         return reference
@@ -69,7 +69,7 @@ def mended(reference: InstanceRef) -> InstanceRef:
 
 
 def place_of_postgres(reference: InstanceRef, config: Config, home: Path) -> str | None:
-    """Where it is said that a `mended` instance is on PostgreSQL; None if it is not."""
+    """Return the setting that puts a `mended` instance on PostgreSQL, or None if it is not there."""
     data = reference.storage_data
     if data is None or (data.module_name, data.class_name) != _OURS:
         return None
@@ -77,10 +77,10 @@ def place_of_postgres(reference: InstanceRef, config: Config, home: Path) -> str
 
 
 def check_postgres(reference: InstanceRef, config: Config, home: Path) -> None:
-    """Whether the packages and the server for a `mended` instance are there; any other instance passes.
+    """Check that a `mended` instance has its packages and server; any other instance passes.
 
     Raises:
-        GateauError: something is missing, or the server does not let this process in.
+        GateauError: something is missing, or the server rejects this process.
     """
     data, place = reference.storage_data, place_of_postgres(reference, config, home)
     if data is None or place is None:
@@ -92,7 +92,7 @@ def check_postgres(reference: InstanceRef, config: Config, home: Path) -> None:
             raise GateauError(f"{place}: the environment variable {name} is not set. {what}")
     found = process_config(resolve_to_config_type(pg_config()), data.config_dict)
     if found.value is None or found.value.get("auth_provider"):
-        return  # wrong, which Dagster says when it reads it; or with a password that is made anew for each connection
+        return  # invalid, which Dagster reports on reading; or the password changes with each connection
     try:
         from resources.postgres import check_server
 
@@ -104,7 +104,7 @@ def check_postgres(reference: InstanceRef, config: Config, home: Path) -> None:
 
 
 def _variables(value: Any) -> Iterator[str]:
-    """The environment variables that a part of dagster.yaml names."""
+    """Yield the environment variables that a part of dagster.yaml names."""
     if isinstance(value, dict):
         if isinstance(name := value.get("env"), str) and len(value) == 1:
             yield name

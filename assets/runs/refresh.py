@@ -61,7 +61,7 @@ from resources.locks.lease import store_id, store_lease
 
 @contextmanager
 def open_log(instance: DagsterInstance) -> Iterator[None]:
-    """While it lasts, each file that this instance's event log writes stays open; other storages are as they are."""
+    """Keep each file that this instance's SQLite event log writes open within the block; ignore other storages."""
     log = instance.event_log_storage
     if not isinstance(log, SqliteEventLogStorage):
         yield
@@ -76,7 +76,7 @@ def open_log(instance: DagsterInstance) -> Iterator[None]:
 
 
 class _Files:
-    """The files by the name of their run; `index` is that of all runs."""
+    """The open files by the name of their run; `index` is the file of all runs."""
 
     def __init__(self, log: SqliteEventLogStorage) -> None:
         self._log = log
@@ -84,14 +84,14 @@ class _Files:
         self._has_table, self._tables = log.has_table, set[str]()
 
     def has_table(self, table_name: str) -> bool:
-        """In place of `SqliteEventLogStorage.has_table`: a table that is there stays."""
+        """Replace `SqliteEventLogStorage.has_table`, and remember a table that exists."""
         if table_name not in self._tables and self._has_table(table_name):
             self._tables.add(table_name)
         return table_name in self._tables
 
     @contextmanager
     def connection(self, shard: str) -> Iterator[Connection]:
-        """In place of `SqliteEventLogStorage._connect`: a transaction, one at a time."""
+        """Replace `SqliteEventLogStorage._connect`: yield a transaction, one at a time."""
         log = self._log
         with log._db_lock:
             engine = self._engine(shard)
@@ -102,7 +102,7 @@ class _Files:
                 yield connection
 
     def _engine(self, shard: str) -> Engine:
-        # Into a file that somebody has removed SQLite would go on to write without a word.
+        # SQLite would silently go on writing into a file that somebody has removed.
         if shard in self._engines and not Path(self._log.path_for_shard(shard)).exists():
             self._engines.pop(shard).dispose()
         if shard not in self._engines:
@@ -129,7 +129,7 @@ _ENDED_WELL = {DagsterRunStatus.SUCCESS, DagsterRunStatus.CANCELED}
 
 @contextmanager
 def canceled_when_interrupted(instance: DagsterInstance, run_id: str) -> Iterator[None]:
-    """For the block that makes a run and works on it. One that has failed did so by the interrupt."""
+    """Record the run as canceled if the block is interrupted, even if Dagster records it as failed."""
 
     def canceling() -> None:
         run = instance.get_run_by_id(run_id)
@@ -146,9 +146,9 @@ def canceled_when_interrupted(instance: DagsterInstance, run_id: str) -> Iterato
 
 
 def record_canceled(instance: DagsterInstance, run: DagsterRun) -> None:
-    """Records the end of a run, unless it ended well or as canceled, and frees what it holds of the pools.
+    """Record the end of a run, unless it succeeded or was canceled, and free its pool slots.
 
-    Dagster itself frees nothing for a step of another process that was interrupted.
+    Dagster itself frees no slots for an interrupted step of another process.
     """
     if instance.event_log_storage.supports_global_concurrency_limits:
         instance.event_log_storage.free_concurrency_slots_for_run(run.run_id)
@@ -162,7 +162,7 @@ _SECONDS_BETWEEN_LOOKS = 2.0
 def run_here(
     instance: DagsterInstance, configuration: ConfigurationResource, work: WorkRun, tags: Mapping[str, str], level: str
 ) -> Outcome:
-    """Makes the run and works on it until it ends. `level`: of what it prints; the UI has every line anyway.
+    """Make the run and execute it in this process. `level`: of printed lines; the UI has every line anyway.
 
     Raises:
         KeyboardInterrupt: it was interrupted from the terminal, or terminated in the UI.
@@ -193,14 +193,14 @@ def run_here(
 
 @contextmanager
 def _ended_on_request(instance: DagsterInstance, run_id: str) -> Iterator[None]:
-    """Termination in the UI reaches a process that the UI did not start: the status asks for it."""
+    """Watch the run's status, so that termination in the UI reaches a process that the UI did not start."""
     over = threading.Event()
 
     def look() -> None:
         while not over.wait(_SECONDS_BETWEEN_LOOKS):
             if not is_to_end(instance, run_id):
                 continue
-            if not ENDING.requested.is_set():  # else it is Ctrl-C that has set the status
+            if not ENDING.requested.is_set():  # otherwise Ctrl-C has set the status
                 os.kill(os.getpid(), signal.SIGINT)
             return
 
@@ -215,7 +215,7 @@ def _ended_on_request(instance: DagsterInstance, run_id: str) -> Iterator[None]:
 
 @contextmanager
 def _configured_environment(configuration: ConfigurationResource) -> Iterator[None]:
-    """The definitions are loaded by name and read their configuration file from the environment."""
+    """Set the configuration file in the environment, where the definitions read it when loaded by name."""
     before = os.environ.get(ENVIRONMENT_VARIABLE)
     os.environ[ENVIRONMENT_VARIABLE] = configuration.config_file
     try:
@@ -226,15 +226,15 @@ def _configured_environment(configuration: ConfigurationResource) -> Iterator[No
             os.environ[ENVIRONMENT_VARIABLE] = before
 
 
-# A run can make work for another only where content decides (see stamp.By), and each asset does so at most once. Each
-# may be two: of shards, and of variants.
+# A run can make work for another only if content decides (see stamp.By), and each asset does so at most once. Each
+# round may take two runs: of shards, and of variants.
 _MOST_ROUNDS = 8
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Refreshed:
-    """What `refresh` did."""
+    """The result of `refresh`."""
 
     run_ids: list[str]
     recorded: int
@@ -243,7 +243,7 @@ class Refreshed:
 
     @property
     def notes(self) -> list[str]:
-        """What happened beside the work: the same in the UI and on the terminal."""
+        """Return notes on events beside the work, for the UI and the terminal."""
         notes = []
         if self.ended_runs:
             notes.append(f"Ended {self.ended_runs} earlier run(s) whose process was gone.")
@@ -253,14 +253,15 @@ class Refreshed:
 
     @property
     def summary(self) -> str:
-        """What a log says."""
+        """Return the summary for a log."""
         done = f"Done by run {', '.join(self.run_ids)}." if self.run_ids else "Everything is up to date."
         return " ".join([done, *self.notes, *(f"! {line}." for line in self.failed_checks)])
 
 
 def run_refresh(config: Config, config_file: str, *, until: str | None, plan: Plan) -> Refreshed:
-    """Runs what is out of date on the configuration's own Dagster instance; what `gateau run` calls, which has the
-    store (`store_lease`).
+    """Run what is out of date on the configuration's own Dagster instance.
+
+    `gateau run` calls this and holds the store's lease (`store_lease`).
 
     Raises:
         GateauError: a step failed.
@@ -278,17 +279,17 @@ def refresh(
     asking: DagsterRun | None = None,
     say: Callable[[str], None] = _log.info,
 ) -> Refreshed:
-    """Takes the store, and runs what is missing or changed, until nothing is.
+    """Take the store's lease, and run what is missing or changed, until nothing is.
 
     Args:
         until: the asset to stop at; None for all.
-        asking: run that asks for it. The work is done by runs of its code location, which the daemon launches; in this
-            process where it belongs to none (`dagster job execute`), or where there is no such run.
-        say: told what is waited for.
+        asking: the run that asks for it. The daemon launches the work in its code location. Without such a run or
+            location (`dagster job execute`), the work runs in this process.
+        say: receives messages about waiting.
 
     Raises:
-        GateauError: a run failed (the message is the first failure), another run has the store, or judging would take
-            more than its budget.
+        GateauError: a run failed (the message is the first failure), another run has the store, or judging would exceed
+            its budget.
     """
     if asking is not None and asking.remote_job_origin is not None:
         require_queue(instance)
@@ -297,7 +298,7 @@ def refresh(
 
 
 class _Refresh:
-    """By whoever has the store."""
+    """A refresh; the caller holds the store's lease."""
 
     def __init__(
         self,
@@ -312,13 +313,13 @@ class _Refresh:
         self._lock = store_id(configuration.config)
 
     def done(self, plan: Plan | None = None) -> Refreshed:
-        """`plan`: the first one, when the caller has just made it."""
+        """Run the refresh to its end. `plan`: the first plan, if the caller has one already."""
         config = self._configuration.config
         run_ids: list[str] = []
         failed_checks: list[str] = []
         ended = self._after_earlier_runs()
         remove_old_boards(config, self._instance)
-        # First, so that Dagster sees what the runs below read as older than what they make of it.
+        # This comes first, so that Dagster sees inputs as older than what the runs below make of them.
         recorded = record_what_the_store_holds(self._instance, State(config=config))
         for _ in range(_MOST_ROUNDS):
             state = State(config=config)
@@ -338,8 +339,8 @@ class _Refresh:
         )
 
     def _run(self, work: WorkRun) -> Outcome:
-        # Whoever asked for the run is told of its failure. Dagster's `run_retries` would start another one that nobody
-        # waits for; it may start `refresh` again, which looks what is left to do.
+        # The asking run receives the failure. Dagster's `run_retries` would start another run that nobody waits for. It
+        # may retry `refresh`, which finds the remaining work.
         tags = {LOCK_TAG: self._lock, MAX_RETRIES_TAG: "0"}
         if self._asking is not None and self._asking.remote_job_origin is not None:
             return run_by_daemon(self._instance, self._asking, work, tags, self._say)
@@ -347,10 +348,10 @@ class _Refresh:
         return run_here(self._instance, self._configuration, work, tags, level)
 
     def _after_earlier_runs(self) -> int:
-        """Ends those whose process is gone, and returns their number.
+        """End the runs whose process is gone, and return their number.
 
         Raises:
-            GateauError: one works that an earlier refresh has left behind.
+            GateauError: a run of an earlier refresh is still at work.
         """
         ended = end_dead_runs(self._instance, holding=self._lock)
         for run in self._instance.get_runs(RunsFilter(statuses=UNFINISHED, tags={LOCK_TAG: self._lock})):

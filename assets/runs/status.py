@@ -1,4 +1,4 @@
-"""How each asset stands: current, stale, missing or failed, with its rows, rejects, size and last run."""
+"""Report each asset as current, stale, missing or failed, with its rows, rejects, size and last run."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -19,11 +19,11 @@ Standing: TypeAlias = Literal["current", "stale", "missing", "failed"]
 
 @dataclass(frozen=True, kw_only=True)
 class AssetStatus:
-    """One asset. asked_for: whether the configuration asks for it.
+    """The status of one asset. asked_for: whether the configuration needs it.
 
-    parts: how many partitions it has, 0 for a single output; stale, missing: so many of them, or 1. rows: of what is
-    there, None where it is no table. size: bytes in the store, rejects included. why: what is out of date, or the
-    reason of the failure.
+    parts: the number of partitions, 0 for a single output. stale, missing: how many of them are, or 1. rows: of the
+    stored partitions, None if it is no table. size: bytes in the store, rejects included. why: the reasons for being
+    out of date, or the reason of the failure.
     """
 
     asset: str
@@ -41,10 +41,10 @@ class AssetStatus:
 
 
 def asset_statuses(state: State, instance: DagsterInstance | None) -> list[AssetStatus]:
-    """Of all assets, in the order of the data's flow.
+    """Return the status of all assets, in the order of the data's flow.
 
     Raises:
-        GateauError: as for `State.plan`.
+        GateauError: for the reasons of `State.plan`.
     """
     assets, recorded = state.pipeline.assets, state.recorded()
     plan, sizes = state.whole_plan(recorded), state.store.files.sizes()
@@ -56,7 +56,7 @@ def asset_statuses(state: State, instance: DagsterInstance | None) -> list[Asset
 
 
 class _Stored:
-    """What the store holds of an asset."""
+    """The stored outputs of an asset."""
 
     def __init__(self, asset: Asset, recorded: Mapping[Key, Stamp | None], sizes: Mapping[str, int]) -> None:
         self.stamps = {key: stamp for key, stamp in recorded.items() if key[0] == asset.key}
@@ -109,7 +109,7 @@ def _standing(reasons: Iterable[str], failed: bool, missing: int, outputs: int) 
 
 
 def _rejected(state: State, asset: Asset, files: Iterable[str]) -> int:
-    """Of what is there: only partitions that have rejects are read."""
+    """Return the number of rejects of the stored partitions; only partitions with rejects are read."""
     parts = [name.rsplit("/", 1)[1].removesuffix(".parquet") for name in files]
     known = {part for part in state.pipeline.partitions(asset.key) if part is not None}
     chosen: list[str | None] = [part for part in parts if part in known] if known else [None] * bool(parts)

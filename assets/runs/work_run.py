@@ -1,4 +1,4 @@
-"""Make the Dagster run for a part of a plan, find its job in the code location, and read what came of it."""
+"""Make the Dagster run for a part of a plan, find its job in the code location, and read its result."""
 
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -23,7 +23,7 @@ from gateau_dagster.pipeline.pipeline import partition_sets
 from gateau_dagster.pipeline.plan import Plan, Work
 from gateau_dagster.pipeline.state import State
 
-# Those that the functions below read.
+# The events that the functions below read.
 TOLD_BY = {
     DagsterEventType.ASSET_CHECK_EVALUATION,
     DagsterEventType.STEP_FAILURE,
@@ -33,23 +33,23 @@ TOLD_BY = {
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """Of a run that succeeded."""
+    """The result of a successful run."""
 
     run_id: str
     failed_checks: list[str] = field(default_factory=list)
 
 
 def interrupted(events: Iterable[DagsterEvent]) -> bool:
-    """Dagster turns an interrupt into the failure of the step that was at work."""
+    """Return whether the run was interrupted, which Dagster records as the failure of the running step."""
     failures = [event.step_failure_data.error for event in events if event.is_step_failure]
     names = {link.cls_name for error in failures for link in _causes(error)}
     return "DagsterExecutionInterruptedError" in names
 
 
 def failed_checks_of(events: Iterable[DagsterEvent], *, as_errors: bool = False) -> list[str]:
-    """One line about each check that failed: a run succeeds all the same, and whoever asked for it has to say it.
+    """Return a line per failed check, for the caller to report, since the run itself succeeds.
 
-    as_errors: leaves out those that only warn.
+    as_errors: leave out checks that only warn.
     """
     lines = []
     for event in events:
@@ -57,14 +57,14 @@ def failed_checks_of(events: Iterable[DagsterEvent], *, as_errors: bool = False)
             continue
         found = event.asset_check_evaluation_data
         counts = not as_errors or found.severity is AssetCheckSeverity.ERROR
-        if counts and not found.passed and found.partition is None:  # of partitions it stands in that of the whole
+        if counts and not found.passed and found.partition is None:  # the result of the whole includes the partitions
             facts = "; ".join(f"{name}: {value.value}" for name, value in found.metadata.items())
             lines.append(f"{found.asset_key.to_user_string()}: check {found.check_name} failed ({facts})")
     return lines
 
 
 def failure_of(events: Iterable[DagsterEvent]) -> GateauError:
-    """The first step's failure, as its author put it; one that is not meant for users as the defect that it is."""
+    """Return the first step's failure with its own message; a failure not meant for users as an UnforeseenError."""
     events = list(events)
     failed = next((event for event in events if event.is_step_failure), None)
     if failed is None:
@@ -78,7 +78,7 @@ def failure_of(events: Iterable[DagsterEvent]) -> GateauError:
     first = next(reversed(list(_causes(data.error))), None)
     if first is None:
         return UnforeseenError(f"{failed.step_key} failed without a word", kind="failure", trace="")
-    if first.cls_name == "ChildProcessCrashException":  # of the multi-process executor: nothing was raised
+    if first.cls_name == "ChildProcessCrashException":  # the multi-process executor: nothing was raised
         return GateauError(
             f"{failed.step_key}: its process was killed, often by the system for lack of memory. Run again: what was "
             "computed is kept."
@@ -94,20 +94,20 @@ def _causes(error: SerializableErrorInfo | None) -> Iterator[SerializableErrorIn
         error = error.cause
 
 
-# As in workspace.yaml, in the workspace.yaml of `gateau dev` and in pyproject.toml. Dagster keeps by this name which
-# schedules and sensors are turned on.
+# The same in workspace.yaml, in the workspace.yaml of `gateau dev` and in pyproject.toml. Dagster stores by this name
+# which schedules and sensors are on.
 LOCATION = "gateau_dagster"
 MODULE, ATTRIBUTE = "gateau_dagster.definitions", "defs"
 
 
 def job_of_location(name: str) -> ReconstructableJob:
-    """The job by name, so that other processes can load it: those of its steps, for one."""
+    """Return the job by name, in a form that other processes, such as those of its steps, can load."""
     repository = ReconstructableRepository.for_module(MODULE, ATTRIBUTE)
     return repository.get_reconstructable_job(name)
 
 
 def location_origin() -> RemoteRepositoryOrigin:
-    """What makes a run of the terminal one of this code location: it stands on the timeline and can be re-executed."""
+    """Return the origin that assigns a terminal run to this code location, for the timeline and re-execution."""
     target = LoadableTargetOrigin(executable_path=sys.executable, module_name=MODULE, attribute=ATTRIBUTE)
     return RemoteRepositoryOrigin(
         code_location_origin=ManagedGrpcPythonEnvCodeLocationOrigin(target, location_name=LOCATION),
@@ -118,16 +118,16 @@ def location_origin() -> RemoteRepositoryOrigin:
 EVERYTHING = "everything"
 VARIANTS = "variants"
 _MOST_LINES = 40
-_MOST_NAMED = 12  # partitions of a line
+_MOST_NAMED = 12  # partitions in one line
 
 
 @dataclass(frozen=True, kw_only=True)
 class WorkRun:
     """A run to be made.
 
-    job: its name. tags: with the range of partitions. why: a line an asset.
-    later_tags: the range where it is long, for a run that was made without it: else Dagster begins by writing down of
-        each asset and partition of the range that it is planned, which takes as long as recording what is made.
+    job: its name. tags: these include the range of partitions. why: one line per asset.
+    later_tags: the range if it is long, added after creation. Dagster would otherwise first write a "planned" event per
+    asset and partition, which takes as long as recording the results.
     """
 
     job: str
@@ -138,9 +138,9 @@ class WorkRun:
 
 
 def work_run(state: State, whole: Plan) -> WorkRun:
-    """One run of the stale assets over the range of stale partitions; those of the range that are current cost nothing.
+    """Return one run of the stale assets over the range of stale partitions; current ones in it cost nothing.
 
-    A run has partitions of one set: what reads no variant comes first, and is all of it where there is any.
+    A run has partitions of one set only. Work that reads no variant comes first, and fills the run if there is any.
     """
     of_variants = state.pipeline.descendants(each.key for each in state.pipeline.assets if each.partitions == VARIANT)
     plan = whole.before(of_variants)
@@ -159,7 +159,7 @@ def work_run(state: State, whole: Plan) -> WorkRun:
 
 
 def completed(instance: DagsterInstance, run: DagsterRun, work: WorkRun) -> DagsterRun:
-    """A run that was just made and does not work yet, with the tags that it was made without."""
+    """Return the created run, which has not started, with `later_tags` added."""
     if not work.later_tags:
         return run
     instance.add_run_tags(run.run_id, dict(work.later_tags))
@@ -169,7 +169,7 @@ def completed(instance: DagsterInstance, run: DagsterRun, work: WorkRun) -> Dags
 
 
 def console_level(level: str) -> dict[str, object]:
-    """The configuration of a run that prints lines from this level on; the UI has every line anyway."""
+    """Return the run configuration that prints lines from this level on; the UI has every line anyway."""
     return {"loggers": {"console": {"config": {"log_level": level}}}}
 
 
@@ -181,7 +181,7 @@ def _lines(state: State, plan: Plan) -> Iterator[str]:
 
 
 def _reasons(work: Work, unit: str) -> Iterator[str]:
-    """Each reason once, with the partitions that it holds for."""
+    """Yield each reason once, with its partitions."""
     for reason in dict.fromkeys(work.reasons.values()):
         parts = sorted(part for part, why in work.reasons.items() if why == reason and part is not None)
         if not parts:

@@ -1,1 +1,1 @@
-"""What surrounds the work of an asset: its definition, its step, progress, failures, metadata."""
+"""Surround the work of an asset: its definition, its step, progress, failures, metadata."""

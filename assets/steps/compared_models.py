@@ -1,4 +1,4 @@
-"""The models that are compared, ready to be asked: where each lies, and what a benchmark may read beside it."""
+"""Locate and load the models that are compared, and collect what a benchmark may read beside them."""
 
 from collections.abc import Collection, Iterator, Sequence
 from functools import partial
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def materials(state: State, asset: str, models: ModelsResource, progress: Progress) -> Materials:
-    """What a benchmark may read of the store for this asset, and the models that it compares."""
+    """Return what a benchmark may read of the store for this asset, and the models that it compares."""
     return Materials(
         config=state.config,
         reads=state.asset(asset).reads,
@@ -51,14 +51,14 @@ def _shards(state: State, asset: str, columns: Sequence[str]) -> Iterator[pl.Dat
 
 
 def _samples(state: State, ids: Collection[str]) -> list[Sample]:
-    """A shard's other texts are let go at once."""
+    """Return the samples, reading one shard at a time so that other texts do not stay in memory."""
     wanted = pl.DataFrame({"sample_id": list(ids)}, schema={"sample_id": pl.String()})
     found = [state.store.read("raw_long_sft", shard).join(wanted, on="sample_id", how="semi") for shard in state.shards]
     return list(samples_of(pl.concat(found).sort("sample_id")))
 
 
 def compared_model(state: State, models: ModelsResource, name: str) -> "LoadedModel":
-    """A variant's model. base: the one that is trained from; checkpoint: the one that came out of the single run.
+    """Load a variant's model. base: the model that training starts from; checkpoint: the result of the single run.
 
     Raises:
         GateauError, TransientError: it cannot be fetched or loaded, or its files are damaged.
@@ -68,7 +68,7 @@ def compared_model(state: State, models: ModelsResource, name: str) -> "LoadedMo
 
 
 def located_variant(state: State, name: str) -> tuple[ModelConfig, str]:
-    """Where a variant's model can be loaded from, and which version of it that is; raises as `compared_model`."""
+    """Return where a variant's model can be loaded from, and its version; raise the errors of `compared_model`."""
     placed = placed_variant(state, name)
     if name == BASE:
         return loadable_model(state, state.config.training.model), placed.version
@@ -76,7 +76,7 @@ def located_variant(state: State, name: str) -> tuple[ModelConfig, str]:
 
 
 def placed_variant(state: State, name: str) -> Placed:
-    """Where a variant's model is, for every machine."""
+    """Return a variant's model in a form that is valid on every machine."""
     config, trained = state.config, state.config.training.model
     if name == BASE:
         ensure_demo_pair(config, state.progress)
@@ -95,7 +95,7 @@ def placed_variant(state: State, name: str) -> Placed:
 
 
 def _in_store(state: State, folder: str, version: str) -> Placed:
-    """A folder that was trained here."""
+    """Return the place of a model that was trained here."""
     code = state.config.models[state.config.origin(state.config.training.model)].trust_remote_code
     code = code or state.config.models[state.config.training.model].trust_remote_code
     return Placed(section=ModelConfig(path=folder, trust_remote_code=code), version=version, stored=folder)

@@ -1,4 +1,4 @@
-"""Runs whose process is gone: found by the process that each run of ours names, and ended."""
+"""Find runs whose process is gone, by the process named on each of our runs, and end them."""
 
 import os
 from typing import TypeAlias
@@ -8,10 +8,11 @@ from dagster import DagsterInstance, DagsterRun, DagsterRunStatus, OpExecutionCo
 
 from gateau_dagster.storage.process_identity import ProcessIdentity, State
 
-# The process that works on a run; of one that `refresh` has launched and whose first step has not begun, that of
+# Tag: the process that executes a run. Before the first step of a run that `refresh` launched, it is the process of
 # `refresh`.
 PROCESS_TAG = "gateau/process"
-# On runs that `refresh` makes while it alone has the store: which one, see `resources.locks.lease.store_id`.
+# Tag of runs that `refresh` makes while it holds the store exclusively: the store, from
+# `resources.locks.lease.store_id`.
 LOCK_TAG = "gateau/lock"
 UNFINISHED = [
     DagsterRunStatus.QUEUED,
@@ -23,7 +24,7 @@ UNFINISHED = [
 
 
 def process_tag(pid: int | None = None) -> str:
-    """Who a process is; default: this one."""
+    """Return the identity of a process; default: this one."""
     return ProcessIdentity.of(pid).to_text()
 
 
@@ -31,12 +32,12 @@ Context: TypeAlias = dg.AssetExecutionContext | dg.AssetCheckExecutionContext | 
 
 
 def has_own_process(context: Context) -> bool:
-    """Whether the step's process is not that of its run."""
+    """Return whether the step's process differs from that of its run."""
     return context.get_step_execution_context().job_def.executor_def.name == "multiprocess"
 
 
 def tag_with_process(context: Context) -> None:
-    """Notes on the run which process works on it.
+    """Tag the run with the process that executes it.
 
     With the multi-process executor that is the parent: a step's own process ends with the step, the run does not.
     """
@@ -46,7 +47,7 @@ def tag_with_process(context: Context) -> None:
 
 
 def process_state(tag: str) -> State:
-    """Whether the process of a tag runs. "unknown": from here it cannot be seen."""
+    """Return whether the process of a tag runs; "unknown" if it cannot be seen from here."""
     try:
         return ProcessIdentity.from_text(tag).state()
     except ValueError:
@@ -54,9 +55,9 @@ def process_state(tag: str) -> State:
 
 
 def process_of(instance: DagsterInstance, run: DagsterRun) -> str | None:
-    """The tag of the process that works on a run; None while there is none.
+    """Return the tag of the process that executes a run; None while there is none.
 
-    A run that is executed again begins with the tags of the one before it, the process among them.
+    A re-executed run starts with the tags of its parent, including the process.
     """
     tag = run.tags.get(PROCESS_TAG)
     before = None if run.parent_run_id is None else instance.get_run_by_id(run.parent_run_id)
@@ -64,14 +65,14 @@ def process_of(instance: DagsterInstance, run: DagsterRun) -> str | None:
 
 
 def end_dead_runs(instance: DagsterInstance, *, holding: str | None = None) -> list[DagsterRun]:
-    """Ends the runs whose process is gone, and frees their pool slots, which the next run would wait for.
+    """End the runs whose process is gone, and free their pool slots, which would block the next run.
 
-    One that was being ended is recorded as canceled, the others as failed. A run whose process cannot be seen from
-    here, on another machine or in another container, is left alone.
+    A run that was being ended is recorded as canceled, others as failed. A run whose process cannot be seen from here,
+    on another machine or in another container, is left alone.
 
-    `holding`: the store that the caller has. Whoever had it before is gone, also where that cannot be seen.
+    `holding`: the store that the caller holds. An earlier holder is gone, even if its process cannot be seen.
 
-    Dagster learns of a run's end from the run itself; one that was killed with `kill -9` says nothing.
+    Dagster learns of a run's end from the run itself; a run killed with `kill -9` reports nothing.
     """
     ended = []
     for run in instance.get_runs(RunsFilter(statuses=UNFINISHED)):
@@ -82,7 +83,7 @@ def end_dead_runs(instance: DagsterInstance, *, holding: str | None = None) -> l
         left = holding is not None and run.tags.get(LOCK_TAG) == holding
         if state == "alive" or (state == "unknown" and not left):
             continue
-        found = instance.get_run_by_id(run.run_id)  # it may have ended well meanwhile, and its process with it
+        found = instance.get_run_by_id(run.run_id)  # it may have ended by itself meanwhile
         if found is not None and not found.is_finished:
             _end(instance, found)
             ended.append(found)

@@ -22,7 +22,7 @@ _ROOT = Path(__file__).parents[2]
 
 
 def catalogued(config: Config, asset: Asset, function: Callable[..., Any]) -> dict[str, Any]:
-    """Options of its definition. function: what makes it."""
+    """Return the catalogue options of the asset's definition. `function`: makes the asset."""
     catalogue = config.execution.catalogue
     hours = catalogue.hours_of(asset.key)
     policy = None if hours is None else dg.FreshnessPolicy.time_window(fail_window=timedelta(hours=hours))
@@ -36,7 +36,7 @@ def catalogued(config: Config, asset: Asset, function: Callable[..., Any]) -> di
 
 
 def _code(function: Callable[..., Any], url: str | None) -> dg.CodeReferencesMetadataValue:
-    """Where the function stands: in a file here, or in a repository."""
+    """Return the location of the function: a local file, or a URL in a repository."""
     file, line = Path(inspect.getsourcefile(function) or "").absolute(), inspect.getsourcelines(function)[1]
     place = file.relative_to(_ROOT).as_posix() if file.is_relative_to(_ROOT) else file.name
     if url is not None:
@@ -55,17 +55,17 @@ _MARK = "makes_asset"
 
 
 def makes_asset(function: Function) -> Function:
-    """Decorator: the function makes every asset whose declaration has its name as `maker`.
+    """Mark a function as the maker of every asset whose declaration has its name as `maker`.
 
-    It is what `@dg.asset` would decorate: it takes Dagster's context and the resources that it names, and finds in the
-    context which asset, and which of its partitions, it is asked for.
+    The function has the form that `@dg.asset` decorates: it takes Dagster's context and the resources that it names.
+    The context names the requested assets and partitions.
     """
     setattr(function, _MARK, True)
     return function
 
 
 def asset_functions() -> Functions:
-    """All of them by name: those of every module that stands in `assets` itself."""
+    """Return all marked functions by name, from the modules directly in `assets`."""
     found: dict[str, Callable[..., Any]] = {}
     for module in pkgutil.iter_modules(assets.__path__):
         if not module.ispkg:
@@ -75,14 +75,14 @@ def asset_functions() -> Functions:
 
 
 def asset_definitions(config: Config) -> list[dg.AssetsDefinition]:
-    """Dagster's assets of a configuration, in topological order; one step may make several."""
+    """Define Dagster's assets of a configuration, in topological order; one step may make several."""
     pipeline = pipeline_of(config)
     making = _Making(config, pipeline, asset_functions(), partition_definitions(config))
     return [making.definition(step) for step in _steps(pipeline.assets)]
 
 
 def _steps(declared: Sequence[Asset]) -> Iterator[list[Asset]]:
-    """The assets that one step makes, each step where its first one stands."""
+    """Yield the assets of each step, at the position of its first asset."""
     done: set[str] = set()
     for asset in declared:
         if asset.step and asset.step in done:
@@ -101,7 +101,7 @@ class _Making:
     partitions: Mapping[str, dg.StaticPartitionsDefinition]
 
     def definition(self, made: Sequence[Asset]) -> dg.AssetsDefinition:
-        """Of the assets that one step makes."""
+        """Define the assets that one step makes."""
         first = made[0]
         function: Callable[..., Any] = self.functions[first.maker]
         options: dict[str, Any] = {"pool": first.pool or None}
@@ -116,7 +116,7 @@ class _Making:
         return dg.multi_asset(name=first.step, specs=specs, can_subset=True, **options)(function)
 
     def _deps(self, asset: Asset) -> list[dg.AssetDep]:
-        """An asset that does not share its upstream's partitions waits for all of them."""
+        """Return the dependencies; an asset with other partitions than its upstream waits for all of those."""
         found = [dg.AssetDep(asset_key(key)) for key in asset.inputs]
         for key in self.pipeline.shown_reads(asset.key):
             partitions = self.pipeline.by_key[key].partitions

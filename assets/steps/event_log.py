@@ -1,4 +1,4 @@
-"""What Dagster has on record of our outputs, and bringing it up to what the store holds."""
+"""Read Dagster's records of our outputs, and add the outputs of the store that are missing there."""
 
 from collections.abc import Sequence
 
@@ -13,12 +13,12 @@ from gateau_dagster.pipeline.plan import Key
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.storage import Stamp
 
-# On the runs that `refresh` makes.
+# Tag of the runs that `refresh` makes.
 PLAN_TAG = "gateau/plan"
 
 
 def recorded_versions(instance: DagsterInstance, asset: str, shards: Sequence[str]) -> dict[str | None, str]:
-    """The data version of the latest materialisation of each shard (None: of the global asset), where there is one."""
+    """Return the data version of the latest materialisation of each shard (None: of the global asset), if any."""
     key = asset_key(asset)
     tags = instance.event_log_storage.get_latest_tags_by_partition(
         key, DagsterEventType.ASSET_MATERIALIZATION, [DATA_VERSION_TAG], asset_partitions=list(shards)
@@ -32,12 +32,10 @@ def recorded_versions(instance: DagsterInstance, asset: str, shards: Sequence[st
 
 
 def record_what_the_store_holds(instance: DagsterInstance, state: State) -> int:
-    """Records outputs that are in the store and up to date, but that Dagster does not know of.
+    """Record outputs that are in the store and up to date, but unknown to Dagster; return their number.
 
-    A run that was killed after a write and before its event leaves such an output; so does another Dagster instance on
-    the same store. Returns how many were recorded.
-
-    The inputs come first: Dagster holds what is made of them against the versions that it knows of.
+    A run killed between a write and its event leaves such an output; so does another Dagster instance on the same
+    store. Inputs are recorded first, since Dagster compares outputs with the known versions of their inputs.
     """
     observe_inputs(instance, state)
     recorded = state.recorded()

@@ -1,4 +1,4 @@
-"""Failures as Dagster shows them: the cause and the cure, without the traceback of our own code."""
+"""Convert failures to Dagster's: the cause and the remedy, without the traceback of our own code."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,7 +9,7 @@ from dagster import OpExecutionContext
 from gateau_dagster.errors import GateauError, TransientError, redact_exception, redacted
 from gateau_dagster.storage.failures import explained_by_system
 
-# Metadata of a failure: the assets that the step makes.
+# Metadata key of a failure: the assets that the step makes.
 TITLE = "assets"
 _FIRST_WAIT_SECONDS = 2.0
 
@@ -21,17 +21,16 @@ def readable_failure(
     *,
     title: str | None = None,
 ) -> Iterator[None]:
-    """End the step with the message of a GateauError; what may pass is tried again, with exponential back-off.
+    """End the step with the message of a GateauError; retry a TransientError with exponential back-off.
 
-    Dagster's own RetryPolicy would also repeat what must fail again: a wrong path, a defect of ours.
+    Dagster's own RetryPolicy would also repeat permanent failures: a wrong path, or a defect.
 
-    `title` is what people call the step, where that is not its name.
-
-    A full disk or a lost permission is told as such wherever it is met, in scratch files as in the store.
+    `title`: the step's name for people, if it differs from its own. A full disk or a lost permission is reported as
+    such wherever it occurs.
 
     Raises:
         dagster.RetryRequested: for a TransientError, up to `retries` times.
-        dagster.Failure: for any other GateauError. Anything else is a defect of ours and keeps its traceback.
+        dagster.Failure: for any other GateauError. Other errors are defects and keep their traceback.
     """
     try:
         with redacted_failure(), _readable_system_failures():
@@ -50,7 +49,7 @@ def readable_failure(
 def redacted_failure() -> Iterator[None]:
     """Redact what a step or a sensor raises: Dagster stores its message, and those of its causes.
 
-    Also a decorator, for sensors and schedules.
+    It is also a decorator, for sensors and schedules.
     """
     try:
         yield

@@ -1,4 +1,4 @@
-"""Inputs in Dagster: observable source assets, and the record of which version of each is there."""
+"""Define the inputs as observable source assets, and record the version of each."""
 
 from collections.abc import Iterator, Mapping
 from datetime import datetime
@@ -19,7 +19,7 @@ from resources.configuration import ConfigurationResource
 
 
 def input_definitions(config: Config) -> list[dg.AssetsDefinition]:
-    """Observable source assets, each looked at by itself: what raw_long_sft, models and mixes are made from."""
+    """Define an observable source asset per input of raw_long_sft, models and mixes."""
     return [_definition(config, each) for each in inputs_of(config)]
 
 
@@ -49,10 +49,10 @@ def _definition(config: Config, given: Input) -> dg.AssetsDefinition:
 
 
 def observe_inputs(instance: DagsterInstance, state: State) -> int:
-    """Records the inputs that are not what they were when they were last looked at; how many records that took.
+    """Record the inputs that changed since the last observation; return the number of records.
 
     Raises:
-        GateauError, TransientError: an input is not there, or cannot be reached.
+        GateauError, TransientError: an input is missing or cannot be reached.
     """
     found = [change for given in inputs_of(state.config) for change in _changes(instance, state, given)]
     for change in found:
@@ -68,7 +68,7 @@ def _changes(instance: DagsterInstance, state: State, given: Input) -> Iterator[
 
 
 def _known_versions(instance: DagsterInstance, given: Input, state: State) -> Mapping[str | None, str]:
-    """Of the latest observations, by partition."""
+    """Return the versions in the latest observations, by partition."""
     key = asset_key(given.key)
     if given.partitions:
         shards: list[str] = list(state.shards)

@@ -1,8 +1,8 @@
-"""What Dagster keeps of each partition of a table that has very many: its figures, and no rows, charts or checks.
+"""Limit what Dagster records per partition of a table with very many: figures only, no rows, charts or checks.
 
-Dagster writes down twice what is on record of a partition (in SQLite, once for the run and once for the asset), with
-some 150 bytes around each figure and 100 around each column of a previewed table. Of thousands, nobody turns the pages;
-the checks name the partitions that fail, and the asset's figures are those of the report.
+Dagster stores a partition's record twice (in SQLite, for the run and for the asset), with some 150 bytes around each
+figure and 100 around each previewed column. The checks name the failing partitions, and the report has the asset's
+totals.
 """
 
 from collections.abc import Mapping
@@ -13,21 +13,21 @@ import dagster as dg
 from gateau_dagster.pipeline.pipeline import Pipeline
 
 FEW = 256
-"""Partitions of which each is recorded in full."""
+"""The largest number of partitions of which each is recorded in full."""
 
-# Said by the tag of the data version, and by `dagster/uri`.
+# The tag of the data version and `dagster/uri` contain these already.
 _SAID_TWICE = {"fingerprint", "path"}
 _PICTURES = (dg.TableMetadataValue, dg.MarkdownMetadataValue)
 _ALWAYS = {"rejected_samples"}
 
 
 def has_many(pipeline: Pipeline, asset: str) -> bool:
-    """Whether an asset has more partitions than are recorded in full."""
+    """Return whether an asset has more partitions than are recorded in full."""
     return len(pipeline.partitions(asset)) > FEW
 
 
 def figures_only(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """Of a partition's metadata, without its rows and charts; what it rejected, and why, stays."""
+    """Return a partition's metadata without rows and charts; its rejects and their reasons stay."""
     return {
         name: value
         for name, value in metadata.items()

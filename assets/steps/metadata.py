@@ -1,4 +1,4 @@
-"""Metadata that tables show in Dagster: rows, place, first rows, rejects, charts, and what computing a shard took."""
+"""Build the metadata of tables in Dagster: rows, place, first rows, rejects, charts, and the effort per shard."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -43,9 +43,9 @@ def table_schema(columns: tuple[tables.Column, ...]) -> dg.TableSchema:
 def table_metadata(
     address: str, stamp: Stamp, rejected: pl.DataFrame | None = None, *, whole: bool = True
 ) -> dict[str, Any]:
-    """Return row count, place and fingerprint of a written table, and how many samples it rejected, with the reasons.
+    """Return row count, place and fingerprint of a written table, and the number of rejected samples with reasons.
 
-    whole: whether it is all of the asset, or a partition of it.
+    whole: whether the table is the whole asset rather than one partition.
     """
     metadata: dict[str, Any] = {
         "dagster/row_count" if whole else "dagster/partition_row_count": stamp.rows,
@@ -62,7 +62,7 @@ def table_metadata(
 
 
 def preview(table: pl.DataFrame, *, rows: int = 5) -> dict[str, Any]:
-    """Return the first rows as a table; long texts are cut, and of lists their lengths are shown."""
+    """Return the first rows as a table; long texts are truncated, and lists appear as their lengths."""
     shown = table.head(rows)
     if shown.is_empty():
         return {}
@@ -70,7 +70,7 @@ def preview(table: pl.DataFrame, *, rows: int = 5) -> dict[str, Any]:
 
 
 def _rows(frame: pl.DataFrame, *, letters: int) -> dg.TableMetadataValue:
-    """Return all rows of the first columns as a table; never as Markdown, where texts of the data would be markup."""
+    """Return all rows of the first columns as a table; never as Markdown, which would interpret the texts as markup."""
     columns = frame.columns[:_MOST_COLUMNS]
     records = [
         dg.TableRecord({name: _cell(row[name], letters) for name in columns}) for row in frame.iter_rows(named=True)
@@ -80,7 +80,7 @@ def _rows(frame: pl.DataFrame, *, letters: int) -> dg.TableMetadataValue:
 
 
 def rows_last(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the entries with the first rows last: the page keeps their order, and rows take a screen."""
+    """Return the entries with the first rows last: the page keeps their order, and rows fill a screen."""
     return {**{key: value for key, value in metadata.items() if key != FIRST_ROWS}, **_only(metadata, FIRST_ROWS)}
 
 
@@ -93,14 +93,14 @@ def _cell(value: Any, letters: int) -> str | int | float | bool | None:
         text = " ".join(value[: letters + 1].split())
         return text if len(value) <= letters else f"{text[:letters]} …"
     if isinstance(value, float):
-        return float(f"{value:.6g}") if isfinite(value) else str(value)  # JSON has no such number
+        return float(f"{value:.6g}") if isfinite(value) else str(value)  # JSON has no infinity or NaN
     if value is None or isinstance(value, int):
         return value
     return f"[{len(value)} values]" if isinstance(value, list) else str(value)[:letters]
 
 
 def fields_metadata(counts: FieldCounts) -> dg.TableMetadataValue:
-    """Return what became of the fields of the input's records: a row per field, the most frequent first."""
+    """Return how the fields of the input's records were used: a row per field, the most frequent first."""
     uses = get_args(Use)
     ordered = sorted(counts.items(), key=lambda item: (-sum(item[1].values()), item[0]))[:_MOST_FIELDS]
     records = [dg.TableRecord({"field": name, **{use: found.get(use, 0) for use in uses}}) for name, found in ordered]
@@ -109,7 +109,7 @@ def fields_metadata(counts: FieldCounts) -> dg.TableMetadataValue:
 
 
 def totals_metadata(found: Sequence[Totals]) -> dg.TableMetadataValue:
-    """Return a row per table with its totals, which Dagster's pages of partitions do not sum up."""
+    """Return a row per table with its totals, which Dagster's pages of partitions do not add up."""
     types = {"table": "string", "rows": "int", "rejected": "int", "reasons": "string", "tokens": "int"}
     types |= {"truncated_tokens": "int", "hours": "float"}
     records = [
@@ -136,7 +136,7 @@ def chart(markdown: str) -> dg.MarkdownMetadataValue:
 
 
 def first_histogram(table: pl.DataFrame) -> dict[str, Any]:
-    """Return how the score is distributed, or without one the first column of fractions."""
+    """Return a histogram of the score, or of the first column of fractions without one."""
     from gateau_dagster.report.plots.small_charts import histogram
 
     fractions = [name for name, dtype in table.schema.items() if dtype == pl.Float64()]
@@ -163,7 +163,7 @@ def source_chart(sources: pl.Series, what: str) -> dg.MarkdownMetadataValue:
 
 
 def figures_metadata(figures: "Mapping[str, Figure]") -> dict[str, Any]:
-    """Return plots as Markdown metadata by name, which the asset's page opens with a click: they are too large."""
+    """Return plots as Markdown metadata by name; the asset's page opens them with a click, since they are large."""
     from gateau_dagster.report.plots import as_markdown_image, to_png
 
     return {
@@ -178,10 +178,10 @@ def name_of(title: str) -> str:
 
 
 def effort_metadata(effort: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what the computation of this shard took, by `Stamp.effort`, without the rows that were kept.
+    """Return the effort of computing this shard, from `Stamp.effort`, without the kept rows.
 
-    Of a pass that served two tables each has its part of the seconds, by FLOPs. Peak memory is torch's allocation on
-    CUDA, on the CPU the resident memory of the whole process.
+    The seconds of a pass for two tables are divided between them by FLOPs. Peak memory is torch's allocation on CUDA,
+    and the resident memory of the whole process on the CPU.
     """
     if not effort:
         return {}

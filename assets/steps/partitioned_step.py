@@ -1,4 +1,4 @@
-"""One step, many shards: loads a model once, records each shard as it is done, skips those that are up to date."""
+"""Run one step over many shards: load a model once, record each shard when done, skip current ones."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
@@ -19,7 +19,7 @@ Stale = Mapping[str, Mapping[str, Stamp]]
 
 
 def stale_partitions(context: dg.AssetExecutionContext, state: State, asset: str) -> dict[str, Stamp]:
-    """The asked partitions whose stored table was not made from what is wanted now, with the stamp each is to get."""
+    """Return the requested partitions that are out of date, with the stamp that each will get."""
     wanted = {shard: state.wanted_stamp(asset, shard) for shard in _asked(context, state, asset)}
     found = state.table_stamps((asset, shard) for shard in wanted)
     return {
@@ -32,10 +32,10 @@ def stale_partitions(context: dg.AssetExecutionContext, state: State, asset: str
 def shard_events(
     context: dg.AssetExecutionContext, state: State, stale: Stale, results: Iterator[Finished]
 ) -> Iterator[Event]:
-    """Yields the record of each stale shard as `results` finishes it: asset, shard, result, metadata of its own.
+    """Yield the record of each stale shard as `results` finishes it: asset, shard, result, metadata of its own.
 
-    Shards that are up to date cost nothing. They are recorded again for whoever asked for them: a backfill takes a
-    shard without a record for a failed one. `refresh` asks for a range, and means only the stale ones in it.
+    Current shards cost nothing. A backfill needs their records again, since it takes a shard without one as failed.
+    `refresh` requests a range, and means only the stale shards in it.
 
     Args:
         stale: by asset, for every asset that the step is asked for.
@@ -45,7 +45,7 @@ def shard_events(
     done, many = dict.fromkeys(stale, 0), {asset: has_many(state.pipeline, asset) for asset in stale}
     for asset, shard, result, extra in results:
         done[asset] += 1
-        if not many[asset]:  # else the step's progress says it, every 15 seconds
+        if not many[asset]:  # otherwise the step's progress reports it every 15 seconds
             context.log.info(
                 f"{asset}, shard {shard} ({done[asset]} of {len(stale[asset])}): {result.computed} samples computed, "
                 f"{result.reused} kept, {result.rejected.height} rejected"
@@ -56,7 +56,7 @@ def shard_events(
 
 
 def outputs(context: dg.AssetExecutionContext, assets: Iterable[str]) -> Iterator[dg.Output]:
-    """The step's outputs, whose partitions are on record already."""
+    """Yield the step's outputs, whose partitions are on record already."""
     with no_event_for_output(context):
         for asset in assets:
             yield dg.Output(None, context.output_for_asset_key(asset_key(asset)))
@@ -65,7 +65,7 @@ def outputs(context: dg.AssetExecutionContext, assets: Iterable[str]) -> Iterato
 def known_partitions(
     context: dg.AssetExecutionContext, state: State, asset: str, stale: Collection[str]
 ) -> Iterator[dg.AssetMaterialization]:
-    """The record of the asked partitions that are up to date, for whom it is a new one."""
+    """Yield the records of requested partitions that are current, if the run or Dagster needs a new record."""
     current = [part for part in _asked(context, state, asset) if part not in stale]
     if not current:
         return
@@ -95,7 +95,7 @@ def _shard_metadata(result: ShardResult, *, pictures: bool) -> dict[str, Any]:
 def materialisation(
     state: State, asset: str, partition: str, stamp: Stamp, metadata: dict[str, Any]
 ) -> dg.AssetMaterialization:
-    """The record of one partition, with its own data version."""
+    """Return the record of one partition, with its own data version."""
     whole = rows_last(metadata | table_metadata(state.store.address(asset, partition), stamp, whole=False))
     return dg.AssetMaterialization(
         asset_key(asset),

@@ -1,4 +1,4 @@
-"""Keys and partitions as Dagster has them, and the partitions that a step is asked for."""
+"""Convert keys and partitions to Dagster's, and find the partitions that a step is asked for."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -11,19 +11,19 @@ from gateau_dagster.pipeline.pipeline import partition_sets
 
 
 def asset_key(asset: str) -> dg.AssetKey:
-    """`perplexity/short` as a Dagster key."""
+    """Return a name such as `perplexity/short` as a Dagster key."""
     return dg.AssetKey(asset.split("/"))
 
 
 def partition_definitions(config: Config) -> Mapping[str, dg.StaticPartitionsDefinition]:
-    """Every partition set, by its name."""
+    """Return every partition set by its name."""
     return {name: dg.StaticPartitionsDefinition(keys) for name, keys in partition_sets(config).items()}
 
 
 def asked_partitions(
     context: dg.AssetExecutionContext | dg.AssetCheckExecutionContext, partitions: Sequence[str]
 ) -> list[str]:
-    """Those of this run: its partition or range of partitions; all of them in a run without."""
+    """Return the partitions of this run: its partition or range of partitions, or all in a run without one."""
     if context.has_partition_key or context.has_partition_key_range:
         known = set(partitions)
         return [key for key in context.partition_keys if key in known]
@@ -32,11 +32,11 @@ def asked_partitions(
 
 @contextmanager
 def no_event_for_output(context: dg.AssetExecutionContext) -> Iterator[None]:
-    """While a multi-shard step yields its output, keeps Dagster from recording every shard a second time.
+    """Keep Dagster from recording every shard a second time while a multi-shard step yields its output.
 
     The step has to yield an output, else Dagster skips the steps that depend on it. From that output Dagster would
-    record one materialisation a shard, all with one data version, after the step has recorded each with its own.
-    The tag is Dagster's own switch for runs whose assets are recorded elsewhere; a test holds that it does this.
+    record one materialisation per shard, all with one data version, after the step has recorded each with its own. The
+    tag is Dagster's own switch for runs whose assets are recorded elsewhere; a test covers this.
     """
     tags = context.run.tags
     assert isinstance(tags, dict), "Dagster keeps a run's tags in a dict"

@@ -20,9 +20,9 @@ _LONGEST_SILENCE = 14.0
 
 
 class Voice:
-    """Says what a step reports, some of it; and where it reports nothing, that it is still at work.
+    """A log throttle: it logs some of a step's reports, and a line at intervals while the step reports nothing.
 
-    every: seconds between lines while there are reports. silence: the most without a line.
+    every: seconds between lines while there are reports. silence: the most seconds without a line.
     """
 
     def __init__(
@@ -34,7 +34,7 @@ class Voice:
         self._report: tuple[float, float | None, str, str, float | None] | None = None
 
     def hear(self, done: float, total: float | None, unit: str, note: str, left: float | None) -> None:
-        """A report of the step."""
+        """Receive a report of the step."""
         with self._lock:
             self._report, self._heard = (done, total, unit, note, left), time.monotonic()
             if self._heard - self._said >= self._every:
@@ -42,7 +42,7 @@ class Voice:
 
     @contextmanager
     def speaking(self) -> Iterator[None]:
-        """Within the block, a thread breaks the silence."""
+        """Log from a thread within the block, so that no silence exceeds the limit."""
         thread = threading.Thread(target=self._break_silence, daemon=True, name="step-voice")
         thread.start()
         try:
@@ -73,7 +73,7 @@ class Voice:
 def progress_line(
     done: float, total: float | None, unit: str, note: str, seconds: float, left: float | None = None
 ) -> str:
-    """`12/63 samples (19 %), 3.1 samples/s, 16 s left`; with `left` the note is taken to hold the rates."""
+    """Return `12/63 samples (19 %), 3.1 samples/s, 16 s left`; with `left`, the note must contain the rates."""
     rate = done / seconds if seconds > 0 else 0.0
     share = f"/{total:,.0f} {unit} ({done / total:.0%})" if total else f" {unit}"
     rates = f", {rate:,.1f} {unit}/s" if left is None else ""
@@ -86,8 +86,8 @@ def progress_line(
 class ScoringProgress:
     """Samples/s, tokens/s and time left of a scoring step.
 
-    Samples are of very uneven length, so the time left comes from the FLOPs planned for each shard and, within a shard,
-    from the text scored so far. Only the time spent on scoring counts for the rates: no loading, no writing.
+    Sample lengths vary widely, so the time left comes from the FLOPs planned for each shard. Within a shard it comes
+    from the text scored so far. The rates count only the time spent on scoring: no loading, no writing.
 
     Args:
         sizes: samples of every shard of the step, kept ones included.
@@ -106,21 +106,21 @@ class ScoringProgress:
         self._progress, self._sizes, self._workers = progress, sizes, workers
         self._weights = _weights(missing, sizes)
         self._total = sum(sizes.values())
-        self._counted: dict[str, _Counted] = {}  # of each shard that was heard of, the part of the sum that is its own
+        self._counted: dict[str, _Counted] = {}  # by shard, its part of the sum
         self._sum = _Counted()
         self._finished: set[str] = set()
 
     def start(self) -> None:
-        """Said before the first model is loaded; until a first sample is done where workers load it elsewhere."""
+        """Report the start before the first model is loaded; workers elsewhere report nothing until a first sample."""
         self._show("loading the model, then the first samples" if self._weights else "")
 
     def loaded(self) -> None:
-        """The model is there, for every shard that needs it; said where nothing is scored yet."""
+        """Report that the model is loaded, unless something is scored already."""
         if not self._sum.scored:
             self._show("scoring the first samples")
 
     def report(self, shard: ShardReport) -> None:
-        """One more sample of a shard is done."""
+        """Report one more finished sample of a shard."""
         found = shard.progress
         weight = self._weights.get(shard.shard, 0.0)
         self._count(
@@ -136,14 +136,14 @@ class ScoringProgress:
         self._show(f"shard {shard.shard}")
 
     def finish(self, shard: str) -> None:
-        """The shard's tables are written."""
+        """Report that the shard's tables are written."""
         self._finished.add(shard)
         found = self._counted.get(shard, _Counted())
         self._count(shard, replace(found, done=self._sizes.get(shard, 0)))
         self._show(f"shard {shard}")
 
     def _count(self, shard: str, now: "_Counted") -> None:
-        """In place of what it was: a sum over all shards for each sample would take longer than scoring it."""
+        """Update the sum by the difference: summing over all shards per sample would take longer than scoring it."""
         self._sum = self._sum.plus(now, self._counted.get(shard, _Counted()))
         self._counted[shard] = now
 
@@ -158,7 +158,7 @@ class ScoringProgress:
 
 @dataclass(frozen=True, kw_only=True)
 class _Counted:
-    """Samples that are done and those of them that were scored, tokens, seconds of scoring, share of all the work."""
+    """Finished samples, scored ones among them, tokens, seconds of scoring, and the share of all work."""
 
     done: int = 0
     scored: int = 0
@@ -167,7 +167,7 @@ class _Counted:
     share: float = 0.0
 
     def plus(self, now: "_Counted", before: "_Counted") -> "_Counted":
-        """With `now` instead of `before`."""
+        """Return the sum with `now` instead of `before`."""
         return _Counted(
             done=self.done + now.done - before.done,
             scored=self.scored + now.scored - before.scored,
@@ -178,7 +178,7 @@ class _Counted:
 
 
 def _weights(missing: Mapping[str, Sequence[TableWork]], sizes: Mapping[str, int]) -> dict[str, float]:
-    """Each shard's part of the work, adding up to one: by planned FLOPs where all are known, else by samples."""
+    """Return each shard's share of the work, adding up to one: by planned FLOPs if all are known, else by samples."""
     sure: dict[str, float] = {}
     for shard, works in missing.items():
         flops = [work.planned.get("flops") for work in works]
@@ -190,12 +190,12 @@ def _weights(missing: Mapping[str, Sequence[TableWork]], sizes: Mapping[str, int
 
 
 def board_of(config: Config, run_id: str) -> ProgressBoard:
-    """Where the steps of a run show their progress."""
+    """Return the board where the steps of a run show their progress."""
     return ProgressBoard(config.work_folder / "progress" / run_id)
 
 
 def remove_old_boards(config: Config, instance: DagsterInstance) -> None:
-    """Takes down the boards of runs that have ended; others, started in the UI, may be at work."""
+    """Remove the boards of runs that have ended; others, started in the UI, may be at work."""
     for folder in (config.work_folder / "progress").glob("*"):
         run = instance.get_run_by_id(folder.name)
         if run is None or run.is_finished:
@@ -203,19 +203,19 @@ def remove_old_boards(config: Config, instance: DagsterInstance) -> None:
 
 
 def step_title(context: dg.AssetExecutionContext) -> str:
-    """The assets that a step makes, as people name them: `perplexity/long + cam`."""
+    """Return the assets that a step makes as a title: `perplexity/long + cam`."""
     return " + ".join(selected_assets(context))
 
 
 def selected_assets(context: dg.AssetExecutionContext) -> list[str]:
-    """The assets that the step is asked for, in the order in which they are defined."""
+    """Return the assets that the step is asked for, in the order in which they are defined."""
     defined = context.assets_def.node_keys_by_output_name.values()
     return [key.to_user_string() for key in defined if key in context.selected_asset_keys]
 
 
 @contextmanager
 def shown_progress(context: dg.AssetExecutionContext, config: Config) -> Iterator[TimedProgress]:
-    """The progress to hand to a method; the run's log gets a line at least every 15 seconds, whatever is reported."""
+    """Yield the progress callback for a method; the run's log gets a line at least every 15 seconds."""
     voice = Voice(context.log.info)
     with board_of(config, context.run_id).step(step_title(context)) as write, voice.speaking():
 

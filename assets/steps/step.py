@@ -1,4 +1,4 @@
-"""What surrounds the work of every asset: the process on record, readable failures, retries, the store, progress."""
+"""Surround the work of every asset: the process on record, readable failures, retries, the store, progress."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,10 +18,10 @@ from resources.locks.lease import store_lease
 
 @contextmanager
 def asset_step(context: dg.AssetExecutionContext, configuration: ConfigurationResource) -> Iterator[TimedProgress]:
-    """Yields the progress to hand to the method.
+    """Yield the progress callback for the method.
 
     Raises:
-        dagster.RetryRequested, dagster.Failure: see `readable_failure`.
+        dagster.RetryRequested, dagster.Failure: for the reasons of `readable_failure`.
     """
     tag_with_process(context)
     with _ended_in_order(context), _readable_step(context, configuration) as progress:
@@ -30,7 +30,7 @@ def asset_step(context: dg.AssetExecutionContext, configuration: ConfigurationRe
 
 @contextmanager
 def _ended_in_order(context: dg.AssetExecutionContext) -> Iterator[None]:
-    """A step that has a process of its own: what it computed is kept, whatever it is at when it is told to end."""
+    """Keep what a step in its own process has computed when it is told to end."""
     if has_own_process(context):
         with step_ends_in_order(save_all_rows):
             yield

@@ -1,4 +1,4 @@
-"""A benchmark's questions, made once a step: they are the same for every variant."""
+"""Read a benchmark's questions once per step: they are the same for every variant."""
 
 from collections.abc import Sequence
 
@@ -10,7 +10,7 @@ from resources.models import ModelsResource
 
 
 class StepQuestions:
-    """Of the one benchmark that a step is about, whose name ends the asset's."""
+    """The questions of the step's benchmark, whose name ends that of the asset."""
 
     def __init__(self, models: ModelsResource) -> None:
         self._models = models
@@ -18,15 +18,16 @@ class StepQuestions:
         self._questions: Sequence[Question] | None = None
 
     def chosen(self, step: VariantStep) -> ChosenBenchmark:
-        """The benchmark, checked once."""
+        """Return the benchmark, checked once."""
         if self._chosen is None:
             self._chosen = scored_benchmarks(step.state.config)[step.asset.split("/", maxsplit=1)[1]]
         return self._chosen
 
     def questions(self, step: VariantStep) -> Sequence[Question]:
-        """Of a benchmark that asks some.
+        """Return the questions of a benchmark that asks some.
 
-        Raises GateauError where they cannot be read.
+        Raises:
+            GateauError: the questions cannot be read.
         """
         chosen = self.chosen(step)
         assert chosen.scored.questions is not None, "another benchmark has no such asset"

@@ -1,4 +1,4 @@
-"""A request to end a run that got lost: Dagster raises it once, and what is just being imported may swallow it."""
+"""Poll for a request to end a run: Dagster raises it once, and a running import may swallow it."""
 
 import threading
 import time
@@ -13,42 +13,42 @@ _SECONDS_BETWEEN_LOOKS = 5.0
 
 
 class OfRun(Protocol):
-    """A step's context, as far as it is needed here."""
+    """The part of a step's context that is needed here."""
 
     @property
     def instance(self) -> DagsterInstance:
-        """With the run on record."""
+        """Return the instance that has the run on record."""
         ...
 
     @property
     def run_id(self) -> str:
-        """The step's run."""
+        """Return the id of the step's run."""
         ...
 
 
 def is_to_end(instance: DagsterInstance, run_id: str) -> bool:
-    """Whether somebody has asked a run to end. Not where the records are out of reach: the next look tells."""
+    """Return whether somebody has asked a run to end; False if the records are out of reach until the next look."""
     try:
         run = instance.get_run_by_id(run_id)
-    except Exception:  # each database has its own; work that needs the records meets it by itself, and says so
+    except Exception:  # each database has its own; work that needs the records reports it
         return False
     return run is not None and run.status is DagsterRunStatus.CANCELING
 
 
 def heed_termination(context: OfRun) -> None:
-    """Raises DagsterExecutionInterruptedError in a run that somebody has asked to end."""
+    """Raise DagsterExecutionInterruptedError in a run that somebody has asked to end."""
     if is_to_end(context.instance, context.run_id):
         raise DagsterExecutionInterruptedError
 
 
 def heeding(context: OfRun, progress: TimedProgress) -> TimedProgress:
-    """The progress, which looks every few seconds whether somebody has asked the run to end."""
+    """Return a progress callback that also looks every few seconds whether the run was asked to end."""
     looked = time.monotonic()
 
     def report(done: float, total: float | None, unit: str, note: str = "", *, left: float | None = None) -> None:
         nonlocal looked
         progress(done, total, unit, note, left=left)
-        in_main_thread = threading.current_thread() is threading.main_thread()  # another one would end by it alone
+        in_main_thread = threading.current_thread() is threading.main_thread()  # another thread would end alone
         if in_main_thread and time.monotonic() - looked >= _SECONDS_BETWEEN_LOOKS:
             looked = time.monotonic()
             heed_termination(context)

@@ -1,4 +1,4 @@
-"""What a trained model's page in Dagster shows, and what its model card says of the data."""
+"""Build the metadata of a trained model's page in Dagster, and the model card's lines on the data."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -19,13 +19,13 @@ _COLUMNS = ("step", "loss", "learning_rate", "grad_norm", "tokens", "tokens_per_
 
 
 def trained_model_metadata(state: State, folder: str, mix: str, training: TrainingConfig) -> dict[str, Any]:
-    """The outcome, the curve, some steps as a table, the batches, and what the training process really used.
+    """Return the outcome, the curve, some steps as a table, the batches, and the settings that the training used.
 
     Args:
         state: of the project.
         folder: of the published model.
         mix: asset that it was trained on.
-        training: how; with skips, the distances that they make are drawn.
+        training: the settings; with skips, their distances are drawn.
     """
     from gateau_dagster.report.plots.small_charts import curve
     from gateau_dagster.report.plots.training_plots import training_curve
@@ -54,7 +54,7 @@ def trained_model_metadata(state: State, folder: str, mix: str, training: Traini
 
 
 def _some(log: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """At most `_SHOWN_STEPS` steps, evenly spaced, the first and the last among them; six digits of each figure."""
+    """Return at most `_SHOWN_STEPS` evenly spaced steps, including the first and the last; six digits per figure."""
     last = len(log) - 1
     places = sorted({round(last * part / (_SHOWN_STEPS - 1)) for part in range(_SHOWN_STEPS)})
     return [{name: _rounded(log[place].get(name)) for name in _COLUMNS} for place in places]
@@ -65,7 +65,7 @@ def _rounded(value: Any) -> Any:
 
 
 def _distances(state: State, mix: str, training: TrainingConfig) -> "Figure":
-    """SkipAlign's Figure 2 on this mix: the first epoch's positions."""
+    """Draw SkipAlign's Figure 2 on this mix: the first epoch's positions."""
     from gateau_dagster.report.plots.training_plots import relative_distances as drawn
     from gateau_dagster.training.relative_distances import relative_distances
 
@@ -79,7 +79,7 @@ def _distances(state: State, mix: str, training: TrainingConfig) -> "Figure":
 
 
 def provenance(state: State, folder: str, mix: str) -> dict[str, str]:
-    """Lines of the model card: how the samples were selected, and which mix was trained on."""
+    """Return lines of the model card: how the samples were selected, and the training mix."""
     stamp = state.store.stamp(mix)
     found = {}
     if folder == CHECKPOINT_FOLDER:

@@ -1,4 +1,4 @@
-"""One step for one output over the whole data set: skipped when it is up to date, stamped when it is made."""
+"""Run one step for one output over the whole data set: skip it if current, stamp it when made."""
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -18,9 +18,9 @@ from resources.configuration import ConfigurationResource
 
 @dataclass(kw_only=True)
 class UnpartitionedStep:
-    """What the step of an asset is given, and what it makes of it.
+    """The inputs and the results of an asset's step.
 
-    asset: its key. wanted: the stamp that its output is to get. found: that of the output in the store.
+    asset: its key. wanted: the stamp that its output will get. found: the stamp of the output in the store.
     """
 
     asset: str
@@ -33,7 +33,7 @@ class UnpartitionedStep:
 
     @property
     def is_stale(self) -> bool:
-        """Whether there is something to make."""
+        """Return whether the output is out of date."""
         return not self.state.node(self.asset).is_current(self.found, self.wanted.fingerprint)
 
     def write(
@@ -45,9 +45,9 @@ class UnpartitionedStep:
         absent: Iterable[str] = (),
         given: int | None = None,
     ) -> None:
-        """Writes the asset's table. `content`: digest of what counts of it downstream; the whole table's if empty.
+        """Write the asset's table. `content`: digest of what counts of it downstream; of the whole table if empty.
 
-        absent: ids of what it lacks and another try may give; see Stamp.without. given: see Stamp.
+        absent: ids of missing rows that another try may give; see Stamp.without. given: see Stamp.
         """
         stamp = self.wanted.without(absent, self.state.node(self.asset).means)
         stamp = replace(stamp, content=content or stamp.content, given=given)
@@ -55,13 +55,13 @@ class UnpartitionedStep:
         self.finish(stamp, **table_metadata(self.state.store.address(self.asset), stamp, rejected), **preview(table))
 
     def finish(self, stamp: Stamp, **metadata: Any) -> None:
-        """Says that the output stands in the store, with this stamp."""
+        """Note that the output is in the store, with this stamp."""
         self.made = stamp
         self.metadata |= metadata
 
     @property
     def result(self) -> dg.MaterializeResult:
-        """What Dagster records: the metadata, and the fingerprint as data version."""
+        """Return what Dagster records: the metadata, and the fingerprint as data version."""
         stamp = self.made or self.found
         assert stamp is not None, f"{self.asset} was not made"
         kept = {} if self.made is not None else {"up_to_date": "kept: nothing changed"}
@@ -75,7 +75,7 @@ class UnpartitionedStep:
 def unpartitioned_step(
     context: dg.AssetExecutionContext, configuration: ConfigurationResource
 ) -> Iterator[UnpartitionedStep]:
-    """The step of the asset that the context names.
+    """Yield the step of the asset that the context names.
 
     Raises:
         dagster.Failure: with a readable reason.

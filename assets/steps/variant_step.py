@@ -1,4 +1,4 @@
-"""One step, many variants: makes the stale ones in turn, and records each as it is done."""
+"""Run one step over many variants: make the stale ones in turn, and record each when done."""
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -21,9 +21,9 @@ from resources.configuration import ConfigurationResource
 
 @dataclass(kw_only=True)
 class VariantStep:
-    """What one variant's part of a step is given, and what it makes of it.
+    """The inputs and the results of one variant's part of a step.
 
-    asset: its key. variant: the partition. wanted: the stamp that its table is to get. progress: shows the variant.
+    asset: its key. variant: the partition. wanted: the stamp that its table will get. progress: shows the variant.
     metadata: of its record in Dagster.
     """
 
@@ -44,9 +44,9 @@ class VariantStep:
         content: str = "",
         absent: Iterable[str] = (),
     ) -> None:
-        """Writes the variant's table. `content`: digest of what counts of it downstream; the whole table's if empty.
+        """Write the variant's table. `content`: digest of what counts of it downstream; of the whole table if empty.
 
-        absent: ids of what it lacks and another try may give; see Stamp.without.
+        absent: ids of missing rows that another try may give; see Stamp.without.
         """
         stamp = self.wanted.without(absent, self.state.node(self.asset).means)
         stamp = replace(stamp, content=content or stamp.content)
@@ -59,9 +59,9 @@ class VariantStep:
 def variant_events(
     context: dg.AssetExecutionContext, configuration: ConfigurationResource, make: Callable[[VariantStep], None]
 ) -> Iterator[Event]:
-    """The step of the asset that the context names: `make` writes the table of each stale variant.
+    """Run the step of the asset that the context names: `make` writes the table of each stale variant.
 
-    A table that another variant has, made from the same to the digest, is taken over: nothing is computed twice.
+    If another variant has a table with the same fingerprint, it is copied: nothing is computed twice.
 
     Raises:
         dagster.Failure: with a readable reason; the variants before it are on record.
@@ -94,7 +94,7 @@ def variant_events(
 
 @contextmanager
 def _named(variant: str) -> Iterator[None]:
-    """A failure says which variant's it is."""
+    """Prefix a failure with the variant's name."""
     try:
         yield
     except GateauError as error:
@@ -110,7 +110,7 @@ def _shown(progress: TimedProgress, place: str) -> TimedProgress:
 
 
 def _twin(state: State, asset: str, wanted: Stamp) -> tuple[str, Stamp] | None:
-    """Another variant whose table is what this one's is to be, and its stamp."""
+    """Return another variant with the table that this one needs, and its stamp."""
     stamps = state.table_stamps((asset, name) for name in state.config.variant_set)
     for (_, name), stamp in stamps.items():
         if name is not None and stamp is not None and stamp.fingerprint == wanted.fingerprint:
