@@ -1,1 +1,1 @@
-"""The pipeline: its assets, declared once, and what of them is out of date."""
+"""Declare the pipeline's assets, and find which of them are out of date."""

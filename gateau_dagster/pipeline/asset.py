@@ -1,4 +1,4 @@
-"""What the pipeline knows of an asset: planner, Dagster's assets, checks, jobs and documents are made from this."""
+"""Declare an asset: the planner, Dagster's assets, checks, jobs and documents are all made from this."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -29,13 +29,13 @@ NOTHING_RESERVED = "nothing_reserved"
 
 @dataclass(frozen=True, kw_only=True)
 class Observed:
-    """What stands outside configuration and store, and decides results with them.
+    """The state outside configuration and store that results depend on.
 
-    model_digests: see models.model_digest, of every configured model. short_chat: changes with the short
-    conversations' files; None without any. texts: of each homologous model, changes with its texts. others: digests of
-    the models of `variants.also`, by the variants' names. frames: of each configured model that is shown prompts by a
-    chat template, what this template's frame of an answer changes, see chat_rendering.frame_change; of none
-    that makes no change.
+    model_digests: `models.model_digest` of every configured model.
+    short_chat: changes with the short conversations' files; None without any.
+    texts: by homologous model, changes with its texts.
+    others: digests of the models of `variants.also`, by the variants' names.
+    frames: by configured model, `chat_rendering.frame_change` of its chat template; only templates that make a change.
     """
 
     model_digests: Mapping[str, str]
@@ -45,7 +45,7 @@ class Observed:
     frames: Mapping[str, tuple[str, str]] = field(default_factory=dict)
 
     def frame(self, model: str) -> tuple[str, str]:
-        """The change that the chat template of a model makes to its generation prompt."""
+        """Return the change that the chat template of a model makes to its generation prompt."""
         return self.frames.get(model, ("", ""))
 
 
@@ -54,10 +54,12 @@ Settings: TypeAlias = Mapping[str, Any] | Callable[[Observed], Mapping[str, Any]
 
 @dataclass(frozen=True, kw_only=True)
 class Rows:
-    """Of a table that a model computes row by row: rows are kept while what computes them stays the same.
+    """A table that a model computes row by row: rows are kept while what computes them stays the same.
 
-    table: what computes a row. model: the upstream, compared by content, that is the model; empty for a model that is
-    there already, which counts by its digest in the settings. memory: see Node.
+    table: computes a row.
+    model: the upstream, compared by content, that is the model; empty for a model that exists already, which counts by
+        its digest in the settings.
+    memory: `Node.means` of the table.
     """
 
     table: SampleTable
@@ -67,11 +69,12 @@ class Rows:
 
 @dataclass(frozen=True, kw_only=True)
 class Part:
-    """One partition of an asset whose partitions are not made from the same: which of the asset's `reads` it reads, and
-    what changes it besides the asset's `settings`.
+    """One partition of an asset whose partitions are made from different upstreams or settings.
 
-    folders: of the store; in it lies, named by the partition's fingerprint, the model that the partition's table is
-    about, and without it the table counts as missing. Empty where there is none.
+    reads: which of the asset's `reads` it reads.
+    settings: what changes it besides the asset's `settings`.
+    folders: a folder of the store. In it is the model that the partition's table describes, named by the partition's
+        fingerprint. Without that model the table counts as missing. Empty if there is none.
     """
 
     reads: Mapping[str, By] = field(default_factory=dict)
@@ -83,27 +86,30 @@ class Part:
 class Asset:
     """One asset, declared once.
 
-    key: its name, parts separated by `/`; its table's path in the store. of: what the part behind the slash names, such
-        as a model, where a family of assets has one for each.
+    key: its name, parts separated by `/`; its table's path in the store.
+    of: in a family of assets, what the part behind the slash names, such as a model.
     maker: the function in `assets/` that makes it; several assets may share one.
     partitions: name of its partition set, or empty.
-    inputs: what it reads from outside, by the keys of `inputs`; its settings, or the input of each shard, say which
-        version of it counts.
-    reads: its upstreams, and how each counts. parts: by partition, where not all are made from the same; what one of
-        them reads, `reads` names as well.
-    settings: every part of the configuration that changes its result, and nothing else; by a function where it takes
-        what is observed.
-    code_version: raised where its code changes a result; stands beside that code.
-    columns: of its table; empty for what is none. finite: those that hold numbers only; a null is none where the
-        column may be null.
-    checks: names of its asset checks beside `up_to_date`.
-    summary: what it holds, for a list of assets. description: more of it, for its page; the summary where empty.
-    file: of a document, its name in the store. further_files: documents that are made with it, and missed like it.
+    inputs: what it reads from outside, by the keys of `inputs`. Its settings, or the input of each shard, give the
+        version.
+    reads: its upstreams, and how each counts.
+    parts: by partition, where partitions are made from different upstreams or settings; `reads` names all their
+        upstreams.
+    settings: every part of the configuration that changes its result, and nothing else; a function if it depends on
+        `Observed`.
+    code_version: raised when its code changes a result; defined beside that code.
+    columns: of its table; empty if it has no table.
+    finite: the columns that must hold finite numbers, or null if the column may be null.
+    checks: names of its asset checks besides `up_to_date`.
+    summary: what it holds, for a list of assets.
+    description: a longer text for its page; the summary if empty.
+    file: the name of a document in the store.
+    further_files: documents made with it; if one is missing, the asset counts as missing.
     folder: whether it is a model's folder.
-    goal: whether it is made for its own sake; others are made for what reads them.
+    goal: whether it is made for its own sake; others are made for the assets that read them.
     own_rejects: whether it rejects samples for reasons that no table before it had.
-    pool: of steps that wait for one another, as those that take a GPU.
-    means: see Node; of an asset with `rows`, theirs counts.
+    pool: the pool of steps that wait for one another, such as those that take a GPU.
+    means: see Node; an asset with `rows` uses `rows.memory` instead.
     """
 
     key: str
@@ -136,31 +142,32 @@ class Asset:
 
     @property
     def family(self) -> str:
-        """The first part of its key."""
+        """Return the first part of its key."""
         return self.key.split("/", maxsplit=1)[0]
 
     @property
     def shown_group(self) -> str:
-        """The group it stands in on the graph, where nodes have the last part of their keys as names: a family has a
-        group of its own, so that `perplexity/short` is `short` in `perplexity`."""
+        """Return its group on the graph, where a node shows only the last part of its key. A family has a group of its
+        own: `perplexity/short` is `short` in `perplexity`.
+        """
         return self.family if "/" in self.key else self.group
 
     @property
     def pattern(self) -> str:
-        """Its key, or that of its family: `perplexity/<model>`."""
+        """Return its key, or that of its family: `perplexity/<model>`."""
         return f"{self.family}/<{self.of}>" if self.of else self.key
 
     @property
     def step(self) -> str:
-        """Name of the Dagster step that makes it together with others; empty for one of its own."""
+        """Return the name of the Dagster step that makes it together with others; empty for one of its own."""
         shared = self.rows.table.shared if self.rows is not None else None
         return "" if shared is None else shared.name
 
     def node(self, observed: Observed, *, required: bool) -> Node:
-        """As the planner compares it with the store.
+        """Return the node that the planner compares with the store.
 
         Raises:
-            GateauError: a setting cannot be told, such as that of a file that is missing.
+            GateauError: a setting cannot be determined, such as that of a missing file.
         """
         settings = _resolved(self.settings, observed)
         rows = self.rows

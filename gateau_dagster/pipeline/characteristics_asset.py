@@ -1,4 +1,6 @@
-"""What a judge says of training samples, as assets: of the best and the worst, and of all for the method judge."""
+"""Declare the assets with a judge's ratings of training samples: of the best and worst, and of all for method
+`judge`.
+"""
 
 from collections.abc import Iterator
 
@@ -15,7 +17,7 @@ CHARACTERISTICS = "characteristics"
 
 
 def characteristics(config: Config) -> Iterator[Asset]:
-    """Where `evaluation.judge.characteristics` asks for it; it needs no training."""
+    """Declare `characteristics` if `evaluation.judge.characteristics` is set; it needs no training."""
     judge = config.evaluation.judge
     if judge is None or judge.characteristics is None or not config.evaluation.enabled:
         return
@@ -42,7 +44,7 @@ def characteristics(config: Config) -> Iterator[Asset]:
 
 
 def rated_characteristics(config: Config) -> list[str]:
-    """Those of every sample that the method judge reads; none where it is not asked for."""
+    """Return the characteristics that method `judge` reads of every sample; empty if the method is not chosen."""
     chosen = chosen_methods(config).get(METHOD.name)
     if chosen is None:
         return []
@@ -51,7 +53,7 @@ def rated_characteristics(config: Config) -> list[str]:
 
 
 def sample_ratings(config: Config) -> Iterator[Asset]:
-    """Where the method judge is asked for."""
+    """Declare `sample_ratings` if method `judge` is chosen."""
     judge, named = config.evaluation.judge, rated_characteristics(config)
     if judge is None or not named:
         return

@@ -1,4 +1,4 @@
-"""What the data have in common with the questions of benchmarks, as assets."""
+"""Declare the assets that compare the data with the questions of benchmarks."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -23,7 +23,7 @@ _DESCRIPTION = (
 
 
 def contamination(config: Config) -> Iterator[Asset]:
-    """Of every benchmark that asks questions: the long samples, shard by shard, and the short conversations."""
+    """Declare, per benchmark with questions, its overlaps with the long samples and with the short conversations."""
     for chosen in asking_benchmarks(config).values():
         # Questions may be measured in tokens of the model that is trained.
         model = made_upstream(config, config.training.model)
@@ -61,7 +61,7 @@ def contamination(config: Config) -> Iterator[Asset]:
 
 
 def untouched_experiment(config: Config) -> Iterator[Asset]:
-    """The experiment once more, where a benchmark asks questions that may stand in the data."""
+    """Declare the experiment without contaminated questions, if a benchmark has questions that may be in the data."""
     asking = asking_benchmarks(config)
     if not asking:
         return
@@ -89,7 +89,8 @@ def untouched_experiment(config: Config) -> Iterator[Asset]:
 
 
 def asking_benchmarks(config: Config) -> dict[str, ChosenBenchmark]:
-    """The benchmarks with questions from elsewhere than the data: what is made from the store's tables stands in them.
+    """Return the benchmarks whose questions are not made from the store's tables, since the data contain such
+    questions.
 
     Raises as `chosen_benchmarks` does.
     """
@@ -102,6 +103,6 @@ def asking_benchmarks(config: Config) -> dict[str, ChosenBenchmark]:
 
 
 def _settings(config: Config, chosen: ChosenBenchmark, observed: Observed) -> dict[str, Any]:
-    """What decides the questions, as far as the configuration does."""
+    """Return the settings that decide the questions."""
     model = config.origin(config.training.model)
     return {**chosen.settings(config), f"models.{model} weights": observed.model_digests[model]}

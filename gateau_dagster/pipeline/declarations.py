@@ -1,7 +1,7 @@
-"""The whole pipeline, each asset declared once, in the order of the data's flow.
+"""Declare the whole pipeline, each asset once, in the order of the data's flow.
 
-Planner, Dagster's assets, their checks, the jobs and the README's list are made from these declarations. An asset is
-added by one of them, and by the function in `assets/` that its `maker` names.
+Planner, Dagster's assets, their checks, the jobs and the README's list are made from these declarations. To add an
+asset, declare it here and write the function in `assets/` that its `maker` names.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -45,12 +45,12 @@ from gateau_dagster.selection.joining import COLUMNS
 from gateau_dagster.selection.rules import CODE_VERSION as SELECTION_CODE_VERSION
 
 REPORT_FILE, EXPLORER_FILE, COMPARISON_FILE = "report.html", "explore.html", "comparison.json"
-# The page's own, and the viewer's beside it: raise it when the same tables come to another one.
+# Versions of the page and of the viewer beside it: raise one when the same tables give a different file.
 REPORT_CODE_VERSION, EXPLORER_CODE_VERSION = "14", "2"
 
 
 def raw_long_sft(config: Config) -> Iterator[Asset]:
-    """The long samples to choose from."""
+    """Declare the long samples to choose from."""
     del config
     yield Asset(
         key="raw_long_sft",
@@ -70,7 +70,7 @@ def raw_long_sft(config: Config) -> Iterator[Asset]:
 
 
 def short_chat_mix(config: Config) -> Iterator[Asset]:
-    """The short conversations, where the configuration has some."""
+    """Declare the short conversations, if the configuration has any."""
     chat = config.short_chat
     if chat is None:
         return
@@ -96,14 +96,14 @@ def short_chat_mix(config: Config) -> Iterator[Asset]:
 
 
 def instruction_embeddings(config: Config) -> Iterator[Asset]:
-    """The tables that models which are made first take their samples by."""
+    """Declare the embedding tables from which the samples of pre-experienced models are chosen."""
     found = all_sample_tables(config)
     for key in dict.fromkeys(embedding_asset(config, name) for name in config.pre_experienced_models):
         yield sample_table_asset(config, found[key])
 
 
 def sample_tables(config: Config) -> Iterator[Asset]:
-    """What models compute of each sample: `perplexity/<model>`, `cam`, and what methods bring along."""
+    """Declare what models compute per sample: `perplexity/<model>`, `cam`, and the tables of methods."""
     first = {embedding_asset(config, name) for name in config.pre_experienced_models}
     for key, table in all_sample_tables(config).items():
         if key not in first:
@@ -111,11 +111,11 @@ def sample_tables(config: Config) -> Iterator[Asset]:
 
 
 def combined_scores(config: Config) -> Iterator[Asset]:
-    """GATEAU's ranking, where there is the pair that it compares."""
+    """Declare GATEAU's ranking, if theta_A and theta_B are configured."""
     if not config.has_pair:
         return
     selection = config.selection
-    # With its value by default, too: the other presets' own, whose columns stand beside, may be different ones.
+    # The value of a default alpha counts too: the columns of the other presets may use different values.
     default = f"{selection.alphas[selection.preset]:g} by default"
     alpha = default if selection.alpha is None else selection.alpha
     yield Asset(
@@ -137,7 +137,7 @@ def combined_scores(config: Config) -> Iterator[Asset]:
 
 
 def method_scores(config: Config) -> Iterator[Asset]:
-    """The scores of every method that is asked for; its options decide them, and what it reads."""
+    """Declare the scores of every chosen method; they depend on its options and on what it reads."""
     for chosen in compared_methods(config):
         whole = "" if chosen.method.per_sample else " Over the whole data set: waits for all shards."
         yield Asset(
@@ -161,7 +161,7 @@ def method_scores(config: Config) -> Iterator[Asset]:
 
 
 def selected_subset(config: Config) -> Iterator[Asset]:
-    """The samples that are trained on."""
+    """Declare the samples that are trained on."""
     selection = config.selection
     yield Asset(
         key=CHOSEN,
@@ -182,7 +182,7 @@ def selected_subset(config: Config) -> Iterator[Asset]:
 
 
 def comparison(config: Config) -> Iterator[Asset]:
-    """The methods side by side, where there are several."""
+    """Declare the comparison of methods, if there are several."""
     if not has_comparison(config):
         return
     selection = config.selection
@@ -194,7 +194,7 @@ def comparison(config: Config) -> Iterator[Asset]:
         summary="the methods side by side",
         description="How far the methods of selection.method and selection.compare agree, what each of them prefers, "
         "and what alpha and further segment lengths change, among as many samples as are chosen. Loads no model.",
-        # Only how many are chosen is read of the subset, whichever rule chose them.
+        # The comparison reads only the number of chosen samples, whichever rule chose them.
         reads={**dict.fromkeys(comparison_reads(config), "fingerprint"), CHOSEN: "content"},
         settings={
             "selection.method": selection.method,
@@ -208,7 +208,7 @@ def comparison(config: Config) -> Iterator[Asset]:
 
 
 def evaluations(config: Config) -> Iterator[Asset]:
-    """The checkpoint beside its base model, under every benchmark that is asked for."""
+    """Declare the evaluation of the checkpoint and its base model under every configured benchmark."""
     for chosen in compared_benchmarks(config).values():
         benchmark, comparison = chosen.benchmark, chosen.comparison
         yield Asset(
@@ -231,7 +231,7 @@ def evaluations(config: Config) -> Iterator[Asset]:
 
 
 def report(config: Config, shown: Sequence[str]) -> Asset:
-    """The page shows everything that is required, so all of that is upstream of it: `shown`."""
+    """Declare the report, which shows every required asset, so that all of them (`shown`) are upstream of it."""
     return Asset(
         key="report",
         maker="report",
@@ -251,7 +251,7 @@ def report(config: Config, shown: Sequence[str]) -> Asset:
 
 
 Declare: TypeAlias = Callable[[Config], Iterator[Asset]]
-# In the order of the data's flow; the report, which reads all of them, ends it.
+# In the order of the data's flow. The report is added last, since it reads all of them.
 DECLARED: tuple[Declare, ...] = (
     raw_long_sft,
     document_split,

@@ -1,4 +1,4 @@
-"""Whether samples share documents unawares, and a limit of them leaves enough to choose from: before any model runs."""
+"""Check, before any model runs, whether samples share documents and whether `selection.per_document` leaves enough."""
 
 from collections.abc import Callable
 
@@ -17,17 +17,17 @@ from gateau_dagster.storage import Store
 
 
 def document_warnings(config: Config, store: Store, whole: Callable[[], Plan], index: InputIndex) -> list[str]:
-    """Return what a limit of samples by document leaves too few for, and which samples have the same texts."""
+    """Return warnings: the limit per document leaves too few samples, or samples have the same texts."""
     rule = config.selection
     found = [] if rule.per_document == 1 else index.repeats(kept=rule.duplicates == "keep")
     return found if rule.per_document is None else [*found, *filter(None, [limit_leaves(config, store, whole())])]
 
 
 def limit_leaves(config: Config, store: Store, whole: Plan) -> str:
-    """As `too_few`, of documents that stand in the store, where a choice is to be made among them.
+    """Return `too_few` for the documents in the store, if a selection is to be made from them; else an empty text.
 
-    The documents do not depend on the limit, so that one that changes finds them there. Empty where they are to be
-    found first, which says it then. `whole`: what is out of date of all assets.
+    The documents do not depend on the limit, so they stay valid when it changes. If they are still to be computed, that
+    step gives the warning. `whole`: the plan of all assets.
     """
     rule = config.selection
     if rule.per_document is None or whole.of(SPLIT) is not None or whole.of(CHOSEN) is None:
@@ -38,10 +38,10 @@ def limit_leaves(config: Config, store: Store, whole: Plan) -> str:
 
 
 def too_few(candidates: pl.DataFrame, rule: RuleConfig) -> str:
-    """What the samples that are left are too few for, before any model runs; empty where they are enough.
+    """Return what the remaining samples are too few for, before any model runs; empty if they are enough.
 
-    `candidates`: tables.DOCUMENT_SPLIT without what is reserved, with `source` and `digest`. Raises GateauError as
-    `check_data`.
+    `candidates`: tables.DOCUMENT_SPLIT without reserved samples, with `source` and `digest`. Raises GateauError as
+    `check_data` does.
     """
     most, (sources, counted) = rule.per_document, countable_samples(candidates, rule)
     if most is None or rule.budget is not None:

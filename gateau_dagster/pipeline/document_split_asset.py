@@ -1,4 +1,4 @@
-"""The documents of the samples, as an asset: what no selection takes, and near-duplicates that a selection limits."""
+"""Declare the documents of the samples: reserved ones, which no selection takes, and near-duplicates to be limited."""
 
 from collections.abc import Iterator
 
@@ -10,13 +10,14 @@ from gateau_dagster.pipeline.asset import FULL_COVERAGE, NOTHING_RESERVED, UNIQU
 
 
 def mix_checks(config: Config) -> tuple[str, ...]:
-    """The check of a training mix, where samples are reserved at all."""
+    """Return the check of a training mix if samples are reserved; else nothing."""
     return () if reserving(config) is None else (NOTHING_RESERVED,)
 
 
 def document_split(config: Config) -> Iterator[Asset]:
-    """Each sample's document, where a benchmark measures the checkpoint on documents that are new to it, or where
-    `selection.per_document` limits them: they are found once for both."""
+    """Declare each sample's document, if documents are reserved for a benchmark or `selection.per_document` limits
+    them. Both use the same table.
+    """
     options = reserving(config)
     if options is None and config.selection.per_document is None:
         return

@@ -1,4 +1,4 @@
-"""Which version of each input is there now, and how much it is."""
+"""Find the current version and size of each input."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -21,7 +21,12 @@ _LAST_TIME = datetime(9999, 12, 31, tzinfo=UTC).timestamp()
 
 @dataclass(frozen=True, kw_only=True)
 class InputVersion:
-    """version: changes with the content. rows: where they are known without reading. facts: for people, by name."""
+    """One version of an input.
+
+    version: changes with the content.
+    rows: None if they are not known without reading.
+    facts: for display, by name.
+    """
 
     version: str
     rows: int | None = None
@@ -29,10 +34,10 @@ class InputVersion:
 
 
 def input_versions(state: State, given: Input) -> dict[str | None, InputVersion]:
-    """By partition; None where there are none.
+    """Return the current version by partition; the key is None for an input without partitions.
 
     Raises:
-        GateauError, TransientError: it is not there, or cannot be reached.
+        GateauError, TransientError: the input is missing or cannot be reached.
     """
     facts = _facts(_files(state.config, given.key))
     if given.key == LONG:
@@ -46,9 +51,10 @@ def input_versions(state: State, given: Input) -> dict[str | None, InputVersion]
 
 
 def glance(config: Config) -> str:
-    """Changes where an input may have: by addresses, sizes and times alone, cheap enough to be asked for each minute.
+    """Return a text that changes whenever an input may have changed. It uses addresses, sizes and times alone, so it is
+    cheap enough to compute each minute.
 
-    A model on the hub is not asked for.
+    Models on the hub are not queried.
 
     Raises:
         GateauError, TransientError: as for `input_versions`.
@@ -58,7 +64,7 @@ def glance(config: Config) -> str:
 
 
 def _files(config: Config, key: str) -> list[SourceFile]:
-    """Those behind an input; none of a model that is not in a folder."""
+    """Return the files of an input; empty for a model that is not in a folder."""
     if key == LONG:
         return resolve_files(config.located_long_sft.path, config.folder)
     if key == CHAT:
@@ -93,7 +99,9 @@ def _shards(state: State, facts: Facts) -> Iterator[tuple[str, InputVersion]]:
 
 
 def _facts(files: Iterable[SourceFile]) -> Facts:
-    """Of files; when they changed where their file system says it, and no damage of it puts that beyond all years."""
+    """Return count, size and last change of files. Times are left out if the file system has none, or a damaged one
+    that is out of range.
+    """
     found = list(files)
     if not found:
         return {}

@@ -1,4 +1,4 @@
-"""What comes from outside, as the lineage shows it: the input's files and the models."""
+"""List the inputs that the lineage shows: files and models from outside the pipeline."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ LONG, CHAT = "input/long_sft", "input/short_chat"
 
 @dataclass(frozen=True, kw_only=True)
 class Input:
-    """One input. key: as an asset's. path: as the configuration names it. partitions: as an asset's."""
+    """One input. `key`, `partitions`: as of an asset. `path`: as the configuration names it."""
 
     key: str
     path: str
@@ -22,27 +22,27 @@ class Input:
 
 
 def text_key(model: str) -> str:
-    """The texts that a homologous model is made with."""
+    """Return the key of the texts that a homologous model is trained on."""
     return f"input/{model}_texts"
 
 
 def model_key(name: str) -> str:
-    """A model that is there already."""
+    """Return the key of a model that exists already."""
     return f"model/{name}"
 
 
 def origin_key(config: Config, model: str) -> str:
-    """The model that is there already: a configured one, or the one that it is made from."""
+    """Return the key of the existing model that this one is, or is made from."""
     return model_key(config.origin(model))
 
 
 def other_key(variant: str) -> str:
-    """A model of `variants.also`."""
+    """Return the key of a model of `variants.also`."""
     return f"model/variant_{variant}"
 
 
 def inputs_of(config: Config) -> list[Input]:
-    """Every file and model that the configuration names and that the pipeline does not make itself."""
+    """Return every file and model that the configuration names and the pipeline does not make itself."""
     return [*_files(config), *_models(config)]
 
 

@@ -1,4 +1,4 @@
-"""Where a configured model can be loaded from, and which version of it that is."""
+"""Find where a configured model can be loaded from, and its version."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,10 +13,12 @@ from gateau_dagster.storage.documents import fetched_folder
 
 @dataclass(frozen=True, kw_only=True)
 class Placed:
-    """Where a model is, in words that hold on every machine that sees the store.
+    """A model's location, valid on every machine that can read the store.
 
-    section: with a real path, unless the model is `stored`: the name of a folder in the store, which the pipeline made.
-    version: of its weights. place: of its section in the configuration, for messages.
+    section: with a real path, unless the model is `stored`.
+    version: of its weights.
+    stored: the name of a folder in the store that the pipeline made.
+    place: of its section in the configuration, for messages.
     """
 
     section: ModelConfig
@@ -26,34 +28,34 @@ class Placed:
 
 
 def placed_model(state: State, name: str) -> Placed:
-    """A configured model."""
+    """Return the location of a configured model."""
     config, section = state.config, state.config.located_model(name)
     version, place = model_version(state, name), f"models.{name}"
     if section.base is None:
         return Placed(section=section, version=version, place=place)
     code = section.trust_remote_code or config.models[section.base].trust_remote_code
-    # It is an ordinary model from here on: nothing is left to be made.
+    # From here on it is an ordinary model: it no longer has to be made.
     made = section.model_copy(update={"trust_remote_code": code, "pre_experience": None, "homologous": None})
     return Placed(section=made, version=version, stored=made_asset(config, name), place=place)
 
 
 def loadable_model(state: State, name: str) -> ModelConfig:
-    """The model's section with a real path; one that the pipeline makes is fetched from a store that is not local.
+    """Return the model's section with a real path; a model that the pipeline made is downloaded from a remote store.
 
     Raises:
-        GateauError, TransientError: it cannot be fetched, or its files are damaged.
+        GateauError, TransientError: it cannot be downloaded, or its files are damaged.
     """
     if state.config.models[name].base is None:
-        # For a step that is launched by hand nobody has planned.
+        # A step that is launched by hand has not been planned, so nothing has checked the folder yet.
         check_folder(state.config, name, state.model_digests[name])
     return fetched_model(state.store, placed_model(state, name), downloads(state))
 
 
 def fetched_model(store: Store, placed: Placed, scratch: Path) -> ModelConfig:
-    """The model's section with a path on this machine; raises as `loadable_model`.
+    """Return the model's section with a path on this machine; raise as `loadable_model` does.
 
     Args:
-        scratch: where models of a store that is not local are kept.
+        scratch: folder for models downloaded from a remote store.
     """
     if not placed.stored:
         return placed.section
@@ -62,12 +64,12 @@ def fetched_model(store: Store, placed: Placed, scratch: Path) -> ModelConfig:
 
 
 def downloads(state: State) -> Path:
-    """Where models of a store that is not local are kept for the steps to come."""
+    """Return the folder that keeps models of a remote store for later steps."""
     return state.config.work_folder / "models"
 
 
 def model_version(state: State, name: str) -> str:
-    """Changes with the weights that are loaded."""
+    """Return a text that changes with the weights that are loaded."""
     if state.config.models[name].base is None:
         return state.model_digests[name]
     made = state.stamp(made_asset(state.config, name), None)

@@ -21,13 +21,13 @@ from gateau_dagster.pipeline.variant_assets import ANSWERS, SCORES
 from gateau_dagster.readable import percentage, plural
 from gateau_dagster.storage import Stamp
 
-# A token that is cut off is as lost as one of a rejected sample, so the same share of them is worth a warning.
+# A truncated token is as lost as one of a rejected sample, so the same share is worth a warning.
 NOTABLE_CUT = NOTABLE_REJECTS
 
 
 @dataclass(frozen=True, kw_only=True)
 class Loss:
-    """One table's loss in a sentence. notable: worth a warning. intended: see Truncation."""
+    """One table's lost data in a sentence. `notable`: worth a warning. `intended`: see Truncation."""
 
     asset: str
     sentence: str
@@ -37,9 +37,11 @@ class Loss:
 
 @dataclass(frozen=True, kw_only=True)
 class Truncation:
-    """What a limit cuts off `samples`: `cut` of them lose something, in all `cut_tokens` of their `tokens`.
+    """What a length limit cuts off `samples`: `cut` of them lose `cut_tokens` of their `tokens`.
 
-    limit: why. intended: whether the configuration shows the model its own window only. nouns: what is counted.
+    limit: the reason.
+    intended: whether the configuration limits the model to its own window.
+    nouns: what is counted.
     """
 
     samples: int
@@ -52,16 +54,18 @@ class Truncation:
 
     @property
     def share(self) -> float:
-        """Of the tokens."""
+        """Return the share of tokens that are lost."""
         return self.cut_tokens / self.tokens if self.tokens else 0.0
 
     @property
     def notable(self) -> bool:
-        """Whether it is worth a warning."""
+        """Return whether it is worth a warning."""
         return not self.intended and self.share > NOTABLE_CUT
 
     def sentence(self, about: str = "") -> str:
-        """`190 of 200 samples cut, 9,000 of 10,000 context tokens (90 %) lost: …`. about: before counts."""
+        """Return `190 of 200 samples cut, 9,000 of 10,000 context tokens (90 %) lost: …`. `about`: put before
+        counts.
+        """
         one, tokens = self.nouns
         return (
             f"{about}{self.cut:,} of {plural(self.samples, one)} cut, {about}{self.cut_tokens:,} of {self.tokens:,} "
@@ -70,7 +74,7 @@ class Truncation:
 
 
 def truncation_among(kept: pl.Series, cut: pl.Series, *, limit: str, intended: bool = False) -> Truncation:
-    """Sums up what is kept and what is cut off each sample, in tokens."""
+    """Sum up the kept and the cut tokens of all samples."""
     lost = int(cut.cast(pl.Int64).sum())
     return Truncation(
         samples=cut.len(),
@@ -84,10 +88,11 @@ def truncation_among(kept: pl.Series, cut: pl.Series, *, limit: str, intended: b
 
 @dataclass(frozen=True, kw_only=True)
 class Totals:
-    """Sums over the partitions of one table. None: the table does not say.
+    """Sums over the partitions of one table. None: the table does not record it.
 
-    rejected: with the kinds of reasons. truncation: tokens that were to be shown, and those cut off.
-    tokens, seconds: what its model was shown, and the time of that, of the rows that were last computed.
+    rejected: with the kinds of reasons.
+    truncation: tokens that were to be shown, and those cut off.
+    tokens, seconds: tokens shown to the model, and the time for them, of the rows computed last.
     """
 
     asset: str
@@ -99,13 +104,13 @@ class Totals:
 
     @property
     def reasons(self) -> str:
-        """`50 x empty response; 3 x malformed JSON`."""
+        """Return the reasons as `50 x empty response; 3 x malformed JSON`."""
         kinds = self.rejected.kinds if self.rejected else ()
         return "; ".join(f"{each.count:,} x {each.kind}" for each in kinds)
 
 
 def totals(state: State, made: Container[str], recorded: Mapping[Key, Stamp | None]) -> Iterator[Totals]:
-    """Of the tables among `made`, in the order of the data's flow. `recorded`: their stamps."""
+    """Yield the totals of the tables among `made`, in the order of the data's flow. `recorded`: their stamps."""
     for asset in state.pipeline.assets:
         stamps = [stamp for (key, _), stamp in recorded.items() if key == asset.key and stamp is not None]
         if asset.key in made and any(stamp.rows is not None for stamp in stamps):
@@ -125,7 +130,7 @@ def _totals(state: State, asset: Asset, stamps: list[Stamp]) -> Totals:
 
 
 def unfilled(state: State) -> str:
-    """A sentence about `selected_subset`, which is up to date; empty where it holds as many as are asked for."""
+    """Return a sentence if `selected_subset`, which is up to date, holds fewer samples than requested; else empty."""
     rule = state.config.selection
     if rule.budget is not None:
         return ""
@@ -138,7 +143,7 @@ def unfilled(state: State) -> str:
 
 
 def _wanted(state: State) -> int:
-    """Of the samples that have a score and are not reserved."""
+    """Return how many samples the rule chooses among those that have a score and are not reserved."""
     rule = state.config.selection
     ranking = ranking_asset(state.config)
     score = f"score_{rule.preset}" if ranking == PRESETS_TABLE else "score"
@@ -148,9 +153,10 @@ def _wanted(state: State) -> int:
 
 
 def benchmark_losses(state: State, asset: Asset) -> Iterator[Loss]:
-    """Of `answers/<benchmark>` or `scores/<benchmark>`, model by model: a comparison leaves out what one of them lacks.
+    """Yield the losses of `answers/<benchmark>` or `scores/<benchmark>`, model by model. A comparison leaves out every
+    question that one of the models lacks.
 
-    Questions without a value count where they have an answer, those without one by their answers.
+    A question with an answer and no value counts in `scores`; a question without an answer counts in `answers`.
     """
     stamps = state.table_stamps((asset.key, name) for name in state.pipeline.partitions(asset.key))
     for (key, name), stamp in stamps.items():
@@ -172,7 +178,9 @@ def benchmark_losses(state: State, asset: Asset) -> Iterator[Loss]:
 
 
 def _empty_answers(state: State, key: str, variant: str) -> Iterator[Loss]:
-    """A filter's, or of a model that spent its tokens on reasoning; graded like any other."""
+    """Yield the loss for empty answers, from a filter or from a model that spent its tokens on reasoning. They are
+    graded like any other answer.
+    """
     texts = state.store.read(key, variant, ["answer"])["answer"]
     if empty := int((texts.str.strip_chars() == "").sum()):
         share = empty / texts.len()
@@ -188,11 +196,11 @@ def _thoughts(state: State, key: str, variant: str) -> Iterator[Loss]:
 
 
 def _cut_prompts(state: State, key: str, variant: str) -> Truncation:
-    """What was cut out of the middle of the prompts of tables.ANSWERS."""
+    """Return what was cut out of the middle of the prompts of tables.ANSWERS."""
     asked, most = state.config.evaluation.input_length, state.config.scoring.max_length
     limit = f"scoring.max_length is {most:,}" if asked is None else f"evaluation.input_length is {asked:,}"
     prompts = state.store.read(key, variant, ["prompt_tokens", "cut_tokens"])
-    # A server may not say how long a prompt was; one that was cut is as long as may be.
+    # A server may not report the length of a prompt; a prompt that was cut has the greatest length.
     told = (pl.col("prompt_tokens") > 0) | (pl.col("cut_tokens") == 0)
     kept = prompts.select(pl.when(told).then("prompt_tokens").otherwise(asked or most)).to_series()
     found = truncation_among(kept, prompts["cut_tokens"], limit=limit, intended=asked is not None)
@@ -200,13 +208,15 @@ def _cut_prompts(state: State, key: str, variant: str) -> Truncation:
 
 
 RAW, CHAT, TEXT_MIX = "raw_long_sft", "short_chat_mix", "homologous_mix"
-# By sample, the share of its context's tokens that no model saw.
+# Per sample, the share of its context's tokens that no model saw.
 UNSEEN = pl.Schema({"sample_id": pl.String(), "unseen": pl.Float64()})
 
 
 @dataclass(frozen=True, kw_only=True)
 class PromptLimit:
-    """How many tokens of a prompt a causal model is shown, why, and whether that is its own window on purpose."""
+    """How many tokens of a prompt a causal model is shown, why, and whether the configuration asks for its window
+    only.
+    """
 
     tokens: int
     why: str
@@ -214,7 +224,7 @@ class PromptLimit:
 
     @classmethod
     def of(cls, config: Config, model: str) -> "PromptLimit":
-        """See models.loading.effective_max_length."""
+        """Return the limit of a configured model, see models.loading.effective_max_length."""
         tokens, _ = longest_prompt(config, model, window=shown_window(config, model))
         if tokens < config.scoring.max_length:
             why = f"models.{model} sees its window of {tokens:,} tokens only (context: window)"
@@ -223,7 +233,7 @@ class PromptLimit:
 
 
 def losses(state: State, made: Container[str]) -> Iterator[Loss]:
-    """Of these tables, which are up to date, in the order of the data's flow; none for one that lost nothing."""
+    """Yield the losses of these tables, which are up to date, in the order of the data's flow."""
     for asset in state.pipeline.assets:
         if asset.key not in made:
             continue
@@ -238,7 +248,9 @@ def losses(state: State, made: Container[str]) -> Iterator[Loss]:
 
 
 def told_parts(state: State, asset: Asset) -> Sequence[str | None]:
-    """The parts whose losses are told one by one, since each variant is trained by itself; None is the whole."""
+    """Return the partitions whose losses are reported one by one, since each variant is trained separately. None means
+    the whole table.
+    """
     return _made(state, asset) if asset.partitions == VARIANT else [None]
 
 
@@ -252,7 +264,7 @@ def _losses_of(state: State, asset: Asset, part: str | None) -> Iterator[Loss]:
 
 
 def _unscored(state: State, asset: Asset) -> Loss | None:
-    """What a method that was given a sample's rows leaves without a score; None where it scores all of them."""
+    """Return the loss of samples that a method left without a score; None if it scored all of them."""
     scores = state.read(asset.key, ["score"])["score"]
     lost, share = scores.null_count(), scores.null_count() / max(scores.len(), 1)
     if not lost:
@@ -262,14 +274,16 @@ def _unscored(state: State, asset: Asset) -> Loss | None:
 
 
 def noun_of(asset: Asset) -> str:
-    """What an asset rejects."""
+    """Return the noun for what an asset rejects."""
     if asset.maker == TEXT_MIX:
         return "text"
     return {RAW: "record", CHAT: "conversation"}.get(asset.key, "sample")
 
 
 def rejects_of(state: State, asset: Asset, part: str | None = None) -> Rejects:
-    """What an asset rejected, or a part of it; of the long samples, what it rejects of the input as it is now."""
+    """Return what an asset, or a part of it, rejected. For the long samples, return the rejects of the current
+    input.
+    """
     if asset.key == RAW:
         return state.index.rejects
     if asset.rows is not None:
@@ -278,7 +292,7 @@ def rejects_of(state: State, asset: Asset, part: str | None = None) -> Rejects:
         return _rejected_texts(state, asset.key)
     parts = _parts(state, asset, part)
     rejected = state.store.read_rejected(asset.key, parts)
-    # A table of ratings has several rows a sample.
+    # A table of ratings has several rows per sample.
     usable = sum(state.store.read(asset.key, each, ["sample_id"])["sample_id"].n_unique() for each in parts)
     chat = state.config.short_chat
     if asset.key == CHAT and chat is not None:
@@ -287,7 +301,9 @@ def rejects_of(state: State, asset: Asset, part: str | None = None) -> Rejects:
 
 
 def _rejected_texts(state: State, key: str) -> Rejects:
-    """Of all texts in the files, of which the mix may hold few; a mix of old does not say how many they were."""
+    """Return the rejects among all texts in the files, of which the mix may hold few. Mixes of early releases do not
+    record how many there were; then the count is approximate.
+    """
     rejected, stamp = state.store.read_rejected(key, [None]), state.stamp(key, None)
     given = None if stamp is None else stamp.given
     drawn = state.read(key, ["sample_id"])["sample_id"].str.replace(r"#\d+$", "").n_unique()
@@ -296,7 +312,9 @@ def _rejected_texts(state: State, key: str) -> Rejects:
 
 
 def _rejects_by_shard(state: State, key: str) -> Rejects:
-    """Of a table with a row a sample. The rejects of shards that have a row for each sample are not read."""
+    """Return the rejects of a table with one row per sample. Rejects of shards with a row for each sample are not
+    read.
+    """
     raw, own = (state.store.stamps((name, shard) for shard in state.shards) for name in (RAW, key))
     made = {shard: stamp.rows or 0 for (_, shard), stamp in own.items() if stamp is not None and shard is not None}
     whole = {shard: stamp.rows for (_, shard), stamp in raw.items() if stamp is not None}
@@ -305,7 +323,7 @@ def _rejects_by_shard(state: State, key: str) -> Rejects:
 
 
 def check_some_scored(state: State, asset: str) -> None:
-    """Raises GateauError with the reasons where a table that `asset` reads rejected every sample."""
+    """Raise GateauError with the reasons if a table that `asset` reads rejected every sample."""
     for upstream in map(state.asset, state.asset(asset).reads):
         if upstream.key == RAW or REJECTED_SHARE not in upstream.checks:
             continue
@@ -315,7 +333,9 @@ def check_some_scored(state: State, asset: str) -> None:
 
 
 def truncation_of(state: State, asset: Asset, part: str | None = None) -> Truncation:
-    """What was cut off in a table with `truncated_tokens`, or a part of it: perplexities, ratings of texts, a mix."""
+    """Return what was cut off in a table with `truncated_tokens`, or a part of it: perplexities, ratings of texts, a
+    mix.
+    """
     if asset.rows is None:
         columns = ["block_tokens", "truncated_tokens"]
         mix = pl.concat(state.store.read(asset.key, each, columns) for each in _parts(state, asset, part))
@@ -331,7 +351,9 @@ def truncation_of(state: State, asset: Asset, part: str | None = None) -> Trunca
 
 
 def _truncation_of_texts(state: State, asset: Asset, model: str) -> Truncation:
-    """Of instruction and response, which a model reads as one text: it loses its end, with the response."""
+    """Return the truncation of texts of instruction and response: a model reads both as one text, whose end is cut
+    off.
+    """
     table = state.store.read_all(asset.key, _made(state, asset), ["tokens", "truncated_tokens"])
     read = max(table.filter(pl.col("truncated_tokens") > 0)["tokens"].to_list(), default=0)
     found = truncation_among(table["tokens"], table["truncated_tokens"], limit=f"models.{model} reads {read:,} tokens")
@@ -339,15 +361,15 @@ def _truncation_of_texts(state: State, asset: Asset, model: str) -> Truncation:
 
 
 def prompted_models(assets: Iterable[Asset]) -> list[str]:
-    """The models that are shown contexts for one of these assets."""
+    """Return the models that are shown contexts for one of these assets."""
     tables = [asset.rows.table for asset in assets if asset.rows is not None]
     return list(dict.fromkeys(each.model for each in tables if each.prompt != "none"))
 
 
 def unseen_shares(state: State, assets: Collection[Asset]) -> pl.DataFrame:
-    """UNSEEN, of the models that score for `assets`; only samples that are cut for each of them.
+    """Return UNSEEN for the models that score for `assets`: only samples that are cut for each of them.
 
-    Empty where some model's tables do not say what it was shown.
+    It is empty if the tables of some model do not record what it was shown.
     """
     columns = ["sample_id", "context_tokens", "truncated_tokens"]
     counted = [
@@ -366,11 +388,11 @@ def unseen_shares(state: State, assets: Collection[Asset]) -> pl.DataFrame:
 
 
 def _parts(state: State, asset: Asset, part: str | None) -> Sequence[str | None]:
-    """The part, or all that are there; None for an asset without parts."""
+    """Return the part alone, or all partitions in the store; None for an asset without partitions."""
     return [part] if part is not None or not asset.partitions else _made(state, asset)
 
 
 def _made(state: State, asset: Asset) -> list[str]:
-    """The partitions that are there."""
+    """Return the partitions that are in the store."""
     stamps = state.store.stamps((asset.key, part) for part in state.pipeline.partitions(asset.key))
     return [part for (_, part), stamp in stamps.items() if part is not None and stamp is not None]

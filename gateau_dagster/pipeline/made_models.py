@@ -1,4 +1,4 @@
-"""The models that the pipeline makes itself: what they are trained on, and what came out."""
+"""Declare the models that the pipeline trains itself, and the mixes that they are trained on."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -19,37 +19,37 @@ from gateau_dagster.training.spec import CODE_VERSION as TRAINING_CODE_VERSION
 from gateau_dagster.training.text_mix import CODE_VERSION as TEXT_MIX_CODE_VERSION
 from gateau_dagster.training.training_mix import CODE_VERSION as MIX_CODE_VERSION
 
-# Of the stage's options, those that decide what is trained on; the others decide how.
+# Options of the stage that decide what is trained on; the others decide how.
 _OF_THE_MIX = {"clusters", "per_cluster", "pick", "seed"}
 _ONLY_OF_THE_MIX = _OF_THE_MIX - {"seed"}
-# The same of a homologous model's; which files are meant counts by what is in them.
+# The same for a homologous model; its files count by their content, not by their names.
 _OF_THE_TEXT_MIX = {"text_field", "long_share", "length", "least_tokens", "tokens", "seed"}
 _ONLY_OF_THE_TEXT_MIX = (_OF_THE_TEXT_MIX | {"texts", "short_texts"}) - {"length", "seed"}
 
 
 def made_asset(config: Config, model: str) -> str:
-    """The asset that is this model: a folder in the store."""
+    """Return the asset, a folder in the store, that holds this model."""
     return f"{'homologous_model' if config.models[model].is_homologous else 'pre_experienced'}/{model}"
 
 
 def made_upstream(config: Config, model: str) -> dict[str, By]:
-    """What reads a model reads the asset that it is, where the pipeline makes it: by content."""
+    """Return what a reader of this model reads: the model's asset, by content, if the pipeline makes it."""
     return {} if config.models[model].base is None else {made_asset(config, model): "content"}
 
 
 def mix_asset(config: Config, model: str) -> str:
-    """What this model is trained on, tokenised: samples of the data, or long texts."""
+    """Return the asset with the tokenised data that this model is trained on: samples of the data, or long texts."""
     return f"{'homologous_mix' if config.models[model].is_homologous else 'pre_experience_mix'}/{model}"
 
 
 def embedding_asset(config: Config, model: str) -> str:
-    """The table that the samples are chosen by."""
+    """Return the embedding table by which the samples for this model are chosen."""
     return instruction_embedding_table(config.origin(model)).asset
 
 
 def made_models(config: Config) -> Iterator[Asset]:
-    """`pre_experience_mix/<model>` and `pre_experienced/<model>`, or `homologous_mix/<model>` and
-    `homologous_model/<model>`, of every model that is made.
+    """Declare the mix and the folder of every model that is made: `pre_experience_mix/<model>` and
+    `pre_experienced/<model>`, or `homologous_mix/<model>` and `homologous_model/<model>`.
     """
     for name in config.made_models:
         if config.models[name].is_homologous:
@@ -111,7 +111,7 @@ def _homologous_mix(config: Config, name: str) -> Asset:
         settings=settings,
         code_version=TEXT_MIX_CODE_VERSION,
         columns=tables.TRAINING_MIX,
-        # Nothing is lost by a limit: a long text is cut into sequences, and the number of tokens is what was asked for.
+        # No limit loses tokens: a long text is cut into sequences, and `tokens` is the requested number.
         checks=(REJECTED_SHARE,),
     )
 
@@ -140,7 +140,7 @@ def _homologous_model(config: Config, name: str) -> Asset:
     def settings(observed: Observed) -> dict[str, Any]:
         machine = _machine(config, name)
         del machine["training.sequence_parallel"]  # it is made without
-        # No rope_theta: its rotary embedding is extended from the one that the weights were trained with.
+        # No rope_theta: the rotary embedding is extended from the one that the weights were trained with.
         return {**_base(config, name, observed), **_recipe(config, name), **machine}
 
     return _made_model(
@@ -153,7 +153,7 @@ def _homologous_model(config: Config, name: str) -> Asset:
 
 
 def _made_model(config: Config, name: str, *, summary: str, how: str, settings: Settings) -> Asset:
-    """The folder of a model; `how` it came from its base."""
+    """Declare the folder of a model. `how`: the way it was made from its base."""
     return Asset(
         key=made_asset(config, name),
         of="model",
@@ -174,7 +174,7 @@ def _made_model(config: Config, name: str, *, summary: str, how: str, settings: 
 
 
 def _recipe(config: Config, name: str) -> dict[str, Any]:
-    """How a homologous model is trained; passes of which process count by what they come to."""
+    """Return how a homologous model is trained; the position extension counts as resolved."""
     options = homologous_options(config.models[name])
     dumped = options.model_dump(mode="json", exclude=_ONLY_OF_THE_TEXT_MIX)
     dumped["positions"] = options.extension.model_dump(mode="json")
@@ -182,10 +182,10 @@ def _recipe(config: Config, name: str) -> dict[str, Any]:
 
 
 def _machine(config: Config, name: str) -> dict[str, Any]:
-    """What fits the machine, as `training` says it."""
+    """Return the settings that fit the machine, from `training`."""
     found: dict[str, Any] = machine_settings(config.training)
     del found["training.max_length"], found["training.truncation"]  # they count by what they make of the mix
-    # What a file comes to counts, not what it is called.
+    # The content of the file counts, not its name.
     found["training.deepspeed"] = agreed_deepspeed_config(
         stage_training(config.models[name], config.training),
         folder=config.folder,
@@ -209,7 +209,7 @@ def _stage_options(
 
 
 def check_clusters(config: Config, samples: int) -> None:
-    """Raises GateauError when there are fewer `samples` than clusters to train a model on: known before any runs."""
+    """Raise GateauError, before any model runs, if there are fewer `samples` than clusters to train a model on."""
     for name in config.pre_experienced_models:
         stage = config.models[name].pre_experience
         assert stage is not None

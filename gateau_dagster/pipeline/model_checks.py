@@ -1,4 +1,4 @@
-"""What is wrong with the models as they lie here, known before any of them is loaded."""
+"""Check the models' files before any of them is loaded."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ if TYPE_CHECKING:
     from gateau_dagster.config import Config, ModelConfig
 
 _TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json")
-# Of the checks: raise it when they look at more, since what was found to be in order is not looked at again.
+# Version of the checks: raise it when they check more, since a model that passed is not checked again.
 _EDITION = "3"
-_TRIAL_EDITION = "1"  # of the trials of chat templates: raise it when another one comes of the same template
+_TRIAL_EDITION = "1"  # of the trials of chat templates: raise it when a trial of the same template has another result
 _SMALL_FILES = [
     "config.json",
     "tokenizer*",
@@ -51,22 +51,21 @@ _SMALL_FILES = [
 _TOKENIZER_SUFFIXES = {".json", ".jinja", ".txt", ".model", ".tiktoken", ".vocab"}
 _NOT_OF_TOKENIZERS = {"config.json", "generation_config.json", "tokenizer_config.json", "model.safetensors.index.json"}
 _MOST_REASONS = 3
-# Why a template cannot be used, by cache, place and tokenizer. For this process only: a library may be missing.
+# Why a template cannot be used, by cache, place and tokenizer. Only for this process: a library may be missing.
 _REFUSALS: dict[tuple[str, str, str], str] = {}
 
 
 def check_folder(config: Config, name: str, digest: str, *, scores: bool = False) -> None:
-    """Check that a model can be read here, and its chat template used where the prompt is made by it.
+    """Check that a model can be read on this machine, and that its chat template can be used if it makes the prompts.
 
     Args:
-        config: names the model; of one that the pipeline makes, what it is made from is looked at instead.
+        config: names the model; of a model that the pipeline makes, its origin is checked instead.
         name: its key in `models`.
-        digest: of it, see `model_digest`. What was in order under a digest is not looked at again.
-        scores: whether it computes rows of what is asked for, and so has to have positions for the longest prompt.
+        digest: its `model_digest`; a model that passed under this digest is not checked again.
+        scores: whether it computes rows that are required, and so must have positions for the longest prompt.
 
     Raises:
-        GateauError: a file is missing or damaged, the model cannot serve, or its chat template fails or does not come
-            to an end.
+        GateauError: a file is missing or damaged, the model cannot serve, or its chat template fails or does not end.
     """
     known = digest.startswith(("folder:", "hub:"))  # others are made here
     folder = model_folder(config, name, local_only=True) if known else None
@@ -77,7 +76,7 @@ def check_folder(config: Config, name: str, digest: str, *, scores: bool = False
     model, place = config.models[name], f"models.{name}.path"
     code = "with remote code " if model.trust_remote_code else ""  # without it the same files may not be readable
     _once(config, f"files {digest}", partial(check_model_files, folder, place))
-    if digest.startswith("folder:"):  # of the hub's cache more may still be fetched
+    if digest.startswith("folder:"):  # the rest of a model in the hub's cache may still be downloaded
         check_complete(folder, place, remote_code=model.trust_remote_code)
         _once(config, f"weights {digest}", partial(check_weight_files, folder, place))
         _once(config, f"readable {code}{digest}", partial(_check_readable, folder, place, model.trust_remote_code))
@@ -94,10 +93,10 @@ def check_folder(config: Config, name: str, digest: str, *, scores: bool = False
 def chat_trial(
     config: Config, name: str, digest: str, records: Sequence[Sequence[Mapping[str, str]]] = ()
 ) -> Trial | None:
-    """Return what the chat template of a model does, and does with `records`; None where its tokenizer is not here.
+    """Return what the chat template of a model does, also with `records`; None if its tokenizer is not here.
 
-    Of the hub a tokenizer that is not here yet is fetched: a template is known before anything is scored. What was
-    found for the tokenizer's files is remembered, so that a pair that shares them takes one trial.
+    A missing tokenizer on the hub is downloaded, so that its template is known before scoring. The result for the
+    tokenizer's files is remembered, so that a pair that shares them needs one trial.
 
     Raises:
         GateauError: the template cannot be used.
@@ -112,7 +111,7 @@ def chat_trial(
 
 
 def is_untried(config: Config, name: str, digest: str) -> bool:
-    """Return whether the chat template of a model whose tokenizer is here is still to be tried, see `chat_trial`."""
+    """Return whether the chat template of a model whose tokenizer is here has not been tried yet by `chat_trial`."""
     folder = _tokenizer_folder(config, name, digest)
     if folder is None:
         return False
@@ -130,7 +129,9 @@ def _tokenizer_folder(config: Config, name: str, digest: str) -> Path | None:
 def _remembered_trial(
     config: Config, folder: Path, place: str, digest: str, code: bool, records: Sequence[Sequence[Mapping[str, str]]]
 ) -> Trial:
-    """Try a template, or recall its trial. `digest`: of the model, which counts where its code makes the tokenizer."""
+    """Try a template, or recall its trial. `digest`: of the model; it counts if the model's code makes the
+    tokenizer.
+    """
     shown = text_digest([json.dumps([[dict(message) for message in each] for each in records])]) if records else ""
     cache, key = _memory(config), _trial_key(config, folder, digest, code)
     known = recall(cache, key + shown)
@@ -159,7 +160,7 @@ def _trial_key(config: Config, folder: Path, digest: str, code: bool) -> str:
 
 
 def _tokenizer_digest(config: Config, folder: Path) -> str:
-    """Return a digest of all that a tokenizer and its chat template are made from."""
+    """Return a digest of everything that a tokenizer and its chat template are made from."""
     files = [
         SourceFile(address=str(file), size=status.st_size, stamp=str(status.st_mtime_ns))
         for file in sorted([*folder.iterdir(), *folder.glob("additional_chat_templates/*")])
@@ -169,13 +170,13 @@ def _tokenizer_digest(config: Config, folder: Path) -> str:
     content = content_signature(files, config.work_folder / "cache" / FILE_DIGESTS)
     model, tokenizer = (_settings(folder / name) for name in ("config.json", "tokenizer_config.json"))
     kinds = [str(model.get(key)) for key in ("model_type", "tokenizer_class")]
-    # A pair's models differ in how far they read, which says nothing of a template.
+    # The models of a pair differ in their maximum length, which does not affect a template.
     others = [f"{key} {tokenizer[key]}" for key in sorted(tokenizer) if key != "model_max_length"]
     return text_digest([content, *kinds, *others])
 
 
 def _settings(file: Path) -> dict[str, Any]:
-    """Return what a JSON file says; nothing where it is damaged, which `check_folder` reports."""
+    """Return the content of a JSON file; empty if the file is damaged, which `check_folder` reports."""
     with suppress(OSError, ValueError):
         found = json.loads(file.read_text(encoding="utf-8"))
         return found if isinstance(found, dict) else {}
@@ -183,10 +184,10 @@ def _settings(file: Path) -> dict[str, Any]:
 
 
 def answer_frames(config: Config, digests: Mapping[str, str], other_digests: Mapping[str, str]) -> dict[str, Any]:
-    """Return what each model's chat template changes before an answer, see chat_rendering.frame_change.
+    """Return what each model's chat template changes before an answer, from chat_rendering.frame_change.
 
-    Only models whose prompts are made by their templates are tried. A template that cannot be used changes nothing
-    here: `check_folder` refuses it.
+    Only models whose prompts are made by their templates are tried. An unusable template changes nothing here, because
+    `check_folder` rejects it.
 
     Args:
         config: names the models.
@@ -213,7 +214,7 @@ def answer_frames(config: Config, digests: Mapping[str, str], other_digests: Map
 
 
 def fetch_tokenizer(config: Config, name: str) -> None:
-    """Fetch the tokenizer of a model of the hub, a few megabytes; where it cannot be fetched, nothing happens."""
+    """Fetch the tokenizer of a hub model, a few megabytes; do nothing if it cannot be fetched."""
     from httpx2 import HTTPError
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
@@ -224,7 +225,7 @@ def fetch_tokenizer(config: Config, name: str) -> None:
 
 
 def check_answer_end(config: Config, digests: Mapping[str, str]) -> None:
-    """Check that the model that is trained can learn where an answer ends.
+    """Check that the trained model can learn where an answer ends.
 
     Raises:
         GateauError: its chat template, or with `scoring.template: gateau` its tokenizer, gives no token for it.
@@ -248,7 +249,7 @@ def _check_eos(config: Config, name: str) -> bool:
 
 
 def require_end(ends: Sequence[object], config: Config, *, ending: str = "") -> None:
-    """Raise GateauError where an answer of the trained model has no token that `ends` it, but only a text `ending`."""
+    """Raise GateauError if no token `ends` an answer of the trained model, but only a text `ending`."""
     if ends:
         return
     name = config.origin(config.training.model)
@@ -269,19 +270,19 @@ def require_end(ends: Sequence[object], config: Config, *, ending: str = "") -> 
 def chat_warnings(
     config: Config, digests: Mapping[str, str], conversations: Callable[[], Sequence[Sequence[Mapping[str, str]]]]
 ) -> list[str]:
-    """Return what the chat templates do that should be known before any model runs: a sentence or two each.
+    """Return what users should know about the chat templates before any model runs: a sentence or two each.
 
     Args:
         config: with `scoring.template`.
         digests: of the configured models.
-        conversations: the first ones of the data, asked for where they are trained on.
+        conversations: the first ones of the data; called only if they are trained on.
     """
     if config.scoring.template != "chat":
         return []
     trained = config.origin(config.training.model) if config.training.enabled else None
     names = [name for name, model in config.models.items() if model.task == "causal" and model.base is None]
     trials: dict[str, Trial | None] = {}
-    # First the one that is tried with the records: another one with the same tokenizer needs no trial of its own.
+    # Try the model with the records first: another model with the same tokenizer then needs no trial of its own.
     for name in sorted(names, key=lambda name: name != trained):
         with suppress(GateauError):  # `check_folder` gives the reason
             trials[name] = chat_trial(config, name, digests[name], conversations() if name == trained else ())
@@ -328,10 +329,10 @@ def _share(count: int, tried: int, noun: str) -> str:
 
 
 def check_others(config: Config) -> None:
-    """Check that the models of `variants.also` that are here are whole, and causal.
+    """Check that the models of `variants.also` that are here are complete and causal.
 
     Raises:
-        GateauError: one is not.
+        GateauError: a model is not.
     """
     for name, other in others(config).items():
         folder, place = config.folder / Path(other.path).expanduser(), f"variants.also.{name}.path"
@@ -344,7 +345,7 @@ def check_others(config: Config) -> None:
 
 
 def check_known_models(config: Config) -> None:
-    """Raise GateauError where a model cannot serve a method or a benchmark as its config.json says."""
+    """Raise GateauError if a model's config.json shows that it cannot serve a method or a benchmark."""
     for method in chosen_methods(config).values():
         method.check_known_models(config)
     for each in chosen_benchmarks(config).values():
@@ -352,13 +353,13 @@ def check_known_models(config: Config) -> None:
 
 
 def _check_readable(folder: Path, place: str, code: bool) -> None:
-    """Check that transformers reads configuration and tokenizer, whatever it may ask of them."""
+    """Check that transformers can read configuration and tokenizer."""
     from transformers import AutoConfig
 
     for what, read in (("config.json", AutoConfig.from_pretrained), ("tokenizer", load_tokenizer)):
         try:
             read(folder, trust_remote_code=code, local_files_only=True)
-        except Exception as error:  # the library and remote code each raise types of their own
+        except Exception as error:  # the library and remote code raise many types
             reason = (str(error).strip().splitlines() or ["no reason given"])[0]
             raise GateauError(
                 f"{place}: transformers cannot read the {what} in {folder}: {type(error).__name__}: {reason}. Copy it "
@@ -367,7 +368,7 @@ def _check_readable(folder: Path, place: str, code: bool) -> None:
 
 
 def _check_decoder(folder: Path, place: str, model: ModelConfig) -> None:
-    """Check that it is a causal model, with the rotary embedding that a base is set for."""
+    """Check that a model is causal, and has the rotary embedding that its configured base needs."""
     found = _read_config(folder, model.trust_remote_code)
     try:
         check_decoder(found, model, str(folder))
@@ -390,7 +391,7 @@ def _check_length(config: Config, name: str) -> bool:
 
 
 def _read_config(folder: Path, code: bool) -> PreTrainedConfig:
-    """Return the configuration in a folder that `_check_readable` has looked at."""
+    """Return the configuration in a folder that passed `_check_readable`."""
     from transformers import AutoConfig
 
     return AutoConfig.from_pretrained(folder, trust_remote_code=code, local_files_only=True)
@@ -399,7 +400,7 @@ def _read_config(folder: Path, code: bool) -> PreTrainedConfig:
 def lost_first_tokens(config: Config) -> list[str]:
     """Return a sentence for each folder whose tokenizer does not know the token that the model's texts begin with.
 
-    Many have none; it is lost where the file is missing that says so.
+    Many models have no such token; it is lost if the file that declares it is missing.
     """
     found = ((name, config.folder / Path(model.path).expanduser()) for name, model in config.models.items())
     return [
@@ -412,9 +413,9 @@ def lost_first_tokens(config: Config) -> list[str]:
 
 
 def unknown_chat_templates(config: Config) -> list[str]:
-    """Return a sentence for each hub model without a tokenizer here, where prompts are made by chat templates.
+    """Return a sentence for each hub model whose tokenizer is not here, if prompts are made by chat templates.
 
-    Whether it has one is known when the first step that needs the model has fetched it, maybe after hours of another's.
+    Only the first step that loads the model finds out whether it has one, maybe hours into the run.
     """
     if config.scoring.template != "chat":
         return []
@@ -429,7 +430,7 @@ def unknown_chat_templates(config: Config) -> list[str]:
 
 
 def _is_to_be_fetched(config: Config, name: str) -> bool:
-    """Return whether a model's tokenizer is the hub's, and not in its cache."""
+    """Return whether a model's tokenizer is on the hub and not in its cache."""
     if "://" in config.models[name].path:
         return False
     folder = model_folder(config, name, local_only=True)
@@ -443,7 +444,9 @@ def _lacks_bos(config: Config, name: str) -> bool:
 
 
 def check_attention(config: Config, name: str, digest: str) -> None:
-    """Check that a model shows the attention that a method or preset reads, as far as its class tells. `digest`: of it.
+    """Check that a model returns the attention that a method or preset reads, as far as its class tells.
+
+    `digest`: of the model.
 
     Raises:
         GateauError: it does not.
@@ -457,7 +460,7 @@ def check_attention(config: Config, name: str, digest: str) -> None:
 
 
 def unseen_attention(config: Config, digest: str) -> list[str]:
-    """Return a sentence where theta_B shows no attention and nothing reads it. `digest`: of theta_B."""
+    """Return a sentence if theta_B returns no attention and nothing reads it. `digest`: of theta_B."""
     reason = attention_unseen(config, "long", digest)
     if reason is None:
         return []
@@ -469,7 +472,9 @@ def unseen_attention(config: Config, digest: str) -> list[str]:
 
 
 def attention_unseen(config: Config, name: str, digest: str) -> str | None:
-    """Return class and reason; None where the class does not tell or the model is not here. `digest`: of the model."""
+    """Return class and reason if a model returns no attention; None if that is unknown or it is not here. `digest`: of
+    the model.
+    """
     cache, key = _memory(config), f"{_EDITION} attention {digest}"
     known = recall(cache, key)
     if isinstance(known, str):
@@ -485,9 +490,9 @@ def attention_unseen(config: Config, name: str, digest: str) -> str | None:
 
 
 def check_pair(config: Config, digests: Mapping[str, str], texts: Callable[[], Sequence[str]]) -> None:
-    """Check that theta_A and theta_B make the same tokens of responses: GATEAU compares perplexities per token.
+    """Check that theta_A and theta_B tokenise responses alike, since GATEAU compares perplexities per token.
 
-    `texts`: some responses of the data; they are asked for once for a pair whose tokenizers are not the same files.
+    `texts`: some responses of the data; called once for a pair whose tokenizer files differ.
 
     Raises:
         GateauError: they do not.
@@ -528,9 +533,9 @@ def _compare(config: Config, texts: Callable[[], Sequence[str]]) -> bool:
 
 
 def _compare_trained(config: Config, trained: str, texts: Callable[[], Sequence[str]]) -> bool:
-    """Check that the trained model makes theta_B's tokens, which training.loss: longce weighs; else as _compare.
+    """Check that the trained model has theta_B's tokens, which `training.loss: longce` weighs; otherwise as `_compare`.
 
-    The mix is compared token by token once more, sample by sample, when it is made.
+    The mix is compared again, token by token, when it is made.
     """
     first, second = (known_tokenizer(config, name) for name in (trained, "long"))
     if first is None or second is None:
@@ -546,7 +551,7 @@ def _compare_trained(config: Config, trained: str, texts: Callable[[], Sequence[
 
 
 def _once(config: Config, what: str, check: Callable[[], bool | None]) -> None:
-    """Run a check unless it was in order before; one that returns False is run again."""
+    """Run a check unless it has passed before; a check that returns False is run again."""
     cache, key = _memory(config), f"{_EDITION} {what}"
     if recall(cache, key) is None and check() is not False:
         remember(cache, key, "in order")

@@ -1,4 +1,4 @@
-"""Variants whose answers are set against each other, as assets."""
+"""Declare the assets that compare answers of variants in pairs."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -20,9 +20,9 @@ CODE_VERSION = "2"
 
 
 def pairwise_assets(config: Config) -> Iterator[Asset]:
-    """One for each benchmark whose judge can compare, where `evaluation.judge.pairs` names some.
+    """Declare one asset per benchmark whose judge can compare, if `evaluation.judge.pairs` is set.
 
-    Raises GateauError for a variant that there is not.
+    Raises GateauError for an unknown variant.
     """
     judge = config.evaluation.judge
     if judge is None or not judge.pairs:

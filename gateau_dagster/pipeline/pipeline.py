@@ -1,4 +1,4 @@
-"""The assets of a configuration, in topological order, and which of them it asks for."""
+"""Order the assets of a configuration topologically, and find which of them it requires."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,7 +16,11 @@ from gateau_dagster.scoring.pair_tables import perplexity_asset
 
 @dataclass(frozen=True, kw_only=True)
 class Pipeline:
-    """`assets` in topological order. `required`: the keys of those that the configuration asks for."""
+    """The assets of a configuration.
+
+    assets: in topological order.
+    required: the keys of those that the configuration needs.
+    """
 
     config: Config
     assets: Sequence[Asset]
@@ -24,39 +28,39 @@ class Pipeline:
 
     @cached_property
     def by_key(self) -> Mapping[str, Asset]:
-        """The assets by key."""
+        """Return the assets by key."""
         return {asset.key: asset for asset in self.assets}
 
     @property
     def left_out(self) -> list[str]:
-        """The assets that the configuration does not ask for; they are made when they are named."""
+        """Return the assets that the configuration does not need; they are made when they are named."""
         return [asset.key for asset in self.assets if asset.key not in self.required]
 
     @property
     def compares_the_pair(self) -> bool:
-        """Whether anything that the configuration asks for sets theta_A's figures beside theta_B's."""
+        """Return whether any required asset compares theta_A with theta_B."""
         pair, report = {perplexity_asset("short"), perplexity_asset("long")}, self.assets[-1]
         required = (asset for asset in self.assets if asset.key in self.required)
         return self.config.has_pair and any(pair <= {*asset.reads} for asset in required if asset is not report)
 
     @property
     def makes_cam(self) -> bool:
-        """Whether anything that the configuration asks for comes of `cam`."""
+        """Return whether `cam` is required."""
         return self.config.has_pair and "cam" in self.required
 
     @property
     def scoring_models(self) -> frozenset[str]:
-        """The models, by their names in `models`, that compute rows of what the configuration asks for."""
+        """Return the models, by their names in `models`, that compute rows of required assets."""
         asked = (asset.rows for asset in self.assets if asset.key in self.required)
         return frozenset(rows.table.model for rows in asked if rows is not None)
 
     def partitions(self, key: str) -> list[str] | list[None]:
-        """The partitions of an asset; None alone for a single output."""
+        """Return the partitions of an asset; None alone for a single output."""
         name = self.by_key[key].partitions
         return partition_sets(self.config)[name] if name else [None]
 
     def ancestors(self, keys: Iterable[str]) -> set[str]:
-        """These assets and everything upstream of them."""
+        """Return these assets and everything upstream of them."""
         found: set[str] = set()
         waiting = list(keys)
         while waiting:
@@ -67,7 +71,7 @@ class Pipeline:
         return found
 
     def descendants(self, keys: Iterable[str]) -> set[str]:
-        """These assets and everything downstream of them."""
+        """Return these assets and everything downstream of them."""
         found = set(keys)
         for asset in self.assets:
             if found & set(asset.reads):
@@ -75,8 +79,9 @@ class Pipeline:
         return found
 
     def shown_reads(self, key: str) -> list[str]:
-        """The upstreams as the graph shows them. A page reads nearly everything: of these, the last ones, by way of
-        which the others come."""
+        """Return the upstreams that the graph shows. A page reads nearly every asset, so the graph shows only those
+        that are not upstream of another.
+        """
         asset = self.by_key[key]
         if not asset.file:
             return [*asset.reads]
@@ -84,7 +89,7 @@ class Pipeline:
         return [each for each in asset.reads if not any(each in found for found in before.values())]
 
     def nodes(self, observed: Observed) -> list[Node]:
-        """The assets as the planner compares them with the store.
+        """Return the assets as the planner compares them with the store.
 
         Raises:
             GateauError: a file that training.deepspeed names cannot be read, or contradicts `training`.
@@ -93,7 +98,7 @@ class Pipeline:
 
 
 def pipeline_of(config: Config) -> Pipeline:
-    """The pipeline that a configuration describes; looks at no model and no data."""
+    """Return the pipeline that a configuration describes; read no model and no data."""
     found = [asset for declare in declarations.DECLARED for asset in declare(config)]
     required = _required(config, found)
     report = declarations.report(config, [asset.key for asset in found if asset.key in required])
@@ -101,15 +106,15 @@ def pipeline_of(config: Config) -> Pipeline:
 
 
 def partition_sets(config: Config) -> Mapping[str, list[str]]:
-    """The keys of every partition set, by its name."""
+    """Return the keys of every partition set, by its name."""
     return {SHARD: shard_keys(config.long_sft.shards), VARIANT: [*config.variant_set]}
 
 
 def _required(config: Config, assets: Sequence[Asset]) -> frozenset[str]:
-    """The assets that are brought up to date.
+    """Return the keys of the assets that are kept up to date.
 
-    With GATEAU's presets all of them: a page about the presets shows every configured model. Without, those that are
-    made for their own sake, and what these read. The others can be asked for by name.
+    With GATEAU's presets these are all assets, since a page about the presets shows every configured model. Otherwise
+    they are the assets with `goal`, and what these read. The others can be requested by name.
     """
     if wants_presets(config):
         return frozenset(asset.key for asset in assets)
@@ -118,7 +123,7 @@ def _required(config: Config, assets: Sequence[Asset]) -> frozenset[str]:
 
 
 def left_out_sentence(config: Config, left_out: Iterable[str]) -> str:
-    """One line for who misses a table; empty when every table is required."""
+    """Return a line that explains why tables are missing; empty if every table is required."""
     names = list(left_out)
     if not names:
         return ""

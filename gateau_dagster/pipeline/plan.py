@@ -1,4 +1,4 @@
-"""Compare what is recorded with what is wanted, level-triggered, and name each difference. Pure functions."""
+"""Compare recorded with required outputs, by state and not by events, and name each difference. Pure functions."""
 
 import re
 from collections.abc import Collection, Mapping, Sequence
@@ -20,7 +20,7 @@ _MEANS_OF_ANSWERS = "evaluation.engine changed, which had refused some questions
 
 
 def staleness_of(stamp: Stamp | None, wanted: Mapping[str, Any]) -> str:
-    """What differs between what an output was made from and what it should be made from."""
+    """Return what differs between what an output was made from and what it should be made from."""
     if stamp is None:
         return MISSING
     differences = changes_of(stamp, wanted)
@@ -30,14 +30,14 @@ def staleness_of(stamp: Stamp | None, wanted: Mapping[str, Any]) -> str:
 
 
 def _means_of(settings: Mapping[str, Any]) -> str:
-    """What has changed for a table of these settings that lacks rows."""
+    """Return what has changed for a table of these settings with missing rows."""
     if "evaluation.judge.model" in settings:
         return _MEANS_OF_JUDGMENTS
     return _MEANS_OF_ROWS if settings.get("evaluation.engine") is None else _MEANS_OF_ANSWERS
 
 
 def changes_of(stamp: Stamp, wanted: Mapping[str, Any]) -> list[str]:
-    """The parts that differ, settings with their old and new value."""
+    """Return the parts that differ, settings with their old and new value."""
     found = stamp.inputs
     return [
         *(["code version"] if found.get("code") != wanted.get("code") else []),
@@ -71,7 +71,7 @@ def _short(value: object) -> str:
 
 Key = tuple[str, str | None]
 INPUT = "input"
-# How the reason of conditional work begins: its inputs are rebuilt, and it runs only if they come out different.
+# How the reason of conditional work begins. It runs only if its inputs, which are rebuilt, come out different.
 AFTER = "waits for "
 
 
@@ -81,16 +81,16 @@ class Work:
 
     asset: str
     reasons: Mapping[str | None, str]
-    # Whether an upstream that is compared by content has to run before it is known if this one has to.
+    # Whether this depends on an upstream compared by content, which has to run first.
     conditional: bool = False
 
     @property
     def partitions(self) -> list[str]:
-        """The stale partitions; empty for a global asset."""
+        """Return the stale partitions; empty for a global asset."""
         return sorted(partition for partition in self.reasons if partition is not None)
 
 
-# Assets that exist only where something asks for them, which a user may have read of.
+# Assets that exist only in some configurations, which a user may have read of.
 _WHEN = {
     "comparison": "it sets methods side by side, and there is one alone. Name another in selection.compare, such as "
     "random, or a further length in selection.segment_lengths",
@@ -101,7 +101,7 @@ _WHEN = {
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """What is out of date, in the order in which it can run."""
+    """All outdated outputs, in the order in which they can run."""
 
     work: Sequence[Work] = field(default_factory=list)
 
@@ -109,11 +109,11 @@ class Plan:
         return bool(self.work)
 
     def of(self, asset: str) -> Work | None:
-        """The work on an asset, if any."""
+        """Return the work on an asset, if any."""
         return next((work for work in self.work if work.asset == asset), None)
 
     def until(self, asset: str, nodes: Sequence[Node]) -> "Plan":
-        """The part that `asset` needs, itself included.
+        """Return the part that `asset` needs, itself included.
 
         Raises:
             GateauError: there is no such asset.
@@ -122,13 +122,13 @@ class Plan:
         return Plan(work=[work for work in self.work if work.asset in wanted])
 
     def before(self, later: Collection[str]) -> "Plan":
-        """The work on other assets than these; all of it where there is no other."""
+        """Return the work on other assets than these; all of it if there is no other."""
         first = [work for work in self.work if work.asset not in later]
         return Plan(work=first) if first else self
 
 
 def ancestors(asset: str, nodes: Sequence[Node]) -> set[str]:
-    """The asset and everything upstream of it; raises GateauError for an unknown asset."""
+    """Return the asset and everything upstream of it; raise GateauError for an unknown asset."""
     by_name = {node.asset: node for node in nodes}
     if asset not in by_name:
         why = f" as things are configured: {_WHEN[asset]}" if asset in _WHEN else ""
@@ -145,9 +145,10 @@ def ancestors(asset: str, nodes: Sequence[Node]) -> set[str]:
 
 @dataclass(frozen=True, kw_only=True)
 class Partitions:
-    """Which partitions the assets have.
+    """The partitions of the assets.
 
-    sets: the keys of every partition set, by its name. of: the name of each asset's set; empty for a single output.
+    sets: the keys of every partition set, by its name.
+    of: the name of each asset's set; empty for a single output.
     """
 
     sets: Mapping[str, Sequence[str]]
@@ -155,16 +156,18 @@ class Partitions:
 
     @classmethod
     def between(cls, nodes: Sequence[Node], sets: Mapping[str, Sequence[str]]) -> "Partitions":
-        """Of these nodes."""
+        """Return the partitions of these nodes."""
         return cls(sets=sets, of={node.asset: node.partitions for node in nodes})
 
     def keys(self, asset: str) -> list[Key]:
-        """All outputs of an asset."""
+        """Return all outputs of an asset."""
         name = self.of[asset]
         return [(asset, partition) for partition in self.sets[name]] if name else [(asset, None)]
 
     def read(self, upstream: str, reader: str, partition: str | None) -> list[Key]:
-        """The outputs of `upstream` that one output of `reader` reads: of a common set the same partition, else all."""
+        """Return the outputs of `upstream` that one output of `reader` reads: the same partition of a common set, else
+        all.
+        """
         same = self.of[upstream] and self.of[upstream] == self.of[reader]
         return [(upstream, partition)] if same else self.keys(upstream)
 
@@ -175,13 +178,13 @@ def make_plan(
     inputs: Mapping[str, str],
     recorded: Mapping[Key, Stamp | None],
 ) -> Plan:
-    """Compares recorded with wanted fingerprints.
+    """Compare recorded with required fingerprints.
 
     Args:
         nodes: in topological order.
         sets: the keys of every partition set, by its name.
         inputs: content digest of each partition's input, for the nodes that read it.
-        recorded: the stamp of every output, None or absent where there is none.
+        recorded: the stamp of every output; None or absent if there is none.
     """
     wanted: dict[Key, str | None] = {}
     partitions = Partitions.between(nodes, sets)
@@ -210,7 +213,9 @@ def make_plan(
 
 
 def _reason_before(waiting: Sequence[str], node: Node, versions: Mapping[str, str | None], stamp: Stamp | None) -> str:
-    """Why an output is on the plan while some upstream is still to be made: surely, or only if those come out new."""
+    """Return why an output is on the plan while some upstream is still to be made. Either it surely is, or only if
+    these upstreams change.
+    """
     if stamp is None:
         return MISSING
     before = stamp.inputs.get("upstream", {})
@@ -227,7 +232,7 @@ def _upstream_versions(
     wanted: Mapping[Key, str | None],
     recorded: Mapping[Key, Stamp | None],
 ) -> dict[str, str | None]:
-    """The version of each upstream that an up-to-date output is made from; None while it cannot be known."""
+    """Return the version of each upstream that an up-to-date output is made from; None while it cannot be known."""
     versions: dict[str, str | None] = {}
     if node.reads_input:
         assert key[1] is not None
@@ -240,7 +245,7 @@ def _upstream_versions(
 
 
 def _version(key: Key, by: str, wanted: Mapping[Key, str | None], recorded: Mapping[Key, Stamp | None]) -> str | None:
-    """By content, an upstream's version is only known while it is up to date."""
+    """Return the version of an upstream; by content, it is only known while the upstream is up to date."""
     want, stamp = wanted[key], recorded.get(key)
     if by == "fingerprint":
         return want
@@ -254,9 +259,9 @@ def _one(versions: Mapping[str, str]) -> str:
 def recorded_versions(
     node: Node, partition: str | None, partitions: Partitions, stamps: Mapping[Key, Stamp]
 ) -> dict[str, str]:
-    """The versions of the upstream outputs as they stand in the store: what an output made now is made from.
+    """Return the versions of the upstream outputs in the store, from which an output computed now is made.
 
-    `node`: as it is for this partition, see Node.of.
+    `node`: for this partition, from Node.of.
     """
     versions: dict[str, str] = {}
     for name, by in node.upstream.items():

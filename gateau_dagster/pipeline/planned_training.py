@@ -1,4 +1,4 @@
-"""What cannot come of a training, or hardly be meant, as far as configuration and data tell before any model runs."""
+"""Check, before any model runs, whether a training can work and whether its settings are plausible."""
 
 import copy
 import os
@@ -20,22 +20,22 @@ from gateau_dagster.training.launch import training_command
 from gateau_dagster.training.readiness import check_device, check_packages
 from gateau_dagster.training.sequence_rules import check_heads, check_sharding
 
-_CHARACTERS = 4  # of a token, about
-_TOKEN_BYTES = 8  # of the mix, its id and its label, in every rank
-_WEIGHT_BYTES = 4  # with loss: longce
-_RANK_BYTES = 300 << 20  # of a process that has imported torch
-_FAR_ABOVE = 2  # times
+_CHARACTERS = 4  # per token, about
+_TOKEN_BYTES = 8  # per token of the mix in every rank: its id and its label
+_WEIGHT_BYTES = 4  # the same with loss: longce
+_RANK_BYTES = 300 << 20  # per process that has imported torch
+_FAR_ABOVE = 2  # as a factor
 
 
 def check_training(config: Config, accepted: pl.DataFrame) -> None:
-    """Whether the training can be started, and held by this machine, and its mix is of sources that there are.
+    """Check that the training can start, that this machine can hold it, and that the sources of its mix exist.
 
     Args:
-        config: see `training`.
+        config: with `training`.
         accepted: the samples of the data, schema catalogue.ACCEPTED.
 
     Raises:
-        GateauError: it cannot, or names a source, a package, a launcher or a device that is not there.
+        GateauError: it cannot, or names a source, a package, a launcher or a device that is missing.
     """
     if not config.training.enabled:
         return
@@ -49,7 +49,7 @@ def check_training(config: Config, accepted: pl.DataFrame) -> None:
 
 
 def _check_launch(config: Config) -> None:
-    """Everything that the training itself would look for first, once all is scored."""
+    """Check everything that the training itself would check first, after all scoring."""
     training = config.training
     hosts = None if training.hostfile is None else config.folder / training.hostfile
     check_packages(training)
@@ -79,7 +79,7 @@ def _check_positions(config: Config) -> None:
 
 
 def _check_model(config: Config) -> None:
-    """What the model's config.json tells of positions and heads; one that is made here has those of its origin."""
+    """Check positions and heads in the model's config.json; a model that is made here has those of its origin."""
     training = config.training
     deepspeed = agreed_deepspeed_config(training, folder=config.folder)
     if training.sequence_parallel > 1:
@@ -100,7 +100,7 @@ def _check_model(config: Config) -> None:
 
 
 def check_sources(config: Config, accepted: pl.DataFrame) -> None:
-    """Raises GateauError where `training.mix.weights` names a source that nothing is from; see `check_training`."""
+    """Raise GateauError if `training.mix.weights` names a source without samples; see `check_training`."""
     weights, chat = config.training.mix.weights, config.located_short_chat
     sources = set(accepted["source"].unique())
     if weights and chat is not None:
@@ -122,7 +122,9 @@ def _check_rows(config: Config, accepted: pl.DataFrame) -> None:
 
 
 def _check_memory(config: Config, accepted: pl.DataFrame) -> None:
-    """Every rank holds the whole mix. Ranks of a launcher or hostfile may be on other machines."""
+    """Check the memory, since every rank holds the whole mix. Skip ranks of a launcher or hostfile, which may be on
+    other machines.
+    """
     training, there = config.training, psutil.virtual_memory().total
     if training.launcher is not None or training.hostfile is not None:
         return
@@ -138,12 +140,12 @@ def _check_memory(config: Config, accepted: pl.DataFrame) -> None:
 
 
 def _tokens(accepted: pl.DataFrame, *, most: int) -> float:
-    """Of all samples, about, each cut to `most`."""
+    """Return the approximate tokens of all samples, each cut to `most`."""
     return float((accepted["characters"] / _CHARACTERS).clip(upper_bound=most).sum())
 
 
 def chosen_share(config: Config, accepted: pl.DataFrame) -> float:
-    """Of the samples, in the training: at least, as far as it is known before they are ranked."""
+    """Return the least share of the samples that is trained on, as far as it is known before they are ranked."""
     rule, mix = config.selection, config.training.mix
     if mix.without_long or not accepted.height:
         return 0.0
@@ -156,7 +158,7 @@ def chosen_share(config: Config, accepted: pl.DataFrame) -> float:
 
 
 def warnings_of(config: Config, accepted: pl.DataFrame) -> list[str]:
-    """What may be meant, but should be known: a sentence each. `accepted`: as for `check_training`."""
+    """Return a sentence for each setting that is valid but may be unintended. `accepted`: as for `check_training`."""
     return [
         *_beyond_the_samples(config, accepted),
         *_beyond_the_scored(config, accepted),
@@ -182,7 +184,7 @@ def _beyond_the_machine(config: Config) -> list[str]:
             f"which is slower and takes more memory. Set it to at most {places:,}, or give training.launcher or "
             "training.hostfile for several machines."
         )
-    # Workers on a named GPU share it, as is asked for.
+    # Workers on a named GPU share it, as configured.
     if not gpus or scoring.device == "cpu":
         places, noun = cores, "CPU core"
     if workers > places:

@@ -1,4 +1,4 @@
-"""A project: the configuration of a file, or the embedded demo, which has all that its methods need."""
+"""Load a project: the configuration of a file, or the embedded demo, with all that its methods need."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ from gateau_dagster.pipeline.variant_configs import check_variants
 from gateau_dagster.readable import nearest_name
 from gateau_dagster.storage.documents import remove_folder
 
-# theta_A's window decides what `cam`, which theta_B makes, calls far.
+# theta_A's window decides which segments `cam`, which theta_B computes, treats as far.
 _OF_THE_PAIR = {"combined_scores", "cam"}
 COUNTING_RULES = ("token_budget", "per_source_tokens")
 
 
 def check_models(config: Config) -> None:
-    """Raises GateauError, with the place in the file, for the first model that is read and not configured."""
+    """Raise GateauError, with the place in the file, for the first model that is read and not configured."""
     for name, chosen in chosen_methods(config).items():
         for asset in chosen.reads(config):
             missing = [model for model in _models_of(asset) if model not in config.models]
@@ -61,7 +61,7 @@ def check_models(config: Config) -> None:
 
 
 def _models_of(asset: str) -> tuple[str, ...]:
-    """The models behind one of the scored tables; those of a method's own tables its table names."""
+    """Return the models behind one of the scored tables; tables of other methods name their own models."""
     if asset in _OF_THE_PAIR:
         return ("short", "long")
     family, _, model = asset.partition("/")
@@ -72,9 +72,10 @@ _FINGERPRINT = re.compile(r"[0-9a-f]{16,}")
 
 
 def remove_old_models(state: State) -> list[str]:
-    """Removes them, and names them. Those stay that a variant's table refers to, or that it is to become.
+    """Remove outdated models of variants and return their names. Models that a variant's table refers to, or will refer
+    to, are kept.
 
-    So a model outlives the edit that replaced it until others are trained: an edit that is taken back finds it again.
+    A replaced model is kept until other models are trained: if the edit is undone, the model is found again.
 
     Raises:
         GateauError, TransientError: a folder cannot be removed.
@@ -84,7 +85,7 @@ def remove_old_models(state: State) -> list[str]:
     for name in state.config.variant_set:
         try:
             kept.add(state.wanted_stamp(CHECKPOINTS, name).fingerprint)
-        except MissingUpstreamError:  # what it becomes is not known before its mix is made
+        except MissingUpstreamError:  # its fingerprint is unknown until its mix is made
             continue
     names = (name for name in state.store.files.names(TRAINED) if _FINGERPRINT.fullmatch(name))
     removed = [name for name in names if name not in kept]
@@ -94,7 +95,7 @@ def remove_old_models(state: State) -> list[str]:
 
 
 USUAL_FILE = "gateau.yaml"
-"""Read from the current folder where neither --config nor GATEAU_CONFIG names a configuration."""
+"""The configuration file that is read from the current folder if neither --config nor GATEAU_CONFIG names one."""
 EXAMPLE = """\
 long_sft: {path: data/*.jsonl}
 models:
@@ -107,13 +108,13 @@ _MOST_BYTES = 1 << 16  # of a file that may be a configuration
 
 
 def configuration_name(given: str | Path | None = None) -> str:
-    """Return which configuration is meant: the absolute path of a file, or the embedded demo's `demo_name`.
+    """Return the name of the configuration: the absolute path of a file, or the embedded demo's `demo_name`.
 
-    The first one counts of: `given`; what GATEAU_CONFIG names; gateau.yaml in the current folder. `demo` stands for the
-    embedded demo in the folder gateau_demo of the current one; a file of this name is ./demo.
+    The first of these counts: `given`; the value of GATEAU_CONFIG; gateau.yaml in the current folder. `demo` means the
+    embedded demo in the folder gateau_demo of the current one; for a file of this name, give ./demo.
 
     Returns:
-        The name; an empty text where nothing names a configuration.
+        The name; an empty text if nothing names a configuration.
 
     Raises:
         GateauError: it names no local file.
@@ -122,13 +123,13 @@ def configuration_name(given: str | Path | None = None) -> str:
         raise GateauError("--config is empty: give the path of a YAML file, or leave it out.")
     usual = Path(USUAL_FILE)
     chosen = given or os.environ.get(ENVIRONMENT_VARIABLE)
-    if not chosen:  # of a link that leads nowhere its reading says so
+    if not chosen:  # reading a broken link reports it
         return str(_as_text(usual.absolute())) if usual.exists() or usual.is_symlink() else ""
     if str(chosen) == DEMO:
         return demo_name(str(_as_text(Path(DEMO_FOLDER).absolute())))
     if demo_place(str(chosen)):
         return str(chosen)
-    if "://" in str(chosen):  # and not shown: it may hold credentials
+    if "://" in str(chosen):  # not shown, since it may hold credentials
         raise GateauError(
             f"the configuration is a local file, not one at an address: download it and give its path with --config or "
             f"{ENVIRONMENT_VARIABLE}."
@@ -148,10 +149,11 @@ def load_project(path: str | Path | None = None, checks: Sequence[Check] = ()) -
 
     Args:
         path: of a file, or the name of the embedded demo.
-        checks: further ones for what is in a file, as for `parse_config`; those that need Dagster come from above it.
+        checks: further ones for the content of a file, as for `parse_config`; those that need Dagster are passed in.
 
     Raises:
-        GateauError: nothing names a configuration; the file cannot be read, or is wrong: the message names each place.
+        GateauError: nothing names a configuration, or the file cannot be read or is wrong; the message names each
+            place.
     """
     name = configuration_name(path)
     if not name:
@@ -162,7 +164,7 @@ def load_project(path: str | Path | None = None, checks: Sequence[Check] = ()) -
 
 
 def _no_configuration(folder: Path) -> str:
-    """What to do where nothing names a configuration."""
+    """Return the message for a missing configuration: what to do."""
     candidates = [f"  gateau run --config {shlex.quote(name)}" for name in _candidates(folder)]
     earlier = folder / StorageConfig().root
     return "\n".join(
@@ -182,7 +184,7 @@ def _no_configuration(folder: Path) -> str:
 
 
 def _candidates(folder: Path) -> list[str]:
-    """Return files that look like configurations: of this folder, and the usual one of a folder above."""
+    """Return files that look like configurations: those of this folder, and the usual one of a folder above."""
     found = [*sorted(folder.glob("*.yaml")), *sorted(folder.glob("*.yml"))]
     above = next((each / USUAL_FILE for each in folder.parents if (each / USUAL_FILE).is_file()), None)
     here = [file.name for file in found if file.is_file() and _has_samples(file)]
@@ -206,7 +208,9 @@ def earlier_demo_note(store: Path) -> str:
 
 
 def _as_text(path: Path) -> Path:
-    """The path. Raises GateauError where it is none that can be written down: stamps, caches and Dagster keep texts."""
+    """Return the path. Raise GateauError if it cannot be written as text, since stamps, caches and Dagster keep
+    texts.
+    """
     try:
         str(path).encode()
     except UnicodeEncodeError as error:
@@ -218,14 +222,15 @@ def _as_text(path: Path) -> Path:
 
 
 def parse_project(text: str, *, folder: Path, name: str = "gateau.yaml") -> Config:
-    """The configuration in YAML text. Raises GateauError as `load_project` does."""
+    """Return the configuration in YAML text. Raise GateauError as `load_project` does."""
     return parse_config(text, folder=folder, name=name, checks=[check_project])
 
 
 def check_project(config: Config) -> None:
-    """Raises GateauError, with the place in the file, for the first thing that methods, training or benchmarks lack,
-    or that stands in the way of them."""
-    # What methods lack comes first: it is the better news for who forgot a model.
+    """Raise GateauError, with the place in the file, for the first thing that methods, training or benchmarks lack or
+    that prevents them.
+    """
+    # Report missing models first: forgetting a model is the most common mistake.
     check_models(config)
     check_store_apart(config)
     _check_training(config)
@@ -235,7 +240,7 @@ def check_project(config: Config) -> None:
 
 
 def _check_training(config: Config) -> None:
-    """Raises GateauError for a model to train that is not configured."""
+    """Raise GateauError if the model to train is not configured."""
     if config.training.enabled and config.training.model not in config.models:
         name, meant = config.training.model, nearest_name(config.training.model, config.models)
         raise GateauError(

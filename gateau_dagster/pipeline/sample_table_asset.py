@@ -1,4 +1,4 @@
-"""A table that a model computes, as an asset, and what decides its rows: the settings of fingerprint and scorer."""
+"""Declare a table that a model computes, and the settings of its fingerprint and scorer."""
 
 from typing import Any
 
@@ -21,13 +21,13 @@ from gateau_dagster.pipeline.made_models import made_upstream
 from gateau_dagster.scoring.sample_table import SampleTable
 from gateau_dagster.storage.stamp import By, fingerprint
 
-# Of these the first decide what fits into memory; a batch that does not fit is halved, whatever its size.
+# The first set decides what fits into memory; a batch that does not fit is halved, whatever its size.
 _MEMORY_SETTINGS = {"device", "device_map", "workers"}
 OPERATIONAL_SCORING = _MEMORY_SETTINGS | {"batch_tokens", "compile"}
 
 
 def sample_table_asset(config: Config, table: SampleTable) -> Asset:
-    """One table; its rows are kept while what computes them stays the same."""
+    """Declare one table; its rows are kept while what computes them stays the same."""
     model = config.models[table.model]
     made: dict[str, By] = made_upstream(config, table.model)
     return Asset(
@@ -51,7 +51,7 @@ def sample_table_asset(config: Config, table: SampleTable) -> Asset:
     )
 
 
-# What the share of truncated tokens is counted by: tokens of a prompt's context, or of a text.
+# Columns for the share of truncated tokens: tokens of a prompt's context, or of a text.
 _CUT = ({"context_tokens", "truncated_tokens"}, {"tokens", "truncated_tokens"})
 
 
@@ -63,9 +63,9 @@ def _checks(table: SampleTable) -> tuple[str, ...]:
 
 
 def row_settings(config: Config, table: SampleTable, observed: Observed) -> dict[str, Any]:
-    """Settings of the model, as far as the table's rows read the prompt, and of the table itself.
+    """Return the settings of the model, as far as the table's rows read the prompt, and of the table itself.
 
-    What a model is that the pipeline makes, the table's upstream says.
+    A model that the pipeline makes counts by the table's upstream instead.
     """
     name = table.model
     model, scoring, section = config.models[name], config.scoring, f"models.{name}"
@@ -76,7 +76,7 @@ def row_settings(config: Config, table: SampleTable, observed: Observed) -> dict
         f"{section}.rope_theta": model.rope_theta,
         **({f"{section}.context": model.context} if causal else {}),
         **({f"{section}.opening": model.opening} if table.prompt == "opened" else {}),
-        # A model that reads a text as a whole reads no more than its window, whatever `context` says.
+        # A model that reads a text as a whole is limited to its window, whatever `context` is.
         f"{section}.window": model.window if model.context == "window" or not causal else None,
         "scoring.max_length": scoring.max_length,
         **({"scoring.template": scoring.template, **frame} if prompted else {}),
@@ -87,12 +87,12 @@ def row_settings(config: Config, table: SampleTable, observed: Observed) -> dict
 
 
 def _visible_settings(config: Config) -> dict[str, Any]:
-    """What decides which segments are far."""
+    """Return the settings that decide which segments are far."""
     return {"models.short.context": config.models["short"].context, "models.short.window": short_window(config)}
 
 
 def memory_settings(config: Config) -> str:
-    """Digest of the settings that decide what fits; they change no result."""
+    """Return a digest of the settings that decide what fits into memory; they change no result."""
     settings, ray = config.scoring.model_dump(include=_MEMORY_SETTINGS), config.execution.ray
     if ray is not None:
         settings["ray"] = ray.model_dump(include={"gpus", "cpus"})

@@ -1,4 +1,4 @@
-"""Which tables ranking, choice and comparison read, as the configuration asks for them."""
+"""Find which tables ranking, selection and comparison read under a configuration."""
 
 from gateau_dagster.config import Config
 from gateau_dagster.evaluation.document_split import SPLIT
@@ -12,9 +12,9 @@ PRESETS_TABLE, CHOSEN = "combined_scores", "selected_subset"
 
 
 def tables_read(config: Config) -> set[str]:
-    """What the selection, the compared methods and the study of segment lengths read.
+    """Return the tables that the selection, the compared methods and the study of segment lengths read.
 
-    With `combined_scores`, the tables that it is made of, too.
+    With `combined_scores`, the tables that it is made of are included.
     """
     reads = [selection_reads(config), *(each.reads(config) for each in chosen_methods(config).values())]
     found = {asset for each in reads for asset in each}
@@ -22,18 +22,18 @@ def tables_read(config: Config) -> set[str]:
 
 
 def wants_presets(config: Config) -> bool:
-    """Whether something that the configuration asks for reads GATEAU's presets, so that the report shows them."""
+    """Return whether anything configured reads GATEAU's presets, so that the report shows them."""
     return PRESETS_TABLE in tables_read(config)
 
 
 def ranking_asset(config: Config) -> str:
-    """The table whose order the samples are chosen by."""
+    """Return the table by whose order the samples are chosen."""
     method = config.selection.method
     return PRESETS_TABLE if method == GATEAU else chosen_methods(config)[method].asset
 
 
 def selection_reads(config: Config) -> dict[str, list[str]]:
-    """The columns that the rule of selection reads, by asset; the texts of `raw_long_sft` are read besides."""
+    """Return the columns that the rule of selection reads, by asset; the texts of `raw_long_sft` are read as well."""
     rule, ranking = config.selection.rule, ranking_asset(config)
     rank = ["rank"] if ranking == PRESETS_TABLE else []
     texts = ["digest"] if config.selection.duplicates == "one" else []
@@ -50,21 +50,21 @@ def selection_reads(config: Config) -> dict[str, list[str]]:
 
 
 def compared_methods(config: Config) -> list[ChosenMethod]:
-    """The methods with a table of scores: none where GATEAU alone ranks, whose scores are `combined_scores`.
+    """Return the methods with a table of scores: empty if GATEAU alone ranks, with its scores in `combined_scores`.
 
-    With further segment lengths it has one, for what compares these reads methods' tables.
+    With further segment lengths GATEAU has one too, because their comparison reads the tables of methods.
     """
     chosen = list(chosen_methods(config).values())
     return [] if [each.name for each in chosen] == [GATEAU] and not further_lengths(config) else chosen
 
 
 def has_comparison(config: Config) -> bool:
-    """Whether there is something to compare: several methods, or GATEAU's ranking at several segment lengths."""
+    """Return whether there is something to compare: several methods, or GATEAU's ranking at several segment lengths."""
     return len(compared_methods(config)) > 1 or bool(further_lengths(config))
 
 
 def comparison_reads(config: Config) -> list[str]:
-    """The tables that are compared, those of GATEAU's beside them that are made anyway, and what is chosen."""
+    """Return the compared tables, the tables of GATEAU that are made anyway, and the selected subset."""
     scores = [each.asset for each in compared_methods(config)]
     further = [cam_at_asset(length) for length in further_lengths(config)]
     pair = ["perplexity/short"] if further else []

@@ -1,4 +1,4 @@
-"""Gathers what the planner compares: the input's index, the models' digests and the stamps in the store."""
+"""Gather what the planner compares: the input's index, the models' digests and the stamps in the store."""
 
 from __future__ import annotations
 
@@ -64,14 +64,14 @@ from gateau_dagster.storage import Stamp, Store
 from gateau_dagster.storage.documents import changed_records, document_stamp, folder_stamp
 from gateau_dagster.training.homologous_texts import check_homologous, text_signatures
 
-_MOST = 8  # characters a token has in no language, on average
+_MOST = 8  # more characters per token than any language has on average
 _LOOKED_AT = 20_000  # characters of a context
 
 
 def without_far_text(config: Config, accepted: pl.DataFrame, samples: Callable[[], Sequence[Sample]]) -> list[str]:
-    """A sentence where more than half of the samples fit into theta_A's window, by their characters.
+    """Return a sentence if more than half of the samples fit into theta_A's window, by their characters.
 
-    `accepted`: the index of the usable samples. `samples`: some of them, asked for where their tokens matter.
+    `accepted`: the index of the usable samples. `samples`: returns some of them; called only if their tokens matter.
     """
     window = short_window(config)
     if window is None or not accepted.height:
@@ -90,7 +90,7 @@ def without_far_text(config: Config, accepted: pl.DataFrame, samples: Callable[[
 
 
 def _characters_a_token(config: Config, samples: Sequence[Sample]) -> float | None:
-    """Of these contexts and theta_A's tokenizer; None where it is not on this machine, or nothing is to be read."""
+    """Return the characters per token of these contexts for theta_A's tokenizer; None without tokenizer or text."""
     tokenizer = known_tokenizer(config, "short")
     texts = [sample.context[:_LOOKED_AT] for sample in samples if sample.context]
     if tokenizer is None or not texts:
@@ -101,12 +101,12 @@ def _characters_a_token(config: Config, samples: Sequence[Sample]) -> float | No
 
 _SAMPLES = 64  # by which tokenizers are compared
 _STAMP_READERS = 16
-_PAGE_FILES = "page-files.json"  # of the cache: versions of the files that pages load
+_PAGE_FILES = "page-files.json"  # in the cache: versions of the files that pages load
 
 
 @dataclass(frozen=True, kw_only=True)
 class State:
-    """A configuration and its store at one moment; what is read is read once."""
+    """A configuration and its store at one moment; everything is read at most once."""
 
     config: Config
     progress: Progress = silent
@@ -132,7 +132,7 @@ class State:
 
     @cached_property
     def index(self) -> InputIndex:
-        """Return the input's index; only files that changed since the last look are read."""
+        """Return the input's index; only files that changed since the last call are read."""
         config = self.config
         ensure_demo_data(config)
         return cached_index(config.located_long_sft, config.folder, config.work_folder / "cache", self.progress)
@@ -259,7 +259,7 @@ class State:
         return self.store.read_rejected(asset, chosen)
 
     def plan(self, recorded: dict[Key, Stamp | None] | None = None) -> Plan:
-        """Return what is out of date now, of what the configuration asks for.
+        """Return the required outputs that are out of date now.
 
         Raises:
             GateauError: see `check_data` and `check_models`.
@@ -268,7 +268,7 @@ class State:
         return Plan(work=[work for work in whole.work if work.asset in self.pipeline.required])
 
     def plan_until(self, asset: str | None) -> Plan:
-        """Return `plan`, or what `asset` needs, whether the configuration asks for it or not.
+        """Return `plan`, or what `asset` needs, whether the configuration requires it or not.
 
         Raises:
             GateauError: there is no such asset; or see `check_data`.
@@ -276,7 +276,7 @@ class State:
         return self.plan() if asset is None else self.whole_plan().until(asset, list(self._nodes.values()))
 
     def whole_plan(self, recorded: dict[Key, Stamp | None] | None = None) -> Plan:
-        """Return what is out of date now of all assets, whether the configuration asks for them or not.
+        """Return the outdated outputs of all assets, whether the configuration requires them or not.
 
         Raises:
             GateauError: see `check_data`, `check_models` and `limit_leaves`.
@@ -290,12 +290,11 @@ class State:
         return plan
 
     def check_data(self) -> None:
-        """Check that the data can give what the configuration asks for; else it would be found out after scoring.
+        """Check before scoring that the data suffice for the configuration.
 
         Raises:
-            GateauError: more of the input is rejected than is allowed, the rule of selection cannot be met, a method
-                lacks samples that it needs, there are fewer samples than clusters of them, or the training cannot be
-                held.
+            GateauError: more of the input is rejected than allowed, the rule of selection cannot be met, a method lacks
+                samples that it needs, there are fewer samples than clusters, or the machine cannot hold the training.
         """
         for check in self._data_checks():
             check()
@@ -312,18 +311,18 @@ class State:
         yield partial(check_training, self.config, accepted)
 
     def check_models(self) -> None:
-        """Check that the models can do what they are to do; read no weights.
+        """Check that the models can serve their purposes; read no weights.
 
         Raises:
-            GateauError: a model is not there, its files are damaged, it cannot be made to read further or cannot serve
-                a method, or the pair's tokenizers differ.
+            GateauError: a model is missing, its files are damaged, it cannot be extended or cannot serve a method, or
+                the pair's tokenizers differ.
         """
         for check in self._model_checks():
             check()
 
     def _model_checks(self) -> Iterator[Callable[[], object]]:
         yield self._try_template
-        # Each for itself: of two models that are not there, both are findings.
+        # One check per model: if two models are missing, both are findings.
         yield from (partial(self._check_model, name) for name in self.config.models)
         yield partial(check_others, self.config)
         if self.pipeline.compares_the_pair:
@@ -331,13 +330,13 @@ class State:
         cam = {"long"} if self.pipeline.makes_cam and reads_attention(self.config) else set()
         for name in sorted(cam | watched_models(self.config)):
             yield lambda name=name: check_attention(self.config, name, self.model_digests[name])
-        # The digests are read when the check runs: a model that is missing is a finding of its own.
+        # The digests are read when the check runs: a missing model is a finding of its own.
         yield lambda: check_answer_end(self.config, self.model_digests)
         yield partial(check_homologous, self.config)
         yield partial(check_known_models, self.config)
 
     def _try_template(self) -> None:
-        """Try the trained model's template with the data's records, before other checks ask for a trial without."""
+        """Try the trained model's template with the data's records, before other checks try it without them."""
         config = self.config
         if config.training.enabled and config.models and config.scoring.template == "chat":
             name = config.origin(config.training.model)
@@ -359,7 +358,7 @@ class State:
                 yield partial(server_key, place, server.key, server.base_url)
 
     def check_device(self) -> None:
-        """Check that the device that scores is in this machine; that of a cluster's workers is the cluster's.
+        """Check that the scoring device is in this machine; skip workers of a cluster, which checks its own.
 
         Raises:
             GateauError: it is not.
@@ -371,7 +370,7 @@ class State:
             check_scoring_device(config.scoring)
 
     def findings(self) -> list[str]:
-        """Return each reason for which a run here would end, once: of data, models, device, store and servers."""
+        """Return each reason for which a run here would end, once: from data, models, device, store and servers."""
         found: dict[str, None] = {}
         for checks in (self._data_checks(), self._model_checks(), self._machine_checks()):
             while True:
@@ -394,7 +393,7 @@ class State:
 
     @cached_property
     def warnings(self) -> list[str]:
-        """Return what the configuration may mean but should not say unawares: a sentence each."""
+        """Return a sentence for each setting that is valid but may be unintended."""
         accepted = self.index.accepted
         try:
             self.check_device()
@@ -408,7 +407,7 @@ class State:
             of_models += without_far_text(self.config, accepted, self._first_samples)
         of_models += [*self._passed_over(), *self.index.contexts.warnings, *self._changed_records()]
         of_models += document_warnings(self.config, self.store, self.whole_plan, self.index)
-        # Several methods may say the same.
+        # Several methods may give the same warning.
         return [
             *dict.fromkeys(
                 [*of_device, *of_models, *warnings_of(self.config, accepted), *chain.from_iterable(of_methods)]
@@ -435,7 +434,7 @@ class State:
 
     @cached_property
     def _chat_warnings(self) -> list[str]:
-        """Return what chat templates do with the data's first conversations; other checks say what is missing."""
+        """Return what chat templates do with the data's first conversations; other checks report missing files."""
         chat, folder = self.config.located_short_chat, self.config.folder
         try:
             return chat_warnings(
@@ -447,7 +446,7 @@ class State:
             return []
 
     def _unseen_attention(self) -> list[str]:
-        """Return a sentence where theta_B shows no attention; `check_models` says why a model cannot be read."""
+        """Return a sentence if theta_B returns no attention; `check_models` reports models that cannot be read."""
         if not self.pipeline.makes_cam or reads_attention(self.config):
             return []
         try:
@@ -456,7 +455,7 @@ class State:
             return []
 
     def row_scorer(self, asset: str) -> str | None:
-        """Return what computes a row of a table now; None while the model that does is still to be made."""
+        """Return the digest of what computes a row of a table now; None while its model is still to be made."""
         node = self.node(asset)
         made = self.stamp(node.model, None) if node.model else None
         if not node.model:

@@ -1,5 +1,6 @@
-"""What the asset checks count: repeated ids, values that are no numbers, samples neither scored nor rejected, or
-trained on though they are reserved."""
+"""Count what the asset checks report: repeated ids, non-finite values, missing samples, and trained reserved
+samples.
+"""
 
 from dataclasses import dataclass
 
@@ -8,7 +9,7 @@ import polars as pl
 
 @dataclass(frozen=True, kw_only=True)
 class Coverage:
-    """Where the samples of the data set are."""
+    """How the samples of the data set are covered by a table and its rejects."""
 
     samples: int
     in_table: int
@@ -18,17 +19,17 @@ class Coverage:
 
     @property
     def complete(self) -> bool:
-        """Every sample is in the table or rejected, none in both, and nothing else is in either."""
+        """Return True if every sample is in the table or rejected, none is in both, and nothing else is in either."""
         return not self.missing and not self.unknown and self.in_table + self.rejected == self.samples
 
 
 def duplicate_ids(table: pl.DataFrame) -> list[str]:
-    """Ids that stand in the table more than once."""
+    """Return the ids that are in the table more than once."""
     return table.filter(pl.col("sample_id").is_duplicated())["sample_id"].unique().sort().to_list()
 
 
 def non_finite(values: pl.Series) -> int:
-    """How many values (or values of lists) are null, NaN or infinite."""
+    """Return how many values (or values of lists) are null, NaN or infinite."""
     if isinstance(values.dtype, pl.List):
         # An empty list holds no value; whether it explodes to a null depends on the version of Polars.
         return values.null_count() + non_finite(values.filter(values.list.len().fill_null(0) > 0).explode())
@@ -36,7 +37,7 @@ def non_finite(values: pl.Series) -> int:
 
 
 def reserved_among(mix: pl.DataFrame, split: pl.DataFrame) -> list[str]:
-    """Ids of the long samples of a training mix whose documents are reserved.
+    """Return the ids of the long samples of a training mix whose documents are reserved.
 
     Args:
         mix: `sample_id` and `origin`.
@@ -48,7 +49,7 @@ def reserved_among(mix: pl.DataFrame, split: pl.DataFrame) -> list[str]:
 
 
 def scored_or_rejected(raw: pl.DataFrame, table: pl.DataFrame, rejected: pl.DataFrame) -> Coverage:
-    """Compares the ids of the data set with those of a table and its rejected samples."""
+    """Compare the ids of the data set with those of a table and its rejected samples."""
     everything, scored = set(raw["sample_id"]), set(table["sample_id"])
     rejected_ids = set(rejected["sample_id"])
     return Coverage(

@@ -19,17 +19,17 @@ from gateau_dagster.training.longce import LONG, SHORT
 from gateau_dagster.training.spec import CODE_VERSION as TRAINING_CODE_VERSION
 from gateau_dagster.training.training_mix import CODE_VERSION as MIX_CODE_VERSION
 
-# How training runs, not what comes out.
+# They decide how training runs, not its result.
 _OPERATIONAL_TRAINING = {
     *("enabled", "save_steps", "gradient_checkpointing", "launcher", "hostfile", "report_to"),
-    *("preset", "sequences_per_step", "tokens_per_step"),  # what they come to stands in other fields
+    *("preset", "sequences_per_step", "tokens_per_step"),  # their results are in other fields
 }
-# They decide what is in the mix, whose content the checkpoint is made from.
+# They decide the content of the mix, from which the checkpoint is made.
 _OF_THE_MIX = {"mix", "truncation", "longce_gamma"}
 
 
 def mix_settings(config: Config, observed: Observed) -> dict[str, Any]:
-    """Of the training mix."""
+    """Return the settings of the training mix."""
     training = config.training
     weighs = {"training.longce_gamma": training.longce_gamma} if training.loss == "longce" else {}
     return {
@@ -45,7 +45,7 @@ def mix_settings(config: Config, observed: Observed) -> dict[str, Any]:
 
 
 def training_settings(config: Config, observed: Observed) -> dict[str, Any]:
-    """Of the checkpoint.
+    """Return the settings of the checkpoint.
 
     Raises:
         GateauError: the file that training.deepspeed names cannot be read, or contradicts `training`.
@@ -59,13 +59,13 @@ def training_settings(config: Config, observed: Observed) -> dict[str, Any]:
         f"{section}.rope_theta": config.models[training.model].rope_theta,
         **options,
         "training.gradient_accumulation": training.passes_per_step,
-        # What a preset or a file comes to counts, not what it is called.
+        # The content of a preset or file counts, not its name.
         "training.deepspeed": agreed_deepspeed_config(training, folder=config.folder),
     }
 
 
 def shown_configuration(config: Config) -> str:
-    """Digest of the configuration that the report prints: what only says how the pipeline runs is left out."""
+    """Return a digest of the configuration that the report prints, without settings of how the pipeline runs."""
     shown = with_benchmarks(config).model_dump(
         mode="json",
         exclude={
@@ -88,9 +88,9 @@ def shown_configuration(config: Config) -> str:
 
 
 def mix_reads(config: Config, chosen: str) -> dict[str, By]:
-    """The assets that are read, and how each counts. `chosen`: the one with the samples that are trained on."""
+    """Return the assets that the mix reads, and how each counts. `chosen`: the asset with the selected samples."""
     mix = config.training.mix
-    # An equal selection is an equal mix, unless the mix goes by the samples' ranks or sources.
+    # An equal selection gives an equal mix, unless the mix depends on the samples' ranks or sources.
     by: By = "fingerprint" if mix.long_fraction < 1 or mix.weights else "content"
     chat: dict[str, By] = {"short_chat_mix": "content"} if config.short_chat else {}
     pair: dict[str, By] = dict.fromkeys((SHORT, LONG), "fingerprint") if weighs_responses(config) else {}
@@ -98,12 +98,12 @@ def mix_reads(config: Config, chosen: str) -> dict[str, By]:
 
 
 def weighs_responses(config: Config) -> bool:
-    """Whether long samples' tokens are weighed, and there are some."""
+    """Return whether there are long samples whose tokens are weighed."""
     return config.training.loss == "longce" and not config.training.mix.without_long
 
 
 def mix_columns(config: Config) -> tuple[tables.Column, ...]:
-    """Of the mix."""
+    """Return the columns of the mix."""
     return tables.WEIGHTED_MIX if config.training.loss == "longce" else tables.TRAINING_MIX
 
 
@@ -111,7 +111,7 @@ CHECKPOINT_FOLDER = "checkpoint"
 
 
 def training_mix(config: Config) -> Iterator[Asset]:
-    """What the checkpoint is trained on."""
+    """Declare what the checkpoint is trained on."""
     training = config.training
     if not training.enabled:
         return
@@ -134,7 +134,7 @@ def training_mix(config: Config) -> Iterator[Asset]:
 
 
 def checkpoint(config: Config) -> Iterator[Asset]:
-    """The fine-tuned model (Eq. 7)."""
+    """Declare the fine-tuned model (Eq. 7)."""
     if not config.training.enabled:
         return
     yield Asset(

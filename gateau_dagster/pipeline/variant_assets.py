@@ -1,4 +1,4 @@
-"""The assets of an experiment: a partition for each model that is compared."""
+"""Declare the assets of an experiment: one partition per compared model."""
 
 from collections.abc import Iterator, Mapping
 from functools import partial
@@ -43,12 +43,12 @@ EXPERIMENT = "experiment"
 
 
 def judged_tables(scored: Mapping[str, ChosenBenchmark]) -> list[str]:
-    """The assets that hold what a judge said, which the cost of a benchmark is told by."""
+    """Return the assets with judgments, from which the cost of a benchmark is computed."""
     return [f"{JUDGMENTS}/{name}" for name, chosen in scored.items() if chosen.scored.judging is not None]
 
 
 def experiment_settings(config: Config, scored: Mapping[str, ChosenBenchmark]) -> dict[str, Any]:
-    """What models are set against, and by what prices judgments are worth something, where there are some."""
+    """Return the reference of the comparison and, if there are judgments, the judge's prices."""
     judge = config.evaluation.judge
     prices = None if judge is None or judge.prices is None else judge.prices.model_dump(mode="json")
     found = {"evaluation.reference": reference_of(config)}
@@ -56,7 +56,9 @@ def experiment_settings(config: Config, scored: Mapping[str, ChosenBenchmark]) -
 
 
 def experiment_assets(config: Config) -> Iterator[Asset]:
-    """Every benchmark's values of every variant, and what they cost; none where no benchmark gives any."""
+    """Declare the experiment: every benchmark's values of every variant, and their cost. Yield nothing if no benchmark
+    is scored.
+    """
     scored = scored_benchmarks(config)
     if not scored:
         return
@@ -84,14 +86,14 @@ def experiment_assets(config: Config) -> Iterator[Asset]:
 SUBSETS, MIXES, CHECKPOINTS = "variant/selected_subset", "variant/training_mix", "variant/checkpoint"
 ANSWERS, JUDGMENTS, SCORES = "answers", "judgments", "scores"
 IN_STORE = "store:"
-"""How the address of a model begins that is a folder of the store."""
+"""The prefix of the address of a model that is a folder of the store."""
 TRAINED = "variant/models"
-"""The folder of the store with a folder for each mix and settings of training."""
+"""The folder of the store with one folder per mix and training settings."""
 _GROUP = "experiment"
 
 
 def variant_assets(config: Config) -> Iterator[Asset]:
-    """What the variants are trained on and what comes out; their answers, judgments and scores."""
+    """Declare the variants' subsets, mixes and models, and their answers, judgments and scores."""
     scored = scored_benchmarks(config)
     if config.variants is not None:
         yield from (_subsets(config), _mixes(config))
@@ -134,7 +136,8 @@ def _subset(config: Config, variant: Variant) -> Part:
     reads: dict[str, By] = dict.fromkeys(variant_reads(config, variant), "fingerprint")
     if variant.kind != "selected":
         settings: dict[str, Any] = {"samples": "all" if variant.kind == "full" else "none"}
-        # A choice under `keep` is that of a store from before this setting: its fingerprint holds.
+        # Stores of early releases lack this setting; a selection under `keep` is the same, so its fingerprint must not
+        # change.
         if variant.kind == "full" and config.selection.duplicates == "one":
             settings["selection.duplicates"] = "one"
         return Part(reads=reads, settings=settings)
@@ -213,7 +216,7 @@ def _checkpoint(config: Config, variant: Variant) -> Part:
 
 
 def _base_settings(config: Config, observed: Observed) -> dict[str, Any]:
-    """What decides how the model that is trained answers before it is."""
+    """Return the settings that decide how the base model answers before training."""
     name, model = config.training.model, config.models[config.training.model]
     weights = {f"models.{name} weights": observed.model_digests[name]} if model.base is None else {}
     return {**weights, **{f"models.{name}.{key}": getattr(model, key) for key in ("rope_theta", "context", "window")}}
@@ -225,7 +228,7 @@ def _other_settings(variant: Variant, observed: Observed) -> dict[str, Any]:
 
 
 def _measured(config: Config, chosen: ChosenBenchmark) -> Iterator[Asset]:
-    """What a benchmark asks, what is answered, how that is judged, and what it is worth; or what it measures."""
+    """Declare the questions' answers, judgments and scores of a benchmark, or its measurements."""
     scored, name = chosen.scored, chosen.name
     own = dict(scored.reads(config, chosen.options))
     own |= made_upstream(config, config.training.model) if scored.by_base else {}
@@ -242,7 +245,7 @@ def _measured(config: Config, chosen: ChosenBenchmark) -> Iterator[Asset]:
 
 
 def shared_answers(config: Config, chosen: ChosenBenchmark) -> list[str]:
-    """The assets whose rows answer its questions, too; one after it may be there from an earlier run."""
+    """Return the assets whose rows answer its questions too; a later one may exist from an earlier run."""
     return [
         f"{ANSWERS}/{name}"
         for name, each in scored_benchmarks(config).items()
@@ -251,7 +254,7 @@ def shared_answers(config: Config, chosen: ChosenBenchmark) -> list[str]:
 
 
 def _of_benchmark(config: Config, chosen: ChosenBenchmark, family: str, says: str, settings: Any, **own: Any) -> Asset:
-    """What the assets of a benchmark have in common. says: of it, before the benchmark's own description."""
+    """Return an asset with what all assets of a benchmark have in common. `says`: put before its description."""
     return Asset(
         key=f"{family}/{chosen.name}",
         of="benchmark",
@@ -328,7 +331,7 @@ def _inputs(config: Config, chosen: ChosenBenchmark) -> tuple[str, ...]:
 
 
 def _benchmark_settings(config: Config, chosen: ChosenBenchmark, observed: Observed) -> dict[str, Any]:
-    """Told when the plan is made: it may look at a benchmark's files."""
+    """Return the settings of a benchmark when the plan is made, since they may depend on its files."""
     origin = config.origin(config.training.model)
     base = {f"models.{origin} weights": observed.model_digests[origin]} if chosen.scored.by_base else {}
     return {**chosen.settings(config), **base}

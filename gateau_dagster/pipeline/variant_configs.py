@@ -1,4 +1,4 @@
-"""What each variant of the experiment would be as the single run: which samples it takes, and how it is trained."""
+"""Express each variant of the experiment as the configuration of a single run."""
 
 from collections import Counter
 
@@ -15,7 +15,7 @@ LENGTHS = "perplexity/long"
 
 
 def variant_config(config: Config, variant: Variant) -> Config:
-    """The configuration that has this variant as its single run. `variant`: one that is trained."""
+    """Return the configuration that has this variant as its single run. `variant`: one that is trained."""
     return config.model_copy(update={"selection": _selection(config, variant), "training": _training(config, variant)})
 
 
@@ -43,14 +43,14 @@ def _training(config: Config, variant: Variant) -> TrainingConfig:
 
 
 def draws_lots(config: Config, variant: Variant) -> bool:
-    """Whether its method's scores are not those of the method's asset, since the seed is another one."""
+    """Return whether its method's scores differ from those of the method's asset, because the seed differs."""
     wanted = variant_config(config, variant)
     name = wanted.selection.method
     return chosen_methods(wanted)[name].options != chosen_methods(config)[name].options
 
 
 def variant_reads(config: Config, variant: Variant) -> dict[str, list[str]]:
-    """What choosing its samples reads, columns by asset; nothing where nothing is chosen."""
+    """Return what choosing its samples reads, columns by asset; empty if it chooses none."""
     if variant.kind == "full":
         split = {SPLIT: ["sample_id", "reserved"]} if reserving(config) is not None else {}
         texts = ["digest"] if config.selection.duplicates == "one" else []
@@ -68,7 +68,7 @@ def variant_reads(config: Config, variant: Variant) -> dict[str, list[str]]:
 
 
 def rule_reads(config: Config, variant: Variant) -> dict[str, list[str]]:
-    """The columns that the rule of its selection reads beside the scores, by asset. `variant`: one of kind selected."""
+    """Return the columns that its selection rule reads besides the scores, by asset. `variant`: of kind `selected`."""
     wanted = variant_config(config, variant)
     found = selection_reads(wanted)
     del found[ranking_asset(wanted)]
@@ -78,7 +78,7 @@ def rule_reads(config: Config, variant: Variant) -> dict[str, list[str]]:
 
 
 def selections(config: Config) -> list[SelectionConfig]:
-    """That of the single run and of every variant that chooses samples, each once."""
+    """Return the distinct selections of the single run and of every variant that chooses samples."""
     found = [config.selection]
     for variant in config.variant_set.values():
         if variant.kind == "selected":
@@ -87,18 +87,18 @@ def selections(config: Config) -> list[SelectionConfig]:
 
 
 def trained_configs(config: Config) -> list[Config]:
-    """Every training of the project as the single run of a configuration: that of the file, and the variants'."""
+    """Return every training of the project as the configuration of a single run: the file's own, and the variants'."""
     variants = [each for each in config.variant_set.values() if each.trained]
     return [config, *(variant_config(config, each) for each in variants)]
 
 
 def others(config: Config) -> dict[str, OtherModel]:
-    """The models that are not trained here, by the variants' names."""
+    """Return the models that are not trained here, by the variants' names."""
     return {name: each.other for name, each in config.variant_set.items() if each.other is not None}
 
 
 def check_variants(config: Config) -> None:
-    """Raises GateauError, with the place in the file, for the first thing that the variants lack."""
+    """Raise GateauError, with the place in the file, for the first thing that the variants lack."""
     section = config.variants
     if section is None:
         return
