@@ -1,7 +1,7 @@
-"""The attention of one layer over packed documents, by the fastest way that gives exactly it in linear memory.
+"""Compute the attention of one layer over packed documents by the fastest exact way in linear memory.
 
-On CUDA that is one call of the variable-length FlashAttention kernel, elsewhere causal sdpa for all documents of one
-length at a time. Soft caps and sinks, which no kernel knows, go in blocks of rows.
+On CUDA that is one call of the variable-length FlashAttention kernel. Elsewhere it is causal sdpa for all documents of
+one length at a time. Soft caps and sinks, which no kernel supports, are computed in blocks of rows.
 """
 
 from collections.abc import Callable
@@ -15,8 +15,8 @@ from gateau_dagster.models.attention_rows import AttentionSpec, attention_rows, 
 from gateau_dagster.models.last_layers import Span
 
 _HALF = (torch.float16, torch.bfloat16)
-_SPAN_ROWS = 128  # of a block of wanted rows: its mask is this by the document's length
-_ROWS = 64  # of a block of a sliding window: few beside the window, enough for a kernel
+_SPAN_ROWS = 128  # rows in a block of read rows: its mask is this by the document's length
+_ROWS = 64  # rows in a block of a sliding window: few compared with the window, enough for a kernel
 
 
 def attend_documents(
@@ -28,16 +28,16 @@ def attend_documents(
     starts: Callable[[tuple[int, ...], torch.device], Tensor],
     spans: tuple[Span, ...] | None = None,
 ) -> Tensor:
-    """Attention within each of the documents of these lengths, side by side: [T, H, D_v].
+    """Attend within each of the documents of these lengths, side by side; return [T, H, D_v].
 
-    query [H, T, D]; key [H_kv, T, D] and value [H_kv, T, D_v], each shared by H / H_kv heads and not copied for them.
-    `starts` gives where the documents begin, int32 [documents + 1], on a device. `spans`: the rows of each document
-    that are wanted; others may come out as zeros. On CUDA and in a sliding window no kernel is faster for some rows.
+    query [H, T, D]; key [H_kv, T, D] and value [H_kv, T, D_v], each shared by H / H_kv heads without a copy per head.
+    `starts` returns where the documents begin, int32 [documents + 1], on a device. `spans`: the rows of each document
+    that are read; others may be zeros. On CUDA and in a sliding window no kernel is faster for some rows.
     """
     size, width = query.shape[-1], value.shape[-1]
     if how.softcap is not None or how.sinks is not None or width > size:
         return _in_blocks(query, key, value, lengths, how, spans)
-    if width < size:  # the kernels want them equal
+    if width < size:  # the kernels need equal sizes
         value = pad(value, (0, size - width))
     full = how.window is None or how.window >= max(lengths)
     uneven = len(set(lengths)) > 1 or not full
@@ -51,7 +51,7 @@ def attend_documents(
 
 
 def _flash(query: Tensor) -> bool:
-    """Whether FlashAttention runs here: an Ampere GPU or later, half precision, a head size it was built for."""
+    """Return whether FlashAttention runs here: an Ampere GPU or later, half precision, a supported head size."""
     size = query.shape[-1]
     if not query.is_cuda or query.dtype not in _HALF or size % 8 or size > 256:
         return False
@@ -61,7 +61,7 @@ def _flash(query: Tensor) -> bool:
 def _variable_length(
     query: Tensor, key: Tensor, value: Tensor, starts: Tensor, longest: int, how: AttentionSpec
 ) -> Tensor:
-    """[H, T, D] and keys and values [H_kv, T, D] -> [T, H, D], all documents in one kernel."""
+    """Attend from [H, T, D] to keys and values [H_kv, T, D], all documents in one kernel; return [T, H, D]."""
     from torch.nn.attention.varlen import varlen_attn
 
     before = -1 if how.window is None else how.window - 1
@@ -82,7 +82,7 @@ def _variable_length(
 
 
 def _by_length(query: Tensor, key: Tensor, value: Tensor, pieces: tuple[int, ...], how: AttentionSpec) -> Tensor:
-    """[H, T, D] and keys and values [H_kv, T, D] -> [T, H, D]: one call for each run of documents of one length."""
+    """Attend from [H, T, D] to keys and values [H_kv, T, D], one call per run of equal lengths; return [T, H, D]."""
     outputs, begin = [], 0
     for length, run in groupby(pieces):
         count = len(list(run))
@@ -99,7 +99,7 @@ def _by_length(query: Tensor, key: Tensor, value: Tensor, pieces: tuple[int, ...
 def _spans_by_length(
     query: Tensor, key: Tensor, value: Tensor, lengths: tuple[int, ...], spans: tuple[Span, ...], how: AttentionSpec
 ) -> Tensor:
-    """_by_length for the rows of `spans` only, zeros elsewhere: runs of documents of one length and one span."""
+    """Compute _by_length for the rows of `spans` only, zeros elsewhere, per run of documents of one length and span."""
     out = query.new_zeros(query.shape[1], query.shape[0], query.shape[2])
     begin = 0
     for (length, (start, stop)), run in groupby(zip(lengths, spans, strict=True)):
@@ -116,15 +116,15 @@ def _spans_by_length(
 
 
 def _windowed(query: Tensor, key: Tensor, value: Tensor, how: AttentionSpec) -> Tensor:
-    """Causal attention of documents of one length: [n, H, L, D] and keys and values [n, H_kv, L, D] -> [n, H, L, D].
+    """Attend causally in documents of one length, [n, H, L, D] to keys and values [n, H_kv, L, D]; return [n, H, L, D].
 
-    A sliding window goes in blocks of rows, each against the keys of its window: memory is linear in L.
+    A sliding window is computed in blocks of rows, each against the keys of its window: memory is linear in L.
     """
     length, window = query.shape[2], how.window
     if window is None or window >= length:
         return _sdpa(query, key, value, how, None)
     outputs = [_sdpa(query[:, :, :window], key[:, :, :window], value[:, :, :window], how, None)]
-    # Row r of a block begins at key r of the block's keys and ends `window` later, whichever block it is.
+    # In every block, row r begins at key r of the block's keys and ends `window` later.
     band = torch.ones(_ROWS, _ROWS + window - 1, dtype=torch.bool, device=query.device)
     band = band.triu_().tril_(window - 1)
     for begin in range(window, length, _ROWS):
@@ -137,7 +137,7 @@ def _windowed(query: Tensor, key: Tensor, value: Tensor, how: AttentionSpec) -> 
 def _sdpa(query: Tensor, key: Tensor, value: Tensor, how: AttentionSpec, mask: Tensor | None) -> Tensor:
     groups = query.shape[1] // key.shape[1]
     if groups > 1 and query.is_cuda and (mask is not None or not _flash(query)):
-        # Of CUDA's kernels only FlashAttention shares keys between heads; without it sdpa would build T x T weights.
+        # Among CUDA's kernels only FlashAttention shares keys between heads; without it sdpa builds T x T weights.
         key, value = (tensor.repeat_interleave(groups, dim=1) for tensor in (key, value))
     return scaled_dot_product_attention(
         query,
@@ -158,7 +158,8 @@ def _in_blocks(
     how: AttentionSpec,
     spans: tuple[Span, ...] | None,
 ) -> Tensor:
-    """[H, T, D], keys [H_kv, T, D] and values [H_kv, T, D_v] -> [T, H, D_v], some rows of the weights at a time."""
+    """Attend from [H, T, D] to keys [H_kv, T, D] and values [H_kv, T, D_v] in blocks of weight rows; return [T, H,
+    D_v]."""
     out = value.new_zeros(query.shape[1], key.shape[0], query.shape[0] // key.shape[0], value.shape[-1])
     begin = 0
     for index, length in enumerate(pieces):

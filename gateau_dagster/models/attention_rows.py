@@ -1,4 +1,4 @@
-"""Attention of one document, some rows of the weights at a time: softmax(q Kᵀ) of a few queries, or their output."""
+"""Compute the attention of one document in blocks of rows: softmax(q Kᵀ) of a few queries, or their output."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -9,29 +9,32 @@ from torch.utils.checkpoint import checkpoint
 
 from gateau_dagster.models.mask_pattern import MaskPattern
 
-# Elements of a block of weights (heads x rows x keys). 2^19 are 2 MB in float32: a CPU's second-level cache, where
-# the softmax finds what the matrix product left.
+# Elements of a block of weights (heads x rows x keys). 2^19 are 2 MB in float32: they stay in a CPU's second-level
+# cache between the matrix product and the softmax.
 _ELEMENTS_PER_BLOCK = {"cpu": 2**19, "cuda": 2**26}
 
 
 @dataclass(frozen=True, kw_only=True)
 class AttentionSpec:
-    """How a layer turns q kᵀ into weights: scale, cap, then a softmax over the keys of the window and the sink."""
+    """The way a layer turns q kᵀ into weights: scale, cap, then a softmax over the keys of the window and the sink."""
 
     scaling: float
     window: int | None = None  # keys that a query sees, itself included; None: all before it
     softcap: float | None = None
-    sinks: Tensor | None = None  # [H]: join each row's softmax and take weight
+    sinks: Tensor | None = None  # [H]: join each row's softmax and take part of the weight
 
     def first_key(self, query: int) -> int:
-        """The first key that this query sees."""
+        """Return the first key that this query sees."""
         return 0 if self.window is None else max(0, query - self.window + 1)
 
 
 def attention_spec(
     query: Tensor, pattern: MaskPattern, *, scaling: float | None, softcap: float | None, sinks: Tensor | None
 ) -> AttentionSpec:
-    """From what transformers hands to a layer's attention function; `query` [..., D], `scaling` None: 1 / sqrt(D)."""
+    """Return the spec of a layer from the arguments of its attention function; query [..., D].
+
+    scaling: None means 1 / sqrt(D).
+    """
     scale = float(query.shape[-1] ** -0.5) if scaling is None else scaling
     return AttentionSpec(scaling=scale, window=pattern.window, softcap=softcap, sinks=sinks)
 
@@ -39,7 +42,7 @@ def attention_spec(
 def row_blocks(
     query: Tensor, kv_heads: int, start: int, stop: int, how: AttentionSpec
 ) -> Iterator[tuple[slice, slice]]:
-    """Cut the query rows [start, stop) of `query` [H, T, D] into blocks of (key-value heads, rows) of bounded size."""
+    """Yield the query rows [start, stop) of `query` [H, T, D] in bounded blocks of (key-value heads, rows)."""
     bound = _ELEMENTS_PER_BLOCK.get(query.device.type, 2**19)
     per_row = query.shape[0] // kv_heads * (stop - how.first_key(start))  # elements of one key-value head
     rows = min(stop - start, max(1, bound // per_row))
@@ -50,10 +53,10 @@ def row_blocks(
 
 
 def attention_rows(query: Tensor, key: Tensor, heads: slice, rows: slice, how: AttentionSpec) -> Tensor:
-    """Weights of some rows of some key-value heads: [h, G, R, N], float32 or better.
+    """Return the weights of some rows of some key-value heads: [h, G, R, N], float32 or better.
 
-    query [H, T, D]; key [H_kv, T, D], each shared by G = H / H_kv heads and not copied for them. The N keys are those
-    from how.first_key(rows.start) to rows.stop: the rest has no weight. Columns a row does not see are 0.
+    query [H, T, D]; key [H_kv, T, D], each shared by G = H / H_kv heads without a copy per head. The N keys are those
+    from how.first_key(rows.start) to rows.stop: no other key has weight. Keys that a row does not see have weight 0.
     """
     first = how.first_key(rows.start)
     groups = query.shape[0] // key.shape[0]
@@ -71,20 +74,20 @@ def attention_rows(query: Tensor, key: Tensor, heads: slice, rows: slice, how: A
 
 
 def _products(queries: Tensor, keys: Tensor, scaling: float) -> Tensor:
-    """scaling · queries [h, G R, D] @ keys [h, D, N], in float32 or better: [h, G R, N]."""
+    """Return scaling · queries [h, G R, D] @ keys [h, D, N], in float32 or better: [h, G R, N]."""
     if queries.is_cuda and queries.dtype in (torch.float16, torch.bfloat16):
-        # Products of half-precision numbers, added up and returned in float32: no copy of the keys.
+        # Multiply in half precision, and add up in float32, which needs no copy of the keys.
         return torch.bmm(queries, keys, out_dtype=torch.float32).mul_(scaling)
     dtype = torch.promote_types(queries.dtype, torch.float32)
     return torch.bmm(queries.to(dtype) * scaling, keys.to(dtype))
 
 
 def _hide(scores: Tensor, rows: slice, how: AttentionSpec) -> None:
-    """-inf to the scores [..., R, N] of keys a row does not see; only columns at the two ends can hold any."""
+    """Set the scores [..., R, N] of keys that a row does not see to -inf; only columns at the two ends can hold any."""
     count, first = rows.stop - rows.start, how.first_key(rows.start)
     future = torch.ones(count, count, dtype=torch.bool, device=scores.device).triu_(1)
     scores[..., rows.start - first :].masked_fill_(future, -torch.inf)
-    past = how.first_key(rows.stop - 1) - first  # columns that some row sees no more
+    past = how.first_key(rows.stop - 1) - first  # columns that some row no longer sees
     if past:
         columns = torch.arange(first, first + past, device=scores.device)
         oldest = torch.arange(rows.start, rows.stop, device=scores.device) - (how.window or 0)
@@ -92,7 +95,7 @@ def _hide(scores: Tensor, rows: slice, how: AttentionSpec) -> None:
 
 
 def attend_in_blocks(query: Tensor, key: Tensor, value: Tensor, lengths: tuple[int, ...], how: AttentionSpec) -> Tensor:
-    """Causal attention within documents of these lengths, side by side: [T, H, D_v] in the values' dtype.
+    """Attend causally within documents of these lengths, side by side; return [T, H, D_v] in the values' dtype.
 
     query [H, T, D]; key [H_kv, T, D] and value [H_kv, T, D_v], each shared by H / H_kv heads. Scores and softmax are
     float32 or better.
@@ -125,9 +128,9 @@ def attend_in_blocks(query: Tensor, key: Tensor, value: Tensor, lengths: tuple[i
 
 
 def _block(query: Tensor, key: Tensor, value: Tensor, sinks: Tensor | None, before: int, how: AttentionSpec) -> Tensor:
-    """query [h, G, R, D], key [h, N, D], value [h, N, D_v], sinks [h, G] -> [h, G, R, D_v].
+    """Attend from query [h, G, R, D] to key [h, N, D] and value [h, N, D_v] with sinks [h, G]; return [h, G, R, D_v].
 
-    Row r sees the keys up to before + r, no more than the window of them.
+    Row r sees the keys up to before + r, at most the window of them.
     """
     dtype = torch.promote_types(query.dtype, torch.float32)
     with torch.autocast(query.device.type, enabled=False):

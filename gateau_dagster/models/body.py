@@ -5,10 +5,10 @@ from transformers import PreTrainedModel
 
 
 def body_of(model: PreTrainedModel) -> torch.nn.Module:
-    """`base_model`, or what the model really calls where that is another part; the model itself where none is found.
+    """Return `base_model`, or the part that the model really calls; the model itself if there is no such part.
 
-    Llama 4 does not name its body as its class says; OPT and the decoders of Bart and its like call the decoder within
-    their body. Whoever needs the parts apart has to try whether they are (`last_layers.head`).
+    Llama 4 does not name its body as its class says. OPT and the decoders of Bart and similar models call the decoder
+    within their body. To use the parts separately, check first that they are separate (`last_layers.head`).
     """
     body = model.base_model
     if body is model:

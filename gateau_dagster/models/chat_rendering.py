@@ -1,8 +1,10 @@
-"""Conversations by a tokenizer's chat template: one rendering for scoring, training, evaluation and the checkpoint.
+"""Render conversations by a tokenizer's chat template, in the same way for scoring, training, evaluation and
+checkpoints.
 
-An answer's frame is what the template prints around a *finished* answer. Its left side may be more than the template's
-generation prompt: an empty `<think>` block, the name of a channel, a space. Samples are scored after it, conversations
-are trained after it without loss on it, and questions are asked with it. Templates print the same on every day.
+An answer's frame is the text that the template prints around a *finished* answer. Its left side may be longer than the
+template's generation prompt: an empty `<think>` block, the name of a channel, a space. Samples are scored after it,
+conversations are trained after it without loss on it, and questions are asked with it. Dates are fixed, so that
+templates print the same on every day.
 """
 
 from __future__ import annotations
@@ -19,10 +21,10 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 # Templates that print today's date would give other scores tomorrow. Some take it as `date_string` (Llama 3), some
-# call `strftime_now` whatever they are given (gpt-oss, SmolLM3).
+# always call `strftime_now` (gpt-oss, SmolLM3).
 _FIXED = datetime(2024, 7, 26, tzinfo=UTC)
 FIXED_DATE = f"{_FIXED:%d %b %Y}"
-# Where thoughts begin and end: Qwen, DeepSeek and GLM; Mistral; Cohere; Seed-OSS.
+# The tokens around thoughts: Qwen, DeepSeek and GLM; Mistral; Cohere; Seed-OSS.
 _THOUGHTS = (
     *(("<think>", "</think>"), ("[THINK]", "[/THINK]")),
     *(("<|START_THINKING|>", "<|END_THINKING|>"), ("<seed:think>", "</seed:think>")),
@@ -39,7 +41,8 @@ Message = Mapping[str, str]
 def render_chat(
     tokenizer: PreTrainedTokenizerBase, conversation: Sequence[Message], *, add_generation_prompt: bool
 ) -> object:
-    """Return a conversation, `role` and `content` by turn, as the template prints it. Raise whatever that raises."""
+    """Return a conversation, `role` and `content` by turn, as the template prints it. Raises what the template
+    raises."""
     given: list[Any] = [dict(message) for message in conversation]
     template = tokenizer.get_chat_template()
     if _CALLED in template:
@@ -54,9 +57,9 @@ def render_chat(
 
 
 def with_system_place(tokenizer: PreTrainedTokenizerBase, conversation: Sequence[Message]) -> list[dict[str, str]]:
-    """Return a conversation whose system text the template prints: before the first turn's, if it has no place for it.
+    """Return a conversation whose system text the template prints: if need be, as the start of the first user turn.
 
-    A template may refuse a system turn, or leave it out without a word.
+    A template may refuse a system turn, or drop it silently.
     """
     found = [dict(message) for message in conversation]
     if len(found) > 1 and found[0]["role"] == "system" and not keeps_system(tokenizer):
@@ -80,8 +83,8 @@ def keeps_system(tokenizer: PreTrainedTokenizerBase) -> bool:
 def answer_frame(tokenizer: PreTrainedTokenizerBase, conversation: Sequence[Message]) -> tuple[str, str]:
     """Return the text before and after an answer to `conversation`, as the template prints a finished one.
 
-    A template that cannot print an answer gives its generation prompt, and nothing after it. Raises whatever the
-    template raises for that.
+    For a template that cannot print an answer, return its generation prompt and an empty text. Raises what the template
+    raises for that prompt.
     """
     conversation = with_system_place(tokenizer, conversation)
     finished = _finished_frame(tokenizer, conversation)
@@ -89,7 +92,7 @@ def answer_frame(tokenizer: PreTrainedTokenizerBase, conversation: Sequence[Mess
 
 
 def generation_prompt(tokenizer: PreTrainedTokenizerBase, conversation: Sequence[Message]) -> str:
-    """Return what the template prints to have an answer generated. Raises whatever the template raises."""
+    """Return the text that the template prints to have an answer generated. Raises what the template raises."""
     text = render_chat(tokenizer, conversation, add_generation_prompt=True)
     if not isinstance(text, str):
         raise TypeError("it prints no text")
@@ -97,9 +100,9 @@ def generation_prompt(tokenizer: PreTrainedTokenizerBase, conversation: Sequence
 
 
 def frame_change(tokenizer: PreTrainedTokenizerBase) -> tuple[str, str]:
-    """Return the end of the generation prompt that the frame of a finished answer lacks, and what it has instead.
+    """Return the end of the generation prompt that the frame of a finished answer lacks, and what replaces it.
 
-    Both are empty where the two agree, as with most templates. Raises whatever the template raises for one user turn.
+    Both are empty if the two agree, as with most templates. Raises what the template raises for one user turn.
     """
     conversation = [{"role": "user", "content": "?"}]
     prompt, (before, _) = generation_prompt(tokenizer, conversation), answer_frame(tokenizer, conversation)
@@ -119,7 +122,7 @@ def _finished_frame(tokenizer: PreTrainedTokenizerBase, conversation: Sequence[M
 
 
 def before_answer(before: str, answer: str) -> str:
-    """Return the left side of an answer's frame without the template's empty thoughts where the answer has its own."""
+    """Return the left side of an answer's frame, without the template's empty thoughts if the answer has its own."""
     for begin, end in _THOUGHTS:
         rest, found, thoughts = before.rpartition(begin)
         if answer.lstrip().startswith(begin) and found and not thoughts.replace(end, "").strip():
@@ -128,7 +131,7 @@ def before_answer(before: str, answer: str) -> str:
 
 
 def without_thoughts(answer: str) -> str:
-    """Return an answer without the thoughts that it begins with, if there are any."""
+    """Return an answer without the thoughts at its start, if there are any."""
     for begin, end in _THOUGHTS:
         if answer.lstrip().startswith(begin) and end in answer:
             return answer.partition(end)[2].strip()
@@ -137,10 +140,10 @@ def without_thoughts(answer: str) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class AnswerSpan:
-    """Where an answer is in a rendered conversation: its first character, and the one after its ending's last.
+    """The place of an answer in a rendered conversation: its first character, and the one after its ending's last.
 
-    turn: its place among the messages. kept: whether the text up to `end` is what the model reads and writes when it
-    gives this answer. Where a template rewrites earlier turns, this is true of the last answer only.
+    turn: index of its message. kept: whether the text up to `end` is what the model reads and writes when it gives this
+    answer. If a template rewrites earlier turns, only the last answer is kept.
     """
 
     turn: int
@@ -152,14 +155,13 @@ class AnswerSpan:
 def rendered_answers(tokenizer: PreTrainedTokenizerBase, messages: Sequence[Message]) -> tuple[str, list[AnswerSpan]]:
     """Return a conversation up to its last answer, as the template prints it, and where its answers are.
 
-    The template is asked for each answer while that is the last one. An answer is `kept` where the whole conversation
-    repeats this text to the letter. Thoughts that a template drops even from a last answer stay in it: they are what
-    the model is to write.
+    The template renders the conversation up to each answer. An answer is `kept` if the whole conversation begins with
+    exactly this text. Thoughts that a template drops even from a last answer stay in it: the model should write them.
 
     Raises:
-        UnscorableSampleError: the template refuses the conversation, or prints another answer than the one given.
+        UnscorableSampleError: the template refuses the conversation, or prints another answer than the given one.
     """
-    system = len(messages) - len(with_system_place(tokenizer, messages))  # 1 where it has no turn of its own
+    system = len(messages) - len(with_system_place(tokenizer, messages))  # 1 if it has no turn of its own
     messages = with_system_place(tokenizer, messages)
     alone = [
         (turn + system, *_as_last(tokenizer, messages[: turn + 1], number=turn + system + 1))
@@ -214,11 +216,11 @@ def _end(text: str, after: str, ending: str) -> int:
 
 
 def answer_ending(tokenizer: PreTrainedTokenizerBase) -> str:
-    """Return what the chat template prints after an answer, up to the tokens of their own that end it.
+    """Return the text that the chat template prints after an answer, up to the dedicated tokens that end it.
 
-    What follows them is not the answer's: an eos of the whole text, or the header of a next turn. They end with the
-    token that ends a user's turn, where they have it. Without a token of its own all text counts, but white space at
-    its end.
+    Text after them does not belong to the answer: an eos of the whole text, or the header of a next turn. If they
+    include the token that ends a user's turn, the ending stops after it. Without a dedicated token, all text counts but
+    trailing white space.
     """
     key = (str(tokenizer.chat_template), str(tokenizer.eos_token), len(tokenizer))
     if key not in _ENDINGS:
@@ -246,23 +248,23 @@ def _own_texts(tokenizer: PreTrainedTokenizerBase) -> list[str]:
 
 
 def own_tokens(tokenizer: PreTrainedTokenizerBase, ids: Sequence[int]) -> tuple[int, ...]:
-    """Return the first run of `ids` that are tokens of their own: special or added ones, which no text makes."""
+    """Return the first run of `ids` that are dedicated tokens: special or added ones, which no text makes."""
     typed: Any = tokenizer
-    # The unknown token stands for any text.
+    # The unknown token may represent any text.
     known: set[int] = {*typed.all_special_ids, *typed.get_added_vocab().values()} - {typed.unk_token_id}
     first = next((place for place, token in enumerate(ids) if token in known), len(ids))
     return tuple(takewhile(known.__contains__, ids[first:]))
 
 
 def rendering_settings(template: str, change: tuple[str, str] = ("", "")) -> dict[str, Any]:
-    """Return what decides a prompt beside the template's text.
+    """Return the settings that decide a prompt besides the template's text.
 
-    For 'chat' these are the date, which was today's where a template called for it, and the change that an answer's
-    frame makes to the generation prompt, where it makes one. Other templates have neither.
+    For 'chat' these are the fixed date (without it, a template may print today's), and the change that an answer's
+    frame makes to the generation prompt, if any. Other templates have neither.
 
     Args:
         template: of scoring or evaluation.
-        change: see frame_change, of the model that is asked.
+        change: frame_change of the model that is asked.
     """
     if template != "chat":
         return {}
@@ -270,9 +272,10 @@ def rendering_settings(template: str, change: tuple[str, str] = ("", "")) -> dic
 
 
 def _fixed_clock() -> str:
-    """Return `strftime_now` as a macro before the template: the library takes no function, and replaces one by name.
+    """Return `strftime_now` as a macro to put before the template: the library accepts no function of that name.
 
-    The line's end after it is not printed, and the template begins on a line of its own, as it did.
+    The macro shadows the library's function. Its trailing line end is not printed, so the template still begins on a
+    line of its own.
     """
     replaced = "".join(f".replace('%{code}', {_FIXED.strftime(f'%{code}')!r})" for code in _CODES)
     return f"{{% macro {_CALLED}(format) %}}{{{{ format{replaced} }}}}{{% endmacro %}}\n"

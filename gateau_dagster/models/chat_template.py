@@ -1,8 +1,9 @@
-"""What a chat template does with a conversation, tried before any model runs.
+"""Try a chat template on conversations before any model runs.
 
 A template is a program that comes with a model, and may loop, or fill the memory. It is tried in a process of its own,
-`python -m gateau_dagster.models.chat_template FOLDER CODE SECONDS`: nothing else can stop a template wherever it is,
-and in whatever thread. It reads the data's first records from its input as JSON, and writes a `Trial` as JSON.
+`python -m gateau_dagster.models.chat_template FOLDER CODE SECONDS`, because nothing else can stop a template at any
+point and in any thread. The process reads the data's first records from its input as JSON, and writes a `Trial` as
+JSON.
 """
 
 from __future__ import annotations
@@ -25,10 +26,10 @@ from gateau_dagster.errors import GateauError, UnscorableSampleError
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-_SECONDS = 10.0  # of computing; a template takes milliseconds
+_SECONDS = 10.0  # of CPU time; a template takes milliseconds
 _SECONDS_FOR_RECORDS = 4.0  # after which no further record is tried
-_BYTES = 2 << 30  # beyond what the tokenizer has taken
-_PATIENCE = 600.0  # seconds, for the process to begin on a machine that has much else to do
+_BYTES = 2 << 30  # beyond the memory that the tokenizer uses
+_PATIENCE = 600.0  # seconds, because the process may start slowly on a busy machine
 _CURE = "Correct the model's chat template, or set scoring.template: gateau."
 _SYSTEM, _ASKED, _SAID, _AGAIN, _LAST, _THOUGHT = (
     *("GATEAUSYSTEM", "GATEAUASKED", "GATEAUSAID", "GATEAUAGAIN", "GATEAULAST", "GATEAUTHOUGHT"),
@@ -40,10 +41,10 @@ REFUSED, DROPPED, KEPT = "refused", "dropped", "kept"
 
 @dataclass(frozen=True, kw_only=True)
 class RecordTrial:
-    """What a template does with the first conversations of the data.
+    """The result of a template on the first conversations of the data.
 
-    tried: conversations. refused: their number by the reason; they are rejected. systems: those with a system turn.
-    answers, unlearned: all answers of the others, and the earlier ones that the template rewrites.
+    tried: number of conversations. refused: number of rejected conversations by reason. systems: number with a system
+    turn. answers, unlearned: number of all answers of the others, and of the earlier ones that the template rewrites.
     """
 
     tried: int = 0
@@ -55,11 +56,11 @@ class RecordTrial:
 
 @dataclass(frozen=True, kw_only=True)
 class Trial:
-    """What a chat template does.
+    """The result of trying a chat template.
 
     reason: why it cannot be used at all; empty if it can. change: see chat_rendering.frame_change. ending: the text
-    after an answer. ends: the tokens of their own in it, as text. behaviour: what it does with the conversations of
-    `BEHAVIOURS`. records: what it does with those of the data.
+    after an answer. ends: its dedicated tokens, as text. behaviour: the result on the conversations of `_behaviour`.
+    records: the result on conversations of the data.
     """
 
     reason: str = ""
@@ -71,7 +72,7 @@ class Trial:
 
     @property
     def trainable(self) -> bool:
-        """Return whether an exchange can be trained: its answer is found, and ends with a token of its own."""
+        """Return whether an exchange can be trained: its answer is found, and ends with a dedicated token."""
         return not self.reason and bool(self.ends) and self.behaviour.get("one exchange") == KEPT
 
     def as_json(self) -> dict[str, Any]:
@@ -98,13 +99,13 @@ def try_chat_template(
     """Return what the chat template of the tokenizer in `folder` does.
 
     Args:
-        folder: of a model; its tokenizer is read.
+        folder: model folder; its tokenizer is read.
         place: of the model in the configuration, for messages.
-        trust_remote_code: whether the tokenizer may be a program of its own.
+        trust_remote_code: whether the tokenizer may be remote code.
         records: some conversations of the data.
 
     Raises:
-        GateauError: it cannot be used, or does not come to an end.
+        GateauError: the template cannot be used, or does not end.
     """
     command = [sys.executable, "-m", __name__, str(folder), str(int(trust_remote_code)), str(_SECONDS)]
     try:
@@ -145,7 +146,7 @@ def trial_of(tokenizer: PreTrainedTokenizerBase, records: Sequence[Sequence[Mapp
 
 
 def _behaviour(tokenizer: PreTrainedTokenizerBase) -> dict[str, str]:
-    """Return what the template does with conversations of every kind, each in a word or two."""
+    """Return what the template does with each kind of conversation, in a word or two."""
     thinking = f"<think>\n{_THOUGHT}\n</think>\n\n{_SAID}"
     told = [_EXCHANGE[0], {"role": "assistant", "content": thinking}]
     plain = _printed(tokenizer, _EXCHANGE)
@@ -166,7 +167,7 @@ def _behaviour(tokenizer: PreTrainedTokenizerBase) -> dict[str, str]:
 
 
 def _printed(tokenizer: PreTrainedTokenizerBase, messages: Sequence[Mapping[str, str]]) -> str | None:
-    """Return what the template prints; None where it refuses."""
+    """Return what the template prints; None if it refuses."""
     from gateau_dagster.models.chat_rendering import render_chat
 
     try:
@@ -202,7 +203,7 @@ def _of_system(tokenizer: PreTrainedTokenizerBase, plain: str | None) -> str:
 
 
 def _own_system(tokenizer: PreTrainedTokenizerBase) -> str:
-    """Return `added` where it begins with a text of its own: before the first turn, but not before the second."""
+    """Return `added` if the template prints a text of its own before the first turn, but not before the second."""
     text = _printed(tokenizer, _TWO)
     if text is None or not all(part in text for part in (_ASKED, _SAID, _AGAIN)):
         return ""
@@ -236,19 +237,19 @@ def _tried_records(tokenizer: PreTrainedTokenizerBase, records: Sequence[Sequenc
 
 
 def _tried_in_folder(folder: str, *, trust_remote_code: bool, seconds: float) -> Trial:
-    from gateau_dagster.models import prompt  # noqa: F401  # imports do not count
+    from gateau_dagster.models import prompt  # noqa: F401  # import before the time limit starts
     from gateau_dagster.models.tokenizer import load_tokenizer
 
     tokenizer: Any = load_tokenizer(folder, trust_remote_code=trust_remote_code, local_files_only=True)
     records = json.loads(sys.stdin.read() or "[]")
-    # What the library imports and compiles for any template does not count.
+    # Render once before the limit, so that the library's own imports and compilation do not count.
     tokenizer.apply_chat_template([{"role": "user", "content": ""}], chat_template="{{ messages }}", tokenize=False)
     _limit(seconds)
     return trial_of(tokenizer, records)
 
 
 def _limit(seconds: float) -> None:
-    """Have the system end this process after `seconds` of computing, and give it no more memory than it may have."""
+    """Limit this process to `seconds` of CPU time, and limit the memory that it may still allocate."""
     import psutil
 
     _, most = resource.getrlimit(resource.RLIMIT_AS)
@@ -260,7 +261,7 @@ def _limit(seconds: float) -> None:
 
 if __name__ == "__main__":
     answer = os.dup(1)
-    os.dup2(2, 1)  # what libraries say is no trial
+    os.dup2(2, 1)  # keep the output of libraries apart from the JSON
     name, code, limit = sys.argv[1:]
     found = _tried_in_folder(name, trust_remote_code=code == "1", seconds=float(limit))
     with os.fdopen(answer, "w", encoding="utf-8") as stream:

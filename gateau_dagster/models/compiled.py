@@ -1,4 +1,4 @@
-"""`scoring.compile`: the model's layers through torch.compile, once for each loaded model."""
+"""Run the model's layers through torch.compile, once per loaded model (`scoring.compile`)."""
 
 from collections.abc import Callable
 from typing import Any
@@ -13,14 +13,14 @@ from gateau_dagster.models.packing import narrows_last_layer, packs_documents
 
 
 def compile_layers(loaded: LoadedModel) -> None:
-    """Let every later pass of this model run compiled, for prompts of any length; does nothing the second time.
+    """Compile this model's layers for prompts of any length; do nothing the second time.
 
-    The last layer stays as it is where it computes only the rows that are read: that saves more, and hooks do it,
-    which would be compiled anew for each set of rows. Layers of one kind share one compilation, which happens in the
-    first passes; where it fails, these raise GateauError. The attention functions stay as they are and split the
-    graph: they look at lengths in Python.
+    The last layer is not compiled if it computes only the rows that are read. Skipping rows saves more, and its hooks
+    would be recompiled for each set of rows. Layers of one kind share one compilation, which happens in the first
+    passes; these raise GateauError if it fails. The attention functions are not compiled and split the graph, because
+    they read lengths in Python.
     """
-    # Tried before anything is compiled: their probes use the model's own attention, which is not worth compiling.
+    # Probe before anything is compiled: the probes use the model's own attention, which is not worth compiling.
     narrow = packs_documents(loaded) and narrows_last_layer(loaded)
     layers = decoder_layers(loaded)
     for layer in layers[:-1] if narrow else layers or [backbone(loaded)]:
@@ -29,7 +29,7 @@ def compile_layers(loaded: LoadedModel) -> None:
 
 
 class _Compiled:
-    """A compiled function whose compiler's failures say which setting to change."""
+    """A compiled function whose compilation errors name the setting to change."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self._function = torch.compile(function, dynamic=True)

@@ -1,7 +1,7 @@
-"""a_t of Eq. 4: how much the response attends to each context token, without ever holding an attention matrix.
+"""Compute a_t of Eq. 4: how much the response attends to each context token, without a full attention matrix.
 
-While the model runs, the rows softmax(q_y Kᵀ) of the response are computed once more in each layer, some rows of some
-heads at a time, and added up. Memory is linear in the prompt's length and does not grow with the response.
+While the model runs, the rows softmax(q_y Kᵀ) of the response are recomputed in each layer in blocks of heads and rows,
+and added up. Memory is linear in the prompt's length and does not grow with the response.
 """
 
 from dataclasses import dataclass, field
@@ -22,24 +22,24 @@ from gateau_dagster.models.probe import ROUNDING
 from gateau_dagster.models.prompt import Prompt
 
 _WHAT = "segment attention (Eq. 4)"
-_PROBE = (1, 4, 2, 2)  # tokens of prefix, context, suffix and response of a prompt to try a model on
+_PROBE = (1, 4, 2, 2)  # tokens of prefix, context, suffix and response of a probe's prompt
 
 _unseen: WeakKeyDictionary[PreTrainedModel, str | None] = WeakKeyDictionary()
 
 
 class _UnseenError(GateauError):
-    """Attention weights that cannot be seen; `reason`: why, without what it is about."""
+    """Attention weights that cannot be read; `reason` says why, without naming the model."""
 
     reason: str
 
 
 @dataclass(kw_only=True)
 class _Collector:
-    """Attention from the response rows to the context columns, layer by layer."""
+    """The attention from the response rows to the context columns, layer by layer."""
 
     rows: tuple[int, int]
     columns: tuple[int, int]
-    layers: list[Tensor] = field(default_factory=list)  # one entry a call: float64 [C], mean over heads and rows
+    layers: list[Tensor] = field(default_factory=list)  # one entry per call: float64 [C], mean over heads and rows
 
     def observe(self, query: Tensor, key: Tensor, pattern: MaskPattern, how: AttentionSpec) -> None:
         """Add a layer's query [H, T, D] and key [H_kv, T, D]."""
@@ -50,7 +50,7 @@ class _Collector:
         self.layers.append(total[first:last] / (query.shape[0] * (self.rows[1] - self.rows[0])))
 
     def _pieces(self, length: int, pattern: MaskPattern) -> list[tuple[slice, tuple[int, int]]]:
-        """Each piece that holds response rows, and these rows counted from its begin."""
+        """Return each piece that holds response rows, with these rows counted from its start."""
         found, begin = [], 0
         for size in pattern.pieces((length,)):
             start, stop = max(self.rows[0] - begin, 0), min(self.rows[1] - begin, size)
@@ -65,61 +65,62 @@ def _add_rows(total: Tensor, query: Tensor, key: Tensor, rows: tuple[int, int], 
     for heads, some in row_blocks(query, key.shape[0], *rows, how):
         weights = attention_rows(query, key, heads, some, how)
         weights = weights.reshape(-1, weights.shape[-1])  # [h G R, N]
-        # A product with ones adds up columns faster than `sum` does.
+        # A product with ones sums columns faster than `sum` does.
         total[how.first_key(some.start) : some.stop] += weights.new_ones(weights.shape[0]) @ weights
 
 
 @dataclass(frozen=True, kw_only=True)
 class ContextAttention:
-    """What one pass over the full prompt gives."""
+    """The result of one pass over the full prompt."""
 
-    attention: Tensor  # a_t of every context token: float64 [C] on the device
-    states: Tensor  # hidden states for forward.token_nll [|y|, hidden]: PPL of the full prompt at no further pass
+    attention: Tensor  # a_t of each context token: float64 [C] on the device
+    states: Tensor  # hidden states for forward.token_nll [|y|, hidden]: the full prompt's PPL needs no further pass
 
 
 @torch.no_grad()
 def context_attention(loaded: LoadedModel, prompt: Prompt) -> ContextAttention:
-    """Attention weight from the response tokens to every context token: mean over layers, heads, response tokens.
+    """Return the attention weight from the response to each context token, a mean over layers, heads and response
+    tokens.
 
-    Each layer's softmax is computed in float32 (float64 for a float64 model), as the model computes it: causal,
-    with its sliding window, soft cap or sinks. Raises GateauError for a model that does not run its attention
-    through transformers' attention interface, where the weights cannot be seen. Nothing waits for the device.
+    Each layer's softmax is computed in float32 (float64 for a float64 model), as the model computes it: causal, with
+    its sliding window, soft cap or sinks. Raises GateauError for a model that does not run its attention through
+    transformers' attention interface, where the weights cannot be read. Nothing waits for the device.
     """
     require_attention_interface(loaded)
     start, stop = prompt.response_span
     assert start > 0, "the first response token needs a token before it"
     collector = _Collector(rows=(start, stop), columns=prompt.context_span)
     try:
-        read = [(start - 1, stop)] if narrows_last_layer(loaded) else None  # the last row's query is wanted, too
+        read = [(start - 1, stop)] if narrows_last_layer(loaded) else None  # the last row's query is read, too
         states, _ = packed_states(loaded, [prompt.ids], collector.observe, read)
     except UnknownAttentionError as error:
         raise _unsupported(loaded, str(error)) from error
     expected = attention_layers(loaded)
     if len(collector.layers) != expected:
         raise _unsupported(loaded, f"it called the interface {len(collector.layers)} times for {expected} layers")
-    layers = [layer.to(loaded.device) for layer in collector.layers]  # with device_map they come from several GPUs
+    layers = [layer.to(loaded.device) for layer in collector.layers]  # with device_map, they are on several GPUs
     return ContextAttention(attention=torch.stack(layers).mean(dim=0), states=states[start - 1 : stop - 1])
 
 
 def require_seen(loaded: LoadedModel) -> None:
-    """Raise GateauError when this model's attention weights cannot be seen; see attention_unseen."""
+    """Raise GateauError if this model's attention weights cannot be read; see attention_unseen."""
     reason = attention_unseen(loaded)
     if reason is not None:
         raise _unsupported(loaded, reason)
 
 
 def require_attention_interface(loaded: LoadedModel, what: str = _WHAT) -> None:
-    """Raise GateauError when the model's attention weights, which `what` needs, cannot be seen; costs no pass."""
+    """Raise GateauError if the model's class cannot show the attention weights that `what` needs; runs no pass."""
     reason = unseen_by_class(type(loaded.model), loaded.model.config)
     if reason is not None:
         raise _unsupported(loaded, reason, what)
 
 
 def attention_unseen(loaded: LoadedModel) -> str | None:
-    """Why this model's attention weights cannot be seen; None: they can. Tried once for each loaded model.
+    """Return why this model's attention weights cannot be read; None if they can. Probed once per loaded model.
 
-    Beside what `require_attention_interface` looks at, a prompt of a few tokens is run, so that a model that hands on
-    its attention, but of a kind not known here, is told before the first sample.
+    Besides the checks of `require_attention_interface`, it runs a prompt of a few tokens. So an unknown kind of
+    attention is reported before the first sample.
     """
     model = loaded.model
     if model not in _unseen:
@@ -144,7 +145,7 @@ def _tried(loaded: LoadedModel) -> str | None:
         return str(error)
     except (TypeError, ValueError, AttributeError, IndexError, RuntimeError) as error:
         if is_out_of_memory(error):
-            raise  # says nothing of the model
+            raise  # it does not depend on the model
         return why_failed(error, "with attention that is watched")
     if not ((states - own).norm(dim=-1) <= ROUNDING[own.dtype] * own.norm(dim=-1)).all():
         return "a pass in which its attention is watched comes out otherwise than its own"
@@ -162,5 +163,6 @@ def _unsupported(loaded: LoadedModel, detail: str, what: str = _WHAT) -> _Unseen
 
 
 def attention_layers(loaded: LoadedModel) -> int:
-    """How many layers of the decoder compute softmax attention; others, such as linear ones, show no weights."""
+    """Return how many of the decoder's layers compute softmax attention; others, such as linear ones, have no
+    weights."""
     return attention_layers_of(loaded.model.config)

@@ -1,7 +1,7 @@
-"""The CPU's allocator: memory that a pass has used is retained for the next, instead of going back to the system.
+"""Keep the CPU memory that a pass has used for the next pass, instead of returning it to the system.
 
-glibc returns blocks of 32 MB and more as soon as they are free. The next pass asks for them again, and the system
-fills every page with zeros before it hands it out: a fifth of the time of scoring on two cores.
+glibc returns blocks of 32 MB and more as soon as they are free. The next pass requests them again, and the system fills
+every page with zeros first. On two cores that takes a fifth of the scoring time.
 """
 
 import ctypes
@@ -13,9 +13,9 @@ import torch
 
 # Options of mallopt, from <malloc.h>.
 _TRIM_THRESHOLD, _MMAP_THRESHOLD, _MMAP_MAX = -1, -3, -4
-# No padding of what is asked of the system: near a limit it would fail the smallest request.
+# Do not pad requests to the system: near a memory limit, padding would make the smallest request fail.
 _RETAIN = {_MMAP_MAX: 0, _TRIM_THRESHOLD: 2**31 - 1}
-# Once set, glibc no longer adapts the thresholds: these are what it arrives at by itself where blocks are large.
+# Once set, glibc no longer adapts the thresholds: these are the values it reaches by itself with large blocks.
 _AFTERWARDS = {_MMAP_MAX: 65536, _MMAP_THRESHOLD: 2**25, _TRIM_THRESHOLD: 2**26}
 
 _lock = Lock()
@@ -24,9 +24,9 @@ _users = 0
 
 @contextmanager
 def retained_memory(device: torch.device) -> Iterator[None]:
-    """The process retains what is freed inside for later allocations inside; afterwards the system gets it back.
+    """Retain memory freed inside the context for later allocations inside it; return it to the system afterwards.
 
-    Does nothing for a model on another device than the CPU, nor where the C library is not glibc.
+    Does nothing for a model on another device than the CPU, or if the C library is not glibc.
     """
     libc = _glibc() if device.type == "cpu" else None
     if libc is None:
@@ -62,6 +62,6 @@ def _set(libc: ctypes.CDLL, options: dict[int, int]) -> None:
 
 
 def _glibc() -> ctypes.CDLL | None:
-    """The running process's C library, if it is glibc."""
+    """Return the running process's C library if it is glibc, else None."""
     libc = ctypes.CDLL(None)
     return libc if hasattr(libc, "gnu_get_libc_version") else None

@@ -1,4 +1,4 @@
-"""What the config.json of a causal language model decides, known before its weights are read."""
+"""Check and override what a causal language model's config.json decides, before its weights are read."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ def check_decoder(model_config: PreTrainedConfig, config: ModelConfig, source: s
 
 
 def override_rope_theta(config: PreTrainedConfig, theta: float, *, name: str) -> None:
-    """Set the base in a configuration from which the model is yet to be built.
+    """Set the base in a configuration before the model is built from it.
 
-    Models with one base per kind of layer (Gemma 3) get it for their full-attention layers only: the sliding ones
-    never look past their window. Raises GateauError for a model without a rotary embedding.
+    In models with one base per kind of layer (Gemma 3) only the full-attention layers get it: the sliding ones never
+    look past their window. Raises GateauError for a model without a rotary embedding.
     """
     text_config = config.get_text_config(decoder=True)
     parameters = getattr(text_config, "rope_parameters", None)
@@ -45,21 +45,21 @@ def override_rope_theta(config: PreTrainedConfig, theta: float, *, name: str) ->
 
 
 def window_of(model_config: PreTrainedConfig, config: ModelConfig) -> int | None:
-    """Return the window in tokens: the configured one, else the checkpoint's; None for an architecture without."""
+    """Return the window in tokens: the configured one, else the checkpoint's; None if the architecture has none."""
     return config.window or getattr(model_config.get_text_config(decoder=True), "max_position_embeddings", None)
 
 
 def no_window(config: ModelConfig) -> str:
-    """Return what to say where `context: window` asks for a window that nothing tells."""
+    """Return the error message for `context: window` without a known window."""
     return f"{config.path}: context is 'window', but the model names no window: give `window` in tokens"
 
 
 def prompt_tokens(
     model_config: PreTrainedConfig, config: ModelConfig, scoring: ScoringConfig, *, window: int | None
 ) -> int:
-    """Return how many tokens of a prompt a model is shown: scoring.max_length, or less with `context: window`.
+    """Return how many tokens of a prompt a model is shown: scoring.max_length, or fewer with `context: window`.
 
-    Raises GateauError where no window is known, or learned positions end before the prompt does.
+    Raises GateauError if no window is known, or learned positions end before the prompt does.
     """
     length, what = scoring.max_length, f"scoring.max_length = {scoring.max_length}"
     if config.context == "window":

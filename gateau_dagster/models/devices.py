@@ -1,4 +1,4 @@
-"""Devices: which of them score, what cannot be combined, and how fast one multiplies matrices."""
+"""Choose the devices that score, refuse invalid combinations, and measure how fast a device multiplies matrices."""
 
 import time
 from collections.abc import Callable
@@ -10,11 +10,14 @@ from gateau_dagster.config import ScoringConfig
 from gateau_dagster.errors import GateauError
 
 AUTO = "auto"
-_FEWEST, _MOST, _SECONDS = 5, 50, 1.0  # of matrix products
+_FEWEST, _MOST, _SECONDS = 5, 50, 1.0  # number of matrix products, and their time limit
 
 
 def resolve_device(device: str) -> torch.device:
-    """'auto' is the GPU with the most free memory, else the CPU. Raises GateauError for an absent or unknown device."""
+    """Return the torch device of a name; 'auto' is the GPU with the most free memory, else the CPU.
+
+    Raises GateauError for an absent or unknown device.
+    """
     if device == "auto":
         return _freest_gpu() if torch.cuda.is_available() else torch.device("cpu")
     try:
@@ -30,10 +33,10 @@ def resolve_device(device: str) -> torch.device:
 
 
 def check_scoring_device(scoring: ScoringConfig) -> None:
-    """Whether `scoring.device` is in this machine and computes in `scoring.dtype`.
+    """Check that `scoring.device` is in this machine and computes in `scoring.dtype`.
 
     Raises:
-        GateauError: it is not, or does not.
+        GateauError: the device is absent, or does not support the type.
     """
     place = resolve_device(scoring.device)
     if place.type == "cuda" and scoring.dtype == "bfloat16" and not torch.cuda.is_bf16_supported():
@@ -41,12 +44,12 @@ def check_scoring_device(scoring: ScoringConfig) -> None:
 
 
 def worker_devices(scoring: ScoringConfig, device: str) -> list[str]:
-    """The device of each worker, in the words of `scoring.device`; one worker where nothing asks for more.
+    """Return the device of each worker, in the values of `scoring.device`; one worker unless more are configured.
 
-    Workers on `auto` or `cuda` take the GPUs in turn, those on a named device share it.
+    Workers on `auto` or `cuda` take the GPUs in turn; workers on a named device share it.
 
     Args:
-        device: scoring.device, or what overrides it.
+        device: scoring.device, or the device that overrides it.
 
     Raises:
         GateauError: settings that exclude each other.
@@ -66,7 +69,7 @@ def worker_devices(scoring: ScoringConfig, device: str) -> list[str]:
 
 
 def check_device_map(device: str) -> None:
-    """Raises GateauError when scoring.device_map meets a device that the resource `models` names."""
+    """Raise GateauError if scoring.device_map is combined with a device that the resource `models` names."""
     if device != AUTO:
         raise GateauError(
             f"scoring.device_map: auto takes all GPUs, but the resource `models` names {device!r}: leave one out"
@@ -75,10 +78,10 @@ def check_device_map(device: str) -> None:
 
 @cache
 def matrix_product_speed(device: str, dtype: str) -> float | None:
-    """FLOP/s of a matrix product of this type on this device, measured once a process; None without memory for it.
+    """Return the FLOP/s of a matrix product of this type on this device; None if there is not enough memory for it.
 
-    The fastest of some products counts. On the CPU it is that of one core times torch's threads: a core of a busy
-    machine is free for a moment, all of them together are not.
+    It is measured once per process, as the fastest of several products. On the CPU it is the speed of one core times
+    torch's threads: on a busy machine one core is free for a moment, but never all of them together.
     """
     from gateau_dagster.models.memory import is_out_of_memory
 
@@ -100,7 +103,7 @@ def matrix_product_speed(device: str, dtype: str) -> float | None:
 
 
 def _timed(device: torch.device, run: Callable[[], object]) -> float:
-    """Seconds that `run` takes, with all that it starts on the device."""
+    """Return the seconds that `run` takes, including all work that it starts on the device."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
     started = time.perf_counter()
@@ -111,6 +114,6 @@ def _timed(device: torch.device, run: Callable[[], object]) -> float:
 
 
 def _freest_gpu() -> torch.device:
-    """Steps that run side by side spread over the GPUs, instead of meeting on the first."""
+    """Return the GPU with the most free memory, so that parallel steps spread over the GPUs."""
     free = [torch.cuda.mem_get_info(index)[0] for index in range(torch.cuda.device_count())]
     return torch.device("cuda", free.index(max(free)))

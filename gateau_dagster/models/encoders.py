@@ -1,4 +1,4 @@
-"""Models that read a text as a whole: encoders and reward models; and loading any configured model by its task."""
+"""Load models that read a text as a whole (encoders and reward models), and any configured model by its task."""
 
 from pathlib import Path
 from typing import Literal, TypeAlias
@@ -20,19 +20,19 @@ from gateau_dagster.models.weights import moved, read_config, read_tokenizer, re
 EncoderTask: TypeAlias = Literal["reward", "embedding"]
 
 _AUTO = {"reward": AutoModelForSequenceClassification, "embedding": AutoModel}
-# BERT's pooler is no part of a mean over the states, and many encoders are saved without it.
+# A mean over the states does not use BERT's pooler, and many encoders are saved without it.
 _MAY_LACK = {"reward": (), "embedding": ("pooler.",)}
-_NO_LIMIT = 10**9  # a tokenizer without a limit names one above it
+_NO_LIMIT = 10**9  # a tokenizer without a limit reports one above this
 
 
 def load_encoder(config: ModelConfig, *, task: EncoderTask, dtype: Dtype, device: str, folder: Path) -> LoadedModel:
     """Load model and tokenizer from a folder (relative to `folder`) or from the Hugging Face hub.
 
-    `window` of the result is how many tokens the model reads: ModelConfig.window, but no more than the checkpoint's
-    positions and its tokenizer's own limit.
+    `window` of the result is how many tokens the model reads: ModelConfig.window, but at most the checkpoint's
+    positions and the tokenizer's own limit.
 
-    Raises GateauError as `load_model` does, and for a reward model without a sequence classification head or with
-    an untrained one, or an encoder-decoder. How many outputs the head has is left to whoever reads them.
+    Raises GateauError as `load_model` does. It is also raised for a reward model without a sequence classification head
+    or with an untrained one, and for an encoder-decoder. The number of the head's outputs is not checked here.
     """
     target = resolve_device(device)
     source = resolve_source(config.path, folder)
@@ -50,10 +50,10 @@ def load_encoder(config: ModelConfig, *, task: EncoderTask, dtype: Dtype, device
 
 
 def _positions(model: PreTrainedModel) -> int | None:
-    """Tokens for which the model has positions; None: it has no limit."""
+    """Return the number of tokens for which the model has positions; None if it has no limit."""
     for name, module in model.named_modules():
         if name.endswith("position_embeddings") and isinstance(module, nn.Embedding):
-            # RoBERTa and its like count from behind the position of the padding.
+            # RoBERTa and similar models start counting after the position of the padding.
             return module.num_embeddings - (0 if module.padding_idx is None else module.padding_idx + 1)
     return getattr(model.config.get_text_config(), "max_position_embeddings", None)
 
@@ -70,7 +70,7 @@ def _encoder_config(config: ModelConfig, source: str, task: EncoderTask) -> PreT
 def load_for_task(
     config: ModelConfig, *, dtype: Dtype, device: str, folder: Path, device_map: DeviceMap = None
 ) -> LoadedModel:
-    """A causal model as `loading.load_model` gives it; a reward model or an encoder as `load_encoder` does.
+    """Load a causal model with `loading.load_model`, or a reward model or an encoder with `load_encoder`.
 
     Raises GateauError as these do.
     """

@@ -1,11 +1,12 @@
 """Count the arithmetic of a decoder's pass from its shape and the lengths it reads; multiply-adds count as two.
 
-Layers are read from the configuration where it describes them. For architectures whose layers differ (Gemma 4's head
-sizes, Qwen3-Next's and Mamba hybrids' layers without attention), or whose configuration uses names of its own, they are
-read from the modules of a model that is built without weights. What a layer does with one token is its matrices, of
-experts those that one token meets; convolutions are matrices of their own width. A recurrent layer's state of n numbers
-counts as 3 n multiply-adds a token (decay, write, read). That is an approximation; what xLSTM, RWKV and RecurrentGemma
-compute beside their matrices is not counted.
+Layers are read from the configuration where it describes them. Otherwise they are read from the modules of a model that
+is built without weights. That holds for architectures whose layers differ (Gemma 4's head sizes, Qwen3-Next's and Mamba
+hybrids' layers without attention), and for configurations with names of their own.
+
+A layer's work for one token is its matrices; of the experts, only those that the token meets. Convolutions are matrices
+of their own width. A recurrent layer's state of n numbers counts as 3 n multiply-adds per token (decay, write, read).
+That is an approximation: the work of xLSTM, RWKV and RecurrentGemma outside their matrices is not counted.
 """
 
 from __future__ import annotations
@@ -32,8 +33,8 @@ _STATE = 3  # multiply-adds of a token for each number of a recurrent layer's st
 class LayerWork:
     """The multiply-adds of one layer for one token.
 
-    token: all but its attention to others. spared: of these, what a token whose output nobody reads needs not in the
-    last layer. width: heads times head size of its softmax attention; 0: it has none.
+    token: all but its attention to others. spared: the part of these that the last layer can skip for a token whose
+    output is not read. width: heads times head size of its softmax attention; 0 if it has none.
     """
 
     token: float
@@ -43,7 +44,7 @@ class LayerWork:
 
 @dataclass(frozen=True, kw_only=True)
 class BuiltLayers:
-    """The layers in order, the width of what the output layer reads, and a token's multiply-adds beside both."""
+    """The layers in order, the width of the output layer's input, and a token's multiply-adds outside both."""
 
     each: tuple[LayerWork, ...]
     hidden: int
@@ -51,12 +52,11 @@ class BuiltLayers:
 
 
 def built_layers(config: PreTrainedConfig, *, expert_share: float) -> BuiltLayers:
-    """From the modules of a model of this configuration on the device 'meta', which holds no numbers.
+    """Return the layers of a model of this configuration, built on the device 'meta', which allocates no memory.
 
-    `expert_share`: of the experts' matrices, what one token meets.
+    expert_share: the share of the experts' matrices that one token meets.
 
-    Raises GateauError where transformers has no class of its own for it, it cannot be built, or its layers are not
-    found.
+    Raises GateauError if transformers has no class for it, it cannot be built, or its layers are not found.
     """
     import torch
     from transformers import AutoModelForCausalLM
@@ -71,7 +71,7 @@ def built_layers(config: PreTrainedConfig, *, expert_share: float) -> BuiltLayer
         with torch.device("meta"):
             model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
         layers = layers_of(model)
-    except Exception as error:  # each architecture's code has its own; none of them may end a run
+    except Exception as error:  # each architecture's code raises its own; none of them may end a run
         raise GateauError(f"{unknown}: it cannot be built without weights: {type(error).__name__}: {error}") from error
     if not layers:
         raise GateauError(f"{unknown}: its layers are not in one list")
@@ -94,12 +94,15 @@ def _work(layer: nn.Module, share: float) -> LayerWork:
 
 
 def _matrices(module: nn.Module, share: float) -> float:
-    """Multiply-adds of one token in all matrices of a module."""
+    """Return the multiply-adds of one token in all matrices of a module."""
     return sum(_own(part, name, share) for name, part in module.named_modules())
 
 
 def _own(part: nn.Module, name: str, share: float) -> float:
-    """In the matrices of the module itself, which is called `name` in its layer; vectors and tables of words: none."""
+    """Return the multiply-adds in the module's own matrices; vectors and embeddings count as 0.
+
+    name: the module's path in its layer.
+    """
     from torch import nn
 
     if isinstance(part, nn.Embedding):
@@ -111,12 +114,12 @@ def _own(part: nn.Module, name: str, share: float) -> float:
 
 
 def _multiplies(name: str, weight: Tensor) -> bool:
-    """Whether a parameter is a matrix; the biases of experts have two dimensions as well."""
+    """Return whether a parameter is a matrix; the biases of experts have two dimensions as well."""
     return weight.ndim > 1 and "bias" not in name
 
 
 def _state(part: nn.Module) -> int:
-    """Numbers that a recurrent mixer carries from token to token: of Mamba, Mamba 2, gated delta rule; else 0."""
+    """Return the size of a recurrent mixer's state (Mamba, Mamba 2, gated delta rule); 0 for other modules."""
     for names in (
         ("num_v_heads", "head_k_dim", "head_v_dim"),
         ("num_heads", "head_dim", "ssm_state_size"),
@@ -132,14 +135,14 @@ def _state(part: nn.Module) -> int:
 
 
 def _width(layer: nn.Module) -> int:
-    """heads · head_dim of a layer's softmax attention, as its output projection reads them; 0 without one."""
+    """Return heads · head_dim of a layer's softmax attention, as its output projection reads them; 0 without one."""
     from gateau_dagster.models.last_layers import output_projection
 
     found = output_projection(layer)
     if found is None:
         return 0
     weight = found.weight
-    # transformers' Conv1D of GPT-2 holds its matrix the other way round.
+    # transformers' Conv1D of GPT-2 holds its matrix transposed.
     return int(getattr(found, "in_features", 0) or weight.shape[0])  # pyright: ignore[reportIndexIssue, reportArgumentType]
 
 
@@ -147,7 +150,7 @@ Lengths: TypeAlias = npt.NDArray[np.float64]
 
 _SOFTMAX = {"full_attention", "sliding_attention", "chunked_attention"}
 _SIZES = ("hidden_size", "num_attention_heads", "num_hidden_layers", "vocab_size")
-# Settings of layers that are no plain attention: latent, shared between layers, recurrent; further inputs of a layer.
+# Settings of layers without plain attention: latent, shared between layers, recurrent, or with further inputs.
 _OTHERWISE = (
     "kv_lora_rank", "num_kv_shared_layers", "hidden_size_per_layer_input", "mamba_d_state", "ssm_state_size",
     "state_size", "conv_L_cache", "linear_num_value_heads", "layers_block_type", "block_types",
@@ -184,18 +187,18 @@ class ModelShape:
     dense_layers: int = 0
     dense_intermediate: int = 0
     ends_dense: bool = False  # the last layer is one of the dense ones
-    spans: tuple[int | None, ...] = ()  # keys that a query of each layer sees: None all, 0 no attention; (): all of all
+    spans: tuple[int | None, ...] = ()  # keys that a query of each layer sees: None all, 0 no attention; (): all in all
     each: tuple[LayerWork, ...] = ()  # of models whose layers differ (models.built_layers), in place of the sizes above
-    outside: float = 0.0  # with `each`: multiply-adds of a token beside the layers and the output layer
+    outside: float = 0.0  # with `each`: multiply-adds of a token outside the layers and the output layer
 
     @classmethod
     def of(cls, config: PreTrainedConfig) -> ModelShape:
-        """From a model's configuration.
+        """Return the shape of a model's configuration.
 
-        Of Llama, Qwen, Mistral, Mixtral, GPT-2 and their like by its numbers alone; of one whose layers differ or that
-        uses other names, by building it without weights, which imports torch (models.built_layers).
+        For Llama, Qwen, Mistral, Mixtral, GPT-2 and similar models, the configuration's numbers suffice. A model whose
+        layers differ, or that uses other names, is built without weights, which imports torch (`built_layers`).
 
-        Raises GateauError where that fails, too: the work of such a model is not known.
+        Raises GateauError if that fails: the work of such a model is unknown.
         """
         text = config.get_text_config(decoder=True)
         if not _alike(text):
@@ -215,13 +218,13 @@ class ModelShape:
 
     @classmethod
     def built(cls, config: PreTrainedConfig) -> ModelShape:
-        """By building the model without weights, whatever its layers; raises as `of`."""
+        """Return the shape of a model by building it without weights, whatever its layers; raise what `of` raises."""
         text = config.get_text_config(decoder=True)
         one = text.per_layer_config[-1] if getattr(text, "is_heterogeneous", False) else text
         experts, chosen = first_of(one, *_EXPERTS), first_of(one, *_CHOSEN)
         found = built_layers(config, expert_share=chosen / experts if experts and chosen else 1.0)
         spans = spans_of(text)
-        if len(spans) != len(found.each):  # none is named, or layers that are kept otherwise
+        if len(spans) != len(found.each):  # the configuration names none, or counts layers differently
             spans = (None,) * len(found.each)
         return cls(
             layers=len(found.each),
@@ -238,7 +241,7 @@ class ModelShape:
 
     @classmethod
     def known(cls, config: PreTrainedConfig) -> ModelShape | None:
-        """As `of`; None where a model's work is not known."""
+        """Return the shape of `of`; None if a model's work is unknown."""
         try:
             return cls.of(config)
         except GateauError:
@@ -246,7 +249,7 @@ class ModelShape:
 
     @property
     def token_flops(self) -> float:
-        """FLOPs of all layers for one token, without its attention to others."""
+        """Return the FLOPs of all layers for one token, without its attention to others."""
         if self.each:
             return 2.0 * (self.outside + sum(layer.token for layer in self.each))
         projections = self.hidden * self.head_dim * 2 * (self.heads + self.kv_heads)
@@ -255,20 +258,22 @@ class ModelShape:
         return 2.0 * (self.layers * projections + feed_forward)
 
     def attention_flops(self, lengths: Lengths) -> Lengths:
-        """FLOPs of q Kᵀ and the weighted sum over all layers, for a document of each length: causal, within windows."""
+        """Return the FLOPs of q Kᵀ and the weighted sum over all layers, per document length: causal, windowed."""
         products = np.zeros_like(lengths, dtype=np.float64)
         for (span, width), layers in self._attention.items():
             products += layers * width * _pairs(lengths, span)
         return 4.0 * products
 
     def pass_flops(self, lengths: Lengths, rows: Lengths | None = None) -> Lengths:
-        """FLOPs of all layers over one document of each length, which attends causally to itself.
+        """Return the FLOPs of all layers over one document of each length, with causal attention.
 
-        With `rows` the last layer computes only so many rows of each, those that predict its last `rows` tokens:
-        queries, attention, output projection and feed-forward layer; keys and values are those of all tokens. One row
-        more where the attention of the response is observed, which is not counted. On CUDA, and in a sliding window,
-        the last layer's attention is computed whole, and with it the queries where one matrix makes them with keys and
-        values; it is counted as if it were not. A share of peak is understated by that, by 1/layers of the attention.
+        With `rows`, the last layer computes only the rows that predict each document's last `rows` tokens: queries,
+        attention, output projection and feed-forward layer. Keys and values are those of all tokens. Observing the
+        response's attention takes one more row, which is not counted.
+
+        On CUDA and in a sliding window, the last layer computes its attention for all rows. It computes all queries,
+        too, if one matrix makes queries, keys and values. This count ignores that, which understates the share of peak
+        by 1/layers of the attention.
         """
         whole = self.token_flops * lengths + self.attention_flops(lengths)
         if rows is None:
@@ -281,22 +286,22 @@ class ModelShape:
         return whole - spared - 4.0 * width * (_pairs(lengths, span) - computed)
 
     def head_flops(self, rows: float) -> float:
-        """FLOPs of the output layer for `rows` tokens."""
+        """Return the FLOPs of the output layer for `rows` tokens."""
         return 2.0 * self.hidden * self.vocabulary * rows
 
     def attention_row_flops(self, rows: float, length: float) -> float:
-        """FLOPs of computing the weights of `rows` queries over `length` keys once more, in all layers (Eq. 4)."""
+        """Return the FLOPs of recomputing the weights of `rows` queries over `length` keys in all layers (Eq. 4)."""
         return rows * float(self.attention_row_flops_each(np.array([length], dtype=np.float64))[0])
 
     def attention_row_flops_each(self, lengths: Lengths) -> Lengths:
-        """FLOPs of the weights of one query over each number of keys, in all layers."""
+        """Return the FLOPs of the weights of one query over each number of keys, in all layers."""
         products = np.zeros_like(lengths, dtype=np.float64)
         for (span, width), layers in self._attention.items():
             products += layers * width * (lengths if span is None else np.minimum(lengths, span))
         return 2.0 * products
 
     def _token_wise(self, *, dense: bool) -> float:
-        """Multiply-adds of one token in the feed-forward part of a layer."""
+        """Return the multiply-adds of one token in the feed-forward part of a layer."""
         matrices = 3 if self.gated else 2
         if dense:
             return self.hidden * matrices * self.dense_intermediate
@@ -304,20 +309,20 @@ class ModelShape:
 
     @property
     def _attention(self) -> Counter[tuple[int | None, int]]:
-        """How many layers see how much, with heads of how much together."""
+        """Return the number of layers for each pair of span and total width of the heads."""
         spans = self.spans or (None,) * self.layers
         widths = [layer.width for layer in self.each] or [self.heads * self.head_dim] * len(spans)
         return Counter(zip(spans, widths, strict=True))
 
 
 def _pairs(lengths: Lengths, span: int | None) -> Lengths:
-    """Pairs of a query and a key that it sees, in a document of each length and one layer."""
+    """Return the number of pairs of a query and a key that it sees, per document length, in one layer."""
     seen = lengths if span is None else np.minimum(lengths, span)
     return seen * (seen + 1) / 2 + (lengths - seen) * seen
 
 
 def _alike(text: Any) -> bool:
-    """Whether all layers are softmax attention of one shape and a feed-forward layer, under the usual names."""
+    """Return whether all layers are softmax attention of one shape and a feed-forward layer, under the usual names."""
     if getattr(text, "is_heterogeneous", False) or not {*(getattr(text, "layer_types", None) or ())} <= _SOFTMAX:
         return False
     if any(getattr(text, name, None) for name in _OTHERWISE):
@@ -332,7 +337,7 @@ def _kv_heads(text: Any, heads: int) -> int:
 
 
 def _feed_forward(text: Any) -> dict[str, Any]:
-    """The fields that describe the feed-forward layers."""
+    """Return the fields of ModelShape that describe the feed-forward layers."""
     dense = first_of(text, "ffn_dim", "ffn_hidden_size", "n_inner", "intermediate_size") or 4 * text.hidden_size
     experts = first_of(text, "num_experts", "num_local_experts", "n_routed_experts") or 0
     chosen = first_of(text, "num_experts_per_tok") or 0
@@ -356,9 +361,9 @@ def _feed_forward(text: Any) -> dict[str, Any]:
 
 
 def whole_text_flops(lengths: Lengths, weights: int, layers: int, hidden: int) -> Lengths:
-    """FLOPs of a model that reads a text of each length as a whole, all tokens attending to all.
+    """Return the FLOPs of a model that reads a text of each length as a whole, all tokens attending to all.
 
-    `weights`: those of its matrices, without the embedding of words; its `layers` are `hidden` wide.
+    weights: number of weights in its matrices, without the embedding; its `layers` are `hidden` wide.
     """
     return 2.0 * weights * lengths + 4.0 * layers * hidden * lengths**2
 
@@ -371,14 +376,14 @@ class Work:
     flops: float = 0.0
 
     def add(self, tokens: int, flops: float) -> None:
-        """One more batch."""
+        """Add one batch."""
         self.tokens += tokens
         self.flops += flops
 
 
 @dataclass(kw_only=True)
 class Meter:
-    """What scoring has cost so far, by table: the full pass of theta_B counts for `perplexity` where that is wanted."""
+    """The cost of scoring so far, by table; theta_B's full pass counts for `perplexity` if that table is scored."""
 
     perplexity: Work = field(default_factory=Work)
     cam: Work = field(default_factory=Work)

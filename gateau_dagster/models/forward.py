@@ -1,6 +1,6 @@
-"""The passes that scoring is made of: prompts in batches through a causal model, up to the NLL of the response tokens.
+"""Run the passes of scoring: prompts in batches through a causal model, up to the NLL of the response tokens.
 
-Many prompts are one packed row, whoever they belong to. Nothing waits for the device until a result is read.
+Many prompts, of any samples, are one packed row. Nothing waits for the device until a result is read.
 """
 
 from __future__ import annotations
@@ -26,45 +26,45 @@ from gateau_dagster.models.prompt import Prompt
 
 Float64: TypeAlias = npt.NDArray[np.float64]
 
-# Elements of a chunk of logits: 2^24 are 64 MB in float32, and 512 rows of a vocabulary of 32k. Fewer rows read the
-# output layer's weights too often.
+# Elements of a chunk of logits: 2^24 are 64 MB in float32, and 512 rows of a vocabulary of 32k. With fewer rows, the
+# output layer's weights are read too often.
 _LOGITS_PER_CHUNK = {"cpu": 2**24, "cuda": 2**27}
 
 
 @dataclass(kw_only=True, eq=False)
 class NllJob:
-    """A prompt whose response's NLL is wanted; `work` is charged for it."""
+    """A prompt whose response NLL is requested; `work` is charged for it."""
 
     prompt: Prompt
     work: Work
     too_large: bool = False  # the prompt does not fit into memory, not even alone
-    copy: HostCopy | None = None  # of the NLLs of a whole batch, of which this prompt's begin at `first`
+    copy: HostCopy | None = None  # the NLLs of a whole batch; this prompt's begin at `first`
     first: int = 0
 
     @property
     def ready(self) -> bool:
-        """Whether the result is known and here."""
+        """Return whether the result is available on the host."""
         return self.too_large or (self.copy is not None and self.copy.ready)
 
     @property
     def nll(self) -> Float64:
-        """-log P in nats of each response token [|y|]; waits for the device."""
+        """Return -log P in nats of each response token [|y|]; waits for the device."""
         assert self.copy is not None
         return self.copy.array[self.first : self.first + len(self.prompt.response)]
 
 
 @dataclass(kw_only=True)
 class Passes:
-    """Runs prompts through one model: those in the queue as batches of bounded size, others one at a time.
+    """Run prompts through one model: those in the queue as batches of bounded size, others one at a time.
 
-    A batch too large for the memory is halved, and so are the batches after it. Charges each prompt's tokens and
-    FLOPs to its table, once it is through.
+    A batch too large for the memory is halved, and so are the batches after it. Each prompt's tokens and FLOPs are
+    charged to its table once it is through.
     """
 
     loaded: LoadedModel
     budget: TokenBudget
     queue: deque[NllJob] = field(default_factory=deque)
-    queued_tokens: int = 0  # of the prompts in the queue
+    queued_tokens: int = 0  # tokens of the prompts in the queue
     shape: ModelShape | None = field(init=False)
 
     def __post_init__(self) -> None:
@@ -76,14 +76,14 @@ class Passes:
         self.queued_tokens += job.prompt.length
 
     def run(self, *, flush: bool) -> None:
-        """Run the queued prompts, first come first served, as full batches; `flush`: a last small one, too."""
+        """Run the queued prompts in order as full batches; with `flush`, also a last small one."""
         while self.queue and (flush or self.queued_tokens >= self.budget.tokens):
             self._run_batch(self._next_batch())
 
     def attention(self, prompt: Prompt, *, cam: Work, perplexity: NllJob | None) -> HostCopy | None:
-        """a_t of the prompt's context tokens [C]; the same pass does the job for `perplexity` where that is wanted.
+        """Return a_t of the prompt's context tokens [C]; the same pass computes `perplexity` if that is given.
 
-        None when the prompt does not fit into memory, and then the job is not done either.
+        Return None if the prompt does not fit into memory; then `perplexity` is not computed either.
         """
 
         def run() -> tuple[Tensor, Tensor | None]:
@@ -105,7 +105,7 @@ class Passes:
         return HostCopy(attention)
 
     def _next_batch(self) -> list[NllJob]:
-        """As many prompts as the budget allows, at least one."""
+        """Take as many prompts from the queue as the budget allows, at least one."""
         batch: list[NllJob] = []
         tokens = 0
         while self.queue and (not batch or tokens + self.queue[0].prompt.length <= self.budget.tokens):
@@ -115,7 +115,7 @@ class Passes:
         return batch
 
     def _run_batch(self, batch: list[NllJob]) -> None:
-        """One pass; where it does not fit into memory, the prompts go back to the head of the queue."""
+        """Run one pass; if it does not fit into memory, put the prompts back at the head of the queue."""
         prompts = [job.prompt for job in batch]
         nll = unless_out_of_memory(lambda: response_nll(self.loaded, prompts))
         if nll is not None:
@@ -138,7 +138,8 @@ class Passes:
         assert first == len(nll)
 
     def _charge(self, work: Work, prompt: Prompt, *, with_head: bool) -> None:
-        """The layers over the whole prompt, the last one as far as it is computed, and the output layer if it ran."""
+        """Charge the layers over the whole prompt, the last one as far as it is computed, and the output layer if it
+        ran."""
         flops = 0.0
         if self.shape is not None:
             rows = len(prompt.response)
@@ -150,10 +151,10 @@ class Passes:
 
 
 def response_nll(loaded: LoadedModel, prompts: Sequence[Prompt]) -> Tensor:
-    """-log P(y_i | c, x, y_<i) in nats, prompt after prompt: float64 [Σ|y|] on the device, without waiting for it.
+    """Return -log P(y_i | c, x, y_<i) in nats, prompt after prompt: float64 [Σ|y|] on the device, without waiting.
 
     The prompts are one packed row. Memory does not depend on the vocabulary times the prompts' length: only response
-    rows meet the output layer, and those in chunks.
+    rows go through the output layer, and those in chunks.
     """
     targets = [token for prompt in prompts for token in prompt.response]
     return token_nll(loaded, response_states(loaded, prompts), targets)
@@ -161,10 +162,10 @@ def response_nll(loaded: LoadedModel, prompts: Sequence[Prompt]) -> Tensor:
 
 @torch.no_grad()
 def response_states(loaded: LoadedModel, prompts: Sequence[Prompt]) -> Tensor:
-    """Last hidden states that predict the response tokens, prompt after prompt: [Σ|y|, hidden], the model's dtype.
+    """Return the last hidden states that predict the response tokens, prompt after prompt: [Σ|y|, hidden], model dtype.
 
-    The prompts are one packed row, where the model can run one, and otherwise a pass each: the states are those of
-    each prompt alone. Raises GateauError when tokenizer and model do not belong together, or the model cannot be split.
+    The prompts are one packed row if the model supports one, else one pass each. The states are those of each prompt
+    alone. Raises GateauError if tokenizer and model do not belong together, or the model cannot be split.
     """
     if not packs_documents(loaded):
         return torch.cat([_predicting(lone_states(loaded, prompt.ids), prompt, 0) for prompt in prompts])
@@ -174,30 +175,30 @@ def response_states(loaded: LoadedModel, prompts: Sequence[Prompt]) -> Tensor:
 
 
 def predicting_span(prompt: Prompt) -> tuple[int, int]:
-    """The prompt's rows whose states predict the response tokens: [start, stop)."""
+    """Return the prompt's rows whose states predict the response tokens: [start, stop)."""
     start, stop = prompt.response_span
     assert start > 0, "the first response token needs a token before it"
     return start - 1, stop - 1
 
 
 def _predicting(states: Tensor, prompt: Prompt, begin: int) -> Tensor:
-    """The rows [|y|, hidden] before each response token of a prompt that begins at row `begin`."""
+    """Return the rows [|y|, hidden] before each response token of a prompt that begins at row `begin`."""
     start, stop = predicting_span(prompt)
     return states[begin + start : begin + stop]
 
 
 @torch.no_grad()
 def token_nll(loaded: LoadedModel, states: Tensor, targets: Sequence[int]) -> Tensor:
-    """-log softmax(head(state))[target] in nats for `states` [n, hidden]: float64 [n] on the states' device.
+    """Return -log softmax(head(state))[target] in nats for `states` [n, hidden]: float64 [n] on the states' device.
 
-    Log-softmax in float32 or better. Nothing waits for the device.
+    The log-softmax is in float32 or better. Nothing waits for the device.
     """
     assert states.shape[0] == len(targets)
     wanted = torch.tensor(targets)
     if states.is_cuda:
         wanted = wanted.pin_memory().to(states.device, non_blocking=True)
     step = max(1, _LOGITS_PER_CHUNK.get(states.device.type, 2**23) // vocabulary(loaded))
-    # Written in place: small results kept between the chunks would hold on to the memory of each.
+    # Write in place: small results kept between the chunks would keep the memory of each chunk.
     nll = torch.empty(len(targets), dtype=torch.float64, device=states.device)
     for rows, some, out in zip(states.split(step), wanted.split(step), nll.split(step), strict=True):
         out.copy_(_chunk_nll(loaded, rows, some), non_blocking=True)
@@ -205,16 +206,16 @@ def token_nll(loaded: LoadedModel, states: Tensor, targets: Sequence[int]) -> Te
 
 
 def _chunk_nll(loaded: LoadedModel, states: Tensor, wanted: Tensor) -> Tensor:
-    """token_nll [n] of rows whose logits are held at once; they are gone when it returns."""
+    """Return the token_nll [n] of rows whose logits fit at once; the logits are freed on return."""
     logits = head(loaded, states)
     logs = torch.log_softmax(logits, dim=-1, dtype=torch.promote_types(logits.dtype, torch.float32))
     return -logs.gather(1, wanted[:, None].to(logs.device))[:, 0].double()
 
 
 class HostCopy:
-    """A copy of a float64 tensor [n], begun now and waited for when it is read.
+    """A copy of a float64 tensor [n] to the host, started now and waited for when it is read.
 
-    From a GPU the copy goes to pinned memory behind the work already queued; Python does not wait for either.
+    From a GPU, the copy goes to pinned memory behind the queued work; Python does not wait for either.
     """
 
     def __init__(self, tensor: Tensor) -> None:
@@ -226,12 +227,12 @@ class HostCopy:
 
     @property
     def ready(self) -> bool:
-        """Whether reading it takes no waiting."""
+        """Return whether reading takes no waiting."""
         return self._event is None or self._event.query()
 
     @cached_property
     def array(self) -> Float64:
-        """The values [n], once the copy is there."""
+        """Return the values [n], once the copy is complete."""
         if self._event is not None:
             self._event.synchronize()
         return np.asarray(self._host.numpy(), dtype=np.float64)

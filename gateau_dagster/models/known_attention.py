@@ -1,4 +1,4 @@
-"""Whether a model shows its attention weights, as far as its class and configuration tell without any weights."""
+"""Predict from a model's class and configuration, without weights, whether its attention weights can be read."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _ATTENTION_LAYERS = ("full_attention", "sliding_attention", "chunked_attention",
 
 
 def unseen_by_class(kind: type, config: PreTrainedConfig) -> str | None:
-    """Why the attention weights of a model of this class cannot be seen; None: nothing speaks against it."""
+    """Return why the attention weights of a model of this class cannot be read; None if no reason is known."""
     if not getattr(kind, "_supports_attention_backend", False):
         return "its code does not use the interface"
     if not attention_layers_of(config):
@@ -24,7 +24,8 @@ def unseen_by_class(kind: type, config: PreTrainedConfig) -> str | None:
 
 
 def attention_layers_of(config: PreTrainedConfig) -> int:
-    """How many layers of the decoder compute softmax attention; others, such as linear ones, show no weights."""
+    """Return how many of the decoder's layers compute softmax attention; others, such as linear ones, have no
+    weights."""
     text = config.get_text_config(decoder=True)
     kinds = getattr(text, "layer_types", None)
     if kinds is None:
@@ -33,7 +34,7 @@ def attention_layers_of(config: PreTrainedConfig) -> int:
 
 
 def class_of(config: PreTrainedConfig) -> type | None:
-    """The class that transformers loads for text generation; None where its own code has none. Imports torch."""
+    """Return the class that transformers loads for text generation; None if its own code has none. Imports torch."""
     from transformers import AutoModelForCausalLM
 
     mapping: Any = AutoModelForCausalLM._model_mapping

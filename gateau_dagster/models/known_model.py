@@ -1,4 +1,4 @@
-"""What can be known of a model before it is loaded: configuration, tokenizer, parameters, the window that it is shown.
+"""Read what is known of a model before it is loaded: configuration, tokenizer, parameters and window.
 
 A model that the pipeline makes has those of the model that it is made from.
 """
@@ -30,14 +30,14 @@ _SECONDS_FOR_A_FILE = 3.0
 
 @dataclass(frozen=True, kw_only=True)
 class KnownModel:
-    """A configured model as it lies here; `config` is None where it is not here, and `missing` says why."""
+    """The configuration of a model as it is on this machine; None if it is not here, and then `missing` says why."""
 
     config: PreTrainedConfig | None
     missing: str = ""
 
 
 def known_model(config: Config, name: str) -> KnownModel:
-    """Read a model's folder, or the local copy of a hub model; of the hub at most config.json is downloaded."""
+    """Return the configuration from a model's folder or the local hub cache; at most config.json is downloaded."""
     name = config.origin(name)
     folder, path = model_folder(config, name), config.models[name].path
     if folder is None:
@@ -50,19 +50,19 @@ def known_model(config: Config, name: str) -> KnownModel:
 
 
 def known_tokenizer(config: Config, name: str) -> PreTrainedTokenizerBase | None:
-    """Return the model's tokenizer, if it is here; nothing is downloaded."""
+    """Return the model's tokenizer if it is on this machine; nothing is downloaded."""
     name = config.origin(name)
     folder = model_folder(config, name, local_only=True)
-    # Without a file of its own transformers builds an empty tokenizer instead of failing.
+    # Without a tokenizer file, transformers builds an empty tokenizer instead of failing.
     if folder is None or not [*folder.glob("tokenizer*"), *folder.glob("vocab*")]:
         return None
     return _read(load_tokenizer, config, name, folder)
 
 
 def own_window(config: Config, name: str) -> int | None:
-    """Return `max_position_embeddings` of a model; None for one that is not here yet or names none.
+    """Return `max_position_embeddings` of a model; None if the model is not on this machine yet, or names none.
 
-    A homologous model reads as far as it is trained for, or as its base does if that is farther.
+    A homologous model reads as far as it is trained for, or as far as its base if that is farther.
     """
     homologous = config.models[name].homologous
     if homologous is not None:
@@ -82,7 +82,7 @@ def own_window(config: Config, name: str) -> int | None:
 def known_positions(config: Config, name: str) -> int | None:
     """Return how many positions a model's rotary embedding is made for, see `rotary_positions`.
 
-    None also for a model that is not here yet. A homologous model reads as far as it is trained for.
+    Return None also for a model that is not on this machine yet. A homologous model reads as far as it is trained for.
     """
     if config.models[name].is_homologous:
         return own_window(config, name)
@@ -92,7 +92,7 @@ def known_positions(config: Config, name: str) -> int | None:
 
 
 def parameter_count(config: Config, name: str) -> int | None:
-    """Count the parameters of a local model, from the headers of its safetensors files; None if it is not here yet.
+    """Count the parameters of a local model from its safetensors headers; None if it is not on this machine yet.
 
     Raises:
         GateauError: a file is damaged, or only a pointer to its content.
@@ -112,10 +112,10 @@ def parameter_count(config: Config, name: str) -> int | None:
 
 
 def model_folder(config: Config, name: str, *, local_only: bool = False) -> Path | None:
-    """Return where the model's small files are: its own folder, or the hub's cache, after a download of config.json."""
+    """Return the folder of the model's small files: its own, or the hub's cache after a download of config.json."""
     model = config.located_model(name)
     if config.demo is not None and config.models[name].path.startswith(DEMO_SCHEME):
-        # The pair is built by the first run that needs it; what it will be stands beside the demo's data.
+        # The first run that needs the pair builds it; its configuration and tokenizer are beside the demo's data.
         shape = demo_shape(config.models[name].path, config.work_folder, config.demo)
         assert shape.is_dir(), "the demo's data are written before its models are looked at"
         return shape
@@ -138,7 +138,7 @@ def model_folder(config: Config, name: str, *, local_only: bool = False) -> Path
 
 
 def _read(read: Callable[..., Any], config: Config, name: str, folder: Path) -> Any:
-    """Return a configuration or tokenizer; None for one that transformers cannot read."""
+    """Return a configuration or tokenizer; None if transformers cannot read it."""
     code = config.models[name].trust_remote_code
     try:
         return read(folder, trust_remote_code=code, local_files_only=True)
@@ -147,7 +147,7 @@ def _read(read: Callable[..., Any], config: Config, name: str, folder: Path) -> 
 
 
 def shown_window(config: Config, name: str) -> int | None:
-    """Return the tokens of a model's window under `context: window`; None for `full`, or while it is not known."""
+    """Return a model's window in tokens under `context: window`; None for `full`, or while it is unknown."""
     model = config.models[name]
     if model.context != "window":
         return None
@@ -162,7 +162,7 @@ def short_window(config: Config) -> int | None:
 def visible_tokens(config: Config) -> int | None:
     """Return how many tokens of a prompt's end theta_A is shown; None for all (`context: full`).
 
-    Raises GateauError when it is to see its window and nothing tells how long that is.
+    Raises GateauError if it is limited to its window and the window is unknown.
     """
     if config.models["short"].context != "window":
         return None
@@ -176,6 +176,6 @@ def visible_tokens(config: Config) -> int | None:
 
 
 def _named_window(config: Config, name: str) -> int | None:
-    """Return the window of a model that is in no folder here: its config.json may still have to be fetched."""
+    """Return the window of a model without a local folder; its config.json may have to be downloaded."""
     known = known_model(config, name).config
     return None if known is None else getattr(known.get_text_config(decoder=True), "max_position_embeddings", None)

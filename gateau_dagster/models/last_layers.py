@@ -1,7 +1,7 @@
-"""The last layer and the output layer of a decoder for the rows that are read only: no other token asks for the rest.
+"""Compute a decoder's last layer and output layer only for the rows that are read.
 
-In the last layer, keys and values are those of all tokens. What works on each token by itself (feed-forward layer,
-query and output projections) gets the rows that count, and attention has the same rows of queries.
+In the last layer, keys and values are those of all tokens. The parts that work on each token by itself (feed-forward
+layer, query and output projections) get only the rows that are read, and so do the queries of attention.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -19,16 +19,16 @@ from gateau_dagster.errors import GateauError
 from gateau_dagster.models.body import body_of
 from gateau_dagster.models.loading import LoadedModel
 
-Span: TypeAlias = tuple[int, int]  # [start, stop) of a document's rows
+Span: TypeAlias = tuple[int, int]  # [start, stop) in a document's rows
 
-# Children of a decoder's layer that treat every token by itself; what is not found here runs on all rows.
+# Children of a decoder's layer that treat every token by itself; parts with other names run on all rows.
 _FEED_FORWARD = ("mlp", "feed_forward", "ffn", "block_sparse_moe")
 _ATTENTION = ("self_attn", "attention", "attn")
 _PROJECTIONS = ("q_proj", "o_proj", "out_proj", "dense", "c_proj")
 
 
 def backbone(loaded: LoadedModel) -> torch.nn.Module:
-    """The model without its output layer; raises GateauError when it does not keep the two apart."""
+    """Return the model without its output layer; raise GateauError if the model does not separate the two."""
     body = body_of(loaded.model)
     if body is loaded.model:
         raise _unsplittable(loaded)
@@ -37,10 +37,10 @@ def backbone(loaded: LoadedModel) -> torch.nn.Module:
 
 @torch.no_grad()
 def head(loaded: LoadedModel, states: Tensor) -> Tensor:
-    """Logits [n, vocabulary] of hidden states [n, hidden].
+    """Return the logits [n, vocabulary] of hidden states [n, hidden].
 
-    The model's own forward is run around a backbone that returns `states`, so that whatever it does with logits
-    (soft cap in Gemma, scales in Granite and Cohere) is done here too, without a list of architectures.
+    The model's own forward runs around a backbone that returns `states`. So whatever it does with logits (soft cap in
+    Gemma, scales in Granite and Cohere) is done here too, without a list of architectures.
     """
     body = backbone(loaded)
     calls = 0
@@ -56,7 +56,7 @@ def head(loaded: LoadedModel, states: Tensor) -> Tensor:
     try:
         ids = torch.zeros((1, states.shape[0]), dtype=torch.long, device=states.device)
         logits = loaded.model(input_ids=ids, use_cache=False, return_dict=True).logits
-    except (TypeError, ValueError, AttributeError, IndexError) as error:  # it wants more of its body (ProphetNet)
+    except (TypeError, ValueError, AttributeError, IndexError) as error:  # it needs more from its body (ProphetNet)
         raise _unsplittable(loaded) from error
     finally:
         if own is None:
@@ -69,7 +69,7 @@ def head(loaded: LoadedModel, states: Tensor) -> Tensor:
 
 
 class _Replayed(MoeModelOutputWithPast):
-    """A backbone's output of which only the hidden states are known; every other field reads None."""
+    """A backbone's output that has hidden states only; every other field reads None."""
 
     def __getattr__(self, name: str) -> None:
         if name.startswith("__"):
@@ -85,7 +85,7 @@ def _unsplittable(loaded: LoadedModel) -> GateauError:
 
 @dataclass(frozen=True, kw_only=True)
 class ReadRows:
-    """Rows of a packed row [T] that are read afterwards: one span of each document, counted from its begin."""
+    """The rows of a packed row [T] that are read afterwards: one span per document, counted from its start."""
 
     lengths: tuple[int, ...]
     spans: tuple[Span, ...]
@@ -98,11 +98,11 @@ class ReadRows:
 
     @property
     def pays(self) -> bool:
-        """Whether there is a row that need not be computed."""
+        """Return whether some row need not be computed."""
         return sum(stop - start for start, stop in self.spans) < sum(self.lengths)
 
     def index(self, device: torch.device) -> Tensor:
-        """Their positions in the packed row: int64 [n], copied to a device once."""
+        """Return the rows' positions in the packed row: int64 [n], copied to a device once."""
         if device not in self.indices:
             begins = [0, *torch.tensor(self.lengths).cumsum(0).tolist()]
             parts = [
@@ -110,32 +110,33 @@ class ReadRows:
                 for (begin, _), (start, stop) in zip(pairwise(begins), self.spans, strict=True)
             ]
             found = torch.cat(parts)
-            # From pinned memory, so that the copy does not wait for what the GPU is doing.
+            # Copy from pinned memory, so that the copy does not wait for the GPU's queued work.
             pinned = found.pin_memory() if device.type == "cuda" else found
             self.indices[device] = pinned.to(device, non_blocking=True)
         return self.indices[device]
 
 
 def decoder_layers(loaded: LoadedModel) -> Sequence[torch.nn.Module]:
-    """The decoder's layers in order; none where it does not keep them in a list."""
-    backbone(loaded)  # refuses what has none
+    """Return the decoder's layers in order; none if it does not keep them in a list."""
+    backbone(loaded)  # raises if there is none
     return layers_of(loaded.model)
 
 
 def layers_of(model: PreTrainedModel) -> Sequence[torch.nn.Module]:
-    """As decoder_layers, of a model that need not be loaded."""
+    """Return the decoder's layers like decoder_layers, for a model that need not be loaded."""
     count = getattr(model.config.get_text_config(decoder=True), "num_hidden_layers", None)
     parts = body_of(model).modules()
     return list(next((part for part in parts if isinstance(part, torch.nn.ModuleList) and len(part) == count), ()))
 
 
 def token_wise_parts(layer: torch.nn.Module) -> list[torch.nn.Module]:
-    """What of a layer treats every token by itself, and so runs on some rows only where it is the last."""
+    """Return the parts of a layer that treat every token by itself, so that some rows suffice in the last layer."""
     return _feed_forward(layer) + _projections(layer)
 
 
 def output_projection(layer: torch.nn.Module) -> torch.nn.Module | None:
-    """From the heads' outputs back to the hidden states; None where a layer has no attention of a known name."""
+    """Return the projection from the heads' outputs to the hidden states; None if a layer has no attention of a known
+    name."""
     attentions = [part for name in _ATTENTION if (part := getattr(layer, name, None)) is not None]
     nested = [part for attention in attentions for part in (attention, *attention.children())]
     found = (getattr(part, name, None) for part in nested for name in _PROJECTIONS[1:])
@@ -143,13 +144,13 @@ def output_projection(layer: torch.nn.Module) -> torch.nn.Module | None:
 
 
 def narrowable_layer(loaded: LoadedModel) -> torch.nn.Module | None:
-    """The last layer, if it is found and has the parts that can do with fewer rows; None otherwise."""
+    """Return the last layer if it is found and has parts that can run on fewer rows; None otherwise."""
     layers = decoder_layers(loaded)
     return layers[-1] if layers and _feed_forward(layers[-1]) else None
 
 
 def read_rows(loaded: LoadedModel, lengths: tuple[int, ...], spans: Iterable[Span]) -> ReadRows | None:
-    """The rows as the last layer gets them; None where all are read, or no layer can be narrowed."""
+    """Return the rows in the form the last layer needs; None if all are read, or the last layer cannot be narrowed."""
     if narrowable_layer(loaded) is None:
         return None
     rows = ReadRows(lengths=lengths, spans=tuple(spans), layer=len(decoder_layers(loaded)) - 1)
@@ -158,7 +159,7 @@ def read_rows(loaded: LoadedModel, lengths: tuple[int, ...], spans: Iterable[Spa
 
 @contextmanager
 def only_read_rows(loaded: LoadedModel, rows: ReadRows | None) -> Iterator[None]:
-    """While it lasts, the token-wise parts of the last layer give zeros for rows that nobody reads."""
+    """Make the token-wise parts of the last layer return zeros for unread rows, inside the context."""
     with ExitStack() as hooks:
         layer = None if rows is None else narrowable_layer(loaded)
         if rows is not None and layer is not None:
@@ -172,14 +173,15 @@ def _feed_forward(layer: torch.nn.Module) -> list[torch.nn.Module]:
 
 
 def _projections(layer: torch.nn.Module) -> list[torch.nn.Module]:
-    """To queries and from attention's output. Where one matrix makes queries, keys and values, it runs on all rows."""
+    """Return the projections to queries and from attention's output; a fused projection is not one: it runs on all
+    rows."""
     attentions = [getattr(layer, name, None) for name in _ATTENTION]
     found = [getattr(attention, name, None) for attention in attentions for name in _PROJECTIONS]
     return [part for part in found if isinstance(part, torch.nn.Module)]
 
 
 def _narrow(part: torch.nn.Module, rows: ReadRows, hooks: ExitStack) -> None:
-    """Let `part` see the rows [.., n, d] of its input [.., T, d], and put its output back among zeros [.., T, d']."""
+    """Run `part` on the rows [.., n, d] of its input [.., T, d], and put its output back among zeros [.., T, d']."""
     total = sum(rows.lengths)
 
     def before(_: torch.nn.Module, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -187,7 +189,7 @@ def _narrow(part: torch.nn.Module, rows: ReadRows, hooks: ExitStack) -> None:
         return states.index_select(-2, rows.index(states.device)), *rest
 
     def after(_: torch.nn.Module, __: tuple[Any, ...], output: Any) -> Any:
-        states, *rest = output if isinstance(output, tuple) else (output,)  # mixtures of experts give logits, too
+        states, *rest = output if isinstance(output, tuple) else (output,)  # mixtures of experts also return logits
         whole = states.new_zeros(*states.shape[:-2], total, states.shape[-1])
         whole.index_copy_(-2, rows.index(states.device), states)
         return (whole, *rest) if isinstance(output, tuple) else whole

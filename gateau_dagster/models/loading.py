@@ -1,4 +1,4 @@
-"""Load a causal language model and its tokenizer, try whether it is causal, and report its window."""
+"""Load a causal language model and its tokenizer, probe that it is causal, and report its window."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -27,11 +27,11 @@ _TOKENS = 8
 
 
 def sees_what_follows(model: PreTrainedModel) -> bool:
-    """Whether another last token changes the logits of the token before it, by more than rounding does.
+    """Return whether another last token changes the logits of the token before it by more than rounding does.
 
-    So it is with CPM-Ant, which reads its input as a whole, with BERT and its like without `is_decoder`, and with
-    decoders that were made to embed. A trial that fails says nothing: the first use tells why. Under ZeRO-3 all ranks
-    must call it.
+    It does in CPM-Ant, which reads its input as a whole, in BERT and similar models without `is_decoder`, and in
+    decoders that were converted to embed. A probe that fails returns False: the first use reports why. Under ZeRO-3 all
+    ranks must call it.
     """
     first = probe_ids(model, _TOKENS)
     ids = torch.stack([first, torch.cat([first[:-1], first[-1:] - 1])])
@@ -40,7 +40,7 @@ def sees_what_follows(model: PreTrainedModel) -> bool:
             one, other = model(input_ids=ids, use_cache=False).logits[:, -2]
     except (TypeError, ValueError, AttributeError, IndexError, RuntimeError):
         return False
-    # Tokens that do not see what differs come of the same products of the same shapes.
+    # Tokens that do not see the difference are the same products of the same shapes.
     return bool((one - other).norm() > ROUNDING[one.dtype] / 10 * one.norm())
 
 
@@ -51,9 +51,9 @@ class LoadedModel:
     model: PreTrainedModel
     tokenizer: PreTrainedTokenizerBase
     window: int | None  # tokens; ModelConfig.window, else the checkpoint's own; None: the architecture has no limit
-    device: torch.device  # where the input goes; with device_map the other layers may be elsewhere
-    name: str  # as the configuration spells it
-    opening: str = ""  # text before every scoring prompt: ModelConfig.opening
+    device: torch.device  # the input's device; with device_map the other layers may be elsewhere
+    name: str  # as written in the configuration
+    opening: str = ""  # text before every scoring prompt (ModelConfig.opening)
 
 
 def load_model(
@@ -67,12 +67,12 @@ def load_model(
 ) -> LoadedModel:
     """Load model and tokenizer from a folder (relative to `folder`) or from the Hugging Face hub.
 
-    With `device_map` 'auto' accelerate spreads the layers over all GPUs and moves what passes between them; `device`
-    then has to be 'auto'. `adjust` may change the checkpoint's configuration before the model is built from it.
+    With `device_map` 'auto' accelerate spreads the layers over all GPUs and moves data between them; `device` must then
+    be 'auto'. `adjust` may change the checkpoint's configuration before the model is built from it.
 
-    Raises GateauError naming cause and cure: missing or incomplete folder, hub out of reach, an architecture that
-    does not generate text or is not causal, weights that are missing or not safetensors, no tokenizer, no rotary
-    embedding to override, a device that is absent, out of memory.
+    Raises GateauError with cause and remedy: missing or incomplete folder, hub unreachable, an architecture that does
+    not generate text or is not causal, weights that are missing or not safetensors, no tokenizer, no rotary embedding
+    to override, an absent device, out of memory.
     """
     assert device_map is None or device == "auto", "see placement.check_device_map"
     target = resolve_device(device)
@@ -102,7 +102,7 @@ def load_model(
 
 
 def _spread_over_gpus(config: ModelConfig, model: PreTrainedModel) -> torch.device:
-    """The device of the input embeddings; raises GateauError when some layer had to stay outside the GPUs."""
+    """Return the device of the input embeddings; raise GateauError if some layer had to stay outside the GPUs."""
     places = {str(place) for place in (getattr(model, "hf_device_map", None) or {}).values()}
     if torch.cuda.is_available() and places & {"cpu", "disk", "meta"}:
         raise GateauError(
@@ -115,10 +115,11 @@ def _spread_over_gpus(config: ModelConfig, model: PreTrainedModel) -> torch.devi
 
 
 def load_tokenizer(config: ModelConfig, *, folder: Path) -> PreTrainedTokenizerBase:
-    """The tokenizer alone, of a folder (relative to `folder`) or hub name; raises GateauError as `load_model`."""
+    """Load only the tokenizer of a folder (relative to `folder`) or hub name; raise GateauError as `load_model`
+    does."""
     return read_tokenizer(config, resolve_source(config.path, folder))
 
 
 def effective_max_length(loaded: LoadedModel, config: ModelConfig, scoring: ScoringConfig) -> int:
-    """`prompt_tokens` of a model that is loaded."""
+    """Return the `prompt_tokens` of a loaded model."""
     return prompt_tokens(loaded.model.config, config, scoring, window=loaded.window)

@@ -1,7 +1,7 @@
-"""Which keys a query sees, as two numbers instead of a T x T mask.
+"""Describe which keys a query sees as two numbers instead of a T x T mask.
 
-transformers asks a mask function for the mask of a layer and hands what it returns to the attention function. Ours
-returns a description of the mask, after comparing it with the one that was asked for.
+transformers asks a mask function for the mask of a layer and passes the result to the attention function. Ours returns
+a description of the mask, after comparing it with the requested one.
 """
 
 from collections.abc import Callable, Mapping
@@ -12,31 +12,32 @@ from typing import Any
 import torch
 from transformers import AttentionMaskInterface
 
-NAME = "gateau_documents"  # of our attention function and our mask function in transformers' registries
+NAME = "gateau_documents"  # names our attention function and our mask function in transformers' registries
 _UNKNOWN = ("position_bias", "cache")
 
 
 class UnknownAttentionError(Exception):
-    """The model asks for attention that is not described by a pattern and the arguments known here."""
+    """The model needs attention that a pattern and the arguments known here cannot describe."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class MaskPattern:
-    """Query q of a document sees key k when k <= q, and q - k < window, and both are of one chunk.
+    """Query q of a document sees key k when k <= q, and q - k < window, and both are in one chunk.
 
-    Positions count from the document's first token; None: no such limit.
+    Positions count from the document's first token; None means no such limit.
     """
 
     window: int | None = None
     chunk: int | None = None
 
     def sees(self, query: int, key: int) -> bool:
-        """The definition."""
+        """Return whether a query sees a key, by the definition."""
         near = self.window is None or query - key < self.window
         return key <= query and near and (self.chunk is None or query // self.chunk == key // self.chunk)
 
     def pieces(self, lengths: tuple[int, ...]) -> tuple[int, ...]:
-        """Lengths of the runs of tokens that see nothing outside themselves: the documents, or their chunks."""
+        """Return the lengths of the runs of tokens that see nothing outside themselves: the documents, or their
+        chunks."""
         size = self.chunk
         if size is None:
             return lengths
@@ -44,17 +45,17 @@ class MaskPattern:
 
 
 def why_failed(error: Exception, where: str) -> str:
-    """What a model's code raised `where` it was given a pattern in the place of its mask, in words."""
+    """Return a sentence on why a model's code failed `where` it got a pattern in place of its mask."""
     if MaskPattern.__name__ in str(error):
         return "its code works on the numbers of its mask itself"
     return f"its code fails {where} ({type(error).__name__}: {error})"
 
 
 def known_pattern(mask: object, others: Mapping[str, object]) -> MaskPattern:
-    """The pattern that a layer's attention function was handed as its mask.
+    """Return the pattern that a layer's attention function received as its mask.
 
-    Raises UnknownAttentionError when the mask is the model's own, or `others`, the function's further arguments, hold
-    one that would change the weights in a way not known here.
+    Raises UnknownAttentionError if the mask is the model's own. So does one of `others`, the function's further
+    arguments, that would change the weights in an unknown way.
     """
     for name in _UNKNOWN:
         if others.get(name) is not None:
@@ -71,16 +72,16 @@ def describe_mask(
     use_vmap: bool = False,
     **_: Any,
 ) -> MaskPattern:
-    """What transformers gets for a mask: the pattern that agrees with `mask_function`.
+    """Return the pattern that agrees with `mask_function`, for transformers to use as a mask.
 
-    Raises UnknownAttentionError when none does (bidirectional, with added conditions, ...).
+    Raises UnknownAttentionError if no pattern agrees (bidirectional, added conditions, ...).
     """
     if not use_vmap:  # set where the model adds conditions of its own
         queries, keys = _pairs(local_size)
         zero = torch.tensor(0)
         try:
             asked = mask_function(zero, zero, torch.tensor(queries), torch.tensor(keys)).tolist()
-        except IndexError as error:  # it looks up each token, and there are fewer than are asked for
+        except IndexError as error:  # it looks up each token, and there are fewer than the probe uses
             raise UnknownAttentionError("its mask depends on the tokens") from error
         for pattern in _candidates(local_size):
             if asked == [pattern.sees(*pair) for pair in zip(queries, keys, strict=True)]:
@@ -96,7 +97,7 @@ def _candidates(local_size: int | None) -> list[MaskPattern]:
 
 @lru_cache
 def _pairs(local_size: int | None) -> tuple[list[int], list[int]]:
-    """Queries and keys at which the candidates, and any of them off by one, differ."""
+    """Return queries and keys at which the candidates, and any of them off by one, differ."""
     size = local_size or 5
     pairs = [
         (query, key)

@@ -1,4 +1,4 @@
-"""Device memory: what fits, how large a batch may be, and how much was used."""
+"""Handle device memory: detect that it is full, bound the batches, and measure its use."""
 
 import gc
 import resource
@@ -16,7 +16,10 @@ _TEXTS = ("can't allocate memory", "out of memory", "bad_alloc", "CUBLAS_STATUS_
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """CUDA has a type for it; the CPU allocator raises a RuntimeError that only its text tells apart."""
+    """Return whether an error means that memory is full.
+
+    CUDA has a type for it; the CPU allocator raises a RuntimeError that only its message identifies.
+    """
     if isinstance(error, torch.OutOfMemoryError | MemoryError):
         return True
     text = str(error)
@@ -24,35 +27,35 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 def unless_out_of_memory(run: Callable[[], _Result]) -> _Result | None:
-    """What `run` returns, or None, with its memory given back, when there is not enough; other errors are raised."""
+    """Return the result of `run`, or None with its memory released if memory is full; raise other errors."""
     try:
         return run()
     except (RuntimeError, MemoryError) as error:
         if not is_out_of_memory(error):
             raise
-    # Only here is the error gone, whose traceback holds every frame of the pass and so every tensor in it.
+    # Release only here: the error's traceback, now gone, held every frame of the pass and so every tensor in it.
     release_memory()
     return None
 
 
 def release_memory() -> None:
-    """Give back what dead cycles and the device's cache hold, so that a smaller batch does not meet their remains."""
+    """Release the memory of unreachable cycles and of the device's cache, so that a smaller batch finds it free."""
     gc.collect()
     if torch.cuda.is_initialized():
         torch.cuda.empty_cache()
 
 
 def out_of_memory_reason(tokens: int, advice: str) -> str:
-    """The reason written beside a sample that did not fit."""
+    """Return the reason recorded with a sample that did not fit."""
     return f"out of memory on a prompt of {tokens} tokens: {advice}"
 
 
-# Tokens that fitted where more did not, for as long as the model is loaded: the next shard does not try again.
+# The bound after a failure, kept while the model is loaded: the next shard does not try larger batches again.
 _fitting: "WeakKeyDictionary[nn.Module, int]" = WeakKeyDictionary()
 
 
 class TokenBudget:
-    """The bound for one model; it only shrinks.
+    """The bound on a batch's tokens for one model; it only shrinks.
 
     It does not grow back: a batch half as large costs a few per cent of speed, while every attempt at the larger one
     costs a whole pass and leaves the device's memory in pieces.
@@ -65,11 +68,11 @@ class TokenBudget:
 
     @property
     def tokens(self) -> int:
-        """Tokens that a batch of several prompts may hold."""
+        """Return the number of tokens that a batch of several prompts may hold."""
         return min(self._allowed, _fitting.get(self._model, self._allowed))
 
     def halve(self, failed: int) -> None:
-        """A batch of `failed` tokens did not fit."""
+        """Halve the bound after a batch of `failed` tokens did not fit."""
         _fitting[self._model] = max(1, min(failed, self.tokens) // 2)
 
 
@@ -78,11 +81,11 @@ _RESET_PEAK = "5"
 
 
 class PeakMemory:
-    """Starts at the current use; `read` gives the peak since then.
+    """The peak memory use since creation.
 
-    CUDA: `torch.cuda.max_memory_allocated`, of the fullest GPU when a model is spread over several. CPU: the peak of
-    the process's resident set (VmHWM), which Linux lets a process reset; where it does not, the peak since the process
-    started, and `since_start` is true.
+    On CUDA it is `torch.cuda.max_memory_allocated`, of the fullest GPU if a model is spread over several. On the CPU it
+    is the peak of the process's resident set (VmHWM), which Linux lets a process reset. If it cannot be reset, it is
+    the peak since the process started, and `since_start` is true.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -95,7 +98,7 @@ class PeakMemory:
             self.since_start = not _reset_resident_peak()
 
     def read(self) -> int:
-        """Bytes."""
+        """Return the peak in bytes."""
         if self._cuda:
             return max(torch.cuda.max_memory_allocated(index) for index in range(torch.cuda.device_count()))
         return _resident_peak() or resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * _MAXRSS_UNIT
@@ -114,7 +117,7 @@ def _reset_resident_peak() -> bool:
 
 
 def _resident_peak() -> int | None:
-    """VmHWM in bytes; None where there is no such file."""
+    """Return VmHWM in bytes; None if there is no such file."""
     try:
         lines = _STATUS.read_text().splitlines()
     except OSError:

@@ -1,4 +1,4 @@
-"""What a model is, in one digest: its hub revision, or the content of its folder."""
+"""Identify a model by one digest: its hub revision, or the content of its folder."""
 
 import hashlib
 import re
@@ -14,18 +14,18 @@ from gateau_dagster.storage.json_cache import recall_all, remember_all
 
 _SECONDS_FOR_A_FILE = 3.0
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
-# What lies beside a model and changes no score.
+# Files in a model's folder that do not change a score.
 _REMARKS = {".md", ".png", ".jpg", ".gif", ".svg", ".pdf", ".log"}
 _RECORDS = {"training_log.json", "gateau.json", "trainer_state.json"}
 
 
 def model_digest(config: Config, name: str) -> str:
-    """Digest of a configured model's weights, configuration and tokenizer.
+    """Return the digest of a configured model's weights, configuration and tokenizer.
 
-    A folder's content hash is cached by size and time of each file, so that new weights at the same path count and
-    unchanged ones are not read again; with `verify: content` they are, each time. The demo's models are named by their
-    recipe, so they need not exist yet. A model that the pipeline makes goes by the one that it is made from; what came
-    out of that is the store's to say.
+    A folder's content hash is cached by size and time of each file: new weights at the same path count, and unchanged
+    ones are not read again. With `verify: content` they are read each time. The demo's models are identified by their
+    recipe, so they need not exist yet. A model that the pipeline makes has the digest of the model that it is made
+    from; the store identifies its result.
 
     Raises:
         GateauError: there is no such folder, or the hub does not know the name.
@@ -38,9 +38,9 @@ def model_digest(config: Config, name: str) -> str:
 
 
 def address_digest(config: Config, model: ModelConfig, *, place: str) -> str:
-    """Of a model that is there already; `place` of its section in the configuration, for messages.
+    """Return the digest of a model that already exists; `place` is its section in the configuration, for messages.
 
-    Raises GateauError, TransientError as `model_digest`.
+    Raises GateauError and TransientError as `model_digest` does.
     """
     if config.demo is not None and model.path.startswith("demo:"):
         return f"demo:{model.path.removeprefix('demo:')}:{RECIPE_VERSION}:seed{config.demo.seed}"
@@ -56,9 +56,10 @@ def address_digest(config: Config, model: ModelConfig, *, place: str) -> str:
 
 
 def folder_digest(folder: Path, cache_file: Path, verify: Verify = "signature") -> str:
-    """SHA-256 over names and contents of a folder's files, without hidden ones, documentation and training records.
+    """Return the SHA-256 over names and contents of a folder's files.
 
-    `cache_file` remembers contents by size and modification time; `verify`: whether that is enough.
+    Hidden files, documentation and training records are left out. `cache_file` remembers contents by size and
+    modification time; `verify`: whether that is enough.
     """
     total, known, new = hashlib.sha256(), recall_all(cache_file), {}
     for file in model_files(folder):
@@ -74,7 +75,7 @@ def folder_digest(folder: Path, cache_file: Path, verify: Verify = "signature") 
 
 
 def model_files(folder: Path) -> Iterator[Path]:
-    """The files of a model's folder that count, sorted."""
+    """Yield the files of a model's folder that count, sorted."""
     for file in sorted(path for path in folder.rglob("*") if path.is_file()):
         hidden = any(part.startswith(".") for part in file.relative_to(folder).parts)
         if not (hidden or file.suffix.lower() in _REMARKS or file.name in _RECORDS):
@@ -87,7 +88,7 @@ def _file_digest(file: Path) -> str:
 
 
 def _hub_commit(name: str, revision: str | None, place: str) -> str:
-    """The commit behind a hub name; from the local cache when the hub cannot be asked."""
+    """Return the commit of a hub name; from the local cache if the hub cannot be reached."""
     from httpx2 import HTTPError
     from huggingface_hub import HfApi
     from huggingface_hub.errors import HFValidationError
@@ -118,10 +119,10 @@ def _unreachable(name: str, place: str, error: Exception) -> TransientError:
 
 
 def check_downloadable(model: ModelConfig, *, place: str) -> None:
-    """Whether the hub gives this account the files of a model that is not on this machine; fetches config.json.
+    """Check that this account may download a model that is not on this machine; fetches config.json.
 
     Raises:
-        GateauError: it does not, and will not later. A hub that cannot be reached is no finding.
+        GateauError: it may not, and a retry would not help. An unreachable hub raises nothing.
     """
     from huggingface_hub import hf_hub_download
 

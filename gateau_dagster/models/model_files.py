@@ -1,4 +1,4 @@
-"""What a model's small files have to say, looked at before anything is loaded from them."""
+"""Check the content of a model's small files before anything is loaded from them."""
 
 import json
 from pathlib import Path
@@ -8,7 +8,7 @@ from safetensors import SafetensorError, safe_open
 
 from gateau_dagster.errors import GateauError
 
-# What architectures call their sizes: whole numbers above 0, and no more than a matrix may have rows.
+# The names of sizes in config.json: whole numbers above 0, at most the number of rows that a matrix may have.
 _LAYER_COUNTS = ("num_hidden_layers", "num_layers", "n_layer", "n_layers")
 _SIZES = (
     *(*_LAYER_COUNTS, "num_attention_heads", "num_key_value_heads", "hidden_size"),
@@ -17,18 +17,18 @@ _SIZES = (
 _MOST = 10_000_000
 _POSITIONS = "max_position_embeddings"
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt", "tokenizer_config.json")
-"""Of these a folder has one at least; without, transformers builds an empty tokenizer instead of failing."""
+"""A folder needs at least one of these: without any, transformers builds an empty tokenizer instead of failing."""
 _INDEX = "model.safetensors.index.json"
 _OBJECTS = ("config.json", "tokenizer.json", "tokenizer_config.json")
-# More layers than these have to be in the weights: some architectures use the same weights in several layers.
+# Above this number, the layers must be in the weights: some architectures share weights between layers.
 _LAYERS = 256
 
 
 def check_model_files(folder: Path, place: str) -> None:
-    """Whether config.json and the tokenizer's files are what they should be; `place`: of the model, for messages.
+    """Check config.json and the tokenizer's files; `place` names the model in messages.
 
     Raises:
-        GateauError: one is missing or damaged, holds something else than an object, or names sizes that no model has.
+        GateauError: a file is missing, damaged or not a JSON object, or names impossible sizes.
     """
     if not (folder / "config.json").is_file():
         raise GateauError(f"{place}: {folder} is not a model folder: it holds no config.json")
@@ -43,12 +43,13 @@ def check_model_files(folder: Path, place: str) -> None:
 
 
 def check_complete(folder: Path, place: str, *, remote_code: bool) -> None:
-    """Whether a folder that is to hold a whole model has weights and a tokenizer.
+    """Check that a folder that should hold a complete model has weights and a tokenizer.
 
-    remote_code: whether the folder may bring code; else its weights are safetensors, since a .bin file may hold some.
+    remote_code: whether the folder may bring code. If not, its weights must be safetensors, because a .bin file may
+    hold code.
 
     Raises:
-        GateauError: it has not, or lacks one of the files that its weights are spread over.
+        GateauError: the weights or the tokenizer are missing, or one of the files that the weights are split into.
     """
     if not any((folder / name).is_file() for name in TOKENIZER_FILES):
         raise GateauError(f"{place}: {folder} has no tokenizer: copy tokenizer.json and tokenizer_config.json into it")
@@ -65,7 +66,7 @@ def check_complete(folder: Path, place: str, *, remote_code: bool) -> None:
 
 
 def _check_index(folder: Path, place: str) -> None:
-    """Whether every file is there that the index names."""
+    """Check that every file that the index names exists."""
     names = _read(folder / _INDEX, place).get("weight_map")
     files = {*names.values()} if isinstance(names, dict) else set()
     if not files or not all(isinstance(name, str) for name in files):
@@ -96,7 +97,8 @@ def _read(file: Path, place: str) -> dict[str, Any]:
 
 
 def _check_size(folder: Path, place: str, name: str, value: Any) -> None:
-    """A list of sizes, one a layer, is the architecture's own affair."""
+    """Check one size of config.json. A list of sizes, one per layer, is not checked: its meaning depends on the
+    architecture."""
     if value is None or isinstance(value, list):
         return
     whole = isinstance(value, int) and not isinstance(value, bool)
@@ -108,10 +110,11 @@ def _check_size(folder: Path, place: str, name: str, value: Any) -> None:
 
 
 def check_layers(folder: Path, place: str, layers: Any) -> None:
-    """Whether there are as many layers as config.json says: a model is built so before its weights are looked at.
+    """Check that the weights can hold the layers that config.json declares: a model is built before its weights are
+    read.
 
     Raises:
-        GateauError: there are not; or a file is no safetensors file.
+        GateauError: there are fewer tensors than layers, or a file is not a safetensors file.
     """
     if not isinstance(layers, int) or layers <= _LAYERS:
         return

@@ -30,26 +30,26 @@ Observer: TypeAlias = Callable[[Tensor, Tensor, MaskPattern, AttentionSpec], Non
 class _Row:
     """The packed row that the model is running."""
 
-    lengths: tuple[int, ...]  # of its documents
+    lengths: tuple[int, ...]  # tokens of each document
     observe: Observer | None
     read: ReadRows | None = None
     boundaries: dict[tuple[torch.device, tuple[int, ...]], Tensor] = field(default_factory=dict)
 
     def cu_seq_lens(self, pieces: tuple[int, ...], device: torch.device) -> Tensor:
-        """Where each piece begins, and the end of the last: int32 [pieces + 1], copied to a device once."""
+        """Return where each piece begins, and where the last ends: int32 [pieces + 1], copied to a device once."""
         if (device, pieces) not in self.boundaries:
             ends = torch.tensor((0, *pieces)).cumsum(0).to(torch.int32)
             self.boundaries[device, pieces] = ends.to(device, non_blocking=True)
         return self.boundaries[device, pieces]
 
     def spans(self, module: torch.nn.Module, pattern: MaskPattern) -> tuple[Span, ...] | None:
-        """The rows of each document that this layer has to give; None: all."""
+        """Return the rows of each document that this layer has to compute; None for all."""
         if self.read is None or pattern.chunk is not None or getattr(module, "layer_idx", None) != self.read.layer:
             return None
         return self.read.spans
 
 
-# transformers calls the attention function without a place for our state.
+# transformers calls the attention function without an argument for our state.
 _running: ContextVar[_Row | None] = ContextVar("_running", default=None)
 
 
@@ -57,16 +57,16 @@ _running: ContextVar[_Row | None] = ContextVar("_running", default=None)
 def document_attention(
     loaded: LoadedModel, lengths: tuple[int, ...], observe: Observer | None = None, read: ReadRows | None = None
 ) -> Iterator[None]:
-    """Run rows packed from documents of these lengths inside; the model gets its own attention back afterwards.
+    """Run rows packed from documents of these lengths inside the context; restore the model's own attention afterwards.
 
-    `observe` sees query [H, T, D] and key [H_kv, T, D] of every layer. With `read`, the last layer's queries and output
-    hold something in these rows only. Raises UnknownAttentionError, here or from the model, when its attention cannot
+    `observe` receives query [H, T, D] and key [H_kv, T, D] of every layer. With `read`, the last layer's queries and
+    output are defined in these rows only. Raises UnknownAttentionError, here or from the model, if its attention cannot
     be replaced exactly.
     """
     own = loaded.model.config._attn_implementation or "sdpa"
     loaded.model.set_attn_implementation(NAME)
     if loaded.model.config._attn_implementation != NAME:
-        loaded.model.set_attn_implementation(own)  # parts of it may have taken it
+        loaded.model.set_attn_implementation(own)  # some of its parts may have accepted ours
         raise UnknownAttentionError("its attention function cannot be replaced")
     token = _running.set(_Row(lengths=lengths, observe=observe, read=read))
     try:
@@ -77,7 +77,7 @@ def document_attention(
         loaded.model.set_attn_implementation(own)
 
 
-@torch.compiler.disable  # it looks at lengths in Python
+@torch.compiler.disable  # it reads lengths in Python
 def _attend(
     module: torch.nn.Module,
     query: Tensor,
@@ -90,7 +90,7 @@ def _attend(
     s_aux: Tensor | None = None,
     **kwargs: Any,
 ) -> tuple[Tensor, None]:
-    """query [1, H, T, D], key [1, H_kv, T, D], value [1, H_kv, T, D_v] -> output [1, T, H, D_v]."""
+    """Attend from query [1, H, T, D] to key [1, H_kv, T, D] and value [1, H_kv, T, D_v]; return [1, T, H, D_v]."""
     row = _running.get()
     assert row is not None, "only inside document_attention"
     if query.shape[0] != 1 or not query.shape[2] == key.shape[2] == sum(row.lengths):
@@ -102,13 +102,13 @@ def _attend(
     pieces = pattern.pieces(row.lengths)
     spans = row.spans(module, pattern)
     out = attend_documents(query[0], key[0], value[0], pieces, how, row.cu_seq_lens, spans)
-    return out[None].contiguous(), None  # as transformers' own functions: some models take a view of it
+    return out[None].contiguous(), None  # like transformers' own functions: some models take a view of it
 
 
 AttentionInterface.register(NAME, _attend)
 
 
-_PROBE = 6  # tokens of each of a probe's documents
+_PROBE = 6  # tokens per document of a probe
 
 _packable: WeakKeyDictionary[PreTrainedModel, bool] = WeakKeyDictionary()
 _narrowable: WeakKeyDictionary[PreTrainedModel, bool] = WeakKeyDictionary()
@@ -121,11 +121,11 @@ def packed_states(
     observe: Observer | None = None,
     read: Sequence[Span] | None = None,
 ) -> tuple[Tensor, list[int]]:
-    """Last hidden states [T, hidden] of the documents in one row of T tokens, and where each of them begins in it.
+    """Return the last hidden states [T, hidden] of the documents in one row of T tokens, and where each begins in it.
 
-    Positions count from 0 in each document, attention stays within it. Documents of one length stand side by side.
-    `read`: the rows of each document that count; others may come out as anything. `observe`: see document_attention.
-    Raises UnknownAttentionError when this model's attention cannot be replaced.
+    Positions count from 0 in each document, and attention stays within it. Documents of one length are neighbours.
+    `read`: the rows of each document that are read; others are undefined. `observe`: see document_attention. Raises
+    UnknownAttentionError if this model's attention cannot be replaced.
     """
     spans = [(0, len(document)) for document in documents] if read is None else read
     order = sorted(range(len(documents)), key=lambda index: (-len(documents[index]), spans[index]))
@@ -139,7 +139,7 @@ def packed_states(
     positions = torch.cat([torch.arange(length) for length in lengths])
     rows = None if read is None else read_rows(loaded, lengths, [spans[index] for index in order])
     with document_attention(loaded, lengths, observe, rows):
-        # With a mask of ones transformers does not look for documents in the positions, which would wait for a GPU.
+        # With a mask of ones, transformers does not look for documents in the positions, which would wait for a GPU.
         states = backbone(loaded)(
             input_ids=ids,
             position_ids=_moved(positions[None], loaded.device),
@@ -152,16 +152,16 @@ def packed_states(
 
 @torch.no_grad()
 def lone_states(loaded: LoadedModel, document: Sequence[int]) -> Tensor:
-    """Last hidden states [T, hidden] of one document with the model's own attention."""
+    """Return the last hidden states [T, hidden] of one document with the model's own attention."""
     ids = token_ids(loaded, document)
     return backbone(loaded)(input_ids=ids, use_cache=False, return_dict=True).last_hidden_state[0]
 
 
 def packs_documents(loaded: LoadedModel) -> bool:
-    """Whether documents packed into one row come out as each would alone: tried once for each loaded model.
+    """Return whether documents packed into one row come out as each would alone; probed once per loaded model.
 
-    Not so where a layer carries a state from token to token (Mamba, convolutions), positions cannot be given, or the
-    attention is of a kind not known here; such a model gets one document at a time.
+    They do not if a layer carries a state from token to token (Mamba, convolutions), positions cannot be passed, or the
+    kind of attention is unknown. Such a model gets one document at a time.
     """
     model = loaded.model
     if model not in _packable:
@@ -170,7 +170,7 @@ def packs_documents(loaded: LoadedModel) -> bool:
 
 
 def narrows_last_layer(loaded: LoadedModel) -> bool:
-    """Whether the last layer gives the same for some rows only: tried once for each loaded model that packs."""
+    """Return whether the last layer computes the same for some rows only; probed once per loaded model that packs."""
     model = loaded.model
     if model not in _narrowable:
         _narrowable[model] = narrowable_layer(loaded) is not None and _probe_narrow(loaded)
@@ -178,7 +178,7 @@ def narrows_last_layer(loaded: LoadedModel) -> bool:
 
 
 def _probe_narrow(loaded: LoadedModel) -> bool:
-    """Whether rows of two documents come out as they do when all are computed, of each from another place."""
+    """Return whether some rows of two documents, at different places in each, come out as when all are computed."""
     size = min(vocabulary(loaded), 2 * _PROBE) // 2
     documents = [tuple(range(start * size, (start + 1) * size)) for start in range(2)]
     spans = [(size // 2, size), (0, size - 1)]
@@ -187,8 +187,8 @@ def _probe_narrow(loaded: LoadedModel) -> bool:
         some, places = packed_states(loaded, documents, read=spans)
     except (UnknownAttentionError, TypeError, ValueError, AttributeError, IndexError, RuntimeError) as error:
         if is_out_of_memory(error):
-            raise  # says nothing of the model
-        return False  # its parts want something else than [1, n, d]
+            raise  # it does not depend on the model
+        return False  # its parts need another shape than [1, n, d]
     rounding = ROUNDING[whole.dtype]
     expected, got = (
         torch.cat([states[begin + start : begin + stop] for begin, (start, stop) in zip(begins, spans, strict=True)])
@@ -198,30 +198,30 @@ def _probe_narrow(loaded: LoadedModel) -> bool:
 
 
 def _probe(loaded: LoadedModel) -> bool:
-    """Whether a document is the same behind another one, whichever that is, and alone."""
+    """Return whether a document comes out the same behind either of two others, and alone."""
     size = min(vocabulary(loaded), 3 * _PROBE) // 3
     first, other, document = (tuple(range(start * size, (start + 1) * size)) for start in range(3))
     try:
         behind = [packed_states(loaded, [one, document])[0][size:] for one in (first, other)]
-    except (UnknownAttentionError, TypeError, AttributeError):  # the latter: it does arithmetic with its mask
+    except (UnknownAttentionError, TypeError, AttributeError):  # the latter two: it does arithmetic with its mask
         return False
     alone = lone_states(loaded, document)
     scale = alone.norm(dim=-1)
     rounding = ROUNDING[alone.dtype]
     leaked, differs = ((state - behind[0]).norm(dim=-1) for state in (behind[1], alone))
-    # Rows that do not see one another differ by nothing: the same products of the same shapes.
+    # Rows that do not see one another are equal: they are the same products of the same shapes.
     return bool((leaked <= rounding / 10 * scale).all() and (differs <= rounding * scale).all())
 
 
 def vocabulary(loaded: LoadedModel) -> int:
-    """Token ids that the model knows."""
+    """Return the number of token ids that the model knows."""
     weight = loaded.model.get_input_embeddings().weight
     assert isinstance(weight, Tensor)
     return weight.shape[0]
 
 
 def token_ids(loaded: LoadedModel, tokens: Sequence[int]) -> Tensor:
-    """[1, T] on the model's device; raises GateauError for a token that the model does not know."""
+    """Return tokens as [1, T] on the model's device; raise GateauError for a token that the model does not know."""
     ids = torch.tensor(tokens)
     largest, known = int(ids.max()), vocabulary(loaded)
     if largest >= known:
@@ -233,5 +233,5 @@ def token_ids(loaded: LoadedModel, tokens: Sequence[int]) -> Tensor:
 
 
 def _moved(tensor: Tensor, device: torch.device) -> Tensor:
-    """A copy that does not wait for a GPU to finish what it is doing."""
+    """Return a copy on the device, without waiting for the GPU's queued work."""
     return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor.to(device)

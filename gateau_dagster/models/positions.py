@@ -1,4 +1,7 @@
-"""How far a model and its layers can read: learned positions have an end, rotary ones a length they are made for."""
+"""Compute how far a model and its layers can read.
+
+Learned positions have an end; rotary ones have a length that they are made for.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ Rope = dict[str, Any]
 
 
 def learned_positions(config: PreTrainedConfig) -> int | None:
-    """Return how many positions a model has learned; None where it computes them, and so has no end of them."""
+    """Return how many positions a model has learned; None if it computes them, and so has no limit."""
     text_config = config.get_text_config(decoder=True)
     if getattr(text_config, "rope_parameters", None):
         return None
@@ -22,17 +25,17 @@ def learned_positions(config: PreTrainedConfig) -> int | None:
 def rotary_positions(config: PreTrainedConfig, theta: float | None = None) -> int | None:
     """Return how many positions a model's rotary embedding is made for, in tokens.
 
-    That is `max_position_embeddings`, or what a scaling of the embedding reaches if that is more. A base that is raised
-    from b to `theta` reaches (theta/b)^((d-2)/d) times as far, d being the rotated dimensions of a head (NTK-aware
-    scaling, the rule of training.positions).
+    That is `max_position_embeddings`, or the length that a scaling of the embedding reaches if that is more. A base
+    raised from b to `theta` reaches (theta/b)^((d-2)/d) times as far, where d is the number of rotated dimensions of a
+    head (NTK-aware scaling, the rule of training.positions).
 
     Args:
         config: of the model, with the base that it was trained with.
         theta: `rope_theta` of the configuration, which replaces the base.
 
     Returns:
-        None for a model without a rotary embedding, for one that names no positions, and for one whose layers all see
-        a sliding window only: it never looks further back than that.
+        None for a model without a rotary embedding, and for one that names no positions. None also if all layers have a
+            sliding window, because such a model never looks further back than that.
     """
     text_config: Any = config.get_text_config(decoder=True)
     parameters = getattr(text_config, "rope_parameters", None)
@@ -52,10 +55,10 @@ def _reach(rope: Rope, declared: int, theta: float | None, text_config: Any) -> 
 
 
 def scaled_positions(rope: Rope, declared: int) -> int:
-    """Return the positions that a rotary embedding's scaling reaches, `declared` at least.
+    """Return the positions that a rotary embedding's scaling reaches, at least `declared`.
 
-    Configurations either declare the window before the scaling, or the product. `original_max_position_embeddings`,
-    which transformers keeps for yarn, longrope and llama3, says which; without it the factor counts.
+    Some configurations declare the window before the scaling, others the product. `original_max_position_embeddings`,
+    which transformers keeps for yarn, longrope and llama3, decides; without it the factor counts.
     """
     if rope.get("rope_type", "default") == "default":
         return declared
@@ -74,11 +77,11 @@ def full_attention_ropes(parameters: Rope) -> list[Rope]:
 
 
 def rotated_dimensions(rope: Rope, text_config: Any) -> int:
-    """Return how many dimensions of a head a rotary embedding rotates; 0 where the configuration does not say."""
+    """Return how many dimensions of a head a rotary embedding rotates; 0 if the configuration does not say."""
     layer = text_config
     if getattr(
         text_config, "is_heterogeneous", False
-    ):  # Gemma 4: each layer has its own; `rope` is that of full attention
+    ):  # Gemma 4: each layer has its own; `rope` belongs to full attention
         kinds = getattr(text_config, "layer_types", None) or ["full_attention"]
         layer = text_config.per_layer_config[kinds.index("full_attention") if "full_attention" in kinds else 0]
     hidden, heads = first_of(layer, "hidden_size") or 0, first_of(layer, "num_attention_heads") or 1
@@ -87,7 +90,8 @@ def rotated_dimensions(rope: Rope, text_config: Any) -> int:
 
 
 def spans_of(text: Any) -> tuple[int | None, ...]:
-    """Return what each layer's queries see, (): all of all; of chunked attention the length of a chunk."""
+    """Return how many keys each layer's queries see (the length of a chunk for chunked attention); () for all in
+    all."""
     count, kinds = getattr(text, "num_hidden_layers", 0), getattr(text, "layer_types", None)
     own = getattr(text, "is_heterogeneous", False)  # then each layer has a configuration, and may have a window
     windows = [
@@ -95,7 +99,7 @@ def spans_of(text: Any) -> tuple[int | None, ...]:
         for layer in (text.per_layer_config[:] if own else [text] * count)
     ]
     if not kinds:
-        # Without a list every layer has the window; a flag may switch it off.
+        # Without a list, every layer has the window; a flag may switch it off.
         return tuple(windows) if any(windows) and getattr(text, "use_sliding_window", True) else ()
     local = {"sliding_attention", "chunked_attention"}
     found = [
@@ -106,5 +110,5 @@ def spans_of(text: Any) -> tuple[int | None, ...]:
 
 
 def first_of(text: Any, *names: str) -> Any:
-    """Return the first of these settings that the configuration has and that says something."""
+    """Return the first of these settings that the configuration has with a true value."""
     return next((value for name in names if (value := getattr(text, name, None))), None)

@@ -1,4 +1,4 @@
-"""Trying a model out on a few tokens before it is trained, also while ZeRO-3 keeps its parameters in parts."""
+"""Run a model on a few tokens before it is trained, also while ZeRO-3 keeps its parameters partitioned."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -9,12 +9,12 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 ROUNDING = {torch.float64: 1e-6, torch.float32: 1e-3, torch.float16: 2e-2, torch.bfloat16: 0.1}
-"""Largest relative difference, of vectors of a probe's length, that rounding explains, by the model's precision."""
+"""The largest relative difference of a probe's vectors that rounding explains, by the model's precision."""
 
 
 @contextmanager
 def probing(model: PreTrainedModel) -> Iterator[None]:
-    """Forward passes without gradients and without dropout; under ZeRO-3 each module's parameters are gathered.
+    """Run forward passes without gradients and dropout; under ZeRO-3 each module's parameters are gathered.
 
     Under ZeRO-3 all ranks must make the same passes.
     """
@@ -29,7 +29,7 @@ def probing(model: PreTrainedModel) -> Iterator[None]:
 
 @contextmanager
 def _gathered(model: PreTrainedModel) -> Iterator[None]:
-    """Before DeepSpeed's engine exists nothing gathers what `zero.Init` has spread over the ranks."""
+    """Gather partitioned parameters module by module: before DeepSpeed's engine exists, nothing else does it."""
     spread = [module for module in model.modules() if any(_in_parts(p) for p in module.parameters(recurse=False))]
     if not spread:
         yield
@@ -52,7 +52,7 @@ def _gathered(model: PreTrainedModel) -> Iterator[None]:
     finally:
         for handle in handles:
             handle.remove()
-        for stack in running.values():  # of a pass that was broken off
+        for stack in running.values():  # left by a pass that failed
             stack.close()
 
 
@@ -61,6 +61,6 @@ def _in_parts(parameter: torch.nn.Parameter) -> bool:
 
 
 def probe_ids(model: PreTrainedModel, count: int) -> Tensor:
-    """`count` token ids that differ as far as the vocabulary goes: int64 [count] on the model's device."""
+    """Return `count` token ids that differ as far as the vocabulary allows: int64 [count] on the model's device."""
     known = model.config.get_text_config(decoder=True).vocab_size
     return (torch.arange(count) % known).to(model.device)

@@ -1,6 +1,6 @@
-"""The scoring prompt (design, section 4): four parts whose offsets are exact.
+"""Build the scoring prompt: four parts with exact offsets.
 
-Prefix and context are tokenised on their own; suffix and response are one text, as a model reads it, see divided().
+Prefix and context are tokenised separately. Suffix and response are one text, as a model reads it; see divided().
 """
 
 from __future__ import annotations
@@ -33,26 +33,26 @@ class Prompt:
 
     @property
     def ids(self) -> tuple[int, ...]:
-        """The whole prompt."""
+        """Return the token ids of the whole prompt."""
         return self.prefix + self.context + self.suffix + self.response
 
     @property
     def length(self) -> int:
-        """Tokens of the whole prompt."""
+        """Return the number of tokens of the whole prompt."""
         return len(self.prefix) + len(self.context) + len(self.suffix) + len(self.response)
 
     @property
     def context_span(self) -> tuple[int, int]:
-        """First position of the context and the one after its last."""
+        """Return the first position of the context and the one after its last."""
         return len(self.prefix), len(self.prefix) + len(self.context)
 
     @property
     def response_span(self) -> tuple[int, int]:
-        """First position of the response and the one after its last, which is the prompt's length."""
+        """Return the first position of the response and the one after its last, which is the prompt's length."""
         return self.length - len(self.response), self.length
 
     def with_context(self, context: Sequence[int]) -> Prompt:
-        """The same prompt with other context tokens: with a segment s_i of Eq. 3, or with none."""
+        """Return the prompt with other context tokens: a segment s_i of Eq. 3, or none."""
         return replace(self, context=tuple(context), truncated_tokens=0)
 
 
@@ -64,17 +64,17 @@ def build_prompt(
     template: Template = "gateau",
     opening: str = "",
 ) -> Prompt:
-    """Tokenise a sample; a context too long for `max_length` tokens loses its left end.
+    """Tokenise a sample; a context too long for `max_length` tokens is cut at the start.
 
-    `opening` stands before everything (ModelConfig.opening): demonstrations are a part of every segment's prompt, too.
+    `opening` precedes everything (ModelConfig.opening): every segment's prompt contains the demonstrations, too.
 
-    Raises UnscorableSampleError without response tokens, or when all but the context is longer than `max_length`
-    already; GateauError when `template` is 'chat' and the tokenizer has no usable chat template.
+    Raises UnscorableSampleError without response tokens, or if the parts other than the context exceed `max_length`.
+    Raises GateauError if `template` is 'chat' and the tokenizer has no usable chat template.
     """
     before, after = _frame(tokenizer, sample, template)
     bos = tokenizer.bos_token_id
     prefix = encode(tokenizer, opening) + encode(tokenizer, before)
-    if template == "gateau" and bos is not None:  # a chat template writes its own
+    if template == "gateau" and bos is not None:  # a chat template adds its own
         assert isinstance(bos, int)
         prefix = (bos, *prefix)
     suffix, response = divided(tokenizer, after, sample.response)
@@ -92,25 +92,25 @@ def build_prompt(
 
 
 def _frame(tokenizer: PreTrainedTokenizerBase, sample: Sample, template: Template) -> tuple[str, str]:
-    """Text before and after the context, up to the response."""
+    """Return the text before and after the context, up to the response."""
     if template == "gateau":
         return "### Input: ", f"\n\n### Instruction: {sample.instruction}\n\n### Response: "
     return chat_frame(tokenizer, sample.instruction)
 
 
 def response_ids(tokenizer: PreTrainedTokenizerBase, sample: Sample, template: Template) -> tuple[int, ...]:
-    """The response's tokens in a sample's prompt: the same ones whatever is left of the context.
+    """Return the response's tokens in a sample's prompt; they do not depend on how much of the context is left.
 
-    Raises as `build_prompt`, whose lengths do not matter here.
+    Raises the errors of `build_prompt`, except those about lengths.
     """
     _, asked = _frame(tokenizer, sample, template)
     return divided(tokenizer, asked, sample.response)[1]
 
 
 def response_offsets(tokenizer: PreTrainedTokenizerBase, sample: Sample, template: Template) -> list[tuple[int, int]]:
-    """First and one-past-last character in `sample.response` of each of its prompt's response tokens, in order.
+    """Return the first and one-past-last character in `sample.response` of each response token, in order.
 
-    The white space before the response, which its first token takes in, is left out.
+    The white space before the response, which its first token includes, is left out.
 
     Raises:
         GateauError: see token_offsets.
@@ -121,10 +121,11 @@ def response_offsets(tokenizer: PreTrainedTokenizerBase, sample: Sample, templat
 
 
 def divided(tokenizer: PreTrainedTokenizerBase, asked: str, answer: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """E(asked + answer) as one text: a token with a character of `answer` belongs to it, the others to `asked`.
+    """Return the token ids of `asked` and of `answer`, tokenised as one text; a token with a character of both is
+    `answer`'s.
 
-    Tokenised apart, "### Response: " ends in a lone space, after which real models give the answer's first token a
-    probability near 1e-7 where plain text has 3e-3: most vocabularies have the space *in* the word that follows.
+    Tokenised separately, "### Response: " ends in a lone space. Real models then give the answer's first token a
+    probability near 1e-7, against 3e-3 in plain text: most vocabularies have the space *in* the word that follows.
 
     Raises UnscorableSampleError for text that is not Unicode.
     """
@@ -136,7 +137,7 @@ def divided(tokenizer: PreTrainedTokenizerBase, asked: str, answer: str) -> tupl
         except (UnicodeEncodeError, TypeError) as error:
             raise _not_text(error) from error
         border = next((place for place, (_, end) in enumerate(offsets) if end > len(asked)), len(ids))
-    else:  # it does not say where its tokens stand: those that it makes of `asked` alone, too, hold nothing else
+    else:  # it reports no offsets: the tokens that are the same for `asked` alone belong to `asked`
         ids, alone = encode(tokenizer, asked + answer), encode(tokenizer, asked)
         border = next((n for n, (one, other) in enumerate(zip(ids, alone, strict=False)) if one != other), len(alone))
     return ids[:border], ids[border:]
@@ -147,7 +148,8 @@ def _not_text(error: Exception) -> UnscorableSampleError:
 
 
 def encode(tokenizer: PreTrainedTokenizerBase, text: str) -> tuple[int, ...]:
-    """E of the design: token ids without special tokens. Raises UnscorableSampleError for text that is not Unicode."""
+    """Return the token ids of a text without special tokens. Raises UnscorableSampleError for text that is not
+    Unicode."""
     if not text:
         return ()
     try:
@@ -157,12 +159,12 @@ def encode(tokenizer: PreTrainedTokenizerBase, text: str) -> tuple[int, ...]:
 
 
 def chat_frame(tokenizer: PreTrainedTokenizerBase, instruction: str) -> tuple[str, str]:
-    """Text before and after the context, up to the response, by the tokenizer's chat template.
+    """Return the text before and after the context, up to the response, by the tokenizer's chat template.
 
-    Raises GateauError when there is none, when it fails, or does not print the user's turn once.
+    Raises GateauError if there is no template, if it fails, or if it does not print the user's turn exactly once.
     """
-    # A user turn as LongAlign writes it: document, blank line, instruction. Placeholders, because templates may
-    # strip the content, and to find where in the rendered text the context ends.
+    # A user turn in LongAlign's form: document, blank line, instruction. Placeholders mark where the context ends in
+    # the rendered text, and templates may strip the content.
     turn = [{"role": "user", "content": f"{_CONTEXT}\n\n{_INSTRUCTION}"}]
     text = by_chat_template(
         tokenizer,
@@ -182,9 +184,9 @@ def by_chat_template(
 ) -> str:
     """Return a conversation, `role` and `content` by turn, by the tokenizer's chat template, up to the answer's text.
 
-    What the template puts before an answer is a part of it, see models.chat_rendering.
+    It includes what the template puts before an answer, see models.chat_rendering.
 
-    Raises GateauError, which says `fault`, why, and `cure`, when it cannot be used.
+    Raises GateauError with `fault`, the reason and `cure` if the template cannot be used.
     """
     try:
         return answer_frame(tokenizer, conversation)[0]
@@ -195,8 +197,8 @@ def by_chat_template(
 def answer_ends(tokenizer: PreTrainedTokenizerBase, template: Template) -> tuple[int, ...]:
     """Return the tokens that end an answer: the tokenizer's eos, or those that its chat template prints after one.
 
-    Only tokens of their own count; a text such as "User:" that the template prints there is none. Empty: there is no
-    end. Raises whatever the chat template raises.
+    Only dedicated tokens count, not a text such as "User:" that the template prints there. Return an empty tuple if
+    there is no end. Raises what the chat template raises.
     """
     if template == "gateau":
         return (tokenizer.eos_token_id,) if isinstance(tokenizer.eos_token_id, int) else ()
@@ -204,9 +206,9 @@ def answer_ends(tokenizer: PreTrainedTokenizerBase, template: Template) -> tuple
 
 
 def ending_ids(tokenizer: PreTrainedTokenizerBase, template: Template) -> tuple[int, ...]:
-    """Return the tokens that follow an answer's text and are learned with it: of "User:", too; see answer_ends."""
+    """Return the tokens that follow an answer's text and are learned with it, including a text such as "User:"."""
     if template == "gateau":
         return answer_ends(tokenizer, template)
-    # As the end of a text: alone, some tokenizers put a space before it.
+    # Tokenise it as the end of a text: alone, some tokenizers put a space before it.
     whole, text = encode(tokenizer, f"x{answer_ending(tokenizer)}"), encode(tokenizer, "x")
     return whole[len(text) :] if whole[: len(text)] == text else encode(tokenizer, answer_ending(tokenizer))

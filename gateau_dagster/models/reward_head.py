@@ -1,4 +1,4 @@
-"""The head of a reward model, as its configuration tells: whether there is one, and which output is the quality."""
+"""Check from a reward model's configuration that it has a head, and find the output that is the quality."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
@@ -11,7 +11,7 @@ _HEAD = "ForSequenceClassification"
 
 
 def check_architecture(architectures: Sequence[str], *, name: str) -> None:
-    """Raises GateauError unless one of a model's `architectures` has a sequence classification head."""
+    """Raise GateauError unless one of a model's `architectures` has a sequence classification head."""
     if not any(_HEAD in one for one in architectures):
         raise GateauError(
             f"{name} is a {', '.join(architectures) or 'model of unknown architecture'}, which has no head that rates "
@@ -20,10 +20,10 @@ def check_architecture(architectures: Sequence[str], *, name: str) -> None:
 
 
 def label_index(labels: Mapping[Any, str], label: Label | None, *, name: str) -> int:
-    """Which of a model's outputs is the quality: the only one, or the one that `label` names, by name or number.
+    """Return the index of the model's output that is the quality: the only one, or the one that `label` names.
 
-    `labels`: id2label of its configuration. Raises GateauError when it has several outputs and `label` is None, or when
-    `label` names none of them, or more than one.
+    `label` is a name or a number; `labels` is id2label of the configuration. Raises GateauError if the model has
+    several outputs and `label` is None, or if `label` does not match exactly one of them.
     """
     by_index = {int(index): str(text) for index, text in labels.items()}
     named = ", ".join(f"{index} ({text})" for index, text in sorted(by_index.items()))

@@ -1,9 +1,9 @@
-"""Trying out whether ranks that share a sequence would compute what one computes, by this process alone.
+"""Test in one process whether ranks that share a sequence would compute what one rank computes.
 
-Of Ulysses' exchange each rank keeps a part of the tokens, and the attention sees them all. Here a few tokens are run as
-a whole and the attention of each layer kept; then each part alone, whose attention is answered from what was kept. A
-model whose parts come out as in the whole lets its tokens meet in plainly causal attention only, and knows their
-positions.
+In Ulysses' exchange each rank keeps a part of the tokens, and the attention sees them all. This module runs a few
+tokens as a whole and keeps the attention of each layer. Then it runs each part alone and answers its attention from
+what was kept. If the parts come out as in the whole, the model's tokens interact in plain causal attention only, and it
+knows their positions.
 """
 
 from dataclasses import dataclass, field
@@ -18,35 +18,35 @@ from gateau_dagster.models.body import body_of
 from gateau_dagster.models.memory import is_out_of_memory
 from gateau_dagster.models.probe import ROUNDING, probe_ids, probing
 
-NAME = "gateau_parts_of_a_sequence"  # of the attention function and the mask function in transformers' registries
+NAME = "gateau_parts_of_a_sequence"  # names the attention function and mask function in transformers' registries
 _TOKENS, _PARTS = 12, (slice(0, 5), slice(5, 12))
 
 
 @dataclass(kw_only=True)
 class _Layers:
-    """What went into the attention of each layer, and came out: of the whole sequence. `part`: what is run now."""
+    """The input and output of each layer's attention over the whole sequence; `part` is the part that runs now."""
 
     inputs: list[tuple[Tensor, Tensor, Tensor]] = field(default_factory=list)  # [1, heads, tokens, size] each
     outputs: list[Tensor] = field(default_factory=list)  # [1, tokens, heads, size]
     part: slice | None = None
     layer: int = 0
-    alike: bool = True  # whether each part's queries, keys and values are those of the whole
+    alike: bool = True  # whether each part's queries, keys and values equal those of the whole
 
 
 class _UnequalPartsError(Exception):
-    """Why parts do not come out as in the whole."""
+    """The reason why parts do not come out as in the whole."""
 
 
 def parts_differ(model: PreTrainedModel) -> str | None:
-    """Why ranks that share a sequence would compute something else than one; None: they would not.
+    """Return why ranks that share a sequence would compute something else than one rank; None if they would not.
 
-    Under ZeRO-3 all ranks must call it. Raises what a device without memory raises.
+    Under ZeRO-3 all ranks must call it. Out-of-memory errors are raised.
     """
     own = model.config._attn_implementation or "sdpa"
     if body_of(model) is model or not getattr(model, "_supports_attention_backend", False):
         return "its code does not use transformers' attention interface"
     if getattr(model.config.get_text_config(decoder=True), "attn_temperature_tuning", False):
-        return "its attention counts tokens from the begin of each part"  # far beyond the tokens of a trial (Llama 4)
+        return "its attention counts tokens from the begin of each part"  # only beyond the length of a trial (Llama 4)
     try:
         ids = probe_ids(model, _TOKENS)[None]
         wanted = _states(model, input_ids=ids, attention_mask=torch.ones_like(ids))
@@ -56,7 +56,7 @@ def parts_differ(model: PreTrainedModel) -> str | None:
         return str(error)
     except (TypeError, ValueError, AttributeError, IndexError, RuntimeError) as error:
         if is_out_of_memory(error):
-            raise  # says nothing of the model
+            raise  # it does not depend on the model
         first = str(error).partition("\n")[0]
         return f"its code fails in a trial ({type(error).__name__}: {first})"
     finally:
@@ -97,7 +97,7 @@ def _attend(
     gateau_layers: _Layers | None = None,
     **kwargs: Any,
 ) -> tuple[Tensor, None]:
-    """query [1, H, T, D], key and value [1, H_kv, T, D] -> output [1, T, H, D]; no mask, as behind the exchange."""
+    """Attend from query [1, H, T, D] to key and value [1, H_kv, T, D] without a mask; return [1, T, H, D]."""
     del attention_mask
     if gateau_layers is None or "position_ids" not in kwargs:
         raise _UnequalPartsError("it does not tell its attention what its forward is told, such as positions")
@@ -115,7 +115,7 @@ def _attend(
 
 
 def _check_heads(module: torch.nn.Module, query: Tensor, key: Tensor, value: Tensor) -> None:
-    """DeepSpeed deals out heads as the configuration counts and measures them."""
+    """Check that the heads match the configuration, because DeepSpeed distributes them by its numbers."""
     config: Any = module.config
     text, size = config.get_text_config(decoder=True), query.shape[-1]
     named = text.num_attention_heads, text.num_key_value_heads, getattr(text, "head_dim", None) or size
@@ -124,7 +124,7 @@ def _check_heads(module: torch.nn.Module, query: Tensor, key: Tensor, value: Ten
 
 
 def _difference(found: Tensor, expected: Tensor) -> float:
-    """Length of the difference of two tensors of one shape, as a part of the expected one's."""
+    """Return the length of the difference of two tensors of one shape, relative to the expected one's."""
     if found.shape != expected.shape:
         return float("inf")
     return float((found - expected).norm() / expected.norm())

@@ -1,4 +1,4 @@
-"""Where the tokens of a text stand in it."""
+"""Locate the tokens of a text in it."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ if TYPE_CHECKING:
 
 
 def token_offsets(tokenizer: PreTrainedTokenizerBase, text: str) -> list[tuple[int, int]]:
-    """First and one-past-last character of each token of E(text) (models.prompt.encode), in order, none overlapping.
+    """Return the first and one-past-last character of each token of a text, in order, without overlaps.
 
-    Of several tokens that make up one character the first has it, and the others are empty.
+    The tokens are those of models.prompt.encode. If several tokens make up one character, the first has it, and the
+    others are empty.
 
-    Raises GateauError for a tokenizer that does not say where its tokens stand.
+    Raises GateauError for a tokenizer that does not report offsets.
     """
     if not text:
         return []
@@ -28,7 +29,7 @@ def token_offsets(tokenizer: PreTrainedTokenizerBase, text: str) -> list[tuple[i
 
 
 def ids_and_offsets(tokenizer: PreTrainedTokenizerBase, text: str) -> tuple[tuple[int, ...], list[tuple[int, int]]]:
-    """E(text), and where its tokens stand, see token_offsets; of a fast tokenizer."""
+    """Return the token ids of a text and the offsets of `token_offsets`, from a fast tokenizer."""
     encoded = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
     found: list[tuple[int, int]] = []
     last = 0

@@ -1,4 +1,4 @@
-"""A tokenizer from its files, and nothing else: transformers makes whatever class `tokenizer_class` names."""
+"""Load a tokenizer from its files, and nothing else: transformers creates any class that `tokenizer_class` names."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ if TYPE_CHECKING:
 
 
 def load_tokenizer(source: str | Path, **options: Any) -> PreTrainedTokenizerBase:
-    """The tokenizer of a folder or of the hub; `options`: of `AutoTokenizer.from_pretrained`.
+    """Return the tokenizer of a folder or of the hub; `options` go to `AutoTokenizer.from_pretrained`.
 
     Raises:
-        TypeError: its tokenizer_config.json names the class of something else, such as a model. What is damaged
-            raises whatever transformers raises.
+        TypeError: its tokenizer_config.json names another class, such as a model. Damaged files raise what transformers
+            raises.
     """
     from transformers import AutoTokenizer, PreTrainedTokenizerBase
 

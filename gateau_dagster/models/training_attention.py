@@ -1,8 +1,8 @@
-"""Training on documents side by side in one row, each attending only to itself, whatever its positions.
+"""Train on documents side by side in one row, each attending only to itself, whatever its positions.
 
-transformers' own sdpa, eager and flex attention take a jump in `position_ids` for the border of a document and cut the
-attention there. SkipAlign puts such jumps into documents on purpose. Here the borders are those that the batch names,
-`cu_seq_lens_q`, and positions only rotate queries and keys.
+transformers' own sdpa, eager and flex attention treat a jump in `position_ids` as the border of a document. They cut
+the attention there. SkipAlign puts such jumps into documents on purpose. Here the borders are those that the batch
+names in `cu_seq_lens_q`, and positions only rotate queries and keys.
 """
 
 from functools import partial
@@ -20,25 +20,26 @@ from gateau_dagster.models.body import body_of
 from gateau_dagster.models.mask_pattern import UnknownAttentionError, describe_mask, known_pattern, why_failed
 from gateau_dagster.models.probe import ROUNDING, probe_ids, probing
 
-NAME = "gateau_training_documents"  # of the attention function and the mask function in transformers' registries
-_POSITIONS = (0, 1, 2, 7, 8, 9)  # of a probe's document: SkipAlign's jumps are no borders
+NAME = "gateau_training_documents"  # names the attention function and the mask function in transformers' registries
+_POSITIONS = (0, 1, 2, 7, 8, 9)  # of a probe's document: SkipAlign's jumps are not borders
 
 
 def attend_within_documents(model: PreTrainedModel) -> None:
-    """Let `model` train on rows of several documents: a token sees the tokens before it in its document, no others.
+    """Let `model` train on rows of several documents, in which a token sees only earlier tokens of its own document.
 
-    From here on every batch is one row of T tokens: `input_ids` and `position_ids` int64 [1, T], and `cu_seq_lens_q`
-    int32 [documents + 1]: 0, then where each document ends. `cu_seq_lens_k`, `max_length_q` and `max_length_k`, which
-    FlashAttention asks for, may stand beside it and say the same. Sliding windows and chunks count a document's tokens,
-    as the model's own attention does, not positions.
+    After this call every batch is one row of T tokens: `input_ids` and `position_ids` int64 [1, T], and `cu_seq_lens_q`
+    int32 [documents + 1]: 0, then the end of each document. The batch may also hold `cu_seq_lens_k`, `max_length_q` and
+    `max_length_k` with the same borders, as FlashAttention needs them. Sliding windows and chunks count a document's
+    tokens, as the model's own attention does, not positions.
 
-    On CUDA in half precision this is the variable-length FlashAttention kernel, elsewhere causal sdpa for all
-    neighbours of one length at once, in memory linear in the row's length; soft caps and attention sinks go in blocks
-    of rows. Works under gradient checkpointing, DDP and DeepSpeed, ZeRO-3 included, where all ranks must call it.
+    On CUDA in half precision, the variable-length FlashAttention kernel computes this. Elsewhere it is causal sdpa for
+    all neighbours of one length at once, in memory linear in the row's length. Soft caps and attention sinks are
+    computed in blocks of rows. It works under gradient checkpointing, DDP and DeepSpeed. Under ZeRO-3 all ranks must
+    call it.
 
     Raises:
-        GateauError: a document in such a row does not come out of this model as it does alone: a layer carries a state
-            from token to token (Mamba, convolutions, linear attention), or its attention is of a kind not known here.
+        GateauError: a document in such a row does not come out as it does alone. Either a layer carries a state from
+            token to token (Mamba, convolutions, linear attention), or the kind of attention is unknown.
     """
     if model.config._attn_implementation == NAME:
         return
@@ -61,7 +62,7 @@ def attend_within_documents(model: PreTrainedModel) -> None:
 
 
 def _why_not(model: PreTrainedModel, alone: Tensor) -> str | None:
-    """Why documents in one row do not come out as they do alone; None: they do."""
+    """Return why documents in one row do not come out as they do alone; None if they do."""
     if model.config._attn_implementation != NAME:
         return "its attention function cannot be replaced"
     try:
@@ -70,7 +71,7 @@ def _why_not(model: PreTrainedModel, alone: Tensor) -> str | None:
         return str(error)
     except (TypeError, AttributeError) as error:
         return why_failed(error, "on such a row")
-    # Rows that do not see one another differ by nothing: the same products of the same shapes.
+    # Rows that do not see one another are equal: they are the same products of the same shapes.
     if not _difference(behind[1], behind[0]) <= ROUNDING[alone.dtype] / 10:
         return "a document in a row sees the one before it"
     if not _difference(behind[0], alone) <= ROUNDING[alone.dtype]:
@@ -79,7 +80,7 @@ def _why_not(model: PreTrainedModel, alone: Tensor) -> str | None:
 
 
 def _lone_states(model: PreTrainedModel) -> Tensor:
-    """Last hidden states [6, hidden] of the probe's last document, alone, whose positions skip."""
+    """Return the last hidden states [6, hidden] of the probe's last document, alone, with positions that skip."""
     size = len(_POSITIONS)
     ids = probe_ids(model, 3 * size)[None, 2 * size :]
     positions = torch.tensor([_POSITIONS], device=ids.device)
@@ -87,14 +88,17 @@ def _lone_states(model: PreTrainedModel) -> Tensor:
 
 
 def _plain_states(model: PreTrainedModel, *, counted: bool) -> Tensor:
-    """Last hidden states [6, hidden] of a document at the model's own positions, or at those `counted` from 0."""
+    """Return the last hidden states [6, hidden] of a document at the model's own positions, or at positions from 0.
+
+    counted: pass positions counted from 0.
+    """
     ids = probe_ids(model, 2 * len(_POSITIONS))[None, len(_POSITIONS) :]
     positions = {"position_ids": torch.arange(len(_POSITIONS), device=ids.device)[None]} if counted else {}
     return _states(model, input_ids=ids, attention_mask=torch.ones_like(ids), **positions)
 
 
 def _packed_states(model: PreTrainedModel, behind: int) -> Tensor:
-    """As `_lone_states`, in one row behind one of two other documents."""
+    """Return what `_lone_states` does, in one row behind one of two other documents."""
     size = len(_POSITIONS)
     first, other, document = probe_ids(model, 3 * size).split(size)
     ids = torch.cat([(first, other)[behind], document])[None]
@@ -117,7 +121,7 @@ def _states(model: PreTrainedModel, **inputs: Any) -> Tensor:
 
 
 def _difference(states: Tensor, expected: Tensor) -> float:
-    """Largest difference of two vectors [n, hidden], as a part of the expected one's length."""
+    """Return the largest difference of two vectors [n, hidden], relative to the length of the expected one."""
     return float(((states - expected).norm(dim=-1) / expected.norm(dim=-1)).max())
 
 
@@ -130,7 +134,7 @@ def _unsupported(model: PreTrainedModel, reason: str) -> GateauError:
 
 
 def _name_documents(module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Before the model's body runs: the documents' lengths as Python numbers, once for all layers."""
+    """Add the documents' lengths as Python numbers before the model's body runs, once for all layers."""
     del module
     borders = kwargs.get("cu_seq_lens_q")
     tokens = args[0] if args else kwargs.get("input_ids")
@@ -138,17 +142,17 @@ def _name_documents(module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict
         tokens = kwargs.get("inputs_embeds")
     if borders is None or tokens is None:
         raise ValueError("a batch for attention within documents names input_ids and cu_seq_lens_q")
-    edges = borders.tolist()  # on CUDA the only wait of a forward pass
+    edges = borders.tolist()  # on CUDA the only synchronisation of a forward pass
     lengths = tuple(end - begin for begin, end in pairwise(edges))
     shape = tuple(tokens.shape[:2])
     if edges[0] != 0 or (1, edges[-1]) != shape or min(lengths) < 1:
         raise ValueError(f"documents that end at {edges[1:]} do not make up a batch of {shape} tokens")
-    # With a mask of ones transformers does not look for borders in the positions.
+    # With a mask of ones, transformers does not look for borders in the positions.
     mask = torch.ones(shape, dtype=torch.int64, device=tokens.device)
     return args, {**kwargs, "attention_mask": mask, "document_lengths": lengths}
 
 
-@torch.compiler.disable  # it looks at lengths in Python
+@torch.compiler.disable  # it reads lengths in Python
 def _attend(
     module: torch.nn.Module,
     query: Tensor,
@@ -164,7 +168,7 @@ def _attend(
     cu_seq_lens_q: Tensor | None = None,
     **kwargs: Any,
 ) -> tuple[Tensor, None]:
-    """query [1, H, T, D], key [1, H_kv, T, D], value [1, H_kv, T, D_v] -> output [1, T, H, D_v]."""
+    """Attend from query [1, H, T, D] to key [1, H_kv, T, D] and value [1, H_kv, T, D_v]; return [1, T, H, D_v]."""
     if document_lengths is None or cu_seq_lens_q is None:
         raise UnknownAttentionError("it does not tell its layers where documents begin")
     if not query.shape[2] == key.shape[2] == sum(document_lengths):
@@ -182,13 +186,14 @@ def _attend(
 
 
 def _autocast(tensor: Tensor) -> Tensor:
-    """In the type that autocast asks for; rotating leaves queries and keys in float32, and no kernel mixes types."""
+    """Convert to autocast's type; rotating leaves queries and keys in float32, and no kernel mixes types."""
     kind = tensor.device.type
     return tensor.to(torch.get_autocast_dtype(kind)) if torch.is_autocast_enabled(kind) else tensor
 
 
 def _starts(pieces: tuple[int, ...], device: torch.device, *, documents: tuple[int, ...], borders: Tensor) -> Tensor:
-    """Where each piece begins, and the end of the last: int32 [pieces + 1]; of documents, the batch's own."""
+    """Return where each piece begins and where the last ends: int32 [pieces + 1]; for documents, the batch's own
+    borders."""
     if pieces == documents:
         return borders.to(device, torch.int32)
     return torch.tensor((0, *pieces)).cumsum(0).to(device, torch.int32)

@@ -1,4 +1,4 @@
-"""The safetensors files of a model's folder are whole, and hold numbers that weights can be: told by their headers."""
+"""Check by their headers that a model's safetensors files are complete and hold floating-point weights."""
 
 import json
 from pathlib import Path
@@ -11,13 +11,13 @@ _WHOLE_NUMBERS = ("I", "U", "BOOL")
 
 
 def check_weight_files(folder: Path, place: str) -> None:
-    """Whether each file can be opened, as a whole, and its weights are floating-point numbers or declared as quantised.
+    """Check that each file opens as a whole, and that its weights are floating-point numbers or declared as quantised.
 
-    transformers makes floating-point numbers of any others: of what was rounded to 0 and 1, a model all the same. What
-    is no weight, as a mask, may be of any type. `place`: of the model, for messages.
+    transformers converts other types to floating-point numbers: weights rounded to 0 and 1 would load without an error.
+    Tensors that are not weights, such as masks, may have any type. `place` names the model in messages.
 
     Raises:
-        GateauError: a file is cut short or none, or holds whole numbers.
+        GateauError: a file is truncated or not safetensors, or holds weights as whole numbers.
     """
     quantised = "quantization_config" in json.loads((folder / "config.json").read_text(encoding="utf-8"))
     for file in sorted(folder.glob("*.safetensors")):
@@ -31,7 +31,7 @@ def check_weight_files(folder: Path, place: str) -> None:
 
 
 def _whole_numbers(file: Path, place: str) -> dict[str, str]:
-    """Types of the weights that are whole numbers, by name. safetensors itself compares header and size."""
+    """Return the types of the weights that are whole numbers, by name. safetensors itself compares header and size."""
     try:
         with safe_open(file, framework="numpy") as weights:
             kinds = {name: str(weights.get_slice(name).get_dtype()) for name in weights.keys()}  # noqa: SIM118

@@ -1,4 +1,4 @@
-"""Reads what a model's folder or hub name holds: configuration, tokenizer, weights; or a message that says why not."""
+"""Read a model's configuration, tokenizer and weights from a folder or the hub, or raise an error with the reason."""
 
 import re
 from collections.abc import Sequence
@@ -28,12 +28,12 @@ class _Origin(TypedDict):
 
 
 def _origin(config: ModelConfig) -> _Origin:
-    """What every part of a checkpoint is read with."""
+    """Return the options with which every part of a checkpoint is read."""
     return {"revision": config.revision, "trust_remote_code": config.trust_remote_code}
 
 
 def resolve_source(path: str, folder: Path) -> str:
-    """A model folder (relative to `folder`) or a hub name; GateauError for what is neither."""
+    """Return a model folder (relative to `folder`) or a hub name; raise GateauError if the path is neither."""
     local = folder / Path(path).expanduser()
     if local.is_dir():
         if not (local / "config.json").is_file():
@@ -47,8 +47,11 @@ def resolve_source(path: str, folder: Path) -> str:
 
 
 def read_config(config: ModelConfig, source: str) -> PreTrainedConfig:
-    """config.json; GateauError when it is damaged, of an unknown architecture, has more layers than the weights, or the
-    hub is out of reach."""
+    """Return the configuration of a model.
+
+    Raises GateauError if config.json is damaged, of an unknown architecture or has more layers than the weights, or if
+    the hub cannot be reached.
+    """
     try:
         found = AutoConfig.from_pretrained(source, **_origin(config))
     except Exception as error:  # the library, the hub and remote code each raise types of their own
@@ -68,13 +71,13 @@ def read_config(config: ModelConfig, source: str) -> PreTrainedConfig:
 
 
 def read_tokenizer(config: ModelConfig, source: str) -> PreTrainedTokenizerBase:
-    """The tokenizer; GateauError when there is none, or it is damaged."""
+    """Return the tokenizer; raise GateauError if there is none, or it is damaged."""
     folder = Path(source)
     if folder.is_dir() and not any((folder / name).is_file() for name in TOKENIZER_FILES):
         raise GateauError(f"{source} has no tokenizer: copy tokenizer.json and tokenizer_config.json into it")
     try:
         return load_tokenizer(source, **_origin(config))
-    except Exception as error:  # as above: of a tokenizer.json that holds a list it asks for the list's keys
+    except Exception as error:  # as above; for a tokenizer.json that holds a list, it asks for the list's keys
         raise GateauError(f"{source}: the tokenizer cannot be loaded: {_first_line(error)}") from error
 
 
@@ -88,10 +91,10 @@ def read_weights(
     device_map: DeviceMap = None,
     may_lack: Sequence[str] = (),
 ) -> PreTrainedModel:
-    """The model of `auto`, one of transformers' AutoModel classes, with the checkpoint's weights in `dtype`.
+    """Return the model of `auto`, one of transformers' AutoModel classes, with the checkpoint's weights in `dtype`.
 
-    Raises GateauError for weights that are absent, damaged or no safetensors, that lack a tensor (but those whose names
-    begin with one of `may_lack`), or that do not fit into memory.
+    Raises GateauError for weights that are absent, damaged, not safetensors or too large for memory. A missing tensor
+    raises it, too, unless its name begins with one of `may_lack`.
     """
     try:
         model, info = auto.from_pretrained(
@@ -115,7 +118,7 @@ def read_weights(
 
 
 def moved(config: ModelConfig, model: PreTrainedModel, target: torch.device) -> torch.device:
-    """`target`, after the model has moved there; GateauError when it does not fit."""
+    """Move the model to `target` and return `target`; raise GateauError if it does not fit."""
     try:
         model.to(device=target)  # pyright: ignore[reportCallIssue]
     except (RuntimeError, MemoryError) as error:
