@@ -1,1 +1,1 @@
-"""What is outside the process: storage, language models and devices, the training launcher."""
+"""Connect to what is outside the process: storage, language models and devices, the training launcher."""

@@ -1,4 +1,4 @@
-"""The configuration file as a Dagster resource: what is stored, what is wanted, what is out of date."""
+"""Provide the configuration file as a Dagster resource: what is stored, what is wanted, what is out of date."""
 
 import dagster as dg
 from pydantic import Field, PrivateAttr
@@ -10,14 +10,14 @@ from resources.project import checked_project
 
 
 class ConfigurationResource(dg.ConfigurableResource):
-    """Reads the configuration anew for every run, so that an edit counts without restarting Dagster."""
+    """Reads the configuration again for every run, so that an edit counts without restarting Dagster."""
 
     config_file: str = Field(default=DEMO, description="Path of the YAML file; demo: the embedded demo.")
     _config: Config | None = PrivateAttr(default=None)
 
     @property
     def config(self) -> Config:
-        """The validated configuration.
+        """Return the validated configuration.
 
         Raises:
             GateauError: the file is missing or wrong.
@@ -27,5 +27,5 @@ class ConfigurationResource(dg.ConfigurableResource):
         return self._config
 
     def state(self) -> State:
-        """The store and the input as they are now."""
+        """Return the store and the input as they are now."""
         return State(config=self.config)

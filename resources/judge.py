@@ -1,4 +1,4 @@
-"""The judge as a Dagster resource: a model behind any OpenAI-compatible server."""
+"""Provide the judge as a Dagster resource: a model behind any OpenAI-compatible server."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class JudgeResource(dg.ConfigurableResource):
     """Makes the judge that a configuration names; its key comes from the environment alone."""
 
     def judge(self, settings: JudgeConfig) -> Judge:
-        """What answers requests.
+        """Return the judge, which answers requests.
 
         Raises:
             GateauError: the key's environment variable is not set.
@@ -25,17 +25,17 @@ class JudgeResource(dg.ConfigurableResource):
 
 
 class ServerJudge:
-    """A judge behind a server; see `Client`."""
+    """A judge behind a server, reached through `Client`."""
 
     def __init__(self, settings: JudgeConfig) -> None:
         self._client = Client(PLACE, settings, settings.base_url)
 
     def __call__(self, asked: Asked) -> Reply:
-        """See Judge. No message or reply of it holds the key, whatever the server says."""
+        """Implement Judge. No message or reply contains the key, whatever the server answers."""
         sampling = {name: value for name, value in asked.more.items() if name != "extra_body"}
         if asked.temperature is not None:
             sampling["temperature"] = asked.temperature
-        if "seed" in sampling:  # else each repeat would be the first one again
+        if "seed" in sampling:  # otherwise each repeat would return the first reply
             sampling["seed"] += asked.repeat + asked.attempt
         body = {"model": asked.judge, "messages": [dict(message) for message in asked.messages]}
         found = self._client.ask("chat/completions", body, limit=asked.max_tokens, asks=sampling)
@@ -50,10 +50,10 @@ class ServerJudge:
         )
 
     def under_way(self) -> str:
-        """See Judge."""
+        """Implement Judge.under_way."""
         return self._client.under_way()
 
 
 def _about(*texts: str) -> int:
-    """Tokens of texts that the server did not count, rather too many: for nothing, no budget would ever be used up."""
+    """Estimate the tokens of texts that the server did not count, from above: with 0, no budget would be used up."""
     return sum(-(-len(each.encode("utf-8", errors="replace")) // _BYTES_OF_A_TOKEN) for each in texts)

@@ -1,4 +1,4 @@
-"""Language models as a Dagster resource: one load serves many shards, and theta_B serves two assets."""
+"""Provide language models as a Dagster resource: one load serves many shards, and theta_B serves two assets."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gateau_dagster.config import Config, ModelConfig
 if TYPE_CHECKING:
     from gateau_dagster.models.loading import LoadedModel
 
-# The model that this process loaded last. One at a time: a second one would rarely fit beside it.
+# The model that this process loaded last. Only one is kept: a second one would rarely fit beside it.
 _last: tuple[str, LoadedModel] | None = None
 
 
@@ -23,16 +23,17 @@ class ModelsResource(dg.ConfigurableResource):
     device: str = Field(default="", description="Overrides scoring.device, for example cuda:1; empty leaves it.")
 
     def place(self, config: Config) -> str:
-        """The device that this process is told to use, in the words of scoring.device."""
+        """Return the device for this process, in the notation of scoring.device."""
         return self.device or config.scoring.device
 
     def load(self, config: Config, model: ModelConfig, *, version: str, device: str | None = None) -> LoadedModel:
-        """A model, kept in this process until another one is asked for.
+        """Load a model, and keep it in this process until another one is requested.
 
         Args:
-            model: its section, with a real path; it need not stand in the configuration (the checkpoint).
+            config: of the project.
+            model: its section, with a real path; it need not be in the configuration (the checkpoint).
             version: digest of the weights, so that new ones at the same path are loaded.
-            device: another one than that of this resource.
+            device: overrides the device of this resource.
 
         Raises:
             GateauError: it cannot be loaded; the message says why.
@@ -53,7 +54,7 @@ class ModelsResource(dg.ConfigurableResource):
         return _last[1]
 
     def release(self) -> None:
-        """Frees the model and the device's memory, for a process that is about to need it."""
+        """Free the model and the device's memory, for a process that is about to need it."""
         global _last  # noqa: PLW0603
         _last = None
         torch = sys.modules.get("torch")

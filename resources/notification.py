@@ -1,4 +1,4 @@
-"""Messages to people, as a Dagster resource: a web hook, mail, or both. What is secret comes from the environment."""
+"""Send messages to people, as a Dagster resource: a web hook, mail, or both. Secrets come from the environment."""
 
 import http.client
 import json
@@ -18,31 +18,31 @@ from pydantic import Field
 from gateau_dagster.config.notify import MailConfig, NotifyConfig
 from gateau_dagster.errors import GateauError, TransientError, secret_variable_named
 
-_PATIENCE = 20.0  # seconds after which nothing is tried again
+_PATIENCE = 20.0  # seconds after which nothing is retried
 _PASSING = {408, 429, 500, 502, 503, 504}
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
-    """Where a hook leads to another address, urllib would ask that one for a page: nobody gets the text."""
+    """Refuses redirects: urllib would follow one with a GET request that lacks the text."""
 
     def redirect_request(self, *_: Any) -> None:
-        """Makes a redirect an error."""
+        """Do nothing, which makes a redirect an error."""
 
 
 _opener = urllib.request.build_opener(_NoRedirects)
 
 
 class NotificationResource(dg.ConfigurableResource):
-    """Sends a message wherever a configuration says."""
+    """Sends a message to every place that a configuration names."""
 
     timeout: float = Field(default=10.0, gt=0, description="Seconds that a server may take to answer.")
     pauses: list[float] = Field(default=[2.0, 8.0], description="Seconds before each further try, where one may help.")
 
     def send(self, settings: NotifyConfig, subject: str, text: str) -> None:
-        """Everywhere: a server that does not take it keeps it from no other one.
+        """Send to every place; a failure at one does not prevent the others.
 
         Raises:
-            GateauError, TransientError: a server did not take it; the message does not show its address.
+            GateauError, TransientError: a server rejected the message; the error does not show its address.
         """
         ways: list[Callable[[], None]] = []
         if settings.webhook is not None:
@@ -60,7 +60,7 @@ class NotificationResource(dg.ConfigurableResource):
             raise failures[0] if len(failures) == 1 else GateauError(" ".join(map(str, failures)))
 
     def _patiently(self, way: Callable[[], None], until: float) -> None:
-        """Dagster does not come back to a run whose message was lost, and gives its sensors a minute."""
+        """Retry with pauses: Dagster does not repeat a lost message, and limits its sensors to a minute."""
         for pause in self.pauses:
             try:
                 return way()
@@ -71,7 +71,7 @@ class NotificationResource(dg.ConfigurableResource):
         return way()
 
     def _post(self, variable: str, text: str) -> None:
-        """`{"text": …}`, as Slack, Mattermost and Google Chat take it."""
+        """Post `{"text": …}`, the format of Slack, Mattermost and Google Chat."""
         place, address = "execution.notify.webhook", _secret("execution.notify.webhook", variable)
         if not address.startswith(("https://", "http://")):
             raise GateauError(f"{place}: what {variable} holds is no http:// or https:// address.")
@@ -86,7 +86,7 @@ class NotificationResource(dg.ConfigurableResource):
         except OSError as error:
             reason = getattr(error, "reason", error)
             raise TransientError(f"{place}: the server of {variable} does not answer ({reason}).") from None
-        except (http.client.HTTPException, ValueError) as error:  # of parts of the address, which they tell
+        except (http.client.HTTPException, ValueError) as error:  # their messages contain parts of the address
             raise GateauError(
                 f"{place}: what {variable} holds is no address, or no web server is there ({type(error).__name__})."
             ) from None
@@ -108,7 +108,7 @@ class NotificationResource(dg.ConfigurableResource):
             raise TransientError(
                 f"execution.notify.mail: {mail.server}:{mail.port} did not take it ({reason})."
             ) from error
-        except UnicodeEncodeError:  # of a user or a password, of which it tells
+        except UnicodeEncodeError:  # its message contains the user or the password
             raise GateauError(
                 f"execution.notify.mail: {mail.server} wants user and password in ASCII letters."
             ) from None

@@ -1,6 +1,6 @@
-"""Dagster's records in PostgreSQL: the storage that dagster.yaml names, and a look at the server before it is used.
+"""Store Dagster's records in PostgreSQL: the storage that dagster.yaml names, and a check of the server before use.
 
-dagster-postgres works through psycopg2. SQLAlchemy 2.1 takes another driver for a URL that names none.
+dagster-postgres works through psycopg2. SQLAlchemy 2.1 chooses another driver for a URL that names none.
 """
 
 import re
@@ -18,7 +18,7 @@ from gateau_dagster.errors import GateauError
 
 _DRIVER = "postgresql+psycopg2"
 _WITHOUT_DRIVER = re.compile(r"^postgres(ql)?(?=:|\Z)")
-# What libpq says before and after the reason.
+# Text of libpq before and after the reason.
 _AROUND = re.compile(r"connection to server at .*? failed: | Is the server running .*?\?|(FATAL|ERROR): +")
 _CONNECT_SECONDS = 10
 _CURES = {
@@ -35,18 +35,18 @@ _UNREACHABLE = "it cannot be reached ({reason}). Start it, or correct the URL in
 
 
 class PostgresStorage(DagsterPostgresStorage):
-    """dagster-postgres's storage, with its driver whatever the URL's scheme says."""
+    """dagster-postgres's storage, with its driver for every URL scheme."""
 
     @classmethod
     def from_config_value(
         cls, inst_data: ConfigurableClassData | None, config_value: PostgresStorageConfig
     ) -> DagsterPostgresStorage:
-        """The storage of a validated configuration, which is that of dagster-postgres."""
+        """Return the storage of a validated configuration, which is that of dagster-postgres."""
         return super().from_config_value(inst_data, with_driver(config_value))
 
 
 def with_driver(config_value: Mapping[str, Any]) -> Any:
-    """The configuration of a storage with psycopg2 as its driver, unless it names one."""
+    """Return the configuration of a storage with psycopg2 as its driver, unless it names one."""
     changed = dict(config_value)
     if url := changed.get("postgres_url"):
         changed["postgres_url"] = _WITHOUT_DRIVER.sub(_DRIVER, url)
@@ -57,14 +57,15 @@ def with_driver(config_value: Mapping[str, Any]) -> Any:
 
 
 def check_server(config_value: Mapping[str, Any], *, place: str, source: str) -> None:
-    """Whether the server lets this process in; dagster-postgres would try for long, and tell each try.
+    """Check that the server accepts this process; dagster-postgres would retry for long, and log each try.
 
     Args:
         config_value: of a storage.
-        place: where the storage is configured; source: variable or file with its URL. Both for the message.
+        place: where the storage is configured, for the message.
+        source: variable or file with its URL, for the message.
 
     Raises:
-        GateauError: it does not, or there is no such URL. The message tells neither URL nor password.
+        GateauError: it does not, or the URL is invalid. The message contains neither URL nor password.
     """
     try:
         target = sqlalchemy.make_url(pg_url_from_config(with_driver(config_value)))

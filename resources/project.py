@@ -1,4 +1,4 @@
-"""The configuration as all that stands above Dagster reads it: the schedule has passed Dagster's own check."""
+"""Load the configuration with the checks above Dagster: the schedule passes Dagster's own check."""
 
 from pathlib import Path
 
@@ -11,7 +11,7 @@ _LONG_AGO = "2000-01-01"
 
 
 def checked_project(path: str | Path | None = None) -> Config:
-    """As `load_project`, with the checks of `execution`: of the schedule, which is Dagster's, and of the worker pool.
+    """Load a configuration like `load_project`; also check the schedule, by Dagster, and the worker pool.
 
     Raises:
         GateauError: the file cannot be read, or is wrong; the message names each place in it.
@@ -20,18 +20,18 @@ def checked_project(path: str | Path | None = None) -> Config:
 
 
 def check_schedule(config: Config) -> None:
-    """Whether Dagster can run the nightly refresh by the cron line of a configuration.
+    """Check that Dagster can run the nightly refresh by the cron line of a configuration.
 
     Raises:
-        GateauError: the line is none, or it never comes.
+        GateauError: the line is invalid, or its time never comes.
     """
     line = config.execution.schedule
     if line == ExecutionConfig().schedule:
-        return  # importing Dagster takes `gateau plan` a second
+        return  # importing Dagster costs `gateau plan` a second
     import dagster as dg
 
-    # A ScheduleDefinition checks a line by the same function, but does not look for the times: it takes 31 April, and
-    # the daemon fails on it.
+    # A ScheduleDefinition checks a line by the same function, but not its times: it accepts 31 April, and the daemon
+    # fails on it.
     try:
         windows = dg.TimeWindowPartitionsDefinition(cron_schedule=line, start=_LONG_AGO, fmt="%Y-%m-%d")
     except dg.DagsterInvalidDefinitionError as error:
@@ -46,5 +46,5 @@ def check_schedule(config: Config) -> None:
 
 
 def check_pool(config: Config) -> None:
-    """Raises GateauError for a worker pool that does not exist."""
+    """Raise GateauError for a worker pool that does not exist."""
     chosen_pool(config)

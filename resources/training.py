@@ -1,4 +1,4 @@
-"""Launches a training as a process of its own and shows its progress in the Dagster run."""
+"""Launch a training as a separate process, and show its progress in the Dagster run."""
 
 import os
 import subprocess
@@ -36,14 +36,17 @@ class TrainingResource(dg.ConfigurableResource):
         progress: TimedProgress,
         heed: Callable[[], None],
     ) -> None:
-        """Trains until the output folder is complete.
+        """Train until the output folder is complete.
 
         Args:
-            heed: called every few seconds by the thread that waits; raises where the run is to end.
+            context: of the step.
+            spec: of the training.
+            spec_file: receives the specification.
+            progress: receives steps.
+            heed: called every few seconds by the waiting thread; raises if the run is to end.
 
         Raises:
-            GateauError: the training could not start or failed; the message is its reason, and a new run goes on where
-                it was.
+            GateauError: the training could not start or failed; the message is its reason. A new run resumes it.
         """
         command = self._command(spec, spec_file)
         elsewhere = spec.training.launcher is not None or spec.hostfile is not None
@@ -57,7 +60,7 @@ class TrainingResource(dg.ConfigurableResource):
             status = self._run(context, command, environment, heed)
         if status != 0:
             raise GateauError(failure_message(spec, status))
-        if not is_finished(spec):  # a launcher may end well though a signal ended its ranks
+        if not is_finished(spec):  # a launcher may succeed though a signal ended its ranks
             raise GateauError(failure_message(spec, 0))
 
     def _run(
@@ -67,11 +70,11 @@ class TrainingResource(dg.ConfigurableResource):
         environment: Mapping[str, str],
         heed: Callable[[], None],
     ) -> int:
-        """The exit status, negative for a signal. Dagster's own client waits for a launcher that takes its time."""
+        """Return the exit status, negative for a signal. Dagster's own client waits for a slow launcher."""
         reader, injector = dg.PipesTempFileMessageReader(), dg.PipesEnvContextInjector()
         with dg.open_pipes_session(context, context_injector=injector, message_reader=reader) as session:
             known = {**os.environ, **environment, **session.get_bootstrap_env_vars()}
-            # A tracker without a key would ask for it, and wait.
+            # A tracker without a key would prompt for it, and wait.
             process = subprocess.Popen(command, env=known, stdin=subprocess.DEVNULL)
             try:
                 return _status(process, heed)
@@ -100,7 +103,7 @@ def _status(process: subprocess.Popen[bytes], heed: Callable[[], None]) -> int:
 
 @contextmanager
 def _followed(log: Path, progress: TimedProgress) -> Iterator[None]:
-    """Reports the last line of the metrics log while the training runs, and that it starts until there is one."""
+    """Report the last line of the metrics log while the training runs, and its start until there is one."""
     from gateau_dagster.training.metrics import read_log
 
     stop = threading.Event()

@@ -1,8 +1,8 @@
-"""`python -m resources.training_process SPEC.json`: one rank of a training, started by Dagster or by hand.
+"""Run one rank of a training, `python -m resources.training_process SPEC.json`, from Dagster or by hand.
 
-Rank 0 alone speaks to Dagster (Pipes): progress lines in the log, and for every step the metrics as a custom message
-`{"training_step": {...}}`. Started by hand it prints the lines. Ends with status 1 and one readable line for an error
-that a user can mend, with 143 when told to stop.
+Rank 0 alone reports to Dagster (Pipes): progress lines in the log, and for every step the metrics as a custom message
+`{"training_step": {...}}`. Started by hand, it prints the lines. The status is 1 with one readable line for a user's
+error, and 143 when told to stop.
 """
 
 import os
@@ -36,13 +36,13 @@ from gateau_dagster.training.spec import TrainingSpec
 
 MESSAGE_KEY = "training_step"
 _SECONDS_BETWEEN_LINES = 2.0
-# In a run's log, where the launching process says each few seconds how far the training is.
+# In a run's log, where the launching process reports progress every few seconds.
 _SECONDS_BETWEEN_LINES_OF_A_RUN = 60.0
 _SECONDS_BETWEEN_LOOKS = 1.0
 
 
 def progress_line(metrics: dict[str, Any]) -> str:
-    """One step, for people."""
+    """Return the log line of one step."""
     norm = metrics["grad_norm"]
     return (
         f"step {metrics['step']}/{metrics['total']}  loss {metrics['loss']:.4f}  lr {metrics['learning_rate']:.2e}  "
@@ -53,7 +53,7 @@ def progress_line(metrics: dict[str, Any]) -> str:
 
 
 class Reporter:
-    """Sends every step's metrics; says a line every few seconds, at the first step and at the last."""
+    """Sends every step's metrics; logs a line every few seconds, at the first step and at the last."""
 
     def __init__(
         self,
@@ -83,11 +83,11 @@ def _stop(number: int, _: FrameType | None) -> None:
 
 
 def _end_with_launcher() -> None:
-    """Watch the process that started the training, and this rank's parent (torchrun, say): when one of them is gone,
-    end at once, as a kill would. An orphan would write where the next attempt writes.
+    """End this process when the one that started the training, or this rank's parent (torchrun), is gone.
 
-    From another machine the first cannot be seen: there the launcher ends the ranks when one of them ends. A process
-    started by hand, without a launcher, may outlive the shell that started it.
+    An orphan would write where the next attempt writes. The starting process cannot be seen from another machine: there
+    the launcher ends the ranks when one of them ends. A process started by hand, without a launcher, may outlive its
+    shell.
     """
     host, _, pid = os.environ.get(LAUNCHER_VARIABLE, "").partition("|")
     if not host and "RANK" not in os.environ:
@@ -114,7 +114,7 @@ def _runs(process: psutil.Process) -> bool:
 
 
 def _choose_accelerator() -> None:
-    """Tell DeepSpeed of a machine without a GPU, before it is imported: it may differ from where the launcher is."""
+    """Tell DeepSpeed before its import that this machine has no GPU, which may differ from the launcher's machine."""
     import torch
 
     if not torch.cuda.is_available():
@@ -122,7 +122,7 @@ def _choose_accelerator() -> None:
 
 
 def _unexpected(error: BaseException) -> str:
-    """One line for an error that is not the user's; gloo and NCCL say of a dead rank only that it hung up."""
+    """Return one line for a defect; gloo and NCCL report a dead rank only as a closed connection."""
     text = f"{type(error).__name__}: {error}".splitlines()[0]
     if hung_up(error):
         return (
@@ -133,7 +133,7 @@ def _unexpected(error: BaseException) -> str:
 
 
 def _fail(spec: TrainingSpec | None, message: str, say: Callable[[str], None] | None) -> int:
-    """Say why, where people look: standard error, the failure file, and Dagster's log."""
+    """Report the reason to standard error, the failure file and Dagster's log; return status 1."""
     message = redacted(message)
     sys.stderr.write(f"error: {message}\n")
     if say is not None:
@@ -141,18 +141,18 @@ def _fail(spec: TrainingSpec | None, message: str, say: Callable[[str], None] | 
     if spec is not None:
         try:
             record_failure(spec, message)
-        except (GateauError, OSError) as error:  # `failure_message` finds the hindrance by itself
+        except (GateauError, OSError) as error:  # `failure_message` finds the obstacle by itself
             sys.stderr.write(redacted(f"(the reason could not be written: {error})\n"))
     return 1
 
 
 def main(arguments: list[str]) -> int:
-    """Run one rank; returns the exit status."""
+    """Run one rank, and return the exit status."""
     if len(arguments) != 1:
         return _fail(None, "usage: python -m resources.training_process SPEC.json", None)
     redact_output()
     signal.signal(signal.SIGTERM, _stop)
-    # DeepSpeed calls torch by names that torch is renaming: hundreds of lines that no user can act on.
+    # DeepSpeed uses names that torch is renaming: hundreds of warnings that no user can act on.
     warnings.filterwarnings("ignore", message=r"`torch\.distributed\.", category=FutureWarning)
     _end_with_launcher()
     share_cores()
@@ -181,14 +181,14 @@ def main(arguments: list[str]) -> int:
         except Exception as error:
             error = redact_exception(error)
             traceback.print_exception(error)
-            # A rank that fails because another one did must not hide the other one's reason.
+            # A rank that fails because another one did must not hide the other's reason.
             known = spec is not None and bool(recorded_failure(spec))
             return _fail(None if known else spec, _unexpected(error), None if pipes is None else pipes.log.error)
     return 0
 
 
 def _ignore(message: dict[str, Any]) -> None:
-    """Nobody listens."""
+    """Ignore the message."""
     del message
 
 

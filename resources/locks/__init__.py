@@ -1,1 +1,1 @@
-"""How runs are kept apart: one file each."""
+"""Keep runs apart, so that a store has one owner."""

@@ -1,4 +1,4 @@
-"""Who works on a store now, for those who only look: the UI, the schedule, the sensor."""
+"""Find who works on a store now, for readers: the UI, the schedule, the sensor."""
 
 import time
 
@@ -9,7 +9,7 @@ from gateau_dagster.storage.process_identity import ProcessIdentity
 
 
 def holder_of(config: Config) -> str | None:
-    """Who has a lease of the store, in words; None where nobody has one, as far as can be seen from here.
+    """Describe who holds a lease of the store; return None if nobody visible from here does.
 
     Raises:
         GateauError, TransientError: the store cannot be read.
@@ -18,7 +18,7 @@ def holder_of(config: Config) -> str | None:
     for name in files.names(FOLDER):
         try:
             holder = Holder.from_bytes(files.read(f"{FOLDER}/{name}"))
-        except FileNotFoundError:  # it has just been cleared away
+        except FileNotFoundError:  # just removed
             continue
         if holder is not None and _lives(holder):
             return holder.described()

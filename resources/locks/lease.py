@@ -1,4 +1,4 @@
-"""One owner a store: the lease of `gateau_dagster/storage/lease.py`, for a configuration."""
+"""Hold the lease of `gateau_dagster/storage/lease.py` for a configuration: one owner per store."""
 
 import re
 import uuid
@@ -15,14 +15,14 @@ from gateau_dagster.storage.lease import FOLDER, Lease
 
 _ID = f"{FOLDER}/id"
 _ID_FORM = re.compile(rb"[0-9a-f]{32}")
-# Whoever has a lease in this process, by party and store: what it starts within needs no second one.
+# The parties that hold a lease in this process, by party and store: nested steps need no second one.
 _held: set[str] = set()
 
 
 def party(config: Config, config_file: str) -> str:
-    """Who goes together on a store: the runs of one configuration, from the UI and the command line, on any machine.
+    """Return the party of a configuration: its runs share a store, from the UI and the command line, on any machine.
 
-    By an id in its work folder: two machines may each have a configuration of the same path.
+    It contains an id in the work folder, since two machines may each have a configuration at the same path.
 
     Raises:
         GateauError: the work folder cannot be written, or its id is damaged.
@@ -35,7 +35,7 @@ def party(config: Config, config_file: str) -> str:
 
 
 def store_id(config: Config) -> str:
-    """Which store it is, for all machines that reach it. A copy of it elsewhere is another one.
+    """Return the id of the store, equal on all machines that reach it; a copy elsewhere has another one.
 
     Raises:
         GateauError, TransientError: the store cannot be written, or its id is damaged.
@@ -49,10 +49,10 @@ def store_id(config: Config) -> str:
 
 
 def known_store_id(config: Config) -> str | None:
-    """`store_id`; None where nothing has ever run on it, so that looking makes no files.
+    """Return `store_id`, or None if nothing has ever run on the store, so that reading creates no files.
 
     Raises:
-        GateauError, TransientError: as for `store_id`.
+        GateauError, TransientError: for the reasons of `store_id`.
     """
     files = Files(config.located_root)
     if not files.exists(_ID):
@@ -73,12 +73,12 @@ def _read_id(files: Files, name: str) -> str:
 
 @contextmanager
 def store_lease(config: Config, config_file: str, *, exclusive: bool, say: Callable[[str], None]) -> Iterator[None]:
-    """Holds the store within the block; each commit of this process, and of those that it starts, proves it.
+    """Hold the store within the block; each commit of this process and its children proves the lease.
 
     Args:
-        config_file: see `configuration_name`.
-        exclusive: for a whole refresh; else for a step of a run, which goes together with others of its party.
-        say: told what is waited for.
+        config_file: path, or `demo`; see `configuration_name`.
+        exclusive: for a whole refresh; otherwise for a step of a run, which shares the store with its party.
+        say: receives messages about waiting.
 
     Raises:
         GateauError: another run has the store; the message names it.

@@ -1,1 +1,1 @@
-"""Worker pools: one file each, found by the registry; how a step scores in several workers."""
+"""Score a step in several workers. One file per worker pool; the registry finds them."""

@@ -1,4 +1,4 @@
-"""A worker on a node of a Ray cluster that answers a benchmark's questions."""
+"""Answer a benchmark's questions in a worker on a node of a Ray cluster."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -11,14 +11,14 @@ from resources.pools.node_actor import NodeActor
 
 @dataclass(frozen=True, kw_only=True)
 class AskedPiece:
-    """Questions that are answered together: of `asked`, those in `missing`; see `Engine.answers`."""
+    """Questions that are answered together: those of `asked` that are in `missing`; see `Engine.answers`."""
 
     asked: Sequence[Asked]
     missing: frozenset[str]
 
 
 class AnsweringActor(NodeActor):
-    """`NodeTask.more`: the template of the prompts."""
+    """A worker that answers questions. `NodeTask.more` is the template of the prompts."""
 
     def _done(self, piece: AskedPiece) -> list[Outcome]:
         config, loaded = self._task.config, self._model()

@@ -1,4 +1,4 @@
-"""Answers from a Ray cluster: an engine whose questions go to actors that load the model once."""
+"""Answer questions on a Ray cluster: an engine that sends them to actors, which load the model once."""
 
 from collections import deque
 from collections.abc import Collection, Iterator, Sequence
@@ -16,14 +16,14 @@ from resources.pools.pool import Warn
 from resources.pools.ray_crew import Crew, Done, Lost
 from resources.pools.ray_staff import Staff
 
-# Pieces for each worker: what is uneven at the end is small beside them, and what a loss costs, too.
+# Pieces per worker: many, so that uneven ends and lost pieces cost little.
 _PIECES = 8
 _SECONDS = 0.5
 _GIVEN_UP = f"{MOST} workers died over this question, often killed by the system for lack of memory"
 
 
 class RayAnswers:
-    """See `Engine`. Lives within `connected`, as long as the step asks; `close` ends its workers."""
+    """An engine on a Ray cluster. It lives within `connected` during the step; `close` ends its workers."""
 
     def __init__(self, ray_config: RayConfig, task: NodeTask, warn: Warn) -> None:
         self._ray, self._warn = ray_config, warn
@@ -32,10 +32,10 @@ class RayAnswers:
     def answers(
         self, asked: Sequence[Asked], missing: Collection[str], note: Note = unwatched
     ) -> Iterator[Sequence[Outcome]]:
-        """See `Engine`: a group is a piece.
+        """Implement Engine.answers: yield the outcomes of each piece as a group.
 
         Raises:
-            GateauError: see `Staff` and `AskedQueue.give_back`; an actor's own.
+            GateauError: for the reasons of `Staff` and `AskedQueue.give_back`; an actor's own.
         """
         queue = AskedQueue(asked, frozenset(missing), pieces=self._ray.workers * _PIECES, warn=self._warn)
         staff = Staff(self._crew, self._ray.workers, self._warn)
@@ -52,13 +52,13 @@ class RayAnswers:
                         yield rejected
 
     def close(self) -> None:
-        """Ends the workers."""
+        """End the workers."""
         self._crew.close()
 
 
 @dataclass(frozen=True, kw_only=True)
 class AskedJob:
-    """A piece, and the workers that were lost over it."""
+    """A piece, and the number of workers that were lost over it."""
 
     piece: AskedPiece
     losses: int = 0
@@ -67,8 +67,8 @@ class AskedJob:
 class AskedQueue:
     """The questions of one turn, in pieces of about equal length, the longest first.
 
-    The pieces are those of all that is asked: what is answered together does not depend on what was answered before.
-    Where the first ones kill their workers the shortest are next, until one is answered: it may be their length.
+    The pieces divide all questions, so that grouping does not depend on earlier answers. If the longest pieces kill
+    their workers, the shortest follow until one is answered, since length may be the cause.
     """
 
     def __init__(self, asked: Sequence[Asked], missing: frozenset[str], *, pieces: int, warn: Warn) -> None:
@@ -81,26 +81,26 @@ class AskedQueue:
                 self._waiting.append(AskedJob(piece=AskedPiece(asked=some, missing=wanted)))
 
     def waiting(self) -> int:
-        """Questions that nobody has."""
+        """Return the number of questions that no worker has."""
         return sum(len(job.piece.missing) for job in self._waiting)
 
     def take(self) -> AskedJob | None:
-        """The next piece."""
+        """Return the next piece."""
         if not self._waiting:
             return None
         return self._waiting.pop() if self._in_doubt else self._waiting.popleft()
 
     def took(self) -> None:
-        """A piece is answered."""
+        """Note that a piece is answered."""
         self._answered = True
 
     def give_back(self, job: AskedJob, loss: str, *, machine: bool) -> list[Outcome]:
-        """What a lost worker was answering is next, halved once three were lost over it; a question alone is rejected.
+        """Put the piece of a lost worker first, halved after three losses; reject a single question.
 
-        Returns the reject, if it is one.
+        Return the reject, if there is one.
 
         Raises:
-            GateauError: questions are rejected one after the other, and none was answered.
+            GateauError: several questions were rejected, and none was answered.
         """
         piece, losses = job.piece, job.losses + (not machine)
         self._warn(f"{loss} while it answered {len(piece.missing)} questions (loss {losses} of {MOST})")
@@ -118,11 +118,11 @@ class AskedQueue:
 
     @property
     def _in_doubt(self) -> bool:
-        """Whether workers may die whatever they get."""
+        """Return whether workers may die whatever they get."""
         return self._rejected > 0 and not self._answered
 
     def _put_back(self, job: AskedJob) -> None:
-        """To be the next."""
+        """Put the job back as the next one."""
         if self._in_doubt:
             self._waiting.append(job)
         else:
@@ -139,7 +139,7 @@ class AskedQueue:
 
 
 def _pieces(asked: Sequence[Asked], most: int) -> Iterator[list[Asked]]:
-    """At most so many, of questions of about the same length: padding is work."""
+    """Yield at most `most` pieces of questions of about the same length, since padding is work."""
     sizes = [_size(each) for each in asked]
     target, piece, size = sum(sizes) / most, list[Asked](), 0
     for place in sorted(range(len(asked)), key=lambda each: (-sizes[each], each)):
@@ -153,6 +153,6 @@ def _pieces(asked: Sequence[Asked], most: int) -> Iterator[list[Asked]]:
 
 
 def _size(asked: Asked) -> int:
-    """Letters read, and said."""
+    """Return the estimated characters of the prompt and of the answer."""
     said = asked.question.generation.max_new_tokens * 4
     return 1 + said + sum(len(turn) for turn in asked.question.turns[: asked.turn + 1])

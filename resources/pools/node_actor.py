@@ -1,6 +1,6 @@
-"""A worker on a node of a Ray cluster: looks whether its node may work, loads the model once, and tells what it is at.
+"""Run a worker on a node of a Ray cluster: it checks its node, loads the model once, and reports its status.
 
-Ray is not imported here: a class becomes an actor where the step makes it one (see ray_crew.py).
+Ray is not imported here: the step makes the class an actor (see ray_crew.py).
 """
 
 import os
@@ -28,10 +28,10 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, kw_only=True)
 class NodeTask:
-    """What a worker is for.
+    """The task of a worker.
 
-    device: in the words of scoring.device. more: what its kind of work needs beside that. leases: of the store, which
-    the worker proves as the step does; see `fence.exported`.
+    device: in the notation of scoring.device. more: further data for its kind of work. leases: of the store, which the
+    worker proves as the step does; see `fence.exported`.
     """
 
     config: Config
@@ -53,16 +53,16 @@ class Started:
 
 @dataclass(frozen=True, kw_only=True)
 class Refused:
-    """Why a node may not work, a line each."""
+    """The reasons why a node may not work, one per line."""
 
     lines: tuple[str, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Look:
-    """What a worker is at: the piece of this number.
+    """The status of a worker: the number of its piece.
 
-    in_hand: ids of what it has begun of it and not finished. report: how far it is, where it tells.
+    in_hand: ids that it has begun and not finished. report: its progress, if it reports any.
     """
 
     number: int
@@ -71,7 +71,7 @@ class Look:
 
 
 class NodeActor:
-    """See above. `look` and `save` answer while `work` does."""
+    """A worker on a node. `look` and `save` answer while `work` runs."""
 
     def __init__(self, task: NodeTask) -> None:
         redact_output()
@@ -82,22 +82,22 @@ class NodeActor:
         self._loaded: LoadedModel | None = None
 
     def start(self) -> Started | Refused | Failed:
-        """Looks whether this node may work, and loads the model."""
+        """Check whether this node may work, and load the model."""
         return self._told(self._started)
 
     def work(self, number: int, piece: Any) -> Any:
-        """What becomes of a piece, or Failed."""
+        """Return the result of a piece, or Failed."""
         with self._lock:
             self._look = Look(number=number)
         return self._told(lambda: self._done(piece))
 
     def look(self) -> Look:
-        """What it is at."""
+        """Return the worker's status."""
         with self._lock:
             return self._look
 
     def save(self) -> None:
-        """Saves the rows that wait; the worker is about to end."""
+        """Save the waiting rows; the worker is about to end."""
         save_all_rows()
 
     def _done(self, piece: Any) -> Any:
@@ -118,7 +118,7 @@ class NodeActor:
         return self._loaded
 
     def _told(self, work: Callable[[], T]) -> T | Failed:
-        """An exception crosses to the step without its traceback, which goes into the worker's log."""
+        """Return the result, or the error without its traceback, which goes into the worker's log."""
         try:
             return work()
         except Exception as raised:
@@ -128,7 +128,7 @@ class NodeActor:
 
 
 def _placed(error: BaseException) -> BaseException:
-    """A defect says on which machine; a message for users says what it is about."""
+    """Add the machine to a defect; a message for users names its place already."""
     if not isinstance(error, GateauError):
         error.add_note(f"(on {socket.gethostname()})")
     return error

@@ -1,4 +1,4 @@
-"""Whether another machine may score: it sees the same store, has the same code and packages, and its GPU."""
+"""Check whether another machine may score: it needs the same store, code and packages, and a GPU."""
 
 import hashlib
 import platform
@@ -15,14 +15,14 @@ from gateau_dagster.errors import GateauError
 from gateau_dagster.storage.files import Files
 
 _FOLDER = "_workers"
-# What figures come from; of torch the release counts, not the build for a CPU or a GPU.
+# Packages that determine results; of torch the release counts, not the build for a CPU or a GPU.
 _PACKAGES = ("torch", "transformers", "tokenizers", "safetensors", "polars", "numpy")
 _SOURCES = ("gateau_dagster", "resources")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Expected:
-    """Of every machine that scores.
+    """The requirements for every machine that scores.
 
     root: of the store. marker: the name of a file in it, with its content. code: digest of this project's sources.
     versions: of packages, by name. cuda: whether its worker has a GPU.
@@ -38,7 +38,7 @@ class Expected:
 
 @contextmanager
 def marked_store(root: str, *, cuda: bool) -> Iterator[Expected]:
-    """What this machine has, with a marker in the store for as long as the block works.
+    """Yield what this machine has, with a marker in the store during the block.
 
     Raises:
         GateauError, TransientError: the store cannot be written.
@@ -54,7 +54,7 @@ def marked_store(root: str, *, cuda: bool) -> Iterator[Expected]:
 
 
 def problems(expected: Expected) -> list[str]:
-    """Why this machine may not score, a line each; none where it may."""
+    """Return why this machine may not score, one reason per line; empty if it may."""
     found = [*_version_problems(expected.versions, installed_versions())]
     if expected.code != code_digest():
         found.append(
@@ -101,7 +101,7 @@ def _version_problems(wanted: Mapping[str, str], found: Mapping[str, str]) -> It
 
 
 def installed_versions() -> dict[str, str]:
-    """Of Python and the packages that figures come from."""
+    """Return the versions of Python and of the packages that determine results."""
     found = {"Python": ".".join(platform.python_version_tuple()[:2])}
     for name in _PACKAGES:
         try:
@@ -113,7 +113,7 @@ def installed_versions() -> dict[str, str]:
 
 @cache
 def code_digest() -> str:
-    """SHA-256 over this project's sources that score."""
+    """Return the SHA-256 (hex) over this project's sources that score."""
     total, root = hashlib.sha256(), Path(gateau_dagster.__file__).parent.parent
     for folder in _SOURCES:
         for file in sorted((root / folder).rglob("*.py")):

@@ -1,4 +1,4 @@
-"""A configured model on another machine: the one that the run means, and no other that lies there."""
+"""Locate a configured model on another machine, and check that it is the one of the run."""
 
 import fcntl
 import hashlib
@@ -17,18 +17,17 @@ from gateau_dagster.storage import Store
 
 
 def node_model(config: Config, placed: Placed) -> ModelConfig:
-    """The model's section with a path that can be loaded here.
+    """Return the model's section with a path that can be loaded here.
 
     Raises:
-        GateauError, TransientError: it is not here, or another one; or a model that the pipeline made cannot be
-            fetched.
+        GateauError, TransientError: the model is missing here or differs, or a made model cannot be fetched.
     """
     scratch = node_scratch(config)
     if placed.stored:
         with _alone(scratch):
             return fetched_model(Store(config.located_root), placed, scratch)
     kind, _, wanted = placed.version.partition(":")
-    if kind == "hub":  # a branch may have moved on since
+    if kind == "hub":  # a branch may have moved on
         return placed.section.model_copy(update={"revision": wanted.rpartition(":")[2]})
     if kind == "folder":
         _check_folder(config, placed, wanted, scratch)
@@ -36,7 +35,7 @@ def node_model(config: Config, placed: Placed) -> ModelConfig:
 
 
 def node_scratch(config: Config) -> Path:
-    """This machine's folder for what is fetched; made where it is missing.
+    """Return this machine's folder for fetched models; create it if it is missing.
 
     Raises:
         GateauError: it cannot be written.
@@ -72,7 +71,7 @@ def _check_folder(config: Config, placed: Placed, wanted: str, scratch: Path) ->
 
 @contextmanager
 def _alone(scratch: Path) -> Iterator[None]:
-    """One of a machine's workers at a time: they fetch into one folder."""
+    """Lock the folder: a machine's workers fetch into it one at a time."""
     with (scratch / "lock").open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield

@@ -1,4 +1,4 @@
-"""Scoring on a Ray cluster: actors that load the model once, served with pieces of shards from one queue."""
+"""Score on a Ray cluster: actors load the model once, and receive pieces of shards from one queue."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
@@ -22,12 +22,12 @@ from resources.pools.ray_crew import Crew, Done, Event, Looked, Lost
 from resources.pools.ray_staff import Staff
 from resources.pools.scoring_actor import ScoringActor
 
-# The longest wait for something to happen.
+# The longest wait for an event.
 _SECONDS = 0.5
 
 
 class RayWorkers:
-    """See `ScoringWorkers`. Rows are in the store when a piece is done; the step's process makes the tables."""
+    """Scoring workers on a Ray cluster. They save rows with each piece; the step's process makes the tables."""
 
     def __init__(self, task: ScoringTask, warn: Warn) -> None:
         self._task, self._warn = task, warn
@@ -50,7 +50,7 @@ class RayWorkers:
     def results(
         self, shards: Mapping[str, Sequence[TableWork]], report: Report
     ) -> Iterator[tuple[str, dict[str, ShardResult]]]:
-        """See `ScoringWorkers`."""
+        """Implement ScoringWorkers.results."""
         opened = OpenShards(Store(self._task.config.located_root), report)
         queue = PieceQueue(
             shards=shards,
@@ -62,7 +62,7 @@ class RayWorkers:
         )
         staff = Staff(self._crew, self._ray.workers, self._warn)
         try:
-            # The next pieces first: what the caller does with a shard takes its time.
+            # The next pieces come first, since the caller's work on a shard takes time.
             while (busy := staff.serve(queue)) or opened:
                 yield from opened.finished(patience=0.0 if busy else _SECONDS)
                 for event in self._crew.events(_SECONDS) if busy else []:
@@ -74,14 +74,14 @@ class RayWorkers:
 
 @contextmanager
 def _answers(config: Config, placed: Placed, template: str, warn: Warn) -> Iterator[Engine]:
-    """See `Pool.answers`."""
+    """Implement Pool.answers."""
     with _on_cluster(config, placed, template) as task, closing(RayAnswers(_section(config), task, warn)) as engine:
         yield engine
 
 
 @contextmanager
 def _on_cluster(config: Config, placed: Placed, more: str) -> Iterator[NodeTask]:
-    """What actors are told that are started within the block."""
+    """Yield the task for actors that start within the block."""
     ray = _section(config)
     with connected(ray), marked_store(config.located_root, cuda=ray.gpus > 0) as expected:
         yield NodeTask(
@@ -115,8 +115,8 @@ def _section(config: Config) -> RayConfig:
 
 
 def _devices(config: Config, place: str, shards: int) -> list[str]:
-    """The GPU that Ray gives to each worker is the only one that it sees."""
-    del place, shards  # the former is this machine's, and a shard is cut into pieces
+    """Return a device per worker; the GPU that Ray assigns to a worker is the only one that it sees."""
+    del place, shards  # place is this machine's, and shards are cut into pieces
     ray, spread = _section(config), config.scoring.device_map is not None
     return [("auto" if spread else "cuda") if ray.gpus else "cpu"] * ray.workers
 

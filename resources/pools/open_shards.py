@@ -1,4 +1,4 @@
-"""The shards whose pieces are being scored: how far they are, and their tables once all pieces are done."""
+"""Track the shards whose pieces are being scored, and write their tables once all pieces are done."""
 
 from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
@@ -11,14 +11,17 @@ from gateau_dagster.execution.shard_work import ShardProgress
 from gateau_dagster.storage import Store
 from resources.pools.piece_queue import Lacking, PieceJob
 
-# Tables are written beside the queue: with many workers one shard after the other is done.
+# Tables are written beside the queue: with many workers, shards finish in quick succession.
 _WRITERS = 4
 Finished = tuple[str, dict[str, ShardResult]]
 
 
 @dataclass(kw_only=True)
 class _Shard:
-    """kept, missing: samples. cost: of what is done; tokens, seconds: that it took. now: reports of pieces in work."""
+    """The state of a shard. kept, missing: counts of samples. scored, tokens, seconds: of finished pieces.
+
+    now: reports of running pieces, by worker.
+    """
 
     works: Sequence[TableWork]
     kept: int
@@ -43,7 +46,7 @@ class _Shard:
 
 
 class OpenShards:
-    """Of one step. `report`: see `ScoringWorkers.results`."""
+    """The open shards of one step. `report`: receives their progress, as in `ScoringWorkers.results`."""
 
     def __init__(self, store: Store, report: Report) -> None:
         self._store, self._report = store, report
@@ -52,7 +55,7 @@ class OpenShards:
         self._writing: dict[Future[dict[str, ShardResult]], str] = {}
 
     def open(self, shard: str, works: Sequence[TableWork]) -> Lacking:
-        """By sample, the assets that lack its row."""
+        """Open a shard, and return the assets without a row for each sample."""
         lacking = lacking_rows(self._store, shard, works)
         missing = sum(map(bool, lacking.values()))
         found = self._shards[shard] = _Shard(works=works, kept=len(lacking) - missing, missing=missing)
@@ -60,19 +63,19 @@ class OpenShards:
         return lacking
 
     def advance(self, worker: int, report: ShardReport) -> None:
-        """A worker is so far with its piece."""
+        """Record a worker's progress with its piece."""
         if (found := self._shards.get(report.shard)) is not None:
             found.now[worker] = report
             self._report(found.report(report.shard))
 
     def lose(self, worker: int, job: PieceJob) -> None:
-        """What a worker had done of its piece does not count."""
+        """Discard the progress of a lost worker's piece."""
         found = self._shards[job.piece.shard]
         found.now.pop(worker, None)
         self._report(found.report(job.piece.shard))
 
     def add(self, worker: int | None, job: PieceJob, result: PieceResult, report: ShardReport | None = None) -> None:
-        """A piece is done, by a worker unless it was given up. `report`: of the piece, at its end."""
+        """Add a finished piece; `worker` is None for one that was given up. `report`: of the piece, at its end."""
         found = self._shards[job.piece.shard]
         if worker is not None:
             found.now.pop(worker, None)
@@ -90,10 +93,10 @@ class OpenShards:
             self._writing[done] = shard
 
     def finished(self, *, patience: float = 0.0) -> Iterator[Finished]:
-        """Those whose tables are written now; waits so many seconds for a first one.
+        """Yield the shards whose tables are written; wait up to `patience` seconds for the first one.
 
         Raises:
-            GateauError, TransientError: see `finish_shard`.
+            GateauError, TransientError: for the reasons of `finish_shard`.
         """
         for done in wait(self._writing, timeout=patience, return_when=FIRST_COMPLETED).done:
             shard = self._writing.pop(done)
@@ -101,9 +104,9 @@ class OpenShards:
             yield shard, done.result()
 
     def __bool__(self) -> bool:
-        """Whether any is not finished."""
+        """Return whether any shard is unfinished."""
         return bool(self._shards)
 
     def close(self) -> None:
-        """Waits for the tables that are being written."""
+        """Wait for the tables that are being written."""
         self._writers.shutdown(cancel_futures=True)

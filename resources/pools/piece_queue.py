@@ -1,7 +1,7 @@
-"""The samples of a step that no worker has, cut into pieces of about equal work, and what becomes of a lost piece.
+"""Queue the samples of a step in pieces of about equal work, and handle lost pieces.
 
-Shards are taken in their order, a block of them at a time: within it the longest samples come first, so that no worker
-is left alone with one at the end; and with a block its shards are done, so that a run that dies has lost little.
+Shards are taken in order, in blocks. Within a block the longest samples come first, so that no worker is left alone
+with one at the end. The shards of a block finish together, so that a run that dies has lost little.
 """
 
 from collections import deque
@@ -15,10 +15,10 @@ from gateau_dagster.execution.shard_tables import TableWork
 from resources.pools.pool import Costs, Warn
 
 MOST = 3  # workers that may be lost over a sample
-_NODES = 3  # lost machines of a piece that nobody takes for its fault
-# A block has work for so many rounds of all workers: what is uneven at its end is small beside it.
+_NODES = 3  # lost machines per piece that are not blamed on it
+# A block has work for this many rounds of all workers, so that an uneven end costs little.
 _ROUNDS = 4
-# Of a block, as long as nobody knows how fast the workers are.
+# Share of a block per piece while the speed of the workers is unknown.
 _FIRST_SHARE = 1 / 8
 _LEAST_SECONDS = 1.0
 _GIVEN_UP = (
@@ -30,7 +30,7 @@ Lacking = Mapping[str, frozenset[str]]
 
 @dataclass(frozen=True, kw_only=True)
 class PieceJob:
-    """A piece to score, the work that it should be, and the workers and machines that were lost over it."""
+    """A piece to score, its estimated work, and the numbers of workers and machines lost over it."""
 
     piece: Piece
     cost: float
@@ -47,7 +47,7 @@ class _Open:
     waiting: deque[str]
 
     def cut(self, target: float) -> PieceJob:
-        """The next samples, up to the target, one at least."""
+        """Return the next samples, up to the target, at least one."""
         ids, cost = [], 0.0
         while self.waiting and (not ids or cost + self.costs[self.waiting[0]] <= target):
             ids.append(self.waiting.popleft())
@@ -57,12 +57,14 @@ class _Open:
 
 @dataclass(kw_only=True)
 class PieceQueue:
-    """See above.
+    """A queue of pieces in blocks of shards.
 
     Args:
-        shards: to be scored, in their order. lacking: looks what is missing of one: called once for each, as it is
-            opened. costs: of its samples.
-        workers: that score side by side. seconds: about as long as a piece should take.
+        shards: to be scored, in their order.
+        lacking: returns what is missing of a shard; called once when it is opened.
+        costs: of a shard's samples.
+        workers: the number that score side by side.
+        seconds: the approximate duration of a piece.
     """
 
     shards: Mapping[str, Sequence[TableWork]]
@@ -79,17 +81,17 @@ class PieceQueue:
 
     def __post_init__(self) -> None:
         self._ahead = deque(self.shards)
-        self._first = 0.0  # the work of a piece, until it is known how long that takes
+        self._first = 0.0  # the work of a piece until the rate is known
 
     def waiting(self) -> int:
-        """Samples that nobody has; of shards that are still to be opened, none where others wait before them."""
+        """Return the number of samples that no worker has; unopened shards do not count while others wait."""
         while not self._block and self._ahead:
             self._open_block()
         block = sum(len(each.waiting) for each in self._block)
         return block + sum(len(job.piece.lacking) for job in self._returned)
 
     def take(self) -> PieceJob | None:
-        """The next piece, if there is any left."""
+        """Return the next piece, or None."""
         if not self.waiting():
             return None
         if self._returned:
@@ -101,23 +103,24 @@ class PieceQueue:
         return job
 
     def took(self, job: PieceJob, seconds: float) -> None:
-        """A piece is done."""
+        """Note that a piece is done."""
         self._done_cost += job.cost
         self._done_seconds += seconds
 
     def give_back(self, job: PieceJob, loss: str, in_hand: frozenset[str], *, machine: bool) -> PieceResult | None:
-        """What a lost worker was scoring is next.
+        """Put the piece of a lost worker first.
 
-        Its samples in hand are scored one by one from now on; where none is known, a piece that has lost three workers
-        is halved. A sample that three workers were lost over is rejected, and that is returned.
+        Its samples in hand are scored one by one from now on. If none is known, a piece that has lost three workers is
+        halved. A sample that has lost three workers is rejected and returned.
 
         Args:
+            job: the piece that the worker was scoring.
             loss: which worker was lost, and how.
-            in_hand: the samples that it was scoring, as far as it had told.
-            machine: with others; that is rarely a sample's fault.
+            in_hand: the samples that it was scoring, as far as it had reported.
+            machine: whether its machine was lost, too, which is rarely a sample's fault.
 
         Raises:
-            GateauError: samples are rejected one after the other, and none was ever scored.
+            GateauError: several samples were rejected, and none was ever scored.
         """
         ids, shard = [*job.piece.lacking], job.piece.shard
         if machine and job.machines < _NODES:
@@ -148,7 +151,7 @@ class PieceQueue:
         return PieceResult(computed={}, rejects={asset: [reject] for asset in assets})
 
     def _open_block(self) -> None:
-        """As many shards as keep all workers busy for some rounds."""
+        """Open as many shards as keep all workers busy for some rounds."""
         rate, samples, cost = self._rate, 0, 0.0
         while self._ahead and (
             samples < _ROUNDS * self.workers if rate is None else cost < _ROUNDS * self.workers * self.seconds * rate
@@ -171,11 +174,11 @@ class PieceQueue:
 
     @property
     def _rate(self) -> float | None:
-        """Work that a worker does in a second."""
+        """Return the work that a worker does in a second, or None if unknown."""
         return self._done_cost / self._done_seconds if self._done_cost and self._done_seconds else None
 
     def _target(self) -> float:
-        """The work of the next piece; at the end of all it shrinks, so that the workers end together."""
+        """Return the work of the next piece; it shrinks at the end, so that the workers finish together."""
         rate = self._rate
         if rate is None:
             return self._first
@@ -187,7 +190,7 @@ class PieceQueue:
 
 
 def _apart(job: PieceJob, in_hand: frozenset[str]) -> list[PieceJob]:
-    """The parts of a piece that has lost a worker: the suspects alone, the others without their losses."""
+    """Split a piece that has lost a worker: the suspects alone, the others without their losses."""
     ids = [*job.piece.lacking]
     suspects = [sample_id for sample_id in ids if sample_id in in_hand]
     others = [sample_id for sample_id in ids if sample_id not in in_hand]

@@ -1,4 +1,4 @@
-"""What a worker pool is: it scores the shards of one step in several workers, whatever becomes of one of them."""
+"""Define the worker pool: it scores the shards of one step in several workers, and survives the loss of some."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -12,23 +12,23 @@ from gateau_dagster.execution.shard_tables import ShardResult, TableWork
 from gateau_dagster.pipeline.loadable import Placed
 
 Warn: TypeAlias = Callable[[str], None]
-# Of a shard's samples, by id: the work that each should be, in any unit; those that are not known are absent.
+# From a shard to its samples' estimated work by id, in any unit; unknown samples are absent.
 Costs: TypeAlias = Callable[[str], Mapping[str, float]]
 
 
 def unknown_costs(shard: str) -> Mapping[str, float]:
-    """Of no sample."""
+    """Return no costs."""
     del shard
     return {}
 
 
 @dataclass(frozen=True, kw_only=True)
 class ScoringTask:
-    """What the workers of a step are for.
+    """The task of a step's workers.
 
-    model: name in the configuration. placed: where it is, for every machine. section: with a path that can be loaded on
-    this one; None for a pool that works elsewhere.
-    devices: one for each worker, in the words of `scoring.device`.
+    model: name in the configuration. placed: its place, valid on every machine. section: with a path that can be loaded
+    on this machine; None for a pool that works elsewhere.
+    devices: one per worker, in the notation of `scoring.device`.
     costs: for pools that cut shards.
     """
 
@@ -46,22 +46,23 @@ class ScoringWorkers(Protocol):
     def results(
         self, shards: Mapping[str, Sequence[TableWork]], report: Report
     ) -> Iterator[tuple[str, dict[str, ShardResult]]]:
-        """Each shard once, with its results by asset, as soon as its tables are written.
+        """Yield each shard once, with its results by asset, as soon as its tables are written.
 
-        What a worker that is lost was scoring goes to another one; a sample over which three are lost is rejected.
+        The work of a lost worker goes to another one; a sample that has lost three workers is rejected.
 
         Args:
-            report: called as shards advance, in the process of the step.
+            shards: the work on each shard.
+            report: called in the process of the step as shards advance.
 
         Raises:
-            GateauError: workers are lost whatever they score, or none is left and none can be started. What a worker
-                itself reports to have failed is raised as it was there.
+            GateauError: workers die whatever they score, or none is left and none can be started. A failure that a
+                worker reports is raised unchanged.
         """
         ...
 
 
 def worker_devices(config: Config, place: str, shards: int) -> list[str]:
-    """A device for each process on this machine; one process for a single shard."""
+    """Return a device for each process on this machine; one process for a single shard."""
     if shards < 2 and config.scoring.device_map is None:
         return [place]
     from gateau_dagster.models.devices import worker_devices
@@ -71,15 +72,14 @@ def worker_devices(config: Config, place: str, shards: int) -> list[str]:
 
 @dataclass(frozen=True, kw_only=True)
 class Pool:
-    """A way to run workers, as `execution.pool` names it.
+    """A way to run workers, named by `execution.pool`.
 
-    workers: none of them outlives the block, however that ends. Its second argument takes a line of warning for the
-        log of the run: which worker was lost, how, and with what.
-    devices: of the workers, for a configuration, what the step's process is told to use (in the words of
-        scoring.device) and a number of shards.
-    answers: an engine that answers questions with a model that lies somewhere, by a template; None: the step's own
-        process does.
-    elsewhere: a single worker is one, too; else the step's own process scores in its place.
+    workers: a context whose workers end with the block. The second argument receives warnings for the run's log: which
+    worker was lost, how, and with what.
+    devices: of the workers, from a configuration, the device of the step's process (in the notation of scoring.device)
+    and a number of shards.
+    answers: an engine that answers questions with a placed model and a template; None: the step's process answers.
+    elsewhere: whether even a single worker runs in the pool; otherwise the step's process scores itself.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""Scoring in several processes of this machine: one a device, each with its own model, all served from one queue."""
+"""Score in several processes of this machine: one per device, each with its own model, served from one queue."""
 
 import multiprocessing
 import signal
@@ -16,18 +16,18 @@ from resources.pools.pool import Pool, ScoringTask, Warn, unknown_costs
 from resources.pools.scoring_worker import Failed, Taken, run_worker
 from resources.pools.shard_queue import Job, ShardQueue
 
-# What a worker that is told to stop has for saving the rows of its shard.
+# Time for a stopped worker to save the rows of its shard.
 _GRACE_SECONDS = 20.0
 
 
 class ProcessWorkers:
-    """See `ScoringWorkers`. A worker is started where work waits and a device has none, so also for one that is lost.
+    """Scoring workers in processes. A worker starts if work waits and a device is free, also to replace a lost one.
 
-    A pipe a worker and no common queue: a lock that a killed worker held would stop the others for ever.
+    There is one pipe per worker and no common queue: a lock held by a killed worker would block the others forever.
     """
 
     def __init__(self, task: ScoringTask, warn: Warn) -> None:
-        # Of the step, and not to be sent to another process: shards are not cut here, so that nobody asks for costs.
+        # Costs stay in the step, since they cannot be pickled; shards are not cut here, so nothing needs them.
         self._task, self._warn = replace(task, costs=unknown_costs), warn
         self._free_devices = deque(task.devices)
         self._workers: list[_Worker] = []
@@ -47,7 +47,7 @@ class ProcessWorkers:
     def results(
         self, shards: Mapping[str, Sequence[TableWork]], report: Report
     ) -> Iterator[tuple[str, dict[str, ShardResult]]]:
-        """See `ScoringWorkers`."""
+        """Implement ScoringWorkers.results."""
         queue = ShardQueue(shards, report, self._warn)
         self._hand_out(queue)
         while any(worker.job for worker in self._workers):
@@ -66,12 +66,12 @@ class ProcessWorkers:
                     raise message.error
                 else:
                     worker.job = None
-                    # The next shard first: what the caller does with this one takes its time.
+                    # The next shard comes first, since the caller's work on this one takes time.
                     self._hand_out(queue)
                     yield message.shard, message.results
 
     def _ready(self) -> list["_Worker"]:
-        """Those that have something to say, or are gone; idle ones too, so that no shard is given to a dead one."""
+        """Return the workers with a message or a closed pipe, idle ones too, so that no dead one gets a shard."""
         said = wait([worker.connection for worker in self._workers])
         return [worker for worker in self._workers if worker.connection in said]
 
@@ -83,7 +83,7 @@ class ProcessWorkers:
                 self._lose(worker, queue)
 
     def _lose(self, worker: "_Worker", queue: ShardQueue) -> None:
-        """Its shard goes back only when it is surely gone: two at work on a shard would spoil one another's rows."""
+        """Put the shard back once the worker is gone: two workers on a shard would damage one another's rows."""
         loss = worker.loss()
         self._workers.remove(worker)
         self._free_devices.append(worker.device)
@@ -93,10 +93,10 @@ class ProcessWorkers:
             queue.give_back(worker.job, loss, worker.in_hand)
 
     def _idle_worker(self) -> "_Worker | None":
-        """One that is there, else a new one on a free device; None while all are at work.
+        """Return an idle worker, else start one on a free device; None while all are at work.
 
         Raises:
-            GateauError: there is none at all.
+            GateauError: there is no worker, and none can be started.
         """
         idle = next((worker for worker in self._workers if worker.job is None), None)
         while idle is None and self._free_devices:
@@ -105,7 +105,7 @@ class ProcessWorkers:
 
     def _start(self, device: str) -> "_Worker | None":
         worker = _Worker(self._task, device)
-        self._workers.append(worker)  # before it starts: an interrupt meanwhile must not leave it behind
+        self._workers.append(worker)  # before it starts, so that an interrupt does not leave it behind
         try:
             worker.start()
         except OSError as error:
@@ -119,7 +119,7 @@ class ProcessWorkers:
 
 
 class _Worker:
-    """A worker process as the step sees it. `job`: what it is doing."""
+    """A worker process as the step sees it. `job`: its current work."""
 
     def __init__(self, task: ScoringTask, device: str) -> None:
         context = multiprocessing.get_context("spawn")
@@ -137,30 +137,30 @@ class _Worker:
         self._its_end.close()  # so that its death is the end of the pipe
 
     def give(self, job: Job) -> None:
-        """Raises OSError if it is gone."""
+        """Send a job; raise OSError if the worker is gone."""
         self.job, self._taken, self._finished = job, [], 0
         self.connection.send(job)
 
     def take(self, message: Taken) -> None:
-        """It has told which sample it takes."""
+        """Record the sample that it takes."""
         self._finished = message.finished
         if message.sample_id is not None:
             self._taken.append(message.sample_id)
 
     @property
     def in_hand(self) -> frozenset[str]:
-        """The samples that it is scoring."""
+        """Return the samples that it is scoring."""
         return frozenset(self._taken[self._finished :])
 
     def stop(self) -> None:
-        """A worker at work is told to stop, and saves its rows; an idle one ends by itself when its pipe does."""
+        """Tell a working worker to stop, after which it saves its rows; an idle one ends when its pipe closes."""
         if self.job is not None and self._process.is_alive():
             self._process.terminate()
         else:
             self.connection.close()
 
     def end(self, deadline: float) -> None:
-        """Waits for the end, and kills a worker that does not come to it."""
+        """Wait for the end, and kill the worker after the deadline."""
         if self._process.pid is not None:
             self._process.join(max(0.0, deadline - time.monotonic()))
             if self._process.is_alive():
@@ -169,7 +169,7 @@ class _Worker:
         self.connection.close()
 
     def loss(self) -> str:
-        """Which worker it was, and how it ended, when that is sure."""
+        """Describe which worker was lost, and how it ended."""
         self.end(time.monotonic() + _GRACE_SECONDS)
         code = self._process.exitcode or 0
         how = f"was killed ({signal.Signals(-code).name})" if code < 0 else f"ended with status {code}"

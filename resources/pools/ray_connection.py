@@ -1,4 +1,4 @@
-"""This process as a driver of a Ray cluster, for as long as a step has work for it."""
+"""Connect this process as a driver to a Ray cluster while a step has work for it."""
 
 import os
 import signal
@@ -15,10 +15,10 @@ _CONNECT_SECONDS = 10.0
 
 @contextmanager
 def connected(ray_config: RayConfig) -> Iterator[None]:
-    """This process is a driver of the cluster within the block; one that is one already (dagster-ray) stays it.
+    """Make this process a driver of the cluster within the block; an existing driver (dagster-ray) stays one.
 
     Raises:
-        GateauError: Ray is not installed, or there is no such cluster, or it is of another version.
+        GateauError: Ray is not installed, there is no such cluster, or its version differs.
     """
     try:
         import ray
@@ -57,19 +57,19 @@ def _without_cluster(named: str, place: str | None, error: Exception) -> str:
 
 
 def _place(address: str) -> str:
-    """host:port; of auto, that of the cluster that this machine belonged to last, be it there still or not.
+    """Return host:port; for auto, the address of this machine's last cluster, running or not.
 
-    Raises ConnectionError where there was none, ValueError for what is no address.
+    Raises ConnectionError if there was none, and ValueError for an invalid address.
     """
     try:
         from ray._private.services import canonicalize_bootstrap_address
-    except ImportError:  # a version of Ray that keeps it elsewhere: it looks itself, and longer
+    except ImportError:  # other versions of Ray keep it elsewhere, and search longer
         return address
     return canonicalize_bootstrap_address(address) or address
 
 
 def _check_answers(address: str) -> None:
-    """Whether a cluster's head is there, and no other service: Ray itself would try for a quarter of an hour.
+    """Check that a cluster's head answers, and no other service; Ray itself would retry for a quarter of an hour.
 
     Raises OSError.
     """
@@ -77,7 +77,7 @@ def _check_answers(address: str) -> None:
 
     host, _, port = address.rpartition(":")
     if not host or not port.isdigit() or os.environ.get("RAY_USE_TLS", "0").lower() in {"1", "true"}:
-        return  # Ray says what is wrong with it, and has the certificates
+        return  # Ray reports what is wrong, and has the certificates
     socket.create_connection((host.strip("[]"), int(port)), timeout=_CONNECT_SECONDS).close()
     channel = grpc.insecure_channel(address)
     try:
@@ -90,7 +90,7 @@ def _check_answers(address: str) -> None:
 
 @contextmanager
 def _own_signals() -> Iterator[None]:
-    """Ray takes SIGTERM for itself; here it ends a run in order, see `execution/interruption.py`."""
+    """Restore our signal handlers after Ray takes SIGTERM; ours end a run in order (`execution/interruption.py`)."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -1,4 +1,4 @@
-"""The actors of a step on a Ray cluster: started, looked after, and gone with the step."""
+"""Manage the actors of a step on a Ray cluster, from their start to the end of the step."""
 
 import re
 import socket
@@ -16,24 +16,24 @@ from resources.pools.node_actor import Look, NodeActor, NodeTask, Refused, Start
 
 _LOOK = "look"
 _SECONDS_BETWEEN_LOOKS = 0.5
-# What actors that are told to stop have for saving the rows of their pieces.
+# Time for stopped actors to save the rows of their pieces.
 _GRACE_SECONDS = 10.0
 _OUT_OF_MEMORY = re.compile(r"running low on memory", re.IGNORECASE)
 _ANSWER_SECONDS = 3.0
 
 
 class Job(Protocol):
-    """What a worker is given at a time."""
+    """A unit of work for a worker."""
 
     @property
     def piece(self) -> Any:
-        """What it is told."""
+        """Return the piece that the worker receives."""
         ...
 
 
 @dataclass(frozen=True, kw_only=True)
 class Done:
-    """A worker is done with its piece. job: as it was given."""
+    """A worker has finished its piece. job: as it was given."""
 
     worker: int
     job: Any
@@ -42,7 +42,7 @@ class Done:
 
 @dataclass(frozen=True, kw_only=True)
 class Looked:
-    """A worker tells how far it is with its piece."""
+    """A worker reports its progress with its piece."""
 
     worker: int
     look: Look
@@ -50,7 +50,7 @@ class Looked:
 
 @dataclass(frozen=True, kw_only=True)
 class Lost:
-    """A worker is gone. job: as it was given, if it had one. how: in words.
+    """A worker is gone. job: as it was given, if it had one. how: a description.
 
     machine: its node is gone, too. began: it had loaded the model.
     """
@@ -65,7 +65,7 @@ class Lost:
 
 @dataclass(frozen=True, kw_only=True)
 class Joined:
-    """A worker has its model."""
+    """A worker has loaded its model."""
 
     worker: int
 
@@ -75,7 +75,7 @@ Event = Joined | Done | Looked | Lost | Refused
 
 @dataclass(kw_only=True)
 class _Member:
-    """started: the answer to `start`, until it is there. name: for people, once it is. doing: the answer to `job`.
+    """An actor. started: the pending answer to `start`. name: for people, once known. doing: the answer to `job`.
 
     given: number of the last piece. in_hand: its samples that were being scored at the last look.
     """
@@ -94,7 +94,7 @@ class _Member:
 
 
 class Crew:
-    """The actors of one step, within `connected`. What they fail with themselves is raised from `events`."""
+    """The actors of one step, within `connected`. `events` raises their own failures."""
 
     def __init__(self, ray_config: RayConfig, actor: type[NodeActor], task: NodeTask) -> None:
         import ray
@@ -114,49 +114,49 @@ class Crew:
 
     @property
     def working(self) -> int:
-        """Those that are at work on a piece."""
+        """Return the number of actors at work on a piece."""
         return sum(each.job is not None for each in self._members.values())
 
     @property
     def ready(self) -> int:
-        """Those that have their model."""
+        """Return the number of actors that have loaded their model."""
         return sum(bool(each.name) for each in self._members.values())
 
     @property
     def idle(self) -> list[int]:
-        """Those that have their model and nothing to do."""
+        """Return the actors that have loaded their model and have no work."""
         return [number for number, each in self._members.items() if each.name and each.job is None]
 
     def grow(self, size: int) -> None:
-        """Asks for actors until there are so many."""
+        """Request actors until there are `size`."""
         while len(self._members) < size:
             number = next(self._numbers)
             handle = self._actor.remote(self._task)
             self._members[number] = _Member(number=number, handle=handle, started=handle.start.remote())
 
     def give(self, worker: int, job: Job) -> None:
-        """Has an idle worker score a piece."""
+        """Give a piece to an idle worker."""
         member = self._members[worker]
         assert member.job is None
         member.given, member.in_hand = member.given + 1, frozenset()
         member.job, member.doing = job, member.handle.work.remote(member.given, job.piece)
 
     def dismiss(self, worker: int) -> None:
-        """Ends an actor that has nothing to do; what it took is free for others."""
+        """End an idle actor, and free its resources."""
         member = self._members.pop(worker)
         assert member.job is None
         self._ray.kill(member.handle)
 
     def dismiss_waiting(self) -> None:
-        """Ends those that have no model yet, on a node or not."""
+        """End the actors that have not loaded a model yet, on a node or not."""
         for number in [number for number, each in self._members.items() if not each.name]:
             self.dismiss(number)
 
     def events(self, seconds: float) -> list[Event]:
-        """What has happened; waits so long for a first thing.
+        """Return the new events; wait up to `seconds` for the first one.
 
         Raises:
-            Exception: what an actor failed with.
+            Exception: an actor's own failure.
         """
         waited = {ref: (member, kind) for member in self._members.values() for kind, ref in _awaited(member)}
         if not waited:
@@ -176,7 +176,7 @@ class Crew:
     def _event(self, member: _Member, kind: str, ref: Any) -> Event | None:
         try:
             answer = self._ray.get(ref)
-        except self._ray.exceptions.RayTaskError as error:  # of the code on the node, before ours
+        except self._ray.exceptions.RayTaskError as error:  # the code on the node failed before ours
             raise GateauError(f"A scoring worker on the cluster failed before it began: {error}") from error
         except self._ray.exceptions.RayError as error:
             return self._lose(member, error)
@@ -184,7 +184,7 @@ class Crew:
             raise answer.error
         if kind == "looking":
             member.looking = None
-            if member.job is None or answer.number != member.given:  # of the piece before
+            if member.job is None or answer.number != member.given:  # a report on an earlier piece
                 return None
             member.in_hand = answer.in_hand
             return Looked(worker=member.number, look=answer)
@@ -205,7 +205,7 @@ class Crew:
     def _lose(self, member: _Member, error: Exception) -> Lost:
         del self._members[member.number]
         with suppress(self._ray.exceptions.RayError):
-            self._ray.kill(member.handle)  # one that merely does not answer
+            self._ray.kill(member.handle)  # it may merely not answer
         machine = "node has died" in str(error) or (bool(member.node) and not self._node_answers(member.node))
         name = member.name or "which was loading its model"
         gone = "was lost with its machine" if machine else "died"
@@ -221,7 +221,7 @@ class Crew:
         )
 
     def _node_answers(self, name: str) -> bool:
-        """Asked itself: the cluster only knows after a quarter of a minute."""
+        """Ask the node itself: the cluster notices a loss only after a quarter of a minute."""
         for node in self._ray.nodes():
             if node["NodeID"] == name and node["Alive"]:
                 with suppress(OSError):
@@ -231,7 +231,7 @@ class Crew:
         return False
 
     def _look_around(self) -> None:
-        """Asks all how far they are; the answers come with the next events."""
+        """Ask all actors for their progress; the answers come with the next events."""
         now = time.monotonic()
         for member in self._members.values():
             if member.name and member.looking is None and now - member.looked_at >= _SECONDS_BETWEEN_LOOKS:
@@ -239,7 +239,7 @@ class Crew:
                 member.looking = member.handle.look.options(concurrency_group=_LOOK).remote()
 
     def close(self) -> None:
-        """Has those at work save their rows, and ends all."""
+        """Have working actors save their rows, and end all."""
         working = [each for each in self._members.values() if each.job is not None]
         with suppress(self._ray.exceptions.RayError):
             saved = [each.handle.save.options(concurrency_group=_LOOK).remote() for each in working]
@@ -250,17 +250,17 @@ class Crew:
         self._members.clear()
 
     def fits(self) -> bool:
-        """Whether any node of the cluster as it is could have a worker."""
+        """Return whether any node of the current cluster could hold a worker."""
         need = {"CPU": self._config.cpus, "GPU": self._config.gpus}
         nodes = [node["Resources"] for node in self._ray.nodes() if node["Alive"]]
         return any(all(node.get(name, 0) >= least for name, least in need.items()) for node in nodes)
 
     def needs(self) -> str:
-        """What a worker takes of its node, in words."""
+        """Describe the resources that a worker takes of its node."""
         return f"{self._config.cpus:g} CPUs and {self._config.gpus:g} GPUs"
 
     def offers(self) -> str:
-        """What the nodes of the cluster have, in words."""
+        """Describe the resources of the cluster's nodes."""
         nodes = [node["Resources"] for node in self._ray.nodes() if node["Alive"]]
         each = (f"{node.get('CPU', 0):g} CPUs and {node.get('GPU', 0):g} GPUs" for node in nodes)
         return f"{len(nodes)} node{'s' if len(nodes) != 1 else ''} ({'; '.join(list(each)[:8])})"

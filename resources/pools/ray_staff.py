@@ -1,4 +1,4 @@
-"""How many actors a step has on a Ray cluster, what they are given, and when waiting for them makes no sense."""
+"""Decide how many actors a step has on a Ray cluster, what they receive, and when to stop waiting for them."""
 
 import time
 from typing import Protocol
@@ -9,26 +9,26 @@ from resources.pools.piece_queue import MOST
 from resources.pools.pool import Warn
 from resources.pools.ray_crew import Crew, Event, Job, Joined, Lost
 
-# How long it may take until the first worker has its model before it is said that the cluster has no room.
+# Seconds without a loaded worker before a warning that the cluster has no room.
 _SECONDS_ALONE = 20.0
-# How long others may take to begin, where all nodes that have answered may not score.
+# Seconds for other workers to begin after all nodes that answered were refused.
 _SECONDS_REFUSED = 60.0
 
 
 class Queue(Protocol):
-    """What a step has to be done."""
+    """The work of a step."""
 
     def waiting(self) -> int:
-        """Samples or questions that nobody has."""
+        """Return the number of samples or questions that no worker has."""
         ...
 
     def take(self) -> Job | None:
-        """The next piece."""
+        """Return the next piece."""
         ...
 
 
 class Staff:
-    """Of one step. `most`: workers."""
+    """The autoscaler of one step. `most`: the largest number of workers."""
 
     def __init__(self, crew: Crew, most: int, warn: Warn) -> None:
         self._crew, self._most, self._warn = crew, most, warn
@@ -39,7 +39,7 @@ class Staff:
         self._said = False
 
     def serve(self, queue: Queue) -> bool:
-        """Gives pieces to those who have none, and ends those who are not needed; whether there is work left.
+        """Give pieces to idle workers, end unneeded ones, and return whether work is left.
 
         Raises:
             GateauError: no node may score.
@@ -58,7 +58,7 @@ class Staff:
         return self._crew.working > 0 or bool(queue.waiting())
 
     def heed(self, event: Event) -> None:
-        """Keeps in mind what nodes there are.
+        """Update the state of the cluster from an event.
 
         Raises:
             GateauError: no node may score, or workers die before they begin.
@@ -71,7 +71,7 @@ class Staff:
             self._lose(event)
 
     def _refuse(self, event: Refused) -> None:
-        """Another worker might be placed there again, so there is one less."""
+        """Reduce the number of workers, since another one might be placed on the same node."""
         self._refused_since = self._refused_since or time.monotonic()
         for line in event.lines:
             if line not in self._refused:

@@ -1,4 +1,4 @@
-"""All worker pools by name: every module of this package that ends with POOL."""
+"""Register all worker pools by name: every module of this package that defines POOL."""
 
 from gateau_dagster.config import Config
 from gateau_dagster.errors import GateauError
@@ -9,10 +9,10 @@ from resources.pools.pool import Pool
 
 
 def chosen_pool(config: Config) -> Pool:
-    """The pool that `execution.pool` names.
+    """Return the pool that `execution.pool` names.
 
     Raises:
-        GateauError: there is none of this name.
+        GateauError: there is no pool of this name.
     """
     found = {pool.name: pool for pool in registered(pools, Pool)}
     name = config.execution.pool_name

@@ -1,4 +1,4 @@
-"""A worker on a node of a Ray cluster that scores pieces of shards."""
+"""Score pieces of shards in a worker on a node of a Ray cluster."""
 
 from dataclasses import dataclass, replace
 
@@ -13,14 +13,14 @@ from resources.pools.node_actor import Look, NodeActor, NodeTask
 
 @dataclass(frozen=True, kw_only=True)
 class Scored:
-    """A piece is done, its rows are in the store. report: at its last sample."""
+    """The result of a piece whose rows are in the store. report: at its last sample."""
 
     result: PieceResult
     report: ShardReport | None
 
 
 class ScoringActor(NodeActor):
-    """`NodeTask.more`: the model's name in the configuration."""
+    """A worker that scores. `NodeTask.more` is the model's name in the configuration."""
 
     def __init__(self, task: NodeTask) -> None:
         super().__init__(task)
@@ -35,14 +35,14 @@ class ScoringActor(NodeActor):
         return Scored(result=result, report=self._look.report)
 
     def _samples(self, store: Store, shard: str) -> pl.DataFrame:
-        """The shard's; the last one is kept, since its pieces follow each other."""
+        """Return the shard's samples; the last shard is kept, since its pieces follow each other."""
         if self._texts is None or self._texts[0] != shard:
             self._texts = None
             self._texts = shard, read_samples(store, shard)
         return self._texts[1]
 
     def _take(self, sample_id: str) -> None:
-        """Samples are taken in a thread, and finished in their order."""
+        """Record a begun sample; samples are begun in a thread, and finished in their order."""
         with self._lock:
             self._taken.append(sample_id)
             self._look = self._looked(self._look.report)

@@ -1,8 +1,8 @@
-"""A scoring worker: a process of its own that loads a model once and scores the shards it is given.
+"""Run a scoring worker: a process that loads a model once and scores the shards that it is given.
 
-It speaks with the step over one pipe: it receives a `Job`, and sends `Taken` and `ShardReport`s while the shard is
-scored, then `Finished`, or `Failed` once. It saves rows and writes tables itself, as a step without workers
-does. It ends when the pipe does, and with the step, however that ends.
+It communicates with the step over one pipe. It receives a `Job`, sends `Taken` and `ShardReport`s while it scores the
+shard, then `Finished`, or `Failed` once. It saves rows and writes tables itself, like a step without workers. It ends
+with its pipe, and with the step, however that ends.
 """
 
 import multiprocessing
@@ -34,7 +34,7 @@ _SECONDS_BETWEEN_LOOKS = 1.0
 
 @dataclass(frozen=True, kw_only=True)
 class Taken:
-    """The shard's next sample is begun, if any; so many are finished. A worker dies over one of those between."""
+    """The next begun sample, if any, and the number of finished ones. A worker dies over one of those between."""
 
     sample_id: str | None
     finished: int
@@ -49,7 +49,7 @@ class Finished:
 
 
 def run_worker(task: ScoringTask, device: str, connection: Connection) -> None:
-    """The whole life of a worker."""
+    """Run a worker from start to end."""
     redact_output()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupt reaches the step too, which then ends its workers
     _end_with_parent()
@@ -74,7 +74,7 @@ def _work(task: ScoringTask, device: str, connection: Connection) -> None:
 
 
 def _next_job(connection: Connection) -> Job | None:
-    """None when the step has closed its end: there is no more work."""
+    """Return the next job, or None if the step has closed its end."""
     try:
         return connection.recv()
     except EOFError:
@@ -93,7 +93,7 @@ def _load(task: ScoringTask, device: str) -> "LoadedModel":
 
 
 def _end_with_parent() -> None:
-    """Ends this process at once when the step's process is gone, also by a kill that left it no time to say so."""
+    """End this process as soon as the step's process is gone, even by a kill without notice."""
     parent, pid = multiprocessing.parent_process(), os.getppid()
     assert parent is not None
 
@@ -106,7 +106,7 @@ def _end_with_parent() -> None:
 
 
 class _Told:
-    """What the step is told of one shard. Samples are taken in a thread, and finished in their order."""
+    """Reports on one shard to the step. Samples are begun in a thread, and finished in their order."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -115,13 +115,13 @@ class _Told:
         self._said = float("-inf")
 
     def taken(self, sample_id: str) -> None:
-        """A sample is begun: said before that."""
+        """Report that a sample is about to begin."""
         with self._lock:
             self._taken += 1
             self._connection.send(Taken(sample_id=sample_id, finished=self._finished))
 
     def report(self, shard: ShardReport) -> None:
-        """A sample is finished: said when none is in hand, and every so often."""
+        """Report a finished sample if none is in hand, and at intervals."""
         now = time.monotonic()
         with self._lock:
             self._finished = shard.progress.scored

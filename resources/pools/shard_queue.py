@@ -1,4 +1,4 @@
-"""The shards of a step that no worker has, and what becomes of the shard of a worker that is lost."""
+"""Queue the shards of a step, and handle the shards of lost workers."""
 
 from collections import Counter, deque
 from collections.abc import Mapping, Sequence
@@ -20,7 +20,7 @@ _NOTHING_YET = ShardProgress(finished=0, scored=0, share=0.0)
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """A shard to score. `suspects`: of its samples, those over which workers died."""
+    """A shard to score. `suspects`: those of its samples over which workers died."""
 
     shard: str
     works: Sequence[TableWork]
@@ -28,12 +28,14 @@ class Job:
 
 
 class ShardQueue:
-    """Shards in their order. One lost worker must not end the step, and a sample that kills workers must not either;
-    a shard that is too large for any worker must."""
+    """The shards in their order.
+
+    One lost worker does not end the step, nor does a sample that kills workers; a shard too large for any worker does.
+    """
 
     def __init__(self, shards: Mapping[str, Sequence[TableWork]], report: Report, warn: Warn) -> None:
         self._waiting = deque(Job(shard=shard, works=works) for shard, works in shards.items())
-        # By shard, for each lost worker the samples that it had in hand.
+        # By shard, the samples in hand of each lost worker.
         self._lost: dict[str, list[frozenset[str]]] = {shard: [] for shard in shards}
         self._report, self._warn = report, warn
 
@@ -41,19 +43,20 @@ class ShardQueue:
         return bool(self._waiting)
 
     def take(self) -> Job:
-        """The next shard."""
+        """Return the next shard."""
         return self._waiting.popleft()
 
     def give_back(self, job: Job, loss: str, in_hand: frozenset[str] = frozenset()) -> None:
-        """Makes the shard of a lost worker the next one; its progress begins anew, from the rows that were saved.
+        """Put the shard of a lost worker first; its progress restarts from the saved rows.
 
-        The samples in hand are scored one by one from now on. One that three workers were lost over is rejected.
+        The samples in hand are scored one by one from now on. One that has lost three workers is rejected.
 
-        Not the last one: where every shard is too large, the step should end after three workers.
+        The shard is not put last: if every shard is too large, the step should end after three workers.
 
         Args:
+            job: the shard that the worker was scoring.
             loss: which worker was lost, and how.
-            in_hand: the samples that it was scoring, as far as it had told.
+            in_hand: the samples that it was scoring, as far as it had reported.
 
         Raises:
             GateauError: the shard has lost as many workers as it may, and no sample accounts for it.
