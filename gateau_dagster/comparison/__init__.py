@@ -1,1 +1,1 @@
-"""Selection methods side by side: whether they agree, what each prefers, and what their parameters change."""
+"""Comparison of selection methods: whether they agree, what each prefers, and what their parameters change."""

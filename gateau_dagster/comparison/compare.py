@@ -1,4 +1,4 @@
-"""The methods side by side: agreement, preferences, and the samples that they dispute."""
+"""Compare the methods: their agreement, their preferences, and the samples that they dispute."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -26,19 +26,19 @@ from gateau_dagster.selection.statistics import Vector, auroc_of_all
 CODE_VERSION = "3"
 
 BEST = 0.1
-"""Share of all samples whose likeness is described as what a method prefers."""
+"""Share of all samples, the best of a method, whose profile shows what the method prefers."""
 BOUNDS = (4000, 8000)
-"""Context tokens at which the length buckets 0-4k, 4-8k and 8k+ meet, as long-context benchmarks report them."""
+"""Boundaries in context tokens of the length buckets 0-4k, 4-8k and 8k+, which long-context benchmarks report."""
 DISPUTED = 10
 SOURCES = 10
-"""Sources that stand alone; the others are one."""
+"""Number of sources that are reported by name; all others count as one."""
 OTHERS = "(other sources)"
 UNKNOWN = "(unknown)"
 FIGURES = ("context_tokens", "response_tokens", "perplexity")
 
 
 class Described(Protocol):
-    """A method's name, and what to say of it; see methods.method.Method."""
+    """A method's name, title and source, as methods.method.Method has them."""
 
     @property
     def name(self) -> str: ...
@@ -50,7 +50,10 @@ class Described(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Traits:
-    """Figures by name, float64 [n] with NaN where unknown, and each sample's place in `sources`, int64 [n]."""
+    """The figures and the source of each sample.
+
+    figures: float64 [n] by name, NaN where unknown. source: index of each sample's source in `sources`, int64 [n].
+    """
 
     figures: dict[str, Vector]
     sources: tuple[str, ...]
@@ -70,17 +73,22 @@ def compare_methods(
     segment_length: SegmentLengthSweep | None = None,
     attention: AttentionSweep | None = None,
 ) -> MethodComparison:
-    """What a reader needs to judge the methods on this data set.
+    """Compare the methods on this data set.
 
-    `frame`: `sample_id` str, `source` str, `context_tokens` and `response_tokens` int, `perplexity` f64 (theta_B's),
-    and `score:<method>` f64 for each method (higher is chosen first); all but the id may be null. `chosen`: how many
-    samples the selection takes. `selected_by`: the method that decides it. `ground_truth`: values of `source` known to
-    need far context. `bounds`: see BOUNDS, rising.
+    Args:
+        frame: `sample_id` str, `source` str, `context_tokens` and `response_tokens` int, `perplexity` f64 (theta_B's),
+            and `score:<method>` f64 for each method (higher is selected first). All but the id may be null.
+        chosen: how many samples the selection takes.
+        selected_by: the method that decides the selection.
+        ground_truth: values of `source` known to need far context.
+        bounds: boundaries of the length buckets in context tokens, ascending.
+        disputed: how many disputed samples to report.
 
-    A sample that a method cannot score (null) is never among its best; correlations of two methods are over the samples
-    that both score. Equal scores are in order of id.
+    A sample that a method cannot score (null) is never among its best. The correlation of two methods covers the
+    samples that both score. Equal scores are ordered by id.
 
-    Raises ValueError when a column is missing, an id stands twice, a score is not finite, or names do not fit.
+    Raises:
+        ValueError: a column is missing, an id occurs twice, a score is not finite, or a method name is wrong.
     """
     names = [method.name for method in methods]
     _check(frame, names, selected_by)
@@ -146,7 +154,10 @@ def _buckets(orders: Orders, tokens: np.ndarray, bounds: Sequence[int]) -> list[
 
 
 def read_traits(frame: pl.DataFrame) -> Traits:
-    """From `source` and FIGURES of a frame; the largest `SOURCES` sources first, the others together as `OTHERS`."""
+    """Read the traits from `source` and FIGURES of a frame.
+
+    The largest `SOURCES` sources come first; the others together are `OTHERS`.
+    """
     sources = frame["source"].fill_null(UNKNOWN)
     sizes = sources.value_counts(name="size").sort(["size", "source"], descending=[True, False])
     names = sizes["source"].to_list()
@@ -160,7 +171,7 @@ def read_traits(frame: pl.DataFrame) -> Traits:
 
 
 def profile(traits: Traits, rows: Mask) -> Profile:
-    """The samples of `rows`, bool [n]."""
+    """Return the profile of the samples of `rows`, bool [n]."""
     count = int(rows.sum())
     spreads = {name: spread(values[rows]) for name, values in traits.figures.items()}
     counts = np.bincount(traits.source[rows], minlength=len(traits.sources))
@@ -168,7 +179,7 @@ def profile(traits: Traits, rows: Mask) -> Profile:
 
 
 def spread(values: Vector) -> Spread | None:
-    """Mean and quartiles of the finite `values` (linear between neighbours); None when there is none."""
+    """Return mean and quartiles of the finite `values` (linear interpolation); None when there are none."""
     known = values[np.isfinite(values)]
     if not known.size:
         return None
@@ -177,7 +188,7 @@ def spread(values: Vector) -> Spread | None:
 
 
 def most_disputed(orders: Orders, ids: Sequence[str], *, most: int) -> list[Disputed]:
-    """At most `most` samples with the largest `rank_spread`, ties by id; `ids` [n] in the order of `orders`.
+    """Return at most `most` samples with the largest `rank_spread`, ties by id; `ids` [n] in the order of `orders`.
 
     Samples that fewer than two methods score, or that all rank alike, are not disputed.
     """
@@ -195,10 +206,11 @@ def most_disputed(orders: Orders, ids: Sequence[str], *, most: int) -> list[Disp
 
 
 def rank_spread(orders: Orders) -> Vector:
-    """Standard deviation of a sample's rank shares (place - 1/2) / scored over the methods that score it, float64 [n].
+    """Return the standard deviation of each sample's rank shares over the methods that score it, float64 [n].
 
-    Shares and not ranks, since methods score different numbers of samples. 0 where fewer than two methods do; at most
-    1/2, when half of them put the sample first and half last.
+    A rank share is (place - 1/2) / scored. Shares replace ranks because methods score different numbers of samples. The
+    result is 0 where fewer than two methods score the sample. It is at most 1/2, when half of the methods put the
+    sample first and half last.
     """
     known = orders.places > 0
     sizes = np.maximum(1, np.array(orders.scored))[:, None]

@@ -1,4 +1,4 @@
-"""The order that each method puts the samples in, and how far each two agree: rank correlations, common first ones."""
+"""Compute each method's order of the samples and the agreement of each pair: rank correlations and overlaps."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,21 +13,21 @@ from gateau_dagster.selection.statistics import Vector, average_ranks, pearson
 
 Mask = NDArray[np.bool_]
 SCORE = "score:"
-"""Prefix of a method's column."""
+"""Prefix of the column that holds a method's scores."""
 SHARES = (0.1, 0.3, 0.5)
 KENDALL_SAMPLES = 100_000
-"""Kendall's tau is O(n log n); over more common samples than this it is taken over as many, drawn with a fixed seed.
+"""Largest number of samples for Kendall's tau, which is O(n log n); of more, this many are drawn with a fixed seed.
 
-The standard error of tau over so many is at most 1 / sqrt(KENDALL_SAMPLES), 0.003.
+The standard error of tau over this many samples is at most 1 / sqrt(KENDALL_SAMPLES), 0.003.
 """
 
 
 @dataclass(frozen=True, kw_only=True)
 class Orders:
-    """M methods over n samples in order of id.
+    """The scores and ranks of n samples, in order of id, by M methods.
 
-    scores: float64 [M, n], NaN where the method cannot score the sample. places: int32 [M, n], 1 is the best, equal
-    scores in order of id; 0 where there is no score.
+    scores: float64 [M, n], NaN where the method cannot score the sample.
+    places: int32 [M, n], 1 is the best; equal scores are in order of id; 0 where there is no score.
     """
 
     names: tuple[str, ...]
@@ -36,33 +36,35 @@ class Orders:
 
     @property
     def samples(self) -> int:
-        """n."""
+        """Return n, the number of samples."""
         return self.scores.shape[1]
 
     @property
     def scored(self) -> list[int]:
-        """How many samples each method scores, [M]."""
+        """Return how many samples each method scores, [M]."""
         return [int(count) for count in (self.places > 0).sum(axis=1)]
 
     def first(self, method: int, wanted: int) -> Mask:
-        """The `wanted` samples that a method ranks first, bool [n]: fewer when it scores fewer, never one without a
-        score."""
+        """Return the `wanted` samples that a method ranks first, bool [n].
+
+        There are fewer when the method scores fewer; a sample without a score is never among them.
+        """
         return (self.places[method] > 0) & (self.places[method] <= wanted)
 
     def of(self, rows: Mask) -> "Orders":
-        """The same methods over some of the samples, ranked among these."""
+        """Return the same methods over some of the samples, ranked among these."""
         return orders_of(self.names, self.scores[:, rows])
 
     def pairs(self) -> list[tuple[int, int]]:
-        """Each two methods once."""
+        """Return each pair of methods once, as indices."""
         count = len(self.names)
         return [(first, second) for first in range(count) for second in range(first + 1, count)]
 
 
 def read_orders(frame: pl.DataFrame, names: Sequence[str]) -> Orders:
-    """Orders from columns `score:<name>` (f64, null: no score) of a frame that is sorted by `sample_id`.
+    """Return the orders from columns `score:<name>` (f64, null: no score) of a frame sorted by `sample_id`.
 
-    Raises ValueError for a column that is missing, or that holds NaN or an infinite value.
+    Raises ValueError when a column is missing, or holds NaN or an infinite value.
     """
     missing = [name for name in names if SCORE + name not in frame.columns]
     if missing:
@@ -77,7 +79,7 @@ def read_orders(frame: pl.DataFrame, names: Sequence[str]) -> Orders:
 
 
 def orders_of(names: tuple[str, ...], scores: NDArray[np.float64]) -> Orders:
-    """Orders of scores [M, n], NaN where there is none."""
+    """Return the orders of scores [M, n], NaN where there is none."""
     places = np.zeros(scores.shape, dtype=np.int32)
     for row, values in enumerate(scores):
         places[row] = _places(values)
@@ -94,22 +96,22 @@ def _places(values: Vector) -> NDArray[np.int32]:
 
 @dataclass(frozen=True, kw_only=True)
 class Level:
-    """How many of each method's first samples are set side by side; see Overlap."""
+    """A number of first samples of each method to compare; Overlap has the same fields."""
 
     share: float | None
     wanted: int
 
 
 def levels(samples: int, chosen: int | None = None, shares: Sequence[float] = SHARES) -> list[Level]:
-    """`shares` of all `samples`, rounded, at least one; then the number that is `chosen`, if given."""
+    """Return the levels of `shares` of all `samples` (rounded, at least one), then that of `chosen`, if given."""
     found = [Level(share=share, wanted=min(samples, max(1, round(share * samples)))) for share in shares]
     return found if chosen is None else [*found, Level(share=None, wanted=chosen)]
 
 
 def compare_pairs(orders: Orders, wanted: Sequence[Level], *, with_kendall: bool = True) -> list[Pair]:
-    """Every pair of methods, over the samples that both score."""
+    """Compare every pair of methods over the samples that both score."""
     known = orders.places > 0
-    # Where a pair's common samples are all that a method scores, its ranks among them are the same each time.
+    # Ranks over all samples that a method scores; they are reused for each pair whose common samples are all of these.
     whole = [average_ranks(values[mask]) for values, mask in zip(orders.scores, known, strict=True)]
     pairs = []
     for one, two in orders.pairs():
@@ -133,9 +135,10 @@ def compare_pairs(orders: Orders, wanted: Sequence[Level], *, with_kendall: bool
 
 
 def kendall(first: Vector, second: Vector, *, most: int = KENDALL_SAMPLES) -> float | None:
-    """Kendall's tau-b of two float64 vectors [n]: (concordant - discordant) / sqrt(untied in one · untied in two).
+    """Return Kendall's tau-b of two float64 vectors [n].
 
-    None where one side is constant. Of more than `most` samples, as many drawn without replacement, the same each time.
+    It is (concordant - discordant) / sqrt(untied in one · untied in two), or None where one side is constant. Of more
+    than `most` samples, `most` are drawn without replacement, always the same.
     """
     from scipy.stats import kendalltau  # slow to import
 
@@ -149,10 +152,11 @@ def kendall(first: Vector, second: Vector, *, most: int = KENDALL_SAMPLES) -> fl
 
 
 def overlap(orders: Orders, one: int, two: int, both: Mask, level: Level) -> Overlap:
-    """Common samples among the first `level.wanted` of two methods; `both`: the samples that both score, bool [n].
+    """Return the overlap of two methods' first `level.wanted` samples; `both`: the samples that both score, bool [n].
 
-    With sets A and B of the samples S_A and S_B that the methods score, the mean number of common samples of random
-    sets of these sizes is |S_A and S_B| · |A|/|S_A| · |B|/|S_B|: each sample that both score is in either by chance.
+    The methods score the samples S_A and S_B; A and B are their first ones. For random sets of the same sizes, the mean
+    number of common samples is |S_A and S_B| · |A|/|S_A| · |B|/|S_B|. Each sample that both score is in A or B
+    independently.
     """
     sets = [orders.first(method, level.wanted) for method in (one, two)]
     sizes = [int(members.sum()) for members in sets]

@@ -1,4 +1,4 @@
-"""What a comparison of methods and its sweeps find, as one record that is kept as JSON."""
+"""Results of a comparison of methods and its sweeps, as one record that is stored as JSON."""
 
 import json
 from dataclasses import asdict, dataclass
@@ -26,7 +26,7 @@ class Point:
 
 @dataclass(frozen=True, kw_only=True)
 class AlphaCurve:
-    """One preset, at each alpha."""
+    """One preset at each alpha."""
 
     preset: str
     points: tuple[Point, ...]
@@ -34,7 +34,7 @@ class AlphaCurve:
 
 @dataclass(frozen=True, kw_only=True)
 class AlphaSweep:
-    """Every preset over alpha, against the configured `preset` at the configured `alpha`."""
+    """Every preset over alpha, compared with the configured `preset` at the configured `alpha`."""
 
     preset: str
     alpha: float
@@ -45,9 +45,9 @@ class AlphaSweep:
 
 @dataclass(frozen=True, kw_only=True)
 class SegmentLengthSweep:
-    """The configured preset over segment lengths (tokens), against that of `configured` tokens.
+    """The configured preset over segment lengths in tokens, compared with `configured` tokens.
 
-    `single`: for each point, how many samples have fewer than two segments, and rank last.
+    `single`: for each point, how many samples have fewer than two segments and rank last.
     """
 
     configured: int
@@ -61,8 +61,9 @@ class SegmentLengthSweep:
 class AttentionPoint:
     """Attention to segments of `length` tokens.
 
-    `median_peak`: over the samples, median of the largest segment mean over the mean of the whole context; 1 means
-    spread evenly. `spearman`: of the samples' peaks with those at the configured length; None where one is constant.
+    `median_peak`: median over the samples of the largest segment mean divided by the mean of the whole context; 1 means
+    that attention is spread evenly. `spearman`: correlation of the samples' peaks with those at the configured length;
+    None where one side is constant.
     """
 
     length: int
@@ -72,7 +73,7 @@ class AttentionPoint:
 
 @dataclass(frozen=True, kw_only=True)
 class AttentionSweep:
-    """How peaked the attention of `samples` samples is, by segment length."""
+    """Peaks of the attention of `samples` samples, by segment length."""
 
     configured: int
     samples: int
@@ -92,7 +93,10 @@ class Spread:
 
 @dataclass(frozen=True, kw_only=True)
 class Profile:
-    """What some samples are like. A figure that none of them has is None; `sources`: their shares, as named beside."""
+    """Figures of some samples; None for a figure that none of them has.
+
+    `sources`: the share of each source, in the order of MethodComparison.sources.
+    """
 
     samples: int
     context_tokens: Spread | None
@@ -103,10 +107,10 @@ class Profile:
 
 @dataclass(frozen=True, kw_only=True)
 class MethodFacts:
-    """One method. `best` is the profile of its best tenth.
+    """Facts about one method; `best` is the profile of its best tenth.
 
-    `auroc` takes the samples that it cannot score as its lowest; `precision` is the share that needs far context among
-    as many of its first as are chosen. Both are None without a ground truth, or when it scores nothing.
+    `auroc` ranks samples that the method cannot score last. `precision` is the share of samples that need far context
+    among the method's first `chosen`. Both are None without a ground truth, or when the method scores nothing.
     """
 
     name: str
@@ -120,11 +124,11 @@ class MethodFacts:
 
 @dataclass(frozen=True, kw_only=True)
 class Overlap:
-    """What two methods have in common among the first `wanted` of each.
+    """Common samples among the first `wanted` of two methods.
 
     `overlap` is the number of `common` samples over the size of the larger set (a method may score fewer than
-    `wanted`); `expected` is its mean when both sets are drawn at random from what each method scores. None when a
-    set is empty. `share` is `wanted` as a share of all samples, None for as many as are chosen.
+    `wanted`). `expected` is its mean when both sets are drawn at random from what each method scores. Both are None
+    when a set is empty. `share` is `wanted` as a share of all samples, None for the selected number.
     """
 
     share: float | None
@@ -150,7 +154,7 @@ class Pair:
 class Bucket:
     """The samples with `low` <= context tokens < `high` (None: no end), and how the methods agree on these alone.
 
-    The pairs' overlaps are of the best tenth of the bucket; Kendall's tau is not taken.
+    The pairs' overlaps are of the best tenth of the bucket; Kendall's tau is not computed.
     """
 
     low: int
@@ -161,7 +165,7 @@ class Bucket:
 
 @dataclass(frozen=True, kw_only=True)
 class Disputed:
-    """A sample that methods rank far apart. `ranks` by method, 1 is the best, None where it has no score.
+    """A sample that methods rank far apart. `ranks`: by method, 1 is the best, None where it has no score.
 
     `spread` is the standard deviation of its rank shares, (rank - 1/2) / scored, over the methods that score it.
     """
@@ -173,9 +177,9 @@ class Disputed:
 
 @dataclass(frozen=True, kw_only=True)
 class MethodComparison:
-    """All methods over one data set of `samples`, `chosen` of which are selected, by `selected_by`.
+    """All methods on a data set of `samples` samples, `chosen` of which are selected by `selected_by`.
 
-    `kendall_samples`: Kendall's tau is taken over at most so many samples. `sources`: names of the shares in profiles.
+    `kendall_samples`: largest number of samples for Kendall's tau. `sources`: names of the shares in profiles.
     """
 
     samples: int
@@ -194,16 +198,16 @@ class MethodComparison:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The methods' names, in the order given."""
+        """Return the methods' names, in the order given."""
         return tuple(facts.name for facts in self.methods)
 
     def to_json(self) -> str:
-        """One JSON object; no value in it is NaN or infinite."""
+        """Return the record as one JSON object; no value in it is NaN or infinite."""
         return json.dumps(asdict(self), ensure_ascii=False, allow_nan=False, indent=1)
 
     @classmethod
     def from_json(cls, text: str | bytes) -> "MethodComparison":
-        """The record of `to_json`. Raises GateauError when the text holds another one."""
+        """Return the record that `to_json` wrote. Raises GateauError for text that is not such a record."""
         try:
             return _ADAPTER.validate_json(text)
         except ValidationError as error:
@@ -218,7 +222,7 @@ _ADAPTER = TypeAdapter(MethodComparison)
 
 
 def spearman_matrix(names: tuple[str, ...], pairs: tuple[Pair, ...]) -> NDArray[np.float64]:
-    """Spearman's rho of each two of `names`, float64 [M, M]; 1 on the diagonal, NaN where it is not defined."""
+    """Return Spearman's rho of each pair of `names`, float64 [M, M]; 1 on the diagonal, NaN where it is undefined."""
     place = {name: number for number, name in enumerate(names)}
     matrix = np.full((len(names), len(names)), np.nan)
     np.fill_diagonal(matrix, 1.0)

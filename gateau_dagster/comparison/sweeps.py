@@ -1,13 +1,13 @@
-"""The papers' studies of alpha and of the segment length, as far as stored tables allow: no model is loaded.
+"""Repeat the papers' studies of alpha and of the segment length from stored tables; no model is loaded.
 
-Alpha weighs the two terms of Eq. 6, which a preset makes of its HMP and its CAS. `combined_scores` holds these for
-every preset, so that any alpha is exact.
+Alpha weighs the two terms of Eq. 6, which a preset computes from its HMP and its CAS. `combined_scores` holds these for
+every preset, so every alpha is exact.
 
-The mean attention to a segment of m·L tokens is the weighted mean over its m segments of L tokens, so that attention at
-every multiple of the stored length is exact (`attention_sweep`). The perplexity of the response given a longer segment
-alone is another pass of the model: it cannot be had from those of the shorter ones, and neither can CAS (Eq. 5) or the
-far gain. Rankings are therefore compared between tables that were really made at each length: `cam`, and those that
-`selection.segment_lengths` asks for, `cam_at/<length>` (`segment_length_sweep`).
+The mean attention to a segment of m·L tokens is the weighted mean over its m segments of L tokens. Attention at every
+multiple of the stored length is therefore exact (`attention_sweep`). The perplexity of the response given a longer
+segment alone needs another pass of the model; so do CAS (Eq. 5) and the far gain. Rankings are therefore compared
+between tables that were computed at each length: `cam`, and `cam_at/<length>` for each of `selection.segment_lengths`
+(`segment_length_sweep`).
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -43,11 +43,13 @@ def alpha_sweep(
     ground_truth: Collection[str] = (),
     alphas: Sequence[float] = ALPHAS,
 ) -> AlphaSweep:
-    """Every preset at every alpha (Eq. 6), against the ranking of `preset` at `alpha` (None: the preset's own).
+    """Compare every preset at every alpha (Eq. 6) with the ranking of `preset` at `alpha` (None: the preset's own).
 
-    `combined`: tables.COMBINED_SCORES with the columns that `combine` adds. `sources`: `sample_id` and `source` str of
-    every sample, needed with a ground truth (values of `source` known to need far context); a sample that is not in
-    `combined` counts as one of the last.
+    Args:
+        combined: tables.COMBINED_SCORES with the columns that `combine` adds.
+        sources: `sample_id` and `source` str of every sample, needed with a ground truth. A sample that is not in
+            `combined` ranks last.
+        ground_truth: values of `source` known to need far context.
     """
     ordered = combined.sort("sample_id")  # ties break by place
     chosen = min(chosen, ordered.height)
@@ -82,12 +84,18 @@ def segment_length_sweep(
     sources: pl.DataFrame | None = None,
     ground_truth: Collection[str] = (),
 ) -> SegmentLengthSweep:
-    """The ranking at each segment length (tokens) that a table was made with, against that at `configured`.
+    """Compare the ranking at each segment length (tokens) of `cams` with that at `configured`.
 
-    `short`, `long`: tables.PERPLEXITY, which do not depend on the length. `cams`: tables.CAM by length, `configured`
-    among them; without `cas` where `preset` is robust, which does not read it. Only samples that all tables hold are
-    ranked. `sources`: `sample_id` and `source`, needed with a ground truth. Raises GateauError as `combine` does, and
-    when the tables have no sample in common.
+    Only samples that are in all tables are ranked.
+
+    Args:
+        short, long: tables.PERPLEXITY, which do not depend on the length.
+        cams: tables.CAM by length, `configured` among them; without `cas` where `preset` is robust, which does not read
+            it.
+        sources: `sample_id` and `source`, needed with a ground truth.
+
+    Raises:
+        GateauError: `combine` raises it, or the tables have no sample in common.
     """
     assert configured in cams
     ids = long.select("sample_id")
@@ -123,7 +131,9 @@ def segment_length_sweep(
 def point(
     value: float, ranks: np.ndarray, configured: np.ndarray, *, chosen: int, score: Vector, far: np.ndarray | None
 ) -> Point:
-    """A ranking [n] against the `configured` one (1 is the best in both); `far`: see far_samples, bool [n + absent]."""
+    """Compare a ranking [n] with the `configured` one (1 is the best in both); `far`: bool [n + absent], from
+    far_samples.
+    """
     common = int(((ranks <= chosen) & (configured <= chosen)).sum())
     return Point(
         value=value,
@@ -134,14 +144,14 @@ def point(
 
 
 def _padded(score: Vector, size: int) -> Vector:
-    """With NaN for the samples that have no score, float64 [size]."""
+    """Append NaN for the samples that have no score, float64 [size]."""
     return np.pad(score, (0, size - score.size), constant_values=np.nan)
 
 
 def far_samples(frame: pl.DataFrame, sources: pl.DataFrame, ground_truth: Collection[str]) -> np.ndarray | None:
-    """Whether each sample's source is among `ground_truth`, bool [n + absent]; None when that tells no samples apart.
+    """Return whether each sample's source is in `ground_truth`, bool [n + absent]; None when all samples are alike.
 
-    First the n rows of `frame` (`sample_id`), then the samples that only `sources` (`sample_id`, `source`) holds.
+    The n rows of `frame` (`sample_id`) come first, then the samples that only `sources` (`sample_id`, `source`) holds.
     """
     ranked = frame.select("sample_id").join(sources, on="sample_id", how="left", maintain_order="left")
     absent = sources.join(frame, on="sample_id", how="anti")
@@ -152,7 +162,7 @@ def far_samples(frame: pl.DataFrame, sources: pl.DataFrame, ground_truth: Collec
 def attention_sweep(
     peaks: pl.DataFrame, *, segment_length: int, factors: Sequence[int] = FACTORS
 ) -> AttentionSweep | None:
-    """`attention_peaks` of all samples in figures; None when there is no sample with context."""
+    """Summarise the `attention_peaks` of all samples; None when no sample has context."""
     if peaks.is_empty():
         return None
     base = average_ranks(peaks["peak_1"].to_numpy())
@@ -168,11 +178,14 @@ def attention_sweep(
 
 
 def attention_peaks(cam: pl.DataFrame, *, segment_length: int, factors: Sequence[int] = FACTORS) -> pl.DataFrame:
-    """How peaked the attention to each context is: `sample_id`, and `peak_<f>` f64 at f·`segment_length` tokens.
+    """Return how peaked the attention to each context is: `sample_id`, and `peak_<f>` f64 at f·`segment_length` tokens.
 
-    `cam`: `sample_id`, `segment_attention` (raw means of Eq. 4) and `context_tokens` (that theta_B saw), a shard or
-    all; samples without context, or without any attention to it, are left out. A peak is the largest segment mean over
-    the mean of the whole context, at least 1, and 1 with one segment.
+    A peak is the largest segment mean divided by the mean of the whole context: at least 1, and 1 with one segment.
+    Samples without context, or without any attention to it, are left out.
+
+    Args:
+        cam: `sample_id`, `segment_attention` (raw means of Eq. 4) and `context_tokens` (that theta_B read), of a shard
+            or of all.
     """
     some = cam.filter(pl.col("segment_attention").list.sum() > 0)
     segments = some["segment_attention"].list.len().cast(pl.Int64).to_numpy()
@@ -185,7 +198,7 @@ def attention_peaks(cam: pl.DataFrame, *, segment_length: int, factors: Sequence
     mass = some["segment_attention"].explode().cast(pl.Float64).to_numpy() * tokens
     found = {"sample_id": some["sample_id"]}
     for factor in factors:
-        merged = np.flatnonzero(place % factor == 0)  # first of the segments that become one
+        merged = np.flatnonzero(place % factor == 0)  # the first of the segments that are merged
         means = _sums(mass, merged) / _sums(tokens, merged)
         largest = np.maximum.reduceat(means, np.searchsorted(merged, starts)) if means.size else means
         found[f"peak_{factor}"] = pl.Series(largest / (_sums(mass, starts) / context))
@@ -193,5 +206,5 @@ def attention_peaks(cam: pl.DataFrame, *, segment_length: int, factors: Sequence
 
 
 def _sums(values: np.ndarray, starts: np.ndarray) -> np.ndarray:
-    """Sums of the parts of `values` that begin at `starts`, float64."""
+    """Return the sums of the parts of `values` that begin at `starts`, float64."""
     return np.add.reduceat(values, starts).astype(np.float64) if starts.size else np.empty(0)
