@@ -1,1 +1,1 @@
-"""What fine-tuning changed: the checkpoint against its base model."""
+"""Evaluation of what fine-tuning changed: the checkpoint compared with its base model."""

@@ -1,4 +1,4 @@
-"""What a benchmark is: the tables it reads, what it measures of the base model and the checkpoint, what it shows."""
+"""Definition of a benchmark: the tables that it reads, what it measures, and what the report shows of it."""
 
 from __future__ import annotations
 
@@ -22,31 +22,31 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """`table`: Benchmark.columns. `rejected`: what could not be measured, and why."""
+    """The result of a comparison. `table`: Benchmark.columns. `rejected`: what could not be measured, and why."""
 
     table: pl.DataFrame
     rejected: Sequence[Reject] = ()
 
 
 def no_settings(config: Config, options: Any) -> Mapping[str, Any]:
-    """Of a benchmark whose result depends on its options and the models alone."""
+    """Return no settings: the result depends on the options and the models alone."""
     del config, options
     return {}
 
 
 def no_check(config: Config, options: Any) -> None:
-    """Of a benchmark that every configuration can serve."""
+    """Accept every configuration."""
     del config, options
 
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """The checkpoint beside its base model, as the asset `evaluation/<name>`.
+    """The checkpoint compared with its base model, as the asset `evaluation/<name>`.
 
     columns: of the table; the values of those in `finite` are never null, NaN or infinite.
-    reads: the tables that `run` reads beside the checkpoint, and how each counts: by its fingerprint or its content.
+    reads: the tables that `run` reads beside the checkpoint, and whether a change counts by fingerprint or by content.
     run: measures; reads nothing that `reads` does not name.
-    section: from the table to what the report shows.
+    section: returns what the report shows of the table.
     """
 
     columns: tuple[Column, ...]
@@ -58,16 +58,17 @@ class Comparison:
 
 @dataclass(frozen=True, kw_only=True)
 class Benchmark:
-    """What models are measured by: the checkpoint beside its base, or any number of variants, or both.
+    """A way to measure models: the checkpoint beside its base, any number of variants, or both.
 
-    title, description: the report's heading, and the asset's page.
+    title, description: the report's heading, and the text of the asset's page.
     options: the section `evaluation.<name>` of the configuration.
-    comparison: see there. scored: how the variants of an experiment are, as `scores/<name>`.
+    comparison: the checkpoint beside its base model. scored: the variants of an experiment, as `scores/<name>`.
     settings: what else of the configuration changes the table, beside the options, the prompt's length and template and
-        the models' type.
-    check: raises GateauError, before any model runs, when the configuration cannot serve it; the message begins with
-        the place in the file.
-    check_known_models: raises GateauError, before any model runs, when a model cannot serve it as its config.json says.
+    the models' type.
+    check: raises GateauError, before any model runs, when the configuration does not suffice; the message begins with
+    the place in the file.
+    check_known_models: raises GateauError, before any model runs, when a model's config.json shows that it cannot be
+    measured.
     default: whether it runs when `evaluation.benchmarks` is not given.
     """
 

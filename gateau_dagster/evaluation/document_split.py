@@ -1,5 +1,4 @@
-"""The documents of samples, and which samples are kept from every selection, by document, so that they are new to
-whatever is trained."""
+"""Group samples into documents, and reserve some documents from every selection, so that models never train on them."""
 
 from __future__ import annotations
 
@@ -19,7 +18,7 @@ from gateau_dagster.errors import GateauError
 if TYPE_CHECKING:
     from datasketch import LeanMinHash
 
-# Raise it when the same samples are split in another way.
+# Raise it when the same samples are split differently.
 CODE_VERSION = "2"
 SPLIT = "document_split"
 TEXTS = ("sample_id", "context", "instruction", "response")
@@ -27,9 +26,9 @@ _SHARE, _SIMILARITY = 0.1, 0.5
 
 
 class Reserving(Section):
-    """Options of a benchmark that measures what is new to the checkpoint: reserved samples, which no selection takes.
+    """Options of a benchmark on reserved samples, which no selection takes and which are new to the checkpoint.
 
-    Where they are left out, a configuration says what it said before there were such.
+    Default values are left out of the dump, so that configurations without these keys keep their fingerprint.
     """
 
     share: float = Field(
@@ -52,17 +51,16 @@ class Reserving(Section):
 
 @dataclass(frozen=True, kw_only=True)
 class Documents:
-    """The documents of samples, gathered shard by shard: 1 KiB for each, however long it is, and a third more while
-    they are compared.
+    """The documents of samples, collected shard by shard: 1 KiB per document, and a third more while they are compared.
 
-    of: the digest of each sample's document, by its id. sketches: of each document, by its digest.
+    of: the digest of each sample's document, by sample id. sketches: the MinHash of each document, by digest.
     """
 
     of: dict[str, str] = field(default_factory=dict)
     sketches: dict[str, LeanMinHash] = field(default_factory=dict)
 
     def add(self, samples: pl.DataFrame) -> None:
-        """`samples`: the columns TEXTS. A sample without context is a document of its own, with all that it says."""
+        """Add samples, with the columns TEXTS. Without a context, a sample's other texts are its document."""
         for sample_id, context, *rest in samples.select(TEXTS).iter_rows():
             text = normalised(context) or normalised(" ".join(rest))
             digest = hashlib.sha256(text).hexdigest()
@@ -72,14 +70,14 @@ class Documents:
 
 
 def split(documents: Documents, *, share: float | None, least: float) -> pl.DataFrame:
-    """tables.DOCUMENT_SPLIT, sorted by id.
+    """Return tables.DOCUMENT_SPLIT, sorted by id.
 
-    Near-duplicates (`least`: their similarity) are one document, named by the smallest of their digests. It is
-    reserved where that, read as a fraction, lies below `share`: whatever other documents there are. A text that is
-    added can only reserve the documents that it joins, when its own digest is that small, and never frees one. At
-    least one document is reserved, and at least one is not; with no `share` (None) none is.
+    Near-duplicates (at least `least` similar) are one document, named by the smallest of their digests. A document is
+    reserved where its name, read as a fraction, is below `share`, whatever other documents there are. An added text can
+    only reserve the documents that it joins, when its own digest is that small; it never frees one. At least one
+    document is reserved and at least one is not; without a `share` (None) none is reserved.
 
-    Raises GateauError when one is to be reserved and there is one document alone.
+    Raises GateauError when one is to be reserved and there is only one document.
     """
     digests = sorted(documents.sketches)
     groups = near_duplicates([documents.sketches[digest] for digest in digests], least)
@@ -91,13 +89,15 @@ def split(documents: Documents, *, share: float | None, least: float) -> pl.Data
 
 
 def group_sizes(found: pl.DataFrame) -> pl.Series:
-    """How many samples each document has that has several, i64, the largest first. `found`: tables.DOCUMENT_SPLIT."""
+    """Return the number of samples of each document with several, i64, the largest first. `found`:
+    tables.DOCUMENT_SPLIT.
+    """
     sizes = found.group_by("document").agg(samples=pl.len().cast(pl.Int64))["samples"]
     return sizes.filter(sizes > 1).sort(descending=True)
 
 
 def _reserved(names: list[str], share: float, *, samples: int) -> set[str]:
-    """Of the documents, whose names rise, those that are reserved."""
+    """Return the names of the reserved documents. `names` must be sorted."""
     if len(names) == 1:
         raise GateauError(
             f"the {samples} samples are all of one document, or of near-duplicates of it, so that none can be held "

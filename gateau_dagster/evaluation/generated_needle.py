@@ -1,4 +1,4 @@
-"""A needle in a haystack as LongAlign tests it: 1k to 60k tokens by 10 to 90 %, the answer generated, exact match."""
+"""LongAlign's needle in a haystack: 1k to 60k tokens by 10 to 90 % depth, a generated answer, exact match."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _DOCUMENTS = 256
 
 
 class GeneratedNeedleOptions(Section):
-    """A sentence hidden at the end of another one, at a depth of a text of a length, and asked for at its end."""
+    """A sentence hidden at a depth of a text of some length, after the end of a sentence, and asked for at the end."""
 
     official: InputAddress | None = Field(
         default=None, description="LongAlign's folder Needle_test: its needle, its question and its essays."
@@ -62,17 +62,17 @@ class GeneratedNeedleOptions(Section):
 
     @property
     def reads_documents(self) -> bool:
-        """Whether it is hidden in the project's own documents."""
+        """Return whether the needle is hidden in the project's own documents."""
         return self.official is None and self.haystack is None
 
 
 def place_of(benchmark: str, key: str) -> str:
-    """Of an option in the file."""
+    """Return the place of an option in the configuration file."""
     return f"evaluation.{benchmark}.{key}"
 
 
 def needle_text(config: Config, options: GeneratedNeedleOptions, benchmark: str) -> NeedleText:
-    """What is hidden and asked for. Raises GateauError where the official files are not there, or are others."""
+    """Return the needle and its question. Raises GateauError where the official files are missing or differ."""
     if options.official is None:
         return _OWN
     place = place_of(benchmark, "official")
@@ -90,7 +90,7 @@ def needle_text(config: Config, options: GeneratedNeedleOptions, benchmark: str)
     return NeedleText(
         needle=prompt["needle"],
         question=prompt["retrieval_question"],
-        frame=f"{system}\n{{context}}{asked}{{question}}",  # pred.py puts the system's text and the user's in one
+        frame=f"{system}\n{{context}}{asked}{{question}}",  # pred.py joins the system's text and the user's
     )
 
 
@@ -111,7 +111,7 @@ def _texts(materials: Materials, options: GeneratedNeedleOptions, benchmark: str
 
 
 def needle_questions(materials: Materials, options: GeneratedNeedleOptions, benchmark: str) -> list[Question]:
-    """A question a cell, the same for every variant: lengths are counted with the base model's tokenizer."""
+    """Return one question per cell, the same for every variant: the base model's tokenizer counts the lengths."""
     text = needle_text(materials.config, options, benchmark)
     lengths = lengths_within(options.lengths, _longest(materials.config, options))
     hay = running_text(base_tokenizer(materials), _texts(materials, options, benchmark), tokens=max(lengths))
@@ -130,20 +130,20 @@ def needle_questions(materials: Materials, options: GeneratedNeedleOptions, benc
 
 
 def probe_needle(materials: Materials, options: GeneratedNeedleOptions, benchmark: str) -> None:
-    """See Scored.probe."""
+    """Prepare a haystack of one token and the needle, so that missing or wrong input raises an error early."""
     text = needle_text(materials.config, options, benchmark)
     hay = running_text(base_tokenizer(materials), _texts(materials, options, benchmark), tokens=1)
     hay.with_needle(text.needle, length=min(options.lengths), depth=100)
 
 
 def needle_sizes(config: Config, options: GeneratedNeedleOptions) -> list[tuple[float, float]]:
-    """See Scored.sizes."""
+    """Return the tokens of each question and of its longest answer."""
     lengths = lengths_within(options.lengths, _longest(config, options))
     return [(float(length), float(options.answer_tokens)) for length in lengths for _ in {*options.depths}]
 
 
 def cell_of(question_id: str) -> tuple[int, float]:
-    """Length in tokens and depth (0 to 1) of a question."""
+    """Return length in tokens and depth (0 to 1) of a question."""
     length, depth = question_id.split("/")
     return int(length), int(depth) / 100
 
@@ -166,7 +166,7 @@ def needle_settings(config: Config, options: GeneratedNeedleOptions, benchmark: 
 
 
 def check_needle(config: Config, options: GeneratedNeedleOptions, benchmark: str) -> None:
-    """Raises GateauError for files that are not there, and for lengths that no prompt may have."""
+    """Raise GateauError for missing files and for lengths that no prompt may have."""
     if options.official is not None:
         check_files(
             config,
@@ -187,7 +187,7 @@ def check_needle(config: Config, options: GeneratedNeedleOptions, benchmark: str
 
 
 def _longest(config: Config, options: GeneratedNeedleOptions) -> int:
-    """Tokens of a question whose middle is not cut out."""
+    """Return the most tokens of a question whose middle is not cut out."""
     return config.scoring.max_length - options.answer_tokens
 
 
@@ -200,7 +200,7 @@ def grade(
     judgments: pl.DataFrame | None,
     options: GeneratedNeedleOptions,
 ) -> Measured:
-    """100 where the answer says what the question does not, word for word; else 0."""
+    """Return 100 where the answer contains, word for word, what the question does not give away; else 0."""
     del judgments, options
     return grade_each(questions, answers, lambda question, answer: 100.0 * holds(answer, question.facts["key"]))
 

@@ -1,4 +1,4 @@
-"""LongAlign's needle by a judge, who sees the needle itself: ratings from 1 to 10."""
+"""LongAlign's needle rated from 1 to 10 by a judge that sees the needle."""
 
 from __future__ import annotations
 
@@ -45,9 +45,9 @@ def _paths(options: GeneratedNeedleOptions) -> list[str] | None:
 
 
 def judge_texts(config: Config, options: GeneratedNeedleOptions) -> tuple[str, str]:
-    """Return what the judge is told by the system, and its prompt, in which {prediction} alone is open.
+    """Return the judge's system message and its prompt, in which only {prediction} is left to fill.
 
-    Raises GateauError where the official files are not there, or are others.
+    Raises GateauError where the official files are missing or differ.
     """
     code, settings = question_files(config, _PLACE, _paths(options), cure=CURE)
     system, user, criteria = (
@@ -67,7 +67,7 @@ def judge_texts(config: Config, options: GeneratedNeedleOptions) -> tuple[str, s
 
 
 def _questions(materials: Materials, options: GeneratedNeedleOptions) -> list[Question]:
-    """Return the questions; `facts` hold what the judge is told as well."""
+    """Return the questions; `facts` also hold the judge's system message and prompt."""
     system, prompt = judge_texts(materials.config, options)
     return [
         replace(each, facts={**each.facts, "judge_system": system, "judge_prompt": prompt})
@@ -76,7 +76,7 @@ def _questions(materials: Materials, options: GeneratedNeedleOptions) -> list[Qu
 
 
 def requests_of(question: Question, answers: Sequence[str], options: GeneratedNeedleOptions) -> list[JudgeRequest]:
-    """Return the request: the answer without white space around it, beside the needle."""
+    """Return the judge request with the needle and the stripped answer."""
     del options
     prompt = question.facts["judge_prompt"].replace("{prediction}", answers[0].strip())
     messages = [{"role": "system", "content": question.facts["judge_system"]}, {"role": "user", "content": prompt}]
@@ -89,7 +89,7 @@ def _settings(config: Config, options: GeneratedNeedleOptions) -> Mapping[str, A
 
 
 def _check(config: Config, options: GeneratedNeedleOptions) -> None:
-    """Raise GateauError for files that are not there, lengths that no prompt may have, and no judge."""
+    """Raise GateauError for missing files, lengths that no prompt may have, and a missing judge."""
     check_files(config, _PLACE, _paths(options), cure=CURE)
     check_needle(config, options, _NAME)
     needed_judge(config, _NAME)

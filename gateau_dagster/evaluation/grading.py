@@ -1,4 +1,4 @@
-"""From answers to values, one question at a time."""
+"""Grade answers, one question at a time."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gateau_dagster.evaluation.questions import Question
 from gateau_dagster.evaluation.scored import Measured
 from gateau_dagster.readable import plural
 
-# Raise it when the same answers come to other values in all benchmarks.
+# Raise it when the same answers get other values in all benchmarks.
 CODE_VERSION = "1"
 _TAGS = r"think(?:ing)?|thoughts?|reasoning|reflection"
 _OPENS = re.compile(rf"(?i)<({_TAGS})>|\[THINK\]|\u25c1think\u25b7|<\|START_THINKING\|>|<\|channel\|>\s*analysis")
@@ -22,7 +22,7 @@ _CLOSES = re.compile(
     rf"(?i)</(?:{_TAGS})>|\[/THINK\]|\u25c1/think\u25b7|<\|END_THINKING\|>|"
     r"<\|channel\|>\s*final\s*(?:<\|constrain\|>\s*\w+)?\s*<\|message\|>"
 )
-_PLAIN_CHANNELS = re.compile(r"(?s)analysis.*?assistantfinal")  # where the special tokens were left out
+_PLAIN_CHANNELS = re.compile(r"(?s)analysis.*?assistantfinal")  # without the special tokens
 _QUOTES = "`'\"\u2018\u2019\u201c\u201d"
 _ENDS = re.compile(r"<\|(?:return|end|START_RESPONSE|END_RESPONSE)\|>")
 
@@ -36,7 +36,7 @@ def begins_with_thoughts(text: str) -> bool:
 def without_thoughts(text: str) -> str | None:
     """Return what follows the thoughts that a text begins with; the whole text where it begins with none.
 
-    None where the thoughts never end: the model was cut off before it answered.
+    Return None where the thoughts never end: the model was cut off before it answered.
     """
     if not begins_with_thoughts(text):
         return text
@@ -56,11 +56,11 @@ def _lacks_opening(text: str) -> bool:
     if closing is None or _OPENS.search(text, 0, closing.start()) is not None:
         return False
     around = text[max(0, closing.start() - 1) : closing.start()] + text[closing.end() : closing.end() + 1]
-    return not any(mark in around for mark in _QUOTES)  # an answer may speak of the tag
+    return not any(mark in around for mark in _QUOTES)  # an answer may mention the tag
 
 
 def graded_answers(answers: pl.DataFrame, thoughts: str) -> pl.DataFrame:
-    """Return tables.ANSWERS with what metrics and judges see of each answer.
+    """Return tables.ANSWERS with the answers that metrics and judges see.
 
     Args:
         answers: some columns of tables.ANSWERS, `answer` among them.
@@ -74,7 +74,7 @@ def graded_answers(answers: pl.DataFrame, thoughts: str) -> pl.DataFrame:
 
 
 def grading_settings(thoughts: str) -> dict[str, Any]:
-    """Return what of the configuration decides how stored answers are graded; the default is the code version's."""
+    """Return the settings that decide how stored answers are graded; the code version covers the default."""
     return {} if thoughts == "drop" else {"evaluation.thoughts": thoughts}
 
 
@@ -100,7 +100,7 @@ def thoughts_sentence(answers: pl.Series, thoughts: str) -> str:
 def grade_each(
     questions: Sequence[Question], answers: pl.DataFrame, value: Callable[[Question, str], float]
 ) -> Measured:
-    """Return `value` of each question and its first turn's answer; a question that has none is rejected.
+    """Return `value` of each question and its first turn's answer; a question without an answer is rejected.
 
     answers: tables.ANSWERS.
     """
@@ -115,5 +115,5 @@ def grade_each(
 
 
 def measured(rows: Iterable[tuple[str, str, float]], rejected: Sequence[Reject] = ()) -> Measured:
-    """Return rows of a question's id, group and value as Measured."""
+    """Return rows of question id, group and value as Measured."""
     return Measured(table=pl.DataFrame([*rows], schema=tables.schema(tables.SCORES), orient="row"), rejected=rejected)

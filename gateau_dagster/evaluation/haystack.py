@@ -1,4 +1,4 @@
-"""The text that a needle is hidden in: sentences, cut to a number of tokens."""
+"""The text that hides a needle: sentences, cut to a number of tokens."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from gateau_dagster.errors import GateauError
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-# A sentence keeps the white space after it, so that joined sentences give the text back. No character is read more
-# than twice: a table of contents has long runs of points.
+# A sentence keeps the white space after it, so that joined sentences equal the text. No character is read more than
+# twice, because a table of contents has long runs of points.
 _SENTENCE = re.compile(r".(?:[.!?。！？]++(?!\s)|[^.!?。！？\n]++)*+(?:[.!?。！？]++\s+|\n+|$)", re.DOTALL)
 
 
@@ -25,14 +25,16 @@ class Haystack:
     sentences: tuple[tuple[str, tuple[int, ...]], ...]
 
     def without(self, key: str) -> Haystack:
-        """The sentences that do not name `key` as a word, in either case: they could contradict the needle."""
+        """Return the haystack without sentences that contain the word `key` in either case: they could contradict the
+        needle.
+        """
         word = re.compile(rf"(?<!\w){re.escape(key.strip())}(?!\w)", re.IGNORECASE)
         return Haystack(sentences=tuple(part for part in self.sentences if not word.search(part[0])))
 
     def tokens(self, count: int, rng: random.Random) -> tuple[int, ...]:
-        """`count` token ids from a sentence drawn by `rng` on, starting over at the end of the text.
+        """Return `count` token ids from a sentence drawn by `rng` onwards, starting over at the end of the text.
 
-        Raises GateauError when there are none to start with.
+        Raises GateauError when there are no sentences.
         """
         if count == 0:
             return ()
@@ -50,12 +52,12 @@ class Haystack:
 
 
 def sentences_of(text: str) -> Iterator[str]:
-    """The text's sentences, each with the white space after it."""
+    """Return the text's sentences, each with the white space after it."""
     return (match.group() for match in _SENTENCE.finditer(text))
 
 
 def build_haystack(tokenizer: PreTrainedTokenizerBase, texts: Iterable[str], *, tokens: int) -> Haystack:
-    """Sentences of `texts`, in order, until `tokens` of them are there or the texts end."""
+    """Return the first sentences of `texts` until they have `tokens` tokens or the texts end."""
     from gateau_dagster.models.prompt import encode
 
     sentences: list[tuple[str, tuple[int, ...]]] = []
@@ -72,6 +74,6 @@ def build_haystack(tokenizer: PreTrainedTokenizerBase, texts: Iterable[str], *, 
 
 
 def insert_needle(hay: Sequence[int], fact: Sequence[int], *, depth: float) -> tuple[int, ...]:
-    """The fact's tokens after the first `round(depth * len(hay))` tokens of the hay: 0 is its start, 1 its end."""
+    """Insert the fact after the first `round(depth * len(hay))` tokens of the hay: depth 0 is its start, 1 its end."""
     place = round(depth * len(hay))
     return (*hay[:place], *fact, *hay[place:])

@@ -1,4 +1,4 @@
-"""Perplexity of held-out responses by context length: the checkpoint beside its base model."""
+"""Perplexity of held-out responses by context length: the checkpoint compared with its base model."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from gateau_dagster.scoring.response_perplexity import PerplexityRow
 
 
-# Which of the reserved samples are measured, and the ranges of context length that they are taken from.
+# Choice of the reserved samples that are measured, by ranges of context length.
 
 
 OFFERED = 16
@@ -44,34 +44,35 @@ OFFERED = 16
 
 @dataclass(frozen=True, kw_only=True)
 class Buckets:
-    """Ranges of context tokens: up to and including each upper end, and one above the last."""
+    """Ranges of context tokens: one up to and including each upper end, and one above the last."""
 
     ends: tuple[int, ...]
 
     @classmethod
     def of(cls, ends: Iterable[int]) -> Buckets:
-        """The ends in order, each once."""
+        """Sort the ends and drop repeated ones."""
         return cls(ends=tuple(sorted(set(ends))))
 
     def index(self, tokens: int) -> int:
-        """Which range `tokens` lies in, from 0."""
+        """Return the index of the range that contains `tokens`."""
         return bisect_left(self.ends, tokens)
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """A name for each range, in order: `0–512`, `513–1,024`, `over 1,024`."""
+        """Return a name for each range, in order: `0–512`, `513–1,024`, `over 1,024`."""
         starts = (0, *(end + 1 for end in self.ends))
         ranges = [f"{start:,}–{end:,}" for start, end in zip(starts, self.ends, strict=False)]
         return (*ranges, f"over {self.ends[-1]:,}")
 
 
 def heldout_ids(reserved: pl.DataFrame, lengths: pl.DataFrame, *, count: int, buckets: Buckets) -> list[str]:
-    """Ids of `count` of the reserved samples, taken evenly from the length buckets, in order of id.
+    """Return the ids of `count` reserved samples, taken evenly from the length buckets, in order of id.
 
-    `reserved`: `sample_id`, `digest`; each content is taken once. `lengths`: `sample_id`, `context_tokens`; the others
-    are left out.
+    `reserved`: `sample_id`, `digest`; each content is taken once. `lengths`: `sample_id`, `context_tokens`; samples
+    that are not in it are left out.
 
-    The order within a bucket is that of a hash of the id: stable when other samples come and go, and no seed.
+    The order within a bucket is that of a hash of the id. It needs no seed, and is stable when other samples come and
+    go.
     """
     known = _each_once(reserved).join(lengths.select("sample_id", "context_tokens"), on="sample_id", how="inner")
     queues: list[list[str]] = [[] for _ in buckets.labels]
@@ -83,9 +84,9 @@ def heldout_ids(reserved: pl.DataFrame, lengths: pl.DataFrame, *, count: int, bu
 
 
 def candidates(reserved: pl.DataFrame, *, count: int) -> list[str]:
-    """Ids that `heldout_ids` may take: the first of `reserved` in its order.
+    """Return the ids that `heldout_ids` may take: the first `OFFERED` times `count` of `reserved`, in its order.
 
-    `OFFERED` times `count`, so that only their texts have to be counted.
+    Only the texts of these are tokenised.
     """
     return sorted(_each_once(reserved)["sample_id"], key=_order)[: OFFERED * count]
 
@@ -99,13 +100,13 @@ def _order(sample_id: str) -> str:
 
 
 def _deal(queues: Sequence[list[str]], count: int) -> list[str]:
-    """One from each queue in turn, until `count` are dealt or all queues are empty."""
+    """Return one from each queue in turn, until `count` are dealt or all queues are empty."""
     longest = max(len(queue) for queue in queues)
     dealt = [queue[turn] for turn in range(longest) for queue in queues if turn < len(queue)]
     return dealt[:count]
 
 
-# What the report says of held-out perplexity.
+# The report's section on held-out perplexity.
 
 
 _COLUMNS = (
@@ -118,7 +119,7 @@ _COLUMNS = (
 
 
 def heldout_section(heldout: pl.DataFrame) -> PageSection:
-    """`heldout`: the table `evaluation/heldout`."""
+    """Return the report's section. `heldout`: the table `evaluation/heldout`."""
     sentence = heldout_sentence(heldout)
     figure = PageFigure(
         name="held-out perplexity",
@@ -134,7 +135,7 @@ def heldout_section(heldout: pl.DataFrame) -> PageSection:
 
 
 def heldout_chart(heldout: pl.DataFrame) -> PageChart:
-    """Perplexities: over all samples, then by context length."""
+    """Return the perplexities: over all samples, then by context length."""
     is_whole = pl.col("bucket") == "all"
     rows = pl.concat([heldout.filter(is_whole), heldout.filter(~is_whole)])
     amounts = [
@@ -145,7 +146,7 @@ def heldout_chart(heldout: pl.DataFrame) -> PageChart:
 
 
 def heldout_sentence(heldout: pl.DataFrame) -> str:
-    """The 'all' row of the table in words."""
+    """Describe the 'all' rows of the table in a sentence."""
     rows = {row["model"]: row for row in heldout.filter(pl.col("bucket") == "all").iter_rows(named=True)}
     if set(rows) != {*MODELS}:
         return "The two models cannot be compared: one of them has no held-out score."
@@ -160,7 +161,7 @@ def heldout_sentence(heldout: pl.DataFrame) -> str:
 
 
 def heldout_bars(heldout: pl.DataFrame) -> Figure:
-    """Response perplexity by context length, base beside checkpoint."""
+    """Draw response perplexity by context length, base beside checkpoint."""
     from gateau_dagster.plotting import BASE, CHECKPOINT, INK, label, legend, new_figure, say
 
     buckets = heldout["bucket"].unique(maintain_order=True).to_list()
@@ -176,7 +177,7 @@ def heldout_bars(heldout: pl.DataFrame) -> Figure:
         bars = axis.barh(places, rows["perplexity"], 0.38, color=colour, label=model)
         axis.bar_label(bars, [_short(value) for value in rows["perplexity"]], fontsize=9, color=INK, padding=3)
     counts = dict(heldout.select("bucket", "samples").iter_rows())
-    # Down the side, where their names have room on a phone, too.
+    # On the vertical axis their names have room even on a phone.
     axis.set_yticks(range(len(buckets)), [f"{bucket}\n({plural(counts[bucket], 'sample')})" for bucket in buckets])
     axis.invert_yaxis()
     axis.grid(False, axis="y")
@@ -187,7 +188,7 @@ def heldout_bars(heldout: pl.DataFrame) -> Figure:
 
 
 def _short(value: float) -> str:
-    """Three digits, and no exponent for the perplexities in the thousands of a small model."""
+    """Return three digits, without an exponent for the large perplexities of a small model."""
     return f"{value:,.0f}" if value >= 99.95 else f"{value:#.3g}"
 
 
@@ -225,7 +226,10 @@ class HeldoutOptions(Reserving):
 
 @dataclass(frozen=True, kw_only=True)
 class HeldoutResult:
-    """`table`: HELDOUT. `per_sample`: one row a sample and model. `rejected`: measured under neither model."""
+    """Perplexity of held-out samples under both models.
+
+    `table`: HELDOUT. `per_sample`: one row per sample and model. `rejected`: samples measured under neither model.
+    """
 
     table: pl.DataFrame
     per_sample: pl.DataFrame
@@ -240,10 +244,10 @@ def heldout_perplexity(
     scoring: ScoringConfig,
     progress: Progress = silent,
 ) -> HeldoutResult:
-    """Eq. 1 for every sample under both models, averaged by range of context tokens (before truncation), and overall.
+    """Compute Eq. 1 for every sample under both models, averaged by context tokens (before truncation) and overall.
 
-    A sample that one model cannot score counts for neither, so that both are measured on the same samples; its
-    reason names the model. `mean_nll` weighs every sample alike. `model`: see Materials.
+    A sample that one model cannot score counts for neither, so that both are measured on the same samples; its reason
+    names the model. `mean_nll` weighs every sample equally. `model` is that of Materials.
 
     Raises GateauError when no sample is left.
     """
@@ -281,7 +285,7 @@ def _scored(loaded: LoadedModel, samples: Sequence[Sample], scoring: ScoringConf
 
 
 def context_lengths(tokenizer: PreTrainedTokenizerBase, samples: Sequence[Sample]) -> pl.DataFrame:
-    """`sample_id` and `context_tokens` i32 of `samples`: the contexts' tokens, none cut off."""
+    """Return `sample_id` and `context_tokens` i32 of `samples`; the contexts are not truncated."""
     counted = [len(tokenizer(each.context, add_special_tokens=False, verbose=False)["input_ids"]) for each in samples]
     ids = [each.sample_id for each in samples]
     schema = {"sample_id": pl.String(), "context_tokens": pl.Int32()}
@@ -291,7 +295,7 @@ def context_lengths(tokenizer: PreTrainedTokenizerBase, samples: Sequence[Sample
 def _per_sample(
     scored: dict[str, dict[str, PerplexityRow]], rejected: dict[str, Reject], options: HeldoutOptions
 ) -> pl.DataFrame:
-    """The perplexity rows of both models with `model` and `bucket` (index into the ranges), by sample and model."""
+    """Return the perplexity rows of both models with `model` and `bucket` (index of the range), by sample and model."""
     buckets = Buckets.of(options.buckets)
     lengths = {name: row.context_tokens + row.truncated_tokens for name, row in scored["base"].items()}
     rows = [
@@ -305,9 +309,9 @@ def _per_sample(
 
 
 def heldout_table(per_sample: pl.DataFrame, options: HeldoutOptions) -> pl.DataFrame:
-    """HELDOUT from `per_sample` (`model`, `bucket`, `mean_nll`): ranges in order of length, then `all`.
+    """Return HELDOUT from `per_sample` (`model`, `bucket`, `mean_nll`): ranges in order of length, then `all`.
 
-    A range without samples has no row: the mean of nothing is no number.
+    A range without samples has no row, because its mean is undefined.
     """
     labels = Buckets.of(options.buckets).labels
     rows = []
@@ -328,9 +332,9 @@ def _reads(config: Config, options: HeldoutOptions) -> dict[str, By]:
 
 
 def _chosen(materials: Materials, options: HeldoutOptions) -> tuple[Sequence[Sample], pl.DataFrame]:
-    """The samples that are measured, and the contexts' tokens of these and others, as the base model counts them.
+    """Return the measured samples, and the base model's token counts of their contexts and of some others.
 
-    The same samples whatever was selected, and by whatever method: nothing of a selection is read.
+    They do not depend on the selection or its method: no table of the selection is read.
     """
     split = materials.table(SPLIT, ["sample_id", "reserved"]).filter("reserved")
     reserved = materials.table("raw_long_sft", ["sample_id", "digest"]).join(split, on="sample_id", how="semi")
@@ -348,7 +352,7 @@ def _run(materials: Materials, options: HeldoutOptions) -> Outcome:
 
 
 def _measure(materials: Materials, variant: str, options: HeldoutOptions) -> Measured:
-    """The mean NLL of each sample's response; the group is the range of its context tokens."""
+    """Return the mean NLL of each sample's response; the group is the range of its context tokens."""
     samples, lengths = _chosen(materials, options)
     tokens, buckets = dict(lengths.iter_rows()), Buckets.of(options.buckets)
     rows: list[tuple[str, str, float]] = []

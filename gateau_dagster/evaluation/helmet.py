@@ -1,6 +1,6 @@
-"""HELMET (Yen et al. 2024), its tasks that need no judge: recall, questions over passages, re-ranking, labels.
+"""HELMET (Yen et al. 2024), its tasks without a judge: recall, questions over passages, re-ranking, labels.
 
-Texts and settings are read from its repository, rows from its data and from the public sets that it takes labels of.
+Texts and settings are read from its repository, rows from its data and from the public data sets of its label tasks.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from gateau_dagster.config import Config
 
 
-# Which rows and examples HELMET draws: by its seed, with the generators that its code draws with.
+# HELMET's draws of rows and examples, with its seed and the random generators of its code.
 
 
 SEED = 42
@@ -46,24 +46,26 @@ Each = TypeVar("Each")
 
 
 def shuffled(rows: Sequence[Each], seed: int = SEED) -> list[Each]:
-    """In the order in which a data set of the package datasets is shuffled."""
+    """Return the rows in the order in which the package datasets shuffles them."""
     return [rows[place] for place in np.random.default_rng(seed).permutation(len(rows))]
 
 
 def drawn_by_key(rows: Sequence[Row], key: str, most: int) -> list[Row]:
-    """Every row of `most` different values of `key`."""
+    """Return every row of `most` different values of `key`."""
     known = sorted({row[key] for row in rows})
     drawn = {*random.Random(SEED).sample(known, min(most, len(known)))}
     return [row for row in rows if row[key] in drawn]
 
 
 def seed_of(text: str, seed: int = 0) -> int:
-    """A question's own."""
+    """Return a seed that depends on the text."""
     return (int(hashlib.sha256(text.encode()).hexdigest(), 16) + seed) % 2**31
 
 
 def examples(rows: Sequence[Row], key: str, own: Any, count: int) -> list[Row]:
-    """`count` of different values of `key`, for the question whose value is `own`; fewer where there are no more."""
+    """Return `count` rows with different values of `key`, drawn for the question with value `own`; fewer if there are
+    fewer.
+    """
     found: dict[Any, Row] = {}
     for row in shuffled(rows, seed_of(str(own))):
         if len(found) == count:
@@ -73,14 +75,14 @@ def examples(rows: Sequence[Row], key: str, own: Any, count: int) -> list[Row]:
 
 
 def balanced(labels: Sequence[Hashable], count: int, seed: int) -> list[int]:
-    """Places of `count` rows in rounds, each of which has every label once, in an order of its own."""
+    """Return places of `count` rows in rounds; each round has every label once, in its own order."""
     rng, of_label = random.Random(seed), dict[Hashable, list[int]]()
     for place, label in enumerate(labels):
         of_label.setdefault(label, []).append(place)
     rounds: list[list[int]] = [[] for _ in range(math.ceil(count / len(of_label)))]
     for places in of_label.values():
         drawn = rng.sample(places, len(rounds) % len(places))
-        while len(drawn) < len(rounds):  # a label with fewer rows than rounds has some of them again
+        while len(drawn) < len(rounds):  # a label with fewer rows than rounds repeats some of them
             drawn += rng.sample(places, min(len(rounds) - len(drawn), len(places)))
         for each, place in zip(rounds, drawn, strict=True):
             each.append(place)
@@ -89,7 +91,7 @@ def balanced(labels: Sequence[Hashable], count: int, seed: int) -> list[int]:
     return [place for each in rounds for place in each][:count]
 
 
-# HELMET's tasks as its repository configures them, and their texts in the words of its code.
+# HELMET's tasks as its repository configures them, and their prompt texts from its code.
 
 
 RECALL, RANKED, POPULAR = "json_kv", "msmarco_rerank_psg", "kilt_popqa_3"
@@ -101,9 +103,10 @@ _SHOTS = re.compile(r"(\w+)_(\d+)shot_balance")
 
 @dataclass(frozen=True, kw_only=True)
 class Setting:
-    """A task at a length. demo_file: of the examples that stand in the prompt; empty where the rows have their own.
+    """A task at a length.
 
-    test_file: empty for in-context learning, whose rows are of public data sets. most: different questions.
+    demo_file: of the examples in the prompt; empty where the rows have their own. test_file: empty for in-context
+    learning, whose rows come from public data sets. most: number of different questions.
     """
 
     task: str
@@ -128,7 +131,10 @@ class Words:
 
 @dataclass(frozen=True, kw_only=True)
 class Asked:
-    """A question. relevance: by id of a passage, where they are ranked. whole: whether nothing else may be answered."""
+    """A question.
+
+    relevance: by id of a passage, where passages are ranked. whole: whether the answer must be exactly the label.
+    """
 
     key: str
     prompt: str
@@ -139,7 +145,7 @@ class Asked:
 
 
 def settings_of(described: Mapping[str, Any]) -> Iterator[Setting]:
-    """Of a file of HELMET's folder configs, whose values are lists with commas."""
+    """Yield the settings in a file of HELMET's folder configs, whose values are comma-separated lists."""
     names = ("datasets", "input_max_length", "generation_max_length", "test_files", "demo_files")
     columns = [str(described[name]).split(",") for name in names]
     for name, length, tokens, test, demo in zip(*columns, strict=True):
@@ -157,7 +163,7 @@ def settings_of(described: Mapping[str, Any]) -> Iterator[Setting]:
 
 
 def words_of(code: SourceFile, task: str, place: str) -> Words:
-    """From HELMET's data.py. Raises GateauError where that is another file."""
+    """Read a task's texts from HELMET's data.py. Raises GateauError where that is another file."""
     labelled = task.startswith(IN_CONTEXT)
     loader = "load_icl" if labelled else _LOADERS.get(task, "load_qa")
     demo = "item_template" if labelled else "demo_template"
@@ -169,7 +175,7 @@ def words_of(code: SourceFile, task: str, place: str) -> Words:
     )
 
 
-# HELMET's in-context learning: texts whose labels are numbers that only the examples in the prompt explain.
+# HELMET's in-context learning: text labels are numbers that only the examples in the prompt explain.
 
 
 _TENTH = 0.1
@@ -177,9 +183,10 @@ _TENTH = 0.1
 
 @dataclass(frozen=True, kw_only=True)
 class LabelledSet:
-    """A data set of texts with a label each. hub: its name there. labels: how many numbers there are to draw from.
+    """A data set of labelled texts.
 
-    label: the field. test: the split that is asked; none: a tenth of `train`. part: of the data set.
+    hub: its name on the hub. labels: how many different labels there are. label: the field. test: the split of the
+    questions; if empty, a tenth of `train`. part: of the data set.
     """
 
     hub: str
@@ -199,7 +206,7 @@ LABELLED = {
 
 
 def labels_cure(task: str) -> str:
-    """How a task's data are got."""
+    """Return the command that downloads a task's data."""
     hub = LABELLED[task].hub
     return (
         f"hf download {hub} --repo-type dataset --revision refs/convert/parquet --local-dir FOLDER/{hub}, and give "
@@ -209,14 +216,14 @@ def labels_cure(task: str) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Labelled:
-    """The rows of a data set: those that are asked, and those that examples are drawn from; text and label of each."""
+    """The rows of a data set, as text and label: the questions, and the rows that examples are drawn from."""
 
     asked: Sequence[tuple[str, int]]
     examples: Sequence[tuple[str, int]]
 
 
 def read_labelled(config: Config, place: str, folder: str, task: str) -> Labelled:
-    """A task's rows. Raises GateauError where they are not there, or are no rows of it."""
+    """Return a task's rows. Raises GateauError where they are missing or do not belong to it."""
     known = LABELLED[task]
     files = question_files(config, place, f"{folder}/{known.hub}", cure=labels_cure(task))
     rows = {
@@ -236,7 +243,7 @@ def read_labelled(config: Config, place: str, folder: str, task: str) -> Labelle
 
 
 def _of_split(files: Sequence[SourceFile], part: str, split: str) -> list[SourceFile]:
-    """As the hub lays them out: part/split/0000.parquet, or part/split-00000-of-00001.parquet."""
+    """Return the files of a split, named as on the hub: part/split/0000.parquet, part/split-00000-of-00001.parquet."""
     named = re.compile(rf"(^|/){split}[^/]*(/[^/]*)?$")
     found = [file for file in files if named.search(file.address)]
     return [file for file in found if f"/{part}/" in file.address] if part else found
@@ -252,7 +259,7 @@ def _row(record: dict[str, Any], known: LabelledSet, where: str, task: str) -> t
 
 
 def asked_labels(setting: Setting, words: Words, rows: Labelled, *, most: int) -> Iterator[Asked]:
-    """`most` rows, the labels in equal shares, or all; each with examples and numbers of its own, as HELMET draws."""
+    """Yield `most` rows with balanced labels, or all; HELMET draws examples and label numbers for each."""
     asked = rows.asked
     if len(asked) > most:
         mixed = shuffled(asked)
@@ -269,14 +276,14 @@ def asked_labels(setting: Setting, words: Words, rows: Labelled, *, most: int) -
 
 
 def says(answer: str, lead: str, right: str) -> bool:
-    """Whether the answer, or what follows `lead` in it, is the right one, but for case, punctuation and articles."""
+    """Return whether the answer, or what follows `lead` in it, is right, up to case, punctuation and articles."""
     found = re.search(f"{re.escape(lead)}(.*)", answer, re.IGNORECASE) or re.match("(.*)", answer)
     assert found is not None, "the last one matches everything"
     said = re.sub(f"^{re.escape(lead)}", "", found[1].strip(), flags=re.IGNORECASE)
     return normalised_words(said) == normalised_words(right)
 
 
-# HELMET's prompts of values of JSON keys, questions over passages and re-ranking, from the rows of its data.
+# HELMET's prompts for JSON keys, questions over passages and re-ranking, from the rows of its data.
 
 
 _LESS_POPULAR = 3  # of POPULAR: questions whose entity is looked up fewer than 10^3 times
@@ -285,7 +292,7 @@ _LESS_POPULAR = 3  # of POPULAR: questions whose entity is looked up fewer than 
 def asked_of(
     setting: Setting, words: Words, rows: Sequence[Row], demos: Sequence[Row], *, most: int
 ) -> Iterator[Asked]:
-    """Every row of `most` different questions, with the examples that HELMET draws for it.
+    """Yield every row of `most` different questions, with the examples that HELMET draws for it.
 
     Raises GateauError where there are too few examples; KeyError, IndexError or TypeError for rows of another form.
     """
@@ -305,13 +312,13 @@ def asked_of(
 
 
 def _key(task: str, rows: Sequence[Row]) -> str:
-    """What tells questions apart."""
+    """Return the column that identifies a question."""
     name, other = ("qid", "query") if task == RANKED else ("id", "question")
     return name if rows and name in rows[0] else other
 
 
 def _others(task: str, row: Row, asked: Sequence[Row], demos: Sequence[Row], key: str) -> Sequence[Row]:
-    """The examples that are none of the questions, where both are drawn from one file."""
+    """Return the examples that are not among the questions, where both are drawn from one file."""
     if task == RANKED and len(demos) > 2 * len(asked):
         known = {each[key] for each in asked}
         return [each for each in demos if each[key] not in known]
@@ -348,7 +355,7 @@ def _ranked(key: str, row: Row, words: Words, demos: Sequence[Row]) -> Asked:
 
 
 def _passages(row: Row, words: Words, like: Row | None = None) -> str:
-    """With titles where the first passage of the question, `like`, has one."""
+    """Return the passages, with titles where the first passage of the question, `like`, has one."""
     shown = (like or row)["ctxs"]
     titled = bool(shown) and "title" in shown[0]
     form = next((each for each in words.passages if ("{title}" in each) is titled), words.passages[0])
@@ -356,7 +363,7 @@ def _passages(row: Row, words: Words, like: Row | None = None) -> str:
 
 
 def _listed(answers: Any) -> tuple[str, ...]:
-    """HELMET's answers are a text, a list, or a list of lists."""
+    """Flatten HELMET's answers, which are a text, a list, or a list of lists."""
     if isinstance(answers, str):
         return (answers,)
     return tuple(text for each in answers for text in ([each] if isinstance(each, str) else each))
@@ -375,7 +382,7 @@ _CODE = "data.py"
 
 
 class HelmetOptions(Section):
-    """Which of HELMET's tasks are asked, how long, and where they lie."""
+    """HELMET's tasks to run, their lengths, and the folders of their files."""
 
     official: InputAddress | None = Field(default=None, description="The folder of HELMET's repository.")
     data: InputAddress | None = Field(
@@ -412,14 +419,14 @@ class HelmetOptions(Section):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The tasks."""
+        """Return the names of the tasks."""
         if self.tasks is not None:
             return tuple(dict.fromkeys(self.tasks))
         return TASKS if self.data_sets is None else (*TASKS, *LABELLED)
 
     @property
     def labelled(self) -> tuple[str, ...]:
-        """Those of in-context learning."""
+        """Return the tasks of in-context learning."""
         return tuple(name for name in self.names if name in LABELLED)
 
 
@@ -432,7 +439,7 @@ def _settings_in(file: SourceFile) -> list[Setting]:
 
 
 def _wanted(config: Config, options: HelmetOptions) -> list[Setting]:
-    """The chosen tasks at the chosen lengths; raises GateauError for one that HELMET does not have."""
+    """Return the chosen tasks at the chosen lengths. Raises GateauError for a length that HELMET does not have."""
     paths = None if options.official is None else [f"{options.official}/{name}" for name in _CONFIGS]
     files = question_files(config, OFFICIAL, paths, cure=CURE)
     known = [each for file in files for each in _settings_in(file)]
@@ -473,7 +480,7 @@ def _questions(materials: Materials, options: HelmetOptions) -> list[Question]:
 
 
 def _asked(config: Config, options: HelmetOptions, code: SourceFile) -> Iterator[tuple[Setting, list[Asked]]]:
-    """What is asked of each task at each length; files are read once."""
+    """Yield the questions of each task at each length; each file is read once."""
     settings = _wanted(config, options)
     rows = {
         path: [row for _, _, row in rows_of(question_files(config, DATA, path, cure=DATA_CURE), DATA)]
@@ -494,7 +501,7 @@ def _asked(config: Config, options: HelmetOptions, code: SourceFile) -> Iterator
 
 
 def _question(setting: Setting, asked: Asked, number: int, *, chat: bool) -> Question:
-    """The answer's beginning is the end of a prompt that is continued."""
+    """Return the question; where a prompt is continued, the answer's beginning is its last line."""
     return Question(
         question_id=f"{setting.task}/{setting.length}/{asked.key}/{number}",
         group=f"{setting.task}/{setting.length}",
@@ -508,7 +515,7 @@ def _question(setting: Setting, asked: Asked, number: int, *, chat: bool) -> Que
 
 
 def value_of(question: Question, answer: str) -> float:
-    """In per cent: NDCG@10 of a ranking; whether a label is the right one; whether the answer holds a right one."""
+    """Return the value in per cent: NDCG@10 of a ranking, exact match of a label, or inclusion of a right answer."""
     if question.facts["relevance"]:
         return 100 * ndcg(ranked_ids(answer), question.facts["relevance"], depth=10)
     if question.facts["whole"]:
@@ -520,7 +527,7 @@ def value_of(question: Question, answer: str) -> float:
 def grade(
     questions: Sequence[Question], answers: pl.DataFrame, judgments: pl.DataFrame | None, options: HelmetOptions
 ) -> Measured:
-    """`value_of` each question."""
+    """Grade each question by `value_of`."""
     del judgments, options
     return grade_each(questions, answers, value_of)
 
@@ -549,7 +556,7 @@ def _labels_digest(config: Config, options: HelmetOptions, task: str) -> str:
 
 
 def _check(config: Config, options: HelmetOptions) -> None:
-    """Raises GateauError for files that are not there, and lengths that HELMET does not have, or no model is shown."""
+    """Raise GateauError for missing files, and for lengths that HELMET does not have or that exceed the prompt."""
     given = "lengths" in options.model_fields_set
     check_lengths("evaluation.helmet.lengths", options.lengths, config.scoring.max_length, given=given)
     _code(config, options)

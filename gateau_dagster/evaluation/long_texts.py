@@ -1,4 +1,4 @@
-"""Documents as they stand in text files, long enough to be read at every length, and their NLL token by token."""
+"""Documents from text files, long enough for every length, and their NLL token by token."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ CURE = (
 
 
 class LongTextsOptions(Section):
-    """Which documents are read."""
+    """The documents to read."""
 
     texts: InputAddresses | None = Field(
         default=None, description="Text files, or records with a text: path, glob, folder, s3:// or hf:// address."
@@ -48,7 +48,7 @@ class LongTextsOptions(Section):
 
 @dataclass(frozen=True, kw_only=True)
 class LongText:
-    """A document's first tokens, `<bos>` in front where there is one; `text`: what they were made of."""
+    """A document's first tokens, after `<bos>` where there is one; `text`: the text that they encode."""
 
     name: str
     text: str
@@ -56,17 +56,17 @@ class LongText:
 
 
 def texts_settings(config: Config, options: LongTextsOptions, *, place: str) -> dict[str, str]:
-    """What of the files decides the result; raises GateauError where they are not there."""
+    """Return a digest of the files. Raises GateauError where they are missing."""
     return {place: files_digest(config, place, options.texts, cure=CURE, plain_texts=True)}
 
 
 def check_texts(config: Config, options: LongTextsOptions, *, place: str) -> None:
-    """Raises GateauError for files that are not there. place: of the option in the file."""
+    """Raise GateauError for missing files. place: of the option in the configuration file."""
     check_files(config, place, options.texts, cure=CURE, plain_texts=True)
 
 
 def check_positions(config: Config, place: str, length: int) -> None:
-    """Raises GateauError where the model that is trained is known to read fewer tokens. place: of the length."""
+    """Raise GateauError where the trained model is known to read fewer tokens. place: of the length."""
     from gateau_dagster.models.known_model import known_model
 
     name = config.training.model
@@ -80,7 +80,7 @@ def check_positions(config: Config, place: str, length: int) -> None:
 
 
 def token_ids(tokenizer: PreTrainedTokenizerBase, text: str, *, most: int) -> tuple[int, ...]:
-    """The first `most` token ids of a text, `<bos>` in front where the tokenizer has one."""
+    """Return the first `most` token ids of a text, after `<bos>` where the tokenizer has one."""
     ids = tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
     begin = [] if tokenizer.bos_token_id is None else [tokenizer.bos_token_id]
     return tuple([*begin, *ids][:most])  # pyright: ignore
@@ -95,13 +95,13 @@ def _texts(config: Config, options: LongTextsOptions, place: str) -> Iterator[Co
 
 
 def probe_texts(materials: Materials, options: LongTextsOptions, *, place: str) -> None:
-    """See Scored.probe: reads the first record, whose fields are those of the others."""
+    """Implement Scored.probe: read the first record, which has the same fields as the others."""
     if next(_texts(materials.config, options, place), None) is None:
         raise GateauError(f"{place}: there is no text in the files: {CURE}")
 
 
 def long_texts(materials: Materials, options: LongTextsOptions, place: str, *, tokens: int) -> list[LongText]:
-    """The first documents that have `tokens` tokens by the base model's tokenizer.
+    """Return the first documents that have `tokens` tokens by the base model's tokenizer.
 
     Raises GateauError where there is none, or a record holds no text.
     """
@@ -119,9 +119,9 @@ def long_texts(materials: Materials, options: LongTextsOptions, place: str, *, t
 
 
 def token_nlls(loaded: LoadedModel, ids: Sequence[int]) -> npt.NDArray[np.float64]:
-    """-log P in nats of each token but the first, given all before it: [n-1].
+    """Return -log P in nats of each token but the first, given all before it: [n-1].
 
-    Raises UnscorableSampleError where they are more than the model or the memory has room for.
+    Raises UnscorableSampleError for more tokens than the model or the memory can hold.
     """
     import torch
 
@@ -143,12 +143,12 @@ def token_nlls(loaded: LoadedModel, ids: Sequence[int]) -> npt.NDArray[np.float6
 
 
 def perplexity(nlls: npt.NDArray[np.float64]) -> float:
-    """exp of their mean. Raises UnscorableSampleError where that is not finite."""
+    """Return exp of the mean NLL. Raises UnscorableSampleError where it is not finite."""
     return mean_nll_and_perplexity(nlls, of="the text")[1]
 
 
 def or_reject(name: str, find: Callable[[], _Found]) -> _Found | Reject:
-    """What `find` returns, or why it cannot."""
+    """Return what `find` returns, or a reject with the reason why it cannot."""
     try:
         return find()
     except UnscorableSampleError as error:

@@ -38,15 +38,17 @@ from gateau_dagster.evaluation.grading import grade_each
 from gateau_dagster.evaluation.materials import Materials
 from gateau_dagster.evaluation.scored import Measured, Scored
 
-# Of answer and right answer; of the classes as well for the sets that have them.
+# Takes answer and right answer, and the classes for the sets that have them.
 Metric = Callable[[str, str], float] | Callable[[str, str, Sequence[str]], float]
 
 
 @dataclass(frozen=True, kw_only=True)
 class DataSet:
-    """kind: of task, by which the papers' tables have means. metric: 0 to 1. chat: whether the prompt goes through the
-    model's chat template; examples and code are continued as they stand. first_line: whether the answer ends at its
-    first line. segmented: whether jieba is needed.
+    """A data set of LongBench.
+
+    kind: of task; the papers' tables show the mean of each. metric: 0 to 1.
+    chat: whether the prompt goes through the model's chat template; examples and code are continued without it.
+    first_line: whether the answer ends at its first line. segmented: whether jieba is needed.
     """
 
     kind: str
@@ -92,7 +94,7 @@ SUITES = {
 
 
 def answer_score(name: str, answer: str, right: Sequence[str], classes: Sequence[str] = ()) -> float:
-    """The best value, 0 to 1, of an answer in data set `name` against any of the right ones.
+    """Return the best value, 0 to 1, of an answer in data set `name` against any of the right ones.
 
     Raises GateauError where jieba is needed and not installed.
     """
@@ -122,7 +124,7 @@ _EXTENDED = "_e"
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """Holds a row of a data set; `fields`: as published. bucket: its range of length, in words or characters."""
+    """A row of a data set; `fields`: as published. bucket: its range of length, in words or characters."""
 
     data_set: str
     row_id: str
@@ -134,14 +136,14 @@ class Row:
 
 @dataclass(frozen=True, kw_only=True)
 class Prompts:
-    """Holds by data set the prompt with {context} and {input}, and the most tokens of an answer."""
+    """The prompt with {context} and {input}, and the most tokens of an answer, by data set."""
 
     texts: Mapping[str, str]
     answer_tokens: Mapping[str, int]
 
 
 def bucket_of(length: int) -> str:
-    """Return the published range of a length."""
+    """Return the published range that contains a length."""
     return "0-4k" if length < 4000 else "4-8k" if length < 8000 else "8k+"
 
 
@@ -173,8 +175,9 @@ def read_rows(
 ) -> Iterator[Row]:
     """Yield the first `most` rows of each of `sets`, in their order; `extended`: of LongBench-E.
 
-    A file belongs to the set that it is named after, with _e behind it for LongBench-E; of a file of another name each
-    record says it itself. Raises GateauError for a set without rows, a row without what is asked, or an id twice.
+    A file belongs to the set that it is named after, with the suffix _e for LongBench-E. In a file of another name,
+    each record names its set. Raises GateauError for a set without rows, a row without a required field, or a repeated
+    id.
     """
     known = {f"{name}{_EXTENDED if extended else ''}": name for name in SETS}
     other = {f"{name}{'' if extended else _EXTENDED}" for name in SETS}
@@ -218,7 +221,7 @@ def _row(name: str, record: dict[str, Any], where: str, number: int) -> Row:
 
 
 class LongBenchOptions(Section):
-    """Which of LongBench's data sets are asked, and where they lie."""
+    """LongBench's data sets to run, and the location of their files."""
 
     data: InputAddresses | None = Field(
         default=None, description="Its rows: folder, glob, s3:// or hf:// address; a file a data set, <set>.jsonl."
@@ -242,16 +245,16 @@ class LongBenchOptions(Section):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The data sets, each once, in LongBench's order."""
+        """Return the data sets, each once, in LongBench's order."""
         chosen = SUITES[self.sets] if isinstance(self.sets, str) else self.sets
         return tuple(name for name in SETS if name in chosen)
 
 
 def questions_of(rows: Sequence[Row], prompts: Prompts) -> list[Question]:
-    """A question a row, worded as published; answers are greedy.
+    """Return one question per row, with the published prompt; answers are greedy.
 
-    Ids are data set, range of length and the row's own id. samsum's answers are not ended at their first line, as they
-    are in the published code: only their first line is graded, and it is the same.
+    Ids consist of data set, range of length and the row's own id. Unlike in the published code, samsum's answers do not
+    stop at their first line. The value is the same, because only the first line is graded.
     """
     return [
         Question(
@@ -277,17 +280,19 @@ def _worded(prompt: str, row: Row) -> str:
 
 
 def length_of(question_id: str) -> str:
-    """The range of length that a question belongs to."""
+    """Return the range of length of a question."""
     return question_id.split("/")[1]
 
 
 def kind_of(question_id: str) -> str:
-    """The kind of task of the data set that a question belongs to."""
+    """Return the kind of task of a question's data set."""
     return SETS[question_id.split("/", maxsplit=1)[0]].kind
 
 
 def read_questions(config: Config, options: LongBenchOptions, benchmark: str) -> list[Question]:
-    """From the files that `evaluation.<benchmark>` names; raises GateauError where they are not there, or others."""
+    """Read the questions from the files of `evaluation.<benchmark>`. Raises GateauError where they are missing or
+    wrong.
+    """
     data, prompts = f"evaluation.{benchmark}.data", f"evaluation.{benchmark}.prompts"
     texts = read_prompts(question_files(config, prompts, options.prompts, cure=PROMPTS_CURE), options.names, prompts)
     files = question_files(config, data, options.data, cure=DATA_CURE)
@@ -295,7 +300,7 @@ def read_questions(config: Config, options: LongBenchOptions, benchmark: str) ->
 
 
 def file_settings(config: Config, options: LongBenchOptions, benchmark: str) -> Mapping[str, Any]:
-    """What is in the files: they may lie elsewhere without another result."""
+    """Return a digest of each option's files; it does not depend on their location."""
     data, prompts = f"evaluation.{benchmark}.data", f"evaluation.{benchmark}.prompts"
     return {
         data: files_digest(config, data, options.data, cure=DATA_CURE),
@@ -304,7 +309,7 @@ def file_settings(config: Config, options: LongBenchOptions, benchmark: str) -> 
 
 
 def check_question_files(config: Config, options: LongBenchOptions, benchmark: str) -> None:
-    """Raises GateauError for files that are not there."""
+    """Raise GateauError for missing files."""
     check_files(config, f"evaluation.{benchmark}.data", options.data, cure=DATA_CURE)
     check_files(config, f"evaluation.{benchmark}.prompts", options.prompts, cure=PROMPTS_CURE)
 
@@ -315,7 +320,7 @@ _NAME = "longbench"
 def grade(
     questions: Sequence[Question], answers: pl.DataFrame, judgments: pl.DataFrame | None, options: LongBenchOptions
 ) -> Measured:
-    """The metric of each answer's set against the best of the right answers, in per cent."""
+    """Grade each answer by its data set's metric against the best right answer, in per cent."""
     del judgments, options
 
     def value(question: Question, answer: str) -> float:
@@ -329,7 +334,7 @@ def _questions(materials: Materials, options: LongBenchOptions) -> list[Question
 
 
 def _check(config: Config, options: LongBenchOptions) -> None:
-    """Raises GateauError for files that are not there, and for Chinese sets where jieba is not installed."""
+    """Raise GateauError for missing files, and for Chinese sets where jieba is not installed."""
     check_question_files(config, options, _NAME)
     segmented = [name for name in options.names if SETS[name].segmented]
     if segmented and find_spec("jieba") is None:

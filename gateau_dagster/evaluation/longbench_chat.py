@@ -1,4 +1,4 @@
-"""LongBench-Chat: fifty questions about documents of 10k to 100k tokens, rated beside scored answers (LongAlign).
+"""LongBench-Chat (LongAlign): fifty questions about documents of 10k to 100k tokens, rated beside scored answers.
 
 Cases, scored answers and the judge's prompt are read from LongAlign's own files.
 """
@@ -26,7 +26,7 @@ from gateau_dagster.evaluation.scored import JudgeRequest, Judging, Scored
 SYSTEM = "You're a good assistant at evaluating the quality of texts."
 LOWEST, HIGHEST = 1, 10
 JUDGE_TOKENS = 1024
-"""LongAlign sets no limit; the reply is to be a rating alone."""
+"""Most tokens of a reply, which should be a rating alone; LongAlign sets no limit."""
 AGAIN = 4
 """Further requests for a reply without a rating."""
 _FOLDER = "LongBench_Chat of github.com/THUDM/LongAlign"
@@ -34,7 +34,7 @@ _CHINESE = re.compile(r"[\u4e00-\u9fff]")
 
 
 class LongBenchChatOptions(Section):
-    """Holds `evaluation.longbench_chat` of the configuration; the files are LongAlign's."""
+    """The section `evaluation.longbench_chat` of the configuration; the files are LongAlign's."""
 
     cases: InputAddress | None = Field(default=None, description="test_cases.json.")
     few_shots: InputAddress | None = Field(default=None, description="few_shots.json.")
@@ -55,10 +55,10 @@ _FILES = OfficialFiles(
 
 
 def questions_of(materials: Materials, options: LongBenchChatOptions) -> list[Question]:
-    """Return questions of one turn, by language; `facts` hold the query alone, scored answers and the judge's prompt.
+    """Return questions of one turn, grouped by language; `facts` hold the query, scored answers and the judge's prompt.
 
     Raises:
-        GateauError: a file cannot be read, or is another one.
+        GateauError: a file cannot be read, or is not the published one.
     """
     config, files = materials.config, _FILES.of(options)
     template = files["prompt"].template(config)
@@ -67,7 +67,7 @@ def questions_of(materials: Materials, options: LongBenchChatOptions) -> list[Qu
     with files["cases"].understood():
         cases = by_id(files["cases"].rows(config), "idx")
         questions = [_question(name, row, shots, template, options) for name, row in cases.items()]
-    with files["prompt"].understood():  # it asks for what there is
+    with files["prompt"].understood():  # every gap can be filled
         for question in questions:
             if len(gaps := template_gaps(template)) != (wanted := 3 + len(question.facts["shots"])):
                 raise ValueError(f"it has {len(gaps)} gaps; expected {wanted}, the last one for the answer")
@@ -99,7 +99,7 @@ def _question(
 
 
 def asked(prompt: str, query: str, form: Literal["longalign", "gateau"]) -> str:
-    """Return what the model is asked; `prompt` is the document with the question behind it."""
+    """Return the model's prompt; `prompt` is the document followed by the question."""
     if form == "longalign":
         return prompt
     document = prompt[: prompt.rfind(prompt.rsplit("\n", maxsplit=1)[-1])]
@@ -107,7 +107,7 @@ def asked(prompt: str, query: str, form: Literal["longalign", "gateau"]) -> str:
 
 
 def requests_of(question: Question, answers: Sequence[str], options: LongBenchChatOptions) -> list[JudgeRequest]:
-    """Return the request: the answer on one line, as LongAlign keeps it, behind reference and scored answers."""
+    """Return the request: reference and scored answers, then the answer on one line, as in LongAlign."""
     del options
     facts, answer = question.facts, answers[0].strip().replace("\n", " ").strip()
     prompt = facts["template"].format(facts["query"], question.references[0], *facts["shots"], answer)

@@ -1,7 +1,7 @@
-"""LongBench by a judge, as GATEAU rates its answers: questions from 1 to 3, summaries from 1 to 5.
+"""LongBench rated by a judge as in GATEAU: questions from 1 to 3, summaries from 1 to 5.
 
-The judge's prompts are read from GATEAU's own files (S1s-Z/GATEAU). Its scale begins at a third of the points for
-questions and at a fifth for summaries: an answer that is all wrong has so many.
+The judge's prompts are read from GATEAU's own files (S1s-Z/GATEAU). An answer that is all wrong has the lowest rating,
+which is a third of the points for questions and a fifth for summaries.
 """
 
 from __future__ import annotations
@@ -40,23 +40,23 @@ if TYPE_CHECKING:
 _NAME = "longbench_judged"
 SYSTEM = "You're a good assistant at evaluating the quality of texts."
 JUDGE_TOKENS = 1024
-"""GATEAU sets no limit; the reply is to be a rating alone."""
+"""Most tokens of a reply, which should be a rating alone; GATEAU sets no limit."""
 AGAIN = 4
 """Further requests for a reply without a rating."""
 SUMMARIES = ("gov_report", "qmsum", "multi_news", "vcsum")
 HIGHEST = {name: 5 if name in SUMMARIES else 3 for name in SUITES["gateau"]}
-"""Of the judge's scale, by data set; it begins at 1."""
+"""Highest rating of the judge's scale, by data set; the lowest is 1."""
 
 
 class LongBenchJudgedOptions(LongBenchOptions):
-    """Says which data sets are asked, where they lie, and what the judge is told."""
+    """The data sets to run, the location of their files, and the judge's prompts."""
 
     question_prompt: InputAddress | None = Field(default=None, description="GATEAU's prompt_for_qa.txt.")
     summary_prompt: InputAddress | None = Field(default=None, description="GATEAU's prompt_for_sum.txt.")
 
 
 def _prompt_files(options: LongBenchJudgedOptions) -> dict[str, tuple[str | None, str]]:
-    """Return path and cure by place."""
+    """Return path and remedy by place."""
     origin = "from https://github.com/S1s-Z/GATEAU (folder train/LongBench), and give its path"
     return {
         f"evaluation.{_NAME}.question_prompt": (options.question_prompt, f"get prompt_for_qa.txt {origin}"),
@@ -65,7 +65,7 @@ def _prompt_files(options: LongBenchJudgedOptions) -> dict[str, tuple[str | None
 
 
 def _questions(materials: Materials, options: LongBenchJudgedOptions) -> list[Question]:
-    """Return LongBench's questions; `facts` hold the judge's prompt as well."""
+    """Return LongBench's questions; `facts` also hold the judge's prompt."""
     templates = []
     for gaps, (place, (path, cure)) in zip((3, 2), _prompt_files(options).items(), strict=True):
         (file,) = question_files(materials.config, place, path, cure=cure)
@@ -83,7 +83,7 @@ def _questions(materials: Materials, options: LongBenchJudgedOptions) -> list[Qu
 
 
 def requests_of(question: Question, answers: Sequence[str], options: LongBenchJudgedOptions) -> list[JudgeRequest]:
-    """Return the request: the answer on one line, as GATEAU keeps it, beside the right answers as a Python list."""
+    """Return the request: the answer on one line, as in GATEAU, and the right answers as a Python list."""
     del options
     right, answer = str([*question.references]), answers[0].strip().replace("\n", " ")
     given = (right, answer) if question.group in SUMMARIES else (question.facts["input"], right, answer)
@@ -98,7 +98,7 @@ def grade(
     judgments: pl.DataFrame | None,
     options: LongBenchJudgedOptions,
 ) -> Measured:
-    """Return the rating in per cent of the highest one; a rating above that is none."""
+    """Return the rating in per cent of the highest one; a rating above that counts as missing."""
     del answers, options
     assert judgments is not None
     highest = pl.DataFrame({"question_id": [each.question_id for each in questions]}).with_columns(
@@ -118,7 +118,7 @@ def _settings(config: Config, options: LongBenchJudgedOptions) -> Mapping[str, A
 
 
 def _check(config: Config, options: LongBenchJudgedOptions) -> None:
-    """Raise GateauError for files that are not there, no judge, and sets that GATEAU does not have judged."""
+    """Raise GateauError for missing files, a missing judge, and sets that GATEAU does not have judged."""
     others = [name for name in options.names if name not in HIGHEST]
     if others:
         raise GateauError(

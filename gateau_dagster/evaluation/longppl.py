@@ -1,4 +1,4 @@
-"""LongPPL (Fang et al. 2024): perplexity of those tokens alone that a long context makes likely."""
+"""LongPPL (Fang et al. 2024): perplexity of only those tokens that a long context makes likely."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ TEXTS = "evaluation.longppl.texts"
 
 
 class LongPplOptions(LongTextsOptions):
-    """Which documents are read, and which of their tokens count."""
+    """The documents to read, and which of their tokens count."""
 
     length: int = Field(default=32_768, ge=3, le=LONGEST, description="Tokens of a document that are read.")
     short: int = Field(default=4096, ge=2, le=LONGEST, description="Tokens of the short context, at least.")
@@ -63,9 +63,9 @@ class LongPplOptions(LongTextsOptions):
 
 
 def short_context_nlls(loaded: LoadedModel, ids: tuple[int, ...], *, short: int, step: int) -> Nlls:
-    """-log P of each token but the first [n-1], given between `short` and `short + step - 1` tokens before it.
+    """Return -log P of each token but the first [n-1], given between `short` and `short + step - 1` tokens before it.
 
-    NaN for the first `short` tokens, whose context is no longer. Raises UnscorableSampleError as `token_nlls`.
+    The first `short` tokens have NaN, because their context is no longer. Raises UnscorableSampleError as `token_nlls`.
     """
     found = np.full(len(ids) - 1, np.nan)
     for begin in range(short, len(ids), step):
@@ -75,9 +75,9 @@ def short_context_nlls(loaded: LoadedModel, ids: tuple[int, ...], *, short: int,
 
 
 def _chosen(loaded: LoadedModel, text: LongText, options: LongPplOptions) -> npt.NDArray[np.bool_]:
-    """[n-1]. Raises UnscorableSampleError where none can be told."""
+    """Return the mask of the key tokens, [n-1]. Raises UnscorableSampleError where there are none."""
     long = token_nlls(loaded, text.ids)
-    perplexity(long)  # of what is not finite no token would gain
+    perplexity(long)  # raises for values that are not finite, which would have no key token
     short = short_context_nlls(loaded, text.ids, short=options.short, step=options.step)
     keys = key_tokens(long, short, gain=options.gain, least=options.least)
     if not keys.any():
@@ -86,7 +86,7 @@ def _chosen(loaded: LoadedModel, text: LongText, options: LongPplOptions) -> npt
 
 
 def _value(loaded: LoadedModel, text: LongText, keys: npt.NDArray[np.bool_]) -> float:
-    """exp of the mean NLL of the key tokens; as published, the text is read without <bos> here, though not there.
+    """Return exp of the mean NLL of the key tokens; as published, the text has no <bos> here.
 
     Raises UnscorableSampleError.
     """
@@ -99,8 +99,8 @@ def _value(loaded: LoadedModel, text: LongText, keys: npt.NDArray[np.bool_]) -> 
 def _base_keys(
     materials: Materials, name: str, texts: Sequence[LongText], options: LongPplOptions
 ) -> Iterator[npt.NDArray[np.bool_] | Reject]:
-    """The key tokens are the base model's, so that every variant is measured on the same ones."""
-    base = materials.model(MODELS[0])  # gone at the end, before the variant is loaded
+    """Yield the key tokens of each text by the base model, so that every variant is measured on the same ones."""
+    base = materials.model(MODELS[0])  # released when this ends, before the variant is loaded
     for done, text in enumerate(texts, start=1):
         yield or_reject(text.name, partial(_chosen, base, text, options))
         materials.progress(done / 2, len(texts), "documents", f"{name}: tokens that count")

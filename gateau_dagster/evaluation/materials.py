@@ -1,4 +1,4 @@
-"""What a benchmark is given: the tables that it may read, and the models."""
+"""The input of a benchmark: the tables that it may read, and the models."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ if TYPE_CHECKING:
     from gateau_dagster.models.loading import LoadedModel
 
 MODELS = ("base", "checkpoint")
-"""The model that was trained from, and the one that came out."""
+"""The base model of the training, and its result."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Materials:
-    """What a benchmark is given; tables are read and models loaded when they are asked for.
+    """The input of a benchmark; tables are read and models loaded on demand.
 
-    reads: the tables that may be read, as ChosenBenchmark.reads says.
-    shards: these columns of a table, shard by shard; a table over the whole data set is one frame.
-    samples: the samples with these ids, in order of id.
-    model: one of MODELS, or a variant's name. One at a time stays loaded, unless the caller holds on to the other.
-    only_tokenizer: that of a model by its name, where it can be had without the model.
+    reads: the tables that may be read, from ChosenBenchmark.reads.
+    shards: yields these columns of a table, shard by shard; a table over the whole data set is one frame.
+    samples: returns the samples with these ids, in order of id.
+    model: loads one of MODELS, or a variant by name. One at a time stays loaded, unless the caller keeps the other.
+    only_tokenizer: returns a model's tokenizer by name, where it is available without the model.
     """
 
     config: Config
@@ -41,9 +41,9 @@ class Materials:
     only_tokenizer: Callable[[str], PreTrainedTokenizerBase] | None = None
 
     def tokenizer(self, name: str) -> PreTrainedTokenizerBase:
-        """The tokenizer of a model."""
+        """Return the tokenizer of a model."""
         return self.model(name).tokenizer if self.only_tokenizer is None else self.only_tokenizer(name)
 
     def table(self, asset: str, columns: Sequence[str]) -> pl.DataFrame:
-        """These columns of a whole table."""
+        """Return these columns of a whole table."""
         return pl.concat(self.shards(asset, columns))

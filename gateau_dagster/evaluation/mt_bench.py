@@ -23,23 +23,23 @@ from gateau_dagster.evaluation.scored import JudgeRequest, Judging, Pairing, Sco
 
 _EXACT = ("extraction", "math", "coding", "reasoning")
 TEMPERATURES = {"writing": 0.7, "roleplay": 0.7, **dict.fromkeys(_EXACT, 0.0), "stem": 0.1, "humanities": 0.1}
-"""Of the answers, by category."""
+"""Temperature of the answers, by category."""
 OTHER_TEMPERATURE = 0.7
-"""Of the answers in any other category."""
+"""Temperature of the answers in any other category."""
 WITH_REFERENCE = frozenset({"math", "reasoning", "coding"})
 """Categories whose judge sees a reference answer."""
 JUDGE_TOKENS = 2048
 LOWEST, HIGHEST = 1, 10
 _SCALE = 10.0
 _FOLDER = "fastchat/llm_judge/data of github.com/lm-sys/FastChat"
-# By whether the judge sees a reference; the second turn's prompts have the ending below.
+# Names of prompts by whether the judge sees a reference; the second turn's have the suffix below.
 _SINGLE = {False: "single-v1", True: "single-math-v1"}
 _PAIR = {False: "pair-v2", True: "pair-math-v1"}
 _ENDINGS = ("", "-multi-turn")
 
 
 class MtBenchOptions(Section):
-    """Holds `evaluation.mt_bench` of the configuration; the files are FastChat's."""
+    """The section `evaluation.mt_bench` of the configuration; the files are FastChat's."""
 
     questions: InputAddress | None = Field(default=None, description="mt_bench/question.jsonl.")
     references: InputAddress | None = Field(default=None, description="mt_bench/reference_answer/gpt-4.jsonl.")
@@ -60,10 +60,10 @@ _FILES = OfficialFiles(
 
 
 def questions_of(materials: Materials, options: MtBenchOptions) -> list[Question]:
-    """Return the file's questions; `facts` hold the judge's prompts, and `references` the right answers to show it.
+    """Return the file's questions; `facts` hold the judge's prompts, `references` the right answers for the judge.
 
     Raises:
-        GateauError: a file cannot be read, or is another one.
+        GateauError: a file cannot be read, or is not the published one.
     """
     config, files = materials.config, _FILES.of(options)
     with files["prompts"].understood():
@@ -86,7 +86,7 @@ def questions_of(materials: Materials, options: MtBenchOptions) -> list[Question
     ]
     if unknown:
         raise files["references"].wrong(f"no answer to every turn of question {unknown[0]}")
-    with files["prompts"].understood():  # each asks for what there is
+    with files["prompts"].understood():  # every gap can be filled
         for question in questions:
             requests_of(question, question.turns, options)
             pair_requests_of(question, question.turns, question.turns, options)
@@ -131,7 +131,7 @@ def _question(
 
 
 def requests_of(question: Question, answers: Sequence[str], options: MtBenchOptions) -> list[JudgeRequest]:
-    """Return a request for each turn: the first by itself, the second with the whole conversation."""
+    """Return a request for each turn: the first alone, the second with the whole conversation."""
     del options
     return _requests(question, "single", {"": answers})
 
@@ -139,13 +139,13 @@ def requests_of(question: Question, answers: Sequence[str], options: MtBenchOpti
 def pair_requests_of(
     question: Question, first: Sequence[str], second: Sequence[str], options: MtBenchOptions
 ) -> list[JudgeRequest]:
-    """Return the same for two models' answers: whichever is shown first is assistant A."""
+    """Return a request for each turn with two models' answers; the one shown first is assistant A."""
     del options
     return _requests(question, "pair", {"_a": first, "_b": second})
 
 
 def _requests(question: Question, kind: str, answers: Mapping[str, Sequence[str]]) -> list[JudgeRequest]:
-    """Return the requests of one kind. `answers`: by what the prompts' names for them end with."""
+    """Return the requests of one kind. `answers`: by the suffix of their names in the prompts."""
     words: dict[str, str] = {"question": question.turns[0]}
     for number, turn in enumerate(question.turns, start=1):
         words[f"question_{number}"] = turn

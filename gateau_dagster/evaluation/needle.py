@@ -1,4 +1,4 @@
-"""A needle in a haystack: does the model find a fact at any depth of a context of any length?"""
+"""A needle in a haystack: a fact at a depth of a context, for any depth and length; the answer is teacher-forced."""
 
 from __future__ import annotations
 
@@ -39,21 +39,21 @@ if TYPE_CHECKING:
     from gateau_dagster.models.prompt import Prompt
 
 
-# What is hidden in the haystack, where, and how it is asked for.
+# The facts, their depths, and the questions.
 
 
 _CITIES = ("Lisbon", "Nairobi", "Toronto", "Osaka", "Cusco", "Tallinn", "Hanoi", "Perth", "Bergen", "Tunis")
 
 
 class NeedlePair(Section):
-    """A key that is asked for, and the values it may have."""
+    """A key that is asked for, and its possible values."""
 
     key: str
     values: list[str] = Field(min_length=2)
 
 
 class NeedleOptions(Section):
-    """A fact hidden at a depth of a haystack of a length, and asked for at its end."""
+    """A fact hidden at a depth of a haystack of some length, and asked for at its end."""
 
     lengths: list[Annotated[int, Field(ge=1, le=LONGEST)]] = Field(
         default=[1024, 2048, 4096, 8192], min_length=1, description="Prompt lengths in tokens."
@@ -81,12 +81,12 @@ class NeedleOptions(Section):
 
 
 def default_pairs() -> list[NeedlePair]:
-    """Ten cities with eight seven-digit numbers each; the same on every machine."""
+    """Return ten cities with eight seven-digit numbers each; the same on every machine."""
     rng = random.Random("needle")
     return [NeedlePair(key=city, values=[str(rng.randrange(10**6, 10**7)) for _ in range(8)]) for city in _CITIES]
 
 
-# What the report says of needles in a haystack.
+# The report's section on needles in a haystack.
 
 
 _COLUMNS = (
@@ -100,7 +100,7 @@ _COLUMNS = (
 
 
 def needle_section(needle: pl.DataFrame) -> PageSection:
-    """`needle`: the table `evaluation/needle`."""
+    """Return the report's section. `needle`: the table `evaluation/needle`."""
     figure = PageFigure(
         name="needle in a haystack",
         draw=partial(needle_heatmaps, needle),
@@ -117,7 +117,7 @@ def needle_section(needle: pl.DataFrame) -> PageSection:
 
 
 def needle_chart(needle: pl.DataFrame) -> PageChart:
-    """The share of the facts that each model finds, by prompt length, the longest first: there models differ."""
+    """Return each model's share of found facts by prompt length, the longest first, because models differ there."""
     found = (
         needle.group_by("length", "model")
         .agg(pl.col("accuracy").mean())
@@ -131,9 +131,9 @@ def needle_chart(needle: pl.DataFrame) -> PageChart:
 
 
 def needle_sentence(needle: pl.DataFrame) -> str:
-    """Mean accuracy over the grid and NLL of the answer, model by model, in words.
+    """Describe each model's mean accuracy over the grid and mean NLL of the answer.
 
-    The NLL tells models apart that find nothing, or everything.
+    The NLL distinguishes models that find nothing, or everything.
     """
     columns = pl.col("accuracy").mean(), pl.col("answer_nll").mean()
     means = {name: rest for name, *rest in needle.group_by("model").agg(*columns).iter_rows()}
@@ -148,7 +148,7 @@ def needle_sentence(needle: pl.DataFrame) -> str:
 
 
 def needle_heatmaps(needle: pl.DataFrame) -> Figure:
-    """Accuracy by prompt length and depth of the fact, base | checkpoint."""
+    """Draw accuracy by prompt length and depth of the fact, base beside checkpoint."""
     from gateau_dagster.plotting import label, new_figure, say
 
     depths, lengths = (sorted(needle[name].unique().to_list()) for name in ("depth", "length"))
@@ -195,13 +195,13 @@ NEEDLE = (
     ),
     Column(name="answer_nll", dtype=pl.Float64(), description="Mean negative log-likelihood per answer token."),
 )
-# Documents that make up the haystack: enough text for the longest prompts, whatever the data's size.
+# Documents of the haystack: enough text for the longest prompts, whatever the data's size.
 _DOCUMENTS = 256
 
 
 @dataclass(frozen=True, kw_only=True)
 class Cell:
-    """The needles of one length and depth: of each whether it was found, and the mean NLL of its answer in nats."""
+    """The needles of one length and depth: for each, whether it was found and the mean NLL of its answer in nats."""
 
     length: int
     depth: float
@@ -219,12 +219,14 @@ def needle_cells(
     seed: int,
     progress: Progress = silent,
 ) -> tuple[list[Cell], list[Reject]]:
-    """Every cell of depth x length for the model called `name`, and the lengths that are skipped.
+    """Measure every cell of depth x length for the model called `name`; return the cells and the skipped lengths.
 
-    A prompt of length L has L tokens, answer included. The answer is teacher-forced: a needle is found when each of
-    its tokens is the most likely one. Needles depend on `seed` and cell, not on the model, so that two models with
-    one tokenizer get the same prompts. Lengths above `max_length`, or too short for the question, are skipped with
-    their reason. Raises GateauError when all are.
+    A prompt of length L has L tokens, answer included. The answer is teacher-forced: a needle is found when each of its
+    tokens is the most likely one. Needles depend on `seed` and cell, not on the model, so two models with the same
+    tokenizer get the same prompts. Lengths above `max_length`, or too short for the question, are skipped with a
+    reason.
+
+    Raises GateauError when all lengths are skipped.
     """
     lengths = sorted(set(options.lengths))
     hay = build_haystack(loaded.tokenizer, haystack_texts, tokens=4 * min(max(lengths), max_length))
@@ -265,7 +267,7 @@ def _score_cells(
 
 
 def grid_table(name: str, cells: Iterable[Cell]) -> pl.DataFrame:
-    """NEEDLE: accuracy and answer NLL of every cell, for the model called `name`."""
+    """Return NEEDLE: accuracy and answer NLL of every cell, for the model called `name`."""
     rows = []
     for cell in cells:
         count = len(cell.scores)
@@ -276,7 +278,7 @@ def grid_table(name: str, cells: Iterable[Cell]) -> pl.DataFrame:
 
 
 def needle_values(cells: Iterable[Cell]) -> pl.DataFrame:
-    """tables.SCORES: 1 for a needle that was found, 0 for another; the group is the prompt's length."""
+    """Return tables.SCORES: 1 for a needle that was found, else 0; the group is the prompt's length."""
     rows = [
         (f"{cell.length}-{cell.depth:g}-{repeat}", str(cell.length), float(found))
         for cell in cells
@@ -286,7 +288,7 @@ def needle_values(cells: Iterable[Cell]) -> pl.DataFrame:
 
 
 class NeedleDoesNotFitError(ValueError):
-    """A prompt length that cannot be made."""
+    """A prompt length that is too short or too long."""
 
 
 def needle_prompts(
@@ -299,7 +301,7 @@ def needle_prompts(
     template: Template,
     seed: int,
 ) -> list[Prompt]:
-    """The `repeats` prompts of a cell, each of exactly `length` tokens, with the fact at `depth` of the hay.
+    """Return the `repeats` prompts of a cell, each of exactly `length` tokens, with the fact at `depth` of the hay.
 
     Raises NeedleDoesNotFitError when question, fact and answer alone are longer.
     """
@@ -323,7 +325,7 @@ def needle_prompts(
 
 
 def _bare_prompt(loaded: LoadedModel, options: NeedleOptions, *, key: str, value: str, template: Template) -> Prompt:
-    """The prompt whose whole context is the fact."""
+    """Return the prompt whose whole context is the fact."""
     from gateau_dagster.models.prompt import build_prompt
 
     fact, question, answer = (
@@ -338,7 +340,7 @@ def _bare_prompt(loaded: LoadedModel, options: NeedleOptions, *, key: str, value
 
 
 def score_answer(loaded: LoadedModel, prompt: Prompt) -> tuple[bool, float]:
-    """Whether every answer token is the most likely one, and their mean NLL in nats.
+    """Return whether every answer token is the most likely one, and their mean NLL in nats.
 
     Raises ShortOfMemoryError when the prompt does not fit into memory.
     """
@@ -371,7 +373,7 @@ def _settings(config: Config, options: NeedleOptions) -> dict[str, Any]:
 
 
 def _check(config: Config, options: NeedleOptions) -> None:
-    """Raises GateauError for lengths above scoring.max_length; of the default ones one has to be within it."""
+    """Raise GateauError for given lengths above scoring.max_length, or if all of the default ones are above it."""
     longest, lengths = config.scoring.max_length, sorted(set(options.lengths))
     above = [length for length in lengths if length > longest]
     if above and (above == lengths or "lengths" in options.model_fields_set):
@@ -412,7 +414,7 @@ def _cells(
 
 
 def _documents(materials: Materials) -> list[str]:
-    """The first documents; shards are read only until there are enough."""
+    """Return the first documents; shards are read only until there are enough."""
     texts: list[str] = []
     for shard in materials.shards("raw_long_sft", ["context"]):
         texts += shard["context"].to_list()

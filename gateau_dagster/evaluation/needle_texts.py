@@ -14,13 +14,13 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 RESERVED = 200
-"""Tokens of a length that are kept for question and answer."""
+"""Tokens of a prompt that are reserved for question and answer."""
 _STOPS = (".", "。")
 
 
 @dataclass(frozen=True, kw_only=True)
 class NeedleText:
-    """What is hidden, and how it is asked for. frame: with {context} and {question}."""
+    """A hidden text and its question. frame: the prompt with {context} and {question}."""
 
     needle: str
     question: str
@@ -28,19 +28,19 @@ class NeedleText:
 
     @cached_property
     def key(self) -> list[str]:
-        """What an answer has to say: the needle's words from the first one on that the question does not hold."""
+        """Return the words that an answer must contain: the needle's from the first that is not in the question."""
         asked, words = {*normalised_words(self.question)}, normalised_words(self.needle)
         first = next((place for place, word in enumerate(words) if word not in asked), 0)
         return words[first:]
 
     def prompt(self, context: str) -> str:
-        """The context in its frame, with the question."""
+        """Return the context in its frame, with the question."""
         before, after = self.frame.split("{context}")
         return before.replace("{question}", self.question) + context + after.replace("{question}", self.question)
 
 
 def holds(answer: str, key: Sequence[str]) -> bool:
-    """Whether the key's words stand in the answer, one after the other, in either case and with any punctuation."""
+    """Return whether the key's words occur in a row in the answer, ignoring case and punctuation."""
     return f" {' '.join(key)} " in f" {' '.join(normalised_words(answer))} "
 
 
@@ -53,17 +53,17 @@ class RunningText:
 
     @cached_property
     def stops(self) -> frozenset[int]:
-        """A full stop's token differs with what stands before it."""
+        """Return the tokens of a full stop, which depend on the text before it."""
         ends = (_ids(self.tokenizer, f"{before}{stop}")[-1:] for stop in _STOPS for before in ("", "a", "好"))
         return frozenset(
             token for end in ends for token in end if str(self.tokenizer.decode([token])).strip() in _STOPS
         )
 
     def with_needle(self, needle: str, *, length: int, depth: int) -> str:
-        """The text cut to `length` tokens, less RESERVED, needle included.
+        """Return the text cut to `length` tokens, less RESERVED, needle included.
 
-        The needle stands after the last full stop among the first `depth` per cent of the other tokens; at the
-        beginning where there is none, at the end with 100. Raises GateauError for a length without room.
+        The needle follows the last full stop among the first `depth` per cent of the other tokens. Without a full stop
+        it is at the beginning; with depth 100 it is at the end. Raises GateauError for a length without room.
         """
         hidden = _ids(self.tokenizer, needle)
         room = length - RESERVED - len(hidden)
@@ -80,7 +80,7 @@ class RunningText:
 
 
 def running_text(tokenizer: PreTrainedTokenizerBase, texts: Iterable[str], *, tokens: int) -> RunningText:
-    """The texts one after the other, and over again, until there are `tokens` tokens.
+    """Join the texts, and repeat them until there are `tokens` tokens.
 
     Raises GateauError where there is no text.
     """

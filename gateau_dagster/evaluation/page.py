@@ -1,4 +1,4 @@
-"""What a benchmark shows in the report, as plain data: the page's template gives it its form."""
+"""A benchmark's part of the report as plain data, which the page's template formats."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class PageFigure:
-    """A plot: its name in Dagster, what it shows for those who do not see it, and how to read it."""
+    """A plot: its name in Dagster, an alternative text, and how to read it."""
 
     name: str
     draw: Callable[[], Figure]
@@ -24,7 +24,7 @@ class PageFigure:
 
 @dataclass(frozen=True, kw_only=True)
 class PageColumn:
-    """A column of `PageTable.frame` under its heading; `share`: a number in 0..1 as a percentage."""
+    """A column of `PageTable.frame` and its heading; `share`: a number in 0..1 as a percentage."""
 
     name: str
     title: str
@@ -33,7 +33,7 @@ class PageColumn:
 
 @dataclass(frozen=True, kw_only=True)
 class PageTable:
-    """These columns of `frame`, row by row; folded away under `folded`, where that is given."""
+    """A table of these columns of `frame`; collapsed under the heading `folded`, where that is given."""
 
     frame: pl.DataFrame
     columns: Sequence[PageColumn]
@@ -42,8 +42,9 @@ class PageTable:
 
 @dataclass(frozen=True, kw_only=True)
 class PageAmount:
-    """A bar of a chart. low, high: the ends of its interval, where there is one. reference: drawn as what others are
-    set against.
+    """A bar of a chart.
+
+    low, high: the ends of its interval, where there is one. reference: drawn as the reference for the others.
     """
 
     name: str
@@ -55,7 +56,7 @@ class PageAmount:
 
 @dataclass(frozen=True, kw_only=True)
 class PageChart:
-    """A few amounts side by side, the most important ones first: so small that an asset's page shows it in place.
+    """A few amounts side by side, the most important first, small enough for an asset's page.
 
     name: what the amounts are, with their unit. share: whether they are numbers in 0..1, shown as percentages.
     """
@@ -67,9 +68,9 @@ class PageChart:
 
 @dataclass(frozen=True, kw_only=True)
 class PageSection:
-    """Below the benchmark's title: sentences, then figures, then tables.
+    """The content below the benchmark's title: sentences, then figures, then tables.
 
-    headline: for the top of the report. chart: for the asset's page, where the figures open with a click.
+    headline: for the top of the report. chart: for the asset's page, where figures open with a click.
     """
 
     sentences: Sequence[str]

@@ -1,4 +1,4 @@
-"""The files that a benchmark's questions come from: found, known by their content, read record by record."""
+"""Find the files of a benchmark's questions, digest their content, and read their records."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ Addresses = str | Sequence[str]
 def question_files(
     config: Config, place: str, path: Addresses | None, *, cure: str, plain_texts: bool = False
 ) -> list[SourceFile]:
-    """The files that the configuration names at `place`; see sources.resolve_files.
+    """Return the files that the configuration names at `place`, by sources.resolve_files.
 
-    Raises GateauError for a path that is not given, or means no file; `cure` says how the files are got.
+    Raises GateauError for a path that is not given, or matches no file; `cure` explains how to get the files.
     """
     if path is None:
         raise GateauError(f"{place}: is required: {cure}")
@@ -44,7 +44,7 @@ def question_files(
 
 
 def check_files(config: Config, place: str, path: Addresses | None, *, cure: str, plain_texts: bool = False) -> None:
-    """Raises GateauError as `question_files` does; of addresses that are remote only for one that is not given."""
+    """Raise GateauError as `question_files` does; a remote address is only checked for being given."""
     paths = [path] if isinstance(path, str) or path is None else path
     for each in paths:
         if each is None or not is_remote(each):
@@ -52,15 +52,15 @@ def check_files(config: Config, place: str, path: Addresses | None, *, cure: str
 
 
 def files_digest(config: Config, place: str, path: Addresses | None, *, cure: str, plain_texts: bool = False) -> str:
-    """Changes with the files' names and contents, for a benchmark's settings; raises as `question_files`."""
+    """Return a digest of the files' names and contents, for a benchmark's settings. Raises as `question_files`."""
     files = question_files(config, place, path, cure=cure, plain_texts=plain_texts)
     return content_signature(files, config.work_folder / "cache" / FILE_DIGESTS)
 
 
 def rows_of(files: Sequence[SourceFile], place: str) -> Iterator[tuple[SourceFile, int, dict[str, Any]]]:
-    """File, number and content of each record of the files, in order.
+    """Yield file, number and content of each record of the files, in order.
 
-    Raises GateauError for a record that cannot be read: without one of its questions it is another benchmark.
+    Raises GateauError for an unreadable record, because a benchmark without one of its questions is a different one.
     """
     for file in files:
         for item in read_records(file):
@@ -74,8 +74,8 @@ def rows_of(files: Sequence[SourceFile], place: str) -> Iterator[tuple[SourceFil
 def template_gaps(template: str) -> list[str]:
     """Return the names in braces of a template, in order; a gap without a name is the empty text.
 
-    Raises ValueError for a lone brace and for what is more than a name: a width such as {question:>3000000000} fills
-    the memory, and {question.x} reaches for something else than the text.
+    Raises ValueError for an unmatched brace, and for more than a name. A width such as {question:>3000000000} would
+    fill the memory, and {question.x} would read an attribute.
     """
     gaps = []
     for _, name, spec, conversion in string.Formatter().parse(template):
@@ -89,7 +89,7 @@ def template_gaps(template: str) -> list[str]:
 
 
 def text_of(file: SourceFile, place: str) -> str:
-    """Return a whole text file; raises GateauError for what is none."""
+    """Return a whole text file. Raises GateauError for other content."""
     read = read_plain_text(file)
     if isinstance(read, Problem):
         raise GateauError(f"{place}: {location(file, read.number)}: {read.reason}. Get the file again")
@@ -97,11 +97,11 @@ def text_of(file: SourceFile, place: str) -> str:
 
 
 def yaml_of(file: SourceFile, place: str) -> dict[str, Any]:
-    """Return the content of a file that is one YAML mapping; raises GateauError for what is none."""
+    """Return the content of a file that is one YAML mapping. Raises GateauError for other content."""
     text = text_of(file, place)
     try:
         found = yaml.safe_load(text)
-    except (yaml.YAMLError, ValueError, RecursionError) as error:  # a date that is none, nested too deep
+    except (yaml.YAMLError, ValueError, RecursionError) as error:  # an invalid date, nested too deeply
         reason = " ".join(str(error).split())
         raise GateauError(f"{place}: {location(file, 0)} is no YAML ({reason}). Get the file again") from error
     if not isinstance(found, dict):
@@ -110,7 +110,7 @@ def yaml_of(file: SourceFile, place: str) -> dict[str, Any]:
 
 
 def json_of(file: SourceFile, place: str) -> dict[str, Any]:
-    """Return the content of a file that is one JSON object; raises GateauError for what is none."""
+    """Return the content of a file that is one JSON object. Raises GateauError for other content."""
     text = text_of(file, place)
     try:
         found = json.loads(text)

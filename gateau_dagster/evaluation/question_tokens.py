@@ -1,4 +1,4 @@
-"""How questions are measured in tokens: all variants are asked the same, so one tokenizer counts for all of them."""
+"""Measure questions in tokens; one tokenizer counts for all variants, because all get the same questions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def base_tokenizer(materials: Materials) -> PreTrainedTokenizerBase:
-    """That of the model that is trained from, without its weights where it lies on this machine."""
+    """Return the base model's tokenizer, without loading its weights where the model is on this machine."""
     from gateau_dagster.models.known_model import known_tokenizer
 
     found = known_tokenizer(materials.config, materials.config.training.model)
@@ -21,12 +21,12 @@ def base_tokenizer(materials: Materials) -> PreTrainedTokenizerBase:
 
 
 def lengths_within(lengths: Iterable[int], longest: int) -> list[int]:
-    """Those up to `longest`, each once, in order."""
+    """Return the lengths up to `longest`, each once, in order."""
     return sorted({length for length in lengths if length <= longest})
 
 
 def check_lengths(place: str, lengths: Iterable[int], longest: int, *, given: bool) -> None:
-    """Raises GateauError where no length is up to `longest`, or one is above that was `given` and is no default."""
+    """Raise GateauError where every length is above `longest`, or where any is and the lengths were `given`."""
     above = sorted({length for length in lengths if length > longest})
     if above and (given or not lengths_within(lengths, longest)):
         raise GateauError(

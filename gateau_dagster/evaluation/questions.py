@@ -1,4 +1,4 @@
-"""A question of a benchmark, as every engine that answers and every judge takes it."""
+"""A question of a benchmark, for all engines and judges."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from gateau_dagster.storage.stamp import fingerprint
 
 @dataclass(frozen=True, kw_only=True)
 class Generation:
-    """How an answer is generated; every field is always sent, so that no engine's default decides.
+    """Settings of an answer's generation; every field is always sent, so that no engine's default decides.
 
-    temperature: 0 for the most likely token each time. stop: texts before which the answer ends.
+    temperature: 0 for greedy decoding. stop: texts before which the answer ends.
     """
 
     max_new_tokens: int
@@ -25,11 +25,11 @@ class Generation:
 
 @dataclass(frozen=True, kw_only=True)
 class Question:
-    """What is asked: `turns` of the user, each answered before the next one is asked.
+    """A question: `turns` of the user, each answered before the next one is asked.
 
     question_id: unique in the benchmark. group: data set, category or cell that it belongs to.
     chat: whether it goes through the tokenizer's chat template where there is one; else the text is continued.
-    prefill: how the answer begins, already said for the model.
+    prefill: the beginning of the answer, given to the model.
     references: right answers. facts: what else grading needs; JSON.
     """
 
@@ -45,6 +45,6 @@ class Question:
 
     @property
     def digest(self) -> str:
-        """Changes with all that decides the answer: not with what only grading reads."""
+        """Return a digest of all that decides the answer; it excludes what only grading reads."""
         asked = asdict(self)
         return fingerprint({name: asked[name] for name in ("turns", "generation", "system", "chat", "prefill")})

@@ -1,4 +1,4 @@
-"""All benchmarks by name: every module of this package that ends with BENCHMARK."""
+"""Registry of all benchmarks by name: every module of this package that ends with BENCHMARK."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ FAMILY = "evaluation"
 
 @dataclass(frozen=True, kw_only=True)
 class ChosenBenchmark:
-    """A benchmark with the options that a configuration gives it; `asked`: whether `evaluation.benchmarks` names it."""
+    """A benchmark with its configured options; `asked`: whether `evaluation.benchmarks` names it."""
 
     benchmark: Benchmark
     options: Section
@@ -38,39 +38,39 @@ class ChosenBenchmark:
 
     @property
     def name(self) -> str:
-        """As in `evaluation.benchmarks`."""
+        """Return the name, as in `evaluation.benchmarks`."""
         return self.benchmark.name
 
     @property
     def asset(self) -> str:
-        """The asset that holds its comparison."""
+        """Return the asset that holds its comparison."""
         return asset_of(self.name)
 
     @property
     def comparison(self) -> Comparison:
-        """Of a benchmark that `compared_benchmarks` names."""
+        """Return the comparison of a benchmark in `compared_benchmarks`."""
         assert self.benchmark.comparison is not None
         return self.benchmark.comparison
 
     @property
     def scored(self) -> Scored:
-        """Of a benchmark that `scored_benchmarks` names."""
+        """Return the scoring of a benchmark in `scored_benchmarks`."""
         assert self.benchmark.scored is not None
         return self.benchmark.scored
 
     def reads(self, config: Config) -> dict[str, By]:
-        """See Comparison.reads; with the checkpoint. An equal checkpoint is not measured again."""
+        """Return Comparison.reads and the checkpoint, by content: an equal checkpoint is not measured again."""
         return {**self.comparison.reads(config, self.options), "checkpoint": "content"}
 
     def settings(self, config: Config) -> dict[str, Any]:
-        """What of the configuration changes the table."""
+        """Return the part of the configuration that changes the table."""
         scoring = {f"scoring.{name}": getattr(config.scoring, name) for name in ("max_length", "template", "dtype")}
         options = {f"evaluation.{self.name}": self.options.model_dump(mode="json")}
         dated = rendering_settings(config.scoring.template)
         return {**scoring, **dated, **options, **self.benchmark.settings(config, self.options)}
 
     def judge_settings(self, config: Config) -> dict[str, Any]:
-        """What of the judge changes its judgments; where it is and what it costs does not."""
+        """Return the judge's settings that change its judgments; its address and prices do not."""
         judge = config.evaluation.judge
         if judge is None:
             return {}
@@ -78,30 +78,30 @@ class ChosenBenchmark:
         return {f"evaluation.judge.{name}": value for name, value in named.items()}
 
     def run(self, materials: Materials) -> Outcome:
-        """See Comparison.run."""
+        """Run the comparison with the options."""
         return self.comparison.run(materials, self.options)
 
     def section(self, table: pl.DataFrame) -> PageSection:
-        """See Comparison.section."""
+        """Return the report's section of the comparison."""
         return self.comparison.section(table)
 
 
 def asset_of(name: str) -> str:
-    """The asset that holds a benchmark's table."""
+    """Return the asset that holds a benchmark's table."""
     return f"{FAMILY}/{name}"
 
 
 @cache
 def all_benchmarks() -> Mapping[str, Benchmark]:
-    """Every benchmark of the project by its name, in order of the modules' names."""
+    """Return every benchmark of the project by name, in order of the modules' names."""
     return {benchmark.name: benchmark for benchmark in registered(evaluation, Benchmark)}
 
 
 def chosen_benchmarks(config: Config) -> dict[str, ChosenBenchmark]:
-    """The benchmarks that run, by name; none without training or with `evaluation.enabled: false`.
+    """Return the benchmarks that run, by name; none without training or with `evaluation.enabled: false`.
 
     Raises:
-        GateauError: a name or an option that does not exist, or a configuration that lacks what a benchmark needs.
+        GateauError: a name or an option does not exist, or the configuration lacks what a benchmark needs.
     """
     found = {name: each for name, each in configured_benchmarks(config).items() if each.asked}
     if not (config.training.enabled and config.evaluation.enabled):
@@ -112,15 +112,14 @@ def chosen_benchmarks(config: Config) -> dict[str, ChosenBenchmark]:
 
 
 def compared_benchmarks(config: Config) -> dict[str, ChosenBenchmark]:
-    """Those of `chosen_benchmarks` that set the checkpoint beside its base model; raises as that does."""
+    """Return the `chosen_benchmarks` that compare the checkpoint with its base model; raises as that does."""
     return {name: each for name, each in chosen_benchmarks(config).items() if each.benchmark.comparison is not None}
 
 
 def scored_benchmarks(config: Config) -> dict[str, ChosenBenchmark]:
-    """Those of `chosen_benchmarks` that give every variant a value for each question; raises as that does.
+    """Return the `chosen_benchmarks` that give every variant a value for each question; raises as that does.
 
-    One that sets the checkpoint beside its base by itself does so only where `variants` names more models, or for the
-    gate.
+    One that also has a comparison is included only where `variants` names more models, or for the gate.
     """
     found = {name: each for name, each in chosen_benchmarks(config).items() if each.benchmark.scored is not None}
     gate = config.evaluation.gate
@@ -133,9 +132,10 @@ def scored_benchmarks(config: Config) -> dict[str, ChosenBenchmark]:
 
 
 def reserving(config: Config) -> Reserving | None:
-    """How samples are kept from every selection for the benchmarks that run; None where none asks for it.
+    """Return how samples are reserved for the benchmarks that run; None where none needs it.
 
-    Where several do, so that each has what it asks for: what a smaller share reserves, a larger one reserves, too.
+    Of several benchmarks' options, the largest share and the smallest similarity satisfy all: a larger share reserves
+    all that a smaller one does.
     """
     found = [each.options for each in chosen_benchmarks(config).values() if isinstance(each.options, Reserving)]
     if not found:
@@ -145,9 +145,10 @@ def reserving(config: Config) -> Reserving | None:
 
 
 def document_similarity(config: Config) -> float:
-    """From which similarity on two contexts are one document: one answer for what is reserved and what is selected.
+    """Return the lowest similarity of two contexts of one document; reservation and selection use the same value.
 
-    Where no benchmark reserves anything, that of the options that the configuration gives or leaves at their defaults.
+    Where no benchmark reserves anything, it comes from the options that the configuration gives or leaves at their
+    defaults.
     """
     found = reserving(config)
     if found is not None:
@@ -157,10 +158,10 @@ def document_similarity(config: Config) -> float:
 
 
 def configured_benchmarks(config: Config) -> dict[str, ChosenBenchmark]:
-    """The benchmarks that run by default or that `evaluation` names, whether they run or not.
+    """Return the benchmarks that run by default or that `evaluation` names, whether they run or not.
 
     Raises:
-        SectionError: a name or an option that does not exist.
+        SectionError: a name or an option does not exist.
     """
     known, given = all_benchmarks(), config.evaluation.sections
     asked = _asked(config)
@@ -176,7 +177,7 @@ def configured_benchmarks(config: Config) -> dict[str, ChosenBenchmark]:
 
 @cache
 def _section(known: tuple[tuple[str, type[Section], bool], ...]) -> type[Section]:
-    """`evaluation` with the options of every benchmark: its name, their class, and whether they are wanted."""
+    """Return the model of `evaluation`, from each benchmark's name, options class, and whether it is wanted."""
     names = tuple(name for name, _, _ in known)
     keys: dict[str, Any] = {
         "enabled": (bool, ...),
@@ -187,12 +188,12 @@ def _section(known: tuple[tuple[str, type[Section], bool], ...]) -> type[Section
 
 
 def check_benchmarks(config: Config) -> None:
-    """Raises GateauError as `chosen_benchmarks` does."""
+    """Raise GateauError as `chosen_benchmarks` does."""
     chosen_benchmarks(config)
 
 
 def with_benchmarks(config: Config) -> Config:
-    """The configuration with the benchmarks' names and their options filled in; raises as `configured_benchmarks`."""
+    """Return the configuration with benchmark names and options filled in; raises as `configured_benchmarks`."""
     options = {name: each.options.model_dump(mode="json") for name, each in configured_benchmarks(config).items()}
     given = EvaluationConfig.model_validate({"benchmarks": _asked(config)} | options)
     own = {name: getattr(config.evaluation, name) for name in EvaluationConfig.model_fields if name != "benchmarks"}
@@ -200,7 +201,7 @@ def with_benchmarks(config: Config) -> Config:
 
 
 def _asked(config: Config) -> tuple[str, ...]:
-    """`evaluation.benchmarks`, or the default."""
+    """Return `evaluation.benchmarks`, or the default."""
     if config.evaluation.benchmarks is not None:
         return config.evaluation.benchmarks
     return tuple(name for name, benchmark in all_benchmarks().items() if benchmark.default)

@@ -1,6 +1,6 @@
-"""RULER (Hsieh et al. 2024): needles, chains of variables, common words, questions over documents, made to measure.
+"""RULER (Hsieh et al. 2024): needles, chains of variables, common words and questions over documents, of a set length.
 
-The texts and settings of its tasks are read from its repository (NVIDIA/RULER, Apache 2.0); the samples are our own.
+Texts and settings of its tasks are read from its repository (NVIDIA/RULER, Apache 2.0); the samples are our own.
 """
 
 from __future__ import annotations
@@ -47,11 +47,11 @@ if TYPE_CHECKING:
     from gateau_dagster.config import Config
 
 
-# RULER's questions over documents: the passages that answer one among others, from SQuAD and HotpotQA.
+# RULER's questions over documents, from SQuAD and HotpotQA: the passages that answer one are among others.
 
 
 OVER = {"qa_1": "squad", "qa_2": "hotpotqa"}
-"""The option of `evaluation.ruler` that names the file of a task's questions."""
+"""The option of `evaluation.ruler` for the file of a task's questions, by task."""
 _DOWNLOADS = {
     "squad": "https://rajpurkar.github.io/SQuAD-explorer/dataset/dev-v2.0.json",
     "hotpotqa": "http://curtis.ml.cmu.edu/datasets/hotpot/hotpot_dev_distractor_v1.json",
@@ -60,7 +60,10 @@ _DOWNLOADS = {
 
 @dataclass(frozen=True, kw_only=True)
 class DocumentQuestion:
-    """own: places of the passages that belong to it. near: of others that are shown first, of the same article."""
+    """A question over documents.
+
+    own: indices of the passages that belong to it. near: of other passages of the same article, which are shown first.
+    """
 
     query: str
     answers: tuple[str, ...]
@@ -76,9 +79,9 @@ class Corpus:
     questions: Sequence[DocumentQuestion]
 
     def shown(self, asked: DocumentQuestion, rng: random.Random, size: int) -> list[str]:
-        """`size` passages in a drawn order, those of the question among them.
+        """Return `size` passages in a random order, those of the question among them.
 
-        All of them, from the first again, where there are not more.
+        If there are no more passages than `size`, return all of them, repeated from the first.
         """
         if size >= len(self.documents):
             found = [self.documents[place % len(self.documents)] for place in range(size)]
@@ -95,7 +98,7 @@ class Corpus:
 
 
 def read_squad(records: Sequence[Mapping[str, Any]]) -> Corpus:
-    """Of SQuAD 2.0's file: the questions that have an answer. Raises KeyError or TypeError for another file."""
+    """Read the answerable questions of SQuAD 2.0's file. Raises KeyError or TypeError for another file."""
     articles = [list(article["paragraphs"]) for record in records for article in record["data"]]
     documents, places = _sorted(each["context"] for article in articles for each in article)
     questions = []
@@ -114,7 +117,7 @@ def read_squad(records: Sequence[Mapping[str, Any]]) -> Corpus:
 
 
 def read_hotpotqa(records: Sequence[Mapping[str, Any]]) -> Corpus:
-    """Of HotpotQA's distractor file. Raises KeyError or TypeError for another one."""
+    """Read HotpotQA's distractor file. Raises KeyError or TypeError for another file."""
     rows = [(each, [f"{title}\n{''.join(said)}" for title, said in each["context"]]) for each in records]
     documents, places = _sorted(text for _, texts in rows for text in texts)
     questions = [
@@ -136,7 +139,7 @@ def _sorted(texts: Iterable[str]) -> tuple[list[str], dict[str, int]]:
 
 
 def read_corpus(config: Config, name: str, path: str | None) -> Corpus:
-    """The passages and questions of one of OVER. Raises GateauError where they are not there, or are others."""
+    """Return the passages and questions of one of OVER. Raises GateauError where the files are missing or wrong."""
     place, cure = corpus_place(name), corpus_cure(name)
     records = [record for _, _, record in rows_of(question_files(config, place, path, cure=cure), place)]
     try:
@@ -149,20 +152,20 @@ def read_corpus(config: Config, name: str, path: str | None) -> Corpus:
 
 
 def corpus_place(name: str) -> str:
-    """Of its option in the file."""
+    """Return the place of a corpus's option in the configuration file."""
     return f"evaluation.ruler.{name}"
 
 
 def corpus_cure(name: str) -> str:
-    """How its file is got."""
+    """Return how to get a corpus's file."""
     return f"download {_DOWNLOADS[name]}, and give its path"
 
 
-# RULER's synthetic tasks (Hsieh et al. 2024): needles, chains of variables, most common words; of any size.
+# RULER's synthetic tasks (Hsieh et al. 2024), of any size: needles, chains of variables, most common words.
 
 
 _DEPTHS = [round(place * 100 / 39) for place in range(40)]
-"""Per cent of the text before a needle in essays."""
+"""Possible depths of a needle in essays, in per cent of the text."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -175,14 +178,15 @@ class Words:
 
     @property
     def all(self) -> list[str]:
-        """Each word once."""
+        """Return each word once, sorted."""
         return sorted({*self.nouns, *self.adjectives, *self.verbs})
 
 
 @dataclass(frozen=True, kw_only=True)
 class Task:
-    """A task as published. kind: of its maker. template, prefix: with their placeholders; the prefix begins the answer.
+    """A task as published.
 
+    kind: key of its maker in MAKERS. template, prefix: with their placeholders; the prefix begins the answer.
     arguments: of synthetic.yaml.
     """
 
@@ -195,7 +199,10 @@ class Task:
 
     @classmethod
     def published(cls, name: str, described: Mapping[str, Any], kinds: Mapping[str, Mapping[str, Any]]) -> Task:
-        """described: its entry of synthetic.yaml. kinds: those of constants.py. Raises KeyError, TypeError."""
+        """Build a task from `described`, its entry of synthetic.yaml, and `kinds` of constants.py.
+
+        Raises KeyError or TypeError for missing or wrong entries.
+        """
         kind = kinds[described["task"]]
         return cls(
             name=name,
@@ -209,12 +216,13 @@ class Task:
 
 @dataclass(frozen=True, kw_only=True)
 class Material:
-    """What tasks are made of. needle: with {type_needle_v}, {key} and {value}; noise: sentences that say nothing.
+    """The texts from which samples are made.
 
-    sentences: of the essays, for the needles that lie in them. longest: tokens of the prompts, below 4,096 of which the
-    lists of words have fewer repetitions. example: repetitions of the noise in the example of chains.
-    corpora: of the questions over documents, by name. document: how one of them is shown. number: of the sample, which
-    says which of these questions is asked.
+    needle: with {type_needle_v}, {key} and {value}. noise: sentences without information.
+    sentences: of the essays that hide needles. longest: tokens of the prompts; below 4,096, words in lists repeat less.
+    example: repetitions of the noise in the example of chains.
+    corpora: of the questions over documents, by name. document: the format of a passage. number: of the sample, which
+    selects the question.
     """
 
     needle: str
@@ -230,7 +238,7 @@ class Material:
 
 @dataclass(frozen=True, kw_only=True)
 class Made:
-    """A sample: what is asked, how the answer begins, and what it has to hold."""
+    """A sample: the prompt, the beginning of the answer, and what the answer must contain."""
 
     text: str
     prefix: str
@@ -241,7 +249,7 @@ Maker = Callable[[Task, Material, random.Random, int], Made]
 
 
 def needles(task: Task, material: Material, rng: random.Random, size: int) -> Made:
-    """Needles in `size` repetitions of the noise, in `size` other needles, or among `size` sentences of essays."""
+    """Hide needles in `size` repetitions of the noise, in `size` other needles, or among `size` sentences of essays."""
     kinds, given = (task.arguments["type_needle_k"], task.arguments["type_needle_v"]), task.arguments
     asked, each = given["num_needle_q"], given["num_needle_v"]
     pairs = [
@@ -286,14 +294,14 @@ def _random(kind: str, words: Words, rng: random.Random) -> str:
 
 
 def _singular(text: str) -> str:
-    """The published words where one value is asked for."""
+    """Return the published text for a single requested value."""
     for plural, singular in (("Some", "A"), ("are all", "is"), ("are", "is"), ("answers", "answer")):
         text = text.replace(plural, singular)
     return text
 
 
 def _among_sentences(hidden: Sequence[str], sentences: Sequence[str], rng: random.Random, size: int) -> str:
-    """The first `size` sentences, from the beginning again where there are fewer, with needles between them."""
+    """Insert the needles into the first `size` sentences, which repeat from the first where there are fewer."""
     text = [sentences[place % len(sentences)] for place in range(size)]
     places = sorted(int(size * depth / 100) for depth in rng.sample(_DEPTHS, len(hidden)))
     for place, needle in zip(reversed(places), reversed(hidden), strict=True):
@@ -302,7 +310,7 @@ def _among_sentences(hidden: Sequence[str], sentences: Sequence[str], rng: rando
 
 
 def variable_tracking(task: Task, material: Material, rng: random.Random, size: int) -> Made:
-    """Chains of assignments in `size` repetitions of the noise, after an example of three-letter names."""
+    """Hide chains of assignments in `size` repetitions of the noise, after an example with three-letter names."""
     example = chains(task, material, rng, material.example, letters=3)
     asked = chains(task, material, rng, size, letters=5)
     text = f"{example.text}{example.prefix} {' '.join(example.answers)}\n\n{asked.text}"
@@ -310,7 +318,7 @@ def variable_tracking(task: Task, material: Material, rng: random.Random, size: 
 
 
 def chains(task: Task, material: Material, rng: random.Random, size: int, *, letters: int = 3) -> Made:
-    """The template with chains of assignments in `size` repetitions of the noise; the first chain is asked for."""
+    """Fill the template with chains of assignments in `size` repetitions of the noise, and ask for the first chain."""
     hops, count = task.arguments["num_hops"], task.arguments["num_chains"]
     names: list[str] = []
     while len(names) < (hops + 1) * count:
@@ -328,7 +336,7 @@ def chains(task: Task, material: Material, rng: random.Random, size: int, *, let
 
 
 def common_words(task: Task, material: Material, rng: random.Random, size: int) -> Made:
-    """A numbered list of `size` different words, ten of which stand there more often, after a short example."""
+    """List `size` different words by number, ten of which occur more often, after a short example."""
     short, given = material.longest < 4096, task.arguments
     often, seldom = (6, 1) if short else (given["freq_cw"], given["freq_ucw"])
     example = _list_of(material.words, rng, 20 if short else 40, given["num_cw"], *((3, 1) if short else (10, 3)))
@@ -348,7 +356,7 @@ def _list_of(
 
 
 def frequent_words(task: Task, material: Material, rng: random.Random, size: int) -> Made:
-    """About `size` coded words whose frequencies fall as a zeta distribution; the most frequent of them is dots."""
+    """List about `size` coded words whose frequencies follow a zeta distribution; the most frequent one is dots."""
     from scipy.special import zeta
 
     alpha, known = task.arguments["alpha"], max(4, (material.longest - task.answer_tokens) // 50)
@@ -368,7 +376,7 @@ def frequent_words(task: Task, material: Material, rng: random.Random, size: int
 
 
 def over_documents(task: Task, material: Material, rng: random.Random, size: int) -> Made:
-    """A question over `size` passages, those that answer it among them."""
+    """Ask a question over `size` passages, including those that answer it."""
     corpus = material.corpora[task.arguments["dataset"]]
     asked = corpus.questions[material.number % len(corpus.questions)]
     shown = corpus.shown(asked, rng, size)
@@ -379,7 +387,7 @@ def over_documents(task: Task, material: Material, rng: random.Random, size: int
 
 
 def least_size(task: Task, material: Material) -> int:
-    """The least size that a task can be made in."""
+    """Return the smallest possible size of a task."""
     given = task.arguments
     if task.kind == "niah":
         return max(given["num_needle_k"], given["num_needle_q"]) * given["num_needle_v"]
@@ -412,7 +420,7 @@ IN_ESSAYS = ("niah_single_2", "niah_single_3", "niah_multikey_1", "niah_multival
 
 
 class RulerOptions(Section):
-    """Which of RULER's tasks are made, how long and how many."""
+    """RULER's tasks to run, their lengths, and the number of samples."""
 
     official: InputAddress | None = Field(default=None, description="The folder of RULER's repository.")
     haystack: InputAddresses | None = Field(
@@ -437,7 +445,7 @@ class RulerOptions(Section):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The tasks."""
+        """Return the names of the tasks."""
         if self.tasks is not None:
             return tuple(dict.fromkeys(self.tasks))
         over = (task for task, name in OVER.items() if getattr(self, name) is not None)
@@ -445,7 +453,7 @@ class RulerOptions(Section):
 
     @property
     def corpora(self) -> dict[str, str | None]:
-        """The files of the questions over documents that are asked, by their options."""
+        """Return the files of the requested questions over documents, by option."""
         return {OVER[name]: getattr(self, OVER[name]) for name in self.names if name in OVER}
 
 
@@ -454,9 +462,9 @@ def _paths(options: RulerOptions) -> list[str] | None:
 
 
 def read_tasks(config: Config, options: RulerOptions) -> tuple[list[Task], Material]:
-    """The tasks as published, and of what they are made the needle, the noise, the words and a document's frame.
+    """Return the published tasks, and their needle, noise, words and passage format.
 
-    Raises GateauError where they are not there.
+    Raises GateauError where the files are missing.
     """
     settings, constants, code, over = question_files(config, OFFICIAL, _paths(options), cure=CURE)
     (kinds,) = assigned(constants, "TASKS", OFFICIAL)
@@ -474,7 +482,7 @@ def read_tasks(config: Config, options: RulerOptions) -> tuple[list[Task], Mater
 
 @cache
 def words() -> Words:
-    """Those of the package wonderwords, which RULER takes. Raises GateauError where it is not installed."""
+    """Return the words of the package wonderwords, which RULER uses. Raises GateauError where it is not installed."""
     if find_spec("wonderwords") is None:
         raise GateauError(
             "evaluation.ruler: its words come from the package wonderwords, which is not installed: "
@@ -487,7 +495,7 @@ def words() -> Words:
 
 
 def largest(size: int, fits: Callable[[int], bool]) -> int:
-    """The largest size that fits, between `size` and 2^24, if each smaller one does; 0 where not even `size` does."""
+    """Return the largest size that fits, from `size` to 2^24, if all smaller ones do; 0 where `size` does not."""
     if not fits(size):
         return 0
     low, high = size, 2 * size
@@ -502,9 +510,9 @@ def largest(size: int, fits: Callable[[int], bool]) -> int:
 def samples_of(
     task: Task, material: Material, options: RulerOptions, *, length: int, count: Callable[[str], int]
 ) -> Iterator[Made]:
-    """`options.samples` samples that have at most `length` tokens with their answer, and hardly fewer.
+    """Yield `options.samples` samples whose tokens nearly fill `length`, with room for the answer.
 
-    count: tokens of a text. Raises GateauError for a length that has no room.
+    count: returns the tokens of a text. Raises GateauError for a length that is too short.
     """
     room, make = length - task.answer_tokens, MAKERS[task.kind]
 
@@ -530,7 +538,7 @@ def samples_of(
 
 
 def _questions(materials: Materials, options: RulerOptions) -> list[Question]:
-    """The same for every variant: tokens are counted with the base model's tokenizer."""
+    """Return the questions, which are the same for every variant, because the base model's tokenizer counts tokens."""
     tasks, common = read_tasks(materials.config, options)
     tokenizer: Any = base_tokenizer(materials)
 
@@ -553,12 +561,12 @@ def _questions(materials: Materials, options: RulerOptions) -> list[Question]:
 
 
 def _probe(materials: Materials, options: RulerOptions) -> None:
-    """See Scored.probe."""
+    """Implement Scored.probe: read the tasks' files."""
     read_tasks(materials.config, options)
 
 
 def _sizes(config: Config, options: RulerOptions) -> list[tuple[float, float]]:
-    """See Scored.sizes: a prompt fills its length up to the answer."""
+    """Implement Scored.sizes: a prompt fills its length up to the answer."""
     lengths = lengths_within(options.lengths, config.scoring.max_length)
     tasks, _ = read_tasks(config, options)
     each = [(float(length - task.answer_tokens), float(task.answer_tokens)) for length in lengths for task in tasks]
@@ -566,7 +574,7 @@ def _sizes(config: Config, options: RulerOptions) -> list[tuple[float, float]]:
 
 
 def _with_example(task: Task, material: Material, options: RulerOptions, count: Callable[[str], int]) -> Material:
-    """With an example of up to 500 tokens."""
+    """Return the material with an example of up to 500 tokens."""
 
     def fits(size: int) -> bool:
         made = chains(task, material, random.Random(options.seed), size)
@@ -596,13 +604,13 @@ def _sentences(config: Config, options: RulerOptions) -> Iterator[str]:
 def grade(
     questions: Sequence[Question], answers: pl.DataFrame, judgments: pl.DataFrame | None, options: RulerOptions
 ) -> Measured:
-    """`value_of` each question."""
+    """Grade each question by `value_of`."""
     del judgments, options
     return grade_each(questions, answers, value_of)
 
 
 def value_of(question: Question, answer: str) -> float:
-    """Per cent of the right answers that stand in the answer; over documents one of them is enough."""
+    """Return the per cent of right answers that the answer contains; over documents, one of them gives 100."""
     share = share_contained(answer, question.references)
     return 100.0 * (share > 0) if question.facts["one_suffices"] else 100 * share
 
@@ -617,7 +625,7 @@ def _settings(config: Config, options: RulerOptions) -> Mapping[str, Any]:
 
 
 def _check(config: Config, options: RulerOptions) -> None:
-    """Raises GateauError for files or words that are not there, and for tasks that cannot be made."""
+    """Raise GateauError for missing files or words, and for unknown tasks."""
     check_files(config, OFFICIAL, _paths(options), cure=CURE)
     known_tasks = (*OFFLINE, *IN_ESSAYS, *OVER)
     unknown = [name for name in options.names if name not in known_tasks]

@@ -1,4 +1,4 @@
-"""What makes a benchmark comparable between any number of models: a value for each question that one answers."""
+"""Interface of a benchmark that compares any number of models: one value for each question that a model answers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Measured:
-    """`table`: tables.SCORES. `rejected`: questions without a value, and why."""
+    """The values of one model. `table`: tables.SCORES. `rejected`: questions without a value, and why."""
 
     table: pl.DataFrame
     rejected: Sequence[Reject] = ()
@@ -28,7 +28,7 @@ class Measured:
 
 @dataclass(frozen=True, kw_only=True)
 class JudgeRequest:
-    """One answer put before a judge. messages: `role` and `content`. turn: of the question."""
+    """A request to judge one answer. messages: `role` and `content`. turn: of the question."""
 
     question_id: str
     turn: int
@@ -39,11 +39,10 @@ class JudgeRequest:
 
 @dataclass(frozen=True, kw_only=True)
 class Judging:
-    """How answers are judged.
+    """The judging of answers.
 
-    requests: for one question and its answers by turn; none where nothing is to be judged.
-    parse: the score in a reply, None where there is none that can be read. again: how often an unreadable
-    reply is asked for once more.
+    requests: returns the requests for one question and its answers by turn; none where nothing is judged.
+    parse: returns the score in a reply, None where it is unreadable. again: further requests after an unreadable reply.
     """
 
     requests: Callable[[Question, Sequence[str], Any], Sequence[JudgeRequest]]
@@ -53,10 +52,10 @@ class Judging:
 
 @dataclass(frozen=True, kw_only=True)
 class Pairing:
-    """How two models' answers to a question are set against each other.
+    """The comparison of two models' answers to a question.
 
-    requests: for one question and its answers by turn, of the model that is shown first and of the other one.
-    parse: 1 where the first is the better one, 0 where the second is, 0.5 for a tie; None where nothing can be read.
+    requests: for one question and its answers by turn, first of the model shown first, then of the other one.
+    parse: 1 where the first is better, 0 where the second is, 0.5 for a tie; None where the reply is unreadable.
     """
 
     requests: Callable[[Question, Sequence[str], Sequence[str], Any], Sequence[JudgeRequest]]
@@ -64,37 +63,37 @@ class Pairing:
 
 
 def nothing_read(config: Config, options: Any) -> Mapping[str, By]:
-    """Of a benchmark whose questions come from its own files."""
+    """Return no tables, for a benchmark whose questions come from its own files."""
     del config, options
     return {}
 
 
 _BOUNDS = {"%": (0.0, 100.0), "share found": (0.0, 1.0), "NLL": (0.0, inf), "PPL": (1.0, inf)}
-"""By unit."""
+"""Least and greatest value, by unit."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Scored:
-    """A benchmark, one model at a time; either `questions` and `grade`, or `measure` alone.
+    """A benchmark that measures one model at a time, by `questions` and `grade`, or by `measure` alone.
 
-    unit: of a value, such as "%". higher: whether more is better. floor, highest: what answers are worth that are all
-    wrong, and all right where the unit does not say that.
+    unit: of a value, such as "%". higher: whether more is better.
+    floor, highest: values of all-wrong and, where the unit does not define it, of all-right answers.
     by_group: whether the total is the mean of the groups' means; else of all questions.
-    groups: what the questions' groups are. groupings: what else the report shows values by: a heading, and the group of
-    a question, by its id. Groups that are called "length" are drawn in their order.
-    by_turn: from the scores and the judgments of questions with several turns, the scores of each turn alone, by
-    turn (0 for the first one); a turn of which nothing is known is not there.
-    by_base: whether the model that is trained from has a part in what is asked: its tokenizer measures texts, say.
-    grid: of a needle in a haystack: length and depth (0 to 1) of a question, by its id; for a heat map.
-    reads: tables of the store, beside the model; see Benchmark.reads.
-    questions: what is asked. cut: tokens that a prompt may have in all, by options; its middle is cut out; None: never.
-    grade: from the questions, tables.ANSWERS and, where `judging` is given, tables.JUDGMENTS to a value for each.
-    pairing: how any two variants are set against each other, where a judge can.
-    asks_as: a benchmark before this one that asks the same questions by the same ids: its answers count here, too.
-    sizes: of each question the tokens of prompt and answer, at most, where making them takes long; for estimates.
-    probe: reads of its files what tells that questions can be made, where making them takes long or there are none;
-        raises GateauError.
-    measure: of a benchmark that generates nothing: `Materials.model` is asked for the variant of this name.
+    groups: what the questions' groups are. groupings: further groupings in the report: a heading, and the group of a
+    question by its id. Groups that are called "length" are plotted in order.
+    by_turn: returns the scores of each turn alone, by turn (0 for the first one), from scores and judgments of
+    questions with several turns; a turn without any score is left out.
+    by_base: whether questions depend on the base model, for example because its tokenizer measures texts.
+    grid: length and depth (0 to 1) of a needle question, by its id; for a heat map.
+    reads: tables of the store that are read beside the model, as in Comparison.reads.
+    questions: returns the questions.
+    grade: returns a value for each question, from tables.ANSWERS and, where `judging` is given, tables.JUDGMENTS.
+    pairing: how a judge compares two variants, where it can.
+    asks_as: another benchmark, listed before this one, with the same questions and ids, whose answers are reused.
+    sizes: returns most tokens of prompt and answer per question, for estimates, where making questions takes long.
+    probe: reads enough of the files to know that questions can be made, where making them takes long or there are none;
+    raises GateauError.
+    measure: for a benchmark that generates nothing; it loads the variant of this name by `Materials.model`.
     """
 
     unit: str
@@ -119,7 +118,7 @@ class Scored:
 
     @property
     def bounds(self) -> tuple[float, float]:
-        """The least and the most that any answers can be worth: no interval reaches beyond."""
+        """Return the least and the greatest value of any answers; no interval extends beyond them."""
         return _BOUNDS.get(self.unit, (-inf, inf)) if self.highest is None else (self.floor, self.highest)
 
     def __post_init__(self) -> None:

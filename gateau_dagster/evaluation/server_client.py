@@ -1,4 +1,4 @@
-"""The one client that asks servers with OpenAI's interface, for judges and engines alike."""
+"""Client of servers with OpenAI's interface, for both judges and engines."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from httpx2 import AsyncClient, Response
 
 MOST_BYTES = 16 << 20
-"""Bytes of a reply that are read: far more than any answer has."""
+"""Most bytes of a reply that are read: far more than any answer has."""
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 8.0
-"""Seconds before the first and any later retry, where the server does not say how long to wait."""
+"""Seconds before the first retry, and at most before any later one, where the server does not name a time."""
 _LONGEST_REASON = 300  # characters
 _MOST_ERROR_BYTES = 64 << 10
 _FEWEST_FAILURES = 8
@@ -39,11 +39,11 @@ _TOO_LONG = re.compile(r"(?i)context.{0,20}(?:length|window|size)|too large|too 
 
 
 class UnansweredError(Exception):
-    """Reports that one request got no reply that can be used. The message says why, and the others go on.
+    """One request got no usable reply. The message gives the reason; other requests go on.
 
     Args:
         passing: whether the same request may be answered another time.
-        silent: whether the server sent no reply in the time that an answer has.
+        silent: whether the server sent no reply before the deadline.
     """
 
     def __init__(self, reason: str, *, passing: bool, silent: bool = False) -> None:
@@ -52,22 +52,22 @@ class UnansweredError(Exception):
 
     @property
     def is_worth_another_try(self) -> bool:
-        """Return whether to ask once more, after all others; one that took all of its time would take it again."""
+        """Return whether to ask once more, after all others; a request that timed out would time out again."""
         return self.passing and not self.silent
 
 
 class UnusableServerError(GateauError):
-    """Reports that the server will answer none of the requests: a wrong key, an unknown model, or no answer in time."""
+    """The server will answer none of the requests: a wrong key, an unknown model, or no answer in time."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ServerReply:
-    """Holds what a server said.
+    """A server's reply.
 
     Args:
-        text: as it came; it may hold lone surrogates.
-        finish_reason: why it ends there; `stop` where the server does not say.
-        prompt_tokens: as the server counted them; None where it does not say, or says what is no count.
+        text: unchanged; it may hold lone surrogates.
+        finish_reason: why it ends; `stop` where the server gives none.
+        prompt_tokens: as the server counted them; None where it reports none or an invalid count.
         reply_tokens: likewise.
         seconds: from the first attempt to the last byte.
     """
@@ -80,9 +80,9 @@ class ServerReply:
 
 
 def server_key(place: str, variable: str | None, address: str) -> str:
-    """Return the key of a server at `place` in the file; the word none for one that needs none.
+    """Return the key of a server at `place` in the file; the word none for a server without a key.
 
-    Raises GateauError where its environment variable is not set, or holds what can be no key.
+    Raises GateauError where its environment variable is not set, or holds an invalid key.
     """
     if variable is None:
         return "none"
@@ -104,11 +104,11 @@ def server_key(place: str, variable: str | None, address: str) -> str:
 class Client:
     """Asks one server; each answer has one deadline, `timeout` after its first attempt, retries included.
 
-    Several threads may ask at a time.
+    The client is thread-safe.
 
     Args:
         place: of the section in the file, for messages.
-        address: its base_url, filled in.
+        address: its base_url, with the variant's name filled in.
     """
 
     def __init__(self, place: str, settings: ServerConfig, address: str) -> None:
@@ -122,14 +122,14 @@ class Client:
         """Return the reply to a request.
 
         Args:
-            path: behind the address, such as `chat/completions`.
-            body: what is sent whatever the settings say.
-            limit: of the reply, in tokens; sent under the name that `token_limit` gives.
-            asks: sampling parameters as the request wants them; see `ServerConfig.sampling`.
+            path: relative to the address, such as `chat/completions`.
+            body: fields that are sent whatever the settings are.
+            limit: most tokens of the reply; sent under the name in `token_limit`.
+            asks: sampling parameters of the request, from `ServerConfig.sampling`.
 
         Raises:
-            UnansweredError: for this request.
-            UnusableServerError: for all requests.
+            UnansweredError: the server does not answer this request.
+            UnusableServerError: the server answers no request.
         """
         sent = {**body, **asks}
         if self._settings.token_limit is not None:
@@ -147,7 +147,7 @@ class Client:
                 del self._started[number]
 
     def under_way(self) -> str:
-        """Return how many requests wait for their reply, and since when, in words; empty where none does."""
+        """Describe how many requests wait for their reply, and for how long; empty where none does."""
         with self._lock:
             waiting = [*self._started.values()]
         if not waiting:
@@ -211,7 +211,7 @@ class Client:
         return body
 
     def _read(self, data: bytes, started: float) -> ServerReply:
-        """Return what a reply says. Nothing of it is taken on trust: servers leave out and make up what they like."""
+        """Parse a reply. Every field is checked, because servers omit fields and invent others."""
         found = _json(data)
         if not isinstance(found, dict):
             raise UnansweredError(f"the reply is no JSON object: {self._line(_start(data))}", passing=True)
@@ -263,7 +263,7 @@ class Client:
         return UnansweredError(f"{status}: {said}{hint}", passing=False)
 
     def _leaves_out(self, found: Any, said: str, sent: Mapping[str, Any]) -> str:
-        """Return which setting leaves out the parameter that a refusal names; empty where it names none."""
+        """Return which setting omits the parameter that a refusal names; empty where it names none."""
         given = [name for name in sent if name not in {"model", "messages", "prompt"}]
         places = {name: match.start() for name in given if (match := re.search(rf"\b{re.escape(name)}\b", said))}
         param = _field(found, "param")
@@ -282,7 +282,7 @@ class Client:
         return f". `{self.place}.extra_body: {{{named}: null}}` leaves it out"
 
     def _line(self, said: object) -> str:
-        """Return one line that is fit for terminals and tables, without the key."""
+        """Return one printable line for terminals and tables, without the key."""
         text = str(said) or type(said).__name__
         if self._settings.key is not None:
             text = text.replace(self._key, "***")
@@ -291,7 +291,7 @@ class Client:
 
 
 def cut(place: str, tokens: int) -> UnansweredError:
-    """Return what to say of a reply that its limit cut, where half a reply is none."""
+    """Return the error for a truncated reply, where only a complete one is usable."""
     return UnansweredError(f"the reply was cut after {tokens:,} tokens; {_limit_cure(place)}", passing=False)
 
 
@@ -300,11 +300,11 @@ def _limit_cure(place: str) -> str:
 
 
 class Patience:
-    """Counts what a server leaves unanswered, and says when nothing more is to be expected.
+    """Counts unanswered requests, and ends the work when no more replies can be expected.
 
-    It ends the work after so many failures in a row as no server that works has, where nothing at all was answered in
-    two deadlines of an answer, and where more requests ran out of their time than were answered, four rounds of them.
-    Refusals count only as long as nothing was answered: they may be about the requests.
+    It ends the work after more consecutive failures than a working server has, or when nothing is answered within two
+    deadlines. It also ends it when more requests time out than are answered, and at least four rounds of them. Refusals
+    count only until the first reply, because later ones may be due to the requests.
 
     Args:
         works: whether the server has answered before.
@@ -319,17 +319,17 @@ class Patience:
         self._last: UnansweredError | None = None
 
     def answered(self) -> None:
-        """Note a reply."""
+        """Record a reply."""
         with self._lock:
             self._works = self._answered = True
             self._answers += 1
             self._failures, self._last_reply = 0, time.monotonic()
 
     def failed(self, error: UnansweredError) -> None:
-        """Note a request without a reply.
+        """Record a request without a reply.
 
         Raises:
-            UnusableServerError, TransientError: others would only cost time.
+            UnusableServerError, TransientError: further requests would only cost time.
         """
         with self._lock:
             self._last = error
@@ -355,7 +355,7 @@ class Patience:
             raise self._down(error)
 
     def check(self) -> None:
-        """Raise what `failed` raises where the work has ended and nothing was answered."""
+        """Raise what `failed` raises where the work has ended without any reply."""
         last = self._last
         if last is not None and not self._answered and (last.passing or not self._works):
             raise self._down(last)
@@ -369,7 +369,7 @@ class Patience:
 
 
 class _PassingError(Exception):
-    """Reports that an attempt failed in a way that may pass. pause: seconds that the server asks for."""
+    """An attempt failed temporarily. pause: seconds that the server asks for."""
 
     def __init__(self, reason: str, pause: float | None = None) -> None:
         super().__init__(reason)
@@ -388,7 +388,7 @@ def _posted(client: AsyncClient, address: str, data: bytes, headers: Mapping[str
 
 
 async def _body(response: Response, most: int, *, whole: bool) -> bytes:
-    """Return the body, no more than `most` bytes of it. Raises UnansweredError for more where `whole` is wanted."""
+    """Return at most `most` bytes of the body. Raises UnansweredError for more where `whole` is set."""
     data = bytearray()
     async for part in response.aiter_bytes():
         data += part
@@ -400,7 +400,7 @@ async def _body(response: Response, most: int, *, whole: bool) -> bytes:
 
 
 def _json(data: bytes) -> Any:
-    """Return the value of a JSON text, with null for what is no finite number; None where it cannot be read."""
+    """Parse a JSON text, with null for a number that is not finite; return None where it is invalid."""
     try:
         return json.loads(data, parse_constant=lambda _: None, parse_float=_finite)
     except (ValueError, RecursionError):
@@ -417,14 +417,14 @@ def _start(data: bytes, most: int = 200) -> str:
 
 
 def _field(found: Any, name: str) -> str | None:
-    """Return a field of the error in a body, in whichever of the known forms it comes."""
+    """Return a field of the error in a body, in any of the known formats."""
     error = found.get("error", found) if isinstance(found, dict) else None
     value = error.get(name) if isinstance(error, dict) else None
     return value if isinstance(value, str) else None
 
 
 def _message(found: Any) -> str:
-    if isinstance(found, Sequence) and not isinstance(found, str) and found:  # as of Google's servers
+    if isinstance(found, Sequence) and not isinstance(found, str) and found:  # Google's servers send a list
         found = found[0]
     if not isinstance(found, dict):
         return ""
@@ -454,7 +454,7 @@ def _text(choice: Mapping[str, Any]) -> str | None:
 
 
 def _count(usage: Any, name: str) -> int | None:
-    """Return a number of tokens; None for what can be none."""
+    """Return a number of tokens; None for an invalid value."""
     value = usage.get(name) if isinstance(usage, dict) else None
     if isinstance(value, bool) or not isinstance(value, int | float) or value != int(value):
         return None
@@ -462,7 +462,7 @@ def _count(usage: Any, name: str) -> int | None:
 
 
 def _asked_pause(response: Response) -> float | None:
-    """Return the seconds that a server asks to wait; None where it does not say."""
+    """Return the seconds that a server asks to wait; None where it gives none."""
     for name, unit in (("retry-after-ms", 1e-3), ("retry-after", 1.0)):
         text = response.headers.get(name, "")
         try:

@@ -1,4 +1,4 @@
-"""Short tasks by lm-eval, in the Open LLM Leaderboard's settings: does long training cost what a model knew?"""
+"""Short tasks by lm-eval, in the Open LLM Leaderboard's settings: does long training lose what a model knew?"""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ DATA, INCLUDE = "evaluation.short_tasks.data", "evaluation.short_tasks.include"
 
 
 class ShortTask(Section):
-    """One of lm-eval's tasks, and which of its values counts."""
+    """One of lm-eval's tasks, and the metric that counts."""
 
     task: str = Field(min_length=1, description="As lm-eval calls the task or the group.")
     metric: str = Field(default="acc", description="0 to 1 a question, more is better.")
@@ -53,7 +53,7 @@ PUBLISHED = (
 
 
 class ShortTasksOptions(Section):
-    """Which tasks, on how many questions, and where their data lie."""
+    """The tasks, the number of questions, and the location of their data."""
 
     tasks: list[ShortTask] = Field(default=[*PUBLISHED], min_length=1)
     rows: int | None = Field(default=None, ge=1, description="The first questions of each task; default: all.")
@@ -67,7 +67,7 @@ class ShortTasksOptions(Section):
 
 
 def cure(task: ShortTask) -> str:
-    """How the task's data are got."""
+    """Return how to get the task's data."""
     name = task.data or "<its name>"
     return (
         f"on a machine with a network: hf download {name} --repo-type dataset --local-dir FOLDER/{name}; then give "
@@ -78,9 +78,9 @@ def cure(task: ShortTask) -> str:
 def short_task_values(
     loaded: LoadedModel, task: ShortTask, options: ShortTasksOptions, config: Config
 ) -> Iterator[tuple[str, str, float]]:
-    """Question's id, task and value in per cent of every question of a task.
+    """Yield question id, task and value in per cent of every question of a task.
 
-    Raises GateauError for data that are not there, and for a task, metric or filter that lm-eval does not know.
+    Raises GateauError for missing data, and for a task, metric or filter that lm-eval does not know.
     """
     from lm_eval import simple_evaluate  # pyright: ignore[reportMissingImports]
     from lm_eval.models.huggingface import HFLM  # pyright: ignore[reportMissingImports]
@@ -105,7 +105,7 @@ def short_task_values(
 
 @cache
 def _known_tasks(include: str | None) -> Any:
-    """Reads thousands of files, which takes a quarter of a minute."""
+    """Return lm-eval's task index; cached, because it reads thousands of files in about 15 s."""
     from lm_eval.tasks import TaskManager  # pyright: ignore[reportMissingImports]
 
     return TaskManager(include_path=include)
@@ -116,7 +116,7 @@ def _placed(path: str | None, folder: Path) -> str | None:
 
 
 def local_data(task: ShortTask, options: ShortTasksOptions, config: Config) -> str | None:
-    """Where a copy of the task's data lies on this machine: remote ones are fetched, once. None: on the hub."""
+    """Return the local folder of the task's data; remote copies are fetched once. None: use the hub."""
     if options.data is None or task.data is None:
         return None
     if not is_remote(options.data):
@@ -128,13 +128,13 @@ def local_data(task: ShortTask, options: ShortTasksOptions, config: Config) -> s
 
 
 def _loaded_tasks(manager: Any, task: ShortTask, options: ShortTasksOptions, config: Config) -> list[Any]:
-    """lm-eval's tasks with the data from where they lie."""
+    """Return lm-eval's tasks, with their data from the local folder or the hub."""
     changes: dict[str, Any] = {} if task.shots is None else {"num_fewshot": task.shots}
     data = local_data(task, options, config)
     if data is not None:
         changes["dataset_path"] = data
     kind = "group" if task.task in manager.all_groups else "task"
-    try:  # inside a group a change goes to every task of it
+    try:  # a change of a group applies to every task in it
         return [*manager.load({"group": "asked", "task": [{kind: task.task, **changes}]})["tasks"].values()]
     except (OSError, ValueError, RuntimeError) as error:
         failed = TransientError if isinstance(error, ConnectionError) else GateauError
@@ -143,7 +143,7 @@ def _loaded_tasks(manager: Any, task: ShortTask, options: ShortTasksOptions, con
 
 
 def _values(samples: Mapping[str, Sequence[Mapping[str, Any]]], task: ShortTask) -> Iterator[tuple[str, str, float]]:
-    """Of the samples that lm-eval logs, by its own tasks: a group has several."""
+    """Yield the values from the samples that lm-eval logs by its own tasks; a group has several."""
     for name, logged in samples.items():
         filtered = [each for each in logged if each["filter"] == task.filter]
         if not filtered:
@@ -165,20 +165,20 @@ def _measure(materials: Materials, name: str, options: ShortTasksOptions) -> Mea
 
 
 def _settings(config: Config, options: ShortTasksOptions) -> Mapping[str, Any]:
-    """The library's version, and what is in the copies of the data and in the task files."""
+    """Return the library's version, and digests of the data copies and the task files."""
     found: dict[str, Any] = {"lm-eval": version("lm-eval")}
     if options.data is not None:
         paths = [f"{options.data}/{name}" for name in sorted({task.data for task in options.tasks if task.data})]
         found[DATA] = files_digest(config, DATA, paths, cure=cure(options.tasks[0]))
     include = _placed(options.include, config.folder)
-    if include is not None:  # lm-eval imports code that lies there, which leaves its own files
+    if include is not None:  # lm-eval imports code from this folder, which creates __pycache__
         files = tree_digests(Path(include))
         found[INCLUDE] = folder_content({name: files[name] for name in files if "__pycache__" not in name.split("/")})
     return found
 
 
 def _check(config: Config, options: ShortTasksOptions) -> None:
-    """Raises GateauError where lm-eval is not installed, or what is to lie in a folder is not there."""
+    """Raise GateauError where lm-eval is not installed, or a configured folder does not exist."""
     if find_spec("lm_eval") is None:
         raise GateauError(
             "evaluation.short_tasks: lm-eval is not installed: pip install 'gateau-dagster[evaluation]', or take "

@@ -39,7 +39,7 @@ TEXTS = "evaluation.text_perplexity.texts"
 
 
 class TextPerplexityOptions(LongTextsOptions):
-    """Which documents are read, and how far."""
+    """The documents to read, and the numbers of tokens."""
 
     lengths: list[Annotated[int, Field(ge=2, le=LONGEST)]] = Field(
         default=[2048, 4096, 8192, 16_384, 32_768],
@@ -49,7 +49,10 @@ class TextPerplexityOptions(LongTextsOptions):
 
 
 def _perplexity(loaded: LoadedModel, ids: tuple[int, ...], nlls: npt.NDArray[np.float64], length: int) -> float:
-    """Of the first `length` tokens. nlls: of those that the model can read, [m-1]. Raises UnscorableSampleError."""
+    """Return the perplexity of the first `length` tokens. Raises UnscorableSampleError.
+
+    nlls: of the tokens that the model can read, [m-1].
+    """
     if len(ids) < length:
         raise UnscorableSampleError(f"{loaded.name} makes {len(ids)} tokens of it")
     if len(nlls) < length - 1:
@@ -58,9 +61,10 @@ def _perplexity(loaded: LoadedModel, ids: tuple[int, ...], nlls: npt.NDArray[np.
 
 
 def _measure(materials: Materials, name: str, options: TextPerplexityOptions) -> Measured:
-    """exp of the mean NLL of each length's tokens, all lengths from one pass over the longest: a model looks back only.
+    """Return exp of the mean NLL of each length's tokens.
 
-    Which documents are long enough the base model's tokenizer says; each model reads them with its own.
+    All lengths come from one pass over the longest, because a model only looks back. The base model's tokenizer decides
+    which documents are long enough; each model reads them with its own.
     """
     lengths = sorted({*options.lengths})
     texts = long_texts(materials, options, TEXTS, tokens=lengths[-1])

@@ -1,1 +1,1 @@
-"""Which questions of a benchmark stand in the data that models are trained on."""
+"""Search for questions of a benchmark in the data that models are trained on."""

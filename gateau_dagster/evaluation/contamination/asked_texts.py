@@ -1,4 +1,4 @@
-"""The questions of a benchmark as the data are compared with them: by their n-grams, and as texts."""
+"""Index the questions of a benchmark, by n-gram and as texts, so that the data can be compared with them."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ if TYPE_CHECKING:
 
 NGRAM_WORDS = 13
 LEAST_WORDS = 8
-"""A turn or a reference that has fewer words than an n-gram is one itself; below this it says too little."""
+"""Fewest words of a turn or reference that is compared; one shorter than an n-gram is one n-gram itself."""
 PROMPT_QUESTIONS = 20
-"""Of as many questions, in a group or in all, what more than half of them say is the benchmark's prompt."""
+"""Fewest questions, in a group or in all, of which n-grams shared by more than half are the benchmark's prompt."""
 NEAR = 0.5
-"""Similarity from which two texts are near-duplicates."""
+"""Lowest similarity of two near-duplicates."""
 _NONE = np.zeros(0, dtype=np.uint64)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class AskedTexts:
-    """Of each question the turns, with all that stands in them, and the references.
+    """The questions of a benchmark: the text of their turns and references.
 
     ids: of the questions. lengths: words of the n-grams. ngrams, sizes: which questions have an n-gram, and how many
-    different ones each has. sketches, alike: of each question, and which may be near-duplicates of a
-    text. prompt_ngrams: how
-    many were left out, as those of the benchmark's prompt.
+    different ones each has.
+    sketches, alike: the MinHash of each question, and a lookup of the questions that may be near-duplicates of a text.
+    prompt_ngrams: how many n-grams were left out because they belong to the benchmark's prompt.
     """
 
     ids: Sequence[str]
@@ -48,7 +48,7 @@ class AskedTexts:
 
     @classmethod
     def of(cls, questions: Sequence[Question]) -> AskedTexts:
-        """Holds some 20 bytes for each word of the questions, and 50 while it is made."""
+        """Index the questions. The index takes about 20 bytes per word of the questions, and 50 while it is built."""
         own: list[Hashes] = []
         answers: list[Hashes] = []
         sketches: list[LeanMinHash] = []
@@ -74,7 +74,7 @@ class AskedTexts:
 
 
 def _lengths(part: Hashes) -> Iterator[int]:
-    """How long the n-grams are that a part is compared by."""
+    """Yield the n-gram length by which a part is compared, if it has enough words."""
     if part.size >= LEAST_WORDS:
         yield min(part.size, NGRAM_WORDS)
 
@@ -85,8 +85,10 @@ def _distinct_ngrams(parts: Sequence[Hashes]) -> Hashes:
 
 
 def _prompts(every: HashIndex, answers: Sequence[Hashes], groups: Sequence[str]) -> Places:
-    """Entries of `every` that say nothing about their question: what more than half of its group's questions say, or of
-    all, where those are many. What is a right answer says something, whoever else has it.
+    """Return the entries of `every` that belong to the benchmark's prompt and do not characterise their question.
+
+    These are n-grams of more than half of the group's questions, or of all questions, where those are many. N-grams of
+    a question's references always stay.
     """
     counts = np.diff(every.firsts)
     many = np.flatnonzero(counts > PROMPT_QUESTIONS / 2)
@@ -103,10 +105,10 @@ def _prompts(every: HashIndex, answers: Sequence[Hashes], groups: Sequence[str])
 
 
 def _half(questions: Any) -> Any:
-    """Half of them; no number is above, where they are few."""
+    """Return half of the number of questions; infinity where there are too few."""
     return np.where(np.asarray(questions) < PROMPT_QUESTIONS, np.inf, np.asarray(questions) / 2)
 
 
 def _of_question(hashes: Hashes, number: Any) -> Hashes:
-    """A hash for each n-gram and question together."""
+    """Return one hash for each pair of n-gram and question."""
     return mixed(hashes ^ mixed(np.atleast_1d(number).astype(np.uint64)))

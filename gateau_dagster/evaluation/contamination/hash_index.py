@@ -1,4 +1,4 @@
-"""Which of many texts have a hash, for texts of any number and length: sorted arrays, looked into many at a time."""
+"""Index of the hashes of many texts of any number and length, as sorted arrays that many lookups search at once."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ Places = npt.NDArray[np.uint32]
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class HashIndex:
-    """Of hashes and the texts that have them: at most 24 bytes for each pair.
+    """Hashes and the texts that have them: at most 24 bytes for each pair.
 
-    hashes: the different ones, rising. starts: where those with the same first bits begin, and where the last end.
-    owners: the numbers of the texts that have the first hash, the second and so on, rising for each. firsts: where the
-    owners of each hash begin, and where the last end.
+    hashes: the different ones, ascending. starts: where those with the same first bits begin, and where the last end.
+    owners: the numbers of the texts that have the first hash, the second and so on, ascending for each.
+    firsts: where the owners of each hash begin, and where the last end.
     """
 
     hashes: Hashes
@@ -30,7 +30,7 @@ class HashIndex:
 
     @classmethod
     def of(cls, texts: Sequence[Hashes]) -> HashIndex:
-        """The texts' hashes, each text's distinct. Fewer than 2^32 in all."""
+        """Build the index from each text's distinct hashes. There must be fewer than 2^32 in all."""
         every = np.concatenate([*texts, np.zeros(0, dtype=np.uint64)])
         order = np.argsort(every, kind="stable")
         every = every[order]
@@ -46,18 +46,18 @@ class HashIndex:
         return cls(hashes=hashes, starts=starts, owners=owners, firsts=firsts)
 
     def common(self, wanted: Hashes) -> tuple[Places, npt.NDArray[Any]]:
-        """The texts that have some of `wanted`, rising, and how many different ones each has."""
+        """Return the texts that have some of `wanted`, ascending, and how many different ones each has."""
         return np.unique(self.owners[self.entries(self._places(wanted))], return_counts=True)
 
     def entries(self, places: npt.NDArray[Any]) -> Places:
-        """Where the owners stand of the hashes at these places, one hash after the other."""
+        """Return the indices into `owners` of the hashes at these places, one hash after the other."""
         begins, ends = self.firsts[places], self.firsts[places + 1]
-        # The numbers from each begin to its end.
+        # Concatenate the ranges from each begin to its end.
         shifts = np.repeat(ends - np.cumsum(ends - begins, dtype=np.uint32), ends - begins)
         return shifts + np.arange(shifts.size, dtype=np.uint32)
 
     def without(self, entries: Places) -> HashIndex:
-        """Where these owners no longer have the hashes at which they stand."""
+        """Return an index without these entries of `owners`."""
         kept = np.ones(self.owners.size, dtype=np.bool_)
         kept[entries] = False
         before = np.zeros(kept.size + 1, dtype=np.uint32)
@@ -65,7 +65,7 @@ class HashIndex:
         return replace(self, owners=self.owners[kept], firsts=before[self.firsts])
 
     def _places(self, wanted: Hashes) -> Places:
-        """Of those of `wanted` that are here, each once."""
+        """Return the places of the hashes of `wanted` that the index holds, each once."""
         bits = (self.starts.size - 1).bit_length() - 1
         same = (wanted >> np.uint64(64 - bits)).astype(np.int64)
         at, end = self.starts.take(same), self.starts.take(same + 1)

@@ -1,4 +1,4 @@
-"""Which samples of the data have something in common with which questions of a benchmark, and how much."""
+"""Find the samples of the data that share text with questions of a benchmark, and how much they share."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gateau_dagster.evaluation.contamination.asked_texts import NEAR, AskedTexts
 from gateau_dagster.evaluation.contamination.words import ngrams, shingles, words
 from gateau_dagster.tables import SAMPLE_ID, Column, schema
 
-# Raise it when the same samples and questions have something else in common.
+# Raise it when the same samples and questions get other overlaps.
 CODE_VERSION = "2"
 FAMILY, SHORT_FAMILY = "contamination", "short_contamination"
 
@@ -32,9 +32,9 @@ OVERLAPS = (
 
 
 def overlaps(samples: Iterable[tuple[str, Sequence[str]]], asked: AskedTexts) -> pl.DataFrame:
-    """OVERLAPS by sample and question: pairs that share an n-gram, or that are near-duplicates.
+    """Return OVERLAPS by sample and question: pairs that share an n-gram, or that are near-duplicates.
 
-    samples: id and texts of each; no n-gram reaches from one text into the next.
+    samples: id and texts of each; no n-gram spans two texts.
     """
     ids: list[str] = []
     found: list[tuple[npt.NDArray, ...]] = []
@@ -55,7 +55,7 @@ def overlaps(samples: Iterable[tuple[str, Sequence[str]]], asked: AskedTexts) ->
 
 
 def _overlaps(parts: Sequence[Hashes], asked: AskedTexts) -> tuple[npt.NDArray, npt.NDArray, npt.NDArray]:
-    """Numbers of questions, rising; the n-grams that each shares with the sample; the similarities."""
+    """Return the numbers of questions, ascending; the n-grams that each shares with the sample; the similarities."""
     grams = [ngrams(part, length) for part in parts for length in asked.lengths]
     sharing, counts = asked.ngrams.common(np.concatenate(grams))
     sample = sketch(shingles(*parts))

@@ -1,4 +1,4 @@
-"""What is left of a benchmark without the questions that stand in the data."""
+"""Reduce a benchmark to the questions that do not occur in the data."""
 
 from __future__ import annotations
 
@@ -6,25 +6,26 @@ import polars as pl
 
 from gateau_dagster.evaluation.contamination.asked_texts import NEAR
 
-# Raise it when the same overlaps touch other questions.
+# Raise it when the same overlaps mark other questions as touched.
 CODE_VERSION = "1"
 LEAST_SHARE = 0.05
-"""Share of a question's n-grams that is no mere wording, however many samples have as much."""
+"""Share of a question's n-grams that is more than common wording, however many samples have it."""
 MOST_SAMPLES = 10
-"""What more samples than these have of a question, less than LEAST_SHARE each, is the wording of many texts, such as
-the frame of a web page (after Brown et al., 2020, appendix C, who leave out n-grams of more than ten documents)."""
+"""Most samples that may share less than LEAST_SHARE with a question and still count as containing it.
+More samples share only common wording, such as the frame of a web page. After Brown et al., 2020, appendix C, who leave
+out n-grams of more than ten documents."""
 
 
 def touched(
     contamination: pl.DataFrame, *, least: float = LEAST_SHARE, most_samples: int = MOST_SAMPLES
 ) -> pl.DataFrame:
-    """The questions that stand in samples, by id.
+    """Return the questions that occur in samples, by id.
 
-    Columns: `question_id`, `samples` (how many of them), `share` and `similarity` (the largest). These are samples with
-    at least `least` of the question's n-grams, and near-duplicates of it; and those with fewer, where there are no more
-    than `most_samples` of these.
+    Columns: `question_id`, `samples` (how many contain it), `share` and `similarity` (the largest). Samples with at
+    least `least` of the question's n-grams contain it, and so do its near-duplicates. Samples with a smaller share
+    count only where there are at most `most_samples` of them.
 
-    contamination: OVERLAPS, of all shards; of a part of the samples where only these were trained on.
+    contamination: OVERLAPS of all shards, or of the samples that were trained on.
     """
     large = (pl.col("share") >= least) | (pl.col("similarity") >= NEAR)
     few = (~large).sum().over("question_id") <= most_samples
@@ -43,10 +44,10 @@ def without_touched(
     least: float = LEAST_SHARE,
     most_samples: int = MOST_SAMPLES,
 ) -> pl.DataFrame:
-    """The rows of `scores` (tables.SCORES, or others with a `question_id`) whose questions stand in no sample.
+    """Return the rows of `scores` (tables.SCORES, or others with a `question_id`) whose questions occur in no sample.
 
-    For values that are compared between variants `contamination` is that of all the data: each is then measured on
-    the same questions. Arguments: see `touched`.
+    To compare values between variants, pass the `contamination` of all the data, so that each variant is measured on
+    the same questions. The other arguments are those of `touched`.
     """
     found = touched(contamination, least=least, most_samples=most_samples)
     return scores.join(found, on="question_id", how="anti", maintain_order="left")

@@ -1,4 +1,4 @@
-"""The experiment over the questions that do not stand in the data."""
+"""Evaluate the experiment over the questions that do not occur in the data."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ def untouched_rows(
     *,
     reference: str,
 ) -> pl.DataFrame:
-    """UNTOUCHED for one benchmark, a row a model; none where all questions are touched.
+    """Return UNTOUCHED for one benchmark, one row per model; no rows where all questions are touched.
 
-    contamination: OVERLAPS, of all the data, so that all models are measured on the same questions. The others, and
-    what is raised: see experiment_rows.
+    contamination: OVERLAPS of all the data, so that all models are measured on the same questions. The other arguments
+    and the errors are those of experiment_rows.
     """
     left = {name: without_touched(table, contamination) for name, table in scores.items()}
     if all(table.is_empty() for table in left.values()):
@@ -43,5 +43,5 @@ def untouched_rows(
 
 
 def _questions(scores: Mapping[str, pl.DataFrame]) -> int:
-    """How many different ones have a value."""
+    """Return how many different questions have a value."""
     return pl.concat([table["question_id"] for table in scores.values()]).n_unique()

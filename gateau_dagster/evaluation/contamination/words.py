@@ -1,4 +1,4 @@
-"""A text by the hashes of its words, and of n of them in a row, whatever its case, punctuation and white space."""
+"""Hash the words and the n-grams of a text, regardless of case, punctuation and white space."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ import numpy.typing as npt
 from gateau_dagster.data.shingles import Hashes, mixed
 
 SHINGLE_WORDS = 3
-"""Words of a shingle, of which near-duplicates have many in common: two texts with a word in ten changed, half."""
+"""Words of a shingle. Near-duplicates share many: two texts with one word in ten changed share half."""
 _CODES = 0x40000
-"""Characters above are no writing: tags, private use."""
+"""Code points from here on are not writing: tags, private use."""
 _BLANK, _LETTER, _ALONE = range(3)
 # Scripts without blanks between words, where each character counts as a word: kana, ideographs, and those of South-East
 # Asia. Korean has blanks.
@@ -26,9 +26,10 @@ _FACTOR = 0x9E3779B97F4A7C15
 
 
 def words(text: str) -> Hashes:
-    """A hash for each word, in order; equal words have equal ones.
+    """Return one hash for each word, in order; equal words have equal hashes.
 
-    A word is a run of letters, digits and their marks, or a single character where words have no blanks between them.
+    A word is a run of letters, digits and their marks. In scripts without blanks between words it is a single
+    character.
     """
     folded = unicodedata.normalize("NFKC", text).casefold()
     if folded.isascii():
@@ -40,25 +41,25 @@ def words(text: str) -> Hashes:
     begins = kinds != _BLANK
     begins[1:] &= (kinds[1:] == _ALONE) | (kinds[:-1] != _LETTER)
     starts = np.flatnonzero(begins)
-    # What stands between two words counts as zeros at the end of the first.
+    # Characters between two words have the value 0 and extend the first word.
     return mixed(_polynomials(_values().take(codes), starts, np.append(starts, codes.size)[1:]))
 
 
 def ngrams(of: Hashes, length: int) -> Hashes:
-    """A hash for every `length` words in a row, in order; none where there are fewer words."""
+    """Return one hash for every `length` words in a row, in order; none where there are fewer words."""
     count = max(0, of.size - length + 1)
     return mixed(_polynomials(of, slice(count), slice(length, length + count)) + np.uint64(length))
 
 
 def shingles(*parts: Hashes) -> Hashes:
-    """Of the words of a text's parts, as near-duplicates are found by them."""
+    """Return the hashes of the shingles of a text's parts, by which near-duplicates are found."""
     return np.concatenate([ngrams(part, SHINGLE_WORDS) for part in parts])
 
 
 def _polynomials(values: Hashes, begins: Any, ends: Any) -> Hashes:
-    """Sum of `values[begin + i]` times the factor's i-th power, modulo 2^64, from each begin to its end.
+    """Return the sum of `values[begin + i]` times the factor's i-th power, modulo 2^64, from each begin to its end.
 
-    By differences of one running sum, which the inverse of the factor's power brings to the span's begin.
+    Each sum is a difference of one running sum, multiplied by the inverse of the factor's power at the begin.
     """
     powers, inverses = _powers(1 << max(0, values.size - 1).bit_length())
     sums = np.zeros(values.size + 1, dtype=np.uint64)
@@ -68,7 +69,7 @@ def _polynomials(values: Hashes, begins: Any, ends: Any) -> Hashes:
 
 @cache
 def _powers(count: int) -> tuple[Hashes, Hashes]:
-    """The first powers of the factor and of its inverse modulo 2^64; `count` doubles, so that few are ever made."""
+    """Return the first powers of the factor and of its inverse modulo 2^64; `count` doubles, so few are computed."""
     both = (np.full(count, factor, dtype=np.uint64) for factor in (_FACTOR, pow(_FACTOR, -1, 1 << 64)))
     one, other = (np.cumprod(each) for each in both)
     return one, other
@@ -76,7 +77,7 @@ def _powers(count: int) -> tuple[Hashes, Hashes]:
 
 @cache
 def _kinds() -> npt.NDArray[np.uint8]:
-    """By code point."""
+    """Return the kind of each code point."""
     kinds = np.array([unicodedata.category(chr(code))[0] in "LNM" for code in range(_CODES)], dtype=np.uint8) * _LETTER
     for first, end in _WITHOUT_BLANKS:
         kinds[first:end] *= _ALONE
@@ -85,5 +86,5 @@ def _kinds() -> npt.NDArray[np.uint8]:
 
 @cache
 def _values() -> Hashes:
-    """By code point: drawn by lot, 0 for what is in no word."""
+    """Return a pseudo-random value for each code point, 0 for those that are in no word."""
     return mixed(np.arange(1, _CODES + 1, dtype=np.uint64)) * (_kinds() != _BLANK)

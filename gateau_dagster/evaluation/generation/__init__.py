@@ -1,1 +1,1 @@
-"""Answers to a benchmark's questions: what a model is shown, how it answers in this process, or on a server."""
+"""Generation of answers to a benchmark's questions: the prompts, and the engines in this process and on a server."""

@@ -1,4 +1,4 @@
-"""Brings answers up to date: those that still hold are kept, a turn is asked once the one before it is answered."""
+"""Bring answers up to date: keep those that are still valid, and ask each turn once the one before it is answered."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ Row = Mapping[str, Any]
 
 @dataclass(frozen=True, kw_only=True)
 class Answered:
-    """`kept`, `made`: rows of tables.ANSWERS, by question and turn. rejected: questions without all their answers."""
+    """The result of `answer_all`.
+
+    `kept`, `made`: rows of tables.ANSWERS, by question and turn. rejected: questions without all their answers.
+    """
 
     kept: Sequence[Row]
     made: Sequence[Row]
@@ -33,15 +36,15 @@ def answer_all(
     save: Callable[[Sequence[Row]], None],
     progress: TimedProgress,
 ) -> Answered:
-    """Asks what `before` does not answer.
+    """Ask every turn of the questions that `before` does not answer.
 
     Args:
         before: rows of tables.ANSWERS that this engine made earlier, of these questions or others.
-        engine: asked for once there is something to ask.
+        engine: called once there is something to ask.
         save: called with the rows of each group as it is answered, before the next one is asked.
 
     Raises:
-        GateauError, TransientError: see Engine.answers.
+        GateauError, TransientError: Engine.answers raises them.
     """
     assert len({each.question_id for each in questions}) == len(questions), "ids are unique"
     work = _Work(questions, _kept(questions, before), progress)
@@ -57,12 +60,12 @@ def answer_all(
 
 
 def _row(answer: Answer) -> Row:
-    """Return the row of an answer; a server may repeat the key that it was asked with."""
+    """Return the row of an answer, redacted because a server may repeat the key of the request."""
     return asdict(answer) | {"answer": redacted(answer.answer)}
 
 
 def _kept(questions: Sequence[Question], before: Sequence[Row]) -> dict[tuple[str, int], Row]:
-    """Rows that still answer their question, each turn with those before it."""
+    """Return the rows that still answer their question; a turn is kept only with all turns before it."""
     rows = {(row["question_id"], row["turn"], row["digest"]): row for row in before}
     kept: dict[tuple[str, int], Row] = {}
     for question in questions:
@@ -76,7 +79,7 @@ def _kept(questions: Sequence[Question], before: Sequence[Row]) -> dict[tuple[st
 
 @dataclass
 class _Work:
-    """How far the questions are answered."""
+    """The progress of answering the questions."""
 
     questions: Sequence[Question]
     kept: dict[tuple[str, int], Row]
@@ -89,11 +92,11 @@ class _Work:
         self._sizes = {each.question_id: _sizes(each) for each in self.questions}
         self._left = sum(sum(sizes) for sizes in self._sizes.values()) - self._size_of(self.kept)
         self._started, self._done = time.monotonic(), 0
-        self._told: tuple[float, float] | None = None  # when the time left was last known, and what it was
+        self._told: tuple[float, float] | None = None  # when the time left was last estimated, and the estimate
         self._questions_done, self._turn = 0, 0
 
     def asked(self, turn: int) -> list[Asked]:
-        """All questions that have this turn, whether it is answered or not; the turn that `show` tells of."""
+        """Return all questions that have this turn, answered or not; make it the turn that `show` reports."""
         self._turn = turn
         return [
             Asked(question=each, answers=tuple(self.known[each.question_id, past]["answer"] for past in range(turn)))
@@ -115,7 +118,7 @@ class _Work:
         self.show()
 
     def show(self) -> None:
-        """Questions done, and the seconds that the rest should take, by the size of what is asked."""
+        """Report the questions done, and the seconds left, estimated from the size of the remaining turns."""
         last = {each.question_id: len(each.turns) - 1 for each in self.questions}
         done = sum(turn == last[name] for name, turn in self.known) + len(self.rejected)
         now = time.monotonic()
@@ -124,7 +127,7 @@ class _Work:
         self._report(done)
 
     def note(self, said: str) -> None:
-        """What is at work within a group, of which nothing is known to be done."""
+        """Report the work within a group, which leaves the counts as they are."""
         self._report(self._questions_done, said)
 
     def _report(self, done: int, note: str = "") -> None:
@@ -141,11 +144,11 @@ class _Work:
 
 
 _LETTERS_OF_A_TOKEN = 4
-_TOKENS_READ_FOR_ONE_SAID = 16  # a prompt is read at once, an answer is said token by token
+_TOKENS_READ_FOR_ONE_SAID = 16  # a prompt is read in one pass, an answer is generated token by token
 
 
 def _sizes(question: Question) -> list[int]:
-    """About the work of each turn, in letters read."""
+    """Estimate the work of each turn, in letters read."""
     said = question.generation.max_new_tokens * _TOKENS_READ_FOR_ONE_SAID * _LETTERS_OF_A_TOKEN
     sizes, read = [], 0
     for turn in question.turns:

@@ -1,4 +1,4 @@
-"""What an engine is asked, and what comes back."""
+"""Interface of an engine: what it is asked, and what it returns."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from gateau_dagster.evaluation.questions import Question
 
 @dataclass(frozen=True, kw_only=True)
 class Asked:
-    """A turn of a question that is to be answered; `answers`: those to the turns before it."""
+    """A turn of a question that needs an answer; `answers`: those to the turns before it."""
 
     question: Question
     answers: tuple[str, ...] = ()
 
     @property
     def turn(self) -> int:
-        """0 for the first one."""
+        """Return the number of the turn, 0 for the first one."""
         return len(self.answers)
 
     @property
     def draws(self) -> str:
-        """What seeds the draws of a sampled answer: the same whatever is answered beside it."""
+        """Return the seed of a sampled answer, which does not depend on what is answered beside it."""
         return f"{self.question.generation.seed}:{self.question.question_id}:{self.turn}"
 
 
@@ -46,26 +46,26 @@ class Answer:
 
 Outcome: TypeAlias = Answer | Reject
 Note: TypeAlias = Callable[[str], None]
-"""Is told what is at work, for people who watch; called often."""
+"""Callback for a description of the current work; called often."""
 
 
 def unwatched(note: str) -> None:
-    """Where nobody watches."""
+    """Ignore the note."""
     del note
 
 
 class Engine(Protocol):
-    """What answers: this process, or a server."""
+    """An engine that answers: this process, or a server."""
 
     def answers(
         self, asked: Sequence[Asked], missing: Collection[str], note: Note = unwatched
     ) -> Iterator[Sequence[Outcome]]:
-        """Groups of outcomes, as they come, one for each of `asked` whose question is in `missing`.
+        """Yield groups of outcomes as they come, one for each of `asked` whose question is in `missing`.
 
-        `asked` is all that is asked of this turn, answered or not: what is answered together must not depend on what
-        was answered before a run was killed. `note`: a group may take minutes.
+        `asked` holds all questions of this turn, answered or not, because batches must not depend on what was answered
+        before a run was killed. `note` is called within a group, which may take minutes.
 
         Raises:
-            GateauError, TransientError: the engine cannot answer, whatever it is asked.
+            GateauError, TransientError: the engine cannot answer any question.
         """
         ...

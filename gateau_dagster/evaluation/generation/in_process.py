@@ -1,4 +1,4 @@
-"""The engine that runs here: left-padded batches of similar length, halved where they do not fit into memory."""
+"""The engine in this process: left-padded batches of similar length, halved where they do not fit into memory."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ if TYPE_CHECKING:
     from gateau_dagster.models.loading import LoadedModel
 
 
-_PROBE = 6  # tokens of a probe's prompts
+_PROBE = 6  # unit of the probe's prompt lengths, in tokens
 
 
 @dataclass(frozen=True, kw_only=True)
 class Wanted:
-    """A prompt, how it is answered, and the seed of its draws."""
+    """A prompt, the generation settings of its answer, and the seed of its draws."""
 
     ids: Sequence[int]
     generation: Generation
@@ -44,7 +44,10 @@ class Wanted:
 
 @dataclass(frozen=True, kw_only=True)
 class Decoded:
-    """What a model said; `tokens`: that it generated, with the one that ended it. ended: by itself, or by a stop."""
+    """A model's answer.
+
+    `tokens`: generated tokens, the one that ended it included. ended: by an ending token or a stop, not by the limit.
+    """
 
     text: str
     tokens: int
@@ -58,10 +61,11 @@ def decode(
     endings: frozenset[int],
     said: Callable[[int], None] | None = None,
 ) -> list[Decoded]:
-    """The answers to these prompts, as one left-padded batch; each as it would come out alone.
+    """Return the answers to these prompts, as one left-padded batch; each is the same as alone.
 
-    endings: token ids that end an answer, beside those that the model's own generation_config names. said: told after
-    each token how many each answer has, those that have ended apart.
+    Args:
+        endings: token ids that end an answer, beside those of the model's own generation_config.
+        said: called after each token with the number of tokens generated so far.
     """
     ends = endings | _own_endings(loaded.model)
     ids, mask = _padded(loaded, [each.ids for each in wanted])
@@ -103,7 +107,7 @@ def _own_endings(model: PreTrainedModel) -> frozenset[int]:
 
 
 def _plain(ends: frozenset[int], **options: Any) -> GenerationConfig:
-    """The most likely token each time. Padding is masked: any token serves."""
+    """Return greedy decoding. Padding is masked, so any token serves for it."""
     eos = sorted(ends)
     return GenerationConfig(
         do_sample=False, num_beams=1, eos_token_id=eos or None, pad_token_id=(eos or [0])[0], **options
@@ -112,7 +116,7 @@ def _plain(ends: frozenset[int], **options: Any) -> GenerationConfig:
 
 @contextmanager
 def _no_defaults(model: PreTrainedModel) -> Iterator[None]:
-    """A checkpoint may bring a temperature or a repetition penalty of its own, which nobody asked for."""
+    """Disable the checkpoint's own defaults, such as a temperature or a repetition penalty."""
     own, model.generation_config = model.generation_config, GenerationConfig()
     try:
         yield
@@ -121,7 +125,7 @@ def _no_defaults(model: PreTrainedModel) -> Iterator[None]:
 
 
 def _padded(loaded: LoadedModel, prompts: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
-    """Token ids and attention mask [n, longest], the prompts at the right.
+    """Return token ids and attention mask [n, longest], the prompts at the right.
 
     Raises GateauError for a token that the model does not know.
     """
@@ -136,10 +140,10 @@ def _padded(loaded: LoadedModel, prompts: Sequence[Sequence[int]]) -> tuple[Tens
 
 
 class _Draws(LogitsProcessor):
-    """Leaves a sampled row the one token that is drawn for it, and the other rows as they are.
+    """Keep only the drawn token of each sampled row; leave the other rows unchanged.
 
-    A uniform number a token, from a generator of the row's own, is looked up in the cumulated probabilities of the
-    tokens in order of probability, those beyond `top_p` left out.
+    Each row has its own generator. A uniform number per token is looked up in the cumulated probabilities of the
+    tokens, in order of probability, without those beyond `top_p`.
     """
 
     def __init__(self, wanted: Sequence[Wanted], device: torch.device) -> None:
@@ -170,7 +174,7 @@ def _column(values: Sequence[float], device: torch.device) -> Tensor:
 
 
 class _Endings(StoppingCriteria):
-    """Ends a row at its own length and stops. lengths: the tokens of rows that a stop has ended."""
+    """End a row at its own length and stops. lengths: the tokens of rows that a stop has ended."""
 
     def __init__(
         self,
@@ -206,9 +210,10 @@ _padding: WeakKeyDictionary[PreTrainedModel, bool] = WeakKeyDictionary()
 
 
 def pads_left(loaded: LoadedModel) -> bool:
-    """Whether a prompt comes out padded as it does alone: tried once for each loaded model.
+    """Return whether a padded prompt gives the same answer as alone; probed once for each loaded model.
 
-    Not so where a layer carries a state from token to token, the padding's too; such a model answers one at a time.
+    It does not where a layer carries a state from token to token, through the padding too. Such a model answers one
+    question at a time.
     """
     if loaded.model not in _padding:
         _padding[loaded.model] = _probe(loaded)
@@ -217,20 +222,20 @@ def pads_left(loaded: LoadedModel) -> bool:
 
 @torch.no_grad()
 def _probe(loaded: LoadedModel) -> bool:
-    """Whether the second token's logits are the same too: the first one is read from a cache made with the padding."""
+    """Return whether two tokens' logits are the same; the second is read from a cache that contains the padding."""
     size = min(vocabulary(loaded), 3 * _PROBE) // 3
     short, long = range(size), range(size, 3 * size)
     try:
         alone, beside = (_logits(loaded, prompts) for prompts in ([short], [short, long]))
     except (ValueError, TypeError, AttributeError, IndexError, RuntimeError) as error:
         if is_out_of_memory(error):
-            raise  # says nothing of the model
+            raise  # this does not depend on the model
         return False
     return bool(((alone - beside).norm(dim=-1) <= ROUNDING[loaded.model.dtype] * alone.norm(dim=-1)).all())
 
 
 def _logits(loaded: LoadedModel, prompts: Sequence[Sequence[int]]) -> Tensor:
-    """Of the first prompt's answer, which is given: float32 [2, vocabulary]."""
+    """Return the logits of the first prompt's answer, whose tokens are fixed: float32 [2, vocabulary]."""
     ids, mask = _padded(loaded, prompts)
     config = _plain(frozenset(), max_new_tokens=2, output_logits=True, return_dict_in_generate=True)
     with _no_defaults(loaded.model):
@@ -241,7 +246,7 @@ def _logits(loaded: LoadedModel, prompts: Sequence[Sequence[int]]) -> Tensor:
 
 
 def _given_token(input_ids: Tensor, scores: Tensor) -> Tensor:
-    """The token 0 whatever was computed: two passes that differ by rounding must not go different ways."""
+    """Force token 0, so that two passes that differ by rounding do not diverge."""
     del input_ids
     given = torch.full_like(scores, -torch.inf)
     given[:, 0] = 0.0
@@ -252,19 +257,21 @@ class InProcess:
     """Answers with a loaded model.
 
     Args:
-        batch_tokens: of a batch of several prompts, padding and answers included.
+        batch_tokens: most tokens of a batch of several prompts, padding and answers included.
     """
 
     def __init__(self, loaded: LoadedModel, prompts: Prompts, *, batch_tokens: int) -> None:
         self._loaded, self._prompts = loaded, prompts
         self._batch_tokens = batch_tokens
-        self._fitting = batch_tokens  # shrinks where the memory does not suffice
+        self._fitting = batch_tokens  # shrinks where memory runs out
         self._endings = turn_endings(loaded.tokenizer)
 
     def answers(
         self, asked: Sequence[Asked], missing: Collection[str], note: Note = unwatched
     ) -> Iterator[Sequence[Outcome]]:
-        """See Engine. Batches are those of all that is asked, so that a killed run goes on with the same ones."""
+        """Implement Engine.answers. Batches depend on all that is asked, so that a killed run continues with the same
+        ones.
+        """
         rejected: dict[str, Reject] = {}
         sizes: list[tuple[int, int]] = []
         for number, each in enumerate(asked, start=1):
@@ -282,7 +289,7 @@ class InProcess:
                 yield from self._answered(wanted, note)
 
     def _shown(self, asked: Asked) -> Shown:
-        """Raises UnscorableSampleError for a question that this model cannot be shown."""
+        """Return the prompt. Raises UnscorableSampleError for a question that does not fit this model."""
         shown = self._prompts.shown(asked)
         if not shown.ids:
             raise UnscorableSampleError("the question has no tokens")
@@ -298,7 +305,7 @@ class InProcess:
         return shown
 
     def _batches(self, sizes: Sequence[tuple[int, int]]) -> list[list[int]]:
-        """Places of questions by the tokens of prompt and answer, those alike together, the longest first."""
+        """Return batches of places in `sizes` (tokens of prompt and answer): similar ones together, longest first."""
 
         room = self._batch_tokens if pads_left(self._loaded) else 0
         batches: list[list[int]] = []

@@ -1,4 +1,4 @@
-"""What a model is shown of a question: its turns cut to length, in the form that the model knows."""
+"""Build the prompts of a question: its turns cut to length, in the format of the model."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from gateau_dagster.models.prompt import answer_ends, by_chat_template, divided,
 
 
 def cut_middle(tokenizer: PreTrainedTokenizerBase, text: str, limit: int) -> tuple[str, int]:
-    """A text of at most about `limit` tokens, and how many tokens were cut out of its middle.
+    """Return a text of at most about `limit` tokens, and how many tokens were cut out of its middle.
 
-    As THUDM/LongBench's pred.py has it: tokens are counted with the tokenizer's special ones, half of the limit is
-    kept at either end, and the halves are joined as decoded text, without special tokens. Encoded again it may have
-    some tokens more or less than `limit`.
+    The rule is that of pred.py in THUDM/LongBench. Tokens are counted with the tokenizer's special ones, and half of
+    the limit is kept at either end. The halves are joined as decoded text, without special tokens. Encoded again, the
+    text may have a few tokens more or less than `limit`.
 
     Raises UnscorableSampleError for text that is not Unicode.
     """
@@ -47,10 +47,9 @@ _SPACE = " "
 
 @dataclass(frozen=True, kw_only=True)
 class Shown:
-    """A prompt as text and as token ids; `cut_tokens`: of its turns, before the template.
+    """A prompt as text and as token ids; `cut_tokens`: tokens cut out of its turns, before the template.
 
-    gap: white space with which the answer to it begins, and which is no part of the answer: models have it in the first
-    word's token.
+    gap: white space before the answer that is not part of it, because models have it in the first word's token.
     """
 
     text: str
@@ -61,12 +60,14 @@ class Shown:
 
 @dataclass(frozen=True, kw_only=True)
 class Prompts:
-    """How questions are shown to one model.
+    """Builds the prompts for one model.
 
-    template: `chat`, the tokenizer's own, where it has one; `gateau`, the form in which conversations are trained on;
-    or a text in which {prompt} stands for a turn. Questions with `chat=False` are shown as they are, to be continued.
-    max_length: tokens of prompt and answer. input_length: tokens of a turn, before the template, above which its middle
-    is cut out; None: what the longest answer leaves of max_length.
+    template: `chat`, the tokenizer's own, where it has one; `gateau`, the format in which conversations are trained on;
+    or a text in which {prompt} is replaced by a turn. Questions with `chat=False` are shown without a template, to be
+    continued.
+    max_length: tokens of prompt and answer.
+    input_length: tokens of a turn, before the template, above which its middle is cut out; None: what the longest
+    answer leaves of max_length.
     """
 
     tokenizer: PreTrainedTokenizerBase
@@ -75,11 +76,12 @@ class Prompts:
     input_length: int | None = None
 
     def is_chat(self, question: Question) -> bool:
-        """Whether it goes through the tokenizer's chat template."""
+        """Return whether the question goes through the tokenizer's chat template."""
         return question.chat and self.template == "chat" and bool(self.tokenizer.chat_template)
 
     def cut(self, asked: Asked) -> tuple[list[str], int]:
-        """The turns up to the one that is asked, each without its middle where it is too long; how much is cut out.
+        """Return the turns up to the current one, without the middle where they are too long, and the number of tokens
+        cut.
 
         Raises UnscorableSampleError for text that is not Unicode.
         """
@@ -89,7 +91,7 @@ class Prompts:
         return [text for text, _ in cut], sum(tokens for _, tokens in cut)
 
     def shown(self, asked: Asked) -> Shown:
-        """What the model reads before it answers.
+        """Return the prompt.
 
         Raises:
             UnscorableSampleError: the question is not Unicode.
@@ -99,7 +101,7 @@ class Prompts:
         question = asked.question
         if self.is_chat(question):
             before = rendered(self.tokenizer, messages(question, turns, asked.answers))
-            # A space that the template puts before an answer is in the token of its first word.
+            # Models have a space that the template puts before an answer in the token of its first word.
             text = before + question.prefill if question.prefill else before.rstrip(_SPACE)
             gap = "" if question.prefill else before[len(text) :]
             return Shown(text=text, ids=encode(self.tokenizer, text), cut_tokens=cut, gap=gap)
@@ -112,7 +114,7 @@ class Prompts:
         return Shown(text=text, ids=to_continue(self.tokenizer, text), cut_tokens=cut)
 
     def _as_trained(self, question: Question, turns: Sequence[str], said: Sequence[str]) -> tuple[str, tuple[int, ...]]:
-        """As training.encode.conversation_pieces has it, tokenised piece by piece; up to the answer's first token."""
+        """Return text and ids as training.encode.conversation_pieces does, up to the answer's first token."""
         tokenizer = self.tokenizer
         bos, eos = tokenizer.bos_token_id, tokenizer.eos_token_id
         texts = [str(tokenizer.bos_token)] if isinstance(bos, int) else []
@@ -129,7 +131,7 @@ class Prompts:
         return "".join(texts), tuple(ids)
 
     def _framed(self, form: str, question: Question, turns: Sequence[str], said: Sequence[str]) -> str:
-        """Each turn in the form, the answers behind them; one that is to be continued has no form and no ends."""
+        """Return the turns in the template with their answers; without a template, nothing but a gap ends an answer."""
         end = GAP if form == PROMPT else str(self.tokenizer.eos_token or "")
         asks = [form.replace(PROMPT, turn) for turn in _with_system(question, turns)]
         exchanges = [ask + answer + end for ask, answer in zip(asks, said, strict=False)]
@@ -137,9 +139,9 @@ class Prompts:
 
 
 def to_continue(tokenizer: PreTrainedTokenizerBase, text: str) -> tuple[int, ...]:
-    """Return the tokens of a text that a model goes on from, with what the tokenizer puts before it by itself.
+    """Return the tokens of a text to continue, with what the tokenizer adds before it by itself.
 
-    What some tokenizers put behind every text, an eos or a [SEP], would end it: it is left out.
+    An eos or a [SEP] that some tokenizers add after every text would end it: it is left out.
     """
     whole, alone = tuple(tokenizer(text, verbose=False)["input_ids"]), encode(tokenizer, text)  # pyright: ignore
     for first in range(len(whole) - len(alone) + 1):
@@ -149,12 +151,12 @@ def to_continue(tokenizer: PreTrainedTokenizerBase, text: str) -> tuple[int, ...
 
 
 def _with_system(question: Question, turns: Sequence[str]) -> list[str]:
-    """The turns, the system's words before the first one."""
+    """Return the turns, with the system message before the first one."""
     return [f"{question.system}{GAP}{turns[0]}" if question.system else turns[0], *turns[1:]]
 
 
 def messages(question: Question, turns: Sequence[str], answers: Sequence[str]) -> list[Message]:
-    """The conversation up to the turn that is asked; what the answers began with is a part of them."""
+    """Return the conversation up to the current turn; answers include their prefill."""
     found = [{"role": "system", "content": question.system}] if question.system else []
     for place, turn in enumerate(turns):
         found.append({"role": "user", "content": turn})
@@ -164,11 +166,11 @@ def messages(question: Question, turns: Sequence[str], answers: Sequence[str]) -
 
 
 def rendered(tokenizer: PreTrainedTokenizerBase, conversation: Sequence[Message]) -> str:
-    """A conversation by the tokenizer's chat template, up to the answer.
+    """Return a conversation in the tokenizer's chat template, up to the answer.
 
-    A template without a place for the system's words gets them before the first turn.
+    Where the template has no place for a system message, it goes before the first turn.
 
-    Raises GateauError when it cannot be used.
+    Raises GateauError when the template cannot be used.
     """
     return by_chat_template(
         tokenizer,
@@ -179,9 +181,9 @@ def rendered(tokenizer: PreTrainedTokenizerBase, conversation: Sequence[Message]
 
 
 def turn_endings(tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:
-    """Tokens that end an answer: the tokenizer's own, and those with which its chat template ends a turn."""
+    """Return the tokens that end an answer: the tokenizer's own, and those with which its chat template ends a turn."""
     found = {*answer_ends(tokenizer, "gateau")}
     if tokenizer.chat_template:
-        with suppress(Exception):  # a program that may raise anything; what cannot be used is told of where it is used
+        with suppress(Exception):  # a template is a program that may raise anything; `rendered` reports it
             found |= {*answer_ends(tokenizer, "chat")}
     return frozenset(found)

@@ -1,4 +1,4 @@
-"""The engine that is a server: any with OpenAI's interface answers in place of this process."""
+"""The engine on a server: any server with OpenAI's interface answers in place of this process."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ _Made: TypeAlias = Outcome | UnansweredError
 
 
 class Server:
-    """Asks a server; several questions at a time, once the first one is answered.
+    """Asks a server several questions at a time, once the first one is answered.
 
-    A question that goes through the chat template is sent as a conversation, to which the server applies its own;
-    any other as the text that this product makes of it.
+    A question that goes through the chat template is sent as a conversation, to which the server applies its own
+    template. Any other question is sent as the complete prompt text.
 
     Args:
         variant: whose answers these are; its tokenizer is the one of `prompts`.
@@ -40,18 +40,19 @@ class Server:
         self._address = config.base_url.replace(VARIANT, variant)
         self._client = Client(_PLACE, config, self._address)
         self._asked_once = self._works = False
-        self._tokenizing = threading.Lock()  # a tokenizer serves one thread at a time
+        self._tokenizing = threading.Lock()  # a tokenizer is not thread-safe
 
     def answers(
         self, asked: Sequence[Asked], missing: Collection[str], note: Note = unwatched
     ) -> Iterator[Sequence[Outcome]]:
-        """See Engine. No more than `concurrency` questions are asked and not yet saved, so no more are ever paid twice.
+        """Implement Engine.answers; at most `concurrency` questions are asked and not yet saved, so no more are paid
+        twice.
 
-        What was on its way when another request failed is still waited for. A question without an answer that may come
-        another time is asked once more, after all others.
+        When a request fails, those under way still finish. A question without an answer is asked once more after all
+        others, if another try may help.
 
         Raises:
-            GateauError: it refuses whatever it is asked. Where it answered some before, the rest are rejects.
+            GateauError: the server refuses every question. Where it has answered some before, the rest are rejects.
             TransientError: it seems to be down.
         """
         works = len(missing) < len(asked) or any(each.answers for each in asked)
@@ -88,7 +89,7 @@ class Server:
                 if outcomes:
                     yield outcomes
                 for future in done:
-                    future.result()  # raises what went wrong
+                    future.result()  # raises the error of the request
         patience.check()
 
     def _under_way(self, count: int, *, alone: bool) -> str:
@@ -126,7 +127,7 @@ class Server:
         )
 
     def _request(self, asked: Asked) -> tuple[Shown, str, dict[str, Any]]:
-        """Return the prompt, where it is sent, and as what; without ids where the server tokenises a conversation."""
+        """Return the prompt, the path and the body; the prompt has no ids where the server tokenises a conversation."""
         question = asked.question
         body: dict[str, Any] = {"model": self._model}
         if question.generation.stop:
@@ -144,7 +145,7 @@ class Server:
 
 
 def _check_text(text: str) -> None:
-    """Raises UnansweredError for what is no text: no table holds it."""
+    """Raise UnansweredError for a lone surrogate, which no table can hold."""
     try:
         text.encode()
     except UnicodeEncodeError as error:
@@ -153,6 +154,6 @@ def _check_text(text: str) -> None:
 
 
 def _put_before(tokenizer: PreTrainedTokenizerBase) -> str:
-    """The special token that a tokenizer, the server's too, puts before every text by itself."""
+    """Return the special token that a tokenizer, the server's too, puts before every text by itself."""
     ids: Any = tokenizer("a", verbose=False)["input_ids"]
     return str(tokenizer.bos_token) if ids[0] == tokenizer.bos_token_id else ""

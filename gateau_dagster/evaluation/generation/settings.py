@@ -1,4 +1,4 @@
-"""What of the configuration decides an answer, beside the question and the model."""
+"""Settings that decide an answer, beside the question and the model."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -9,16 +9,16 @@ from gateau_dagster.storage.stamp import fingerprint
 if TYPE_CHECKING:
     from gateau_dagster.config import Config
 
-# Raise it when the same question to the same model comes to another answer.
+# Raise it when the same question to the same model gets another answer.
 CODE_VERSION = "2"
 
 
 def generation_settings(config: "Config", frame: tuple[str, str] = ("", "")) -> dict[str, Any]:
-    """How questions are shown, and what answers them; not where that is.
+    """Return the settings of prompts and engine, without the engine's address.
 
-    frame: the change that the chat template of the trained model makes, see models.chat_rendering.frame_change.
+    frame: the change that the chat template of the trained model makes, from models.chat_rendering.frame_change.
     """
-    # Without evaluation.template, models that are not trained here are asked by their chat template.
+    # Without evaluation.template, models that are not trained here use their own chat template.
     return {**_generation(config), **rendering_settings(config.evaluation.template or "chat", frame)}
 
 
@@ -38,19 +38,22 @@ def _engine(engine: EngineConfig) -> Any:
 
 
 def server_means(engine: EngineConfig) -> str:
-    """Digest of what decides whether a server answers a question, and is no part of the answer; see Node."""
+    """Return a digest of what decides whether a server answers, but not what it answers.
+
+    When the digest changes, rejected questions are asked again (Node.means).
+    """
     return fingerprint(engine.model_dump(include={"base_url", "key", "retries", "timeout", "token_limit"}))
 
 
 def template_of(config: "Config", *, trained_here: bool) -> str:
-    """The form in which a model is asked: the one that it is trained with; of others, their own chat template."""
+    """Return the template of a model: the one that it is trained with; for others, their own chat template."""
     return config.evaluation.template or (config.scoring.template if trained_here else "chat")
 
 
 def answer_scorer(config: "Config", model: str, *, trained_here: bool, frame: tuple[str, str] = ("", "")) -> str:
-    """The digest of what answers, and how: the rest stands in each question's own.
+    """Return the digest of the model and the settings of an answer; each question's digest covers the rest.
 
-    model: digest of the model. frame: see `generation_settings`.
+    model: digest of the model. frame: as in `generation_settings`.
     """
     template = template_of(config, trained_here=trained_here)
     how = {**_generation(config), "template": template, **rendering_settings(template, frame)}

@@ -1,1 +1,1 @@
-"""How answers are put before a judge, what it said, what that costs."""
+"""Judging of answers: the requests, the replies, and their cost."""

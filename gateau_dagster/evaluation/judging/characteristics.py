@@ -1,7 +1,7 @@
-"""What a judge says of training samples: five characteristics, of the best and the worst ones or of all.
+"""Rate five characteristics of training samples by a judge, for the best and the worst samples or for all.
 
-The criteria and the scale are those of the paper (figures 11 to 15); the words are ours, since it gives its own no
-licence.
+The criteria and the scale are those of the paper (figures 11 to 15). The wording is ours, because the paper gives its
+own no licence.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _TOKENS = 512
 _OPENING = "You are an impartial judge of data for training language models. Judge {what} of the sample below."
 _CLOSING = "Give one whole number from 1 (worst) to 5 (best), and write it in this form: [[3]]. Rating:"
 _CONTEXT, _INSTRUCTION, _RESPONSE = "context", "instruction", "response"
-# What is judged, by which questions, and which parts of a sample the judge sees.
+# Per characteristic: what is judged, the questions, and the parts of a sample that the judge sees.
 _CHARACTERISTICS: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "coherence": (
         "the long context",
@@ -78,9 +78,9 @@ RATINGS = tuple(replace(column, nullable=False) for column in CHARACTERISTICS if
 
 
 def ends_of_ranking(scores: pl.DataFrame, count: int) -> dict[str, str]:
-    """Return `part` by sample id: the `count` best and worst of `sample_id`, `score`; each half at most.
+    """Return `part` by sample id: the `count` best and worst of `sample_id`, `score`; at most half of the samples each.
 
-    A sample without a score is neither.
+    Samples without a score are left out.
     """
     known = scores.filter(pl.col("score").is_not_null())
     ranked = known.sort("score", "sample_id", descending=[True, False])["sample_id"].to_list()
@@ -91,7 +91,7 @@ def ends_of_ranking(scores: pl.DataFrame, count: int) -> dict[str, str]:
 def wanted_ratings(
     samples: Sequence[Sample], settings: JudgeConfig, named: Collection[str] = CHARACTERISTIC_NAMES
 ) -> list[Wanted]:
-    """Return a request per sample, characteristic and repeat; `turn` is the characteristic's place among all five."""
+    """Return one request per sample, characteristic and repeat; `turn` is the characteristic's index among all five."""
     return [
         Wanted(
             question_id=sample.sample_id,
@@ -112,7 +112,7 @@ def wanted_ratings(
 
 
 def prompt(sample: Sample, characteristic: str) -> str:
-    """Return what the judge is asked of one sample."""
+    """Return the judge's prompt about one sample."""
     what, questions, parts = _CHARACTERISTICS[characteristic]
     shown = (f"[{part} begins]\n{getattr(sample, part)}\n[{part} ends]" for part in parts)
     return "\n\n".join([_OPENING.format(what=what), questions, *shown, _CLOSING])
@@ -141,7 +141,7 @@ def ratings_table(
 
 
 def _without_rating(judgments: pl.DataFrame) -> Iterator[tuple[str, str]]:
-    """Yield `question_id` and why, for each turn of which no repeat's reply holds a rating, with the last one's end."""
+    """Yield `question_id` and a reason, which quotes the last reply, for each turn without a rating in any repeat."""
     replies = judgments.sort("repeat").group_by("question_id", "turn", maintain_order=True)
     found = replies.agg(pl.col("score").count(), pl.col("reply").last()).filter(pl.col("score") == 0)
     for sample, turn, _, reply in found.sort("question_id", "turn").iter_rows():
@@ -166,7 +166,7 @@ def _means_by_sample(samples: Sequence[str], judgments: pl.DataFrame, named: Col
 def mean_ratings(table: pl.DataFrame) -> pl.DataFrame:
     """Return `characteristic`, `best`, `worst`: mean ratings, in the order of the paper's figure.
 
-    `best_margin`, `worst_margin`: what their 95 % intervals (Student's t) reach to either side; null below two ratings.
+    `best_margin`, `worst_margin`: half-widths of their 95 % intervals (Student's t); null below two ratings.
     """
     rows = [{"characteristic": name, **_means(table.filter(characteristic=name))} for name in _CHARACTERISTICS]
     return pl.DataFrame(rows, schema={"characteristic": pl.String(), **dict.fromkeys(_MEANS, pl.Float64())})

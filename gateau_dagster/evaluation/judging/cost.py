@@ -1,4 +1,4 @@
-"""What judging takes: requests, tokens and money, before it begins and while it runs."""
+"""Count and limit the requests, tokens and money of judging, before it begins and while it runs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from gateau_dagster.readable import plural
 
 _MILLION = 1_000_000
 EXPECTED_REPLY = 300
-"""Tokens of a reply, as long as none has come."""
+"""Expected tokens of a reply before any has arrived."""
 
 CountTokens = Callable[[str], int]
 
@@ -27,7 +27,7 @@ class BudgetError(GateauError):
 
 @dataclass(frozen=True, kw_only=True)
 class PlannedCost:
-    """Holds what is expected. kept: replies that are in the store and cost nothing. money: None without prices."""
+    """The expected cost. kept: replies in the store, which cost nothing. money: None without prices."""
 
     kept: int
     usage: Usage
@@ -50,17 +50,18 @@ def planned_cost(
     *,
     longest: Sequence[Asked] = (),
 ) -> PlannedCost:
-    """Return what the requests without a kept reply will take; equal ones are asked once.
+    """Return the expected cost of the requests without a kept reply; equal requests are sent once.
 
-    `count` says a text's tokens by any tokenizer; it is scaled by what the judge's server counted for those requests
-    that are kept, whose replies say how long the others will be. longest: further requests about answers that are not
-    there yet, each of which will be another one, though they look alike.
+    Args:
+        count: returns a text's tokens by any tokenizer. The sum is scaled by what the judge's server counted for the
+            requests with a kept reply. The length of those replies also predicts that of the others.
+        longest: further requests about answers that are not there yet. Each is counted, even if they look alike.
     """
     each_once = {each.digest: each for each in wanted}.values()
     known = [] if replies is None else [(each, usage) for each in each_once if (usage := replies.usage(each))]
     missing = [*(each for each in each_once if replies is None or each not in replies), *longest]
     scale, reply = 1.0, float(EXPECTED_REPLY)
-    if told := [(each, usage) for each, usage in known if usage.prompt_tokens]:  # of others nothing is known
+    if told := [(each, usage) for each, usage in known if usage.prompt_tokens]:  # some servers report no usage
         counted = sum(_tokens(each, count) for each, _ in told)
         scale = sum(usage.prompt_tokens for _, usage in told) / counted if counted else 1.0
         reply = sum(usage.reply_tokens for _, usage in told) / len(told)
@@ -86,13 +87,13 @@ def money_of(settings: JudgeConfig, usage: Usage) -> float | None:
 
 
 def cost_of_judgments(settings: JudgeConfig, judgments: pl.DataFrame) -> float | None:
-    """Return what tables.JUDGMENTS is worth, whoever paid for it and when; None without prices."""
+    """Return the cost of tables.JUDGMENTS, whoever paid for it and when; None without prices."""
     sums = judgments.select(pl.col("requests", "prompt_tokens", "reply_tokens").cast(pl.Int64).sum()).row(0, named=True)
     return money_of(settings, Usage(**sums))
 
 
 def cost_sentence(settings: JudgeConfig, usage: Usage) -> str:
-    """Return a cost in words: 12 requests, 3,400 tokens, 0.05 USD."""
+    """Describe a cost: 12 requests, 3,400 tokens, 0.05 USD."""
     money = money_of(settings, usage)
     tokens = usage.prompt_tokens + usage.reply_tokens
     price = "" if money is None else f", {money:,.2f} {settings.currency}"
@@ -100,7 +101,7 @@ def cost_sentence(settings: JudgeConfig, usage: Usage) -> str:
 
 
 def check_affordable(settings: JudgeConfig, spent: Usage, planned: PlannedCost) -> None:
-    """Raise BudgetError where what was spent and what is planned are together above the budget."""
+    """Raise BudgetError if the spent and the planned cost together exceed the budget."""
     total = spent + planned.usage
     over = _above(settings, total)
     if planned.usage.requests and over:
@@ -112,7 +113,7 @@ def check_affordable(settings: JudgeConfig, spent: Usage, planned: PlannedCost) 
 
 
 def _above(settings: JudgeConfig, usage: Usage) -> str:
-    """Return which limit is passed, in words; empty where none is."""
+    """Describe the limit that is exceeded; empty where none is."""
     budget, money = settings.budget, money_of(settings, usage)
     if budget.requests is not None and usage.requests > budget.requests:
         return f"the budget is {plural(budget.requests, 'request')}"
@@ -122,7 +123,7 @@ def _above(settings: JudgeConfig, usage: Usage) -> str:
 
 
 class Account:
-    """Counts what has been spent so far; many threads spend from it."""
+    """Counts what is spent; thread-safe."""
 
     def __init__(self, settings: JudgeConfig, spent: Usage) -> None:
         self._settings = settings
@@ -136,10 +137,10 @@ class Account:
         return self._new
 
     def open_request(self) -> None:
-        """Count a request before it is sent. Those under way count as one request, their cost once it is known.
+        """Count a request before it is sent. One under way counts as a request; its cost is added when it ends.
 
         Raises:
-            BudgetError: there is none left for it.
+            BudgetError: the budget has no request left.
         """
         with self._lock:
             spent = self._before + self._new
@@ -152,7 +153,7 @@ class Account:
             self._open += 1
 
     def close_request(self, usage: Usage) -> None:
-        """Count what a request took when it has ended; `usage` of one without a reply is empty."""
+        """Add the usage of a request that has ended; it is empty without a reply."""
         with self._lock:
             self._open -= 1
             self._new += usage

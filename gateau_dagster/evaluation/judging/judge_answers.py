@@ -1,4 +1,4 @@
-"""Puts a model's answers before a judge: several at a time, every reply kept before it counts."""
+"""Send a model's answers to a judge, several at a time; every reply is stored before it is used."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _SECONDS_BETWEEN_NOTES = 1.0
 
 @dataclass(frozen=True, kw_only=True)
 class Wanted:
-    """Names a judgment to be made of the answer to a turn of a question; `part` is what rejects call the turn."""
+    """A requested judgment of the answer to a turn of a question; `part` is the name of the turn in rejects."""
 
     question_id: str
     turn: int
@@ -43,9 +43,9 @@ class Wanted:
 
 @dataclass(frozen=True, kw_only=True)
 class Judged:
-    """Holds judgments.
+    """Judgments and rejects.
 
-    `table`: tables.JUDGMENTS. `rejected`: questions of which a judgment got no reply. `new`: what was paid for.
+    `table`: tables.JUDGMENTS. `rejected`: questions with a judgment that got no reply. `new`: what was paid for.
     """
 
     table: pl.DataFrame
@@ -54,23 +54,27 @@ class Judged:
 
     @property
     def unanswered(self) -> list[str]:
-        """Return the questions that another server, or more patience, may have judged; see `means`."""
+        """Return the questions that another server, or more patience, might judge; `means` is the digest of these
+        settings.
+        """
         return [each.sample_id for each in self.rejected]
 
 
 def means(settings: JudgeConfig | None) -> str:
-    """Return a digest of what decides whether a request gets a reply, and is no part of the judgment; see Node."""
+    """Return a digest of what decides whether a request gets a reply, but not what the judgment is; Node.means holds
+    it.
+    """
     if settings is None:
         return ""
     given = settings.model_dump(include={"base_url", "key", "timeout"})
-    # By the first names of the keys: what has been asked before stays so.
+    # The keys keep their first names, so that digests of earlier versions stay valid.
     return fingerprint({**given, "max_retries": settings.retries, "token_limit": settings.token_limit})
 
 
 def wanted_judgments(
     questions: Sequence[Question], given: Texts, judging: Judging, options: Any, settings: JudgeConfig
 ) -> list[Wanted]:
-    """Return the judgments of one model's answers, by question. One that lacks an answer to a turn has none."""
+    """Return the judgments of one model's answers, by question; a question without an answer to every turn has none."""
     found = []
     for question in questions:
         texts = given.get(question.question_id, {})
@@ -103,7 +107,7 @@ def answers_by_question(answers: pl.DataFrame) -> dict[str, dict[int, str]]:
 
 
 def longest_answers(questions: Sequence[Question]) -> dict[str, dict[int, str]]:
-    """Return stand-ins by question and turn, as long as answers may become: a common word is a token."""
+    """Return placeholder answers of the greatest length by question and turn; a common word is one token."""
     return {
         each.question_id: dict.fromkeys(range(len(each.turns)), " the" * each.generation.max_new_tokens)
         for each in questions
@@ -118,14 +122,14 @@ def judge_answers(
     settings: JudgeConfig,
     progress: Progress = silent,
 ) -> Judged:
-    """Return every judgment, from the kept replies or from the judge.
+    """Return every judgment, from the stored replies or from the judge.
 
-    The first request that is new is sent alone: what would fail for all of them fails once. A judgment without a reply
-    that may come another time is tried once more, after all others.
+    The first new request is sent alone, so that a common fault fails once. A judgment without a reply is tried once
+    more, after all others, if another try may help.
 
     Raises:
         UnusableServerError: the judge answers none of them.
-        BudgetError: the budget is used up; what was answered is kept.
+        BudgetError: the budget is used up; replies that arrived are stored.
         TransientError: the judge seems to be down.
     """
     work = _Work(judging, judge, replies, settings)
@@ -174,11 +178,11 @@ class _Work:
     def __post_init__(self) -> None:
         spent = self.replies.spent
         self.account = Account(self.settings, spent)
-        # A judge that has replied before and refuses these for good works: it is they that it cannot take.
+        # A judge that has replied before works; if it refuses requests for good, the requests are at fault.
         self.patience = Patience(PLACE, self.settings.base_url, self.settings, works=bool(spent.requests))
 
     def results(self, wanted: Sequence[Wanted]) -> Iterator[tuple[Wanted, _Made] | None]:
-        """Yield each judgment as it is made, its row or why there is none; None now and then while nothing comes."""
+        """Yield each judgment with its row or error as it is made; None about every second while nothing arrives."""
         first = next((each for each in wanted if each.asked not in self.replies), None)
         later: list[Wanted] = []
         pool = ThreadPoolExecutor(self.settings.concurrency, thread_name_prefix="judge")
@@ -198,17 +202,17 @@ class _Work:
             pool.shutdown(wait=True, cancel_futures=True)
 
     def _judgment(self, wanted: Wanted) -> _Made:
-        """Return what becomes of one judgment. Raises once another one has ended the work."""
+        """Return the row or error of one judgment. Raises once another judgment has ended the work."""
         if self._ended is not None:
             raise self._ended
         try:
             return self._row(wanted)
-        except BaseException as error:  # whatever it is: those that wait would still be paid for
+        except BaseException as error:  # any error: the waiting requests would still be paid for
             self._ended = error
             raise
 
     def _row(self, wanted: Wanted) -> _Made:
-        """Return a row of tables.JUDGMENTS, or why there is no reply. After an unreadable reply ask again."""
+        """Return a row of tables.JUDGMENTS, or why there is no reply; ask again after an unreadable reply."""
         total, score, reply = Usage(), None, None
         for attempt in range(self.judging.again + 1):
             try:
@@ -237,9 +241,9 @@ class _Work:
         }
 
     def _reply(self, asked: Asked) -> Reply:
-        """Return the reply. Of equal requests at once one is sent; the others wait for what is kept of it.
+        """Return the reply. Of concurrent equal requests one is sent; the others wait for its stored reply.
 
-        A reply that cannot be used is paid for, so it is kept, too: under the settings that it came by.
+        An unusable reply is paid for, so it is stored, too, under the settings that produced it.
         """
         with self._lock:
             alone = self._asking.setdefault(asked.digest, threading.Lock())
@@ -272,7 +276,7 @@ class _Work:
 
 
 def _unusable(reply: Reply) -> UnansweredError:
-    """Return why a reply is none."""
+    """Return why a reply is unusable."""
     if reply.finish_reason == "length":
         return cut(PLACE, reply.reply_tokens)
     return UnansweredError(f"the reply is empty (finish_reason {reply.finish_reason})", passing=False)

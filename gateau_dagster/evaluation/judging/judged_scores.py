@@ -1,4 +1,4 @@
-"""From the judgments of a model's answers to a value for each question, and what of them could not be used."""
+"""Compute a value for each question from the judgments of a model's answers, and count unusable judgments."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from gateau_dagster.evaluation.questions import Question
 from gateau_dagster.evaluation.scored import Measured
 
 NOTABLE_UNREADABLE = 0.05
-"""The share of judgments without a score above which their mean is not to be trusted."""
+"""Largest share of judgments without a score at which their mean can be trusted."""
 
 
 def grade_by_rating(
@@ -26,7 +26,7 @@ def grade_by_rating(
     *,
     scale: float = 1.0,
 ) -> Measured:
-    """Return `mean_scores` as Scored.grade wants them; a partial of it has another `scale`."""
+    """Return `mean_scores` with the signature of Scored.grade; use `partial` for another `scale`."""
     del answers, options
     assert judgments is not None, "the benchmark is judged"
     return mean_scores(questions, judgments, scale=scale)
@@ -35,7 +35,7 @@ def grade_by_rating(
 def mean_scores(questions: Sequence[Question], judgments: pl.DataFrame, *, scale: float) -> Measured:
     """Return `scale` times the mean over a question's turns of the mean over the judgments of each.
 
-    A question of which a turn has no score is rejected: the mean of the others would be of an easier question.
+    A question with a turn without a score is rejected, because the mean of the other turns is not comparable.
     """
     found = {
         name: (count, mean)
@@ -61,7 +61,7 @@ def mean_scores(questions: Sequence[Question], judgments: pl.DataFrame, *, scale
 
 
 def turn_scores(scores: pl.DataFrame, judgments: pl.DataFrame, *, scale: float) -> dict[int, pl.DataFrame]:
-    """Return tables.SCORES of each turn alone, of the questions in `scores` that have it; see `mean_scores`."""
+    """Return tables.SCORES of each turn alone, for the questions in `scores` that have it, times `scale`."""
     means = _turn_means(judgments).with_columns(value=scale * pl.col("score"))
     return {
         number: scores.drop("value")
@@ -79,7 +79,7 @@ def _turn_means(judgments: pl.DataFrame) -> pl.DataFrame:
 
 @dataclass(frozen=True, kw_only=True)
 class Unreadable:
-    """Counts judgments without a score: the reply holds none, or there was no reply to any of the question's."""
+    """Number of judgments without a score: unreadable replies, and questions with no reply at all."""
 
     judgments: int
     without_score: int
@@ -87,18 +87,18 @@ class Unreadable:
 
     @property
     def share(self) -> float:
-        """Of all that were wanted; 0 where none were."""
+        """Return the share of all requested judgments; 0 where there are none."""
         total = self.judgments + self.unanswered
         return (self.without_score + self.unanswered) / total if total else 0.0
 
     @property
     def notable(self) -> bool:
-        """Whether it is more than what an undecided judge now and then does."""
+        """Return whether the share exceeds what an undecided judge produces now and then."""
         return self.share > NOTABLE_UNREADABLE
 
 
 def unreadable(judgments: pl.DataFrame, rejected: pl.DataFrame) -> Unreadable:
-    """Return what of tables.JUDGMENTS has no score. `rejected`: its rejected questions, tables.REJECTED."""
+    """Count the rows of tables.JUDGMENTS without a score. `rejected`: the rejected questions, tables.REJECTED."""
     return Unreadable(
         judgments=judgments.height,
         without_score=judgments["score"].null_count(),

@@ -1,4 +1,4 @@
-"""Questions and prompts of a benchmark, read from its authors' own files."""
+"""Read questions and prompts of a benchmark from its authors' own files."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class OfficialRow:
-    """Checks the fields of a record of an official file as they are read.
+    """A record of an official file; its methods check the fields as they read them.
 
     where: file and line. Every method raises ValueError, which names the place, the fault and what was expected.
     """
@@ -28,7 +28,7 @@ class OfficialRow:
     value: Any
 
     def field(self, key: str) -> Any:
-        """Return a field that has to be there."""
+        """Return a required field."""
         if not isinstance(self.value, dict):
             raise self.wrong("it is no object", f"an object with {key}")
         if key not in self.value:
@@ -36,21 +36,21 @@ class OfficialRow:
         return self.value[key]
 
     def text(self, key: str, *, empty: bool = False) -> str:
-        """Return a text of Unicode characters; one without a letter only where `empty` allows it."""
+        """Return a text of Unicode characters, which may be blank only where `empty` allows it."""
         return self._checked(key, self.field(key), empty=empty)
 
     def texts(self, key: str, *, most: int | None = None) -> tuple[str, ...]:
         """Return a list of one to `most` texts."""
         given = self.field(key)
         expected = "a list of texts" if most is None else f"a list of 1 to {most} texts"
-        if not isinstance(given, list):  # of a text each letter would be one
+        if not isinstance(given, list):  # a str would be read letter by letter
             raise self.wrong(f"{key} is {_kind(given)}", expected)
         if not given or (most is not None and len(given) > most):
             raise self.wrong(f"{key} has {len(given)} elements", expected)
         return tuple(self._checked(f"{key}[{number}]", text) for number, text in enumerate(given))
 
     def identifier(self, key: str) -> str:
-        """Return an id: a whole number or a text."""
+        """Return an id: an integer or a text."""
         given = self.field(key)
         if isinstance(given, float) and given.is_integer() and abs(given) < 2**53:
             given = int(given)
@@ -70,7 +70,7 @@ class OfficialRow:
         return found
 
     def wrong(self, fault: str, expected: str) -> ValueError:
-        """Return what to raise for it."""
+        """Return the exception for a fault."""
         return ValueError(f"{self.where}: {fault}; expected {expected}")
 
     def _checked(self, name: str, text: Any, *, empty: bool = False) -> str:
@@ -92,7 +92,7 @@ def _kind(value: Any) -> str:
 
 
 def by_id(rows: Sequence[OfficialRow], key: str) -> dict[str, OfficialRow]:
-    """Return the rows by their ids. Raises ValueError for an id that is there twice."""
+    """Return the rows by their ids. Raises ValueError for a repeated id."""
     found: dict[str, OfficialRow] = {}
     for row in rows:
         name = row.identifier(key)
@@ -104,9 +104,9 @@ def by_id(rows: Sequence[OfficialRow], key: str) -> dict[str, OfficialRow]:
 
 @dataclass(frozen=True, kw_only=True)
 class OfficialFile:
-    """Reads a file that a configuration names.
+    """A file that a configuration names.
 
-    place: its key there. path: None where it is not given. origin: where its authors have it.
+    place: its key there. path: None where it is not given. origin: where its authors publish it.
     """
 
     place: str
@@ -115,19 +115,19 @@ class OfficialFile:
 
     @property
     def cure(self) -> str:
-        """Return what to do where it cannot be read."""
+        """Return what to do where the file cannot be read."""
         return f"download {self.origin} and give its path, or an s3:// or hf:// address"
 
     def check(self, config: Config) -> None:
-        """Raise GateauError where it is not given, or is a local file that is not there."""
+        """Raise GateauError where the file is not given, or is a local file that does not exist."""
         check_files(config, self.place, self.path, cure=self.cure)
 
     def signature(self, config: Config) -> str:
-        """Return a digest of its name and content. Raises GateauError."""
+        """Return a digest of the file's name and content. Raises GateauError where it cannot be read."""
         return files_digest(config, self.place, self.path, cure=self.cure)
 
     def rows(self, config: Config) -> list[OfficialRow]:
-        """Return its records: lines of JSON Lines, elements of a JSON list. Raises GateauError for a broken one."""
+        """Return the records: lines of JSON Lines, elements of a JSON list. Raises GateauError for a broken one."""
         found: list[OfficialRow] = []
         file = self._file(config)
         for item in read_records(file):
@@ -137,7 +137,7 @@ class OfficialFile:
         return found
 
     def template(self, config: Config) -> str:
-        """Return the whole of it, byte for byte, a text whose gaps are braces. Raises GateauError."""
+        """Return the file's whole text, with gaps in braces. Raises GateauError where it cannot be read."""
         text = text_of(self._file(config), self.place)
         with self.understood():
             template_gaps(text)
@@ -145,17 +145,17 @@ class OfficialFile:
 
     @contextmanager
     def understood(self) -> Iterator[None]:
-        """Wrap what is made of its content. Raises GateauError where a field is missing or is another thing."""
+        """Turn errors in the body, such as a missing field or a wrong type, into GateauError."""
         try:
             yield
         except GateauError:
             raise
-        except (KeyError, IndexError, TypeError, AttributeError, ValueError) as error:  # a lone } is a ValueError
+        except (KeyError, IndexError, TypeError, AttributeError, ValueError) as error:  # an unmatched } is a ValueError
             named = str(error) if type(error) is ValueError else f"{type(error).__name__}: {error}"
             raise self.wrong(named) from error
 
     def wrong(self, reason: str) -> GateauError:
-        """Return what to raise for content that is not what it should be."""
+        """Return the exception for unexpected content."""
         return GateauError(f"{self.place}: {self.path} is not the file that is needed ({reason}); {self.cure}")
 
     def _file(self, config: Config) -> SourceFile:
@@ -167,9 +167,9 @@ class OfficialFile:
 
 @dataclass(frozen=True, kw_only=True)
 class OfficialFiles:
-    """Holds the files of a benchmark that a judge rates.
+    """The files of a benchmark that a judge rates.
 
-    names: by the key of its options, as its authors call it. origin: where they have them.
+    names: file name as its authors call it, by the key of the options. origin: where they publish them.
     """
 
     benchmark: str
@@ -177,7 +177,7 @@ class OfficialFiles:
     origin: str
 
     def of(self, options: Any) -> dict[str, OfficialFile]:
-        """Return the files by key, each where the options have it."""
+        """Return the files by key, with the paths of the options."""
         return {
             key: OfficialFile(
                 place=f"evaluation.{self.benchmark}.{key}",
@@ -188,11 +188,11 @@ class OfficialFiles:
         }
 
     def check(self, config: Config, options: Any) -> None:
-        """Raise GateauError where there is no judge, or a file is not given or not there; see Benchmark.check."""
+        """Raise GateauError where there is no judge, or a file is not given or missing; for Benchmark.check."""
         needed_judge(config, self.benchmark)
         for file in self.of(options).values():
             file.check(config)
 
     def settings(self, config: Config, options: Any) -> dict[str, Any]:
-        """Return what they hold, as far as it changes the questions; see Benchmark.settings. Raises GateauError."""
+        """Return a digest per file, for Benchmark.settings. Raises GateauError where a file cannot be read."""
         return {f"{self.benchmark} {key}": file.signature(config) for key, file in self.of(options).items()}

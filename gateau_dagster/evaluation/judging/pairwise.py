@@ -1,4 +1,4 @@
-"""Two models' answers set against each other in both orders: wins, ties, losses, and the judge's bias for a place."""
+"""Compare two models' answers in both orders: wins, ties, losses, and the judge's position bias."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ PAIRWISE = (
 
 @dataclass(frozen=True, kw_only=True)
 class Match:
-    """Holds the answers of `one` and `other` to a turn, put before the judge in both orders."""
+    """The answers of `one` and `other` to a turn, as requests to the judge in both orders."""
 
     one: str
     other: str
@@ -86,7 +86,7 @@ def _match(one: str, other: str, first: JudgeRequest, second: JudgeRequest, *, s
 
 
 def wanted_of(found: Sequence[Match]) -> list[Wanted]:
-    """Return what the judge is to be asked: each request once, whatever pairs it belongs to."""
+    """Return the requested judgments: each request once, whatever pairs it belongs to."""
     wanted = {
         asked.digest: Wanted(question_id=each.question_id, turn=each.turn, asked=asked)
         for each in found
@@ -96,7 +96,7 @@ def wanted_of(found: Sequence[Match]) -> list[Wanted]:
 
 
 def pairwise_table(found: Sequence[Match], judgments: pl.DataFrame) -> pl.DataFrame:
-    """Return PAIRWISE, from the judgments of `wanted_of`: what the judge says of the one that is shown first."""
+    """Return PAIRWISE from the judgments of `wanted_of`; a judgment scores the answer that is shown first."""
     scores: dict[str, float | None] = dict(judgments.select("digest", "score").iter_rows())
     rows = []
     for each in found:
@@ -107,7 +107,7 @@ def pairwise_table(found: Sequence[Match], judgments: pl.DataFrame) -> pl.DataFr
 
 
 def _outcome(first: float | None, second: float | None) -> str | None:
-    """Return the outcome as FastChat counts: a verdict that changes with the order is a tie."""
+    """Return the outcome by FastChat's rule: a verdict that changes with the order is a tie."""
     if first is None or second is None:
         return None
     return {(1.0, 1.0): "win", (0.0, 0.0): "loss"}.get((first, second), "tie")
@@ -115,10 +115,10 @@ def _outcome(first: float | None, second: float | None) -> str | None:
 
 @dataclass(frozen=True, kw_only=True)
 class Tally:
-    """Counts one pair.
+    """The counts of one pair.
 
-    consistent: share of the readable turns with the same verdict in both orders. bias: in -1..1, by how much more often
-    the answer that is shown first is preferred; 0 for a judge that does not look at the place.
+    consistent: share of the readable turns with the same verdict in both orders. bias: in -1..1, how much more often
+    the answer that is shown first is preferred; 0 for a judge without position bias.
     """
 
     one: str
@@ -137,7 +137,7 @@ def tallies(table: pl.DataFrame) -> list[Tally]:
     for (one, other), rows in table.group_by("one", "other", maintain_order=True):
         read = rows.filter(pl.col("outcome").is_not_null())
         count, outcomes = max(1, read.height), read["outcome"]
-        # Shown first it won in `shown_first`, and the other one, shown first, where `shown_second` is a loss.
+        # `one` is first in `shown_first`; `other` is first in `shown_second`, and preferred where that is a loss.
         preferred = float((read["shown_first"] - read["shown_second"]).sum())
         found.append(
             Tally(

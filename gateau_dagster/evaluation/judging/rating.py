@@ -1,7 +1,7 @@
-"""The verdict in a judge's reply: one reading for all benchmarks, ratings and pairs alike.
+"""Read the verdict in a judge's reply; all benchmarks, ratings and pairs use the same rule.
 
-FastChat takes the first `[[n]]` of a reply and LongAlign the last one. Both give the same for a reply that holds one
-verdict. A judge that thinks writes several, and its decision is the last one.
+FastChat takes the first `[[n]]` of a reply and LongAlign the last one. They agree on a reply with one verdict. A judge
+that thinks writes several verdicts, and its decision is the last one.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from gateau_dagster.evaluation.grading import without_thoughts
 
 CODE_VERSION = "2"
 _DOUBLE = re.compile(r"\[\[([^\[\]\n]{1,60})\]\](?!\()")
-# A single bracket is a citation unless the judge calls it a rating, or it is the whole reply.
+# A number in single brackets is a citation, unless the judge calls it a rating or it is the whole reply.
 _SINGLE = re.compile(r"(?i)\b(?:rating|score|verdict)\b[*_\s]*(?:is|:|=)?[*_\s]*\[([^\[\]\n]{1,20})\](?![(\[\]])")
 _ALONE = re.compile(r"[*_\s]*\[([^\[\]\n]{1,20})\][*_\s.]*")
 _LABEL = re.compile(r"(?i)\b(?:rating|score|verdict|decision|answer)\b[*_\s\"']*(?:is|:|=)?[*_\s:]*$")
@@ -28,35 +28,36 @@ _RATING = re.compile(
 _CHOICE = re.compile(r"(?i)(?:(?:assistant|model|verdict|answer)[\s:]+)*([abc]|tie)")
 _CHOICES = {"a": 1.0, "b": 0.0, "c": 0.5, "tie": 0.5}
 _QUOTED = 80
-"""Characters of a reply in a message."""
+"""Most characters of a reply in a message."""
 
 
 def rating(reply: str, *, low: float, high: float) -> float | None:
     """Return the rating of a reply; None where it holds none, or its last one is outside of low..high.
 
-    Thoughts are left out first. A rating is a number in double brackets: `[[8]]`, `[[ 8.5 ]]`, `**[[8]]**`, `[[8/10]]`.
-    One in single brackets counts where the reply calls it a rating, as in `Rating: [8]`. See `_decided` for several.
+    Thoughts are removed first. A rating is a number in double brackets: `[[8]]`, `[[ 8.5 ]]`, `**[[8]]**`, `[[8/10]]`.
+    One in single brackets counts where the reply calls it a rating, as in `Rating: [8]`. `_decided` chooses among
+    several.
     """
     return _decided(reply, lambda text: _rating(text, low, high))
 
 
 def verdict(reply: str) -> float | None:
-    """Return FastChat's `[[A]]`, `[[B]]` or `[[C]]` as 1, 0 or 0.5; None where there is none. See `_decided`."""
+    """Return FastChat's `[[A]]`, `[[B]]` or `[[C]]` as 1, 0 or 0.5; None where there is none. `_decided` chooses."""
     return _decided(reply, _choice)
 
 
 def quoted(reply: str) -> str:
-    """Return the end of a reply, where its verdict should be, on one line and without secrets, for a message."""
+    """Return the end of a reply, where its verdict should be, for a message: on one line, without secrets."""
     text = redacted(" ".join(reply.split())).encode("ascii" if not reply.isprintable() else "utf-8", "replace").decode()
     shown = "".join(each if each.isprintable() else "\ufffd" for each in text).replace("'", '"')
     return f"'{shown}'" if len(shown) <= _QUOTED else f"'\u2026{shown[-_QUOTED:]}'"
 
 
 def _decided(reply: str, read: Callable[[str], float | None]) -> float | None:
-    """Return the last verdict of a reply, once its thoughts are left out.
+    """Return the last verdict of a reply without its thoughts.
 
-    Verdicts with a question mark behind them are drafts. Of several, those outside of quotation marks come before
-    those within, and those that are called one ("Rating: [[8]]") before those that are not; the last of these counts.
+    Verdicts followed by a question mark are drafts. Of several, unquoted ones precede quoted ones. Labelled ones
+    ("Rating: [[8]]") precede those without a label. The last of the remaining ones counts.
     """
     text = without_thoughts(reply)
     if text is None:
@@ -72,7 +73,7 @@ def _decided(reply: str, read: Callable[[str], float | None]) -> float | None:
 
 
 def _is_verdict(text: str) -> bool:
-    """Return whether it looks like one, on this scale or another."""
+    """Return whether the text looks like a verdict, on this scale or another."""
     text = text.strip("*_ \t")
     return _RATING.fullmatch(text) is not None or _CHOICE.fullmatch(text) is not None
 

@@ -1,7 +1,7 @@
-"""Replies of judges as they came, one file each: paid for once, whatever run, variant or benchmark asks again.
+"""Store judges' replies unchanged, one file each, so that no run, variant or benchmark pays twice for one.
 
-A file is written as soon as its reply is there and never changed, so that processes need no lock. Its name holds the
-tokens: what has been spent is known from a listing.
+A file is written as soon as its reply arrives and never changes, so that processes need no lock. Its name contains the
+token counts, so that a listing gives what has been spent.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _NAME = re.compile(r"^(?P<digest>[0-9a-f]{32})-(?P<prompt>\d+)-(?P<reply>\d+)\.j
 
 @dataclass(frozen=True, kw_only=True)
 class Usage:
-    """Counts requests that were answered, and their tokens."""
+    """The number of answered requests, and their tokens."""
 
     requests: int = 0
     prompt_tokens: int = 0
@@ -47,7 +47,7 @@ class Usage:
 
 
 class Replies:
-    """Keeps the replies of one judge: `<root>/_judge_replies/<judge>/<digest>-<prompt tokens>-<reply tokens>.json`."""
+    """The replies of one judge: `<root>/_judge_replies/<judge>/<digest>-<prompt tokens>-<reply tokens>.json`."""
 
     def __init__(self, files: Files, judge: str) -> None:
         self._files = files
@@ -56,7 +56,7 @@ class Replies:
         self.refresh()
 
     def refresh(self) -> None:
-        """Look again which replies there are."""
+        """List the stored replies again."""
         for name in self._files.names(self._folder):
             if match := _NAME.match(name):
                 self._names[match["digest"]] = name
@@ -65,13 +65,13 @@ class Replies:
         return asked.digest in self._names
 
     def usage(self, asked: Asked) -> Usage | None:
-        """Return what the reply took, or None where there is none; reads nothing."""
+        """Return what the reply used, or None where there is none; no file is read."""
         match = _NAME.match(self._names.get(asked.digest, ""))
         return _usage(match) if match else None
 
     @property
     def spent(self) -> Usage:
-        """Return all that this judge was asked, by this store."""
+        """Return the usage of all replies of this judge in this store."""
         usage = Usage()
         for match in filter(None, map(_NAME.match, [*self._names.values()])):
             usage += _usage(match)
@@ -97,9 +97,9 @@ class Replies:
         return reply
 
     def keep(self, asked: Asked, reply: Reply, unusable_under: str = "") -> None:
-        """Write the reply before anything else is made of it.
+        """Store the reply; call this before it is used.
 
-        `unusable_under`: of a reply that is paid for and cannot be used, the settings under which it came.
+        `unusable_under`: for a reply that is paid for but unusable, the settings that produced it.
 
         Raises:
             GateauError, TransientError: the store cannot be written.
@@ -123,7 +123,7 @@ def _usage(name: re.Match[str]) -> Usage:
 
 
 def _read(data: bytes) -> Reply | None:
-    """Return the reply; None for anything but what `Replies.keep` wrote."""
+    """Return the reply; None for content that `Replies.keep` did not write."""
     try:
         content = json.loads(data)
         check = content.pop("check")

@@ -1,4 +1,4 @@
-"""A request to a judge, what came of it, and the digest by which it is never paid for twice."""
+"""A request to a judge, its reply, and the digest that prevents paying for it twice."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from gateau_dagster.storage.stamp import fingerprint
 
 @dataclass(frozen=True, kw_only=True)
 class Asked:
-    """Holds what a judge is asked: everything that its reply depends on.
+    """A request to a judge: everything that its reply depends on.
 
-    messages: `role` and `content`. max_tokens: of the reply. repeat: of the judgment, from 0. attempt: how many
-    replies to it could not be read before this one. temperature: None where none is sent. more: what else the settings
-    send with it.
+    messages: `role` and `content`. max_tokens: of the reply. repeat: of the judgment, from 0.
+    attempt: how many unreadable replies came before. temperature: None where none is sent.
+    more: further fields that the settings send.
     """
 
     judge: str
@@ -37,7 +37,7 @@ class Asked:
         temperature: float = 0.0,
         repeat: int = 0,
     ) -> Asked:
-        """Return a request as the settings have it sent."""
+        """Return a request with the sampling settings that the configuration sends."""
         sent = settings.sampling(temperature=temperature)
         more = {name: sent[name] for name in ("top_p", "seed") if name in sent}
         return cls(
@@ -51,7 +51,7 @@ class Asked:
 
     @property
     def digest(self) -> str:
-        """Return a digest that is equal for equal requests, whichever answer, variant or benchmark they are about."""
+        """Return a digest that is equal for equal requests, whatever answer, variant or benchmark they belong to."""
         return fingerprint(
             {
                 "judge": self.judge,
@@ -67,10 +67,10 @@ class Asked:
 
 @dataclass(frozen=True, kw_only=True)
 class Reply:
-    """Holds what a judge said.
+    """A judge's reply.
 
-    prompt_tokens, reply_tokens: as the server counted them, or about, where it does not say.
-    seconds: wall-clock time. finish_reason: `length` where the limit cut it; earlier versions kept none.
+    prompt_tokens, reply_tokens: as the server counts them; estimated where it does not report them.
+    seconds: wall-clock time. finish_reason: `length` where the limit cut it; earlier versions stored none.
     """
 
     text: str
@@ -81,22 +81,22 @@ class Reply:
 
     @property
     def is_usable(self) -> bool:
-        """Return whether a verdict may be in it: a reply that was cut, or is empty, holds none."""
+        """Return whether the reply may hold a verdict: one that is truncated or empty holds none."""
         return bool(self.text.strip()) and self.finish_reason != "length"
 
 
 class Judge(Protocol):
-    """Answers requests."""
+    """A judge that answers requests."""
 
     def __call__(self, asked: Asked) -> Reply:
         """Return the reply to a request; called from several threads.
 
         Raises:
-            UnansweredError: for this request.
-            UnusableServerError: for all of them.
+            UnansweredError: the judge does not answer this request.
+            UnusableServerError: the judge answers no request.
         """
         ...
 
     def under_way(self) -> str:
-        """Return how many requests wait for their reply, and since when, in words; empty where none does."""
+        """Describe how many requests wait for their reply, and for how long; empty where none does."""
         ...

@@ -1,1 +1,1 @@
-"""What an answer is worth against a right one, by its words alone; values of 0 to 1."""
+"""Metrics that compare an answer with a right one by its words alone; values of 0 to 1."""

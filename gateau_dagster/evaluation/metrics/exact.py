@@ -1,4 +1,4 @@
-"""Answers of a word, a number, a class or a line: counted where they stand in what the model said."""
+"""Score answers of a word, a number, a class or a line by their occurrence in the model's text."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ _COMMENT = ("`", "#", "//")
 
 
 def number_share(answer: str, right: str) -> float:
-    """Of the numbers in the answer, the share that is the right one."""
+    """Return the share of the numbers in the answer that are the right one."""
     numbers = _NUMBER.findall(answer)
     return numbers.count(right) / len(numbers) if numbers else 0.0
 
 
 def passage_share(answer: str, right: str) -> float:
-    """`number_share` of the number of the passage that `right` names first."""
+    """Return `number_share` for the number of the first passage that `right` names."""
     found = _PASSAGE.search(right)
     return number_share(answer, found.group(1)) if found else 0.0
 
 
 def class_share(answer: str, right: str, classes: Sequence[str]) -> float:
-    """1 over the number of classes that the answer names, if the right one is among them.
+    """Return 1 over the number of classes that the answer names, if the right one is among them; else 0.
 
-    A class that is a part of the right one's name does not count, unless it follows another such class directly: the
-    published values were made by a list that grew shorter while it was walked through.
+    A class that is part of the right one's name does not count, unless it follows another such class directly. The
+    published code has this effect, because it removes items from a list while it iterates over it.
     """
     named, place = [each for each in classes if each in answer], 0
     while place < len(named):
@@ -38,7 +38,7 @@ def class_share(answer: str, right: str, classes: Sequence[str]) -> float:
 
 
 def line_similarity(answer: str, right: str) -> float:
-    """Similarity of the right line and the answer's first one that holds no comment and no fence, in hundredths."""
+    """Return the similarity, in hundredths, of the right line and the answer's first line without comment or fence."""
     lines = answer.lstrip("\n").split("\n")
     line = next((each for each in lines if not any(mark in each for mark in _COMMENT)), "")
     if line == right:
@@ -49,5 +49,5 @@ def line_similarity(answer: str, right: str) -> float:
 
 
 def share_contained(answer: str, right: Sequence[str]) -> float:
-    """Share of the right answers that stand in the answer, in either case."""
+    """Return the share of the right answers that the answer contains, ignoring case."""
     return sum(each.lower() in answer.lower() for each in right) / len(right)

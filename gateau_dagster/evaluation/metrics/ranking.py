@@ -1,4 +1,4 @@
-"""A ranking that an answer writes down as ID3 > ID1 > ID2, and what it is worth."""
+"""Parse and score a ranking that an answer gives as ID3 > ID1 > ID2."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ _RANKING = re.compile(r"\d+(?:\s*>\s*\d+)*")
 
 
 def ranked_ids(answer: str) -> list[str]:
-    """The ids of the longest ranking in an answer, each once; brackets, colons and the word ID around them are left
-    out. None where there is no number.
+    """Return the ids of the longest ranking in an answer, each once; empty where there is no number.
+
+    Brackets, colons and the word ID are removed.
     """
     bare = _MARKS.sub("", answer).lower().replace("id", "")
     longest = max((match.group() for match in _RANKING.finditer(bare)), key=len, default="")
@@ -20,9 +21,9 @@ def ranked_ids(answer: str) -> list[str]:
 
 
 def ndcg(ranked: Sequence[str], relevance: Mapping[str, int], *, depth: int) -> float:
-    """Normalised discounted cumulative gain of the first `depth`, 0 to 1, the gain being the relevance itself.
+    """Return the normalised discounted cumulative gain of the first `depth`, 0 to 1; the gain is the relevance itself.
 
-    An id that is not known has none; without any relevance the value is 0.
+    An unknown id has no gain; without any relevance the value is 0.
     """
 
     def gain(values: Sequence[int]) -> float:

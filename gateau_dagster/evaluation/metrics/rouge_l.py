@@ -1,5 +1,7 @@
-"""ROUGE-L of a text against a reference, over all of its sentences (Lin 2004, section 3.2), as the package `rouge`
-counts it: distinct words, sentences that end at a full stop, F with equal weights."""
+"""Compute ROUGE-L of a text against a reference, over all of its sentences (Lin 2004, section 3.2).
+
+It follows the package `rouge`: distinct words, sentences that end at a full stop, F with equal weights.
+"""
 
 from __future__ import annotations
 
@@ -9,10 +11,9 @@ from gateau_dagster.evaluation.metrics.word_overlap import chinese_words
 
 
 def rouge_l(answer: str, right: str) -> float:
-    """F of the union of the longest common subsequences of every pair of sentences; 0 where either has none.
+    """Return F of the union of the longest common subsequences of all pairs of sentences; 0 where either text has none.
 
-    `rouge` itself walks back through its table by recursion, which ends on sentences of some five hundred words; here
-    those have their value, too.
+    `rouge` itself uses recursion, which fails on sentences of about five hundred words; this code scores them, too.
     """
     answer_sentences, right_sentences = _sentences(answer), _sentences(right)
     if not answer_sentences or not right_sentences:
@@ -27,17 +28,17 @@ def rouge_l(answer: str, right: str) -> float:
 
 
 def chinese_rouge_l(answer: str, right: str) -> float:
-    """ROUGE-L of the words that jieba finds. Raises GateauError where it is not installed."""
+    """Return ROUGE-L of the words that jieba finds. Raises GateauError where it is not installed."""
     return rouge_l(" ".join(chinese_words(answer)), " ".join(chinese_words(right)))
 
 
 def _sentences(text: str) -> list[list[str]]:
-    """The words of each piece between full stops. A piece of white space is one empty word."""
+    """Return the words of each piece between full stops. A piece of white space is one empty word."""
     return [" ".join(piece.split()).split(" ") for piece in text.split(".") if piece]
 
 
 def common_subsequence(first: Sequence[str], second: Sequence[str]) -> list[str]:
-    """A longest common subsequence, from its end; of several the one that drops words of `second` first."""
+    """Return a longest common subsequence, reversed; of several, the one that drops words of `second` first."""
     lengths = [[0] * (len(second) + 1)]
     for word in first:
         above, row = lengths[-1], [0]

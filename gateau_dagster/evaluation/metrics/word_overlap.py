@@ -1,4 +1,4 @@
-"""F1 of the words that an answer shares with a right one, as SQuAD counts them, in English and in Chinese."""
+"""Compute F1 of the words that an answer shares with a right one, as SQuAD does, in English and in Chinese."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gateau_dagster.errors import GateauError
 _ARTICLE = re.compile(r"\b(a|an|the)\b")
 _WITHOUT_PUNCTUATION = str.maketrans("", "", string.punctuation)
 # First and last character of ranges: full-width forms, half-width ones, CJK brackets and marks, dashes, quotation
-# marks. The opening brackets 《 〈 and 〉 are not among what is taken out.
+# marks. The brackets 《 〈 and 〉 are not removed.
 _CHINESE_PUNCTUATION = (
     *("！－", "／／", "：＠", "［｀", "｛､", "、〃", "》】", "〔〟", "〰〰", "〾〿"),
     *("–—", "‘’", "‛‟", "…‧", "﹏﹏"),
@@ -28,12 +28,12 @@ _WITHOUT_CHINESE_PUNCTUATION = str.maketrans("", "", string.punctuation + "".joi
 
 
 def normalised_words(text: str) -> list[str]:
-    """Lower-case words without ASCII punctuation and articles."""
+    """Return the lower-case words without ASCII punctuation and articles."""
     return _ARTICLE.sub(" ", text.lower().translate(_WITHOUT_PUNCTUATION)).split()
 
 
 def chinese_words(text: str) -> list[str]:
-    """The words that jieba's dictionary finds, white space and punctuation included.
+    """Return the words that jieba's dictionary finds, white space and punctuation included.
 
     Raises GateauError where jieba is not installed.
     """
@@ -44,12 +44,12 @@ def chinese_words(text: str) -> list[str]:
             "evaluation: Chinese answers are compared word by word, and jieba, which tells the words, is not "
             "installed: pip install 'gateau-dagster[evaluation]'"
         ) from error
-    jieba.setLogLevel("WARNING")  # it tells of its dictionary otherwise
+    jieba.setLogLevel("WARNING")  # otherwise it logs the loading of its dictionary
     return list(jieba.cut(text, cut_all=False))
 
 
 def f1(answer: Sequence[str], right: Sequence[str]) -> float:
-    """Harmonic mean of precision and recall of the words, each as often as it stands in both."""
+    """Return the harmonic mean of precision and recall of the words, counted as multisets."""
     shared = sum((Counter(answer) & Counter(right)).values())
     if shared == 0:
         return 0.0
@@ -58,12 +58,12 @@ def f1(answer: Sequence[str], right: Sequence[str]) -> float:
 
 
 def word_f1(answer: str, right: str) -> float:
-    """F1 of `normalised_words`."""
+    """Return F1 of `normalised_words`."""
     return f1(normalised_words(answer), normalised_words(right))
 
 
 def chinese_f1(answer: str, right: str) -> float:
-    """F1 of `chinese_words`, in lower case, without punctuation and white space. Raises as `chinese_words`."""
+    """Return F1 of `chinese_words`, in lower case, without punctuation and white space. Raises as `chinese_words`."""
     return f1(_normalised_chinese(answer), _normalised_chinese(right))
 
 

@@ -1,1 +1,1 @@
-"""What the values of single questions say of models: intervals, differences, and which of them is the best."""
+"""Statistics over the values of single questions: intervals, differences between models, and the best model."""

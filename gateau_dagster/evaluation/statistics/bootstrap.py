@@ -1,4 +1,4 @@
-"""The paired bootstrap: questions are drawn again with replacement, the same ones for every model."""
+"""The paired bootstrap: questions are resampled with replacement, the same ones for every model."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -6,14 +6,15 @@ from numpy.typing import NDArray
 from gateau_dagster.evaluation.statistics.total import Matrix, Total
 
 DRAWS = 10_000
-_CELLS = 2_000_000  # of the counts that are held at once
+_CELLS = 2_000_000  # most counts that are held at once
 
 
 def resampled(values: Matrix, total: Total, *, draws: int = DRAWS, seed: int = 0) -> Matrix:
-    """Totals [draws, rows] of values [rows, Q] over questions drawn again within each stratum.
+    """Return totals [draws, rows] of values [rows, Q] over questions resampled within each stratum.
 
-    A row's difference to another one is that of their columns: both have the same questions in each draw. A draw of n
-    from n questions varies by (n - 1) / n too little, so deviations are stretched by the root of n / (n - 1).
+    The difference of two rows is that of their columns, because both have the same questions in each draw. The variance
+    of a resample of n from n questions is too small by (n - 1) / n. Deviations are therefore multiplied by the root of
+    n / (n - 1).
     """
     rng = np.random.default_rng(seed)
     found = np.zeros((draws, len(values)))
@@ -30,6 +31,6 @@ def resampled(values: Matrix, total: Total, *, draws: int = DRAWS, seed: int = 0
 
 
 def _counts(rng: np.random.Generator, draws: int, count: int) -> NDArray[np.float64]:
-    """How often each of `count` questions is drawn, [draws, count]; each row sums to `count`."""
+    """Return how often each of `count` questions is drawn, [draws, count]; each row sums to `count`."""
     drawn = rng.integers(count, size=(draws, count)) + count * np.arange(draws)[:, None]
     return np.bincount(drawn.ravel(), minlength=draws * count).reshape(draws, count).astype(np.float64)

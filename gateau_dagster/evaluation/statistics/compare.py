@@ -1,4 +1,4 @@
-"""Models on the same questions: how good each is, against one of them, and which may be the best."""
+"""Compare models on the same questions: their values, their differences to a reference, and which may be the best."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,12 +13,12 @@ from gateau_dagster.evaluation.statistics.intervals import holm, interval, p_val
 from gateau_dagster.evaluation.statistics.total import Matrix, Total, Vector
 
 TOLD_APART = 0.04
-"""Corrected p up to which models are told apart: what is estimated on the way keeps it below the promised 5 %."""
+"""Largest corrected p of a significant difference; it is below the promised 5 % to allow for estimated quantities."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Model:
-    """A row of the comparison: one model, or trainings that differ in their seed alone.
+    """A row of the comparison: one model, or trainings that differ only in their seed.
 
     values: float64 [seeds, Q]. trained: whether another seed would have given another model.
     """
@@ -30,7 +30,7 @@ class Model:
 
 @dataclass(frozen=True, kw_only=True)
 class Interval:
-    """An estimate and the ends of its 95 % interval; None where so few questions tell nothing of chance."""
+    """An estimate and the ends of its 95 % interval; None where there are too few questions to estimate them."""
 
     value: float
     low: float | None
@@ -39,10 +39,10 @@ class Interval:
 
 @dataclass(frozen=True, kw_only=True)
 class Standing:
-    """What a comparison says of one model.
+    """The result of a comparison for one model.
 
-    difference: its value less the reference's; None of the reference itself. best: whether it is not told apart from
-    the model with the best value.
+    difference: its value less the reference's; None for the reference itself. best: whether it does not differ
+    significantly from the model with the best value.
     """
 
     name: str
@@ -62,12 +62,15 @@ def compare(
     draws: int = DRAWS,
     seed: int = 0,
 ) -> list[Standing]:
-    """The models, in order, over the same Q questions.
+    """Compare the models over the same Q questions; return their standings in order.
 
-    Each pair of models is compared over all questions of both, and the pairs' p-values are corrected together (Holm),
-    so that models which are equal in truth are told apart in at most 5 % of experiments. reference: the name of the
-    model that others are set against; none where no model has it. higher: whether more is better. bounds: the least and
-    the most that an answer can be worth; no interval reaches beyond.
+    Each pair of models is compared over all questions of both, and the pairs' p-values are corrected together (Holm).
+    Truly equal models are therefore separated in at most 5 % of experiments.
+
+    Args:
+        reference: name of the model that others are compared with; no differences where no model has it.
+        higher: whether more is better.
+        bounds: least and greatest value of an answer; no interval extends beyond them.
     """
     found, sign = _Comparison(models, total, bounds=bounds, draws=draws, seed=seed), 1.0 if higher else -1.0
     best, chances, values = found.best(sign), found.probabilities(sign, seed), found.values()
@@ -88,7 +91,7 @@ def compare(
 
 @dataclass(frozen=True, kw_only=True)
 class Outcomes:
-    """Shares of the questions that a model answered better than the reference, as well and worse."""
+    """Shares of the questions that a model answered better than the reference, equally well, and worse."""
 
     name: str
     better: float
@@ -97,7 +100,7 @@ class Outcomes:
 
 
 def outcomes(models: Sequence[Model], *, reference: str, higher: bool = True) -> list[Outcomes]:
-    """Of each other model, by the mean over its seeds; none where no model is the reference."""
+    """Return the outcomes of each other model, by the mean over its seeds; none where no model is the reference."""
     means = {model.name: model.values.mean(axis=0) for model in models}
     against, sign = means.pop(reference, None), 1 if higher else -1
     if against is None:
@@ -110,15 +113,15 @@ def outcomes(models: Sequence[Model], *, reference: str, higher: bool = True) ->
 
 
 _ROUNDING = 1e-24
-"""A variance that numbers have by their last digits alone, as a share of their squares."""
+"""Variance due to rounding, as a share of the squared values."""
 _LAST_DIGITS = 1e-12
-"""A difference that totals have by their last digits alone, as a share of them."""
+"""Difference of totals due to rounding, as a share of them."""
 _FEW = 10
-"""Degrees of freedom below which questions that all came out alike may have done so by chance."""
+"""Degrees of freedom below which equal outcomes of all questions may be due to chance."""
 
 
 class _Comparison:
-    """All models, or all differences, or all pairs, in one pass over arrays."""
+    """Computes all models, all differences or all pairs in one pass over arrays."""
 
     def __init__(
         self, models: Sequence[Model], total: Total, *, bounds: tuple[float, float], draws: int, seed: int
@@ -128,13 +131,13 @@ class _Comparison:
         self.totals = total.of(self.means)
         self.draws = resampled(self.means, total, draws=draws, seed=seed)  # [draws, models]
         levels = np.unique(np.concatenate([model.values.ravel() for model in models]))
-        if len(levels) == 1 and levels[0] > 0:  # all right: wrong is worth nothing
+        if len(levels) == 1 and levels[0] > 0:  # all right: a wrong answer has the value 0
             levels = np.array([0.0, levels[0]])
         self.levels = levels if len(levels) == 2 else None  # right or wrong
         ends = bounds if self.levels is None else (float(levels[0]), float(levels[1]))
-        # Ratings of which two happened to be given are not right and wrong: what can be is told by the benchmark.
+        # Ratings with only two observed values are not right and wrong, so the benchmark's bounds precede them.
         self.least, self.most = (known if np.isfinite(known) else end for known, end in zip(bounds, ends, strict=True))
-        self.all_wrong = len(levels) == 1  # and nothing says what a right answer is worth
+        self.all_wrong = len(levels) == 1  # and the value of a right answer is unknown
         pooled = seed_spread([model.values for model in models if model.trained], total)
         of_one = Spread(variance=np.zeros(1), freedom=np.zeros(1)) if pooled is None else pooled
         self.seeds = Spread(  # of each model's mean over its seeds
@@ -143,13 +146,13 @@ class _Comparison:
         )
 
     def values(self) -> list[Interval]:
-        """Each model's, within what answers can be worth."""
+        """Return each model's interval, within the bounds of an answer's value."""
         parts = [self._of_questions(self.means, sure=np.zeros(len(self.means), dtype=np.bool_)), self.seeds]
         low, high = interval(self.totals, self.draws, parts)
         return _intervals(self.totals, np.maximum(low, self.least), np.minimum(high, self.most))
 
     def differences(self, against: int) -> list[Interval]:
-        """Each model's to one of them, no further than the best and the worst value are apart."""
+        """Return each model's difference to one of them, at most the span of the bounds."""
         apart = self.totals - self.totals[against]
         apart[np.abs(apart) <= _LAST_DIGITS * np.abs(self.totals)] = 0.0
         draws = self.draws - self.draws[:, [against]]
@@ -158,7 +161,7 @@ class _Comparison:
         return _intervals(apart, np.maximum(low, -span), np.minimum(high, span))
 
     def best(self, sign: float) -> NDArray[np.bool_]:
-        """Whether a model is not told apart from the one with the best value, [models]."""
+        """Return whether a model does not differ significantly from the one with the best value, [models]."""
         found = np.ones(len(self.totals), dtype=np.bool_)
         pairs = np.array(list(combinations(range(len(self.totals)), 2)), dtype=np.intp)
         if not len(pairs):
@@ -171,7 +174,7 @@ class _Comparison:
         return found
 
     def probabilities(self, sign: float, seed: int) -> Vector:
-        """In which share of draws each model is the best, [models]; they sum to 1, and equal models share a draw."""
+        """Return the share of draws in which each model is the best, [models]; they sum to 1, and ties share a draw."""
         drawn, freedom = self.draws, float(self.seeds.freedom[0])
         if freedom:
             chance = np.random.default_rng((seed, 1)).standard_t(freedom, size=drawn.shape)
@@ -180,7 +183,7 @@ class _Comparison:
         return (first / first.sum(axis=1, keepdims=True)).mean(axis=0)
 
     def _parts(self, one: NDArray[np.intp], two: NDArray[np.intp] | int) -> list[Spread]:
-        """Why differences between models vary; one estimate of what a seed changes stands behind all of them."""
+        """Return the spreads of differences between models; one estimate of the seeds' variance serves all of them."""
         variance = self.seeds.variance[one] + self.seeds.variance[two]
         apart = self.means[one] - self.means[two]
         return [
@@ -189,8 +192,10 @@ class _Comparison:
         ]
 
     def _of_questions(self, values: Matrix, *, sure: NDArray[np.bool_]) -> Spread:
-        """Few questions that came out alike in each group tell nothing of others, but of rows that are `sure`: models
-        that answered alike.
+        """Return the spread over questions, NaN where there are too few to estimate it.
+
+        Few questions with equal outcomes in each group do not show the spread. Rows that are `sure` are exempt: their
+        models gave equal answers.
         """
         if self.all_wrong:
             return Spread(variance=np.full(len(values), np.nan), freedom=np.zeros(len(values)))

@@ -1,4 +1,4 @@
-"""Standard errors of totals: by which questions were asked, and by which seed the model was trained with."""
+"""Standard errors of totals: due to the choice of questions, and due to the seed of the training."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,15 +7,15 @@ import numpy as np
 
 from gateau_dagster.evaluation.statistics.total import Matrix, Total, Vector
 
-# Agresti and Coull count two further questions of each outcome. Two of the other outcome are the least that is added.
+# Agresti and Coull add two questions of each outcome. This code adds at least two of the other outcome.
 _UNSEEN_QUESTIONS = 2
 
 
 @dataclass(frozen=True, kw_only=True)
 class Spread:
-    """One reason why estimates vary: variances and degrees of freedom, float64 [rows] each.
+    """One source of variation of estimates: variances and degrees of freedom, float64 [rows] each.
 
-    NaN and 0 where nothing tells them.
+    NaN and 0 where they are unknown.
     """
 
     variance: Vector
@@ -23,10 +23,10 @@ class Spread:
 
 
 def question_spread(values: Matrix, total: Total, *, span: float | None = None) -> Spread:
-    """How far the totals of values [rows, Q] would vary with other questions of the same kind.
+    """Return the spread of totals of values [rows, Q] over other questions of the same kind.
 
-    span: how far right and wrong are apart, where an answer can only be one of them. Few questions then hardly show a
-    rare outcome, so the variance is at least that of two more questions that came out the other way.
+    span: difference between right and wrong, where an answer can only be one of them. Few questions hardly show a rare
+    outcome, so the variance is at least that of two more questions with the other outcome.
     """
     rows = len(values)
     variance, squares, free = np.zeros(rows), np.zeros(rows), 0
@@ -45,11 +45,11 @@ def question_spread(values: Matrix, total: Total, *, span: float | None = None) 
 
 
 def seed_spread(trained: Sequence[Matrix], total: Total) -> Spread | None:
-    """The variance of a total between trainings that differ in their seed alone; one row, for all models alike.
+    """Return the spread of a total between trainings that differ only in their seed; one row for all models.
 
-    trained: of each model values [seeds, Q]. The models' variances are pooled, since two or three seeds alone say
-    little. What of it comes from each question falling out by chance is taken off: the questions' own variance
-    holds it. None where no model was trained with two seeds.
+    trained: values [seeds, Q] of each model. The models' variances are pooled, because two or three seeds give a poor
+    estimate. The part due to chance in single questions is subtracted, because the question spread contains it. None
+    where no model was trained with two seeds.
     """
     several = [values for values in trained if len(values) > 1]
     freedom = sum(len(values) - 1 for values in several)
@@ -60,7 +60,7 @@ def seed_spread(trained: Sequence[Matrix], total: Total) -> Spread | None:
 
 
 def _beyond_questions(values: Matrix, total: Total) -> float:
-    """Sum of squares of the seeds' totals, less what single questions contribute to it by chance."""
+    """Return the sum of squares of the seeds' totals, less the part due to chance in single questions."""
     apart = values - values.mean(axis=0)  # [seeds, Q]
     between = float((total.of(apart) ** 2).sum())
     return between - float(question_spread(apart, total).variance.sum())

@@ -1,4 +1,4 @@
-"""The table `experiment`: from the values of every variant's questions to a row a model and benchmark."""
+"""Compute the table `experiment` from the values of every variant's questions: one row per model and benchmark."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -21,7 +21,7 @@ CODE_VERSION = "4"
 
 @dataclass(frozen=True, kw_only=True)
 class Cost:
-    """Holds what a variant was made of, and what that and its judgments took; None: not known, or nothing.
+    """The data of a variant, and the cost of computing and judging it; None: unknown, or nothing.
 
     Hours are of one device.
     """
@@ -41,17 +41,17 @@ class Cost:
 
 @dataclass(frozen=True, kw_only=True)
 class Answered:
-    """Holds the questions that all variants answered (`question_id`, `group`), and each model's values."""
+    """The questions that all variants answered (`question_id`, `group`), and each model's values."""
 
     questions: pl.DataFrame
     models: Sequence[Model]
 
     def total(self, *, by_group: bool) -> Total:
-        """Return what counts as the models' value."""
+        """Return the definition of the models' total."""
         return total_of(self.questions["group"].to_list(), by_group=by_group)
 
     def part(self, places: Sequence[int]) -> "Answered":
-        """Return some of the questions, by where they stand."""
+        """Return some of the questions, by index."""
         models = [
             Model(name=model.name, values=model.values[:, places], trained=model.trained) for model in self.models
         ]
@@ -61,14 +61,14 @@ class Answered:
 def answered(
     benchmark: str, lines: Sequence[Line], scores: Mapping[str, pl.DataFrame], reasons: Sequence[str] = ()
 ) -> Answered:
-    """Return what can be compared. A model is left out where one of its variants has no value at all.
+    """Return the comparable questions and models. A model is left out where one of its variants has no value at all.
 
     Args:
         scores: tables.SCORES by variant.
         reasons: why questions have no value, for the message.
 
     Raises:
-        GateauError: no question has a value from all others, or a value is not a number.
+        GateauError: no question has a value from all others, or a value is not finite.
     """
     present = [line for line in lines if not any(scores[name].is_empty() for name in line.variants)]
     found = {name: scores[name].sort("question_id") for line in present for name in line.variants}
@@ -83,7 +83,7 @@ def answered(
             f"no question of {benchmark} has a value from every variant, so that nothing can be compared. "
             f"The rejected tables of scores/{benchmark} say why{f', such as: {reasons[0]}' if reasons else ''}."
         )
-    # Sorted, so that the questions stand in one order in all of them.
+    # The tables are sorted, so that all have the questions in the same order.
     values = {
         name: table.join(common, on="question_id", how="semi")["value"].to_numpy() for name, table in found.items()
     }
@@ -108,11 +108,11 @@ def experiment_rows(
     draws: int = DRAWS,
     reasons: Sequence[str] = (),
 ) -> pl.DataFrame:
-    """Return tables.EXPERIMENT for one benchmark, one row per model.
+    """Return tables.EXPERIMENT for one benchmark, one row per model; raises as `answered`.
 
     Args:
         costs: by variant; a row has the mean over its variants.
-        reasons: see `answered`, which also says what is raised.
+        reasons: why questions have no value, for the message.
     """
     found, scored = answered(chosen.name, lines, scores, reasons), chosen.scored
     total = found.total(by_group=scored.by_group)
@@ -141,7 +141,7 @@ def experiment_rows(
 
 
 def mean_cost(costs: Sequence[Cost]) -> Cost:
-    """Return the mean of variants that differ in their seed alone; what is not known of one of them is not known."""
+    """Return the mean of variants that differ only in their seed; a value that one of them lacks is None."""
     means: dict[str, Any] = {}
     for field in fields(Cost):
         values = [getattr(cost, field.name) for cost in costs]
@@ -152,7 +152,7 @@ def mean_cost(costs: Sequence[Cost]) -> Cost:
 
 
 def per_point(standing: Standing, amount: float | None, *, higher: bool) -> float | None:
-    """Return an amount per unit that the model is better than the reference; None if it is not, or if unknown."""
+    """Return the amount per unit of improvement over the reference; None without an improvement, or if unknown."""
     gain = 0.0 if standing.difference is None else standing.difference.value * (1 if higher else -1)
     return amount / gain if gain > 0 and amount is not None else None
 

@@ -1,4 +1,4 @@
-"""The gate: whether a model has lost too much against the reference."""
+"""The gate: decides whether a model has lost too much against the reference."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _WORST: tuple[Verdict, ...] = ("lost", "not excluded", "passed")
 
 @dataclass(frozen=True, kw_only=True)
 class GateResult:
-    """The verdict, the worst of the models', and a sentence on each of them."""
+    """The worst verdict of the models, and a sentence on each of them."""
 
     verdict: Verdict
     sentences: Sequence[str]
@@ -39,10 +39,14 @@ def gate(
     unit: str = "",
     expected: Collection[str] = (),
 ) -> GateResult:
-    """Whether one model, or each that has a difference to the reference, has lost more than `margin` of the unit.
+    """Return whether one model, or each with a difference to the reference, has lost more than `margin` of the unit.
 
-    experiment: tables.EXPERIMENT. expected: models that should have a row, beside the reference. Lost: the whole
-    interval of the loss is above the margin. Not excluded: some of it is, or the interval, or the value, is not known.
+    Lost: the whole interval of the loss is above the margin. Not excluded: part of it is, or the interval or the value
+    is unknown.
+
+    Args:
+        experiment: tables.EXPERIMENT.
+        expected: models that should have a row, beside the reference.
 
     Raises:
         GateauError: the table has no such row.
@@ -62,7 +66,7 @@ def gate(
 
 
 def configured_gate(config: Config, experiment: pl.DataFrame) -> GateResult | None:
-    """What `evaluation.gate` says of tables.EXPERIMENT; None without it. Raises as `gate` does."""
+    """Return the result of `evaluation.gate` on tables.EXPERIMENT; None without a gate. Raises as `gate` does."""
     settings = config.evaluation.gate
     if settings is None:
         return None
@@ -103,7 +107,7 @@ def _unmeasured(name: str, benchmark: str) -> tuple[Verdict, str]:
 
 
 def _digits(margin: float) -> int:
-    """Decimals of figures beside a margin: three, or three digits of it."""
+    """Return the decimals of figures shown with a margin: three, or enough for three digits of it."""
     return 3 if margin >= 0.1 or margin <= 0 else 2 - math.floor(math.log10(margin))
 
 

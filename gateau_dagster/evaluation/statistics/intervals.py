@@ -1,4 +1,4 @@
-"""95 % intervals: the bootstrap's shape, the standard errors' width."""
+"""95 % intervals, with the bootstrap's shape and the standard errors' width."""
 
 from collections.abc import Sequence
 
@@ -8,16 +8,16 @@ from gateau_dagster.evaluation.statistics.errors import Spread
 from gateau_dagster.evaluation.statistics.total import Matrix, Vector
 
 TAIL = 0.025
-"""What lies beyond either end of an interval."""
+"""Probability beyond either end of an interval."""
 _LEAST_P = 1e-12
-_HALVINGS = 25  # of the logarithm, which is then known to a millionth
+_HALVINGS = 25  # of the interval of log p, down to about a millionth
 
 
 def interval(estimate: Vector, draws: Matrix, parts: Sequence[Spread]) -> tuple[Vector, Vector]:
-    """Lower and upper ends [rows]; NaN where the spread is not known.
+    """Return lower and upper ends [rows]; NaN where the spread is unknown.
 
-    The bootstrap's percentiles say how far the interval reaches to either side, in its own standard deviations; the
-    standard errors how long it is, see `half_width`. draws: totals [draws, rows].
+    The bootstrap's percentiles, in its own standard deviations, give the reach to either side. The standard errors give
+    the length (`half_width`). draws: totals [draws, rows].
     """
     low, high = np.quantile(draws, (TAIL, 1 - TAIL), axis=0) - estimate
     deviation, normal = draws.std(axis=0), _student(np.inf, TAIL)
@@ -29,19 +29,19 @@ def interval(estimate: Vector, draws: Matrix, parts: Sequence[Spread]) -> tuple[
 
 
 def half_width(parts: Sequence[Spread], tail: Vector | float) -> Vector:
-    """Of intervals that leave out `tail` on either side, for estimates that vary for several independent reasons.
+    """Return the half-width of intervals that exclude `tail` on either side, for several independent spreads.
 
-    Student's t of each part by its own degrees of freedom, added as squares: where a part is known from two seeds
-    alone, a common t by Welch and Satterthwaite holds the truth too rarely.
+    Student's t of each part, by its own degrees of freedom, is added in squares. Where a part comes from only two
+    seeds, a common t by Welch and Satterthwaite covers the truth too rarely.
     """
     found = [np.where(part.variance == 0, 0.0, part.variance * _student(part.freedom, tail) ** 2) for part in parts]
     return np.sqrt(sum(found, np.zeros_like(parts[0].variance)))
 
 
 def p_value(difference: Vector, parts: Sequence[Spread]) -> Vector:
-    """The least p [rows] whose interval around the difference, p / 2 left out on either side, does not hold 0.
+    """Return the least p [rows] whose interval around the difference, excluding p / 2 on either side, excludes 0.
 
-    1 where there is no difference or its spread is not known.
+    1 where there is no difference or its spread is unknown.
     """
     known = [part for part in parts if (part.variance != 0).any()]
     if len(known) < 2:
@@ -55,7 +55,7 @@ def p_value(difference: Vector, parts: Sequence[Spread]) -> Vector:
 
 
 def _one_part(difference: Vector, part: Spread) -> Vector:
-    """`p_value` in closed form."""
+    """Compute `p_value` for one spread in closed form."""
     from scipy.special import stdtr  # slow to import
 
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -65,7 +65,7 @@ def _one_part(difference: Vector, part: Spread) -> Vector:
 
 
 def holm(p: Vector) -> Vector:
-    """The p-values [n] corrected for as many comparisons, by Holm's step-down procedure."""
+    """Return the p-values [n] corrected for n comparisons by Holm's step-down procedure."""
     order = np.argsort(p, kind="stable")
     stepped = np.maximum.accumulate(p[order] * np.arange(len(p), 0, -1))
     found = np.empty_like(p, dtype=np.float64)
@@ -74,7 +74,7 @@ def holm(p: Vector) -> Vector:
 
 
 def _student(freedom: Vector | float, tail: Vector | float) -> Vector:
-    """Student's t that is exceeded in a share `tail` of cases; NaN without a degree of freedom."""
+    """Return the Student's t that is exceeded with probability `tail`; NaN without a degree of freedom."""
     from scipy.special import stdtrit  # slow to import
 
     return np.where(np.asarray(freedom) > 0, -stdtrit(np.clip(freedom, 1e-3, 1e9), tail), np.nan)

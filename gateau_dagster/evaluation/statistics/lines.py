@@ -1,4 +1,4 @@
-"""The rows of the experiment: variants that differ in their seed alone are one."""
+"""Rows of the experiment; variants that differ only in their seed share one."""
 
 from __future__ import annotations
 
@@ -16,10 +16,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Line:
-    """A model of the experiment, as the table has a row for it under each benchmark.
+    """A model of the experiment, with one row of the table under each benchmark.
 
-    variants: names of its variants, which differ in their seed alone. trained: whether another seed would have given
-    another model. series: what its samples were chosen by, the same for any number of them; empty where nothing chose.
+    variants: names of its variants, which differ only in their seed. trained: whether another seed would have given
+    another model. series: the preset or method that selected its samples, the same for any number of them; empty
+    without a selection.
     """
 
     name: str
@@ -29,7 +30,7 @@ class Line:
 
 
 def lines_of(config: Config) -> list[Line]:
-    """The rows, in order of the variants; a variant without others of its kind has its own name."""
+    """Return the rows, in order of the variants; a variant without others of its kind has its own name."""
     cells: dict[str, list] = {}
     for variant in config.variant_set.values():
         cells.setdefault(variant.cell, []).append(variant)
@@ -45,17 +46,17 @@ def lines_of(config: Config) -> list[Line]:
 
 
 def reference_of(config: Config) -> str:
-    """The row that others are set against: that of `evaluation.reference`, or the model before training."""
+    """Return the row that others are compared with: that of `evaluation.reference`, or the model before training."""
     return row_of(config, config.evaluation.reference or BASE)
 
 
 def row_of(config: Config, name: str) -> str:
-    """The row that a name belongs to: its own, or a variant's; the name itself where there is none."""
+    """Return the row of a name, which is a row's or a variant's; the name itself where there is none."""
     return next((line.name for line in lines_of(config) if name == line.name or name in line.variants), name)
 
 
 def check_experiment(config: Config) -> None:
-    """Raises GateauError for a reference that is no variant, and for a gate that nothing can serve."""
+    """Raise GateauError for a reference that is no variant, and for a gate whose variant or benchmark is unknown."""
     known, gate = [line.name for line in lines_of(config)], config.evaluation.gate
     named = {"reference": config.evaluation.reference, "gate.variant": None if gate is None else gate.variant}
     for place, name in named.items():
