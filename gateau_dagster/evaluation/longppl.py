@@ -86,7 +86,7 @@ def _chosen(loaded: LoadedModel, text: LongText, options: LongPplOptions) -> npt
 
 
 def _value(loaded: LoadedModel, text: LongText, keys: npt.NDArray[np.bool_]) -> float:
-    """Return exp of the mean NLL of the key tokens; as published, the text has no <bos> here.
+    """Return exp of the mean NLL of the key tokens; as published, <bos> is left out here, but not in `_chosen`.
 
     Raises UnscorableSampleError.
     """

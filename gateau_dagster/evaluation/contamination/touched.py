@@ -11,7 +11,7 @@ CODE_VERSION = "1"
 LEAST_SHARE = 0.05
 """Share of a question's n-grams that is more than common wording, however many samples have it."""
 MOST_SAMPLES = 10
-"""Most samples that may share less than LEAST_SHARE with a question and still count as containing it.
+"""Most samples with a share below LEAST_SHARE of a question that still count as containing it.
 More samples share only common wording, such as the frame of a web page. After Brown et al., 2020, appendix C, who leave
 out n-grams of more than ten documents."""
 
