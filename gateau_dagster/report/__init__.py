@@ -1,1 +1,1 @@
-"""The report: one self-contained HTML page about a run."""
+"""Build the report: one self-contained HTML page about a run."""

@@ -54,9 +54,9 @@ class RejectGroup:
 
 
 def reject_groups(rejected: Mapping[str, pl.DataFrame], *, most: int = 50) -> list[RejectGroup]:
-    """REJECTED tables by asset -> groups, the largest first within an asset; at most `most` an asset.
+    """Return groups of the REJECTED tables by asset, the largest first within an asset; at most `most` per asset.
 
-    Reasons that differ only in numbers or quoted text are of one kind. Beyond `most` kinds the rest is one group.
+    Reasons that differ only in numbers or quoted text are of one kind. Kinds beyond `most` form one group.
     """
     groups: list[RejectGroup] = []
     for asset, frame in rejected.items():
@@ -81,7 +81,9 @@ def _group(asset: str, reason: str, ids: list[str]) -> RejectGroup:
 
 @dataclass(frozen=True, kw_only=True)
 class Truth:
-    """`auroc` of the ranking; shares of samples that need far context, of all scored and of the selected ones."""
+    """`auroc` of the ranking, and shares of samples that need far context, among all scored and among the selected
+    ones.
+    """
 
     auroc: float
     far_share: float | None
@@ -90,9 +92,9 @@ class Truth:
 
 
 def truth(inputs: ReportInputs, comparison: Comparison | None) -> Truth | None:
-    """Of GATEAU's preset or of the method; None without a ground truth that tells the scored samples apart.
+    """Return the figures for GATEAU's preset or for the method; None without a ground truth that separates the samples.
 
-    As in a comparison of methods, a sample that the method cannot score counts as one of its last.
+    As in a comparison of methods, a sample without a score counts as one of the last.
     """
     if inputs.by_gateau:
         assert comparison is not None
@@ -139,10 +141,11 @@ _FACTS = {
 
 @dataclass(frozen=True, kw_only=True)
 class SampleCard:
-    """One sample with its scores and texts, of which a long one is shown by its ends.
+    """One sample with its scores and texts; long texts are shortened to their ends.
 
-    terms, ranks: of its score, and under GATEAU's presets, where these decide. evidence: what gave the response its
-    tokens; without it `context` and `response` are shown instead. strips: the maps of methods that read spans.
+    terms, ranks: of its score and under GATEAU's presets, if GATEAU selects.
+    evidence: the map of what raised the response's probability; if None, `context` and `response` are shown instead.
+    strips: the maps of methods that read spans.
     """
 
     sample_id: str
@@ -163,7 +166,7 @@ class SampleCard:
 
 @dataclass(frozen=True, kw_only=True)
 class SampleCards:
-    """`top` and `bottom` of the ranking; no_evidence: why there are no evidence maps, empty where nobody asked."""
+    """`top` and `bottom` of the ranking. no_evidence: why there are no evidence maps; empty if none were requested."""
 
     top: list[SampleCard]
     bottom: list[SampleCard]
@@ -171,9 +174,9 @@ class SampleCards:
 
 
 def sample_cards(inputs: ReportInputs) -> SampleCards:
-    """The first and the last `SHOWN` samples by rank under the method that decides.
+    """Return the first and the last `SHOWN` samples by rank under the selecting method.
 
-    No sample is in both (of few, the first half is top).
+    No sample is in both lists. With few samples, the first half is the top.
     """
     ordered = inputs.ranked.sort("rank")
     top = ordered.head(min(SHOWN, (ordered.height + 1) // 2))
@@ -199,7 +202,7 @@ def sample_cards(inputs: ReportInputs) -> SampleCards:
 
 
 def _samples(inputs: ReportInputs, wanted: list[str]) -> dict[str, Sample]:
-    """The texts of these samples by id, in this order."""
+    """Return the texts of these samples by id, in this order."""
     texts = inputs.raw.lazy().filter(pl.col("sample_id").is_in(wanted))
     columns = texts.select("sample_id", "source", "context", "instruction", "response").collect()
     found = {row["sample_id"]: Sample(**row) for row in columns.iter_rows(named=True)}
@@ -207,7 +210,7 @@ def _samples(inputs: ReportInputs, wanted: list[str]) -> dict[str, Sample]:
 
 
 def _card(inputs: ReportInputs, row: dict, sample: Sample, unseen: float) -> SampleCard:
-    """Without maps."""
+    """Return a sample's card without maps."""
     facts = [(name, row[column]) for column, name in _FACTS.items() if column in row]
     context = sample.context
     return SampleCard(
@@ -220,24 +223,24 @@ def _card(inputs: ReportInputs, row: dict, sample: Sample, unseen: float) -> Sam
         facts=facts,
         terms=terms(row, inputs.config.selection) if inputs.by_gateau else None,
         ranks=[(preset, row[f"rank_{preset}"]) for preset in PRESETS if f"rank_{preset}" in row],
-        # Tokens are taken to be alike in length, so the place of the cut is near the true one.
+        # Tokens are assumed to be equally long, so the cut is near its true position.
         context=snippet(context, unseen=round(unseen * len(context))),
         instruction=snippet(sample.instruction, each=500),
         response=snippet(sample.response, each=500),
     )
 
 
-_SOURCES = 20  # lines of the table; the others are one line
-_BATCH = 256  # maps at a time
+_SOURCES = 20  # lines of the table; other sources share one line
+_BATCH = 256  # maps per batch
 
 RIGHT = pl.Schema({"sample_id": pl.String(), "planted": pl.Boolean(), "right": pl.Boolean()})
 
 
 @dataclass(frozen=True, kw_only=True)
 class NamedShare:
-    """A source: its samples with a map, and for how many of them that names a far segment.
+    """The samples of a source that have a map, and how many of these maps name a far segment.
 
-    right: for how many it names just the far segments that hold planted facts; None where no facts are known.
+    right: how many name exactly the far segments that hold planted facts; None if no facts are known.
     """
 
     source: str
@@ -247,25 +250,25 @@ class NamedShare:
 
     @property
     def share(self) -> float:
-        """Of the samples, those with a named segment."""
+        """Return the share of samples with a named segment."""
         return self.named / self.samples
 
     @property
     def right_share(self) -> float | None:
-        """Of the samples, those with the right segments."""
+        """Return the share of samples with the right segments."""
         return None if self.right is None else self.right / self.samples
 
 
 @dataclass(frozen=True, kw_only=True)
 class EvidenceShares:
-    """The table, and what it says where the truth is known."""
+    """The table, and a sentence on its accuracy if the truth is known."""
 
     sources: list[NamedShare]
     sentence: str
 
 
 def evidence_shares(inputs: ReportInputs) -> EvidenceShares | None:
-    """None where no segments were measured."""
+    """Return the shares by source; None if no segments were measured."""
     if inputs.named is None or inputs.named.is_empty():
         return None
     sources = inputs.raw.lazy().select("sample_id", "source").collect()
@@ -285,7 +288,9 @@ def evidence_shares(inputs: ReportInputs) -> EvidenceShares | None:
 
 
 def right_segments(inputs: ReportInputs) -> pl.DataFrame:
-    """RIGHT, of the demo's samples with a map: is a far fact planted, are just the segments with planted ones named?"""
+    """Return RIGHT for the demo's samples with a map: whether a far fact is planted, and whether the map names exactly
+    the segments with planted facts.
+    """
     found: list[tuple[str, bool, bool]] = []
     samples = _all_samples(inputs)
     while batch := [*islice(samples, _BATCH)]:
@@ -296,7 +301,7 @@ def right_segments(inputs: ReportInputs) -> pl.DataFrame:
 
 
 def far_segments_with(found: Evidence, characters: list[int]) -> set[int]:
-    """The far segments that these characters of the context stand in."""
+    """Return the far segments that contain these characters of the context."""
     far = [segment for segment in found.segments if not segment.near]
     return {one.index for one in far if any(one.start <= character < one.end for character in characters)}
 
@@ -312,7 +317,7 @@ def _share(source: str, row: Mapping[str, int]) -> NamedShare:
 
 
 def _sentence(known: pl.DataFrame) -> str:
-    """Empty where the truth is not known."""
+    """Return how often the maps are right; empty if the truth is not known."""
     parts = []
     for planted, of, named in (
         (True, "with a planted fact that θ_A does not see", "just the segments that hold such facts"),
@@ -326,16 +331,16 @@ def _sentence(known: pl.DataFrame) -> str:
 
 
 NARROW = 4.6
-"""Inches: a phone shows such a figure at nearly its own size."""
-_CELL = 0.42  # inches that a column of a matrix takes, and those beside it
+"""Width in inches: a phone shows such a figure at nearly its own size."""
+_CELL = 0.42  # inches per column of a matrix, and for the parts beside the columns
 _BESIDE = 1.7
-_TITLE, _LABEL = 44, 46  # characters of a line of that width
+_TITLE, _LABEL = 44, 46  # characters in a line of that width
 _COLOUR = re.compile("|".join(DARK))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Picture:
-    """A figure as data URIs, and what it shows for those who do not see it. `narrow`: its panels below each other."""
+    """A figure as data URIs, and its alternative text. `narrow`: with its panels below each other."""
 
     wide: str
     narrow: str
@@ -343,7 +348,7 @@ class Picture:
 
 
 def pictures(drawn: Mapping[str, Drawing]) -> dict[str, Picture]:
-    """The drawings as they stand in the page; the figures are stacked ones afterwards."""
+    """Return the drawings as pictures for the page. This changes the figures: their panels are stacked afterwards."""
     return {name: _picture(drawing) for name, drawing in drawn.items()}
 
 
@@ -354,12 +359,12 @@ def _picture(drawing: Drawing) -> Picture:
 
 
 def _uri(svg: bytes) -> str:
-    """An SVG document as the `src` of an image: nothing in it can reach into the page around it."""
+    """Return an SVG document as the `src` of an image: nothing in it can reach the page around it."""
     return f"data:image/svg+xml;base64,{base64.b64encode(themed(svg)).decode('ascii')}"
 
 
 def themed(svg: bytes) -> bytes:
-    """The document with its neutral colours as variables that have other values on a dark page (plotting.DARK)."""
+    """Return the document with its neutral colours as variables that change on a dark page (plotting.DARK)."""
     names = {colour: f"--c{number}" for number, colour in enumerate(DARK)}
     light = ";".join(f"{name}:{colour}" for colour, name in names.items())
     dark = ";".join(f"{name}:{DARK[colour]}" for colour, name in names.items())
@@ -373,9 +378,9 @@ def themed(svg: bytes) -> bytes:
 
 
 def stack(figure: Figure) -> None:
-    """Puts the figure's panels below each other, at the width of a phone, each as high as it was.
+    """Put the figure's panels below each other, at the width of a phone, with unchanged heights.
 
-    Names that a panel leaves to its neighbour (labels that are there and hidden) are shown.
+    Labels that a panel hides because its neighbour shows them become visible.
     """
     panels = [axis for axis in figure.axes if axis.get_subplotspec() is not None and axis.get_visible()]
     rows = max((axis.get_subplotspec().get_gridspec().nrows for axis in panels), default=1)  # pyright: ignore
@@ -398,15 +403,15 @@ def _matrix_width(axis: Axes) -> float:
 
 
 SOURCES = 20
-"""Sources in the table of what was selected; the others are one line."""
+"""Sources in the table of selected samples; the others share one line."""
 RAW = "raw_long_sft"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Counts:
-    """How many samples came in, and what became of them; `given` = `invalid` + `unscorable` + `scored`.
+    """How many samples were read, and what became of them; `given` = `invalid` + `unscorable` + `scored`.
 
-    `reserved`: of the scored, those that cannot be selected.
+    `reserved`: scored samples that cannot be selected.
     """
 
     given: int
@@ -418,13 +423,13 @@ class Counts:
 
 
 def build_report(inputs: ReportInputs, comparison: Comparison | None, drawn: Mapping[str, Drawing]) -> str:
-    """The whole report as HTML: no script, and nothing is loaded from outside.
+    """Return the whole report as HTML without scripts; nothing is loaded from outside.
 
     Every text from the data is escaped: samples are untrusted.
 
     Args:
-        comparison: of the presets; see report.comparison.compare.
-        drawn: see drawings; a figure that is not among them is left out.
+        comparison: of the presets, from report.comparison.compare.
+        drawn: from `drawings`; a figure that is missing there is left out.
     """
     cards = sample_cards(inputs)
     return _environment().get_template("report.html.j2").render(
@@ -467,7 +472,7 @@ def build_report(inputs: ReportInputs, comparison: Comparison | None, drawn: Map
 
 
 def counts(inputs: ReportInputs) -> Counts:
-    """Samples in, out and between."""
+    """Count the samples from input to selection."""
     invalid = inputs.rejected[RAW].height if RAW in inputs.rejected else 0
     scored = inputs.ranked.height
     return Counts(
@@ -481,9 +486,9 @@ def counts(inputs: ReportInputs) -> Counts:
 
 
 def source_table(scores: pl.DataFrame) -> list[dict]:
-    """`source`, `scored`, `selected` and `share` (selected / scored) by source, the most selected first.
+    """Return `source`, `scored`, `selected` and `share` (selected / scored) by source, the most selected first.
 
-    Beyond `SOURCES` sources the rest is one line.
+    Sources beyond `SOURCES` share one line.
     """
     table = (
         scores.group_by("source")
@@ -518,7 +523,7 @@ def _effort(inputs: ReportInputs) -> dict | None:
 
 @cache
 def _environment() -> Environment:
-    # autoescape for every template, whatever its name ends in.
+    # autoescape for every template, whatever its file extension.
     environment = Environment(
         loader=PackageLoader("gateau_dagster.report", package_path="."),
         autoescape=True,

@@ -1,4 +1,4 @@
-"""The presets side by side: whether they tell samples apart, agree, and find the samples that need far context."""
+"""Compare the presets: whether they separate samples, agree, and find the samples that need far context."""
 
 from dataclasses import dataclass
 
@@ -17,10 +17,10 @@ Matrix = NDArray[np.float64]
 
 @dataclass(frozen=True, kw_only=True)
 class PresetFacts:
-    """One preset on this data set. `auroc` and `precision` (among the first as many as selected) need ground truth.
+    """One preset on this data set. `auroc` and `precision` (among as many first samples as selected) need ground truth.
 
-    The first are those of the samples that can be chosen: none of them is reserved for the held-out evaluation.
-    A sample that the pair cannot score counts as one of the last, as it does for every method.
+    Only samples that can be selected count as first ones: none is reserved for the held-out evaluation. A sample that
+    the pair cannot score counts as one of the last, as for every method.
     """
 
     name: str
@@ -35,8 +35,9 @@ class PresetFacts:
 class Comparison:
     """All presets: their facts, and two matrices [P, P] over `names`.
 
-    `spearman` of the scores (NaN where a side is constant); `overlap`, share of common samples among the first `count`.
-    `far_share` and `far_selected`: shares of samples that need far context, of all scored and of the selected ones.
+    spearman: of the scores; NaN if one side is constant.
+    overlap: share of common samples among the first `count`.
+    far_share, far_selected: shares of samples that need far context, among all scored and among the selected ones.
     """
 
     names: tuple[str, ...]
@@ -49,16 +50,16 @@ class Comparison:
 
     @property
     def auroc(self) -> dict[str, float]:
-        """AUROC by preset; empty without a ground truth."""
+        """Return the AUROC by preset; empty without a ground truth."""
         return {facts.name: facts.auroc for facts in self.presets if facts.auroc is not None}
 
     def sentence(self, preset: str) -> str:
-        """The AUROC of `preset` and the share that it selected in words; only with a ground truth."""
+        """Return the AUROC of `preset` and the share that it selected, in words; requires a ground truth."""
         return auroc_sentence(f"preset {preset}", self.auroc[preset], self.far_selected, self.far_share)
 
 
 def auroc_sentence(ranking: str, value: float, far_selected: float | None, far_share: float | None) -> str:
-    """How often a ranking is right, and what was selected of what needs far context."""
+    """Return a sentence on how often a ranking is right, and on the selected samples that need far context."""
     return (
         f"Of all pairs of one sample that needs far context and one that does not, {ranking} puts the right "
         f"one first in {percent(value)} (AUROC {value:.3f}; guessing gives 50\u00a0%). Of the selected samples "
@@ -67,9 +68,9 @@ def auroc_sentence(ranking: str, value: float, far_selected: float | None, far_s
 
 
 def compare(inputs: ReportInputs) -> Comparison | None:
-    """Compare the presets over `combined_scores`, among the first as many samples as were selected; None without it.
+    """Compare the presets over `combined_scores`, among as many first samples as were selected; None without it.
 
-    Of what is reserved no preset can choose any, so that these are no samples' first.
+    No preset can select reserved samples, so they never count as first ones.
     """
     if inputs.combined_scores is None:
         return None
@@ -106,7 +107,7 @@ def compare(inputs: ReportInputs) -> Comparison | None:
 
 
 def share(far: NDArray[np.bool_], selected: NDArray[np.bool_]) -> float:
-    """Of the selected samples, those that need far context; NaN without any."""
+    """Return the share of selected samples that need far context; NaN if none are selected."""
     return float(far[selected].mean()) if selected.any() else float("nan")
 
 

@@ -1,4 +1,4 @@
-"""Every figure of the report, drawn once, with its alternative text."""
+"""Draw every figure of the report once, with its alternative text."""
 
 from dataclasses import dataclass
 
@@ -17,14 +17,14 @@ from gateau_dagster.report.outcome import benchmark_outcomes
 
 @dataclass(frozen=True, kw_only=True)
 class Drawing:
-    """A plot, and what it shows for those who do not see it."""
+    """A plot and its alternative text."""
 
     figure: Figure
     alt: str
 
 
 def method_drawings(methods: MethodComparison) -> dict[str, Drawing]:
-    """Plots by name; what compares methods is absent with one."""
+    """Return plots by name; plots that compare methods are absent if there is only one."""
     count, reference = plural(len(methods.methods), "method"), reference_of(methods)
     drawn = {
         "method_profiles": Drawing(
@@ -33,7 +33,7 @@ def method_drawings(methods: MethodComparison) -> dict[str, Drawing]:
             "samples; the table of figures below it holds the same",
         )
     }
-    if len(methods.methods) > 2:  # of two there is one correlation, which the page says
+    if len(methods.methods) > 2:  # two methods have one correlation, which the page gives as text
         drawn["method_correlations"] = Drawing(
             figure=plots.method_correlations(methods),
             alt=f"Matrix of the rank correlations of {count}; the table of all pairs below it holds the same",
@@ -66,7 +66,7 @@ def method_drawings(methods: MethodComparison) -> dict[str, Drawing]:
 
 
 def drawings(inputs: ReportInputs, comparison: Comparison | None) -> dict[str, Drawing]:
-    """Plots by name; those whose part of the run was not made are absent. `comparison`: of the presets, if wanted."""
+    """Return plots by name; plots of parts that were not run are absent. `comparison`: of the presets, if available."""
     ranked, unit = inputs.ranked, inputs.length_unit
     drawn = {} if comparison is None else _presets(inputs, comparison)
     if not inputs.by_gateau:
@@ -80,7 +80,7 @@ def drawings(inputs: ReportInputs, comparison: Comparison | None) -> dict[str, D
 
 
 def _presets(inputs: ReportInputs, comparison: Comparison) -> dict[str, Drawing]:
-    """What GATEAU's presets say of the samples."""
+    """Draw the scores under GATEAU's presets."""
     scores = inputs.scores
     drawn = {
         "scores": Drawing(
@@ -106,7 +106,7 @@ def _presets(inputs: ReportInputs, comparison: Comparison) -> dict[str, Drawing]
 
 
 def _downstream(inputs: ReportInputs) -> dict[str, Drawing]:
-    """Training, evaluation, methods side by side, effort."""
+    """Draw training, evaluation, the comparison of methods, and effort."""
     drawn: dict[str, Drawing] = {}
     if inputs.training_log:
         drawn["training"] = Drawing(

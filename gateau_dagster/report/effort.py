@@ -1,4 +1,4 @@
-"""What scoring was planned to take and what it took, table by table, from the stamps of the shards."""
+"""Compare the planned with the actual effort of scoring, table by table, from the stamps of the shards."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,8 +13,9 @@ Effort = Mapping[str, Any]
 class TableEffort:
     """A scored table: sums over its shards, each as it was last computed.
 
-    `shards` of them exist, `measured` say what they took, `compared` were planned too; `planned_seconds` and
-    `compared_seconds` are of the latter. `peak` is the measured matrix product, FLOP/s. None: not known.
+    Of its `shards`, `measured` record their effort, and `compared` have a plan too. `planned_seconds` and
+    `compared_seconds` are sums over the latter. `peak`: the measured speed of a matrix product, FLOP/s. None: not
+    known.
     """
 
     asset: str
@@ -34,24 +35,24 @@ class TableEffort:
 
     @property
     def ratio(self) -> float | None:
-        """Actual over planned seconds, of the shards that have both."""
+        """Return actual over planned seconds, of the shards that have both."""
         return self.compared_seconds / self.planned_seconds if self.planned_seconds else None
 
     @property
     def speed(self) -> float | None:
-        """FLOP/s that scoring achieved in one process."""
+        """Return the FLOP/s that scoring achieved in one process."""
         return self.flops / self.seconds if self.seconds > 0 else None
 
     @property
     def share_of_peak(self) -> float | None:
-        """Of the matrix product's speed."""
+        """Return the achieved share of the matrix product's speed."""
         return self.speed / self.peak if self.speed is not None and self.peak else None
 
 
 def efforts_by_asset(recorded: Mapping[tuple[str, str | None], Stamp | None]) -> dict[str, list[Effort]]:
-    """`Stamp.effort` of every shard of the tables that a model scores, empty where nothing was measured.
+    """Return `Stamp.effort` of every shard of the tables that a model scores; empty if nothing was measured.
 
-    A table that a model computes for a method is known by an effort of one of its shards.
+    A table that a model computes for a method is included if one of its shards has an effort.
     """
     own = {asset for (asset, _), stamp in recorded.items() if "/" in asset and stamp is not None and stamp.effort}
     found: dict[str, list[Effort]] = {}
@@ -62,7 +63,7 @@ def efforts_by_asset(recorded: Mapping[tuple[str, str | None], Stamp | None]) ->
 
 
 def table_efforts(efforts: Mapping[str, Sequence[Effort]]) -> list[TableEffort]:
-    """One line a table, in the order given."""
+    """Return one line per table, in the given order."""
     return [_table_effort(asset, shards) for asset, shards in efforts.items()]
 
 
@@ -70,7 +71,7 @@ def _table_effort(asset: str, shards: Sequence[Effort]) -> TableEffort:
     measured = [effort for effort in shards if effort.get("seconds") is not None]
     compared = [effort for effort in measured if (effort.get("planned") or {}).get("seconds") is not None]
     plans = [effort["planned"] for effort in measured if effort.get("planned")]
-    whole = len(plans) == len(measured) > 0  # a sum over some of the shards would look like a wrong plan
+    whole = len(plans) == len(measured) > 0  # a sum over only some of the shards would look like a wrong plan
     flops = [plan.get("flops") for plan in plans]
     speeds = [effort["matrix_product_speed"] for effort in measured if effort.get("matrix_product_speed")]
     return TableEffort(
@@ -92,7 +93,7 @@ def _table_effort(asset: str, shards: Sequence[Effort]) -> TableEffort:
 
 
 def effort_sentence(tables: Sequence[TableEffort]) -> str:
-    """All tables in words: how near the plan was."""
+    """Return a sentence on how near the plan was, over all tables."""
     planned = sum(table.planned_seconds or 0.0 for table in tables)
     compared = sum(table.compared_seconds for table in tables)
     if not planned:
@@ -104,7 +105,7 @@ def effort_sentence(tables: Sequence[TableEffort]) -> str:
 
 
 def duration(seconds: float | None) -> str:
-    """`0.4 s`, `12 s`, `3.5 min`, `2.1 h`."""
+    """Return a time as `0.4 s`, `12 s`, `3.5 min` or `2.1 h`."""
     if seconds is None:
         return "–"
     if seconds < 100:
@@ -115,7 +116,7 @@ def duration(seconds: float | None) -> str:
 
 
 def quantity(value: float | None) -> str:
-    """With a decimal prefix: `950`, `1.25 M`, `3.40 P`."""
+    """Return a quantity with a decimal prefix: `950`, `1.25 M`, `3.40 P`."""
     if value is None:
         return "–"
     size = 0
@@ -125,7 +126,7 @@ def quantity(value: float | None) -> str:
 
 
 def memory(size: int | None) -> str:
-    """Bytes in binary units."""
+    """Return bytes in binary units."""
     if size is None:
         return "–"
     return f"{size / 2**30:.1f} GiB" if size >= 2**30 else f"{size / 2**20:.0f} MiB"

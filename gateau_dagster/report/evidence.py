@@ -1,6 +1,6 @@
-"""Why a sample scores as it does: which segments of its context gave which tokens of its response.
+"""Explain a sample's score: which segments of its context raised which tokens of its response.
 
-Made of rows of `cam` and `perplexity/<model>`, the sample's texts and the tokenizer; no model is asked.
+The map is made of rows of `cam` and `perplexity/<model>`, the sample's texts and the tokenizer. No model runs.
 """
 
 from __future__ import annotations
@@ -26,8 +26,9 @@ CAM_COLUMNS = (
     "near_probability", "far_probability", "far_segment", "segment_gain",
 )  # fmt: skip
 PERPLEXITY_COLUMNS = ("sample_id", "digest", "token_probability", "context_tokens", "truncated_tokens")
-# A far segment is named for a token whose probability it raises by a half: the token is then likelier than all others
-# together, and from near text it is not. A maximum over many segments of plain text seldom gets there by chance.
+# A far segment is named for a token whose probability it raises by a half. Then the token is likelier than all others
+# together, and from near text it is not. Plain text seldom reaches that by chance, even as a maximum over many
+# segments.
 NAMED_GAIN = 0.5
 
 
@@ -35,7 +36,7 @@ NAMED_GAIN = 0.5
 class EvidenceRows:
     """A sample's rows: `cam` with CAM_COLUMNS, `short` and `long` of theta_A and theta_B with PERPLEXITY_COLUMNS.
 
-    short: None where theta_A has no row of it.
+    short: None if theta_A has no row of the sample.
     """
 
     cam: Row
@@ -45,12 +46,15 @@ class EvidenceRows:
 
 @dataclass(frozen=True, kw_only=True)
 class EvidenceSegment:
-    """s_i of the context that theta_B saw, and what it gave.
+    """Segment s_i of the context that theta_B saw, and what it adds.
 
-    index: from 0, as in the tables. start, end: characters of the context; a segment ends where the next one starts.
-    near: whether theta_A saw of it. gain: `cam.segment_gain`, in probability, summed over the response tokens.
-    attention: the raw mean of Eq. 4; None where it was not observed. perplexity: of the response given it alone.
-    named: whether some response token is known to come from it, and from nothing near; see NAMED_GAIN.
+    index: from 0, as in the tables.
+    start, end: characters of the context; a segment ends where the next one starts.
+    near: whether theta_A saw any of it.
+    gain: `cam.segment_gain`, in probability, summed over the response tokens.
+    attention: the raw mean of Eq. 4; None if it was not observed.
+    perplexity: of the response given this segment alone.
+    named: whether some response token depends on it and on nothing near; see NAMED_GAIN.
     """
 
     index: int
@@ -67,10 +71,12 @@ class EvidenceSegment:
 class EvidenceToken:
     """A response token y_t, and its probability p(y_t | …, x, y_<t).
 
-    text: with the characters before it that are no token's, so that all texts together are the response.
-    short: under theta_A, as far as that sees; None where it has no figures. The others are theta_B's: `none` without
-    context, `near` and `far` given the best near (or no) segment and the best far one alone, `full` given everything.
-    gain: max(0, far - near). segment: the far one that gave it, None where `gain` is nothing.
+    text: with the preceding characters that belong to no token, so that all texts together are the response.
+    short: under theta_A, within its window; None if it has no figures.
+    none, near, far, full: under theta_B without context; given the best near (or no) segment alone; given the best far
+        one alone; given everything.
+    gain: max(0, far - near).
+    segment: the far segment behind `gain`; None if `gain` is 0.
     """
 
     text: str
@@ -84,7 +90,7 @@ class EvidenceToken:
 
     @property
     def named(self) -> bool:
-        """Whether it comes from its segment, and from nothing near."""
+        """Return whether the token depends on its segment and on nothing near."""
         return self.segment is not None and self.gain >= NAMED_GAIN
 
 
@@ -92,8 +98,8 @@ class EvidenceToken:
 class Evidence:
     """The evidence map of a sample.
 
-    unseen: characters at the context's start that no model saw. window: the character from which theta_A saw the
-    context; None where it has no figures.
+    unseen: characters at the context's start that no model saw.
+    window: the first character of the context that theta_A saw; None if it has no figures.
     """
 
     sample: Sample
@@ -104,7 +110,7 @@ class Evidence:
 
     @property
     def named(self) -> list[int]:
-        """The segments that the map names, ascending."""
+        """Return the segments that the map names, ascending."""
         return [segment.index for segment in self.segments if segment.named]
 
 
@@ -116,17 +122,17 @@ def evidence(
     segment_length: int,
     template: Template = "gateau",
 ) -> Evidence:
-    """The map of a sample.
+    """Return the evidence map of a sample.
 
     Args:
-        sample: the texts that the rows are of.
+        sample: the texts that the rows describe.
         rows: of the tables.
         tokenizer: theta_B's, and so theta_A's.
         segment_length: `scoring.segment_length`, in tokens.
         template: `scoring.template`.
 
     Raises:
-        GateauError: the rows are not of these texts, or not by this tokenizer; it does not say where tokens stand.
+        GateauError: the rows do not match these texts or this tokenizer, or it does not give token offsets.
     """
     for name, row in (("cam", rows.cam), ("perplexity/long", rows.long), ("perplexity/short", rows.short)):
         if row is not None and row["digest"] != sample.digest:
@@ -151,7 +157,7 @@ def evidence(
 
 
 def named_segments(tokens: Sequence[EvidenceToken]) -> set[int]:
-    """The segments that some token comes from."""
+    """Return the segments that some token depends on."""
     return {token.segment for token in tokens if token.segment is not None and token.named}
 
 
@@ -169,7 +175,7 @@ def _check_tokens(sample: Sample, rows: EvidenceRows, context: int, response: in
 
 
 def _character(text: str, offsets: Sequence[tuple[int, int]], token: int) -> int:
-    """The character at which a token starts; the first token takes what stands before it, too."""
+    """Return the character at which a token starts; the first token includes what precedes it."""
     if token == 0:
         return 0
     return offsets[token][0] if token < len(offsets) else len(text)
@@ -178,7 +184,7 @@ def _character(text: str, offsets: Sequence[tuple[int, int]], token: int) -> int
 def _segments(
     text: str, offsets: Sequence[tuple[int, int]], cut: int, cam: Row, segment_length: int, named: set[int]
 ) -> list[EvidenceSegment]:
-    """Behind the first `cut` tokens, which theta_B did not see; together they are all of the text from there on."""
+    """Return the segments behind the first `cut` tokens, which theta_B did not see; they cover the rest of the text."""
     spans = cut_segments(len(offsets) - cut, segment_length)
     starts = [_character(text, offsets, cut + begin) for begin, _ in spans]
     ends = [*starts[1:], len(text)]
@@ -209,7 +215,7 @@ def _tokens(text: str, offsets: Sequence[tuple[int, int]], rows: EvidenceRows) -
     return [
         EvidenceToken(
             text=text[ends[place] : ends[place + 1]],
-            # A theta_A of another family has other tokens.
+            # A theta_A of another family has different tokens.
             short=short[place] if len(short) == count else None,
             none=none[place],
             near=near[place],

@@ -1,4 +1,4 @@
-"""Evidence maps: read them from the store, and lay out what of context and response is printed, shaded or folded."""
+"""Read evidence maps from the store, and lay out which parts of context and response are printed, shaded or folded."""
 
 from __future__ import annotations
 
@@ -55,8 +55,10 @@ class Stretch:
 
 @dataclass(frozen=True, kw_only=True)
 class SpanStrip:
-    """A sample's map by methods that share it. adds: to what, see SpanMap. elsewhere: what instruction and response
-    add.
+    """A sample's map by methods that share it.
+
+    adds: the quantity that the spans add to, see SpanMap.
+    elsewhere: what instruction and response add.
     """
 
     methods: Sequence[str]
@@ -67,7 +69,7 @@ class SpanStrip:
 
 
 def segment_strip(methods: Sequence[str], adds: str, found: Evidence, spans: Spans) -> SpanStrip:
-    """Of spans of the context, which are its map's segments."""
+    """Return the strip of spans of the context, which are its map's segments."""
     stretches = [
         Stretch(start=segment.start, end=segment.end, added=added)
         for segment, added in zip(found.segments, spans.added, strict=True)
@@ -83,10 +85,11 @@ def prompt_strip(
     tokenizer: PreTrainedTokenizerBase,
     template: Template,
 ) -> SpanStrip:
-    """Of spans of the scoring prompt; a span that holds some of the context is shown as that part of it.
+    """Return the strip of spans of the scoring prompt; a span that holds some of the context is shown as that part of
+    it.
 
     Raises:
-        GateauError: the spans are not of this sample by this tokenizer.
+        GateauError: the spans do not match this sample and tokenizer.
     """
     whole = build_prompt(tokenizer, sample, max_length=_UNLIMITED, template=template)
     bos = int(spans.of == "prompt without bos" and whole.prefix[:1] == (tokenizer.bos_token_id,))
@@ -97,7 +100,7 @@ def prompt_strip(
             f"{methods[0]}: sample {sample.sample_id} was measured with {spans.tokens} tokens, but its prompt has "
             f"{whole.length - bos} by that tokenizer: bring the tables up to date with `{gateau_command('run')}`"
         )
-    # Tokens of the context that was seen, whose places begin behind the prefix.
+    # Tokens of the context that was seen; their positions begin behind the prefix.
     offsets = token_offsets(tokenizer, sample.context)[dropped:]
     stretches = [*_stretches(sample.context, offsets, spans, before)]
     elsewhere = sum(spans.added) - sum(one.added for one in stretches)
@@ -113,12 +116,12 @@ def _stretches(text: str, offsets: Sequence[tuple[int, int]], spans: Spans, befo
             yield Stretch(start=offsets[first][0], end=end, added=added)
 
 
-_MOST, _BEGINNING = 3, 160  # stretches that are described in words, characters of each
+_MOST, _BEGINNING = 3, 160  # stretches described in words, and characters of each
 
 
 @dataclass(frozen=True, kw_only=True)
 class Bar:
-    """A stretch of a strip, in thousandths of the context. text: what it says of itself."""
+    """A stretch of a strip, in thousandths of the context. text: its description."""
 
     left: float
     width: float
@@ -138,7 +141,7 @@ class StripCard:
 
 
 def strip_card(strip: SpanStrip) -> StripCard:
-    """How a method's map is shown: a bar as long as the context, and the stretches that add most in words."""
+    """Return a method's map for display: a bar as long as the context, and the stretches that add most in words."""
     text = strip.sample.context
     whole, largest = max(1, len(text)), max((abs(one.added) for one in strip.stretches), default=0.0)
     adding = sorted((one for one in strip.stretches if one.added), key=lambda one: -abs(one.added))
@@ -161,7 +164,7 @@ def strip_card(strip: SpanStrip) -> StripCard:
 
 SHORT, LONG = perplexity_asset(THETA_A), perplexity_asset(THETA_B)
 _GAINS = ["sample_id", "near_probability", "far_probability", "far_segment"]
-# By sample, the far segments that its map names, ascending.
+# Per sample, the far segments that its map names, ascending.
 NAMED = pl.Schema({"sample_id": pl.String(), "named": pl.List(pl.Int32())})
 
 
@@ -169,7 +172,7 @@ NAMED = pl.Schema({"sample_id": pl.String(), "named": pl.List(pl.Int32())})
 class EvidenceMaps:
     """Maps by sample id, and those of the configured methods that read spans.
 
-    missing: why there are none, in sentences; empty where nobody measured segments, too.
+    missing: sentences on why there are none; empty if segments were not measured at all.
     """
 
     maps: Mapping[str, Evidence] = field(default_factory=dict)
@@ -178,7 +181,7 @@ class EvidenceMaps:
 
 
 def no_evidence(samples: Sequence[Sample]) -> EvidenceMaps:
-    """Of a store without tables."""
+    """Return the maps of a store without tables: none."""
     del samples
     return EvidenceMaps()
 
@@ -186,14 +189,14 @@ def no_evidence(samples: Sequence[Sample]) -> EvidenceMaps:
 def evidence_maps(
     state: State, samples: Sequence[Sample], is_made: Callable[[str], bool] | None = None
 ) -> EvidenceMaps:
-    """The maps of those samples that the tables have rows of, which are to be up to date.
+    """Return the maps of the samples that have rows in the tables, which must be up to date.
 
     Args:
-        is_made: whether a required table can be read; a map is left out where one of its tables cannot. By default
+        is_made: returns whether a required table can be read. A map is left out if one of its tables cannot. By default
             all can.
 
     Raises:
-        GateauError: a table is not there, is damaged, or is of other texts than these.
+        GateauError: a table is missing, is damaged, or has other texts than these.
     """
     missing: list[str] = []
     is_there = is_made or state.pipeline.required.__contains__
@@ -233,7 +236,9 @@ def _pair_maps(state: State, samples: Sequence[Sample], missing: list[str]) -> d
 
 
 def span_maps(state: State) -> list[tuple[list[str], SpanMap]]:
-    """Of the configured methods whose tables are required, with their names; methods that read the same have one."""
+    """Return the span maps of the configured methods whose tables are required, with the methods' names. Methods that
+    read the same spans share one.
+    """
     found: dict[tuple[str, str], tuple[list[str], SpanMap]] = {}
     for chosen in chosen_methods(state.config).values():
         span_map = chosen.method.span_map(state.config, chosen.options)
@@ -265,7 +270,7 @@ def _strips(
 
 
 def _tokenizer(config: Config, model: str, missing: list[str]) -> PreTrainedTokenizerBase | None:
-    """None, and the reason in `missing`, where it cannot tell where tokens stand."""
+    """Return a model's tokenizer; None, with the reason in `missing`, if it cannot give token offsets."""
     found, path = known_tokenizer(config, model), config.models[model].path
     if found is None:
         missing.append(f"The tokenizer of models.{model}, {path}, is not on this machine.")
@@ -291,17 +296,17 @@ def _rows(state: State, asset: str, samples: Sequence[Sample]) -> dict[str, Row]
 
 
 def named_by_sample(state: State) -> pl.DataFrame:
-    """NAMED, of every row of `cam`; read shard by shard, since it is read with every response token.
+    """Return NAMED for every row of `cam`, read shard by shard to limit memory.
 
     Raises:
-        GateauError: the table is not there, or is damaged.
+        GateauError: the table is missing or damaged.
     """
     parts = [named_of(state.store.read(CAM, shard, _GAINS)) for shard in state.shards]
     return pl.concat([NAMED.to_frame(), *parts])
 
 
 def named_of(cam: pl.DataFrame) -> pl.DataFrame:
-    """NAMED of these rows of `cam`; the same segments as those of their maps."""
+    """Return NAMED for these rows of `cam`; the same segments as those of their maps."""
     gain = pl.col("far_probability").cast(pl.Float64) - pl.col("near_probability")
     named = (
         cam.explode(*_GAINS[1:])
@@ -313,23 +318,27 @@ def named_of(cam: pl.DataFrame) -> pl.DataFrame:
     return found.with_columns(pl.col("named").fill_null(pl.lit([], dtype=pl.List(pl.Int32()))))
 
 
-LEVELS = 8  # of shading; 0 is none
-SLOTS = 8  # segments of a map that light up with their tokens
+LEVELS = 8  # of shading; 0 is no shading
+SLOTS = 8  # segments of a map that are highlighted together with their tokens
 _SEGMENTS = (
-    12  # printed of a context; of a longer one those that gave most, both ends, and where theta_A's sight begins
+    12  # segments printed per context; in a longer one both ends, theta_A's first, and those with the largest gains
 )
 _SEGMENT_CHARACTERS, _NAMED_CHARACTERS = 1200, 6000
 _UNSEEN_CHARACTERS = 300
-_SHADED = 0.05  # gain from which a token is a link to its segment
-_WHOLE_RESPONSE, _ABOUT = 400, 20  # tokens; of a longer response those about the shaded ones
+_SHADED = 0.05  # gain from which a token links to its segment
+_WHOLE_RESPONSE, _ABOUT = 400, 20  # tokens; of a longer response, only the tokens around shaded ones are shown
 _ROWS = 30
 
 
 @dataclass(frozen=True, kw_only=True)
 class Passage:
-    """A printed segment. number: from 1. before: text that theta_A did not see, `after` the rest of it.
+    """A printed segment.
 
-    level: of shading, by what it gave. slot: see SLOTS; None for a segment that no token links to.
+    number: from 1.
+    before: text that theta_A did not see.
+    after: the rest of the text.
+    level: of shading, by the segment's gain.
+    slot: see SLOTS; None for a segment that no token links to.
     """
 
     segment: EvidenceSegment
@@ -342,7 +351,7 @@ class Passage:
 
 @dataclass(frozen=True, kw_only=True)
 class Fold:
-    """Segments `first` to `last`, from 1, that are not printed; none of them gave more than `most`."""
+    """Segments `first` to `last`, from 1, that are not printed; none of them has a gain above `most`."""
 
     first: int
     last: int
@@ -351,9 +360,13 @@ class Fold:
 
 @dataclass(frozen=True, kw_only=True)
 class Piece:
-    """Text of the response. token: None for plain text. left_out: tokens that are folded away here.
+    """Text of the response.
 
-    level, slot: as of a passage. number: of the token's segment, from 1. linked: whether that is printed.
+    token: None for plain text.
+    left_out: tokens that are folded away here.
+    level, slot: as of a passage.
+    number: of the token's segment, from 1.
+    linked: whether that segment is printed.
     """
 
     space: str = ""
@@ -368,7 +381,7 @@ class Piece:
 
 @dataclass(frozen=True, kw_only=True)
 class TokenRow:
-    """A line of the table of probabilities; `place` from 1."""
+    """A line of the table of probabilities; `place` counts from 1."""
 
     place: int
     piece: Piece
@@ -376,9 +389,11 @@ class TokenRow:
 
 @dataclass(frozen=True, kw_only=True)
 class EvidenceCard:
-    """`key` begins the anchors of its segments, and is unique on the page; `unseen` is text that no model saw.
+    """An evidence map for display.
 
-    rows: the tokens with the largest gains, in order, of `tokens`.
+    key: the prefix of its segments' anchors, unique on the page.
+    unseen: text that no model saw.
+    rows: the tokens with the largest gains, in descending order, out of `tokens`.
     """
 
     key: str
@@ -392,7 +407,7 @@ class EvidenceCard:
 
 
 def evidence_card(found: Evidence, key: str) -> EvidenceCard:
-    """How a map is shown; all text is fit to be read, and still to be escaped."""
+    """Return a map for display; all text is printable and still has to be escaped."""
     printed = _printed(found)
     slots = _slots(found, printed)
     pieces = [_piece(token, printed, slots) for token in found.tokens]
@@ -411,12 +426,12 @@ def evidence_card(found: Evidence, key: str) -> EvidenceCard:
 
 
 def level(value: float, most: float) -> int:
-    """Of shading, in 0..LEVELS: what rounds to nothing has none, and the most has all."""
+    """Return the level of shading, in 0..LEVELS: 0 for what rounds to nothing, LEVELS for the largest value."""
     return round(LEVELS * min(1.0, value / most)) if most > 0 else 0
 
 
 def _printed(found: Evidence) -> set[int]:
-    """The segments that are printed: all of a short context."""
+    """Return the segments that are printed; all of a short context."""
     segments = found.segments
     if len(segments) <= _SEGMENTS:
         return set(range(len(segments)))
@@ -428,14 +443,14 @@ def _printed(found: Evidence) -> set[int]:
 
 
 def _slots(found: Evidence, printed: set[int]) -> Mapping[int, int]:
-    """The printed segments that tokens link to, those that gave most first, each with a slot of its own."""
+    """Return a distinct slot for each printed segment that tokens link to, in descending order of gain."""
     linked = {token.segment for token in found.tokens if token.segment in printed and token.gain >= _SHADED}
     order = sorted((found.segments[index] for index in linked if index is not None), key=lambda one: -one.gain)
     return {segment.index: slot for slot, segment in enumerate(order[:SLOTS])}
 
 
 def _context(found: Evidence, printed: set[int], slots: Mapping[int, int]) -> Iterator[Passage | Fold]:
-    # One token made certain has full shade, so that nothing is shaded where nothing was given.
+    # One token made certain has full shade, so that nothing is shaded if nothing was gained.
     most = max([1.0, *(segment.gain for segment in found.segments)])
     for shown, group in groupby(found.segments, key=lambda segment: segment.index in printed):
         together = [*group]
@@ -478,7 +493,7 @@ def _piece(token: EvidenceToken, printed: set[int], slots: Mapping[int, int]) ->
 
 
 def _shortened(pieces: Sequence[Piece]) -> Iterator[Piece]:
-    """All of a short response; of a longer one both ends and what stands about the shaded tokens."""
+    """Yield all of a short response; of a longer one, both ends and the text around the shaded tokens."""
     if len(pieces) <= _WHOLE_RESPONSE:
         yield from pieces
         return
@@ -494,7 +509,7 @@ def _shortened(pieces: Sequence[Piece]) -> Iterator[Piece]:
 
 
 def _merged(pieces: Iterator[Piece]) -> Iterator[Piece]:
-    """Tokens without shade, next to each other, as one text."""
+    """Merge adjacent tokens without shade into one text."""
     for kind, group in groupby(pieces, key=lambda piece: "fold" if piece.left_out else bool(piece.level)):
         if kind is False:
             yield Piece(text="".join(piece.space + piece.text for piece in group))

@@ -1,4 +1,4 @@
-"""Hold an experiment as the page shows it: its table, its groups of questions, and the cells of its tables."""
+"""Prepare an experiment for the page: its table, its groups of questions, and the cells of its tables."""
 
 import math
 import re
@@ -26,7 +26,7 @@ Row = Mapping[str, Any]
 
 @dataclass(frozen=True, kw_only=True)
 class Cell:
-    """A value as it stands in a table; `best`: whether it is not told apart from the column's best."""
+    """A value in a table. `best`: whether it is statistically tied with the column's best."""
 
     value: str
     interval: str = ""
@@ -34,54 +34,54 @@ class Cell:
 
 
 def digits_for(half: float | None) -> int:
-    """Decimals of figures that are known to ±`half`: two digits of that; 0 where it is not known."""
+    """Return the decimals of figures that are known to ±`half`: two significant digits of it; 0 if it is not known."""
     return min(_MOST_DIGITS, max(0, 1 - math.floor(math.log10(half)))) if half else 0
 
 
 def shown(value: float | None, unit: str, digits: int = 0) -> str:
-    """One decimal of percentages, points and large numbers, three of the rest; `digits` where that is more."""
+    """Return one decimal for percentages, points and large numbers, three for others; `digits` if that is more."""
     usual = 1 if unit in {"%", "points"} or abs(value or 0.0) >= _LARGE else 3
     return fixed(value, max(usual, digits))
 
 
 def span(low: float | None, high: float | None, unit: str, digits: int = 0) -> str:
-    """An interval, or nothing where it is not known."""
+    """Return an interval as text; empty if it is not known."""
     return "" if low is None or high is None else f"{shown(low, unit, digits)} to {shown(high, unit, digits)}"
 
 
 def signed(value: float | None, unit: str, digits: int = 0) -> str:
-    """A difference with its sign."""
+    """Return a difference with its sign."""
     text = shown(value, unit, digits)
     return f"+{text}" if value is not None and value > 0 and text.strip("0.") else text
 
 
 def in_unit(text: str, unit: str) -> str:
-    """A figure with its unit."""
+    """Return a figure with its unit."""
     return f"{text} {unit}".strip()
 
 
 def value_cell(row: Row, unit: str) -> Cell:
-    """The value in a row of tables.EXPERIMENT."""
+    """Return the value in a row of tables.EXPERIMENT."""
     return Cell(value=shown(row["value"], unit), interval=span(row["low"], row["high"], unit), best=row["best"])
 
 
 def difference_of_row(row: Row, unit: str, digits: int) -> Cell:
-    """The difference in a row of tables.EXPERIMENT."""
+    """Return the difference in a row of tables.EXPERIMENT."""
     ends = (row["difference_low"], row["difference_high"])
     return Cell(value=signed(row["difference"], unit, digits), interval=span(*ends, unit, digits))
 
 
 def difference_cell(found: Interval | None, unit: str, digits: int) -> Cell:
-    """The difference of a group."""
+    """Return the difference of a group."""
     if found is None:
         return Cell(value="–")
     return Cell(value=signed(found.value, unit, digits), interval=span(found.low, found.high, unit, digits))
 
 
 def cost_cell(row: Row, *, higher: bool, currency: str) -> Cell:
-    """What a unit more than the reference took: time of a device, and the judge's money where it has a price.
+    """Return the cost of one unit more than the reference: device time, and the judge's money if it has a price.
 
-    The interval is that of the time, by the difference's own: where no gain at all is possible it has no end.
+    The interval is that of the time, from the interval of the difference. It has no upper end if there may be no gain.
     """
     hours, money = row["hours_per_point"], row["judge_cost_per_point"]
     if hours is None:
@@ -91,7 +91,7 @@ def cost_cell(row: Row, *, higher: bool, currency: str) -> Cell:
 
 
 def _ends(row: Row, seconds: float, *, higher: bool) -> str:
-    """`3.1 s to 12 s`, or `3.1 s or more`; nothing where the interval of the gain is not known."""
+    """Return `3.1 s to 12 s`, or `3.1 s or more`; empty if the interval of the gain is not known."""
     low, high = row["difference_low"], row["difference_high"]
     if low is None or high is None:
         return ""
@@ -101,16 +101,21 @@ def _ends(row: Row, seconds: float, *, higher: bool) -> str:
 
 
 _DRAWS = 2000
-"""Of the intervals of single groups: there are many, and they are read more roughly."""
+"""Resamples for the interval of a single group: there are many groups, and rough intervals suffice."""
 _NUMBERS = re.compile(r"(\d+)")
 
 
 @dataclass(frozen=True, kw_only=True)
 class ExperimentInputs:
-    """table: tables.EXPERIMENT. scores: tables.SCORES by benchmark and variant. reference: a line's name.
+    """The tables of an experiment.
 
-    turns: of benchmarks whose questions have several, the same by turn, from 0. gate: None where there is none.
-    rejected: tables.REJECTED by benchmark, of all variants. currency: of what a judge costs.
+    table: tables.EXPERIMENT.
+    scores: tables.SCORES by benchmark and variant.
+    reference: a line's name.
+    turns: for benchmarks with several turns per question, the scores by turn, from 0.
+    gate: None if there is none.
+    rejected: tables.REJECTED by benchmark, of all variants.
+    currency: of the judge's cost.
     """
 
     table: pl.DataFrame
@@ -125,7 +130,7 @@ class ExperimentInputs:
 
     @cached_property
     def results(self) -> "list[BenchmarkResult]":
-        """A result a benchmark, in the table's order."""
+        """Return one result per benchmark, in the table's order."""
         return [
             BenchmarkResult(
                 chosen=self.benchmarks[name],
@@ -141,7 +146,7 @@ class ExperimentInputs:
         ]
 
     def _asked(self, benchmark: str) -> Iterator[str]:
-        """Every question that was put to some model, as far as its tables tell."""
+        """Yield every question that some model was asked, as far as its tables record it."""
         for table in self.scores[benchmark].values():
             yield from table["question_id"]
         if benchmark in self.rejected:
@@ -152,7 +157,9 @@ class ExperimentInputs:
 class Grouping:
     """The models' standings within each group of questions.
 
-    heading: what the groups are. groups: their names and how many questions each has. standings: [groups][models].
+    heading: of the groups.
+    groups: their names, and how many questions each has.
+    standings: [groups][models].
     """
 
     heading: str
@@ -160,15 +167,19 @@ class Grouping:
     standings: Sequence[Sequence[Standing]]
 
     def of(self, model: str) -> list[Standing]:
-        """One model's, group by group."""
+        """Return the standings of one model, group by group."""
         return [each for group in self.standings for each in group if each.name == model]
 
 
 @dataclass(frozen=True, kw_only=True)
 class BenchmarkResult:
-    """One benchmark. rows: tables.EXPERIMENT, its own. turns: see ExperimentInputs. series: of each model; see Line.
+    """The results of one benchmark.
 
-    asked: ids of all questions. reasons: why some have no value from some model.
+    rows: its rows of tables.EXPERIMENT.
+    turns: see ExperimentInputs.
+    series: by model, see Line.
+    asked: ids of all questions.
+    reasons: why some questions have no value from some model.
     """
 
     chosen: ChosenBenchmark
@@ -182,33 +193,33 @@ class BenchmarkResult:
 
     @property
     def name(self) -> str:
-        """The benchmark's."""
+        """Return the benchmark's name."""
         return self.chosen.name
 
     @property
     def left_out(self) -> frozenset[str]:
-        """Questions that some model has no value for."""
+        """Return the questions without a value from some model."""
         return self.asked - {*self.answered.questions["question_id"]}
 
     @property
     def usual_reason(self) -> str:
-        """The most frequent one; empty where none is known."""
+        """Return the most frequent reason; empty if none is known."""
         return Counter(self.reasons).most_common(1)[0][0] if self.reasons else ""
 
     @property
     def half_width(self) -> float | None:
-        """What differences to the reference are known to, the median; None where nothing tells it."""
+        """Return the median half width of the intervals of differences to the reference; None if there are none."""
         rows = self.rows.drop_nulls(["difference_low", "difference_high"])
         return median((rows["difference_high"] - rows["difference_low"]) / 2) if rows.height else None
 
     @property
     def difference_digits(self) -> int:
-        """Decimals of differences, whose intervals are not to be all alike."""
+        """Return the decimals of differences, enough to keep their intervals distinct."""
         return digits_for(self.half_width)
 
     @cached_property
     def groupings(self) -> list[Grouping]:
-        """By the benchmark's own groups, by what else it names, and by turn; where there are several groups."""
+        """Return the groupings with several groups: the benchmark's own, its further ones, and by turn."""
         questions, scored = self.answered.questions, self.chosen.scored
         by_id: Mapping[str, Callable[[str], str]] = scored.groupings
         found = {scored.groups: questions["group"].to_list()}
@@ -240,12 +251,12 @@ class BenchmarkResult:
 
     @cached_property
     def outcomes(self) -> list[Outcomes]:
-        """Question by question against the reference."""
+        """Return the outcomes per question against the reference."""
         return outcomes(self.answered.models, reference=self.reference, higher=self.chosen.scored.higher)
 
     @cached_property
     def grid(self) -> pl.DataFrame | None:
-        """`model`, `length`, `depth`, `value`: means of the cells of a haystack; None for another benchmark."""
+        """Return `model`, `length`, `depth`, `value`, the means per cell of a haystack; None for other benchmarks."""
         cell = self.chosen.scored.grid
         if cell is None:
             return None
@@ -260,6 +271,6 @@ class BenchmarkResult:
 
 
 def _natural(name: str) -> list[tuple[int, int, str]]:
-    """Sorts 512 before 1024, and both before words."""
+    """Return a sort key that puts 512 before 1024, and both before words."""
     parts = [part for part in _NUMBERS.split(name) if part]
     return [(0, int(part), "") if part.isdecimal() else (1, 0, part) for part in parts]

@@ -1,4 +1,4 @@
-"""Show an experiment on the page: its figures, its sentences and its tables."""
+"""Build the experiment section of the page: its figures, sentences and tables."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -30,12 +30,12 @@ KINDS = ("values", "amounts", "outcomes", "groups", "grid")
 
 
 def figure_name(kind: str, benchmark: str) -> str:
-    """Of a benchmark's figure of one of KINDS."""
+    """Return the name of a benchmark's figure of one of KINDS."""
     return f"experiment/{benchmark}: {kind}"
 
 
 def experiment_figures(inputs: ExperimentInputs) -> dict[str, tuple[Figure, str]]:
-    """Plots by name, each with what it shows; those that a benchmark has nothing for are absent."""
+    """Return plots by name, each with its alternative text; plots without data are absent."""
     found = {}
     for result in inputs.results:
         for kind, figure, alt in _of_benchmark(result):
@@ -44,7 +44,7 @@ def experiment_figures(inputs: ExperimentInputs) -> dict[str, tuple[Figure, str]
 
 
 def experiment_charts(inputs: ExperimentInputs) -> Iterator[PageChart]:
-    """The models' values with their intervals, a chart a benchmark."""
+    """Yield one chart per benchmark: the models' values with their intervals."""
     for result in inputs.results:
         amounts = [
             PageAmount(name=name, value=value, low=low, high=high, reference=name == result.reference)
@@ -70,7 +70,7 @@ def _of_benchmark(result: BenchmarkResult) -> Iterator[tuple[str, Figure, str]]:
     if result.outcomes:
         figure = plots.outcome_bars(result.outcomes, title=f"{title}: question by question", reference=reference)
         yield "outcomes", figure, f"shares of questions that each model answers better than {reference}, equally, worse"
-    for grouping in [each for each in result.groupings if each.heading == "length"]:  # others stand in no order
+    for grouping in [each for each in result.groupings if each.heading == "length"]:  # other groupings have no order
         values = [
             (model.name, [each.total.value for each in grouping.of(model.name)]) for model in result.answered.models
         ]
@@ -86,9 +86,9 @@ def _of_benchmark(result: BenchmarkResult) -> Iterator[tuple[str, Figure, str]]:
 
 
 _SHOWN = 60
-"""Groups of questions above which no table shows them."""
+"""Groupings with more groups than this are not shown in a table."""
 _HIGHEST = 100.0
-"""The value of answers that are all right, where the unit is %."""
+"""The value of answers that are all right, if the unit is %."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,7 +102,11 @@ class TableRow:
 
 @dataclass(frozen=True, kw_only=True)
 class Table:
-    """heading: what its columns are, where it says. columns: their headings, and a line below each; a row a model."""
+    """A table with one row per model.
+
+    heading: what its columns are; may be empty.
+    columns: their headings, and a line below each.
+    """
 
     columns: Sequence[tuple[str, str]]
     rows: Sequence[TableRow]
@@ -111,7 +115,7 @@ class Table:
 
 @dataclass(frozen=True, kw_only=True)
 class BenchmarkPart:
-    """What the page shows of one benchmark, with its figures by their names."""
+    """The page's part on one benchmark, with its figures by their names."""
 
     name: str
     title: str
@@ -122,7 +126,7 @@ class BenchmarkPart:
 
 @dataclass(frozen=True, kw_only=True)
 class ExperimentSection:
-    """The whole section. `overview`: None with one benchmark alone, whose own table says it."""
+    """The whole section. `overview`: None with a single benchmark, whose own table replaces it."""
 
     sentences: Sequence[str]
     overview: Table | None
@@ -133,7 +137,7 @@ class ExperimentSection:
 
 
 def experiment_section(inputs: ExperimentInputs) -> ExperimentSection:
-    """Everything that the template fills in."""
+    """Return everything that the template fills in."""
     results = inputs.results
     return ExperimentSection(
         sentences=_sentences(inputs),
@@ -214,7 +218,9 @@ def _benchmark_sentences(inputs: ExperimentInputs, result: BenchmarkResult) -> l
 
 
 def _left_out(result: BenchmarkResult) -> list[str]:
-    """Questions that some model has no value for: they count for none, or models would be asked different ones."""
+    """Return a sentence on questions without a value from some model. They count for no model, because otherwise models
+    would be compared on different questions.
+    """
     if not result.left_out:
         return []
     count, reason = len(result.left_out), result.usual_reason
@@ -226,7 +232,7 @@ def _left_out(result: BenchmarkResult) -> list[str]:
 
 
 def _power(result: BenchmarkResult) -> list[str]:
-    """What so many questions can show, as people plan the next experiment by it."""
+    """Return a sentence on what this number of questions can show, for planning the next experiment."""
     unit, half, count = result.chosen.scored.unit, result.half_width, result.answered.questions.height
     if not half:
         return []
@@ -280,12 +286,12 @@ def _table(result: BenchmarkResult, currency: str) -> Table:
 
 
 def from_floor(value: float, floor: float, unit: str) -> float:
-    """A value on the scale on which answers that are all wrong have 0; of % all right ones still 100."""
+    """Return a value on a scale where all-wrong answers have 0; in %, all-right answers keep 100."""
     return (value - floor) * (_HIGHEST / (_HIGHEST - floor) if unit == "%" else 1.0)
 
 
 def _group_tables(result: BenchmarkResult, grouping: Grouping) -> Iterator[Table]:
-    """Values by group, with the total at the end; then the differences to the reference."""
+    """Yield the values by group, with the total at the end; then the differences to the reference."""
     unit, reference = result.chosen.scored.unit, result.reference
     columns = [(name, plural(count, "question")) for name, count in grouping.groups]
     rows = {row["variant"]: row for row in result.rows.iter_rows(named=True)}
@@ -322,7 +328,7 @@ def _standing_cell(standing: Standing, unit: str) -> Cell:
 
 
 def _costs(inputs: ExperimentInputs) -> Table:
-    """Once for all benchmarks: the same models answered all of them."""
+    """Return one table of costs for all benchmarks, since the same models answered all of them."""
     columns = [("seeds", ""), ("long samples", ""), ("tokens", ""), ("scoring", "of one device"), ("training", "")]
     lines = []
     for row in inputs.table.unique("variant", keep="first", maintain_order=True).iter_rows(named=True):
@@ -346,9 +352,9 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def amounts(result: BenchmarkResult) -> pl.DataFrame:
-    """`variant`, `series`, `samples`, `value`, `low`, `high`: what is drawn over the number of samples.
+    """Return `variant`, `series`, `samples`, `value`, `low`, `high`, to be drawn over the number of samples.
 
-    Only the series that have several numbers of samples; others come with an empty name.
+    Only series with several numbers of samples keep their name; for others it is empty.
     """
     series = pl.col("variant").replace_strict(dict(result.series), return_dtype=pl.String())
     found = result.rows.select("variant", "samples", "value", "low", "high", series=series)

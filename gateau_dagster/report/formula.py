@@ -1,4 +1,4 @@
-"""The score of the preset that was used, taken apart: what each term is made of, and what it adds for a sample."""
+"""Decompose the score of the preset that was used: the parts of each term, and what the term adds for a sample."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -22,7 +22,8 @@ _PROBABILITIES = (("probability_long", "mean p under θ_B"), ("probability_short
 class TermForm:
     """A term as a preset defines it.
 
-    name: as it enters the score. measure: its name before it is normalised, where that is something else.
+    name: as it enters the score.
+    measure: its name before normalisation, if different.
     made_of: columns of the row that the measure is computed from, with their names.
     """
 
@@ -52,8 +53,8 @@ FORMS: dict[Preset, tuple[TermForm, TermForm]] = {
 class Term:
     """One summand of a sample's score: `weight` · `value`.
 
-    value: as it enters the score; None where the sample has none (CAS and FG below two segments).
-    made_of: what it comes from, by name: the measure before normalisation, and what that is computed from.
+    value: as it enters the score; None if the sample has none (CAS and FG below two segments).
+    made_of: by name, the measure before normalisation, and the columns that it is computed from.
     """
 
     name: str
@@ -64,7 +65,7 @@ class Term:
 
 @dataclass(frozen=True, kw_only=True)
 class ScoreTerms:
-    """A sample's score as the sum of its two terms. `instead`: stands for a second summand that the sample lacks."""
+    """A sample's score as the sum of its two terms. `instead`: replaces a second summand that the sample lacks."""
 
     score: float
     first: Term
@@ -73,17 +74,18 @@ class ScoreTerms:
 
     @property
     def sum(self) -> str:
-        """`0.5 · 0.4210 + 0.5 · 0.2000 = 0.3105`."""
+        """Return the sum as `0.5 · 0.4210 + 0.5 · 0.2000 = 0.3105`."""
         second = _product(self.second) if self.second.value is not None else number(self.instead)
         return f"{_product(self.first)} + {second} = {number(self.score)}"
 
 
 def with_terms(scores: pl.DataFrame, preset: Preset) -> pl.DataFrame:
-    """`scores` with `hmp_term`, `cas_term` f64: HMP and CAS as they enter the preset's score over this data set.
+    """Return `scores` with `hmp_term`, `cas_term` f64: HMP and CAS as they enter the preset's score over this data set.
 
     Args:
-        scores: all rows of combined_scores: some normalisations run over the data set. `cas_term` is null where CAS is.
-        preset: whose `hmp_<preset>` and `cas_<preset>` are taken.
+        scores: all rows of combined_scores, since some normalisations need the whole data set. `cas_term` is null where
+            CAS is.
+        preset: selects the columns `hmp_<preset>` and `cas_<preset>`.
     """
     hmp, cas = (_vector(scores, f"{kind}_{preset}") for kind in ("hmp", "cas"))
     terms = PRESET_TERMS[preset](hmp, cas)
@@ -95,7 +97,7 @@ def with_terms(scores: pl.DataFrame, preset: Preset) -> pl.DataFrame:
 
 
 def terms(row: Mapping[str, Any], selection: SelectionConfig) -> ScoreTerms:
-    """The terms of one row of `with_terms` under the preset that GATEAU selects by."""
+    """Return the terms of one row of `with_terms` under the preset that GATEAU selects by."""
     preset, alpha = selection.preset, selection.alphas[selection.preset]
     first, second = FORMS[preset]
     return ScoreTerms(

@@ -1,4 +1,4 @@
-"""Sections about what a judge said beside the benchmarks, and about questions that stand in the data: plain data."""
+"""Build the sections on a judge's further ratings and on contaminated questions, as plain data."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from gateau_dagster.evaluation.judging.pairwise import tallies
 from gateau_dagster.evaluation.page import PageColumn, PageFigure, PageSection, PageTable
 from gateau_dagster.readable import plural
 
-if TYPE_CHECKING:  # matplotlib is for those who draw
+if TYPE_CHECKING:  # matplotlib is only needed for drawing
     from matplotlib.figure import Figure
 
 _NOTABLE_BIAS = 0.2
@@ -24,7 +24,7 @@ _SHOWN = 20
 
 @dataclass(frozen=True, kw_only=True)
 class FurtherSection:
-    """anchor: its name in addresses of the page."""
+    """A further section of the page. `anchor`: its name in URLs."""
 
     anchor: str
     title: str
@@ -32,7 +32,7 @@ class FurtherSection:
 
 
 def characteristics_section(table: pl.DataFrame) -> FurtherSection:
-    """GATEAU's figure 2. table: characteristics.CHARACTERISTICS."""
+    """Return the section like GATEAU's figure 2. table: characteristics.CHARACTERISTICS."""
     means = mean_ratings(table).with_columns(difference=pl.col(BEST) - pl.col(WORST))
     figure = PageFigure(
         name="characteristics",
@@ -56,7 +56,7 @@ def characteristics_section(table: pl.DataFrame) -> FurtherSection:
 
 
 def pairwise_section(tables: Mapping[str, pl.DataFrame]) -> FurtherSection:
-    """Variants' answers set against each other. tables: pairwise.PAIRWISE by benchmark."""
+    """Return the section that compares answers of variants in pairs. tables: pairwise.PAIRWISE by benchmark."""
     rows = [
         {
             "benchmark": name,
@@ -91,7 +91,7 @@ def pairwise_section(tables: Mapping[str, pl.DataFrame]) -> FurtherSection:
 
 
 def _outcomes(benchmark: str, rows: Sequence[Mapping[str, Any]]) -> PageFigure:
-    """GATEAU's figure 4, of a benchmark's pairs; a judge's verdicts, not people's."""
+    """Return a benchmark's figure like GATEAU's figure 4; the verdicts are a judge's, not people's."""
     return PageFigure(
         name=f"pairwise/{benchmark}",
         draw=partial(_three_shares, benchmark, rows),
@@ -123,11 +123,12 @@ def _three_shares(benchmark: str, rows: Sequence[Mapping[str, Any]]) -> Figure:
 def contamination_section(
     overlaps: Mapping[str, pl.DataFrame], experiment: pl.DataFrame, untouched: pl.DataFrame
 ) -> FurtherSection:
-    """Which questions stand in the data, and what the models are worth on the others.
+    """Return the section on questions that are in the data, and on the models' values without them.
 
     Args:
         overlaps: overlaps.OVERLAPS by benchmark, of long samples and conversations.
-        experiment: tables.EXPERIMENT. untouched: untouched.UNTOUCHED.
+        experiment: tables.EXPERIMENT.
+        untouched: untouched.UNTOUCHED.
     """
     found = {name: touched(table) for name, table in overlaps.items()}
     counts = pl.DataFrame(
@@ -156,7 +157,7 @@ def _samples(overlaps: pl.DataFrame, found: pl.DataFrame) -> int:
 
 
 def _values(experiment: pl.DataFrame, untouched: pl.DataFrame, found: Mapping[str, pl.DataFrame]) -> PageTable:
-    """Of the benchmarks with such questions, with them and without."""
+    """Return the values of the benchmarks with such questions, with them and without."""
     names = [name for name, each in found.items() if each.height]
     both = experiment.select("benchmark", "variant", all="value").join(
         untouched.select("benchmark", "variant", without="value", touched="touched"),
@@ -175,7 +176,7 @@ def _values(experiment: pl.DataFrame, untouched: pl.DataFrame, found: Mapping[st
 
 
 def _questions(found: Mapping[str, pl.DataFrame]) -> PageTable:
-    """The questions of which the most stands in samples."""
+    """Return the questions with the largest share in samples."""
     every = pl.concat([each.with_columns(benchmark=pl.lit(name)) for name, each in found.items()])
     frame = every.sort("share", "similarity", "question_id", descending=[True, True, False]).head(_SHOWN)
     folded = f"The {_SHOWN} of them with the largest share" if every.height > _SHOWN else "Which they are"

@@ -1,4 +1,4 @@
-"""Everything the report is made from, in one record."""
+"""Collect all inputs of the report in one record."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -21,51 +21,51 @@ from gateau_dagster.selection.combine import ranked_by_score
 
 @dataclass(frozen=True, kw_only=True)
 class ReportInputs:
-    """The tables and notes of a run. Parts that were not made are None, and the page says so."""
+    """The tables and notes of a run. Parts that were not made are None, and the page reports that."""
 
     config: Config
     raw: pl.LazyFrame | pl.DataFrame
-    """RAW_LONG_SFT over all shards. Lazy is better: only two columns, and the texts of 20 samples, are read."""
+    """RAW_LONG_SFT over all shards. Prefer a lazy frame: only two columns, and the texts of 20 samples, are read."""
     combined_scores: pl.DataFrame | None = None
     """COMBINED_SCORES, with `hmp_`, `cas_`, `score_`, `rank_` of every preset and `selection.combine.FURTHER`.
 
-    Needed where GATEAU decides the selection; without it the page is without the presets.
+    Needed if GATEAU decides the selection; without it the page leaves out the presets.
     """
     method_scores: pl.DataFrame | None = None
-    """METHOD_SCORES of the method that decides the selection; needed where that is not GATEAU."""
+    """METHOD_SCORES of the method that decides the selection; needed if that is not GATEAU."""
     lengths: pl.DataFrame | None = None
-    """`sample_id`, `context_tokens`, `response_tokens`, `perplexity` by theta_B, where GATEAU does not decide.
+    """`sample_id`, `context_tokens`, `response_tokens`, `perplexity` by theta_B, if GATEAU does not decide.
 
     Without it lengths are in bytes.
     """
     selected_subset: pl.DataFrame
     """SELECTED_SUBSET; only `sample_id` is read."""
     reserved: Sequence[str] = ()
-    """Ids of the samples that no selection takes: those of the held-out evaluation."""
+    """Ids of the samples that cannot be selected: those of the held-out evaluation."""
     rejected: Mapping[str, pl.DataFrame] = field(default_factory=dict)
     """REJECTED tables by asset key."""
     losses: Sequence[Loss] = ()
-    """What the tables rejected and what was cut off, in sentences."""
+    """Sentences on rejected samples and truncated tokens."""
     totals: Sequence[Totals] = ()
     """Rows, rejects, tokens and time of each table, in the order of the data's flow."""
     unseen: pl.DataFrame = field(default_factory=UNSEEN.to_frame)
-    """UNSEEN: of each sample that every model saw cut, the share of its context that none saw."""
+    """UNSEEN: per sample that every model saw cut, the share of its context that none saw."""
     evidence: Callable[[Sequence[Sample]], EvidenceMaps] = no_evidence
     """Makes the evidence maps of samples."""
     named: pl.DataFrame | None = None
-    """NAMED (evidence_maps): of each row of `cam`, the segments that its map names."""
+    """NAMED (evidence_card): for each row of `cam`, the segments that its map names."""
     training_log: Sequence[Mapping[str, Any]] | None = None
     """Entries with `step` and some of `loss`, `learning_rate`, `grad_norm`, `tokens_per_second`."""
     evaluations: Mapping[str, pl.DataFrame] = field(default_factory=dict)
     """The tables of the benchmarks by name."""
     experiment: ExperimentInputs | None = None
-    """Models side by side, under the benchmarks that give a value to each question."""
+    """The compared models, under the benchmarks that give each question a value."""
     further: Sequence[FurtherSection] = ()
-    """What a judge said beside the benchmarks, and which questions stand in the data."""
+    """A judge's further ratings, and the questions that are in the data."""
     methods: MethodComparison | None = None
-    """The methods side by side; see comparison.compare."""
+    """The comparison of methods, from comparison.compare."""
     efforts: Mapping[str, Sequence[Mapping[str, Any]]] = field(default_factory=dict)
-    """`Stamp.effort` of the shards of each scored table, by asset key; see effort.efforts_by_asset."""
+    """`Stamp.effort` of the shards of each scored table, by asset key; from effort.efforts_by_asset."""
     fingerprints: Mapping[str, str] = field(default_factory=dict)
     """Data version by asset key (or asset key and partition)."""
     generated_at: datetime
@@ -74,17 +74,18 @@ class ReportInputs:
 
     @property
     def by_gateau(self) -> bool:
-        """Whether GATEAU's ranking decided the selection, or another method's."""
+        """Return whether GATEAU's ranking decided the selection, and not another method's."""
         return self.config.selection.method == "gateau"
 
     @property
     def preset(self) -> Preset:
-        """GATEAU's preset: it decides the selection unless another method does."""
+        """Return GATEAU's preset: it decides the selection unless another method does."""
         return self.config.selection.preset
 
     @cached_property
     def scores(self) -> pl.DataFrame:
-        """`combined_scores` with the preset's terms (formula.with_terms), `source`, and booleans `far` and `selected`.
+        """Return `combined_scores` with the preset's terms (formula.with_terms), `source`, and booleans `far` and
+        `selected`.
 
         far: known to need far context.
         """
@@ -95,10 +96,10 @@ class ReportInputs:
 
     @cached_property
     def ranked(self) -> pl.DataFrame:
-        """The samples that the deciding method has a score for: `scores`, or those of another method.
+        """Return the samples with a score from the deciding method: `scores`, or those of another method.
 
-        The latter: `sample_id`, `source`, `score`, `rank`, `far`, `selected`, and `context_tokens`, `response_tokens`,
-        `perplexity` or `context_bytes`, `response_bytes`; sorted by rank.
+        For another method the columns are `sample_id`, `source`, `score`, `rank`, `far`, `selected`, and
+        `context_tokens`, `response_tokens`, `perplexity` or `context_bytes`, `response_bytes`; sorted by rank.
         """
         if self.by_gateau:
             return self.scores
@@ -108,7 +109,7 @@ class ReportInputs:
 
     @cached_property
     def _samples(self) -> pl.DataFrame:
-        """Every sample with its source and its lengths; the texts themselves are not kept."""
+        """Return every sample with its source and its lengths; the texts themselves are not kept."""
         parts = ("context", "response")
         sizes = [pl.col(part).str.len_bytes().cast(pl.Int64).alias(f"{part}_bytes") for part in parts]
         found = self.raw.lazy().select("sample_id", "source", *(sizes if self.lengths is None else [])).collect()
@@ -116,7 +117,7 @@ class ReportInputs:
 
     @property
     def length_unit(self) -> str:
-        """What the lengths of `ranked` count: columns end in it."""
+        """Return the unit of the lengths of `ranked`: its columns end in it."""
         return "tokens" if self.by_gateau or self.lengths is not None else "bytes"
 
     def _described(self, frame: pl.DataFrame) -> pl.DataFrame:
@@ -129,12 +130,14 @@ class ReportInputs:
 
     @property
     def far(self) -> pl.Series | None:
-        """Ground truth by row of `scores`; None when none is configured, or it does not tell samples apart."""
+        """Return the ground truth by row of `scores`; None if none is configured, or it does not separate the
+        samples.
+        """
         return self._known(self.scores["far"])
 
     @property
     def far_ranked(self) -> pl.Series | None:
-        """The same by row of `ranked`."""
+        """Return the ground truth by row of `ranked`."""
         return self._known(self.ranked["far"])
 
     def _known(self, far: pl.Series) -> pl.Series | None:
@@ -142,5 +145,5 @@ class ReportInputs:
 
     @cached_property
     def given(self) -> int:
-        """Samples that passed validation: rows of `raw_long_sft`."""
+        """Return the number of samples that passed validation: rows of `raw_long_sft`."""
         return int(self.raw.lazy().select(pl.len()).collect().item())

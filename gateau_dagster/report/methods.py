@@ -1,4 +1,4 @@
-"""The methods side by side, in sentences and rows for a reader who knows none of the papers."""
+"""Describe the comparison of methods in sentences and rows for readers who do not know the papers."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from gateau_dagster.report.plots.agreement_plots import bucket_name
 from gateau_dagster.report.plots.score_plots import SOURCES, source_colours
 from gateau_dagster.report.text import Snippet, printable, snippet
 
-_FEW = 10  # samples in common, below which a correlation is none of the most telling facts
+_FEW = 10  # common samples; with fewer, a correlation is not among the findings
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,7 +34,7 @@ class BucketRow:
 
 @dataclass(frozen=True, kw_only=True)
 class PlaceOf:
-    """One method's rank of a sample; `share` of what it scores, both None without a score."""
+    """One method's rank of a sample, and its `share` of the scored samples; both None without a score."""
 
     name: str
     rank: int | None
@@ -58,10 +58,11 @@ class DisputedCard:
 
 @dataclass(frozen=True, kw_only=True)
 class MethodsSection:
-    """What the section shows beside its pictures.
+    """The contents of the section besides its pictures.
 
-    `reference`: the method that the others are set against. `levels`: see levels_of.
-    `empty`: names of the length buckets without samples.
+    reference: the method that the others are compared with.
+    levels: see levels_of.
+    empty: names of the length buckets without samples.
     """
 
     comparison: MethodComparison
@@ -76,12 +77,12 @@ class MethodsSection:
 
 
 def reference_of(comparison: MethodComparison) -> str:
-    """The method that selects; the first one when none of the compared methods does."""
+    """Return the method that selects; the first one if no compared method does."""
     return comparison.selected_by or comparison.names[0]
 
 
 def methods_section(inputs: ReportInputs) -> MethodsSection | None:
-    """The section of `inputs.methods`; None without a comparison."""
+    """Return the section of `inputs.methods`; None without a comparison."""
     comparison = inputs.methods
     if comparison is None:
         return None
@@ -102,7 +103,9 @@ def methods_section(inputs: ReportInputs) -> MethodsSection | None:
 
 
 def source_swatches(inputs: ReportInputs) -> list[tuple[str, str]]:
-    """Colour and name of each source in the picture of what methods prefer; sources of one colour are one."""
+    """Return the colour and name of each source in the picture of what methods prefer; sources of one colour are
+    merged.
+    """
     if inputs.methods is None:
         return []
     places = source_colours(len(inputs.methods.sources))
@@ -115,12 +118,12 @@ def source_swatches(inputs: ReportInputs) -> list[tuple[str, str]]:
 
 
 def pair_of(pairs: tuple[Pair, ...], one: str, two: str) -> Pair:
-    """The pair of two methods, whichever of them comes first."""
+    """Return the pair of two methods, whichever of them comes first."""
     return next(pair for pair in pairs if {pair.first, pair.second} == {one, two})
 
 
 def findings(comparison: MethodComparison, reference: str) -> list[str]:
-    """The most telling facts as sentences, each complete by itself."""
+    """Return the most telling facts as sentences, each complete by itself."""
     found = []
     enough = min(_FEW, comparison.samples)
     known = [pair for pair in comparison.pairs if pair.spearman is not None and pair.common >= enough]
@@ -159,9 +162,9 @@ def _unscored(facts: MethodFacts, samples: int) -> str:
 
 
 def levels_of(comparison: MethodComparison) -> list[tuple[str, int]]:
-    """The levels of overlap that are shown: what to call each, and its place in Pair.overlaps.
+    """Return the levels of overlap that are shown: their names, and their indices in Pair.overlaps.
 
-    The last one is as many as are chosen; when a share comes to that number, one column serves both.
+    The last level is the number of selected samples. If a share gives the same number, one column serves both.
     """
     if not comparison.pairs:
         return []

@@ -1,4 +1,4 @@
-"""What the fine-tuning run and the evaluation came to."""
+"""Summarise the results of the fine-tuning run and the evaluation."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -14,7 +14,7 @@ from gateau_dagster.report.plots.training_plots import curve
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingFacts:
-    """The run in figures; a figure that was never logged is None."""
+    """The figures of a run; a figure that was never logged is None."""
 
     steps: int
     first_loss: float | None
@@ -25,7 +25,7 @@ class TrainingFacts:
 
 
 def training_facts(log: Sequence[Mapping[str, Any]]) -> TrainingFacts:
-    """Figures of a training log; `not_finite` counts logged losses that are NaN or infinite."""
+    """Return the figures of a training log; `not_finite` counts logged losses that are NaN or infinite."""
     losses = curve(log, "loss")[1]
     norms = curve(log, "grad_norm")[1]
     speeds = curve(log, "tokens_per_second")[1]
@@ -42,7 +42,7 @@ def training_facts(log: Sequence[Mapping[str, Any]]) -> TrainingFacts:
 
 @dataclass(frozen=True, kw_only=True)
 class BenchmarkOutcome:
-    """A benchmark as the page shows it. `section`: None where it was not run; `asked`: whether it is to run."""
+    """A benchmark for the page. `section`: None if it was not run. `asked`: whether it is to run."""
 
     name: str
     title: str
@@ -51,14 +51,14 @@ class BenchmarkOutcome:
 
     @property
     def figures(self) -> dict[str, PageFigure]:
-        """The section's figures by a name that no other figure of the page has."""
+        """Return the section's figures by names that are unique on the page."""
         figures = self.section.figures if self.section else ()
         return {f"{asset_of(self.name)}: {figure.name}": figure for figure in figures}
 
 
 def benchmark_outcomes(inputs: ReportInputs) -> list[BenchmarkOutcome]:
-    """Every benchmark that runs by default or that the configuration names, in order; those that the experiment alone
-    shows are left out.
+    """Return every benchmark that runs by default or that the configuration names, in order. Those that only the
+    experiment shows are left out.
     """
     found, scored = [], scored_benchmarks(inputs.config)
     for name, each in configured_benchmarks(inputs.config).items():

@@ -1,4 +1,4 @@
-"""Where the figures come from: configuration, fingerprints, and by what the samples were chosen."""
+"""Collect the origin of the figures: configuration, fingerprints, and how the samples were chosen."""
 
 import platform
 import re
@@ -19,14 +19,14 @@ from gateau_dagster.readable import number
 
 
 def ranked_by(selection: SelectionConfig) -> str:
-    """The method, and GATEAU's preset with its alpha, since the other methods have neither."""
+    """Return the method, for GATEAU with preset and alpha, which other methods do not have."""
     if selection.method != "gateau":
         return f"Method {selection.method}"
     return f"Method gateau, preset {selection.preset}, α = {selection.alphas[selection.preset]}"
 
 
 def scored_by(config: Config) -> list[tuple[str, str]]:
-    """Name and path of every model whose tables the selection or a compared method reads."""
+    """Return name and path of every model whose tables the selection or a compared method reads."""
     read = {table.model for table in sample_tables(config).values()}
     for asset in tables_read(config):
         family, _, model = asset.partition("/")
@@ -35,7 +35,7 @@ def scored_by(config: Config) -> list[tuple[str, str]]:
 
 
 def chosen_by(selection: SelectionConfig) -> str:
-    """The rule and how much it takes (`config.selection.RuleConfig`)."""
+    """Return the selection rule and its amount (`config.selection.RuleConfig`)."""
     tokens = f"{number(selection.budget or 0)} tokens"
     phrases = {
         "top": _amount(selection),
@@ -62,7 +62,7 @@ _CREDENTIALS = re.compile(r"(://)[^/@\s'\"]*@")
 
 
 class _Dumper(yaml.SafeDumper):
-    """A list of plain values takes one line, not one a value: a benchmark's word lists would fill screens."""
+    """A YAML dumper that writes a list of plain values on one line: a benchmark's word lists would fill screens."""
 
     def represent_list(self, data: list[Any]) -> yaml.Node:
         plain = not any(isinstance(value, dict | list) for value in data)
@@ -74,7 +74,7 @@ _Dumper.add_representer(list, _Dumper.represent_list)
 
 @dataclass(frozen=True, kw_only=True)
 class Provenance:
-    """All as text, ready to show."""
+    """The record of a run as text, ready to show."""
 
     generated_at: str
     command: str | None
@@ -86,7 +86,7 @@ class Provenance:
 
 
 def package_versions() -> dict[str, str]:
-    """Installed versions of the packages that can change a result, without importing them."""
+    """Return the installed versions of the packages that can change a result, without importing them."""
     found = {}
     for package in PACKAGES:
         try:
@@ -97,9 +97,9 @@ def package_versions() -> dict[str, str]:
 
 
 def configuration_text(config: Config) -> str:
-    """The configuration with all defaults filled in, as YAML that gives the same configuration when loaded.
+    """Return the configuration with all defaults filled in, as YAML that gives the same configuration when loaded.
 
-    No key of it holds a secret; a `user:password@` that someone put into an address is left out all the same.
+    No key of it holds a secret. A `user:password@` in an address is removed.
     """
     filled = with_benchmarks(config).model_dump(mode="json")
     text = yaml.dump(filled, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=100)
@@ -109,7 +109,7 @@ def configuration_text(config: Config) -> str:
 def provenance(
     config: Config, *, fingerprints: Mapping[str, str], generated_at: datetime, command: str | None = None
 ) -> Provenance:
-    """The record of a run. `generated_at` should know its time zone; `fingerprints` is by asset key."""
+    """Return the record of a run. `generated_at` should have a time zone; `fingerprints` is by asset key."""
     return Provenance(
         generated_at=generated_at.strftime("%Y-%m-%d %H:%M:%S %Z").strip(),
         command=None if command is None else _CREDENTIALS.sub(r"\1", command),

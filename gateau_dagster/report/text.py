@@ -1,4 +1,4 @@
-"""Untrusted text, made fit to read. HTML escaping itself is the template's, which escapes everything."""
+"""Make untrusted text readable. HTML escaping is left to the template, which escapes everything."""
 
 from dataclasses import dataclass
 
@@ -11,8 +11,8 @@ from gateau_dagster.readable import UNSAFE
 class Snippet:
     """The two ends of a text; `end` is empty when `start` is all of it. `left_out`: characters between them.
 
-    unseen_start, unseen_end: text before `start` and `end` that no model saw. unseen: characters of the whole text that
-    none saw.
+    unseen_start, unseen_end: text before `start` and `end` that no model saw.
+    unseen: characters of the whole text that no model saw.
     """
 
     start: str
@@ -24,12 +24,12 @@ class Snippet:
 
 
 def printable(text: str) -> str:
-    """The text with each invisible or direction-changing character shown as the replacement character."""
+    """Return the text with each invisible or direction-changing character shown as the replacement character."""
     return UNSAFE.sub("\ufffd", text.replace("\r\n", "\n"))
 
 
 def snippet(text: str, *, each: int = 700, unseen: int = 0) -> Snippet:
-    """At most `each` characters of either end of `text`, of whose start no model saw `unseen` characters."""
+    """Return at most `each` characters of either end of `text`, whose first `unseen` characters no model saw."""
     left_out = max(0, len(text) - 2 * each)
     first, last = (text[:each], text[-each:]) if left_out else (text, "")
     cut = max(0, unseen - (len(text) - len(last)))
@@ -44,5 +44,5 @@ def snippet(text: str, *, each: int = 700, unseen: int = 0) -> Snippet:
 
 
 def breakable(name: str) -> Markup:
-    """A name that may break after each `_`: HTML, escaped."""
+    """Return a name that may break after each `_`: HTML, escaped."""
     return Markup("_<wbr>").join(name.split("_"))

@@ -1,4 +1,4 @@
-"""Plots of how far selection methods, and presets, agree: over all samples, by context length, on single samples."""
+"""Plot how far selection methods and presets agree: over all samples, by context length, on single samples."""
 
 from collections.abc import Mapping, Sequence
 
@@ -26,18 +26,19 @@ from gateau_dagster.plotting import (
 BUCKETS = ("#56a5d8", "#d08700", "#a5568f", "#7d8d9c")
 _MARKERS = ("o", "s", "D", "^")
 EDGES = (-1.05, 1.05)
-"""Where an axis of correlations ends."""
+"""Limit of an axis of correlations."""
 
 
 def similar_first(matrix: NDArray[np.float64]) -> list[int]:
-    """An order of the rows of a correlation matrix [M, M] that puts like beside like; undefined rows come last.
+    """Return an order of the rows of a correlation matrix [M, M] that puts similar rows together; undefined rows come
+    last.
 
-    Leaves of the average-linkage tree over 1 - rho, ordered so that neighbours are as close as the tree allows.
+    It is the order of leaves of the average-linkage tree over 1 - rho, with neighbours as close as the tree allows.
     """
     from scipy.cluster.hierarchy import leaves_list, linkage  # slow to import
     from scipy.spatial.distance import squareform
 
-    # A row's own 1 on the diagonal does not count.
+    # The 1 on the diagonal does not count.
     defined = [row for row in range(len(matrix)) if np.isfinite(np.delete(matrix[row], row)).any()]
     rest = [row for row in range(len(matrix)) if row not in defined]
     if len(defined) < 3:
@@ -49,7 +50,7 @@ def similar_first(matrix: NDArray[np.float64]) -> list[int]:
 
 
 def method_correlations(comparison: MethodComparison) -> Figure:
-    """Spearman's rho of each two methods as a matrix [M, M], like methods beside each other."""
+    """Draw Spearman's rho of each pair of methods as a matrix [M, M], with similar methods together."""
     matrix = spearman_matrix(comparison.names, comparison.pairs)
     order = similar_first(matrix)
     count, values = len(order), matrix[np.ix_(order, order)]
@@ -72,7 +73,7 @@ def method_correlations(comparison: MethodComparison) -> Figure:
 
 
 def agreement_by_length(comparison: MethodComparison, reference: str) -> Figure:
-    """Spearman's rho of every other method with `reference`, a mark for each length bucket that holds samples."""
+    """Draw Spearman's rho of every other method with `reference`, one mark per length bucket with samples."""
     names = [name for name in comparison.names if name != reference][::-1]
     figure, (axis,) = new_figure(
         f"Rank correlation with {shortened(reference)}, by length of the context", height=1.9 + 0.36 * len(names)
@@ -86,7 +87,7 @@ def agreement_by_length(comparison: MethodComparison, reference: str) -> Figure:
         if not np.isfinite(values).any():
             axis.text(0.02, row, "not defined", va="center", fontsize=8.5, color=MUTED)
     for number, bucket in enumerate(buckets):
-        # Beside each other, so that equal values do not hide one another.
+        # Draw the marks side by side, so that equal values do not hide one another.
         offset = 0.2 * ((len(buckets) - 1) / 2 - number)
         axis.scatter(
             found[number], np.arange(len(names)) + offset, label=f"{bucket_name(bucket)} ({bucket.samples:,})",
@@ -105,7 +106,9 @@ def agreement_by_length(comparison: MethodComparison, reference: str) -> Figure:
 
 
 def disputed_ranks(comparison: MethodComparison) -> Figure:
-    """Where each method puts the most disputed samples: a row each, cells as shares of what the method scores."""
+    """Draw the rank of the most disputed samples under each method: one row per sample, cells as shares of scored
+    samples.
+    """
     order = similar_first(spearman_matrix(comparison.names, comparison.pairs))
     scored = np.array([comparison.methods[row].scored for row in order])
     ranks = np.array(
@@ -131,12 +134,12 @@ def disputed_ranks(comparison: MethodComparison) -> Figure:
 
 
 def share_text(share: float) -> str:
-    """A place in the order as a percentage that never rounds a sample to place 0."""
+    """Return a position in the order as a percentage; no sample is rounded to position 0."""
     return f"{100 * share:.0f} %" if share >= 0.01 else "<1 %"
 
 
 def bucket_name(bucket: Bucket) -> str:
-    """`0–4k`, `4–8k`, `8k+`."""
+    """Return a bucket's name, such as `0–4k`, `4–8k`, `8k+`."""
     low = _thousands(bucket.low)
     return f"{low}+" if bucket.high is None else f"{low.removesuffix('k')}–{_thousands(bucket.high)}"
 
@@ -178,9 +181,9 @@ def _mark_chosen(labels: Sequence, comparison: MethodComparison, order: Sequence
 def preset_agreement(
     names: tuple[str, ...], *, spearman: NDArray[np.float64], overlap: NDArray[np.float64], chosen: int
 ) -> Figure:
-    """Two matrices [P, P] over the presets: rank correlation of their scores, and share of common samples at the top.
+    """Draw two matrices [P, P] over the presets: rank correlation of scores, and share of common samples at the top.
 
-    NaN (a preset that gives one score to all) is left blank.
+    NaN (a preset with one score for all samples) is left blank.
     """
     figure, (left, right) = new_figure("Do the presets agree?", columns=2, width=8.2, height=3.5)
     _matrix(left, names, spearman, low=-1.0, colours="RdBu", unit="")
@@ -209,7 +212,7 @@ def _matrix(
 
 
 def auroc_bars(auroc: Mapping[str, float]) -> Figure:
-    """AUROC of "needs far context" per preset, against chance (0.5)."""
+    """Draw the AUROC of "needs far context" per preset, against chance (0.5)."""
     figure, (axis,) = new_figure("How well each preset finds the samples that need far context", width=8.2, height=2.6)
     names = list(auroc)[::-1]
     axis.barh(

@@ -1,4 +1,4 @@
-"""Plots of an experiment: values and differences with their intervals, over amounts, over lengths and depths."""
+"""Plot an experiment: values and differences with their intervals, over amounts, over lengths and depths."""
 
 import math
 from collections.abc import Sequence
@@ -28,15 +28,15 @@ SERIES = ("#0072b2", "#d55e00", "#009e73", "#b7588c", "#d08700", "#56a5d8", "#7d
 _MARKERS = ("o", "s", "D", "^", "v", "P", "X", "*")
 _OUTCOMES = ("#2a8a68", "#d5dde4", "#c9683a")
 MOST_GRIDS = 12
-"""Heat maps of one figure; further models stand in the table alone."""
+"""Heat maps in one figure; further models are only in the table."""
 
 
 def values_and_differences(
     rows: pl.DataFrame, *, title: str, unit: str, reference: str, bounds: tuple[float, float]
 ) -> Figure:
-    """A dot and its interval for each model, and beside it that of its difference to the reference.
+    """Draw a dot and its interval for each model, and next to it those of its difference to the reference.
 
-    rows: tables.EXPERIMENT of one benchmark. bounds: what answers can be worth.
+    rows: tables.EXPERIMENT of one benchmark. bounds: the range of possible values.
     """
     compared = rows["difference"].is_not_null().any()
     height = 1.5 + 0.34 * rows.height
@@ -52,12 +52,12 @@ def values_and_differences(
         axis.set_yticks(range(rows.height), [shortened(name) for name in rows["variant"]][::-1])
         for text, best in zip(axis.get_yticklabels()[::-1], rows["best"], strict=True):
             text.set(color=SELECTED if best else INK, fontweight="bold" if best else "normal")
-        axis.tick_params(axis="y", labelleft=number == 0)  # the second one's are there for narrow pages
+        axis.tick_params(axis="y", labelleft=number == 0)  # the second panel's labels are only for narrow pages
     return figure
 
 
 def _possible(ends: tuple[float, float], bounds: tuple[float, float]) -> tuple[float, float]:
-    """The ends of an axis, no further beyond what values there can be than a dot needs."""
+    """Return the limits of an axis, which exceed the possible values only by the margin that a dot needs."""
     least, most = bounds
     margin = 0.03 * (ends[1] - ends[0])
     low, high = max(ends[0], least - margin), min(ends[1], most + margin)
@@ -81,15 +81,15 @@ def _dots(axis: Axes, rows: pl.DataFrame, names: tuple[str, str, str]) -> None:
 
 
 def over_amounts(points: pl.DataFrame, *, title: str, unit: str, bounds: tuple[float, float]) -> Figure:
-    """A line a series over the number of samples, with intervals; models that belong to none as level lines.
+    """Draw one line per series over the number of samples, with intervals; models without a series as level lines.
 
-    points: `variant`, `series`, `samples`, `value`, `low`, `high`, see experiment_section.amounts.
+    points: `variant`, `series`, `samples`, `value`, `low`, `high`, from experiment_section.amounts.
     """
     figure, (axis,) = new_figure(title, height=3.6)
     lines = points.filter(pl.col("series") != "").partition_by("series", maintain_order=True)
     for place, line in enumerate(lines):
         found = line.sort("samples")
-        x = found["samples"].to_numpy() * 1.012 ** (place - (len(lines) - 1) / 2)  # intervals beside each other
+        x = found["samples"].to_numpy() * 1.012 ** (place - (len(lines) - 1) / 2)  # intervals are drawn side by side
         colour = SERIES[place % len(SERIES)]
         axis.plot(x, found["value"], marker=_MARKERS[place % len(_MARKERS)], color=colour, linewidth=1.9,
                   markersize=5.5, label=shortened(found["series"][0]), zorder=3)  # fmt: skip
@@ -108,7 +108,7 @@ def over_amounts(points: pl.DataFrame, *, title: str, unit: str, bounds: tuple[f
 
 
 def _level_lines(axis: Axes, models: pl.DataFrame) -> None:
-    """The models' names stand beside their lines, so far apart that each can be read."""
+    """Draw level lines with the models' names next to them, spaced so that each can be read."""
     bottom, top = axis.get_ylim()
     place = -math.inf
     for row in models.sort("value").iter_rows(named=True):
@@ -119,7 +119,9 @@ def _level_lines(axis: Axes, models: pl.DataFrame) -> None:
 
 
 def outcome_bars(found: Sequence[Outcomes], *, title: str, reference: str) -> Figure:
-    """For each model the shares of the questions that it answers better than the reference, as well, and worse."""
+    """Draw for each model the shares of questions that it answers better than the reference, equally well, and
+    worse.
+    """
     names = [shortened(each.name) for each in found]
     shares = [(each.better, each.equal, each.worse) for each in found]
     than = f"than {shortened(reference)}"
@@ -130,7 +132,7 @@ def outcome_bars(found: Sequence[Outcomes], *, title: str, reference: str) -> Fi
 def three_shares(
     names: Sequence[str], shares: Sequence[Sequence[float]], *, title: str, words: Sequence[str], of: str
 ) -> Figure:
-    """A bar a name, cut in three by its shares, in 0..1: good, neither, bad, as `words` call them."""
+    """Draw one bar per name, divided by its shares, in 0..1: good, neither, bad, labelled by `words`."""
     figure, (axis,) = new_figure(title, width=8.2, height=1.4 + 0.36 * len(names))
     rows = np.arange(len(names))[::-1]
     left = np.zeros(len(names))
@@ -152,7 +154,9 @@ def three_shares(
 
 
 def ratings(means: pl.DataFrame, *, lowest: float, highest: float) -> Figure:
-    """What a judge says of the best and the worst samples, a row a characteristic; see characteristics.mean_ratings."""
+    """Draw a judge's ratings of the best and the worst samples, one row per characteristic; see
+    characteristics.mean_ratings.
+    """
     figure, (axis,) = new_figure("Best and worst samples by a judge", width=8.2, height=1.2 + 0.42 * means.height)
     for shift, part, colour in ((0.13, "best", SELECTED), (-0.13, "worst", BASE)):
         known = means.with_columns(place=means.height - 1 + shift - pl.int_range(means.height)).drop_nulls(part)
@@ -180,7 +184,7 @@ def by_group(
     heading: str,
     unit: str,
 ) -> Figure:
-    """A line a model over groups that stand in an order, such as lengths. values: of each model, group by group."""
+    """Draw one line per model over ordered groups, such as lengths. values: by model, group by group."""
     figure, (axis,) = new_figure(title, height=3.4)
     for place, (name, each) in enumerate(values):
         axis.plot(range(len(groups)), each, marker=_MARKERS[place % len(_MARKERS)], linewidth=1.7, markersize=5.5,
@@ -193,8 +197,8 @@ def by_group(
 
 
 def grids(cells: pl.DataFrame, *, title: str, unit: str, bounds: tuple[float, float]) -> Figure:
-    """Heat maps over length and depth, a panel a model, all on the scale of what answers can be worth, so that a colour
-    means the same in every run. cells: see BenchmarkResult.grid.
+    """Draw heat maps over length and depth, one panel per model. All use the scale of possible values, so a colour
+    means the same in every run. cells: from BenchmarkResult.grid.
     """
     models = cells["model"].unique(maintain_order=True).to_list()[:MOST_GRIDS]
     lengths, depths = (cells[name].unique().sort().to_list() for name in ("length", "depth"))
@@ -204,7 +208,7 @@ def grids(cells: pl.DataFrame, *, title: str, unit: str, bounds: tuple[float, fl
                     facecolor="white")  # fmt: skip
     entitle(figure, title)
     axes, unused = np.split(figure.subplots(rows, columns, squeeze=False).ravel(), [len(models)])
-    for axis in unused:  # not only hidden: the colour bar would go by its place
+    for axis in unused:  # hiding is not enough: they would affect the position of the colour bar
         axis.remove()
     low, high = bounds
     image = None

@@ -32,12 +32,12 @@ from gateau_dagster.plotting import (
     shortened,
 )
 
-# Presets whose curves often coincide: the later one leaves gaps.
+# Presets whose curves often coincide: the later one is dashed.
 _LINES = {"official": (0, (3, 2))}
 
 
 def alpha_curves(sweep: AlphaSweep) -> Figure:
-    """Agreement with the configured ranking over alpha, and AUROC with a ground truth: a line for each preset."""
+    """Draw the agreement with the configured ranking over alpha, and AUROC with a ground truth: one line per preset."""
     measured = any(point.auroc is not None for curve in sweep.curves for point in curve.points)
     panels = _panels("α", sweep.chosen, measured=measured)
     figure, axes = new_figure("What the weight α changes", columns=len(panels), height=3.3)
@@ -58,7 +58,9 @@ def alpha_curves(sweep: AlphaSweep) -> Figure:
 
 
 def segment_length_curves(sweep: SegmentLengthSweep) -> Figure:
-    """Agreement with the ranking at the configured segment length, and AUROC with a ground truth, over the length."""
+    """Draw the agreement with the ranking at the configured segment length, and AUROC with a ground truth, over the
+    length.
+    """
     measured = any(point.auroc is not None for point in sweep.points)
     panels = _panels("length", sweep.chosen, measured=measured)
     figure, axes = new_figure("What the segment length changes", columns=len(panels), height=3.0)
@@ -78,7 +80,7 @@ def segment_length_curves(sweep: SegmentLengthSweep) -> Figure:
 
 
 def _panels(parameter: str, chosen: int, *, measured: bool) -> list[tuple[str, str, str]]:
-    """Field of Point, title and unit; `measured`: with a ground truth."""
+    """Return field of Point, title and unit; `measured`: with a ground truth."""
     found = [
         ("spearman", f"rank correlation with this run's {parameter}", "Spearman"),
         ("overlap", f"common among the first {chosen:,}", "share"),
@@ -87,7 +89,7 @@ def _panels(parameter: str, chosen: int, *, measured: bool) -> list[tuple[str, s
 
 
 def _known(points: Sequence[Point], name: str) -> tuple[list[float], list[float]]:
-    """The values that have this figure, and the figures."""
+    """Return the points' values and this figure, for points that have it."""
     known = [(point.value, getattr(point, name)) for point in points if getattr(point, name) is not None]
     return [x for x, _ in known], [y for _, y in known]
 
@@ -106,13 +108,13 @@ def _level(axis: Axes, chance: float) -> None:
 
 
 SOURCES = ("#0072b2", "#d08700", "#009e73", "#b7588c", "#56a5d8", "#a3a12b", "#7a4fa3", "#c3cdd6")
-"""Colours of the first sources; the last one is that of all others."""
+"""Colours of the first sources; the last colour is for all others."""
 WIDE = 30
-"""Largest over smallest median from which an axis is logarithmic."""
+"""The ratio of the largest to the smallest median from which an axis is logarithmic."""
 
 
 def method_profiles(comparison: MethodComparison) -> Figure:
-    """Four panels with a row for all samples and one for each method.
+    """Draw four panels with a row for all samples and one for each method.
 
     Lengths and perplexity: median (dot) and quartiles (line). Sources: stacked shares in the colours `SOURCES`.
     """
@@ -140,7 +142,9 @@ def method_profiles(comparison: MethodComparison) -> Figure:
 
 
 def source_colours(count: int) -> list[int]:
-    """Place in `SOURCES` of each of `count` sources: what has no colour of its own takes the last one."""
+    """Return the index in `SOURCES` of each of `count` sources; sources without a colour of their own take the last
+    one.
+    """
     return [min(number, len(SOURCES) - 1) for number in range(count)]
 
 
@@ -199,19 +203,20 @@ def _short(value: float, _: object) -> str:
 
 
 MARKS = 3000
-"""A scatter plot shows no more samples than this: more would cover each other."""
+"""The most samples in a scatter plot: more would cover each other."""
 PIXELS_ABOVE = 1000
-"""More marks than this are drawn as pixels, not as shapes: the page stays small."""
+"""More marks than this are drawn as pixels, not as shapes, to keep the page small."""
 
 
 def score_distributions(scores: pl.DataFrame, *, far: pl.Series | None = None) -> Figure:
-    """A histogram of `score_<preset>` (Eq. 6) for each preset.
+    """Draw a histogram of `score_<preset>` (Eq. 6) for each preset.
 
-    `scores`: combined_scores. `far`: boolean, a value per row: the samples known to need far context, coloured apart.
+    scores: combined_scores.
+    far: boolean, one value per row; samples known to need far context get another colour.
     """
     figure, axes = new_figure("Final score of every sample, under each preset", columns=len(PRESETS), height=3.0)
     for axis, preset in zip(axes, PRESETS, strict=True):
-        # A sample without CAS ranks below all others; its place on the axis means nothing.
+        # A sample without CAS ranks below all others; its position on the axis is meaningless.
         known = scores[f"cas_{preset}"].is_not_null()
         part = None if far is None else far.filter(known)
         _histogram(axis, scores.filter(known), f"score_{preset}", colour=PRESET_COLOURS[preset], far=part)
@@ -223,7 +228,7 @@ def score_distributions(scores: pl.DataFrame, *, far: pl.Series | None = None) -
 
 
 def method_scores(scores: pl.DataFrame, *, method: str, far: pl.Series | None = None) -> Figure:
-    """A histogram of the column `score` of the method that selects. `far`: as for score_distributions."""
+    """Draw a histogram of the column `score` of the method that selects. `far`: as for score_distributions."""
     figure, (axis,) = new_figure(f"Score of every sample under {shortened(method)}", height=3.0)
     _histogram(axis, scores, "score", colour=CHECKPOINT, far=far, empty="no sample has a score")
     label(axis, x="score, in the method's own unit", y="samples")
@@ -262,10 +267,10 @@ def _histogram(
 
 
 def terms_scatter(scores: pl.DataFrame, *, preset: str, far: pl.Series | None = None) -> Figure:
-    """HMP (Eq. 2) against CAS (Eq. 5) as `preset` uses them: one mark per sample.
+    """Draw HMP (Eq. 2) against CAS (Eq. 5) as `preset` uses them: one mark per sample.
 
-    The selected samples are ringed (bool column `selected`, where there is one).
-    Of more than `MARKS` samples, as many are drawn, evenly spaced by rank; the title says so.
+    The selected samples are ringed (bool column `selected`, if there is one). With more than `MARKS` samples, that many
+    are drawn, evenly spaced by rank, and the title reports it.
     """
     x, y = f"hmp_{preset}", f"cas_{preset}"
     frame = scores.with_columns(pl.Series("_far", far if far is not None else [False] * scores.height))
@@ -305,7 +310,9 @@ def terms_scatter(scores: pl.DataFrame, *, preset: str, far: pl.Series | None = 
 
 
 def context_lengths(scores: pl.DataFrame, *, selected: pl.Series, unit: str = "tokens") -> Figure:
-    """Shares of all and of the selected samples by `context_<unit>`. `selected`: boolean, a value per row."""
+    """Draw the shares of all and of the selected samples by `context_<unit>`. `selected`: boolean, one value per
+    row.
+    """
     figure, (axis,) = new_figure("Context length: selected samples against all", height=3.2)
     everything, chosen = (finite(frame, f"context_{unit}") for frame in (scores, scores.filter(selected)))
     if everything.size == 0:
@@ -313,7 +320,7 @@ def context_lengths(scores: pl.DataFrame, *, selected: pl.Series, unit: str = "t
         return figure
     bins = log_edges(everything)
     for values, colour, name in ((everything, ALL, "all scored samples"), (chosen, SELECTED, "selected")):
-        # Clipped as the edges were: an empty context counts as one token.
+        # Clipped like the edges: an empty context counts as one token.
         counts, _ = np.histogram(np.maximum(values, 1.0), bins)
         share = 100 * counts / max(1, values.size)
         text = f"{name} ({values.size:,})"

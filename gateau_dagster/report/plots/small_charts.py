@@ -1,6 +1,6 @@
-"""Charts so small that Dagster's page of an asset shows them in place.
+"""Draw charts small enough for Dagster to show them inline on an asset's page.
 
-The UI draws Markdown in place where it has fewer than `INLINE_LIMIT` characters, and hides longer one behind a link. A
+The UI shows Markdown inline if it has fewer than `INLINE_LIMIT` characters, and hides longer Markdown behind a link. A
 PNG that small shows nothing; an SVG of a path and some words fits.
 """
 
@@ -18,7 +18,7 @@ from gateau_dagster.readable import number, percent
 from gateau_dagster.report.text import printable
 
 INLINE_LIMIT = 1000
-"""Characters of Markdown, of which the UI shows fewer in place (dagster-webserver 1.13)."""
+"""The UI shows Markdown with fewer characters than this inline (dagster-webserver 1.13)."""
 _WIDTH, _HEIGHT, _BINS, _POINTS = 360, 72, 36, 40
 _NAME, _MOST_ROWS, _ROW, _LEFT = 22, 10, 17, 190
 _LETTERS = "#7d8b99"  # readable on the UI's light and dark page
@@ -26,7 +26,7 @@ _SAFE = " '=/:;,()"
 
 
 def histogram(values: NDArray[np.float64], *, name: str, cut: float | None = None, cut_name: str = "cut") -> str:
-    """Markdown of how often values [n] occur, with a line at `cut`; NaN and infinite ones are left out."""
+    """Return Markdown of a histogram of values [n], with a line at `cut`; NaN and infinite values are left out."""
     known = values[np.isfinite(values)]
     if not known.size:
         return f"no {name} is known"
@@ -47,7 +47,9 @@ def histogram(values: NDArray[np.float64], *, name: str, cut: float | None = Non
 
 
 def shares(amounts: Sequence[tuple[str, float]], *, name: str) -> str:
-    """Markdown of a bar each for names with amounts >= 0, as shares of their sum; the smallest are one bar."""
+    """Return Markdown of one bar per name with an amount >= 0, as shares of the sum; the smallest are merged into
+    one.
+    """
     total = sum(amount for _, amount in amounts)
     if total <= 0:
         return f"there is no {name}"
@@ -64,7 +66,9 @@ def shares(amounts: Sequence[tuple[str, float]], *, name: str) -> str:
 
 
 def bars(chart: PageChart) -> str:
-    """Markdown of a bar from 0 for each amount, with its interval; the last ones are left out where they do not fit."""
+    """Return Markdown of a bar from 0 for each amount, with its interval; the last ones are left out if they do not
+    fit.
+    """
     amounts = [each for each in chart.amounts if isfinite(each.value)]
     if not amounts:
         return f"no {chart.name} is known"
@@ -90,7 +94,7 @@ def bars(chart: PageChart) -> str:
 
 
 def curve(values: Sequence[float], *, name: str) -> str:
-    """Markdown of a line through values [n] that stand in an order, such as a loss by step."""
+    """Return Markdown of a line through ordered values [n], such as a loss by step."""
     known = np.asarray([value for value in values if np.isfinite(value)], dtype=np.float64)
     if known.size < 2:
         return f"no {name} is known" if not known.size else f"{name} {number(float(known[0]))}"
@@ -106,7 +110,7 @@ def curve(values: Sequence[float], *, name: str) -> str:
 
 
 def _ends(low: float, high: float) -> list[str]:
-    """What stands below the two ends of the axis."""
+    """Return the texts below the two ends of the axis."""
     end, bottom = f"x='{_WIDTH}' text-anchor='end'", _HEIGHT + 12
     return [
         f"<text y='{bottom}'>{number(float(low), 3)}</text>",
@@ -125,7 +129,7 @@ def _short(name: str) -> str:
 
 
 def _largest_that_fits(drawn: Callable[[int], str], rows: int) -> str:
-    """What `drawn` makes of as many rows as are shown in place."""
+    """Return the result of `drawn` for the largest number of rows that is shown inline."""
     found = (drawn(count) for count in range(min(_MOST_ROWS, rows), 0, -1))
     return next(each for each in found if len(each) < INLINE_LIMIT)
 
@@ -135,18 +139,18 @@ def _amount_line(amount: PageAmount, chart: PageChart) -> str:
 
 
 def _lines(texts: Sequence[str]) -> list[str]:
-    """A text a row, left of its bar."""
+    """Return one text per row, left of its bar."""
     return [f"<text y='{_ROW * row + 12}'>{text}</text>" for row, text in enumerate(texts)]
 
 
 def _bars(places: Iterable[tuple[int, Sequence[float]]]) -> str:
-    """Rectangles of rows, from one part of the width to another."""
+    """Return the path of rectangles, one per row, from one part of the width to another."""
     found = ((row, *(_LEFT + round((_WIDTH - _LEFT) * part) for part in ends)) for row, ends in places)
     return "".join(f"M{start} {_ROW * row + 3}H{end}v10H{start}" for row, start, end in found)
 
 
 def _intervals(amounts: Sequence[PageAmount], least: float, span: float) -> list[str]:
-    """A line across each bar's end."""
+    """Return a line across each bar's end."""
     places = [
         f"M{_LEFT + round((_WIDTH - _LEFT) * (each.low - least) / span)} {_ROW * row + 8}"
         f"H{_LEFT + round((_WIDTH - _LEFT) * (each.high - least) / span)}"
@@ -162,7 +166,7 @@ def _svg(parts: Sequence[str], height: int) -> str:
 
 
 def _image(svg: str, alt: str) -> str:
-    """The image in Markdown: nothing in it can end the image, or the text that stands for it."""
+    """Return the image in Markdown, escaped so that nothing in it can end the image or its alternative text."""
     safe = "".join(character for character in alt if character not in "[]()\\\n")
     return f"![{safe}](<data:image/svg+xml,{quote(svg, safe=_SAFE)}>)"
 

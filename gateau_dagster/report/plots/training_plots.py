@@ -1,4 +1,4 @@
-"""Plot a training: what its mix holds, the relative distances that it sees, its loss, planned and actual time."""
+"""Plot a training: the contents of its mix, the relative distances that it sees, its loss, planned and actual time."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -32,7 +32,7 @@ _UNITS = (("h", 3600.0), ("min", 60.0), ("s", 1.0))
 
 
 def planned_and_actual(tables: Sequence[TableEffort]) -> Figure:
-    """A pair of bars for each table, planned above actual, of the shards that have both; the ratio beside them."""
+    """Draw a pair of bars for each table, planned above actual, of the shards that have both, with the ratio."""
     figure, (axis,) = new_figure(
         "Time of scoring: planned and actual", width=8.2, height=1.5 + 0.62 * max(1, len(tables))
     )
@@ -67,15 +67,17 @@ _ORIGINS = (("long", SELECTED), ("short", OTHER))
 _SHARES = (("sequences", ALL), ("tokens", SELECTED), ("trained tokens", INK))
 _WIDE = 8  # lengths that differ by more than this factor get a logarithmic axis
 MOST_SOURCES = 8
-"""More sources than this are drawn as one, the smallest ones together."""
+"""With more sources than this, the smallest are merged into one."""
 _DEEPEST = 1e-4
-"""Share, of the largest one, below which the logarithmic axis of shares does not go."""
+"""The smallest share, relative to the largest, on the logarithmic axis of shares."""
 SMOOTH_ABOVE = 30
-"""Logged steps from which a running mean is drawn over the raw loss."""
+"""Number of logged steps from which a running mean is drawn over the raw loss."""
 
 
 def training_curve(log: Sequence[Mapping[str, Any]]) -> Figure:
-    """Loss and learning rate by optimiser step. Each entry of `log`: `step`, and `loss` or `learning_rate` or both."""
+    """Draw loss and learning rate by optimiser step. Each entry of `log`: `step`, and `loss` or `learning_rate` or
+    both.
+    """
     figure, (left, right) = new_figure("Fine-tuning on the selected samples", columns=2, height=3.2)
     _line(left, log, "loss", CHECKPOINT)
     label(left, x="optimiser step", y="loss (nats per response token)", title="loss")
@@ -85,7 +87,9 @@ def training_curve(log: Sequence[Mapping[str, Any]]) -> Figure:
 
 
 def curve(log: Sequence[Mapping[str, Any]], key: str) -> tuple[list[float], list[float]]:
-    """Steps and finite values of `key`, in step order; of a step logged twice (resumed run) the last entry counts."""
+    """Return steps and finite values of `key`, in step order; for a step logged twice (resumed run) the last entry
+    counts.
+    """
     values = {float(entry["step"]): float(entry[key]) for entry in log if entry.get(key) is not None}
     points = sorted((step, value) for step, value in values.items() if np.isfinite(value))
     return [step for step, _ in points], [value for _, value in points]
@@ -110,9 +114,9 @@ def _line(axis: Axes, log: Sequence[Mapping[str, Any]], key: str, colour: str) -
 
 
 def mix_contents(sequences: pl.DataFrame) -> Figure:
-    """How long the sequences are, and what each source's share is.
+    """Draw the lengths of the sequences, and each source's share.
 
-    `sequences`: `origin`, `source`, `tokens` and `trained_tokens` of each, see `training_mix.mix_sequences`.
+    `sequences`: `origin`, `source`, `tokens` and `trained_tokens` of each, from `training_mix.mix_sequences`.
     """
     groups = _groups(sequences)
     height = max(3.2, 1.5 + 0.55 * groups.height)
@@ -149,7 +153,9 @@ def _sequence_lengths(axis: Axes, sequences: pl.DataFrame) -> None:
 
 
 def _groups(sequences: pl.DataFrame) -> pl.DataFrame:
-    """Sums of each origin and source, by the largest of their shares; the smallest as one line where they are many."""
+    """Return the sums per origin and source, ordered by the largest of their shares; many small ones are merged into
+    one.
+    """
     groups = sequences.group_by("origin", "source").agg(
         pl.len().alias("sequences"),
         pl.col("tokens").sum(),
@@ -179,11 +185,11 @@ def _source_shares(axis: Axes, groups: pl.DataFrame) -> None:
 
 
 def relative_distances(table: pl.DataFrame) -> Figure:
-    """Two views of the same shares, as skipping moves them: the whole range of distances, and the short ones enlarged.
+    """Draw the shares before and after skipping twice: over the whole range of distances, and the short ones enlarged.
 
     Args:
-        table: a row a bin of distances with `first` (included), `end` (excluded), and `before` and `after`, shares of
-            the samples; see `training.relative_distances`.
+        table: one row per bin of distances with `first` (included), `end` (excluded), and `before` and `after`, shares
+            of the samples; from `training.relative_distances`.
     """
     figure, (whole, close) = new_figure("Relative distances before and after skipping positions", columns=2)
     if table.select(pl.max_horizontal("before", "after").max()).item() in {None, 0.0}:
@@ -215,14 +221,14 @@ def relative_distances(table: pl.DataFrame) -> Figure:
 
 
 def _distance_shares(axis: Axes, table: pl.DataFrame) -> None:
-    """Plain positions as an area, skipped ones as a line over it: where they agree both stay visible."""
+    """Draw plain positions as an area and skipped ones as a line over it: both stay visible if they agree."""
     edges = np.append(table["first"].to_numpy(), table["end"][-1]).astype(float)
     axis.stairs(100 * table["before"].to_numpy(), edges, fill=True, color=OTHER, label="plain positions")
     axis.stairs(100 * table["after"].to_numpy(), edges, color=FAR, linewidth=1.8, baseline=None, label="skipped")
 
 
 def _share_limits(table: pl.DataFrame) -> tuple[float, float]:
-    """Limits of a logarithmic axis in percent: all shares but those less than 1/10,000 of the largest one."""
+    """Return limits of a logarithmic axis in percent: all shares but those less than 1/10,000 of the largest one."""
     shares = 100 * np.concatenate([table["before"].to_numpy(), table["after"].to_numpy()])
     top = float(shares.max())
     smallest = float(shares[shares > top * _DEEPEST].min())
