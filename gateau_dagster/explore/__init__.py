@@ -1,1 +1,1 @@
-"""The viewer of all samples: a page, and beside it the data that it loads as needed."""
+"""Build the viewer of all samples: a page, and next to it the data that it loads as needed."""

@@ -1,4 +1,4 @@
-"""The viewer's data in a store: a file that is there as it was written is not written again."""
+"""Write the viewer's data to a store; a file that is there with the same content is not written again."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -9,13 +9,13 @@ from gateau_dagster.storage.files import Files
 
 
 class DataFiles:
-    """The files beside a page that is being made. The page before it keeps its own until this one is in its place."""
+    """The data files of a page that is being built. The previous page keeps its files until the new one replaces it."""
 
     def __init__(self, files: Files, written: Mapping[str, str] | None = None) -> None:
         """Read what is there; a damaged file, or one of unknown content, counts as missing.
 
         Args:
-            written: the versions of the files that the page before loads, as its stamp has them.
+            written: the versions of the files that the previous page loads, from its stamp.
 
         Raises:
             GateauError, TransientError: see `Files.write`.
@@ -26,7 +26,7 @@ class DataFiles:
         self._used: dict[str, str] = {}
 
     def keep(self, *names: str) -> bool:
-        """Return whether all of these files are there and whole; those that are belong to this page from now on."""
+        """Return whether all of these files are there and intact; those that are now belong to this page."""
         addresses = [f"{FOLDER}/{name}" for name in names]
         self._used |= {each: self._whole[each] for each in addresses if each in self._whole}
         return all(each in self._whole for each in addresses)
@@ -42,7 +42,7 @@ class DataFiles:
         self._whole[f"{FOLDER}/{name}"] = self._used[f"{FOLDER}/{name}"] = content_version(data)
 
     def put(self, kind: str, content: Any) -> str:
-        """Write a file that is named by its content, unless it is there; return its name."""
+        """Write a file that is named by its content, unless it exists; return its name."""
         name = named_by_content(kind, content)
         if not self.keep(name):
             self.write(name, content)
@@ -58,6 +58,6 @@ class DataFiles:
         return {name: present[name] for name in sorted(self._used)}
 
     def remove_others(self) -> None:
-        """Remove what no page refers to any more; called when the new page is in its place."""
+        """Remove the files that no page refers to any more; call it when the new page is in place."""
         for name in sorted({*self._there} - {*self._used}):
             self._files.remove(name)

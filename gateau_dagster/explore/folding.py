@@ -1,4 +1,4 @@
-"""A context in pieces: its segments, or of a long one those that matter, and what stands between them left out."""
+"""Split a context into its segments; in a long context, replace unimportant parts by their length."""
 
 from collections.abc import Collection
 from dataclasses import dataclass, replace
@@ -6,16 +6,17 @@ from dataclasses import dataclass, replace
 from gateau_dagster.report.evidence import Evidence, EvidenceSegment
 
 ENDS = 1
-"""Segments at either end of a context that stay."""
+"""Segments kept at either end of a context."""
 GAVE = 0.01
-"""A segment that gave less, in probability, stays for its place alone."""
+"""A segment with a smaller gain, in probability, is kept only for its position."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Piece:
     """A part of a context: `text`, or `left_out` characters instead of it.
 
-    segment: which one it is; None before the first. seen: whether some model saw it.
+    segment: its index; None before the first segment.
+    seen: whether some model saw it.
     """
 
     text: str
@@ -25,8 +26,8 @@ class Piece:
 
 
 def pieces(context: str, evidence: Evidence | None, *, longest: int, most: int) -> list[Piece]:
-    """The context in order. One of more than `longest` characters keeps its ends and the `most` segments that gave
-    most; without evidence, its ends.
+    """Return the context in order. If it is longer than `longest` characters, it keeps its ends and the `most` segments
+    with the largest gains; without evidence, only its ends.
     """
     if evidence is None:
         return _ends(context, longest)
@@ -42,7 +43,7 @@ def pieces(context: str, evidence: Evidence | None, *, longest: int, most: int) 
 
 
 def kept_segments(evidence: Evidence, most: int) -> Collection[int]:
-    """Those that are named, the ends, and of the others those that gave most, `most` together with the named ones."""
+    """Return the kept segments: the ends, and at most `most` others, named ones first, then by gain."""
     segments = evidence.segments
     by_gain = sorted(segments, key=lambda segment: (not segment.named, -segment.gain, segment.index))
     best = [segment for segment in by_gain[:most] if _gave(segment)]
@@ -54,7 +55,7 @@ def _gave(segment: EvidenceSegment) -> bool:
 
 
 def _before(context: str, evidence: Evidence, longest: int) -> list[Piece]:
-    """What no model saw, and what theta_A alone saw: the ends where the context is long."""
+    """Return what no model saw, and what only theta_A saw; of a long context, only their ends."""
     first = evidence.segments[0].start if evidence.segments else len(context)
     border = min(evidence.unseen, first)
     room = longest // 10 if len(context) > longest else len(context)
@@ -70,7 +71,7 @@ def _ends(text: str, longest: int) -> list[Piece]:
 
 
 def _without(found: list[Piece], characters: int) -> list[Piece]:
-    """One more segment left out: together with those before it."""
+    """Leave one more segment out, merged with those before it."""
     if found and found[-1].left_out and found[-1].seen:
         return [*found[:-1], Piece(text="", left_out=found[-1].left_out + characters)]
     return [*found, Piece(text="", left_out=characters)]

@@ -1,4 +1,4 @@
-"""What the page knows of all samples: ids, lengths, sources and marks at once, each ranking when it is looked at."""
+"""Build the page's index of all samples: ids, lengths, sources and marks at once, each ranking when it is opened."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
@@ -18,10 +18,10 @@ Put: TypeAlias = Callable[[str, Any], str]
 
 
 def index_content(inputs: ReportInputs, found: Sequence[Ranking], shards: Sequence[Shard], put: Put) -> dict[str, Any]:
-    """The index of a page.
+    """Return the index of a page.
 
     Args:
-        inputs: of the report; the rows of `inputs.raw` are those of the shards, one after the other.
+        inputs: of the report; the rows of `inputs.raw` are those of the shards, in order.
         shards: with the files that hold the samples' texts.
         put: writes a file of this kind and content, and returns its name.
     """
@@ -52,7 +52,7 @@ def index_content(inputs: ReportInputs, found: Sequence[Ranking], shards: Sequen
 
 
 def _lengths(inputs: ReportInputs) -> pl.DataFrame:
-    """`sample_id`, `context`, `response` in `inputs.length_unit`, of the samples that have been counted."""
+    """Return `sample_id`, `context`, `response` in `inputs.length_unit`, for the samples with known lengths."""
     counted = inputs.combined_scores if inputs.by_gateau else inputs.lengths
     if counted is not None:
         return counted.select("sample_id", context="context_tokens", response="response_tokens")
@@ -85,7 +85,7 @@ def _ranking(ranking: Ranking, rows: pl.DataFrame, put: Put) -> dict[str, Any]:
 
 
 def _rejected(rows: pl.DataFrame, rejected: Mapping[str, pl.DataFrame]) -> list[tuple[int, str, str]]:
-    """Of samples that are in the data and were turned down later: row, asset, reason."""
+    """Return row, asset and reason of samples that are in the data and were rejected later."""
     found = []
     for asset, table in rejected.items():
         known = rows.join(table, on="sample_id").sort("row").select("row", "reason")

@@ -1,4 +1,4 @@
-"""Everything that a store knows of one sample."""
+"""Read everything that a store holds about one sample."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -24,9 +24,9 @@ _NAMED = 5
 
 @dataclass(frozen=True, kw_only=True)
 class Place:
-    """A sample's place in a ranking; `rank` and `score` are None where it has no score.
+    """A sample's place in a ranking; `rank` and `score` are None if it has no score.
 
-    first, second: the terms of Ranking.summands, None where there are none.
+    first, second: the terms of Ranking.summands; None if there are none.
     """
 
     ranking: Ranking
@@ -37,15 +37,16 @@ class Place:
 
     @property
     def scored(self) -> int:
-        """How many samples the ranking orders."""
+        """Return how many samples the ranking orders."""
         return self.ranking.table.height
 
 
 @dataclass(frozen=True, kw_only=True)
 class OneSample:
-    """A sample, its places, by what tables turned it down, and its evidence.
+    """A sample, its places, the tables that rejected it, and its evidence.
 
-    selected, reserved: None where that table is not made yet. rejected: asset and reason.
+    selected, reserved: None if that table does not exist yet.
+    rejected: asset and reason.
     """
 
     sample: Sample
@@ -57,10 +58,10 @@ class OneSample:
 
 
 def find_sample(state: State, name: str) -> Sample:
-    """The sample with this id, or the only one whose id begins so.
+    """Return the sample with this id, or the only one whose id begins with it.
 
     Raises:
-        GateauError: there is none, or there are several; the message names them, or says why it was rejected.
+        GateauError: there is none, or there are several; the message names them, or gives the reason for the rejection.
     """
     shards = state.config.long_sft.shards
     if _is_text(name):
@@ -88,7 +89,7 @@ def find_sample(state: State, name: str) -> Sample:
 
 
 def _other_shards(state: State) -> str:
-    """A sentence where tables of more shards lie in the store: what they hold may not be in the fewer ones yet."""
+    """Return a sentence if the store has tables of more shards: their samples may not be in the fewer shards yet."""
     here = {name.removesuffix(".parquet") for name in state.store.files.names(RAW) if name.endswith(".parquet")}
     if here <= {*state.shards}:
         return ""
@@ -99,7 +100,7 @@ def _other_shards(state: State) -> str:
 
 
 def _is_text(name: str) -> bool:
-    """Whether a table can hold it: an argument of the command may be any bytes."""
+    """Return whether a table can hold it, since an argument of the command may be any bytes."""
     try:
         name.encode()
     except UnicodeEncodeError:
@@ -108,10 +109,10 @@ def _is_text(name: str) -> bool:
 
 
 def one_sample(state: State, name: str) -> OneSample:
-    """What the store knows of it, of the tables that are there.
+    """Return what the store holds about a sample, from the existing tables.
 
     Raises:
-        GateauError: as `find_sample`; or a table is damaged, or of another version of the sample.
+        GateauError: as `find_sample`; or a table is damaged, or has another version of the sample.
     """
     sample = find_sample(state, name)
     return OneSample(
@@ -125,7 +126,7 @@ def one_sample(state: State, name: str) -> OneSample:
 
 
 def read_by(state: State, method: str, sample: Sample) -> dict[str, Mapping[str, Any]]:
-    """What a method reads of a sample, by table and column; the texts are left out."""
+    """Return what a method reads of a sample, by table and column, without the texts."""
     found: dict[str, Mapping[str, Any]] = {}
     for asset, columns in chosen_methods(state.config)[method].reads(state.config).items():
         if asset == RAW or not _is_made(state, asset):
@@ -134,7 +135,7 @@ def read_by(state: State, method: str, sample: Sample) -> dict[str, Mapping[str,
         shard = None if partitions == [None] else partitions[shard_of(sample.sample_id, len(partitions))]
         rows = state.store.read_rows(asset, shard, pl.DataFrame({"sample_id": [sample.sample_id]}))
         if not rows.is_empty():
-            # Of GATEAU's own scores all that they are made of.
+            # For GATEAU's own scores, include all columns that they are made of.
             named = rows.columns[: len(tables.COMBINED_SCORES)] if asset == PRESETS_TABLE else columns
             wanted = [column for column in named if column not in {"sample_id", "digest"}]
             found[asset] = rows.select(wanted).row(0, named=True)
@@ -175,7 +176,9 @@ def _is_reserved(state: State, sample_id: str) -> bool | None:
 
 
 def _rejections(state: State, sample_id: str) -> list[tuple[str, str]]:
-    """By the tables that models compute, each looked at in the sample's shard alone, and by the selection."""
+    """Return the sample's rejections: by the tables that models compute, read in its shard only, and by the
+    selection.
+    """
     shards = state.config.long_sft.shards
     shard = shard_keys(shards)[shard_of(sample_id, shards)]
     found = []

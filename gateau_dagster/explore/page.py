@@ -1,4 +1,4 @@
-"""The page itself: markup, style and script in one file, which says by its own policy what may run in it."""
+"""Build the page: markup, style and script in one file, whose content security policy restricts what may run in it."""
 
 import base64
 import hashlib
@@ -13,7 +13,7 @@ from gateau_dagster.readable import number, plural
 from gateau_dagster.report.inputs import ReportInputs
 from gateau_dagster.report.provenance import chosen_by, ranked_by
 
-# In this order: each uses what stands before it.
+# In this order: each script uses those before it.
 _SCRIPTS = (
     "loading.js",
     "elements.js",
@@ -29,10 +29,11 @@ _STYLES = ("style.css",)
 
 
 def build_page(inputs: ReportInputs, index: str) -> str:
-    """The viewer as HTML. Only its own script runs, and what that loads; nothing is fetched from elsewhere.
+    """Return the viewer as HTML. Only its own script and the files that it loads run; nothing is fetched from
+    elsewhere.
 
     Args:
-        index: the file that holds it.
+        index: name of the index file.
     """
     environment = Environment(
         loader=PackageLoader("gateau_dagster.explore", package_path="."), autoescape=True, undefined=StrictUndefined

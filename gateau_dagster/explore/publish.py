@@ -1,4 +1,4 @@
-"""The viewer as files of a store: `explore.html`, and what it loads in `explore/`."""
+"""Write the viewer to a store: `explore.html`, and the files that it loads in `explore/`."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -26,7 +26,7 @@ from gateau_dagster.storage.documents import loaded_files, write_document
 
 RAW = "raw_long_sft"
 TOGETHER = 10
-"""Pages whose maps are made at once."""
+"""Pages whose maps are built together."""
 UNMEASURED = "There is no evidence map: cam and perplexity/long, which it is made from, are not asked for."
 _TEXTS = ("sample_id", "source", "context", "instruction", "response")
 
@@ -65,8 +65,8 @@ def _unmeasured(evidence: MakeMaps, samples: Sequence[Sample]) -> EvidenceMaps:
 
 
 def _makers(state: State) -> dict[str, Any]:
-    """Return what else than tables the maps are made from: whether the tokenizers that take the texts apart are on
-    this machine, and how methods read their spans.
+    """Return what decides the maps besides tables: whether the models with their tokenizers are on this machine, and
+    how methods read their spans.
     """
     spans = span_maps(state)
     models = {span_map.model for _, span_map in spans} | ({THETA_B} if _is_measured(state) else set())
@@ -91,7 +91,7 @@ def _shard(state: State, evidence: MakeMaps, shard: str, makers: Mapping[str, An
     """Return a shard's files, after writing those that are missing or damaged.
 
     Args:
-        makers: see `_makers`.
+        makers: from `_makers`.
     """
     mapped = dict.fromkeys([RAW, CAM, LONG, SHORT, *(each.table for _, each in span_maps(state))])
     made_from = [asset for asset in mapped if asset in state.asset("report").reads]

@@ -1,4 +1,4 @@
-"""Every order that the samples are in: the one that decides, GATEAU's other presets, the other methods."""
+"""Collect every ranking of the samples: the deciding one, GATEAU's other presets, the other methods."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from gateau_dagster.selection.combine import ranked_by_score
 
 @dataclass(frozen=True, kw_only=True)
 class Summands:
-    """The two terms whose weighted sum a score is. `instead`: stands for `weight · second` where a sample has none."""
+    """The two terms whose weighted sum is a score. `instead`: replaces `weight · second` if a sample lacks the term."""
 
     names: tuple[str, str]
     weights: tuple[float, float]
@@ -24,11 +24,12 @@ class Summands:
 
 @dataclass(frozen=True, kw_only=True)
 class Ranking:
-    """One order of the samples.
+    """One ranking of the samples.
 
-    title: what a high score means. table: `sample_id`, `rank` i32 (1 is the best), `score` f64, of those with a score;
-        with `summands` also `first`, `second` f64, as the terms enter the score.
-    is_method: whether it is a method's own order, and not that of another preset of GATEAU.
+    title: what a high score means.
+    table: `sample_id`, `rank` i32 (1 is the best), `score` f64, of samples with a score; with `summands` also `first`,
+        `second` f64, as the terms enter the score.
+    is_method: whether it is a method's own ranking, and not that of another preset of GATEAU.
     """
 
     name: str
@@ -41,11 +42,11 @@ class Ranking:
 def rankings(
     config: Config, combined_scores: pl.DataFrame | None, method_scores: Mapping[str, pl.DataFrame]
 ) -> list[Ranking]:
-    """All of them, the one that decides the selection first.
+    """Return all rankings, the one that decides the selection first.
 
     Args:
-        combined_scores: tables.COMBINED_SCORES with the columns of every preset; None where GATEAU ranks nothing.
-        method_scores: tables.METHOD_SCORES of methods by name; GATEAU's are not looked at where there is the former.
+        combined_scores: tables.COMBINED_SCORES with the columns of every preset; None if GATEAU ranks nothing.
+        method_scores: tables.METHOD_SCORES of methods by name; GATEAU's are ignored if `combined_scores` is given.
     """
     found = [] if combined_scores is None else _of_gateau(config, combined_scores)
     known = {ranking.name for ranking in found}
@@ -56,7 +57,7 @@ def rankings(
 
 
 def _of_gateau(config: Config, scores: pl.DataFrame) -> list[Ranking]:
-    """The configured preset under the method's own name, with its terms; then the others."""
+    """Return the configured preset under the method's own name, with its terms; then the other presets."""
     selection, title = config.selection, all_methods()[GATEAU].title
     alpha, names = selection.alphas[selection.preset], [form.name for form in FORMS[selection.preset]]
     with_sum = with_terms(scores, selection.preset)
@@ -91,9 +92,9 @@ def _ordered(scores: pl.DataFrame, preset: str, further: Mapping[str, str]) -> p
 
 
 def disputed(samples: Sequence[str], found: Sequence[Ranking]) -> pl.Series | None:
-    """How far apart the methods rank each of `samples`: see comparison.compare.rank_spread.
+    """Return how far apart the methods rank each of `samples`: see comparison.compare.rank_spread.
 
-    Where there is one method alone, its presets count; None where there is one order alone.
+    With a single method, its presets are compared; None with a single ranking.
     """
     methods = [ranking for ranking in found if ranking.is_method]
     counted = methods if len(methods) > 1 else list(found)

@@ -1,4 +1,4 @@
-"""The samples in full, some on a page, so that looking at one does not load them all."""
+"""Write the samples in full, several per page, so that opening one does not load them all."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,18 +15,18 @@ from gateau_dagster.report.text import printable
 from gateau_dagster.storage.stamp import fingerprint
 
 PAGE_ROWS = 50
-"""Samples on a page."""
+"""Samples per page."""
 OPENING = 160
-"""Characters of an instruction that the list shows."""
+"""Characters of an instruction shown in the list."""
 LONGEST = 20_000
-"""Characters of a context that is shown as a whole."""
+"""Contexts with at most this many characters are shown whole."""
 SEGMENTS = 24
-"""Of a longer one, the segments that are shown at most beside its ends."""
+"""In a longer context, the most segments that are shown besides its ends."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Shard:
-    """The files of a shard of `rows` samples: how their instructions begin, and the pages, in order."""
+    """The files of a shard of `rows` samples: the beginnings of their instructions, and the pages, in order."""
 
     rows: int
     openings: str
@@ -35,11 +35,11 @@ class Shard:
 
 
 def shard_files(shard: str, rows: int, versions: Mapping[str, Any]) -> Shard:
-    """The names of a shard's files: others where anything of it was made anew.
+    """Return the names of a shard's files; they change if any of its inputs changed.
 
     Args:
         shard: its partition key.
-        versions: of each table that its pages are made from, and what else decides them.
+        versions: of each table that its pages are made from, and of everything else that affects them.
     """
     key = fingerprint({"code": EXPLORER_CODE_VERSION, **versions})[:16]
     count = -(-rows // PAGE_ROWS)
@@ -48,12 +48,12 @@ def shard_files(shard: str, rows: int, versions: Mapping[str, Any]) -> Shard:
 
 
 def openings(instructions: pl.Series) -> list[str]:
-    """How each instruction begins, on one line."""
+    """Return the beginning of each instruction, on one line."""
     return [" ".join(printable(text[: 2 * OPENING]).split())[:OPENING] for text in instructions]
 
 
 def sample_content(sample: Sample, told: EvidenceMaps) -> dict[str, Any]:
-    """A sample as the page shows it: its texts, the evidence map where there is one, and methods' own maps."""
+    """Return a sample for the page: its texts, its evidence map if there is one, and the maps of methods."""
     evidence = told.maps.get(sample.sample_id)
     found: dict[str, Any] = {
         "instruction": shortened(sample.instruction, LONGEST // 2),
@@ -75,7 +75,7 @@ def sample_content(sample: Sample, told: EvidenceMaps) -> dict[str, Any]:
 
 
 def shortened(text: str, longest: int) -> str:
-    """Fit to show; of a text of more characters its start, and how many were left out."""
+    """Return a printable text; of a longer one its start, and how many characters were left out."""
     if len(text) <= longest:
         return printable(text)
     return f"{printable(text[:longest])} … ({len(text) - longest:,} characters left out)"
@@ -86,19 +86,19 @@ def _piece(piece: Piece) -> tuple[str, int, bool, int]:
 
 
 def _token(token: EvidenceToken) -> tuple[Any, ...]:
-    """Text, the probabilities, gain, segment."""
+    """Return text, probabilities, gain, segment and whether the token is named."""
     given = (token.short, token.none, token.near, token.far, token.full, token.gain)
     rounded = (None if value is None else round(value, 4) for value in given)
     return printable(token.text), *rounded, -1 if token.segment is None else token.segment, token.named
 
 
 def _segment(segment: EvidenceSegment) -> tuple[Any, ...]:
-    """Index, what it gave, whether it is near, whether it is named."""
+    """Return index, gain, whether it is near, and whether it is named."""
     return segment.index, round(segment.gain, 4), segment.near, segment.named
 
 
 def _strip(card: StripCard) -> tuple[Any, ...]:
-    """Methods, what is added to, the bars that are shaded, the stretches that add most, what is added elsewhere."""
+    """Return methods, what is added to, the shaded bars, the stretches that add most, and what is added elsewhere."""
     bars = [(bar.left, bar.width, bar.level, bar.text) for bar in card.bars if bar.level]
     most = [(float(f"{added:.4g}"), text) for added, text in card.most]
     return ", ".join(card.methods), card.adds, bars, most, float(f"{card.elsewhere:.4g}")
