@@ -1,1 +1,1 @@
-"""Input: where it is, how it is read, what becomes a sample and what is rejected."""
+"""Read the input: locate files, parse records, and accept or reject samples."""

@@ -1,4 +1,4 @@
-"""One pass over input files: what each record is called, what it holds (by digest), where it stands, and duplicates."""
+"""Scan input files once: the id, content digest and place of each record, and duplicates."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ ACCEPTED = pl.Schema(
         "source": pl.String(),
         "file": pl.Int32(),
         "record": pl.Int64(),
-        # For estimates of the work: all text, and what of it is no context.
+        # For estimates of the work: all text, and its part outside the context.
         "characters": pl.Int64(),
         "tail_characters": pl.Int64(),
-        # How context and instruction were told apart, see user_turns.Border; empty for a conversation.
+        # The rule that separated context and instruction, see user_turns.Border; empty for a conversation.
         "border": pl.String(),
     }
 )
@@ -34,7 +34,7 @@ Identified = Sample | Conversation
 
 
 class Convert(Protocol):
-    """Makes a sample of a record."""
+    """A function that makes a sample of a record."""
 
     def __call__(
         self, record: Any, *, location: str, stem: str, counts: FieldCounts | None = None
@@ -64,10 +64,13 @@ class _Rows:
 
 
 def scan(files: Sequence[SourceFile], convert: Convert, progress: Progress) -> Catalogue:
-    """Read all of `files` once. Memory: one record, and some 250 bytes for each one read before.
+    """Read all of `files` once. Memory: one record, and some 250 bytes for each earlier one.
 
-    Of records with the same id and content the first is kept; with the same id and different content all are rejected,
-    each naming the others' places. Raises GateauError for a file that cannot be reached.
+    Of records with the same id and content the first is kept. Records with the same id and different content are all
+    rejected, each naming the others' places.
+
+    Raises:
+        GateauError: a file cannot be reached.
     """
     rows = _Rows()
     total = sum(file.size for file in files)
@@ -89,7 +92,7 @@ def scan(files: Sequence[SourceFile], convert: Convert, progress: Progress) -> C
 
 
 def _reporter(file: SourceFile, before: int, total: int, rows: _Rows, progress: Progress) -> Callable[[int], None]:
-    """Reports bytes read of all files' bytes, `before` of them in the files before this one."""
+    """Return a callback that reports bytes read of all files' bytes; `before`: bytes of the files before this one."""
     done = 0
 
     def note(count: int) -> None:
@@ -132,7 +135,7 @@ def _conflicts(frame: pl.DataFrame, files: Sequence[SourceFile]) -> pl.DataFrame
 
 
 def _renamed(rejected: pl.DataFrame, accepted: pl.DataFrame) -> pl.DataFrame:
-    """Call a reject by its place where its id is that of a usable record: an id means one thing."""
+    """Name a reject by its place if its id belongs to a usable record: an id means one thing."""
     taken = pl.col("sample_id").is_in(accepted["sample_id"].implode())
     reason = pl.format("{} (its id {} is that of a usable record)", "reason", "sample_id")
     return rejected.with_columns(

@@ -1,4 +1,4 @@
-"""A folder on S3 or the hub as one on this machine, for libraries that read nothing else."""
+"""Copy a folder on S3 or the hub to this machine, for libraries that read only local files."""
 
 from __future__ import annotations
 
@@ -24,12 +24,13 @@ _Found = Mapping[str, Mapping[str, Any]]
 
 
 def folder_copy(address: str, below: Path) -> Path:
-    """All files under a remote address, in a folder of `below` that is named by what they hold; copied once.
+    """Copy all files under a remote address into a folder of `below`, named by a digest of their content.
 
-    The digests of what was copied lie beside it: a copy that is not as it was is made again. Beside a new copy, older
-    ones of this address that nobody asked for in a day are removed, and what was left of copies that were cut off.
+    Digests of the copied files are stored beside the folder; a copy that differs from them is made again. A new copy
+    removes copies of this address that were unused for a day, and remains of interrupted ones.
 
-    Raises GateauError or TransientError where there are none, they cannot be read or written, or they change meanwhile.
+    Raises:
+        GateauError, TransientError: there are no files, they cannot be read or written, or they change meanwhile.
     """
     with readable_input(address):
         fs: Any = filesystem(address)
@@ -41,7 +42,7 @@ def folder_copy(address: str, below: Path) -> Path:
     target = below / version
     if target.is_dir() and _is_as_copied(target, root):
         if os.access(target, os.W_OK):
-            os.utime(target)  # it is in use; see _clear
+            os.utime(target)  # marks it as in use; see _clear
         return target
     with readable_failures(f"write {target}"):
         below.mkdir(parents=True, exist_ok=True)
@@ -70,7 +71,7 @@ def _listed(fs: Any, root: str) -> _Found:
 
 
 def _version(found: _Found) -> str:
-    """A digest of names and contents, as the server tells them."""
+    """Return a digest of names and contents, as the server reports them."""
     files = (f"{name} {info.get('ETag') or info.get('blob_id')} {info['size']}" for name, info in sorted(found.items()))
     return text_digest(list(files))[:32]
 
@@ -80,10 +81,10 @@ def _note_file(copy: Path) -> Path:
 
 
 def _note(copy: Path) -> Any:
-    """What was copied, and from where; None where that is not known."""
+    """Return what was copied, and from where; None if that is unknown."""
     try:
         return json.loads(_note_file(copy).read_bytes())
-    except (OSError, ValueError, RecursionError):  # no note, no JSON
+    except (OSError, ValueError, RecursionError):  # the note is missing or is no JSON
         return None
 
 
@@ -95,14 +96,14 @@ def _is_as_copied(target: Path, root: str) -> bool:
 
 
 def _clear(below: Path, root: str) -> None:
-    """Removes what nobody has used for long: parts of copies, and whole copies of `root`. Others may do so as well."""
+    """Remove what was long unused: partial copies, and whole copies of `root`. Other processes may do so as well."""
     for folder in below.iterdir():
         note = _note(folder)
         if not folder.name.startswith(_PART) and not (isinstance(note, dict) and note.get("address") == root):
             continue
         try:
             used = folder.stat().st_mtime
-        except FileNotFoundError:  # another process was faster
+        except FileNotFoundError:  # another process removed it
             continue
         if time.time() - used > _UNUSED_SECONDS:
             shutil.rmtree(folder, ignore_errors=True)  # what stays is tried again beside the next copy
@@ -111,7 +112,7 @@ def _clear(below: Path, root: str) -> None:
 
 
 def _publish(part: Path, target: Path) -> None:
-    """Gives the whole copy its name, unless another process was faster."""
+    """Rename the whole copy to its final name, unless another process was faster."""
     try:
         part.replace(target)
     except OSError:

@@ -1,4 +1,4 @@
-"""Input records of every accepted form as the one record type, Sample; what does not fit is a Reject with a reason."""
+"""Convert input records of every accepted form to Sample; reject others with a reason."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ TURN_KEYS = ("messages", "conversations", "data")
 ID_KEYS = ("id", "sample_id", "prompt_id")
 SOURCE_KEYS = ("source", "dataset")
 SYSTEM_KEYS = ("system", "system_prompt", "system_message")
-# The names of each part of a sample without turns; where several hold text, see _one_of.
+# The names of each part of a sample without turns; if several hold text, see _one_of.
 CONTEXT_KEYS = ("context", "document", "passage", "article")
 INSTRUCTION_KEYS = ("instruction", "query", "question", "prompt")
 RESPONSE_KEYS = ("response", "output", "completion", "answer")
-# Alpaca's context beside an instruction, a question beside a context, and a whole user turn where it is alone.
+# Alpaca's context beside an instruction, a question beside a context, and a whole user turn if it is alone.
 INPUT = "input"
 _WHOLE = 2.0**53
 _BLANK_LINE = "\n\n"
@@ -48,16 +48,16 @@ def to_sample(
     ignore: Collection[str] = (),
     counts: FieldCounts | None = None,
 ) -> Sample | Reject:
-    """Return the long instruction sample that a record holds (README, 'Input forms'), or why it holds none.
+    """Return the long instruction sample of a record (README, 'Input forms'), or a Reject with the reason.
 
-    Explicit parts (see `explicit_parts`), or one exchange of a user and an assistant in a chat form, whose
-    user turn `user_turns` takes apart: the instruction is what follows its last blank line, the context all before it.
-    A turn without a clear border is instruction only, and its `border` is none. Explicit parts may lack the
-    instruction, unless there is text under another key, which may be it. A leading system message, or the record's
-    `system`, is put in front of the context. A record without an id is named by the digest of its content, a reject by
-    its `location`; `stem` is the `source` of records that have none.
+    The record has explicit parts (see `explicit_parts`), or one exchange of a user and an assistant in a chat form.
+    `user_turns` splits the user turn: the instruction follows its last blank line, the context precedes it. A turn
+    without a clear border is instruction only, and its `border` is none. Explicit parts may lack the instruction,
+    unless there is text under another key, which may be it. A leading system message, or the record's `system`,
+    precedes the context. A record without an id is named by the digest of its content, a reject by its `location`.
+    `stem` is the `source` of records that have none.
 
-    ignore: fields that are left out, see `long_sft.ignore`. counts: what becomes of the record's fields is added here.
+    ignore: fields that are left out, see `long_sft.ignore`. counts: receives the use of the record's fields.
     """
     sample_id: str | None = None
     fields = Fields(ignore, "long_sft")
@@ -110,7 +110,7 @@ def record_id(record: Mapping[str, Any], fields: Fields | None = None) -> str | 
 
 
 def _whole(value: float, key: str) -> str:
-    """Return an id of a column with missing values, in which pandas makes 1.0 of 1, as text."""
+    """Return a float id as text: pandas makes 1.0 of 1 in a column with missing values."""
     if value.is_integer() and abs(value) < _WHOLE:
         return str(int(value))
     kind = "a number with a fraction" if abs(value) < _WHOLE else "a float too large to be an exact integer"
@@ -155,8 +155,8 @@ def explicit_parts(record: Mapping[str, Any], fields: Fields) -> tuple[str, str,
     """Return context, instruction, response and `whole` of a record without turns; None if it has no response.
 
     Accepted are `context`/`instruction`/`response`, Alpaca (`instruction`/`input`/`output`), `prompt`/`completion`, and
-    a `query` or `question` with its context and `answer`. `whole`: the instruction is a whole user turn, which may hold
-    the context, too: a `prompt` or an `input` alone.
+    a `query` or `question` with its context and `answer`. `whole`: the instruction is a whole user turn, which may
+    contain the context: a `prompt` or an `input` alone.
     """
     response_key = _one_of(record, RESPONSE_KEYS, "responses", fields)
     if response_key is None:
@@ -193,8 +193,11 @@ def _one_of(
 ) -> str | None:
     """Return the key of `keys` that holds a part of the sample, or None.
 
-    The first name counts before all others, in the form of `response` even if it is empty; of other names that hold
-    text, the one whose text contains the others'. Raises InvalidRecordError where none does.
+    The first name takes precedence, in the form of `response` even if it is empty. Of other names with text, the one
+    whose text contains the others' counts.
+
+    Raises:
+        InvalidRecordError: no text contains the others.
     """
     present = [
         key
@@ -237,7 +240,7 @@ def _check_no_other_name(fields: Fields) -> None:
 
 
 def system_of(record: Mapping[str, Any], fields: Fields) -> str | None:
-    """Return the record's own system text, or None; raise InvalidRecordError where several differ."""
+    """Return the record's own system text, or None; raise InvalidRecordError if several differ."""
     found = {key: checked_text(record[key], key) for key in SYSTEM_KEYS if record.get(key) is not None}
     fields.use(*found)
     texts = list(dict.fromkeys(text for text in found.values() if text.strip()))
@@ -289,7 +292,8 @@ def _exchange(turns: list[Turn]) -> tuple[str, str, str, Border]:
 def turns_of(record: Mapping[str, Any], fields: Fields | None = None) -> list[Turn] | None:
     """Return the turns of a record in one of the chat forms, in order; None if the record is in none of them.
 
-    Raises InvalidRecordError naming the turn and what was found in it.
+    Raises:
+        InvalidRecordError: the message names the turn and what was found in it.
     """
     fields = fields or Fields()
     key = next((key for key in TURN_KEYS if record.get(key) is not None), None)

@@ -1,4 +1,4 @@
-"""The local files that a folder or a glob means, also where links lead round in a circle."""
+"""Find the local files that a folder or a glob means, even if links form a cycle."""
 
 import errno
 import glob
@@ -10,25 +10,29 @@ from pathlib import Path
 from gateau_dagster.errors import GateauError
 
 _ANY_DEPTH = "**"
-# Holds nothing that anybody put there, and is closed on every disk that has one.
+# It never holds user data, and is closed on every disk that has one.
 _OF_THE_DISK = "lost+found"
 
 
 def files_below(top: Path, wanted: Callable[[str], bool]) -> list[Path]:
-    """The files of a folder, and of those below it, whose name is wanted; hidden files and folders are left out.
+    """Return the files of a folder and below it whose name is wanted; hidden files and folders are left out.
 
-    Links are followed, and no folder is entered twice. Raises GateauError for what cannot be looked into: a folder
-    that is closed, a link that leads nowhere. Its data would be missed in silence.
+    Links are followed, and no folder is entered twice.
+
+    Raises:
+        GateauError: a folder is closed or a link is broken, since their data would be missed silently.
     """
     named = (child for folder in _folders(top) for child in _shown(folder) if wanted(child.name))
     return [child for child in named if _is_file(child)]
 
 
 def matching_files(pattern: str, base: Path) -> list[Path]:
-    """The files that a pattern means, relative to `base` unless it is absolute; each path once.
+    """Return the files that a pattern means, relative to `base` unless it is absolute; each path once.
 
-    As `glob.glob` finds them, except that no folder is entered twice below a `**`: links may lead back above it.
-    Raises GateauError as `files_below`.
+    The result is that of `glob.glob`, but no folder is entered twice below a `**`: links may lead back above it.
+
+    Raises:
+        GateauError: for the reasons of `files_below`.
     """
     return [path for path in dict.fromkeys(_matches(pattern, base)) if _is_file(path)]
 
@@ -36,7 +40,7 @@ def matching_files(pattern: str, base: Path) -> list[Path]:
 def _matches(pattern: str, base: Path) -> Iterator[Path]:
     parts = pattern.split("/")
     if _ANY_DEPTH not in parts:
-        # glob, for Path.glob takes no absolute pattern.
+        # Path.glob accepts no absolute pattern.
         yield from (base / name for name in glob.glob(pattern, root_dir=base))  # noqa: PTH207
         return
     place = parts.index(_ANY_DEPTH)
@@ -48,7 +52,7 @@ def _matches(pattern: str, base: Path) -> Iterator[Path]:
 
 
 def _folders(top: Path) -> Iterator[Path]:
-    """The folder and those below it, without hidden ones; each by one of its shortest paths."""
+    """Yield the folder and those below it, without hidden ones; each by one of its shortest paths."""
     entered: set[tuple[int, int]] = set()
     waiting = [top] if top.is_dir() else []
     while waiting:
@@ -64,7 +68,7 @@ def _folders(top: Path) -> Iterator[Path]:
 
 
 def _shown(folder: Path) -> list[Path]:
-    """What is in a folder and not hidden."""
+    """Return the entries of a folder that are not hidden."""
     if not os.access(folder, os.R_OK | os.X_OK):
         if folder.name == _OF_THE_DISK:
             return []
@@ -79,14 +83,14 @@ def _is_file(path: Path) -> bool:
 
 
 def _is_folder(path: Path) -> bool:
-    """Whether it is one; a name without an ending that leads nowhere is taken for a disk that is not there now."""
+    """Return whether it is a folder; a broken link without a file extension raises, since its disk may be absent."""
     try:
         path.stat()
     except FileNotFoundError:
         if path.is_symlink() and not path.suffix:
             raise _leads_nowhere(path) from None
     except OSError as error:
-        if error.errno != errno.ELOOP:  # behind a link to itself there is nothing at any time
+        if error.errno != errno.ELOOP:  # a link to itself never leads anywhere
             raise
         return False
     return path.is_dir()

@@ -1,4 +1,4 @@
-"""The train split of a data set on the Hugging Face hub."""
+"""Find the train split of a data set on the Hugging Face hub."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from gateau_dagster.storage.remote import HUB
 _TRAIN = re.compile(r"(^|[^a-z0-9])train([^a-z0-9]|$)", re.IGNORECASE)
 _OTHER = re.compile(r"(^|[^a-z0-9])(test|validation|valid|val|dev|eval)([^a-z0-9]|$)", re.IGNORECASE)
 _FRONT_MATTER = re.compile(r"\A---\s*\n(.*?)\n---\s*(\n|\Z)", re.DOTALL)
-# What PyYAML raises for text that it cannot read, or whose values are none: `!!int ''`, `2024-99-99`.
+# Exceptions of PyYAML for text that it cannot read, or with invalid values: `!!int ''`, `2024-99-99`.
 _NOT_YAML = (yaml.YAMLError, ValueError, LookupError, AttributeError, RecursionError)
 
 
 def train_files(fs: Any, root: str, readable: Callable[[str], bool]) -> list[dict[str, Any]]:
-    """fsspec infos of the train split of the data set at `root` ('datasets/owner/name').
+    """Return the fsspec infos of the train split of the data set at `root` ('datasets/owner/name').
 
-    The card's default configuration decides where it names data files (its split `train`, else the first one whose name
-    starts so); otherwise the files with 'train' as a word of their path; otherwise all but test and validation files.
-    A configuration's `data_dir` is where its paths begin, and its files lie.
+    If the card's default configuration names data files, it decides: its split `train`, else the first one whose name
+    starts so. Otherwise the files with 'train' as a word of their path count; otherwise all but test and validation
+    files. A configuration's `data_dir` is the base of its paths.
 
-    Raises GateauError for a card that cannot be read, and what the file system raises (FileNotFoundError for an unknown
-    data set).
+    Raises:
+        GateauError: the card cannot be read. Errors of the file system pass (FileNotFoundError: unknown data set).
     """
     found, name = fs.find(root, detail=True), f"{root}/README.md"
     card = fs.cat_file(name) if name in found else b""
@@ -65,9 +65,9 @@ class _Front(BaseModel):
 
 
 def card_files(card: bytes) -> tuple[str, list[str]]:
-    """(folder, glob patterns below it) of the train split in a data-set card: README.md with YAML front matter.
+    """Return (folder, glob patterns below it) of the train split in a data-set card: README.md with YAML front matter.
 
-    ('', []) if it names none. Raises one of _NOT_YAML for a card that is none.
+    The result is ('', []) if the card names none. Raises one of _NOT_YAML for an invalid card.
     """
     match = _FRONT_MATTER.match(card.decode("utf-8", errors="replace").removeprefix("\ufeff"))
     front = yaml.safe_load(match.group(1)) if match else None

@@ -26,14 +26,14 @@ from gateau_dagster.storage.files import Files
 from gateau_dagster.storage.json_cache import keeping
 from gateau_dagster.storage.parquet import read_local, write_parquet
 
-# Part of every shard's digest: raise it only where the tables of all shards change for another reason than their texts.
+# Part of every shard's digest: raise it only if the tables of all shards change for another reason than their texts.
 CODE_VERSION = "3"
-# Raise it when reading the same bytes gives other samples or reasons. The index is then built again, and only shards
-# with a sample or a reason that differs are out of date.
+# Raise it if reading the same bytes gives other samples or reasons. The index is then rebuilt, and only shards with a
+# different sample or reason are out of date.
 READER_VERSION = "3"
 INDEX_ACCEPTED = pl.Schema({**ACCEPTED, "shard": pl.Int32()})
 INDEX_REJECTED = pl.Schema({**REJECTED, "shard": pl.Int32()})
-# Another name for another layout: a file of the old one is then rebuilt.
+# Another layout needs another name: a file of the old one is then rebuilt.
 _KEY = b"gateau_input_index_3"
 
 
@@ -52,7 +52,7 @@ class InputIndex:
 
     @cached_property
     def rejects(self) -> Rejects:
-        """Return the rejects among the records, where one that repeats another counts once."""
+        """Return the rejects among the records; a record that repeats another counts once."""
         return rejects_among(self.rejected, self.accepted.height + self.rejected.height, named=True)
 
     @cached_property
@@ -61,7 +61,7 @@ class InputIndex:
         return contexts_among(self.accepted)
 
     def repeats(self, *, kept: bool) -> list[str]:
-        """Return a sentence where samples hold the texts of another one under another id; each is scored.
+        """Return a sentence if samples hold the texts of another one under another id; each is scored.
 
         `kept`: whether they can be chosen together.
         """
@@ -100,7 +100,7 @@ class InputIndex:
 
 
 def save_index(index: InputIndex, path: Path) -> None:
-    """Write the index; a reader sees the old file or the new one. Raises GateauError for a full disk and the like."""
+    """Write the index; a reader sees the old file or the new one. Raise GateauError if it cannot be written."""
     header = {
         "signature": index.signature,
         "shards": index.shards,
@@ -115,7 +115,7 @@ def save_index(index: InputIndex, path: Path) -> None:
 
 
 def load_index(path: Path) -> InputIndex | None:
-    """Return the saved index; None when there is none or the file is damaged: it is a cache, and is then rebuilt."""
+    """Return the saved index, or None if it is missing or damaged: it is a cache, and is then rebuilt."""
     if not path.is_file():
         return None
     try:
@@ -149,7 +149,8 @@ def index_signature(files: list[SourceFile], config: LongSftConfig, content: str
 def build_index(config: LongSftConfig, folder: Path, progress: Progress = silent) -> InputIndex:
     """Build the index in one streaming pass over all files of `config.path`, relative to `folder`; progress in bytes.
 
-    Raises GateauError if a file cannot be reached, or if no sample is usable (naming the most frequent reasons).
+    Raises:
+        GateauError: a file cannot be reached, or no sample is usable (naming the most frequent reasons).
     """
     files = resolve_files(config.path, folder)
     return _build(config, files, index_signature(files, config), progress)
@@ -159,8 +160,8 @@ def cached_index(config: LongSftConfig, folder: Path, cache_dir: Path, progress:
     """Return the index, from `cache_dir` if it was saved there for the same files, number of shards and code version.
 
     "The same" means equal addresses, sizes and modification stamps, and with `verify: content` equal bytes, all of
-    which are read. A folder that cannot be written costs the next call a pass, and is told
-    (`keeping`). Raises as `build_index` does.
+    which are read. If the folder cannot be written, the next call costs a pass, and a warning is logged (`keeping`).
+    Raises the errors of `build_index`.
     """
     files = resolve_files(config.path, folder)
     content = content_signature(files, cache_dir / FILE_DIGESTS, "content") if config.verify == "content" else ""

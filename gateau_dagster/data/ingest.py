@@ -1,4 +1,4 @@
-"""The texts of chosen shards: `raw_long_sft`, read from the files again with the index as a map."""
+"""Read the texts of chosen shards for `raw_long_sft` from the files, with the index as a map."""
 
 from __future__ import annotations
 
@@ -27,10 +27,13 @@ _RAW = tables.schema(tables.RAW_LONG_SFT)
 def read_shards(
     config: LongSftConfig, folder: Path, index: InputIndex, shards: Collection[int], progress: Progress = silent
 ) -> Iterator[tuple[int, pl.DataFrame, pl.DataFrame]]:
-    """Yield (shard, raw_long_sft rows sorted by sample_id, rejected rows) once for each of `shards`, as it is complete.
+    """Yield (shard, raw_long_sft rows sorted by sample_id, rejected rows) for each of `shards`, as it is complete.
 
-    Only files that hold wanted records are opened, and only their wanted lines parsed; the texts of at most the wanted
-    shards are in memory. Raises GateauError if a file no longer holds what the index saw in it.
+    Only files with wanted records are opened, and only their wanted lines are parsed. At most the texts of the wanted
+    shards are in memory.
+
+    Raises:
+        GateauError: a file no longer holds what the index recorded.
     """
     del folder  # the index knows the files, and their addresses are absolute
     rejected = index.rejected.filter(pl.col("shard").is_in(list(shards)))
@@ -58,22 +61,23 @@ def read_shards(
 
 
 def read_samples(config: LongSftConfig, index: InputIndex, wanted: pl.DataFrame) -> Iterator[Sample]:
-    """The long samples that `wanted` names, read as the index was; see `read_wanted`."""
+    """Yield the long samples that `wanted` names, with the conversion of the index; see `read_wanted`."""
     for found in read_wanted(index.files, wanted, partial(to_sample, ignore=config.ignore)):
         yield cast(Sample, found)
 
 
 def read_wanted(files: Sequence[SourceFile], wanted: pl.DataFrame, convert: Convert) -> Iterator[Identified]:
-    """The samples that `wanted` (schema catalogue.ACCEPTED) names, in the files' order.
+    """Yield the samples that `wanted` (schema catalogue.ACCEPTED) names, in the files' order.
 
-    Raises GateauError if a record is not what it was when it was catalogued.
+    Raises:
+        GateauError: a record differs from its catalogue entry.
     """
     for (number,), part in sorted(wanted.partition_by("file", as_dict=True).items()):
         file = files[cast(int, number)]
         known = {record: identity for record, *identity in part.select("record", "sample_id", "digest").iter_rows()}
         for item in read_records(file, wanted=known.keys()):
             if item.number not in known:
-                continue  # a problem that was there before, or that concerns nothing wanted
+                continue  # a known problem, or one that concerns nothing wanted
             if isinstance(item, Problem):
                 raise _changed(file, item.number)
             sample = convert(item.value, location=location(file, item.number), stem=file.stem)

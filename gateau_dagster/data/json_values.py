@@ -1,4 +1,4 @@
-"""The elements of a JSON list one by one (or of objects that follow each other), without holding the file in memory."""
+"""Read the elements of a JSON list (or of consecutive objects) one by one, without holding the file in memory."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from gateau_dagster.data.streams import LONGEST_RECORD, too_long
 
 _CHUNK = 1 << 18
 _SPACE = re.compile(r"[ \t\r\n]*")
-# Undecodable bytes arrive as these code points; valid UTF-8 can never contain them.
-# Where a value may begin or end; what a backslash stands before is neither.
+# _MARKS: where a value may begin or end, except after a backslash. _ESCAPED_BYTES: the code points of undecodable
+# bytes, which valid UTF-8 never contains.
 _MARKS = re.compile(r'\\.|["\[\]{}]', re.DOTALL)
 _ESCAPED_BYTES = re.compile("[\udc80-\udcff]")
 
 
 class Members:
-    """Makes an object's members a dict, as `object_pairs_hook`.
+    """An `object_pairs_hook` that makes an object's members a dict.
 
-    repeated: a key that stood twice in an object, with different values, of which JSON does not say which one counts.
+    repeated: a key that an object has twice with different values; JSON does not define which one counts.
     """
 
     repeated: str | None = None
 
     def __call__(self, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        """The members; of several of one name the last."""
+        """Return the members; of several with one name, the last."""
         found = dict(pairs)
         if len(found) < len(pairs):
             self.repeated = next((key for key, value in pairs if value != found[key]), self.repeated)
@@ -35,7 +35,7 @@ class Members:
 
     @property
     def reason(self) -> str | None:
-        """The reason against the value that was read."""
+        """Return the reason for rejecting the value, or None."""
         if self.repeated is None:
             return None
         return f"repeated key: {ascii(self.repeated)[:60]} stands twice in one object, with different values"
@@ -50,7 +50,9 @@ class _Text:
         self.buffer, self.position, self.ended, self._lines = "", 0, False, 1
 
     def fill(self) -> bool:
-        """Read on, at least as much as is pending, so that long values cost linear time; False at the end."""
+        """Read more text, at least as much as is pending, so that long values cost linear time; return False at the
+        end.
+        """
         if self.ended:
             return False
         self._lines += self.buffer.count("\n", 0, self.position)
@@ -65,7 +67,7 @@ class _Text:
         return True
 
     def peek(self) -> str:
-        """The next character that is no white space, or '' at the end."""
+        """Return the next character that is not white space, or '' at the end."""
         while True:
             match = _SPACE.match(self.buffer, self.position)
             assert match is not None
@@ -76,7 +78,7 @@ class _Text:
                 return ""
 
     def skip(self) -> bool:
-        """Pass over the object, list or text at the position, however long; False where it is none, or has no end."""
+        """Skip the object, list or text at the position; return False if there is none, or if it has no end."""
         if self.peek() not in {"{", "[", '"'}:
             return False
         depth, quoted = 0, False
@@ -91,20 +93,20 @@ class _Text:
                 if depth == 0 and not quoted and mark in ']}"':
                     self.position = read
                     return True
-            # A backslash at the end belongs to what comes next.
+            # A backslash at the end belongs to the next piece.
             self.position = len(self.buffer) - (read < len(self.buffer) and self.buffer.endswith("\\"))
             if not self.fill():
                 return False
 
     def line(self, index: int) -> int:
-        """Line number, from 1, of a place in the buffer."""
+        """Return the line number, from 1, of a place in the buffer."""
         return self._lines + self.buffer.count("\n", 0, index)
 
 
 def json_values(pieces: Iterable[bytes]) -> Iterator[tuple[Any, str | None]]:
-    """Yield (value, None) for each value, or (None, reason) for one that is not valid UTF-8.
+    """Yield (value, None) for each value, or (None, reason) for one that is invalid UTF-8 or too long.
 
-    So is one that is too long. What is malformed cannot be skipped: the reason names its line, and is the last item.
+    Malformed JSON cannot be skipped: the reason names its line, and is the last item.
     """
     text = _Text(pieces)
     in_list = text.peek() == "["
@@ -140,7 +142,7 @@ def json_values(pieces: Iterable[bytes]) -> Iterator[tuple[Any, str | None]]:
 
 
 def _decode(text: _Text) -> tuple[Any, str | None, bool]:
-    """The value at the position, the reason against it, and whether nothing more can be read."""
+    """Return the value at the position, the reason for rejecting it, and whether nothing more can be read."""
     while True:
         start, members = text.position, Members()
         decoder = json.JSONDecoder(object_pairs_hook=members)
@@ -158,7 +160,7 @@ def _decode(text: _Text) -> tuple[Any, str | None, bool]:
         if end - start > LONGEST_RECORD:
             return _too_long(text)
         if end == len(text.buffer) and text.fill():
-            continue  # a number may go on in the next piece
+            continue  # a number may continue in the next piece
         text.position = end
         reason = "invalid UTF-8:" if _ESCAPED_BYTES.search(text.buffer, start, end) else members.reason
         return (value, None, False) if reason is None else (None, f"{reason} at line {text.line(start)}", False)
@@ -171,5 +173,5 @@ def _too_long(text: _Text) -> tuple[Any, str, bool]:
 
 
 def _may_be_cut(error: json.JSONDecodeError, buffer: str) -> bool:
-    """Whether more text could mend the error: it lies at the buffer's end, or in a string that does not close."""
+    """Return whether more text could fix the error: it is at the buffer's end, or in an unterminated string."""
     return error.msg.startswith("Unterminated string") or error.pos >= len(buffer) - 16

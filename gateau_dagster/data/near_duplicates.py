@@ -1,4 +1,4 @@
-"""Which texts of many are one and the same but for small changes: by MinHash, and groups of them."""
+"""Find near-duplicates among texts by MinHash, and group them."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from typing import TYPE_CHECKING, TypeAlias, cast
 
 from gateau_dagster.data.shingles import Hashes
 
-if TYPE_CHECKING:  # imported where it is used: it brings much of scipy, a second for every command
+if TYPE_CHECKING:  # imported on use: it imports much of scipy, which costs every command a second
     from datasketch import LeanMinHash, MinHash
 
 Lookup: TypeAlias = "Callable[[LeanMinHash], list[int]]"
-"""From a sketch to the numbers of those that may be near-duplicates of it, rising."""
+"""A function from a sketch to the numbers of its possible near-duplicates, in ascending order."""
 
 HASHES = 256
-"""Of a sketch, 1 KiB: the similarity of two texts is estimated with a standard error of at most 0.03."""
+"""Hashes per sketch, 1 KiB: the standard error of a similarity estimate is at most 0.03."""
 MISSED = 0.02
-"""Of pairs that are just similar enough at most as many are not looked at, and hardly any of those that are more so."""
+"""The largest share of pairs at the similarity threshold that the lookup misses; it misses fewer above it."""
 _BATCH = 4096  # shingles at a time: 8 MiB
 
 
 def sketch(shingles: Hashes) -> LeanMinHash:
-    """MinHash (Broder, 1997) of a text's shingles: how many hashes two have in common is their Jaccard similarity."""
+    """Return the MinHash (Broder, 1997) of a text's shingles; equal hashes estimate the Jaccard similarity of texts."""
     from datasketch import LeanMinHash
 
     found = _of_nothing().copy()
@@ -32,9 +32,9 @@ def sketch(shingles: Hashes) -> LeanMinHash:
 
 
 def lookup(sketches: Sequence[LeanMinHash], least: float) -> Lookup:
-    """Finds those whose similarity to a sketch may be `least` (in 0..1) or more; see MISSED.
+    """Return a function that finds sketches whose similarity may be `least` (in 0..1) or more; see MISSED.
 
-    What has no shingles is like nothing, not even like its own kind.
+    A text without shingles is similar to none, not even to another such text.
     """
     from datasketch import MinHashLSH
 
@@ -45,10 +45,10 @@ def lookup(sketches: Sequence[LeanMinHash], least: float) -> Lookup:
 
 
 def near_duplicates(sketches: Sequence[LeanMinHash], least: float) -> list[int]:
-    """The group of each text, by its first member; what two texts of a group have in common may go by way of others.
+    """Return the group of each text, by its first member; two members may be similar only through others.
 
-    Every pair that `lookup` finds and whose estimated similarity is at least `least` is joined; pairs that are of one
-    group by way of others are not looked at, so that many copies of a text take a time in proportion to their number.
+    Every pair that `lookup` finds and whose estimated similarity is at least `least` is joined. Pairs that are in one
+    group already are not compared, so that many copies of a text take linear time.
     """
     groups = _Groups(sketches, least)
     bands, rows = _bands(least)
@@ -61,14 +61,14 @@ def near_duplicates(sketches: Sequence[LeanMinHash], least: float) -> list[int]:
 
 
 class _Groups:
-    """Groups of sketches (union-find), which grow together."""
+    """Groups of sketches that grow by joining (union-find)."""
 
     def __init__(self, sketches: Sequence[LeanMinHash], least: float) -> None:
         self._sketches, self._least = sketches, least
         self._first = list(range(len(sketches)))
 
     def of(self, number: int) -> int:
-        """A sketch's group, by its first member."""
+        """Return the group of a sketch, by its first member."""
         first = self._first
         while first[number] != number:
             first[number] = first[first[number]]
@@ -76,7 +76,7 @@ class _Groups:
         return number
 
     def enter(self, bucket: list[list[int]], number: int) -> None:
-        """Join a sketch with those of a bucket that are alike. `bucket`: members by group; it is added to them."""
+        """Join a sketch with similar ones of a bucket, and add it. `bucket`: members by group."""
         own, others = [number], []
         for members in bucket:
             if self._joined(number, members):
@@ -87,7 +87,7 @@ class _Groups:
         bucket[:] = [*others, own]
 
     def _joined(self, number: int, members: list[int]) -> bool:
-        """Whether it is of their group, or becomes so as it is like one of them."""
+        """Return whether the sketch is in their group; join it if it is similar to one of them."""
         one, two = sorted((self.of(number), self.of(members[0])))
         if one == two:
             return True
@@ -100,7 +100,10 @@ class _Groups:
 
 @cache
 def _of_nothing() -> MinHash:
-    """Drawing the permutations takes longer than a short text's hashes. Shingles are hashes already."""
+    """Return the cached empty MinHash, since drawing permutations takes longer than hashing a short text.
+
+    Its hash function is the identity: shingles are hashes already.
+    """
     from datasketch import MinHash
 
     return MinHash(num_perm=HASHES, hashfunc=int)
@@ -108,7 +111,7 @@ def _of_nothing() -> MinHash:
 
 @cache
 def _bands(least: float) -> tuple[int, int]:
-    """How many bands of how many hashes: two sketches are compared where all hashes of some band are equal."""
+    """Return the numbers of bands and of hashes per band; two sketches are compared if some band is equal."""
     missed = {rows: (1 - least**rows) ** (HASHES // rows) for rows in range(1, HASHES // 2 + 1)}
     rows = max(rows for rows, share in missed.items() if rows == 1 or share <= MISSED)
     return HASHES // rows, rows

@@ -1,4 +1,4 @@
-"""Rows of a parquet file as records, a few at a time."""
+"""Read rows of a parquet file as records, a few at a time."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from gateau_dagster.data.streams import LONGEST_RECORD, Chunks, damage_reason, o
 
 _ROWS = 32
 _MAGIC = b"PAR1"
-# A packed file may hold so many times its bytes, and in any case so many: parquet is packed itself, and shrinks little.
+# A packed file may hold this multiple of its size, and in any case these bytes: parquet is already packed.
 _MOST_TIMES, _ALWAYS_BYTES = 64, 1 << 30
 
 
 def read_parquet(
     file: SourceFile, wanted: Collection[int] | None, on_bytes: Callable[[int], None]
 ) -> Iterator[Record | Problem]:
-    """Stream the rows (numbers from 1); a damaged row group is one Problem and costs no other group."""
+    """Stream the rows (numbers from 1); a damaged row group is one Problem and affects no other group."""
     with _seekable(file, on_bytes) as raw:
         if isinstance(raw, Problem):
             yield raw
             return
         try:
-            # No threads: one that still held `raw`, a Python object, when the process ends would abort it.
+            # Without threads: a thread that held `raw`, a Python object, at the end of the process would abort it.
             parquet = pq.ParquetFile(raw, pre_buffer=False)
         except (pa.ArrowException, UnicodeDecodeError, OSError) as error:
             found = f"{file.name} is no (complete) parquet file: {_first(error)}"
@@ -53,7 +53,7 @@ def _read_group(
     parquet: pq.ParquetFile, group: int, start: int, wanted: Collection[int] | None
 ) -> Iterator[Record | Problem]:
     number, facts = start, parquet.metadata.row_group(group)
-    # So few at a time that rows of a usual length are no more than the longest one.
+    # The batch is small enough that rows of usual length need no more memory than the longest one.
     rows = min(_ROWS, max(1, LONGEST_RECORD * facts.num_rows // max(1, facts.total_byte_size)))
     try:
         for batch in parquet.iter_batches(batch_size=rows, row_groups=[group], use_threads=False):
@@ -76,21 +76,21 @@ def _row(batch: pa.RecordBatch, index: int, number: int) -> Record | Problem:
 
 
 def _value(column: pa.Array) -> Any:
-    """A row's value of one column: Python's, or where it has none, as of dates after the year 9999, Arrow's.
+    """Return a row's value of one column: Python's, or Arrow's if Python has none, as for dates after the year 9999.
 
-    Such values are no text and no id, and what else stands in a row need not be understood.
+    Such values are neither text nor ids, and other columns of a row need not be understood.
     """
     try:
         return column.to_pylist()[0]
     except UnicodeDecodeError:
         raise
-    except (ValueError, ArithmeticError, LookupError):  # parts of a second, sizes, time zones that nobody knows
+    except (ValueError, ArithmeticError, LookupError):  # parts of a second, sizes, unknown time zones
         return column[0]
 
 
 @contextmanager
 def _seekable(file: SourceFile, on_bytes: Callable[[int], None]) -> Iterator[IO[bytes] | Problem | Any]:
-    """The file itself, or for a compressed one its content in a temporary file: parquet is read from its end."""
+    """Yield the file, or a temporary file with its decompressed content: parquet is read from its end."""
     if file.compression is None:
         with open_raw(file, on_bytes) as raw:
             yield raw
@@ -102,7 +102,7 @@ def _seekable(file: SourceFile, on_bytes: Callable[[int], None]) -> Iterator[IO[
 
 
 def _unpack(file: SourceFile, target: IO[bytes], on_bytes: Callable[[int], None]) -> Problem | None:
-    """Writes what a packed file holds; of what is no parquet, only the beginning."""
+    """Write the content of a packed file to `target`; if it is no parquet, only its beginning."""
     room = most = max(_ALWAYS_BYTES, _MOST_TIMES * file.size)
     with open_stream(file, on_bytes) as stream:
         chunks = Chunks(stream)

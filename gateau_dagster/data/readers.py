@@ -1,4 +1,4 @@
-"""Records of JSON, JSON Lines, Parquet and plain text files."""
+"""Read records of JSON, JSON Lines, Parquet and plain text files."""
 
 from __future__ import annotations
 
@@ -14,9 +14,11 @@ from gateau_dagster.data.streams import LONGEST_RECORD, Chunks, damage_reason, o
 
 
 def read_plain_text(file: SourceFile, on_bytes: Callable[[int], None] = unheard) -> Record | Problem:
-    """The whole file as record 1, a string; what is no UTF-8 text, or too long, is a Problem. Memory: the text.
+    """Return the whole file as record 1, a string; invalid UTF-8 or a text that is too long is a Problem. Memory: the
+    text.
 
-    Raises GateauError when the file cannot be reached.
+    Raises:
+        GateauError: the file cannot be reached.
     """
     with open_stream(file, on_bytes) as stream:
         chunks = Chunks(stream)
@@ -55,8 +57,10 @@ def read_records(
     """Stream the records of `file` in order; only those whose number is in `wanted`, if it is given.
 
     Memory: one record, of at most LONGEST_RECORD bytes, and a buffer (parquet: a few rows). `on_bytes` receives counts
-    of stored bytes as they are read. Raises GateauError when the file cannot be reached; damaged content is a Problem
-    instead.
+    of stored bytes as they are read. Damaged content is a Problem.
+
+    Raises:
+        GateauError: the file cannot be reached.
     """
     if file.format is None:
         endings = ", ".join(f".{name}" for name in FORMATS)
@@ -77,7 +81,7 @@ def _read_text(chunks: Chunks, file: SourceFile, wanted: Collection[int] | None)
         yield Problem(number=0, reason=f"empty file: {file.name} has no content")
         return
     foreign = next((what for magic, what in _MAGIC.items() if head.startswith(magic)), None)
-    if foreign or head.count(b"\0") > len(head) // 20:  # a stray one spoils its line, not the file
+    if foreign or head.count(b"\0") > len(head) // 20:  # a stray NUL spoils its line, not the file
         yield Problem(number=0, reason=f"wrong file type: {file.name} is {foreign or 'binary data'}")
         return
     head = head.removeprefix(_BOM)
@@ -95,9 +99,9 @@ def _read_text(chunks: Chunks, file: SourceFile, wanted: Collection[int] | None)
 
 
 def _peek(pieces: Iterator[bytes]) -> tuple[list[bytes], list[bytes]]:
-    """The first two lines that are not blank, and the pieces that were read for them.
+    """Return the first two lines that are not blank, and the pieces that were read for them.
 
-    Either line tells JSON Lines from one object over many lines. Fewer lines where one is too long.
+    Either line distinguishes JSON Lines from one object over many lines. There are fewer lines if one is too long.
     """
     read: list[bytes] = []
 
@@ -118,15 +122,15 @@ def _is_object(line: bytes) -> bool:
 
 
 def split_lines(pieces: Iterable[bytes], longest: int = LONGEST_RECORD) -> Iterator[bytes | None]:
-    """Lines without their newline; a last line without newline counts.
+    """Yield lines without their newline; a last line without newline counts.
 
-    None for a line of more than `longest` bytes, as soon as that is known: the rest of it is read, but not kept.
+    None replaces a line of more than `longest` bytes as soon as that is known; its rest is read, but not kept.
     """
     pending: list[bytes] = []
     room = longest  # of the line; below 0: it is too long
     for piece in pieces:
         for place, part in enumerate(piece.split(b"\n")):
-            if place:  # a newline stands before it
+            if place:  # a newline precedes it
                 if room >= 0:
                     yield b"".join(pending)
                 pending, room = [], longest
@@ -152,7 +156,7 @@ def _read_lines(
         if (wanted is not None and number not in wanted) or (line is not None and not line.strip()):
             continue
         parsed = Problem(number=number, reason=too_long("line")) if line is None else parse_line(line, number)
-        # Kept back: if the compressed data end here, the line is not wrong but cut off.
+        # Kept back: if the compressed data end here, the line is truncated rather than wrong.
         if isinstance(parsed, Problem):
             problem = parsed
         else:
@@ -165,7 +169,7 @@ def _read_lines(
 
 
 def parse_line(line: bytes, number: int) -> Record | Problem:
-    """One line of JSON Lines."""
+    """Parse one line of JSON Lines."""
     members = Members()
     try:
         value = json.loads(line.decode("utf-8"), object_pairs_hook=members)

@@ -1,8 +1,7 @@
-"""What becomes of every field of a record, of its turns and of their parts: used, left out, or a reason to reject.
+"""Record the use of every field of a record, of its turns and of their parts.
 
-A field is *used* where a form reads it, *irrelevant* where its name says that it holds no text to train on (ids,
-scores, languages, dates), *ignored* where the configuration names it, *rejected* where it cannot be used, else
-*unknown*.
+A field is *used* if a form reads it, and *irrelevant* if its name says that it holds no training text (ids, scores,
+languages, dates). It is *ignored* if the configuration names it, *rejected* if it cannot be used, else *unknown*.
 """
 
 from __future__ import annotations
@@ -14,19 +13,19 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Literal, TypeAlias
 
 Use = Literal["used", "ignored", "irrelevant", "unknown", "rejected"]
-"""What becomes of a field; of several turns of one record, the strongest counts (see _STRENGTH)."""
+"""The use of a field; of several turns of one record, the strongest counts (see _STRENGTH)."""
 FieldCounts: TypeAlias = dict[str, dict[str, int]]
 """Records by field and use. Fields of turns begin with `turn.`, those of parts of a turn's content with
 `turn.content.`."""
 
 LONG_TEXT = 300
-"""Characters of text under an unknown key above which a sample without context is rejected: it may be the context."""
+"""Longest text in characters under an unknown key of a sample without context; a longer one may be the context."""
 TURN, PART = "turn.", "turn.content."
 _STRENGTH: tuple[Use, ...] = ("irrelevant", "unknown", "used", "ignored", "rejected")
 _MOST_FIELDS, _LONGEST_NAME = 300, 60
 OTHER_FIELDS = "(further fields)"
 
-# Text of the answer, or what it was made with, that no form has a place for.
+# Text of the answer or its generation that no form has a place for.
 _REASONING = (
     "reasoning_content reasoning thinking thought thoughts chain_of_thought cot rationale think reasoning_trace"
 )
@@ -54,9 +53,9 @@ _IRRELEVANT = re.compile(
     r"|train|training|trainable|turn|turns|file|files|file_name|filename|path|tool_choice)|(num|n|count|len|score)_.*|avatarurl"
 )
 _NESTED = {"meta", "metadata", "info", "extra", "extra_info"}
-# What marks the place of media in the text beside them (LLaVA, LLaMA-Factory, InternVL), with the line's end after it.
+# Placeholders of media in text (LLaVA, LLaMA-Factory, InternVL), with the line end after them.
 _PLACEHOLDERS = {kind: re.compile(rf"<{kind}>(?:\r?\n)?") for kind in ("image", "audio", "video")}
-# Of a turn: whether its tokens may carry loss.
+# Flags of a turn: whether its tokens may carry loss.
 _LOSS_FLAGS = {
     *("weight", "train", "training", "trainable", "trained", "do_train", "train_on_turn", "learn"),
     *("loss", "loss_mask", "loss_weight", "loss_scale", "compute_loss"),
@@ -67,16 +66,16 @@ _NO_TEXT_KEYS = {"role", "from", "type"}
 
 
 class InvalidRecordError(ValueError):
-    """A record that cannot be used; the message is the reject's reason, its kind before the colon."""
+    """A record that cannot be used; the message is the reject's reason, and begins with its kind and a colon."""
 
 
 class Fields:
-    """What became of the fields of one record.
+    """The use of the fields of one record.
 
     Args:
         ignore: names of `long_sft.ignore` or `short_chat.ignore`; a name counts for the record, its turns and parts,
             one that begins with `turn.` for turns alone.
-        section: `long_sft` or `short_chat`, which messages name.
+        section: `long_sft` or `short_chat`, for messages.
     """
 
     def __init__(self, ignore: Collection[str] = (), section: str = "long_sft") -> None:
@@ -103,9 +102,9 @@ class Fields:
             self._note(name, "used")
 
     def read(self, text: str) -> str:
-        """Return a text as it is part of the sample: without placeholders of media that are left out.
+        """Return a text as part of the sample, without placeholders of ignored media, and remember it.
 
-        What repeats a piece of it under another name is not lost.
+        A remembered text covers fields that repeat a piece of it under another name.
         """
         for kind in sorted(self._without_media):
             text, count = _PLACEHOLDERS[kind].subn("", text)
@@ -115,7 +114,7 @@ class Fields:
         return text
 
     def leave_out(self, name: str) -> None:
-        """Note text of a used field that is not part of the sample, as of a question that nobody answered."""
+        """Note text of a used field that is not part of the sample, such as an unanswered question."""
         self._note(name, "ignored")
 
     def fail(self, name: str, kind: str, why: str) -> None:
@@ -149,7 +148,7 @@ class Fields:
         return trained
 
     def content(self, value: Any, place: str) -> Any:
-        """Return the text of a turn whose content is a list of parts, joined by blank lines; else `value` as it is."""
+        """Return the text of a turn whose content is a list of parts, joined by blank lines; else `value` unchanged."""
         if not isinstance(value, list) or not all(isinstance(part, Mapping) for part in value):
             return value
         texts = []
@@ -169,7 +168,7 @@ class Fields:
         return "\n\n".join(texts)
 
     def check(self, *, has_context: bool) -> None:
-        """Note the record's other fields, and raise InvalidRecordError where one of them must not be left out.
+        """Note the record's other fields, and raise InvalidRecordError if one of them must not be left out.
 
         Args:
             has_context: whether the sample has a context: without one, long text under an unknown key may be it.
@@ -185,7 +184,7 @@ class Fields:
             raise InvalidRecordError(self.problem)
 
     def reason(self, error: InvalidRecordError) -> str:
-        """Return why the record is rejected, and note the fields that no form has read before the error."""
+        """Return the reason for rejecting the record, and note the fields that no form has read before the error."""
         reason = self.problem or str(error)
         self._note_rest({key: value for key, value in self._kept.items() if key not in _CONVERSATIONS})
         return reason
@@ -217,7 +216,7 @@ class Fields:
                     self._other(f"{key}.{inner}", inner, part, "")
 
     def unknown_texts(self) -> list[str]:
-        """Return the record's fields that hold text under a name that says nothing, and that no form has read."""
+        """Return the record's unread fields that hold text under an unknown name."""
         named = {key: value for key, value in self._kept.items() if key not in self.uses and isinstance(value, str)}
         return [
             key
@@ -238,7 +237,7 @@ class Fields:
         return kept
 
     def _leave_out_named(self, prefix: str, key: str) -> None:
-        """Note a field that the configuration names. Placeholders of media in texts that are read later go with it."""
+        """Note a field that the configuration names, and drop its media placeholders from texts that are read later."""
         self._note(f"{prefix}{key}", "ignored")
         if key in _MEDIA.split() or prefix == PART:
             self._without_media |= {kind for kind in _PLACEHOLDERS if kind in key.replace("img", "image")}
@@ -254,7 +253,7 @@ class Fields:
                 self.fail(name, "unusable field", f"it is not empty{label}, and {why}")
             return
         leaves = [text for text in texts_in(value) if text.strip()]
-        # A document may be called `file`, or stand in `source`: what is long is looked at whatever its name.
+        # A document may be in a field such as `file` or `source`: long text is checked whatever its name.
         if _IRRELEVANT.fullmatch(key.lower()) and max(map(len, leaves), default=0) <= LONG_TEXT:
             self._note(name, "irrelevant")
             return
@@ -263,7 +262,7 @@ class Fields:
             self._others.append((name, label, leaves))
 
     def _repeated(self, leaves: Sequence[str]) -> bool:
-        """Return whether all these texts, at least one, are pieces of what is read."""
+        """Return whether all these texts, at least one, are pieces of the sample's text."""
         return bool(leaves) and all(any(leaf in text for text in self._read) for leaf in leaves)
 
     def _note(self, name: str, use: Use, *, instead: bool = False) -> None:
@@ -324,7 +323,7 @@ def holds(value: Any) -> bool:
 
 
 def texts_in(value: Any) -> Iterator[str]:
-    """Yield the texts in a value, those of objects and lists in it too; roles and types are none."""
+    """Yield the texts in a value, including those in nested objects and lists, but not roles and types."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, Mapping):
@@ -346,7 +345,7 @@ def _brief(value: Any) -> str:
 
 
 def _shown(name: str) -> str:
-    """Return a field's name as it can be stored and printed."""
+    """Return a field's name in a form that can be stored and printed."""
     text = "".join(char if char.isprintable() else ascii(char)[1:-1] for char in name[: _LONGEST_NAME + 1])
     return text if len(name) <= _LONGEST_NAME else f"{text[:_LONGEST_NAME]}…"
 
@@ -364,7 +363,7 @@ def checked_text(value: Any, place: str) -> str:
 
 
 def kind_of(value: Any) -> str:
-    """Return what a JSON value is called."""
+    """Return the name of a JSON value's type."""
     names = {type(None): "null", bool: "a boolean", int: "a number", float: "a number", str: "text", bytes: "bytes"}
     if isinstance(value, Mapping):
         return "an object"

@@ -1,4 +1,4 @@
-"""What the input lacks, in few words: rejected samples with the commonest reasons, and samples without a context."""
+"""Summarise what the input lacks: rejected samples with the commonest reasons, and samples without a context."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from gateau_dagster.errors import GateauError, gateau_command
 from gateau_dagster.readable import percentage, plural
 
 _EXAMPLES = 3
-_NAMED = 3  # kinds that a sentence names
-# Reasons of rejects that stand for a file, or for the rest of it. A list without elements is whole; a file without
-# content was emptied, or never written.
+_NAMED = 3  # kinds named in a sentence
+# Reasons that concern a whole file, or the rest of it. A list without elements is complete; a file without content was
+# emptied, or never written.
 _LOST_FILES = (
     r"(?s)^(truncated |damaged |wrong file type|repeated column:|empty file: .* has no content|too long: .*: unpack it"
     r"|malformed JSON: (the list is not closed|text after the end of the list)|.*; nothing after it was read)"
 )
-# What differs from sample to sample: quoted text and numbers.
+# Parts that differ from sample to sample: quoted text and numbers.
 _DETAILS = r"'[^']*'|\"[^\"]*\"|`[^`]*`|\d+(?:[.,]\d+)*"
 
 
@@ -34,10 +34,10 @@ class RejectKind:
 
 @dataclass(frozen=True, kw_only=True)
 class Rejects:
-    """`count` of `given` samples were rejected; `kinds`: most frequent first.
+    """A summary: `count` of `given` samples were rejected; `kinds`: most frequent first.
 
-    unread: how many of them stand for a file that could not be read to its end: nobody knows what else it held.
-    about: whether `given` is not known to the last one.
+    unread: the number of rejects for a file that could not be read to its end; its other content is unknown.
+    about: whether `given` is an estimate.
     """
 
     given: int
@@ -48,29 +48,29 @@ class Rejects:
 
     @property
     def share(self) -> float:
-        """Of the samples given."""
+        """Return the share of the given samples that was rejected."""
         return self.count / self.given if self.given else 0.0
 
     @property
     def notable(self) -> bool:
-        """Whether it is worth a warning."""
+        """Return whether the rejects deserve a warning."""
         return self.share > NOTABLE_REJECTS or self.unread > 0
 
     def amount(self, noun: str = "sample") -> str:
-        """`53 of 56 records rejected (94.6 %)`."""
+        """Return a text such as `53 of 56 records rejected (94.6 %)`."""
         unread = f", {self.unread:,} of them for a file that could not be read to its end" if self.unread else ""
         given = f"{'about ' if self.about else ''}{plural(self.given, noun)}"
         return f"{self.count:,} of {given} rejected ({percentage(self.share)}){unread}"
 
     def sentence(self, noun: str = "sample") -> str:
-        """`53 of 56 records rejected (94.6 %): 50 x empty response; 3 x malformed JSON`."""
+        """Return a text such as `53 of 56 records rejected (94.6 %): 50 x empty response; 3 x malformed JSON`."""
         named = [f"{kind.count:,} x {kind.kind}" for kind in self.kinds[:_NAMED]]
         if rest := self.kinds[_NAMED:]:
             named.append(f"{sum(kind.count for kind in rest):,} for other reasons")
         return f"{self.amount(noun)}{': ' if named else ''}{'; '.join(named)}"
 
     def lines(self) -> list[str]:
-        """A line for each of the commonest kinds, with its first reason in full and where that is."""
+        """Return a line for each of the commonest kinds, with its first reason in full and its place."""
         return [
             f"  {kind.count} x {reason} (first at {place})"
             for kind in self.kinds[:_NAMED]
@@ -79,13 +79,13 @@ class Rejects:
 
 
 def rejects_among(rejected: pl.DataFrame, given: int, *, named: bool = False) -> Rejects:
-    """Sums up a table of rejects.
+    """Summarise a table of rejects.
 
     Args:
-        rejected: `sample_id` and `reason`; with `location`, where that is the place of an example.
+        rejected: `sample_id` and `reason`; with `location`, that is the place of an example.
         given: samples before any was rejected.
-        named: whether the reason's kind stands before its colon, as in what the input's readers reject; else reasons
-            that differ in numbers or quoted text only are of one kind.
+        named: whether the reason's kind precedes its colon, as in the rejects of the input's readers; otherwise reasons
+            that differ only in numbers or quoted text are of one kind.
     """
     place = "location" if "location" in rejected.columns else "sample_id"
     reason = pl.col("reason").fill_null("no reason given")
@@ -105,13 +105,13 @@ def rejects_among(rejected: pl.DataFrame, given: int, *, named: bool = False) ->
 
 
 def rejects_among_chats(taken: int, rejected: pl.DataFrame, chat: ShortChatConfig) -> Rejects:
-    """Of all short conversations, of whose usable ones `chat.fraction` is taken."""
+    """Summarise the rejects among all short conversations; `chat.fraction` of the usable ones are `taken`."""
     found = rejects_among(rejected, round(taken / chat.fraction) + rejected.height, named=True)
     return replace(found, about=chat.fraction < 1)
 
 
 def check_rejected(rejects: Rejects, config: LongSftConfig) -> None:
-    """Raises GateauError where more of the long input is rejected than the user allows."""
+    """Raise GateauError if more of the long input is rejected than the configuration allows."""
     if config.max_rejected is None or rejects.share <= config.max_rejected:
         return
     what = f"long_sft.max_rejected: {rejects.amount('record')}, more than {config.max_rejected:g} of them. Mostly:"
@@ -121,7 +121,7 @@ def check_rejected(rejects: Rejects, config: LongSftConfig) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Contexts:
-    """How the contexts of `given` samples were told from their instructions; `borders`: counts by user_turns.Border."""
+    """How contexts were separated from instructions in `given` samples; `borders`: counts by user_turns.Border."""
 
     given: int
     borders: dict[str, int]
@@ -129,22 +129,22 @@ class Contexts:
 
     @property
     def empty(self) -> int:
-        """Samples whose context is empty, or holds a system text only."""
+        """Return the number of samples whose context is empty, or holds a system text only."""
         return self.borders.get("none", 0)
 
     @property
     def share(self) -> float:
-        """Share of the samples that have no context."""
+        """Return the share of the samples that have no context."""
         return self.empty / self.given if self.given else 0.0
 
     @property
     def amount(self) -> str:
-        """`8 of 8 samples have no context (100 %)`."""
+        """Return a text such as `8 of 8 samples have no context (100 %)`."""
         return f"{self.empty:,} of {plural(self.given, 'sample')} have no context ({percentage(self.share)})"
 
     @property
     def lines(self) -> list[str]:
-        """What `gateau validate` says: the rules that found the borders, and where they are uncertain."""
+        """Return the lines of `gateau validate`: the rules that found the borders, and how many are uncertain."""
         rules = {border: count for border, count in self.borders.items() if border != "given"}
         found = ", ".join(f"{border} {count:,}" for border, count in rules.items())
         text = [f"border of context and instruction: {found}"] if rules.keys() - {"none"} else []
@@ -159,7 +159,7 @@ class Contexts:
 
     @property
     def warnings(self) -> list[str]:
-        """A sentence where more samples than a stray few have no context."""
+        """Return a warning if a notable share of the samples has no context."""
         if self.share <= NOTABLE_REJECTS:
             return []
         return [f"long_sft.path: {self.amount}, so that nothing tells whether they need it. {_context_cure()}."]
@@ -181,7 +181,7 @@ def contexts_among(accepted: pl.DataFrame) -> Contexts:
 
 
 def check_contexts(contexts: Contexts, config: LongSftConfig) -> None:
-    """Raises GateauError where most samples have no context and the configuration does not say that it is meant."""
+    """Raise GateauError if most samples have no context and the configuration does not allow that."""
     if contexts.share > MOST_EMPTY_CONTEXTS and not config.allow_empty_context:
         raise GateauError(
             f"long_sft.path: {contexts.amount}, so that nothing tells whether they need it. {_context_cure()}. If they "

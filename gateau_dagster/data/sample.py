@@ -1,4 +1,4 @@
-"""What a usable record becomes: a sample of the long data or a short conversation; its digest and its shard."""
+"""Define the usable records: a sample of the long data or a short conversation, with digest and shard."""
 
 import hashlib
 from collections.abc import Sequence
@@ -8,7 +8,7 @@ from typing import Literal
 
 
 def text_digest(parts: Sequence[str]) -> str:
-    """SHA-256 (hex) of the parts; lengths are hashed too, so that no two lists of parts share a digest."""
+    """Return the SHA-256 (hex) of the parts; lengths are hashed too, so that no two lists of parts share a digest."""
     digest = hashlib.sha256()
     for part in parts:
         data = part.encode("utf-8", errors="surrogatepass")
@@ -19,7 +19,7 @@ def text_digest(parts: Sequence[str]) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Sample:
-    """(c, x; y) of the paper: `context`, `instruction` and target `response`."""
+    """A sample (c, x; y) of the paper: `context`, `instruction` and target `response`."""
 
     sample_id: str
     source: str
@@ -27,16 +27,16 @@ class Sample:
     instruction: str
     response: str
     border: str = field(default="given", compare=False)
-    """How the border of context and instruction was found: a user_turns.Border, or "none" for an empty context."""
+    """The rule that found the border of context and instruction: a user_turns.Border; "none" for an empty context."""
 
     @cached_property
     def digest(self) -> str:
-        """Content digest: unchanged samples keep their scores."""
+        """Return the content digest, by which unchanged samples keep their scores."""
         return text_digest((self.context, self.instruction, self.response))
 
     @property
     def lengths(self) -> tuple[int, int]:
-        """Characters of all texts, and of those that are no context."""
+        """Return the characters of all texts, and of those outside the context."""
         tail = len(self.instruction) + len(self.response)
         return len(self.context) + tail, tail
 
@@ -46,7 +46,7 @@ Role = Literal["system", "user", "assistant"]
 
 @dataclass(frozen=True, kw_only=True)
 class Turn:
-    """One message of a conversation. trained: false where the data say that it is not to be learned."""
+    """One message of a conversation. trained: false if the data exclude it from the loss."""
 
     role: Role
     content: str
@@ -63,28 +63,28 @@ class Conversation:
 
     @cached_property
     def digest(self) -> str:
-        """SHA-256 (hex) of roles and contents, and of the answers without loss where there are some."""
+        """Return the SHA-256 (hex) of roles and contents, and of the places of answers without loss, if any."""
         parts = [part for turn in self.turns for part in (turn.role, turn.content)]
         flagged = [str(place) for place, turn in enumerate(self.turns) if turn.role == "assistant" and not turn.trained]
         return text_digest([*parts, *(["without loss", ",".join(flagged)] if flagged else [])])
 
     @property
     def sample_id(self) -> str:
-        """The record's id, else 128 bits of its content's digest."""
+        """Return the record's id, else 128 bits of its content's digest."""
         return self.own_id or self.digest[:32]
 
     @property
     def lengths(self) -> tuple[int, int]:
-        """Characters of all texts, and of those that are no context: a conversation has none."""
+        """Return the characters of all texts twice, since a conversation has no context."""
         total = sum(len(turn.content) for turn in self.turns)
         return total, total
 
 
 @dataclass(frozen=True, kw_only=True)
 class Reject:
-    """A sample that cannot be used, and why.
+    """A sample that cannot be used, and the reason.
 
-    short_of_memory: another device may have enough. refused: by a server; another one may take it.
+    short_of_memory: another device may have enough. refused: by a server; another one may accept it.
     """
 
     sample_id: str
@@ -94,24 +94,24 @@ class Reject:
 
     @property
     def may_pass(self) -> bool:
-        """Whether other means may do, which change no result; see Node."""
+        """Return whether another device or server may succeed, which changes no result; see Node."""
         return self.short_of_memory or self.refused
 
 
 def shard_of(sample_id: str, shards: int) -> int:
-    """Stable hash of the id modulo `shards`; the same in every process and on every machine."""
+    """Return a stable hash of the id modulo `shards`, equal in every process and on every machine."""
     return (
         int.from_bytes(hashlib.sha256(sample_id.encode("utf-8", errors="surrogatepass")).digest()[:8], "big") % shards
     )
 
 
 def shard_keys(shards: int) -> list[str]:
-    """Partition keys, equally wide so that they sort: 16 shards are '00' to '15'."""
+    """Return the partition keys, zero-padded so that they sort: 16 shards are '00' to '15'."""
     return list(_shard_keys(shards))
 
 
 @cache
 def _shard_keys(shards: int) -> tuple[str, ...]:
-    """Asked for once a shard, of which there may be thousands."""
+    """Return the cached keys, since callers ask once per shard, of which there may be thousands."""
     width = len(str(shards - 1))
     return tuple(f"{shard:0{width}d}" for shard in range(shards))

@@ -1,4 +1,4 @@
-"""Short conversations for the training mix: ShareGPT and UltraChat records under one form, and `short_chat_mix`."""
+"""Read short conversations for the training mix: ShareGPT and UltraChat records in one form, and `short_chat_mix`."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ def to_conversation(
     ignore: Collection[str] = (),
     counts: FieldCounts | None = None,
 ) -> Conversation | Reject:
-    """Return the conversation of a record of any form that `to_sample` reads, or why it is none.
+    """Return the conversation of a record of any form that `to_sample` reads, or a Reject with the reason.
 
-    As is usual with ShareGPT, whose long conversations come in pieces: assistant turns before the first user turn are
-    dropped, and so is a last user turn that nobody answered. An empty response rejects the whole conversation. The
-    record's `system` becomes the first turn. `ignore` and `counts` as for `to_sample`.
+    ShareGPT often splits long conversations. So assistant turns before the first user turn are dropped, and so is a
+    last unanswered user turn. An empty response rejects the whole conversation. The record's `system` becomes the first
+    turn. `ignore` and `counts`: see `to_sample`.
     """
     own_id: str | None = None
     fields = Fields(ignore, "short_chat")
@@ -102,9 +102,11 @@ def short_chat_mix(
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Return the first `fraction` of the usable conversations (see part_of), and the rejected ones.
 
-    The input is read twice, so that only the conversations taken are in memory. Ids that occur twice are treated as in
-    the long data. What becomes of the records' fields is added to `counts`. Raises GateauError for files that cannot be
-    reached, that change between the two passes, or that hold no usable conversation.
+    The input is read twice, so that only the returned conversations are in memory. Repeated ids are treated as in the
+    long data. The use of the records' fields is added to `counts`.
+
+    Raises:
+        GateauError: a file cannot be reached or changes between the passes, or no conversation is usable.
     """
     files = resolve_files(config.path, folder)
     convert = partial(to_conversation, ignore=config.ignore)
@@ -126,7 +128,7 @@ def short_chat_mix(
 
 
 def first_conversations(config: ShortChatConfig, folder: Path, count: int) -> list[list[dict[str, str]]]:
-    """Return the messages of the first usable conversations, at most `count`. Raises as `resolve_files`."""
+    """Return the messages of the first usable conversations, at most `count`. Raise the errors of `resolve_files`."""
     found: list[list[dict[str, str]]] = []
     for file in resolve_files(config.path, folder):
         for item in read_records(file):
@@ -142,9 +144,10 @@ def first_conversations(config: ShortChatConfig, folder: Path, count: int) -> li
 
 
 def short_chat_signature(config: ShortChatConfig, folder: Path, cache_dir: Path) -> str:
-    """Return a digest of what `short_chat_mix` depends on: contents of its files, settings, and the code version.
+    """Return a digest of the inputs of `short_chat_mix`: contents of its files, settings, and the code version.
 
-    Contents are remembered in `cache_dir`, and read again as `config.verify` says. Raises as `resolve_files`.
+    Contents are cached in `cache_dir`, and read again according to `config.verify`. Raises the errors of
+    `resolve_files`.
     """
     content = content_signature(resolve_files(config.path, folder), cache_dir / FILE_DIGESTS, config.verify)
     ignored = [f"ignore {name}" for name in sorted(set(config.ignore))]

@@ -1,4 +1,4 @@
-"""Input files, local or remote, and the records that are read from them."""
+"""Locate input files, local or remote, and define the records that are read from them."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ FORMATS = ("jsonl", "json", "parquet")
 COMPRESSIONS = ("gz", "zst")
 _FORMAT_NAMES = "jsonl, json or parquet"
 FILE_DIGESTS = "file-digests.json"
-"""File of the cache that remembers what files hold; see content_signature."""
+"""The cache file with digests of input files; see content_signature."""
 _DATA_FILE = re.compile(rf"\.({'|'.join(FORMATS)})(\.({'|'.join(COMPRESSIONS)}))?$", re.IGNORECASE)
 _TEXT_FILE = re.compile(rf"\.txt(\.({'|'.join(COMPRESSIONS)}))?$", re.IGNORECASE)
 _PACKED_FILE = re.compile(rf"\.({'|'.join(COMPRESSIONS)})$", re.IGNORECASE)
-# Data that is not read, whether packed or not. What only describes data is none.
+# Data that is not read, whether packed or not; descriptions of data are excluded.
 _FOREIGN_FILE = re.compile(
     r"(?<!/readme)(?<!/license)(?<!/notice)(?<!/requirements)"
     r"\.(arrow|feather|csv|tsv|txt|xlsx?|ods|pkl|pickle|avro|orc|xml|ya?ml|toml|db|sqlite3?|h5|hdf5|npy|npz|msgpack|lance"
     r"|tar|tgz|zip|7z|rar|(jsonl?|parquet|ndjson)\.(bz2|xz|lz4|br|zip|snappy)|ndjson|jsonlines)(\.(gz|zst|bz2|xz))?$",
     re.IGNORECASE,
 )
-# What datasets' save_to_disk writes beside its .arrow files, and above them for a DatasetDict.
+# Files that datasets' save_to_disk writes beside its .arrow files, and above them for a DatasetDict.
 _SAVED_BESIDE, _SAVED_ABOVE = ("state.json", "dataset_info.json"), "dataset_dict.json"
 _NAMED = 5
 _HUB_NAME = re.compile(r"^[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*$")
@@ -57,35 +57,36 @@ class SourceFile:
 
     @cached_property
     def name(self) -> str:
-        """The file's name without its folder; bytes of it that are no UTF-8 are written out, for tables to hold it."""
+        """Return the file's name without its folder; bytes that are not UTF-8 are escaped, so that tables hold it."""
         return PurePosixPath(self.address).name.encode("utf-8", errors="backslashreplace").decode()
 
     @cached_property
     def stem(self) -> str:
-        """The file's name without folder and data extensions: 'long' of 'data/long.jsonl.gz'."""
+        """Return the file's name without folder and data extensions: 'long' of 'data/long.jsonl.gz'."""
         return _TEXT_FILE.sub("", _DATA_FILE.sub("", self.name))
 
     @property
     def format(self) -> str | None:
-        """'jsonl', 'json', 'parquet', or None for a type that cannot be read."""
+        """Return 'jsonl', 'json', 'parquet', or None for a type that cannot be read."""
         match = _DATA_FILE.search(self.name)
         return match.group(1).lower() if match else None
 
     @property
     def compression(self) -> str | None:
-        """'gz', 'zst' or None."""
+        """Return 'gz', 'zst' or None."""
         match = _PACKED_FILE.search(self.name)
         return match.group(1).lower() if match else None
 
 
 def resolve_files(path: str | Sequence[str], folder: Path, *, plain_texts: bool = False) -> list[SourceFile]:
-    """The files that `path` means, relative to `folder`: patterns in the order given, the files of each one sorted.
+    """Return the files that `path` means, relative to `folder`: patterns in the given order, each one's files sorted.
 
     A pattern is a local path, folder or glob, an `s3://` or `hf://` address (glob too), or the name of a Hugging Face
-    data set, whose train split is meant. A file that several patterns name is taken once. Of folders and data sets the
-    data files are taken, with `plain_texts` those that end in .txt as well.
+    data set, whose train split counts. A file that several patterns name is returned once. Folders and data sets
+    contribute their data files, with `plain_texts` also those that end in .txt.
 
-    Raises GateauError for a pattern that matches nothing, and for storage that cannot be reached.
+    Raises:
+        GateauError: a pattern matches nothing, or storage cannot be reached.
     """
     found: dict[str, SourceFile] = {}
     for pattern in [path] if isinstance(path, str) else path:
@@ -133,7 +134,7 @@ def passed_over(key: str, path: str | Sequence[str], folder: Path, *, plain_text
 
 
 def is_foreign(name: str) -> bool:
-    """Return whether a file's name is that of data of a type that is not read."""
+    """Return whether a file's name indicates data of a type that is not read."""
     return _FOREIGN_FILE.search(f"/{name.rpartition('/')[2]}") is not None
 
 
@@ -148,7 +149,7 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def _check_not_saved(names: Collection[str], pattern: str) -> None:
-    """Raises GateauError where files are those of datasets' save_to_disk, a DatasetDict's among them."""
+    """Raise GateauError if files are those of datasets' save_to_disk, including a DatasetDict."""
     arrow = {name.rpartition("/")[0] for name in names if name.lower().endswith(".arrow")}
     beside = {name.rpartition("/")[0] for name in names if name.rpartition("/")[2] in _SAVED_BESIDE}
     saved = sorted(arrow & beside)
@@ -176,7 +177,7 @@ def _shortest(folders: Sequence[str]) -> str:
 
 
 def input_signature(files: Sequence[SourceFile]) -> str:
-    """SHA-256 (hex) over address, size and stamp of each file; reads no content."""
+    """Return the SHA-256 (hex) over address, size and stamp of each file; read no content."""
     digest = hashlib.sha256()
     for file in files:
         digest.update(f"{file.address}\0{file.size}\0{file.stamp}\n".encode("utf-8", errors="surrogatepass"))
@@ -184,10 +185,10 @@ def input_signature(files: Sequence[SourceFile]) -> str:
 
 
 def content_signature(files: Sequence[SourceFile], cache: Path, verify: Verify = "signature") -> str:
-    """SHA-256 (hex) over name and content of each file, in order; a touched file is not a changed one.
+    """Return the SHA-256 (hex) over name and content of each file, in order; touching a file does not change it.
 
-    No local file is read twice while its size and modification time stay, unless `verify` says so; `cache`, a JSON
-    file, remembers. Remote files are known by their stamp, which S3 and the hub derive from the content.
+    A local file is read again only if its size or modification time changed, or if `verify` requires it; `cache`, a
+    JSON file, stores digests. Remote files count by their stamp, which S3 and the hub derive from the content.
     """
     known = recall_all(cache)
     fresh = {
@@ -202,7 +203,7 @@ def content_signature(files: Sequence[SourceFile], cache: Path, verify: Verify =
 
 
 def _content(file: SourceFile, known: dict[str, Any]) -> str:
-    """The digest of a local file's content: the one that is known, if that is of this size and stamp."""
+    """Return the digest of a local file's content: the known one if size and stamp are equal."""
     size, stamp, digest = known.get(file.address, [-1, "", ""])
     if (size, stamp) == (file.size, file.stamp):
         return str(digest)
@@ -218,7 +219,7 @@ def _short(address: str, folder: Path) -> str:
 
 
 def _wanted(plain_texts: bool) -> Wanted:
-    """Which files of a folder are taken, by name."""
+    """Return a predicate for the names of data files in a folder."""
     return lambda name: bool(_DATA_FILE.search(name) or (plain_texts and _TEXT_FILE.search(name)))
 
 
@@ -230,7 +231,7 @@ def _resolve(pattern: str, folder: Path, wanted: Wanted) -> list[SourceFile]:
 
 
 def _local_files(pattern: str, folder: Path, wanted: Wanted) -> list[SourceFile]:
-    """Of a local path, folder or glob, or of a data set on the hub where there is none of these."""
+    """Return the files of a local path, folder or glob, or else of a data set on the hub."""
     local = (folder / Path(pattern).expanduser()).absolute()
     if local.is_file():
         _check_file_not_saved(local, pattern)
@@ -250,7 +251,7 @@ def _local_files(pattern: str, folder: Path, wanted: Wanted) -> list[SourceFile]
 
 
 def _check_file_not_saved(path: Path, pattern: str) -> None:
-    """Raises GateauError for a file that datasets' save_to_disk wrote."""
+    """Raise GateauError for a file that datasets' save_to_disk wrote."""
     if path.suffix.lower() == ".arrow" or path.name in (*_SAVED_BESIDE, _SAVED_ABOVE):
         names = files_below(path.parent, lambda name: is_foreign(name) or name in (*_SAVED_BESIDE, _SAVED_ABOVE))
         _check_not_saved([str(each) for each in names], pattern)
@@ -280,7 +281,7 @@ def _remote_files(pattern: str, wanted: Wanted) -> list[SourceFile]:
 
 
 def _is_named(fs: Any, name: str) -> bool:
-    """Whether a name that could be a pattern is that of a file or folder, as it stands."""
+    """Return whether a name with glob characters is that of an existing file or folder."""
     try:
         fs.info(name)
     except (FileNotFoundError, PermissionError, NotImplementedError, ValueError):  # a bucket has no such name either
@@ -289,7 +290,7 @@ def _is_named(fs: Any, name: str) -> bool:
 
 
 def _remote_file(scheme: str, info: dict[str, Any]) -> SourceFile:
-    """S3 tells an ETag; the hub a content hash (the blob's, or that of the large file behind it)."""
+    """Describe a remote file: S3 has an ETag; the hub a content hash (the blob's, or of the large file behind it)."""
     large = info.get("lfs")
     stamps = (info.get("ETag"), getattr(large, "sha256", None), info.get("blob_id"), info.get("LastModified"))
     stamp = next((str(stamp) for stamp in stamps if stamp), "")
@@ -326,12 +327,12 @@ class Record:
 
 @dataclass(frozen=True, kw_only=True)
 class Problem:
-    """A record that cannot be read, or the file itself (`number` 0). The reason's kind stands before its colon."""
+    """A record that cannot be read, or the file itself (`number` 0). The reason begins with its kind and a colon."""
 
     number: int
     reason: str
 
 
 def location(file: SourceFile, number: int) -> str:
-    """'long.jsonl:17', or the file alone for number 0."""
+    """Return a place such as 'long.jsonl:17', or the file alone for number 0."""
     return f"{file.label or file.name}:{number}" if number else file.label or file.name

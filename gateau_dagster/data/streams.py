@@ -1,4 +1,4 @@
-"""A file of any source as a stream of decompressed bytes."""
+"""Open a file of any source as a stream of decompressed bytes."""
 
 from __future__ import annotations
 
@@ -16,42 +16,42 @@ from gateau_dagster.data.sources import SourceFile
 from gateau_dagster.storage.failures import readable_input
 from gateau_dagster.storage.remote import filesystem, is_remote
 
-# What decompressors raise for damaged data. Failures of the disk or the network never look like this: GuardedFile
-# has turned them into GateauError before a decompressor sees them.
+# Exceptions of decompressors for damaged data. Failures of the disk or the network are not among them: GuardedFile has
+# turned those into GateauError first.
 DAMAGE = (EOFError, gzip.BadGzipFile, zlib.error, pa.ArrowException, OSError)
-# A decompressor that fails loses the read it is in, so reads are small.
+# A decompressor that fails loses its current read, so reads are small.
 _BUFFER = 1 << 14
 LONGEST_RECORD = 256 << 20
-"""Bytes of a record, some fifty million words: a longer one is damaged, or made to fill the memory, and is rejected."""
+"""The most bytes of a record, some fifty million words: a longer one is damaged or hostile, and is rejected."""
 _BLOCK = 8 << 20
 
 
 class GuardedFile(io.RawIOBase):
-    """A binary file whose failures are GateauErrors; reports how many bytes were read."""
+    """A binary file whose failures are GateauErrors; it reports the number of bytes read."""
 
     def __init__(self, raw: IO[bytes], address: str, on_bytes: Callable[[int], None]) -> None:
         super().__init__()
         self._raw, self._address, self._on_bytes = raw, address, on_bytes
 
     def readable(self) -> bool:
-        """True: this file is only for reading."""
+        """Return True: this file is only for reading."""
         return True
 
     def seekable(self) -> bool:
-        """Whether the file below can seek."""
+        """Return whether the underlying file can seek."""
         return self._raw.seekable()
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        """As of any file."""
+        """Move the position, as any file does."""
         with readable_input(self._address):
             return self._raw.seek(offset, whence)
 
     def tell(self) -> int:
-        """As of any file."""
+        """Return the position."""
         return self._raw.tell()
 
     def readinto(self, buffer: Any) -> int:
-        """Fill `buffer` as far as the file goes; returns the bytes read, 0 at the end."""
+        """Fill `buffer` as far as the file goes; return the bytes read, 0 at the end."""
         view = memoryview(buffer).cast("B")
         with readable_input(self._address):
             data = self._raw.read(len(view))
@@ -61,7 +61,7 @@ class GuardedFile(io.RawIOBase):
 
 
 def unheard(count: int) -> None:
-    """The bytes that nobody counts."""
+    """Ignore the count."""
     del count
 
 
@@ -73,7 +73,7 @@ def _opened(address: str) -> Any:
 
 @contextmanager
 def open_raw(file: SourceFile, on_bytes: Callable[[int], None]) -> Iterator[io.BufferedReader]:
-    """The file's bytes as they are stored, seekable."""
+    """Yield the file's bytes as they are stored, seekable."""
     with readable_input(file.address):
         raw = _opened(file.address)
     with raw:
@@ -82,7 +82,7 @@ def open_raw(file: SourceFile, on_bytes: Callable[[int], None]) -> Iterator[io.B
 
 @contextmanager
 def open_stream(file: SourceFile, on_bytes: Callable[[int], None]) -> Iterator[io.BufferedReader]:
-    """The file's decompressed bytes. Reading raises one of DAMAGE when the compressed data are damaged."""
+    """Yield the file's decompressed bytes. Reading raises one of DAMAGE if the compressed data are damaged."""
     with open_raw(file, on_bytes) as raw:
         if file.compression == "gz":
             yield cast(io.BufferedReader, gzip.GzipFile(fileobj=raw, mode="rb"))
@@ -95,7 +95,7 @@ def open_stream(file: SourceFile, on_bytes: Callable[[int], None]) -> Iterator[i
 
 
 def damage_reason(error: BaseException, file: SourceFile) -> str:
-    """What to tell about damaged compressed data; the kind stands before the colon."""
+    """Return the reason for damaged compressed data; its kind precedes the colon."""
     name = {"gz": "gzip", "zst": "zstd"}.get(file.compression or "", "")
     text = str(error) or type(error).__name__
     truncated = isinstance(error, EOFError) or "truncated" in text.lower() or "ended before" in text.lower()
@@ -103,12 +103,12 @@ def damage_reason(error: BaseException, file: SourceFile) -> str:
 
 
 def too_long(what: str) -> str:
-    """The reason against a record, or a whole text, of more than LONGEST_RECORD bytes."""
+    """Return the reason against a record, or a whole text, of more than LONGEST_RECORD bytes."""
     return f"too long: the {what} has more than {LONGEST_RECORD >> 20} MiB"
 
 
 class Chunks:
-    """Iterates over the pieces of a stream; damaged data end it, and stay in `damage` for whoever wants to tell."""
+    """The pieces of a stream; damaged data end it, and `damage` keeps the error."""
 
     def __init__(self, stream: io.BufferedReader) -> None:
         self._stream = stream
@@ -119,7 +119,7 @@ class Chunks:
 
     def __next__(self) -> bytes:
         try:
-            # read1: what was decompressed before the damage is delivered, not lost with the exception.
+            # read1 delivers what was decompressed before the damage, which read would lose with the exception.
             piece = self._stream.read1(1 << 18) if self.damage is None else b""
         except DAMAGE as error:
             self.damage = error
@@ -129,7 +129,7 @@ class Chunks:
         return piece
 
     def head(self, size: int) -> bytes:
-        """The first `size` bytes or some more, fewer only if there are no more."""
+        """Return at least `size` bytes from the beginning, fewer only if there are no more."""
         pieces: list[bytes] = []
         while size > 0 and (piece := next(self, b"")):
             pieces.append(piece)

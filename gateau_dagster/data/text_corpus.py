@@ -1,4 +1,4 @@
-"""Plain texts of a pre-training corpus, read from files of any form."""
+"""Read plain texts of a pre-training corpus from files of any form."""
 
 import hashlib
 from collections import defaultdict
@@ -14,9 +14,9 @@ from gateau_dagster.errors import GateauError
 
 @dataclass(frozen=True, kw_only=True)
 class TextFields:
-    """Where a record holds what; `meta.domain` is the field `domain` of the object `meta`.
+    """The fields of a record; `meta.domain` is the field `domain` of the object `meta`.
 
-    domain None: the file's name without its ending. name None: the record's place, as in `web.jsonl:17`.
+    domain None: the file's name without its ending. name None: the record's place, such as `web.jsonl:17`.
     """
 
     text: str = "text"
@@ -26,7 +26,7 @@ class TextFields:
 
 @dataclass(frozen=True, kw_only=True)
 class CorpusText:
-    """A text of the corpus, and its place: file and record, both as readers count them."""
+    """A text of the corpus, and its place: numbers of file and record, as readers count them."""
 
     name: str
     domain: str
@@ -36,13 +36,13 @@ class CorpusText:
 
     @property
     def digest(self) -> str:
-        """SHA-256 of the text, hex."""
+        """Return the SHA-256 (hex) of the text."""
         return hashlib.sha256(self.text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 @dataclass(frozen=True, kw_only=True)
 class ScoredText:
-    """A text without its text; `tokens` are those of the whole text, and so is `digest`."""
+    """A scored text without its content; `tokens` and `digest` are those of the whole text."""
 
     name: str
     domain: str
@@ -62,16 +62,17 @@ def read_texts(
     plain_texts: bool = False,
     wanted: Mapping[int, Collection[int]] | None = None,
 ) -> Iterator[CorpusText | Reject]:
-    """Every record of the files, in order; one that holds no text, or a name that came before, is a Reject.
+    """Yield every record of the files, in order; one without text, or with a repeated name, is a Reject.
 
     Args:
         files: to read.
         fields: of their records.
         on_bytes: receives counts of stored bytes as they are read.
-        plain_texts: a file that is no data file is one text, instead of a Reject.
+        plain_texts: whether a file that is no data file is one text, instead of a Reject.
         wanted: by file, its place in `files`, the numbers of the only records that are read.
 
-    Raises GateauError when a file cannot be reached.
+    Raises:
+        GateauError: a file cannot be reached.
     """
     seen: set[str] = set()
     for number, file in enumerate(files):
@@ -100,9 +101,10 @@ def _plain(file: SourceFile, on_bytes: Callable[[int], None]) -> Record | Proble
 def records_of(
     files: Sequence[SourceFile], fields: TextFields, texts: Iterable[ScoredText]
 ) -> Iterator[tuple[ScoredText, Any]]:
-    """The records of these texts as they stand in the files, in the files' order.
+    """Yield the records of these texts as they are in the files, in the files' order.
 
-    Raises GateauError where a record no longer holds its text.
+    Raises:
+        GateauError: a record no longer holds its text.
     """
     wanted: dict[int, dict[int, ScoredText]] = defaultdict(dict)
     for text in texts:
@@ -111,7 +113,7 @@ def records_of(
         waiting, file = wanted[number], files[number]
         for item in read_records(file, wanted=waiting.keys()):
             if item.number not in waiting:
-                continue  # a problem that was there before, or that concerns nothing wanted
+                continue  # a known problem, or one that concerns nothing wanted
             text = waiting.pop(item.number)
             found = _text(item, number, file, fields) if isinstance(item, Record) else None
             if not isinstance(found, CorpusText) or found.digest != text.digest:
@@ -153,5 +155,5 @@ def _field(value: Any, path: str) -> Any:
 
 
 def _is_unicode(text: str) -> bool:
-    """Whether a table can hold it: JSON may spell half of a character."""
+    """Return whether a table can hold the text: JSON may encode half of a surrogate pair."""
     return not any("\ud800" <= character <= "\udfff" for character in text)

@@ -23,7 +23,7 @@ import re
 from typing import Literal, NamedTuple
 
 Border = Literal["given", "last blank line", "label", "last line", "instruction first", "uncertain", "none"]
-"""How the border of context and instruction was found; given: they are fields of their own."""
+"""The rule that found the border of context and instruction; given: they are separate fields."""
 
 _LINE_END = r"(?>\r{1,2}\n|[\n\r\v\x85\u2028\u2029])"
 _SPACE = r"(?:[^\S\n\r\v\x85\u2028\u2029]|[\u200b-\u200d\u2060\ufeff])"
@@ -32,7 +32,7 @@ _BLANK_LINES = re.compile(f"{_LINE_END}(?:{_SPACE}*+{_LINE_END})++|\u2029")
 _LINE_ENDS = re.compile(_LINE_END)
 _LONG, _VERY_LONG, _SHORT = 200, 2000, 600  # characters
 _FAR_LONGER = 4  # times
-_SEARCHED = 4000  # characters of each end of a turn, in which labels are looked for
+_SEARCHED = 4000  # characters of each end of a turn that are searched for labels
 
 _DOCUMENT = (
     "(?:documents?|docs?|context|passages?|articles?|text|input|source text|background|transcript|paper|report|story"
@@ -78,11 +78,11 @@ class UserTurn(NamedTuple):
 def split_user_turn(content: str) -> UserTurn:
     """Return context and instruction of a user turn, by the rules of this module.
 
-    No character that is not white space is lost or changed. A turn whose blank lines are all `\\n\\n`, whose last one
-    has text on both sides and which has no label is split there to the bit: `context + "\\n\\n" + instruction`.
+    No character other than white space is lost or changed. Take a turn without a label whose blank lines are all
+    `\\n\\n`, and whose last one has text on both sides. It is split there exactly: `context + "\\n\\n" + instruction`.
     """
     body = content.rstrip()
-    # White space at the end of a turn makes no blank line.
+    # White space at the end of a turn is no blank line.
     end = len(body) if "\n\n" in content[len(body) :] else len(content)
     blank = _last_blank_lines(body)
     labelled = _labelled(content[:end], blank)
@@ -120,7 +120,7 @@ def _asks(text: str) -> bool:
 
 
 def _is_doubtful(context: str, instruction: str) -> bool:
-    """Return whether the last blank line is hardly the border: a cue follows it, or most of the text."""
+    """Return whether the last blank line is an unlikely border: a cue follows it, or most of the text."""
     cue = _LABEL.match(instruction)
     if cue is not None and cue["cue"] and len(instruction) < cue.end() + 20:
         return True
@@ -138,7 +138,7 @@ def _last_blank_lines(body: str) -> tuple[int, int] | None:
 
 
 def _labelled(content: str, blank: tuple[int, int] | None) -> UserTurn | None:
-    """Return the parts that tags or labels of a document tell; None where there are none, or a blank line is right."""
+    """Return the parts that tags or labels of a document mark; None without any, or if a blank line is right."""
     span = _tagged(content) or _after_instruction(content, blank)
     if span is None or (blank is not None and blank[0] >= span[1] and content[span[1] : blank[0]].strip()):
         return None
@@ -155,7 +155,7 @@ def _labelled(content: str, blank: tuple[int, int] | None) -> UserTurn | None:
 
 
 def _tagged(content: str) -> tuple[int, int] | None:
-    """Return where a document in tags begins and ends that is most of a turn."""
+    """Return the span of a document in tags that is most of a turn."""
     opening = _OPENING_TAG.search(content, 0, _SEARCHED)
     if opening is None:
         return None
@@ -168,7 +168,7 @@ def _tagged(content: str) -> tuple[int, int] | None:
 
 
 def _after_instruction(content: str, blank: tuple[int, int] | None) -> tuple[int, int] | None:
-    """Return where a document begins and ends whose label follows that of an instruction, and is most of a turn."""
+    """Return the span of a document whose label follows that of an instruction, and which is most of a turn."""
     labels = [*_LABEL.finditer(content, 0, _SEARCHED)]
     asking = next((label for label in labels if label["asking"]), None)
     start = next(
@@ -188,7 +188,7 @@ def _after_instruction(content: str, blank: tuple[int, int] | None) -> tuple[int
 
 
 def _without_blank_line(content: str) -> UserTurn | None:
-    """Return the parts of a turn without a blank line; None where no border is clear."""
+    """Return the parts of a turn without a blank line; None if no border is clear."""
     tail = max(0, len(content) - _SEARCHED)
     labels = [match for match in _LABEL.finditer(content, tail) if match["asking"]]
     head = _LABEL.match(content.lstrip())

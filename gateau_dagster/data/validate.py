@@ -1,4 +1,4 @@
-"""What `gateau validate` says about the long input: counts, and each kind of reject with examples."""
+"""Summarise the long input for `gateau validate`: counts, and each kind of reject with examples."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class ValidationSummary:
     contexts: tuple[str, ...] = ()
 
     def lines(self) -> list[str]:
-        """The summary as plain text."""
+        """Return the summary as plain text."""
         files = "1 file" if len(self.files) == 1 else f"{len(self.files)} files"
         text = [f"{self.read} records in {files}: {self.accepted} usable, {self.rejected} rejected"]
         if len(self.sources) > 1:
