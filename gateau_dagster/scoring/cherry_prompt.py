@@ -1,8 +1,8 @@
-"""The prompt that Cherry Selection's program embeds: a task in Alpaca's words, up to the response."""
+"""Build the prompt that Cherry Selection's program embeds: a task in Alpaca's format, up to the response."""
 
 from gateau_dagster.data.sample import Sample
 
-# Its --max_length: the right end of a longer prompt is cut off.
+# The program's --max_length: a longer prompt is cut at the end.
 PROMPT_TOKENS = 512
 
 _TASK, _COMPLETE = (
@@ -13,7 +13,10 @@ _FURTHER = f"{_TASK}, paired with an input that provides further context. {_COMP
 
 
 def cherry_prompt(sample: Sample) -> str:
-    """Instruction and context (tianyi-lab/Cherry_LLM, data_analysis.py, prompt `alpaca`), whatever the template is."""
+    """Return the prompt of instruction and context, whatever the scoring template is.
+
+    Source: tianyi-lab/Cherry_LLM, data_analysis.py, prompt `alpaca`.
+    """
     asked = f"### Instruction:\n{sample.instruction}\n\n"
     if not sample.context:
         return f"{_TASK}. {_COMPLETE}\n\n{asked}### Response:"

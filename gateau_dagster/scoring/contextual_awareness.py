@@ -1,4 +1,4 @@
-"""Contextual Awareness Measurement of one sample: importance, attention, their similarity (Eq. 3-5), and its row.
+"""Compute the Contextual Awareness Measurement of one sample: importance, attention and their similarity (Eqs. 3-5).
 
 NumPy only.
 """
@@ -16,22 +16,22 @@ from gateau_dagster.scoring.segments import far_gain, near_and_far, segment_mean
 
 
 def importance_score(segment_perplexity: Sequence[float] | Float64) -> Float64:
-    """IS(s_i) of Eq. 3: softmax over the segments of PPL(y | s_i, x), float64 [N]. High means unimportant."""
+    """Return IS(s_i) of Eq. 3: softmax over the segments of PPL(y | s_i, x), float64 [N]. High means unimportant."""
     return _softmax(segment_perplexity)
 
 
 def segment_attention_score(segment_attention: Sequence[float] | Float64) -> Float64:
-    """Attn(s_i) of Eq. 4: softmax over the segments of the mean attention to their tokens, float64 [N]."""
+    """Return Attn(s_i) of Eq. 4: softmax over the segments of the mean attention to their tokens, float64 [N]."""
     return _softmax(segment_attention)
 
 
 def contextual_awareness_score(
     segment_perplexity: Sequence[float] | Float64, segment_attention: Sequence[float] | Float64
 ) -> float | None:
-    """CAS of Eq. 5: cosine of the two scores, from the raw values of N segments each; in (0, 1].
+    """Return CAS of Eq. 5: the cosine of the two scores, from the raw values of N segments each; in (0, 1].
 
-    None with fewer than two segments: softmax over one value is 1, so a single segment would always score 1.
-    Raises ValueError when the lengths differ or a value is not finite.
+    Return None with fewer than two segments: softmax over one value is 1, so a single segment would always score 1.
+    Raises ValueError if the lengths differ or a value is not finite.
     """
     if len(segment_perplexity) != len(segment_attention):
         raise ValueError(f"{len(segment_perplexity)} segment perplexities, but {len(segment_attention)} attentions")
@@ -46,7 +46,7 @@ def contextual_awareness_score(
 def added_by_segment(
     segment_perplexity: Sequence[float] | Float64, segment_attention: Sequence[float] | Float64
 ) -> Float64:
-    """What each segment adds to CAS (Eq. 5), float64 [N], of samples that have one."""
+    """Return what each segment adds to CAS (Eq. 5), float64 [N], for samples that have one."""
     importance, attention = importance_score(segment_perplexity), segment_attention_score(segment_attention)
     return importance * attention / (np.linalg.norm(importance) * np.linalg.norm(attention))
 
@@ -82,10 +82,10 @@ class CamRow:
 
 @dataclass(frozen=True, kw_only=True)
 class CamFigures:
-    """What the passes gave of a sample.
+    """The results of the passes over a sample.
 
-    without_context: NLL of each response token given the instruction alone [|y|]. segments: given each segment, too
-    [N of |y|]. attention: a_t [C]; None without context, or where it is not wanted. near: how many of the last
+    without_context: NLL of each response token given only the instruction [|y|]. segments: the same given each segment,
+    too [N of |y|]. attention: a_t [C]; None without context, or if it is not computed. near: how many of the last
     segments are near.
     """
 
@@ -96,7 +96,8 @@ class CamFigures:
 
 
 def cam_row(sample: Sample, figures: CamFigures, *, segment_length: int) -> CamRow:
-    """The sample's row; without attention it has no CAS. Raises UnscorableSampleError when a figure is not finite."""
+    """Return the sample's row; without attention it has no CAS. Raise UnscorableSampleError if a value is not
+    finite."""
     attention = figures.attention
     perplexities = [
         _perplexity(f"given segment {number} alone", nll) for number, nll in enumerate(figures.segments, start=1)
@@ -125,7 +126,7 @@ def cam_row(sample: Sample, figures: CamFigures, *, segment_length: int) -> CamR
 
 
 def _perplexity(given: str, nll: Float64) -> float:
-    """PPL_B(y | s_i, x), or PPL_B(y | x)."""
+    """Return PPL_B(y | s_i, x), or PPL_B(y | x)."""
     try:
         return mean_nll_and_perplexity(nll)[1]
     except UnscorableSampleError as error:

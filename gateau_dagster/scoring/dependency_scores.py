@@ -1,6 +1,6 @@
-"""Long-dependency score of Chen et al. 2024 (delta perplexity): plain arithmetic over segment perplexities, no model.
+"""Compute the long-dependency score of Chen et al. 2024 (delta perplexity) from segment perplexities, without a model.
 
-P(i) is the perplexity of segment i alone, P(i|j) that of segment i right behind segment j, j < i.
+P(i) is the perplexity of segment i alone. P(i|j) is that of segment i directly after segment j, j < i.
 """
 
 import random
@@ -17,12 +17,12 @@ Variant = Literal["paper", "program"]
 
 @dataclass(frozen=True, kw_only=True)
 class DependencyRule:
-    """How pairs become a score; the defaults are the paper's and its program's.
+    """The rule that turns pairs into a score; the defaults follow the paper and its program.
 
-    variant 'program': the plain sum of (DST + DDI)·DSP. 'paper': α and β weight the two terms, as shares of α + β, and
-    the sum is divided by the number of evaluated pairs, so that it is at most 1 and does not grow with them. How the
-    sum is normalised is this project's reading.
-    window_segments: N of the distance; None: the sample's own segments.
+    variant 'program': the plain sum of (DST + DDI)·DSP. 'paper': α and β weight the two terms, as shares of α + β. The
+    sum is divided by the number of evaluated pairs, so that it is at most 1 and does not grow with them. The paper
+    leaves the normalisation open; this is our interpretation. window_segments: N of the distance; None: the sample's
+    own segments.
     """
 
     variant: Variant = "paper"
@@ -38,7 +38,7 @@ class DependencyRule:
 
 @dataclass(frozen=True, kw_only=True)
 class SegmentPairs:
-    """What was measured of one sample: `alone` float64 [N]; later i and earlier j int64 [pairs], `behind` = P(i|j)."""
+    """The measurements of one sample: `alone` float64 [N]; later i and earlier j int64 [pairs], `behind` = P(i|j)."""
 
     alone: Float64
     later: Int64
@@ -51,9 +51,9 @@ class SegmentPairs:
 
 
 def choose_pairs(segments: int, limit: int, seed: str) -> list[tuple[int, int]]:
-    """Pairs (i, j) with j < i of a sample of N segments, ascending: all of them, or `limit` taken at random.
+    """Return pairs (i, j) with j < i of a sample of N segments, ascending: all of them, or `limit` at random.
 
-    The choice depends on `seed` (the sample's digest) alone: not on the shard, nor on the samples around it.
+    The choice depends only on `seed` (the sample's digest), not on the shard or on other samples.
     """
     total = segments * (segments - 1) // 2
     if total <= limit:
@@ -66,21 +66,21 @@ def choose_pairs(segments: int, limit: int, seed: str) -> list[tuple[int, int]]:
 
 
 def dependency_strength(pairs: SegmentPairs) -> Float64:
-    """DST(i, j) = (P(i) - P(i|j)) / P(i): float64 [pairs], at most 1."""
+    """Return DST(i, j) = (P(i) - P(i|j)) / P(i): float64 [pairs], at most 1."""
     alone = pairs.alone[pairs.later]
     return (alone - pairs.behind) / alone
 
 
 def dependency_distance(pairs: SegmentPairs, rule: DependencyRule) -> Float64:
-    """DDI(i, j) = (i - j) / (N - 1), at most 1: float64 [pairs]."""
+    """Return DDI(i, j) = (i - j) / (N - 1), at most 1: float64 [pairs]."""
     segments = rule.window_segments or len(pairs.alone)
     return np.clip((pairs.later - pairs.earlier) / (segments - 1), 0.0, 1.0)
 
 
 def dependency_specificity(pairs: SegmentPairs) -> Float64:
-    """DSP(i) = 1 - H(softmax_j(P(i) - P(i|j))) / log n_i over the n_i evaluated j, in [0, 1]: float64 [pairs].
+    """Return DSP(i) = 1 - H(softmax_j(P(i) - P(i|j))) / log n_i over the n_i evaluated j, in [0, 1]: float64 [pairs].
 
-    1 for a segment with one evaluated j. Low for a segment that every other one helps alike: a repetition.
+    It is 1 for a segment with one evaluated j. It is low for a repetition: a segment that all others help alike.
     """
     found = np.empty(len(pairs.later))
     for i in np.unique(pairs.later):
@@ -100,7 +100,8 @@ def _specificity(gains: Float64) -> float:
 
 
 def long_dependency_score(pairs: SegmentPairs, rule: DependencyRule) -> float | None:
-    """LDS: the sum over pairs above the threshold of (DST + DDI)·DSP(i), as `rule` has it; None without a pair."""
+    """Return LDS: the sum of (DST + DDI)·DSP(i) over pairs above the threshold, normalised by `rule`; None without a
+    pair."""
     if not len(pairs.later):
         return None
     counts, scores, (weights, number) = _pair_scores(pairs, rule)
@@ -108,14 +109,14 @@ def long_dependency_score(pairs: SegmentPairs, rule: DependencyRule) -> float | 
 
 
 def added_by_segment(pairs: SegmentPairs, rule: DependencyRule) -> Float64:
-    """What each segment adds to LDS as the later one of its pairs: float64 [N], of samples with a pair."""
+    """Return what each segment adds to LDS as the later one of its pairs: float64 [N], for samples with a pair."""
     counts, scores, (weights, number) = _pair_scores(pairs, rule)
     counted = np.where(counts, scores, 0.0)
     return np.bincount(pairs.later, weights=counted, minlength=len(pairs.alone)) / weights / number
 
 
 def _pair_scores(pairs: SegmentPairs, rule: DependencyRule) -> tuple[npt.NDArray[np.bool_], Float64, tuple[float, int]]:
-    """Whether a pair counts, and its score, [pairs] each; by which two numbers the sum is divided."""
+    """Return whether each pair counts and its score, [pairs] each, and the two divisors of the sum."""
     strength = dependency_strength(pairs)
     program = rule.variant == "program"
     alpha, beta = (1.0, 1.0) if program else (rule.alpha, rule.beta)

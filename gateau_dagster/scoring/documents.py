@@ -1,4 +1,5 @@
-"""Texts for measures that read one in a pass: instruction samples as their scoring prompt, plain texts as they are."""
+"""Prepare texts for measures that read one per pass: instruction samples as their scoring prompt, plain texts
+unchanged."""
 
 from collections.abc import Generator, Iterable, Iterator
 from dataclasses import dataclass
@@ -11,7 +12,7 @@ from gateau_dagster.errors import UnscorableSampleError
 from gateau_dagster.models.prompt import build_prompt, encode
 from gateau_dagster.scoring.sample_stream import read_ahead, rejected
 
-_AHEAD_TOKENS = 2**17  # of documents that wait, tokenised, for the device
+_AHEAD_TOKENS = 2**17  # tokens of documents that wait for the device
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,7 +27,7 @@ class Document:
 def sample_documents(
     tokenizer: PreTrainedTokenizerBase, samples: Iterable[Sample], *, max_length: int, template: Template
 ) -> Iterator[Document | Reject]:
-    """Instruction samples as the whole scoring prompt with the response: context, instruction, response."""
+    """Yield instruction samples as the whole scoring prompt with the response: context, instruction, response."""
     for sample in samples:
         try:
             ids = build_prompt(tokenizer, sample, max_length=max_length, template=template).ids
@@ -37,7 +38,7 @@ def sample_documents(
 
 
 def text_ids(tokenizer: PreTrainedTokenizerBase, text: str, *, max_tokens: int | None = None) -> tuple[int, ...]:
-    """[bos] + E(text), cut on the right to `max_tokens`; bos only where the tokenizer defines one.
+    """Return [bos] + E(text), cut at the end to `max_tokens`; bos only if the tokenizer defines one.
 
     Raises UnscorableSampleError for text that is not Unicode.
     """
@@ -48,7 +49,8 @@ def text_ids(tokenizer: PreTrainedTokenizerBase, text: str, *, max_tokens: int |
 
 
 def documents_ahead(documents: Iterable[Document | Reject]) -> Generator[Document | Reject]:
-    """The same, tokenised in another thread while the device is busy; close it to end the thread (`read_ahead`)."""
+    """Yield the documents, tokenised in another thread while the device is busy; closing ends the thread
+    (`read_ahead`)."""
     return read_ahead(documents, weight=_weight, limit=_AHEAD_TOKENS)
 
 

@@ -1,4 +1,4 @@
-"""LADM's scores from attention between spans (Chen et al. 2025, Eqs. 2-5): plain arithmetic, no model.
+"""Compute LADM's scores from attention between spans (Chen et al. 2025, Eqs. 2-5), without a model.
 
 A sample is N spans s_0 .. s_{N-1} of `span_length` tokens. PFS(i, j) is the attention that span j pays to span i.
 """
@@ -20,18 +20,21 @@ FEWEST_STRIDES = 4
 
 @dataclass(frozen=True, kw_only=True)
 class FocusPlan:
-    """Which pairs of spans are measured; the defaults are the paper's (section 4.3).
+    """The pairs of spans that are measured; the defaults are the paper's (section 4.3).
 
-    variant 'paper': Eqs. 2-5. 'program': what the authors' released program computes. Of a sample of T tokens it scores
-    the last span and every `later_stride`-th before it that has more than m + 4d spans before its first token (a
-    sample's first T mod l tokens count here). Such a span j looks at j - d, j - 2d, .. down to m: neither n nor n_0 is
-    read. Its queries see the tokens before their own span only, σ is the unbiased deviation (n - 1), intervals are
-    divided by T and spans weighted by their first token's place in T, and a layer's score is the mean over its spans.
+    variant 'paper': Eqs. 2-5. 'program': the computation of the authors' released program. In a sample of T tokens it
+    scores the last span and every `later_stride`-th before it that has more than m + 4d spans before its first token. A
+    sample's first T mod l tokens count here. Such a span j looks at j - d, j - 2d, .. down to m: neither n nor n_0 is
+    read.
+
+    The program's queries see only the tokens before their own span, and σ is the unbiased deviation (n - 1). Intervals
+    are divided by T, and spans are weighted by their first token's position in T. A layer's score is the mean over its
+    spans.
     """
 
     span_length: int = 128  # l
-    first_spans: int = 1  # m: never looked at, they hold the attention sink
-    local_spans: int = 4  # n: before each span, never looked at; not read by 'program'
+    first_spans: int = 1  # m: never measured, because they hold the attention sink
+    local_spans: int = 4  # n: before each span, never measured; not read by 'program'
     earlier_stride: int = 4  # d of Eqs. 3 and 4
     later_stride: int = 4  # d of Eq. 5
     first_scored: int = 16  # n_0; not read by 'program'
@@ -46,30 +49,31 @@ class FocusPlan:
 
     @property
     def lowest_scored(self) -> int:
-        """The lowest j that can be scored; the program scores it where tokens stand before s_0 only."""
+        """Return the lowest j that can be scored; the program scores it only if tokens precede s_0."""
         if self.variant == "program":
             return self.first_spans + FEWEST_STRIDES * self.earlier_stride
         return self.first_scored
 
     @property
     def fewest_tokens(self) -> int:
-        """Of a sample with a scored span."""
+        """Return the number of tokens of the shortest sample with a scored span."""
         return (self.lowest_scored + 1) * self.span_length + (self.variant == "program")
 
     def spans(self, tokens: int) -> int:
-        """N: whole spans of a sample."""
+        """Return N, the number of whole spans of a sample."""
         return tokens // self.span_length
 
     def offset(self, tokens: int) -> int:
-        """Tokens before s_0: the spans end where the sample ends, so that its last words (a response) count."""
+        """Return the tokens before s_0: the spans end where the sample ends, so that its last words (a response)
+        count."""
         return tokens % self.span_length
 
     def start(self, j: int, tokens: int) -> int:
-        """The first token of s_j."""
+        """Return the first token of s_j."""
         return self.offset(tokens) + j * self.span_length
 
     def later(self, tokens: int) -> list[int]:
-        """The j of Eq. 5, ascending; none for a sample of fewer than `fewest_tokens`."""
+        """Return the j of Eq. 5, ascending; none for a sample of fewer than `fewest_tokens`."""
         spans = self.spans(tokens)
         if self.variant == "program":
             lowest = self.lowest_scored + (self.offset(tokens) == 0)
@@ -77,7 +81,10 @@ class FocusPlan:
         return list(range(self.first_scored, spans, self.later_stride))
 
     def earlier(self, j: int) -> range:
-        """The i of Eqs. 3 and 4, ascending: m, m+d, .., m+Ld with L = floor((j-m-n-1)/d); 'program': down from j-d."""
+        """Return the i of Eqs. 3 and 4, ascending.
+
+        They are m, m+d, .., m+Ld with L = floor((j-m-n-1)/d); for 'program', every d-th from j-d down to m.
+        """
         if self.variant == "program":
             return range(j - self.earlier_stride, self.first_spans - 1, -self.earlier_stride)[::-1]
         return range(self.first_spans, j - self.local_spans, self.earlier_stride)
@@ -85,9 +92,9 @@ class FocusPlan:
 
 @dataclass(frozen=True, kw_only=True)
 class FocusWeights:
-    """Which weights count; all of them is the paper's score, without one of them its ablations (Table 6).
+    """The weights that count; all of them give the paper's score, all but one its ablations (Table 6).
 
-    deviation: σ_j of Eq. 4 ('w/o std'). interval: j - i of Eq. 4, position: j/N of Eq. 5 (both off: 'w/o length').
+    deviation: σ_j of Eq. 4 ('w/o std'). interval: j - i of Eq. 4. position: j/N of Eq. 5 (both off: 'w/o length').
     """
 
     deviation: bool = True
@@ -97,7 +104,7 @@ class FocusWeights:
 
 @dataclass(frozen=True, kw_only=True)
 class FocusSums:
-    """What Eq. 4 needs of each layer's PFS: float64 [layers, J] each, J = len(later). Holds every ablation."""
+    """The sums of each layer's PFS that Eq. 4 and its ablations need: float64 [layers, J] each, J = len(later)."""
 
     later: tuple[int, ...]  # the j, ascending
     deviation: Float64  # σ_j, Eq. 3
@@ -106,7 +113,7 @@ class FocusSums:
 
 
 def focus_sums(plan: FocusPlan, tokens: int, scores: Float64) -> FocusSums:
-    """The sums of PFS of a sample of T = `tokens`.
+    """Return the sums of PFS of a sample of T = `tokens`.
 
     scores: PFS(i, j), float64 [layers, Σ_j len(earlier(j))]: for each j of plan.later, ascending, its i, ascending.
     """
@@ -126,7 +133,7 @@ def focus_sums(plan: FocusPlan, tokens: int, scores: Float64) -> FocusSums:
 
 
 def aggregated_focus_scores(sums: FocusSums, plan: FocusPlan, tokens: int, weights: FocusWeights) -> Float64:
-    """AFS(j), Eq. 4: float64 [layers, J]. The program's variant divides the intervals, as tokens, by T."""
+    """Return AFS(j), Eq. 4: float64 [layers, J]. The program's variant divides the intervals, in tokens, by T."""
     scores = sums.distant_focus if weights.interval else sums.focus
     if weights.interval and plan.variant == "program":
         scores = scores * (plan.span_length / tokens)
@@ -136,10 +143,10 @@ def aggregated_focus_scores(sums: FocusSums, plan: FocusPlan, tokens: int, weigh
 def contextual_dependency_score(
     sums: FocusSums, plan: FocusPlan, tokens: int, weights: FocusWeights | None = None
 ) -> float | None:
-    """CDS, Eq. 5, of each layer, then the mean over layers, of a sample of T = `tokens`; None where no span is scored.
+    """Return CDS, Eq. 5, averaged over layers, of a sample of T = `tokens`; None if no span is scored.
 
-    The equations do not say how heads and layers come together. As in the program, PFS is the mean over a layer's
-    heads, and the mean over layers comes last.
+    The equations leave open how to combine heads and layers. As in the program, PFS is the mean over a layer's heads,
+    and the mean over layers comes last.
     """
     if not sums.later:
         return None
@@ -149,7 +156,7 @@ def contextual_dependency_score(
 
 
 def added_by_span(sums: FocusSums, plan: FocusPlan, tokens: int, weights: FocusWeights | None = None) -> Float64:
-    """What each span adds to CDS (`contextual_dependency_score`), float64 [N]; 0 of one that is not scored."""
+    """Return what each span adds to CDS (`contextual_dependency_score`), float64 [N]; 0 if it is not scored."""
     added = np.zeros(plan.spans(tokens))
     if sums.later:
         chosen = weights or FocusWeights()
@@ -159,7 +166,8 @@ def added_by_span(sums: FocusSums, plan: FocusPlan, tokens: int, weights: FocusW
 
 
 def _span_weights(sums: FocusSums, plan: FocusPlan, tokens: int, weights: FocusWeights) -> Float64:
-    """What AFS(j) counts in CDS, float64 [J]: j/N, and in the program's variant the share of its mean of start/T."""
+    """Return the weight of AFS(j) in CDS, float64 [J]: j/N; in the program's variant start/T over the number of
+    spans."""
     later, ones = np.array(sums.later, dtype=np.float64), np.ones(len(sums.later))
     if plan.variant == "program":
         starts = plan.offset(tokens) + later * plan.span_length
@@ -170,7 +178,7 @@ def _span_weights(sums: FocusSums, plan: FocusPlan, tokens: int, weights: FocusW
 def sums_from_lists(
     later: Sequence[int], deviation: Sequence[float], focus: Sequence[float], distant_focus: Sequence[float]
 ) -> FocusSums:
-    """The sums as the table `span_attention/<model>` stores them: layer after layer, [layers · J] each."""
+    """Return the sums from the lists of the table `span_attention/<model>`: layer after layer, [layers · J] each."""
     shape = (-1, len(later)) if later else (0, 0)
     found = (np.array(values, dtype=np.float64).reshape(shape) for values in (deviation, focus, distant_focus))
     one, two, three = found

@@ -1,6 +1,6 @@
-"""Embeddings and perplexities of prompts under a causal model, as Cherry Selection's program makes them.
+"""Compute embeddings and perplexities of prompts under a causal model, as Cherry Selection's program does.
 
-Of a prompt's beginning: the mean of all last hidden states, and how likely the model finds its tokens.
+For the beginning of a prompt, these are the mean of all last hidden states and the mean NLL of the tokens.
 """
 
 import math
@@ -30,14 +30,14 @@ Vector = npt.NDArray[np.float64]
 Ids = tuple[int, ...]
 Measured = tuple[Vector, float]
 
-_LARGEST = math.log(np.finfo(np.float64).max)  # of a mean NLL whose perplexity is a number
+_LARGEST = math.log(np.finfo(np.float64).max)  # the largest mean NLL whose perplexity is finite
 _ADVICE = "use dtype bfloat16, or a device with more memory"
 
 
 def instruction_embedding_rows(
     loaded: LoadedModel, samples: "Iterable[Sample]", running: "Running"
 ) -> "Iterator[Row | Reject]":
-    """A row (methods.pre_experience.INSTRUCTION_EMBEDDING) or a reject for each sample, in order."""
+    """Yield a row (methods.pre_experience.INSTRUCTION_EMBEDDING) or a reject for each sample, in order."""
     budget = TokenBudget(loaded.model, running.scoring.batch_tokens)
     group: list[tuple[Sample, Ids | UnscorableSampleError]] = []
     tokens = 0
@@ -55,7 +55,8 @@ def instruction_embedding_rows(
 
 
 def prompt_ids(tokenizer: PreTrainedTokenizerBase, sample: Sample, *, max_length: int) -> Ids:
-    """`[bos] + E(prompt)`, cut to PROMPT_TOKENS or to what the model is shown; raises UnscorableSampleError."""
+    """Return `[bos] + E(prompt)`, cut to PROMPT_TOKENS and `max_length`; raise UnscorableSampleError for invalid
+    text."""
     begin = () if tokenizer.bos_token_id is None else (int(tokenizer.bos_token_id),)  # pyright: ignore
     ids = begin + encode(tokenizer, cherry_prompt(sample))
     return ids[: min(PROMPT_TOKENS, max_length)]
@@ -64,7 +65,7 @@ def prompt_ids(tokenizer: PreTrainedTokenizerBase, sample: Sample, *, max_length
 def _outcomes(
     loaded: LoadedModel, budget: TokenBudget, work: Work, group: Sequence[tuple[Sample, Ids | UnscorableSampleError]]
 ) -> "Iterator[Row | Reject]":
-    """Those of a group, in order."""
+    """Yield the rows and rejects of a group, in order."""
     documents = [ids for _, ids in group if isinstance(ids, tuple)]
     measured = iter(_measured(loaded, budget, work, documents))
     for sample, ids in group:
@@ -94,8 +95,8 @@ def _outcome(sample: Sample, tokens: int, embedding: Vector, mean_nll: float) ->
 def _measured(
     loaded: LoadedModel, budget: TokenBudget, work: Work, documents: Sequence[Ids]
 ) -> list[Measured | UnscorableSampleError]:
-    """The embedding of each prompt, float64 [d], and its mean NLL in nats; those that do not fit into memory together
-    are halved."""
+    """Return the embedding of each prompt, float64 [d], and its mean NLL in nats; halve groups that do not fit into
+    memory."""
     if not documents:
         return []
     made = unless_out_of_memory(lambda: _means(loaded, documents))
@@ -113,8 +114,11 @@ def _measured(
 
 @torch.no_grad()
 def _means(loaded: LoadedModel, documents: Sequence[Ids]) -> tuple[torch.Tensor, torch.Tensor]:
-    """Means over each prompt's tokens: of the last hidden states, float64 [n, d], of bos, too, and of the NLL of each
-    token after the first, float64 [n]."""
+    """Return means over each prompt's tokens.
+
+    They are the last hidden states, float64 [n, d], with bos included, and the NLL of each token after the first,
+    float64 [n].
+    """
     if packs_documents(loaded):
         states, starts = packed_states(loaded, documents)
         rows = [states[start : start + len(ids)] for start, ids in zip(starts, documents, strict=True)]

@@ -1,8 +1,8 @@
-"""LongAttn's two figures of a text: how much of a layer's attention goes far back, and how unevenly.
+"""Compute LongAttn's two figures of a text: how much of a layer's attention goes far back, and how unevenly.
 
-Of T tokens, far is what lies T - m or more before, m = 3·floor(T/4). The layer's weights w (T x T, causal) count where
-key <= query - (T - m), the others as zero. The model runs up to that layer and no further, and its weights are computed
-some rows of some heads at a time: memory is linear in T.
+Keys at a distance of T - m or more are far, m = 3·floor(T/4), in a text of T tokens. The layer's weights w (T x T,
+causal) count where key <= query - (T - m); the others count as zero. The model runs up to that layer and no further.
+Its weights are computed in blocks of heads and rows, so memory is linear in T.
 
 Source: Wu et al. 2025, LongAttn (arXiv 2502.16860); the figures are those of the authors' program.
 """
@@ -31,29 +31,32 @@ WHAT = "attention to what is far"
 
 @dataclass(frozen=True, kw_only=True)
 class LongAttention:
-    """float64 [heads] each. proportion: sum of the far weights over T. variance: of all T² weights, near ones as 0."""
+    """The figures of each head, float64 [heads] each.
+
+    proportion: sum of the far weights over T. variance: over all T² weights, near ones as 0.
+    """
 
     proportion: Vector
     variance: Vector
 
 
 class _SeenError(Exception):
-    """No failure: the layer that counts is through, and the pass ends."""
+    """Raised to end the pass after the layer that counts; not a failure."""
 
 
 def distance_of_far(tokens: int) -> int:
-    """T - m: so many tokens before a token, and further back, is far."""
+    """Return T - m: keys at least this many tokens before a query are far."""
     return tokens - 3 * (tokens // 4)
 
 
 @torch.no_grad()
 def long_attention(loaded: LoadedModel, ids: Sequence[int], *, layer: int, work: Work | None = None) -> LongAttention:
-    """Of a text's tokens `ids` [T], T at least 4, in attention layer number `layer` from 0.
+    """Return the figures of a text's tokens `ids` [T], T at least 4, in attention layer number `layer` from 0.
 
-    The softmax is in float32 (float64 for a float64 model), as the model computes it: with its sliding window, soft
-    cap or sinks. `work` is charged for the layers and for the rows.
+    The softmax is in float32 (float64 for a float64 model), as the model computes it: with its sliding window, soft cap
+    or sinks. `work` is charged for the layers and for the rows.
 
-    Raises GateauError for a model whose attention cannot be seen, or that has no such layer.
+    Raises GateauError for a model whose attention cannot be read, or that has no such layer.
     """
     require_attention_interface(loaded, WHAT)
     collector = _Collector(layer=layer, tokens=len(ids))
@@ -74,7 +77,7 @@ def long_attention(loaded: LoadedModel, ids: Sequence[int], *, layer: int, work:
 
 
 def long_attention_flops(shape: ModelShape, tokens: Numbers, layer: int) -> Numbers:
-    """FLOPs of texts of so many tokens [samples]: the layers up to `layer`, and the rows of far keys once more."""
+    """Return the FLOPs of texts of these lengths [samples]: the layers up to `layer`, and the recomputed far rows."""
     far = 3.0 * np.floor(tokens / 4)
     layers = shape.pass_flops(tokens) * (layer + 1) / shape.layers
     return layers + far * shape.attention_row_flops_each(tokens - far / 2) / shape.layers
@@ -82,7 +85,7 @@ def long_attention_flops(shape: ModelShape, tokens: Numbers, layer: int) -> Numb
 
 @dataclass(kw_only=True)
 class _Collector:
-    """Sums over the layer that counts."""
+    """The figures of the layer that counts, and the number of layers seen."""
 
     layer: int
     tokens: int
@@ -90,7 +93,7 @@ class _Collector:
     found: LongAttention | None = field(default=None)
 
     def observe(self, query: Tensor, key: Tensor, pattern: MaskPattern, how: AttentionSpec) -> None:
-        """Looks at a layer's query [H, T, D] and key [H_kv, T, D], and ends the pass after the one that counts."""
+        """Read a layer's query [H, T, D] and key [H_kv, T, D], and end the pass after the layer that counts."""
         assert query.shape[1] == self.tokens
         self.calls += 1
         if self.calls <= self.layer:
@@ -106,10 +109,10 @@ class _Collector:
 
 
 def _add(sums: Tensor, query: Tensor, key: Tensor, rows: tuple[int, int], how: AttentionSpec, far: int) -> None:
-    """Adds to `sums` [2, H] the far weights of the query rows and their squares."""
+    """Add to `sums` [2, H] the far weights of the query rows and their squares."""
     groups = query.shape[0] // key.shape[0]
     for heads, some in row_blocks(query, key.shape[0], *rows, how):
-        first, end = how.first_key(some.start), some.stop - far  # no row of the block sees a far key behind
+        first, end = how.first_key(some.start), some.stop - far  # no row of the block sees a far key after it
         if end <= first:
             continue
         weights = attention_rows(query, key, heads, some, how)[..., : end - first]  # [h, G, R, K]

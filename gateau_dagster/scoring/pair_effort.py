@@ -1,4 +1,4 @@
-"""What `perplexity/<model>`, `cam` and `cam_at/<length>` take of samples, as models.forward charges it."""
+"""Estimate the work of `perplexity/<model>`, `cam` and `cam_at/<length>`, as models.forward charges it."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from gateau_dagster.scoring.planned_work import PlannedPasses, PlannedWork, Samp
 
 
 def perplexity_effort(tokens: SampleTokens) -> PlannedWork:
-    """A pass over each whole prompt, with the output layer for its response."""
+    """Return a pass over each whole prompt, with the output layer for its response."""
     parts = tokens.prompts(opening=True)
     count = (parts.prompt > 0).astype(np.float64)
     return PlannedWork(passes=[PlannedPasses(count=count, length=parts.prompt, read=parts.response, head=True)])
 
 
 def cam_effort(tokens: SampleTokens, *, length: int, attention: bool = True) -> PlannedWork:
-    """Each segment of `length` tokens alone (Eq. 3), and no context; with `attention` the whole prompt besides (Eq. 4),
-    if the model shows it.
+    """Return the passes over each segment of `length` tokens alone (Eq. 3), and over no context.
 
-    A pass over the whole prompt that perplexity takes (`tokens.shared`) is counted there, and only there; without a
-    context, it is the pass without context, too.
+    With `attention`, a pass over the whole prompt is added (Eq. 4), if the model shows its attention. If perplexity
+    takes that pass (`tokens.shared`), it is counted only there. Without a context, that pass is also the pass without
+    context.
     """
     parts, shared = tokens.prompts(opening=True), np.asarray(tokens.shared)
     has_context = parts.context > 0

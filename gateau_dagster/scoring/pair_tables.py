@@ -1,4 +1,4 @@
-"""`perplexity/<model>` and `cam`: what the homologous models say of each sample (Eq. 1 and 3-5)."""
+"""Declare `perplexity/<model>` and `cam`, the tables of the homologous models' scores (Eqs. 1 and 3-5)."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ if TYPE_CHECKING:
 
 THETA_A, THETA_B = "short", "long"
 CAM = "cam"
-# Raise them when a row comes to be another one; that of `cam` for what `cam_at` holds, too.
+# Raise them when rows change; that of `cam` covers `cam_at`, too.
 PERPLEXITY_CODE_VERSION = "3"
 CAM_CODE_VERSION = "3"
 
 
 def perplexity_asset(model: str) -> str:
-    """The table of a causal model."""
+    """Return the name of a causal model's perplexity table."""
     return f"perplexity/{model}"
 
 
 def pair_tables(config: Config, *, attention_read: bool = True) -> Iterator[SampleTable]:
-    """`perplexity/<model>` of every causal model, and `cam` by theta_B where there is the pair.
+    """Yield `perplexity/<model>` of every causal model, and `cam` by theta_B if the pair is configured.
 
-    attention_read: whether anything that the configuration asks for reads attention: see `cam_table`.
+    attention_read: whether anything in the configuration reads attention, see `cam_table`.
     """
     for model in config.causal_models:
         shared = model == THETA_B and config.has_pair
@@ -43,7 +43,10 @@ def pair_tables(config: Config, *, attention_read: bool = True) -> Iterator[Samp
 
 
 def perplexity_table(model: str, *, shared: bool, attention_read: bool = True) -> SampleTable:
-    """Perplexity of the response given context and instruction. `shared`: its full pass serves `cam`, too."""
+    """Return the table of the response's perplexity given context and instruction.
+
+    shared: whether its full pass also serves `cam`.
+    """
     role = {THETA_A: " under theta_A", THETA_B: " under theta_B"}.get(model, "")
     return SampleTable(
         asset=perplexity_asset(model),
@@ -60,10 +63,10 @@ def perplexity_table(model: str, *, shared: bool, attention_read: bool = True) -
 
 
 def cam_table(config: Config, *, attention_read: bool = True) -> SampleTable:
-    """Segment perplexities, segment attention and their similarity.
+    """Return the table of segment perplexities, segment attention and their similarity.
 
-    Of a theta_B whose attention cannot be seen the rows have no attention and no CAS; with `attention_read` it is
-    refused instead. Neither changes a row of another model, and so neither is a setting.
+    If theta_B's attention cannot be read, rows have no attention and no CAS; with `attention_read` the model is refused
+    instead. Neither changes a row of another model, so neither is a setting.
     """
     return SampleTable(
         asset=CAM,
@@ -84,7 +87,7 @@ def cam_table(config: Config, *, attention_read: bool = True) -> SampleTable:
 
 
 def _shared_pass(attention_read: bool) -> SharedPass:
-    """One pass of theta_B over a sample gives both tables."""
+    """Return the shared pass: one pass of theta_B over a sample gives both tables."""
     perplexity = perplexity_asset(THETA_B)
     score = partial(_both, perplexity=perplexity, attention_read=attention_read)
     return SharedPass(name=f"perplexity__{THETA_B}_and_cam", score=score)
@@ -119,7 +122,7 @@ def _both(
     perplexity: str,
     attention_read: bool,
 ) -> Iterator[Outcomes]:
-    """A row or a reject of each table that asks for the sample. `perplexity`: name of that table."""
+    """Yield a row or a reject for each table that needs the sample. `perplexity`: name of that table."""
     from gateau_dagster.models.context_attention import attention_unseen, require_seen
     from gateau_dagster.models.flops import Meter, Work
     from gateau_dagster.scoring.scorer import Request, score_samples

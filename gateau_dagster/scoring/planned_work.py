@@ -1,4 +1,4 @@
-"""What a table takes before anything runs: the passes of each sample, from its token counts. NumPy only."""
+"""Estimate a table's work before anything runs: the passes of each sample, from its token counts. NumPy only."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ Numbers = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, kw_only=True)
 class PromptParts:
-    """Tokens of scoring prompts, float64 [samples]: `tail` is all but the context, `response` a part of it.
+    """Token counts of scoring prompts, float64 [samples]: `tail` is all but the context and includes `response`.
 
-    All are 0 for a prompt whose tail alone is too long. A context loses its left end.
+    All are 0 for a prompt whose tail is too long by itself. A context that is too long is cut at the start.
     """
 
     context: Numbers
@@ -26,7 +26,7 @@ class PromptParts:
 
     @property
     def prompt(self) -> Numbers:
-        """The whole of it."""
+        """Return the tokens of the whole prompt."""
         return self.context + self.tail
 
 
@@ -34,14 +34,14 @@ class PromptParts:
 class SampleTokens:
     """Token counts of some samples under one model: float64 [samples], or one number for all.
 
-    context, instruction, response: of the texts, nothing cut off.
-    frame: of the scoring prompt around the texts; opening: that part of it which ModelConfig.opening is.
-    alone: of the prompt around a response without context and instruction. bos: 1 where the tokenizer has one.
+    context, instruction, response: of the texts, without truncation.
+    frame: of the scoring prompt around the texts; opening: the part of the frame that is ModelConfig.opening.
+    alone: of the prompt around a response without context and instruction. bos: 1 if the tokenizer has one.
     task: of the prompt that Cherry Selection embeds, around instruction and context, without bos.
-    special: of what a model that reads instruction and response as a whole is shown besides.
-    limit: tokens that the model is shown.
+    special: added for a model that reads instruction and response as a whole.
+    limit: the most tokens that the model is shown.
     shared: bool [samples] or one for all, whether another table of the same step takes the pass over the whole prompt.
-    shows_attention: whether the model lets its attention weights be seen.
+    shows_attention: whether the model's attention weights can be read.
     """
 
     context: Numbers
@@ -58,7 +58,7 @@ class SampleTokens:
     shows_attention: bool = True
 
     def prompts(self, *, opening: bool) -> PromptParts:
-        """The scoring prompts, with or without what stands before them by configuration."""
+        """Return the scoring prompts, with or without the configured opening."""
         around = self.frame if opening else self.frame - self.opening
         tail = self.instruction + self.response + around
         fits = (tail <= self.limit) & (self.response > 0)
@@ -71,11 +71,11 @@ class SampleTokens:
 
 @dataclass(frozen=True, kw_only=True)
 class PlannedPasses:
-    """Passes of the same kind: of each sample `count`, over `length` tokens each; float64 [samples].
+    """Passes of one kind: `count` per sample, over `length` tokens each; float64 [samples].
 
     read: tokens of a document's end that are predicted; the last layer computes only the rows that predict them. None:
-        all its rows.
-    head: whether the output layer runs for `read`. predicted: tokens that it runs for where all rows are computed.
+    all its rows. head: whether the output layer runs for `read`. predicted: tokens that it runs for if all rows are
+    computed.
     """
 
     count: Numbers
@@ -85,7 +85,7 @@ class PlannedPasses:
     predicted: Numbers | None = None
 
     def flops(self, shape: ModelShape) -> Numbers:
-        """Of all of them [samples]."""
+        """Return the FLOPs of these passes [samples]."""
         each = shape.pass_flops(self.length, self.read)
         rows = self.read if self.head else self.predicted
         if rows is not None:
@@ -95,9 +95,9 @@ class PlannedPasses:
 
 @dataclass(frozen=True, kw_only=True)
 class PlannedWork:
-    """All that a table takes of some samples. `reads_context`: whether their contexts have to be tokenised.
+    """The total work of a table for some samples. `reads_context`: whether their contexts must be tokenised.
 
-    rows: FLOPs [samples], for a model's shape, of attention weights that are computed once more to be looked at.
+    rows: returns the FLOPs [samples], for a model's shape, of attention weights that are recomputed for reading.
     """
 
     passes: Sequence[PlannedPasses]
@@ -106,15 +106,16 @@ class PlannedWork:
 
     @property
     def tokens(self) -> Numbers:
-        """Tokens through the model [samples]."""
+        """Return the tokens through the model [samples]."""
         return np.sum([one.count * one.length for one in self.passes], axis=0)
 
     def flops(self, shape: ModelShape) -> Numbers:
-        """For a decoder that computes its last layer where it is read only, as most do [samples]."""
+        """Return the FLOPs [samples] of a decoder that narrows its last layer to the rows read, as most do."""
         rows = [] if self.rows is None else [self.rows(shape)]
         return np.sum([*(one.flops(shape) for one in self.passes), *rows], axis=0)
 
 
 def packed_documents(length: Numbers, *, read: Numbers | None) -> PlannedPasses:
-    """One short document a sample, none where the length is 0; `read`: see PlannedPasses, None without output layer."""
+    """Return one short document per sample, none if its length is 0; `read`: see PlannedPasses, None for no output
+    layer."""
     return PlannedPasses(count=(length > 0).astype(np.float64), length=length, read=read, head=read is not None)

@@ -1,4 +1,4 @@
-"""s(y) of Cherry Selection: how likely a causal model finds the response without context and instruction."""
+"""Compute s(y) of Cherry Selection: how likely a causal model finds the response without context and instruction."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ _ADVICE = "lower scoring.max_length, use dtype bfloat16, or a device with more m
 
 
 def response_alone_rows(loaded: LoadedModel, samples: Iterable[Sample], running: Running) -> Iterator[Row | Reject]:
-    """A row (methods.ifd.RESPONSE_ALONE) or a reject for each sample, in order.
+    """Yield a row (methods.ifd.RESPONSE_ALONE) or a reject for each sample, in order.
 
-    Samples share batches with those around them, so that an outcome may come some samples later.
+    Samples share batches with their neighbours, so an outcome may come some samples later.
     """
     passes = Passes(loaded=loaded, budget=TokenBudget(loaded.model, running.scoring.batch_tokens))
 
@@ -44,9 +44,9 @@ def response_alone_rows(loaded: LoadedModel, samples: Iterable[Sample], running:
 
 
 def alone_prompt(tokenizer: PreTrainedTokenizerBase, sample: Sample, *, max_length: int) -> Prompt:
-    """`[bos] + E("### Response: " + response)`, whatever the scoring template is; see models.prompt.divided.
+    """Return `[bos] + E("### Response: " + response)`, whatever the scoring template is; see models.prompt.divided.
 
-    Raises UnscorableSampleError without response tokens, or when there are more than `max_length` tokens.
+    Raises UnscorableSampleError without response tokens, or for more than `max_length` tokens.
     """
     bos = tokenizer.bos_token_id
     assert bos is None or isinstance(bos, int)
@@ -62,7 +62,7 @@ def alone_prompt(tokenizer: PreTrainedTokenizerBase, sample: Sample, *, max_leng
 
 @dataclass(frozen=True, kw_only=True)
 class _Started:
-    """A sample whose pass is queued, or the reason why there is none."""
+    """A sample whose pass is queued, or the reason why it has none."""
 
     sample: Sample
     job: NllJob | UnscorableSampleError

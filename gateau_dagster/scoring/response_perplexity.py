@@ -1,4 +1,4 @@
-"""Response perplexity (Eq. 1), from the log-probabilities of all response tokens and no others. NumPy only."""
+"""Compute the response perplexity (Eq. 1) from the log-probabilities of exactly the response tokens. NumPy only."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ class PerplexityRow:
 
 
 def mean_nll_and_perplexity(nll: Float64, *, of: str = "the response") -> tuple[float, float]:
-    """Mean of the token NLLs (nats) and its exponential, Eq. 1. of: the text that they are of.
+    """Return the mean of the token NLLs (nats) and its exponential, Eq. 1. `of` names the text in messages.
 
-    Raises UnscorableSampleError when either is not finite: a mean of infinities would rank the sample anywhere.
+    Raises UnscorableSampleError if either is not finite: a mean of infinities would rank the sample anywhere.
     """
     mean = float(np.mean(nll, dtype=np.float64))
     if not math.isfinite(mean):
@@ -48,7 +48,7 @@ def mean_nll_and_perplexity(nll: Float64, *, of: str = "the response") -> tuple[
 
 
 def perplexity_row(sample: Sample, prompt: Prompt, nll: Float64) -> PerplexityRow:
-    """The sample's row, from the NLL of each response token of its prompt [|y|]. Raises UnscorableSampleError."""
+    """Return the sample's row from the NLL of each response token of its prompt [|y|]. Raises UnscorableSampleError."""
     mean, perplexity = mean_nll_and_perplexity(nll)
     probabilities = probability(nll)
     return PerplexityRow(
@@ -65,5 +65,5 @@ def perplexity_row(sample: Sample, prompt: Prompt, nll: Float64) -> PerplexityRo
 
 
 def probability(nll: Float64) -> Float32:
-    """p = exp(-NLL), as tables store it."""
+    """Return p = exp(-NLL) in the type that tables store."""
     return np.exp(-nll).astype(np.float32)

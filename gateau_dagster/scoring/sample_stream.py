@@ -1,4 +1,4 @@
-"""Samples in, outcomes out, in the same order; the next ones are prepared while the device is busy with others."""
+"""Turn samples into outcomes in the same order, and prepare the next samples while the device is busy."""
 
 from __future__ import annotations
 
@@ -24,16 +24,17 @@ class StartedSample(Protocol[_Outcome_co]):
 
     @property
     def ready(self) -> bool:
-        """Whether the outcome is known and takes no waiting."""
+        """Return whether the outcome is available without waiting."""
         ...
 
     def outcome(self) -> _Outcome_co:
-        """The result; waits for the device where it is not `ready`."""
+        """Return the result; waits for the device if it is not `ready`."""
         ...
 
 
 def in_order(passes: Passes, samples: Iterable[StartedSample[_Outcome_co]]) -> Iterator[_Outcome_co]:
-    """The samples' outcomes. Each comes with the batch that holds the last of its prompts, or the first one after it.
+    """Yield the samples' outcomes. Each comes with the batch that holds the last of its prompts, or the first one after
+    it.
 
     `samples` queue their prompts as they are taken.
     """
@@ -49,30 +50,29 @@ def in_order(passes: Passes, samples: Iterable[StartedSample[_Outcome_co]]) -> I
 
 
 def rejected(sample_id: str, error: UnscorableSampleError) -> Reject:
-    """The reject that says why the sample has no score."""
+    """Return the reject with the reason why the sample has no score."""
     return Reject(sample_id=sample_id, reason=str(error), short_of_memory=isinstance(error, ShortOfMemoryError))
 
 
 @dataclass(frozen=True, kw_only=True)
 class _End:
-    """Comes after the last item; the error, if any, that ended them."""
+    """The marker after the last item, with the error that ended the items, if any."""
 
     error: BaseException | None = None
 
 
 _Ready: TypeAlias = SimpleQueue[tuple[_Item, int] | _End]
-_Freed: TypeAlias = SimpleQueue[int | None]  # weights that the consumer took; None: it wants no more
+_Freed: TypeAlias = SimpleQueue[int | None]  # weights that the consumer took; None: it needs no more
 
 
 def read_ahead(items: Iterable[_Item], *, weight: Callable[[_Item], int], limit: int) -> Generator[_Item]:
-    """The same items in the same order, taken from `items` by a thread that is at most `limit` of weight ahead.
+    """Yield the same items in the same order, read by a thread that is at most `limit` of weight ahead.
 
-    A single item may weigh more. An error of `items` is raised here, after the items before it. When the generator
-    is closed (an error or an interrupt at the consumer, too), the thread ends as soon as `items` has given what it
-    is about to give.
+    A single item may weigh more. An error of `items` is raised here, after the items before it. When the generator is
+    closed (also by an error or an interrupt of the consumer), the thread ends after the item that `items` is producing.
     """
-    # No condition variable: an interrupt between two of its steps leaves its lock released twice, or held for ever.
-    # What the consumer calls of a SimpleQueue is one step, which an interrupt comes before or after.
+    # Not a condition variable: an interrupt between two of its steps leaves its lock released twice, or held for ever.
+    # The consumer's calls of a SimpleQueue are single steps, which an interrupt cannot split.
     ready: _Ready[_Item] = SimpleQueue()
     freed: _Freed = SimpleQueue()
     thread = threading.Thread(
@@ -88,7 +88,7 @@ def read_ahead(items: Iterable[_Item], *, weight: Callable[[_Item], int], limit:
 
 
 def _take(ready: _Ready[_Item], freed: _Freed) -> _Item | None:
-    """The next item; None after the last. Raises the error that ended the items."""
+    """Return the next item; None after the last. Raise the error that ended the items."""
     found = ready.get()
     if isinstance(found, _End):
         if found.error is not None:
@@ -102,7 +102,7 @@ def _take(ready: _Ready[_Item], freed: _Freed) -> _Item | None:
 def _fill(
     ready: _Ready[_Item], freed: _Freed, items: Iterable[_Item], weight: Callable[[_Item], int], limit: int
 ) -> None:
-    held = 0  # weight that waits for the consumer
+    held = 0  # weight of the items that wait for the consumer
     try:
         for item in items:
             size = weight(item)
@@ -113,7 +113,7 @@ def _fill(
                 held -= taken
             ready.put((item, size))
             held += size
-    except BaseException as error:  # whatever it is, the consumer is to hear of it
+    except BaseException as error:  # the consumer raises it, whatever it is
         ready.put(_End(error=error))
     else:
         ready.put(_End())

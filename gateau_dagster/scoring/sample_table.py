@@ -1,4 +1,4 @@
-"""A table that a model computes: a row a sample, by shard, kept row by row."""
+"""Describe a table that a model computes: one row per sample, by shard, saved row by row."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ Outcomes: TypeAlias = Mapping[str, Row | Reject]
 
 @dataclass(frozen=True, kw_only=True)
 class Running:
-    """What a table's function is told beside the samples.
+    """The context that a table's function receives besides the samples.
 
     max_length: tokens of a prompt, see models.loading.effective_max_length. work: grows as passes are done.
-    visible_tokens: of a table with `needs_visible_window`, tokens of a prompt's end that theta_A is shown; None: all.
+    visible_tokens: for a table with `needs_visible_window`, tokens of a prompt's end that theta_A is shown; None: all.
     """
 
     max_length: int
@@ -49,10 +49,10 @@ ShownPrompt: TypeAlias = Literal["opened", "plain", "none"]
 
 @dataclass(frozen=True, kw_only=True)
 class SharedPass:
-    """How several tables of one model are computed together, where one pass over a sample serves them all.
+    """The joint computation of several tables of one model, when one pass over a sample serves them all.
 
-    name: of the step that makes them, or those of them that are asked for. score: yields, for each sample in order, a
-    row or a reject by asset, for each asset that asks for it; it is told what runs by asset.
+    name: of the step that makes these tables, or the requested ones of them. score: yields, for each sample in order, a
+    row or a reject by asset, for each requested asset; it receives the context by asset.
     """
 
     name: str
@@ -63,21 +63,21 @@ class SharedPass:
 class SampleTable:
     """A table that one of the configured models computes.
 
-    asset: its name, such as `span_attention/long`. of: what the part behind the slash names; empty without one.
+    asset: its name, such as `span_attention/long`. of: what the part after the slash names; empty without one.
     model: key of `models` in the configuration.
-    summary: what it holds, for a list of tables. description: a sentence or two, for its page.
-    columns: `sample_id` and `digest` first. finite: those that hold numbers only.
-    settings: what changes a row, beside the settings of the model itself.
-    score: yields one row, with every column, or one reject for each sample, in order. Its code's version counts into
+    summary: its content, for a list of tables. description: a sentence or two, for its page.
+    columns: `sample_id` and `digest` first. finite: the columns that hold only finite numbers.
+    settings: the settings that change a row, besides those of the model itself.
+    score: yields one row, with every column, or one reject for each sample, in order. Its code's version is part of
         the fingerprint.
-    shared: of tables that one step makes with one model; None: a step of its own.
-    effort: what `score` takes of some samples, as it charges `Running.work`, for `gateau plan`; without it the plan
-        says that the table is not estimated.
-    needs_visible_window: whether a row depends on how much of the prompt theta_A sees, as those of `cam` do.
-    needs_attention: whether the model has to show its attention weights.
-    prompt: what of the scoring prompt (models.prompt) a row reads: 'opened' with the model's preamble and
-        demonstrations before it, 'plain' without them, 'none' of `scoring.template` either. What a row does not read
-        does not make it again.
+    shared: for tables that one step makes with one model; None: a step of its own.
+    effort: the work of `score` for some samples, as it charges `Running.work`, for `gateau plan`; without it the plan
+        reports that the table is not estimated.
+    needs_visible_window: whether a row depends on how much of the prompt theta_A sees, as in `cam`.
+    needs_attention: whether the model must show its attention weights.
+    prompt: what a row reads of the scoring prompt (models.prompt): 'opened' with the model's preamble and
+        demonstrations before it, 'plain' without them, 'none' if not even `scoring.template`. A change of what a row
+        does not read does not recompute it.
     """
 
     asset: str

@@ -1,4 +1,4 @@
-"""Scores samples for `perplexity/<model>` and `cam`: one pass over the full prompt serves both tables."""
+"""Score samples for `perplexity/<model>` and `cam`: one pass over the full prompt serves both tables."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from gateau_dagster.scoring.response_perplexity import PerplexityRow, perplexity
 from gateau_dagster.scoring.sample_stream import in_order, read_ahead, rejected
 from gateau_dagster.scoring.segments import near_segments, segment_prompts
 
-_BATCHES_AHEAD = 2  # of tokens that wait, tokenised, for the device
+_BATCHES_AHEAD = 2  # batches of tokens that wait for the device
 _ADVICE = "lower scoring.max_length, use dtype bfloat16, or a device with more memory"
 
 _Row = TypeVar("_Row", PerplexityRow, CamRow)
@@ -31,7 +31,7 @@ _Row = TypeVar("_Row", PerplexityRow, CamRow)
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """What is wanted of a sample: its row of `perplexity/<model>`, its row of `cam`, or both.
+    """The rows that a sample needs: of `perplexity/<model>`, of `cam`, or both.
 
     attention: whether the row of `cam` has the attention to each segment, and with it CAS.
     """
@@ -43,13 +43,13 @@ class Request:
 
     @property
     def observed(self) -> bool:
-        """Whether the attention to the context is wanted."""
+        """Return whether the attention to the context is needed."""
         return self.cam and self.attention
 
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """A row or a reject for each table that was asked for; None for one that was not."""
+    """A row or a reject for each requested table; None for the others."""
 
     sample_id: str
     perplexity: PerplexityRow | Reject | None
@@ -65,15 +65,18 @@ def score_samples(
     meter: Meter,
     visible_tokens: int | None = None,
 ) -> Iterator[Outcome]:
-    """One outcome a request, in order. `max_length`: see effective_max_length. `meter` grows as passes are done.
-    `visible_tokens`: of a prompt's end that theta_A is shown, which decide what `cam` calls far; None: all.
+    """Yield one outcome per request, in order. `meter` grows as passes are done.
 
-    Prompts share batches of `scoring.batch_tokens` tokens with those of the samples around them; an outcome comes once
-    the sample's last prompt is through, which may be the last of a batch that the next samples fill. `requests` are
-    read, and tokenised, in another thread, some samples ahead, which ends when this generator is closed.
+    Prompts share batches of `scoring.batch_tokens` tokens with neighbouring samples. An outcome comes once the sample's
+    last prompt is through, which may be the last of a batch that the next samples fill. Another thread reads and
+    tokenises `requests` some samples ahead; it ends when this generator is closed.
 
-    Raises GateauError when the first `cam` is asked of a model whose attention weights cannot be seen, or when the
-    model cannot be compiled; and whatever `requests` raises: samples whose last batch is not full yet are lost then.
+    Args:
+        max_length: see effective_max_length.
+        visible_tokens: tokens of a prompt's end that theta_A is shown, which decide what `cam` calls far; None: all.
+
+    Raises GateauError if `cam` is requested of a model whose attention weights cannot be read, or if the model cannot
+    be compiled. Raises what `requests` raises, too: samples in an unfilled batch are then lost.
     """
     if scoring.compile:
         compile_layers(loaded)
@@ -92,7 +95,7 @@ def score_samples(
 def _prepared(
     loaded: LoadedModel, requests: Iterable[Request], max_length: int, scoring: ScoringConfig
 ) -> Generator[_Prepared]:
-    """The requests with their prompts, made ahead of their use."""
+    """Yield the requests with their prompts, prepared ahead of their use."""
 
     def prepare(request: Request) -> _Prepared:
         if request.observed:
@@ -117,7 +120,7 @@ def _prepared(
 
 @dataclass(frozen=True, kw_only=True)
 class _Prepared:
-    """A request with its prompt, or with the reason why there is none."""
+    """A request with its prompt, or with the reason why it has none."""
 
     request: Request
     prompt: Prompt | UnscorableSampleError
@@ -125,8 +128,10 @@ class _Prepared:
 
 @dataclass(kw_only=True)
 class _SamplePasses:
-    """The passes of one sample: `full` over the whole prompt, `attention`, `segments` with each segment alone, and
-    `alone` without context, which is the full one where there is none. `visible_tokens`: see near_segments.
+    """The passes of one sample.
+
+    full: over the whole prompt, which also gives `attention`. segments: with each segment alone. alone: without
+    context; the full pass if there is none. visible_tokens: see near_segments.
     """
 
     prepared: _Prepared
@@ -146,7 +151,7 @@ class _SamplePasses:
             self.full = NllJob(prompt=prompt, work=meter.perplexity)
         if request.observed and prompt.context:
             self.attention = passes.attention(prompt, cam=meter.cam, perplexity=self.full)
-        if self.full is not None and self.full.copy is None:  # no attention wanted, or no memory for it
+        if self.full is not None and self.full.copy is None:  # attention is not needed, or does not fit into memory
             passes.enqueue(self.full)
         if request.cam and not prompt.context and self.full is not None:
             self.alone = self.full
@@ -159,12 +164,12 @@ class _SamplePasses:
 
     @property
     def ready(self) -> bool:
-        """Whether the outcome is known and takes no waiting."""
+        """Return whether the outcome is available without waiting."""
         jobs = [job for job in (self.full, self.alone) if job is not None]
         return (self.attention is None or self.attention.ready) and all(job.ready for job in jobs + self.segments)
 
     def outcome(self) -> Outcome:
-        """Rows and rejects; waits for the device where it is not `ready`."""
+        """Return rows and rejects; waits for the device if it is not `ready`."""
         request = self.prepared.request
         return Outcome(
             sample_id=request.sample.sample_id,

@@ -1,4 +1,5 @@
-"""Which far segment each response token comes from, and what each segment gave: for the evidence map. NumPy only."""
+"""Find the far segment that each response token comes from, and each segment's gain, for the evidence map. NumPy
+only."""
 
 from collections.abc import Sequence
 
@@ -6,14 +7,14 @@ import numpy as np
 
 from gateau_dagster.scoring.response_perplexity import Float32, Float64, probability
 
-# Of the columns that it gives `cam`; raise it when one comes to be another.
+# The version of the columns of `cam` that this module computes; raise it when one changes.
 CODE_VERSION = "1"
-NOTED = 1e-3  # of a smaller gain no segment is on record: which one was best would be a matter of rounding
+NOTED = 1e-3  # for a smaller gain no segment is recorded: rounding would decide which one is best
 _EQUAL = 1e-5  # segments whose p_t differ by less are equally good, and the first of them counts
 
 
 def best_far_segment(near: Float32, segments: Sequence[Float64], near_count: int) -> list[int | None]:
-    """The far segment, from 0, that makes each response token likeliest, [|y|]; None where that gains nothing.
+    """Return the far segment, from 0, that makes each response token likeliest, [|y|]; None if it gains nothing.
 
     Args:
         near: near_t [|y|], see segments.near_and_far.
@@ -31,10 +32,11 @@ def best_far_segment(near: Float32, segments: Sequence[Float64], near_count: int
 
 
 def segment_gains(without_context: Float64, near: Float32, segments: Sequence[Float64], near_count: int) -> list[float]:
-    """What each segment gave, summed over the response tokens, float64 [N].
+    """Return the gain of each segment, summed over the response tokens, float64 [N].
 
-    A far one: Σ_t max(0, p(y_t|s_i,x) - near_t), what no near text gives. A near one is not held against itself:
-    Σ_t max(0, p(y_t|s_i,x) - p(y_t|x)), what it gives beyond no context. Arguments as above, and -log p(y_t|x) [|y|].
+    For a far segment it is Σ_t max(0, p(y_t|s_i,x) - near_t), beyond what near text gives. For a near one it is Σ_t
+    max(0, p(y_t|s_i,x) - p(y_t|x)), beyond no context: it is not compared with itself. Arguments are as above, and -log
+    p(y_t|x) [|y|].
     """
     border = len(segments) - near_count
     nothing = probability(without_context)

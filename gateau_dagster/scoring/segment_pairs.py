@@ -1,4 +1,4 @@
-"""Perplexities of a sample's segments, alone and in pairs, in packed rows that samples share."""
+"""Compute perplexities of a sample's segments, alone and in pairs, in packed rows that samples share."""
 
 from collections.abc import Generator, Iterable, Iterator
 from contextlib import closing
@@ -18,13 +18,13 @@ from gateau_dagster.scoring.dependency_scores import SegmentPairs, choose_pairs
 from gateau_dagster.scoring.response_perplexity import mean_nll_and_perplexity
 from gateau_dagster.scoring.sample_stream import in_order, read_ahead, rejected
 
-_BATCHES_AHEAD = 2  # of tokens of samples that wait, tokenised, for the device
+_BATCHES_AHEAD = 2  # batches of tokens of samples that wait for the device
 _ADVICE = "use a shorter segment_length, dtype bfloat16, or a device with more memory"
 
 
 @dataclass(frozen=True, kw_only=True)
 class PairPlan:
-    """How a sample is cut, and how many pairs of its segments are run through the model."""
+    """The length of a sample's segments, and how many of their pairs run through the model."""
 
     segment_length: int = 128
     pairs: int = 5000
@@ -52,11 +52,12 @@ def measure_segment_pairs(
     scoring: ScoringConfig,
     work: Work,
 ) -> Generator[MeasuredPairs | Reject]:
-    """One outcome a sample, in order: P(i) of every segment and P(i|j) of the chosen pairs, all without special tokens.
+    """Yield one outcome per sample, in order: P(i) of every segment and P(i|j) of the chosen pairs, without special
+    tokens.
 
     A sample is its scoring prompt with the response, without the bos, cut into whole segments of `plan.segment_length`
     tokens; a shorter last one is dropped. A segment's first token is not scored. Segments of several samples share
-    batches of `scoring.batch_tokens` tokens. `samples` are read in another thread, some ahead.
+    batches of `scoring.batch_tokens` tokens. Another thread reads some `samples` ahead.
     """
     passes = Passes(loaded=loaded, budget=TokenBudget(loaded.model, scoring.batch_tokens))
     prepared = (_prepare(loaded, sample, max_length, scoring) for sample in samples)
@@ -73,7 +74,7 @@ def measure_segment_pairs(
 
 @dataclass(kw_only=True)
 class _Sample:
-    """A sample on its way: `ids` without bos, or the reason why there are none."""
+    """A sample in progress: `ids` without bos, or the reason why it has none."""
 
     sample: Sample
     ids: tuple[int, ...]
@@ -83,7 +84,7 @@ class _Sample:
     behind: list[NllJob] = field(default_factory=list)
 
     def start(self, passes: Passes, plan: PairPlan, work: Work) -> None:
-        """Queue the passes: the segments alone, then the pairs; none where there is no pair."""
+        """Queue the passes: the segments alone, then the pairs; none if there is no pair."""
         length = plan.segment_length
         segments = [self.ids[begin : begin + length] for begin in range(0, len(self.ids) - length + 1, length)]
         self.chosen = choose_pairs(len(segments), plan.pairs, self.sample.digest)
@@ -95,11 +96,11 @@ class _Sample:
 
     @property
     def ready(self) -> bool:
-        """Whether the outcome is known and takes no waiting."""
+        """Return whether the outcome is available without waiting."""
         return all(job.ready for job in self.alone) and all(job.ready for job in self.behind)
 
     def outcome(self) -> MeasuredPairs | Reject:
-        """Waits for the device where it is not `ready`."""
+        """Return the perplexities or the reject; waits for the device if it is not `ready`."""
         try:
             if self.problem is not None:
                 raise self.problem
@@ -130,7 +131,7 @@ def _prepare(loaded: LoadedModel, sample: Sample, max_length: int, scoring: Scor
 
 
 def _behind(earlier: tuple[int, ...], segment: tuple[int, ...]) -> Prompt:
-    """The segment behind another one: all but its first token is the response. Tokens are shared, not copied."""
+    """Return a segment after another one: all but its first token is the response. Tokens are shared, not copied."""
     return Prompt(prefix=earlier, context=(), suffix=segment[:1], response=segment[1:])
 
 

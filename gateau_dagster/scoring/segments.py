@@ -1,4 +1,4 @@
-"""The segments of a prompt's context: each alone as a prompt, which of them are near, what far ones add. NumPy only."""
+"""Cut a prompt's context into segments: each alone as a prompt, which are near, and what far ones add. NumPy only."""
 
 from __future__ import annotations
 
@@ -13,35 +13,37 @@ from gateau_dagster.scoring.response_perplexity import Float32, Float64, probabi
 if TYPE_CHECKING:
     from gateau_dagster.models.prompt import Prompt
 
-TOP_SHARE = 0.1  # of the response tokens, whose gain counts
-_FEWEST = 2  # tokens that the mean of the largest gains takes
+TOP_SHARE = 0.1  # share of the response tokens whose gain counts
+_FEWEST = 2  # the least number of tokens in the mean of the largest gains
 _ROUNDING = 1e-9  # 0.07·100 is 7.000000000000001 as floats, and its ceiling 8
 
 _Probabilities = Sequence[float] | npt.NDArray[np.floating[Any]]
 
 
 def cut_segments(tokens: int, segment_length: int) -> list[tuple[int, int]]:
-    """First and one-past-last context token of each segment s_i: all `segment_length` long, the last one shorter."""
+    """Return the first and one-past-last context token of each segment s_i: `segment_length` tokens, the last one
+    fewer."""
     return [(begin, min(begin + segment_length, tokens)) for begin in range(0, tokens, segment_length)]
 
 
 def segment_prompts(prompt: Prompt, segment_length: int) -> list[Prompt]:
-    """The prompt with each segment alone as its context: the truncated context's own tokens, never tokenised again."""
+    """Return the prompt with each segment alone as its context, with the truncated context's own tokens."""
     return [prompt.with_context(prompt.context[a:b]) for a, b in cut_segments(len(prompt.context), segment_length)]
 
 
 def segment_means(attention: Float64, segment_length: int) -> list[float]:
-    """The raw values of Eq. 4: mean of a_t over each segment's own tokens, from a_t [C]."""
+    """Return the raw values of Eq. 4: the mean of a_t over each segment's own tokens, from a_t [C]."""
     return [float(np.mean(attention[a:b])) for a, b in cut_segments(len(attention), segment_length)]
 
 
 def near_segments(prompt: Prompt, *, segment_length: int, visible_tokens: int | None) -> int:
-    """How many segments at the end of the prompt's context are near.
+    """Return how many segments at the end of the prompt's context are near.
 
     Args:
         prompt: theta_B's.
         segment_length: L, in tokens.
-        visible_tokens: of a prompt's end, that theta_A is shown; None: all, and then the last segment alone is near.
+        visible_tokens: tokens of a prompt's end that theta_A is shown; None: all, and then only the last segment is
+            near.
     """
     context = len(prompt.context)
     segments = -(-context // segment_length)
@@ -53,7 +55,7 @@ def near_segments(prompt: Prompt, *, segment_length: int, visible_tokens: int | 
 
 
 def near_and_far(without_context: Float64, segments: Sequence[Float64], near: int) -> tuple[Float32, Float32]:
-    """near_t and the largest far p_t of each response token, float32 [|y|] each, in [0, 1].
+    """Return near_t and the largest far p_t of each response token, float32 [|y|] each, in [0, 1].
 
     near_t = max(p(y_t|x), max over near i of p(y_t|s_i,x)); far: max over far i of p(y_t|s_i,x), 0 without any.
 
@@ -70,21 +72,21 @@ def near_and_far(without_context: Float64, segments: Sequence[Float64], near: in
 
 
 def counted_tokens(tokens: npt.ArrayLike, *, top: float) -> npt.NDArray[np.int64]:
-    """k of responses of so many tokens, int64 of their shape."""
+    """Return k for responses of these numbers of tokens, int64 of their shape."""
     share = np.ceil(top * np.asarray(tokens, dtype=np.float64) - _ROUNDING)
     return np.maximum(_FEWEST, share.astype(np.int64))
 
 
 def far_gain(near: _Probabilities, far: _Probabilities, *, segments: int, top: float = TOP_SHARE) -> float | None:
-    """FG of one sample: how much likelier a far segment alone makes the best tokens of a response than near text does.
+    """Return FG of one sample: how much more a far segment alone raises the best response tokens than near text does.
 
-    Of each response token, near_t and the largest far p_t (`near_and_far`), [|y|] each:
+    For each response token, take near_t and the largest far p_t (`near_and_far`), [|y|] each:
 
         f_t = max(0, far p_t - near_t),  FG = mean of the k largest f_t,  k = max(2, ceil(top·|y|))
 
-    In [0, 1]; a response shorter than k counts as a whole. A few tokens of a response may hold all that it takes from
-    far away: a mean over all would lose them among the others. None with fewer than two segments, where nothing can be
-    far and near (as CAS of Eq. 5). methods.far_gain computes the same of whole tables.
+    FG is in [0, 1]; a response shorter than k counts as a whole. A few tokens of a response may hold all that it takes
+    from far away; a mean over all tokens would hide them. Return None with fewer than two segments, because then
+    nothing can be both far and near (as for CAS of Eq. 5). methods.far_gain computes the same for whole tables.
     """
     if segments < 2:
         return None

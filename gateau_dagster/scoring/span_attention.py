@@ -1,7 +1,7 @@
-"""Pairwise Focus Scores (LADM, Eq. 2): how much attention each span pays to the spans before it.
+"""Compute Pairwise Focus Scores (LADM, Eq. 2): how much attention each span pays to the spans before it.
 
-While the model runs, the rows softmax(q Kᵀ) of the scored spans are computed once more in each layer, some rows of some
-heads at a time, and added up by span. Memory is linear in the sample's length: no T x T matrix exists.
+While the model runs, the rows softmax(q Kᵀ) of the scored spans are recomputed in each layer in blocks of heads and
+rows, and added up by span. Memory is linear in the sample's length: no T x T matrix exists.
 """
 
 from collections.abc import Iterator, Sequence
@@ -25,14 +25,15 @@ WHAT = "attention between spans"
 
 @torch.no_grad()
 def pairwise_focus_scores(loaded: LoadedModel, ids: Sequence[int], plan: FocusPlan, work: Work | None = None) -> Tensor:
-    """PFS(i, j) of a sample's tokens `ids` [T]: float64 [layers, Σ_j len(plan.earlier(j))] on the device.
+    """Return PFS(i, j) of a sample's tokens `ids` [T]: float64 [layers, Σ_j len(plan.earlier(j))] on the device.
 
-    For each j of plan.later, ascending, its i, ascending: the attention weights from the tokens of s_j to those of s_i,
-    summed over both and averaged over the layer's heads; each layer's softmax in float32 (float64 for a float64 model),
-    as the model computes it: causal, with its sliding window, soft cap or sinks. Nothing waits for the device. A model
-    pass runs even where no span is scored. `work` is charged for the pass and for the rows.
+    The order is each j of plan.later, ascending, and for it its i, ascending. A score is the attention weights from the
+    tokens of s_j to those of s_i, summed over both and averaged over the layer's heads. Each layer's softmax is in
+    float32 (float64 for a float64 model), as the model computes it: causal, with its sliding window, soft cap or sinks.
+    Nothing waits for the device. A model pass runs even if no span is scored. `work` is charged for the pass and for
+    the rows.
 
-    Raises GateauError for a model whose attention cannot be seen (see context_attention.require_attention_interface).
+    Raises GateauError for a model whose attention cannot be read (see context_attention.require_attention_interface).
     """
     require_attention_interface(loaded, WHAT)
     collector = _SpanCollector(plan=plan, tokens=len(ids))
@@ -52,7 +53,7 @@ def pairwise_focus_scores(loaded: LoadedModel, ids: Sequence[int], plan: FocusPl
 
 
 def span_attention_flops(shape: ModelShape, tokens: int, plan: FocusPlan) -> float:
-    """FLOPs of one sample: the layers over its tokens, and the rows of its scored spans once more."""
+    """Return the FLOPs of one sample: the layers over its tokens, and the recomputed rows of its scored spans."""
     length = plan.span_length
     rows = [shape.attention_row_flops(length, plan.start(j, tokens) + length) for j in plan.later(tokens)]
     return float(shape.pass_flops(np.array([float(tokens)]))[0]) + sum(rows)
@@ -60,11 +61,11 @@ def span_attention_flops(shape: ModelShape, tokens: int, plan: FocusPlan) -> flo
 
 @dataclass(kw_only=True)
 class _SpanCollector:
-    """PFS of one sample, layer by layer."""
+    """The PFS of one sample, layer by layer."""
 
     plan: FocusPlan
     tokens: int
-    layers: list[Tensor] = field(default_factory=list)  # one entry a call: float64 [Σ_j len(earlier(j))]
+    layers: list[Tensor] = field(default_factory=list)  # one entry per call: float64 [Σ_j len(earlier(j))]
 
     def observe(self, query: Tensor, key: Tensor, pattern: MaskPattern, how: AttentionSpec) -> None:
         """Add a layer's query [H, T, D] and key [H_kv, T, D]."""
@@ -73,7 +74,7 @@ class _SpanCollector:
         self.layers.append(torch.cat(found) if found else query.new_zeros(0, dtype=torch.float64))
 
     def _focus(self, query: Tensor, key: Tensor, j: int, pattern: MaskPattern, how: AttentionSpec) -> Tensor:
-        """PFS(i, j) of the i of plan.earlier(j): float64 [L + 1]."""
+        """Return PFS(i, j) of the i of plan.earlier(j): float64 [L + 1]."""
         length = self.plan.span_length
         first = self.plan.offset(self.tokens)
         own = self.plan.start(j, self.tokens)
@@ -89,7 +90,7 @@ class _SpanCollector:
 
 
 def row_pieces(tokens: int, rows: tuple[int, int], pattern: MaskPattern) -> Iterator[tuple[slice, tuple[int, int]]]:
-    """Each run of tokens that sees nothing outside itself and holds some of the rows, which count from its begin."""
+    """Yield each run of tokens that sees nothing outside itself and holds some of the rows, counted from its start."""
     begin = 0
     for size in pattern.pieces((tokens,)):
         start, stop = max(rows[0] - begin, 0), min(rows[1] - begin, size)
@@ -103,27 +104,27 @@ def _add_weights(
 ) -> None:
     """Add to `total` [before] the weights of the query rows, summed over heads and rows, to the first `before` keys.
 
-    `alone`: as if each row saw no other keys. Then a model's attention sinks take no weight either.
+    `alone`: as if each row saw only these keys. Then a model's attention sinks take no weight either.
     """
     for heads, some in row_blocks(query, key.shape[0], *rows, how):
         first = how.first_key(some.start)
         if first >= before:
-            continue  # the window ends behind them
+            continue  # the window starts after them
         weights = attention_rows(query, key, heads, some, how)[..., : before - first]  # [h, G, R, K]
         if alone:
             weights = _rescaled(weights, some, how, before)
         weights = weights.reshape(-1, weights.shape[-1])
-        # A product with ones adds up columns faster than `sum` does.
+        # A product with ones sums columns faster than `sum` does.
         total[first:before] += weights.new_ones(weights.shape[0]) @ weights
 
 
 def _rescaled(weights: Tensor, rows: slice, how: AttentionSpec, before: int) -> Tensor:
-    """Weights [h, G, R, K] of some keys, such that each row sums to 1: the softmax over these keys alone.
+    """Return the weights [h, G, R, K] scaled so that each row sums to 1: the softmax over these keys alone.
 
-    Weights so small that they are 0 in their precision give NaN, which rejects the sample.
+    Weights that underflow to 0 give NaN, which rejects the sample.
     """
     scaled = weights / weights.sum(dim=-1, keepdim=True)
     sees = [how.first_key(row) < before for row in range(rows.start, rows.stop)]
-    if not all(sees):  # the window of the span's last rows ends behind those keys
+    if not all(sees):  # the window of the span's last rows starts after those keys
         scaled = scaled[:, :, : sum(sees)]
     return scaled

@@ -1,4 +1,4 @@
-"""Measures documents for LADM, one pass each."""
+"""Measure documents for LADM, one pass each."""
 
 from collections import deque
 from collections.abc import Generator, Iterable
@@ -26,7 +26,7 @@ _ADVICE = "let the model read fewer tokens, use dtype bfloat16, or a device with
 
 @dataclass(frozen=True, kw_only=True)
 class Measured:
-    """A document's N spans and the sums of its PFS; `tokens` are those that the model read."""
+    """The N spans of a document and the sums of its PFS; `tokens` counts those that the model read."""
 
     name: str
     digest: str
@@ -38,11 +38,12 @@ class Measured:
 def measure_documents(
     loaded: LoadedModel, documents: Iterable[Document | Reject], *, plan: FocusPlan, work: Work
 ) -> Generator[Measured | Reject]:
-    """One outcome a document, in order. A document too short for any scored span has empty sums and costs no pass.
+    """Yield one outcome per document, in order. A document too short for any scored span has empty sums and runs no
+    pass.
 
-    `documents` are read in another thread, some ahead, which ends when this generator is closed. A document that does
-    not fit into memory, or whose attention is not finite, is a Reject; one that is a Reject stays it.
-    Raises GateauError for a model whose attention cannot be seen.
+    Another thread reads some `documents` ahead; it ends when this generator is closed. A document that does not fit
+    into memory, or whose attention is not finite, becomes a Reject; a Reject is passed on. Raises GateauError for a
+    model whose attention cannot be read.
     """
     require_attention_interface(loaded, WHAT)
     waiting: deque[_Pass | Reject] = deque()
@@ -57,7 +58,7 @@ def measure_documents(
 
 @dataclass(frozen=True, kw_only=True)
 class _Pass:
-    """A pass that has been started; None: nothing to run."""
+    """A pass that has been started; `copy` is None if there is nothing to run."""
 
     name: str
     digest: str
@@ -83,7 +84,7 @@ def _started(loaded: LoadedModel, document: Document | Reject, plan: FocusPlan, 
 
 
 def _finished(one: _Pass | Reject, plan: FocusPlan) -> Measured | Reject:
-    """Waits for the device where the pass is not `ready`."""
+    """Return the measurements or the reject; waits for the device if the pass is not `ready`."""
     if isinstance(one, Reject):
         return one
     pairs = sum(len(plan.earlier(j)) for j in plan.later(one.tokens))

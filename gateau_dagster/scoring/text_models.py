@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 Vector = npt.NDArray[np.float64]
 Batch = dict[str, Tensor]
 
-_BATCHES_SORTED = 8  # that are filled from one group of samples, so that texts of one length meet
+_BATCHES_SORTED = 8  # batches filled from one group of samples, so that texts of similar length share a batch
 _ADVICE = "give the model a smaller `window`, use dtype bfloat16, or a device with more memory"
 
 
@@ -40,12 +40,12 @@ class Text:
 
     ids: tuple[int, ...]
     types: tuple[int, ...]
-    truncated_tokens: int  # cut off its end
+    truncated_tokens: int  # cut off at its end
 
 
 @dataclass(frozen=True, kw_only=True)
 class ReadText:
-    """A sample's text and what the model gave for it: float64 [n]."""
+    """A sample's text and the model's output for it: float64 [n]."""
 
     sample: Sample
     text: Text
@@ -62,17 +62,17 @@ def read_texts(
     alone: bool = False,
     of_response: bool = False,
 ) -> Iterator[ReadText | Reject]:
-    """One outcome a sample, in order.
+    """Yield one outcome per sample, in order.
 
     Args:
         loaded: see encoders.load_encoder; texts are cut to its window.
         samples: read some batches ahead of the outcomes.
-        running: `scoring.batch_tokens` bounds a batch, padding included; where the memory ends it is halved.
-        as_pair: instruction and response as the tokenizer's two segments, not as one text with a line's end between.
-        vectors: one pass over a batch, [B, n]: `input_ids`, `attention_mask` and, where the tokenizer has them,
-            `token_type_ids`, [B, T] each, padded on the right. What it gives for a row may not depend on the others.
-        alone: a text a pass.
-        of_response: what is asked is of the response, so that a text of which nothing of it is read is rejected.
+        running: `scoring.batch_tokens` bounds a batch, padding included; it is halved if memory is full.
+        as_pair: pass instruction and response as the tokenizer's two segments, not as one text with a newline between.
+        vectors: one pass over a batch, [B, n]: `input_ids`, `attention_mask` and, if the tokenizer has them,
+            `token_type_ids`, [B, T] each, padded on the right. A row's output must not depend on the others.
+        alone: run one text per pass.
+        of_response: reject texts whose response was truncated away entirely.
     """
     budget = TokenBudget(loaded.model, running.scoring.batch_tokens)
     limit = min(running.max_length, loaded.window or running.max_length)
@@ -95,7 +95,8 @@ def read_texts(
 
 
 def read_text(loaded: LoadedModel, sample: Sample, *, limit: int, as_pair: bool) -> Text:
-    """The first `limit` tokens of a sample's instruction and response; raises UnscorableSampleError without a response.
+    """Return the first `limit` tokens of a sample's instruction and response; raise UnscorableSampleError without a
+    response.
 
     With `as_pair` the longer of the two is cut.
     """
@@ -115,7 +116,7 @@ def read_text(loaded: LoadedModel, sample: Sample, *, limit: int, as_pair: bool)
 
 
 def _check_reads_response(loaded: LoadedModel, sample: Sample, text: Text) -> None:
-    """Raises UnscorableSampleError where the tokens that are left are those of the instruction alone."""
+    """Raise UnscorableSampleError if the remaining tokens are those of the instruction alone."""
     tokenizer: Any = loaded.tokenizer
     alone = tokenizer(f"{sample.instruction}\n", truncation=True, max_length=len(text.ids), verbose=False)
     if tuple(alone["input_ids"]) == text.ids:
@@ -126,7 +127,7 @@ def _check_reads_response(loaded: LoadedModel, sample: Sample, text: Text) -> No
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class _TextPasses:
-    """Runs groups of texts through a model."""
+    """Run groups of texts through a model."""
 
     loaded: LoadedModel
     running: "Running"
@@ -135,7 +136,7 @@ class _TextPasses:
     alone: bool
 
     def outcomes(self, group: Sequence[tuple[Sample, Text | UnscorableSampleError]]) -> Iterator[ReadText | Reject]:
-        """Those of a group, in order."""
+        """Yield the outcomes of a group, in order."""
         texts = {place: text for place, (_, text) in enumerate(group) if isinstance(text, Text)}
         found: dict[int, Vector | UnscorableSampleError] = {}
         line = deque(sorted(texts, key=lambda place: len(texts[place].ids), reverse=True))
@@ -155,12 +156,12 @@ class _TextPasses:
             yield _outcome(sample, text, found.get(place))
 
     def _next_batch(self, line: deque[int], texts: dict[int, Text]) -> list[int]:
-        """As many texts, longest first, as the budget allows when all are as long as the first; at least one."""
+        """Take as many texts, longest first, as the budget allows if all are as long as the first; at least one."""
         rows = 1 if self.alone else max(1, self.budget.tokens // len(texts[line[0]].ids))
         return [line.popleft() for _ in range(min(rows, len(line)))]
 
     def _charge(self, batch: Sequence[Text]) -> None:
-        """Two FLOPs a weight and token beside the embeddings, and those of the attention of all tokens to all."""
+        """Charge two FLOPs per weight outside the embeddings and token, and the attention of all tokens to all."""
         lengths = np.array([len(text.ids) for text in batch], dtype=np.float64)
         config: Any = self.loaded.model.config.get_text_config()
         embedding = self.loaded.model.get_input_embeddings().weight.numel()  # pyright: ignore
@@ -170,7 +171,8 @@ class _TextPasses:
 
 
 def padded(loaded: LoadedModel, texts: Sequence[Text]) -> Batch:
-    """The input of a pass, [B, T] each, on the model's device; raises GateauError for a token unknown to the model."""
+    """Return the input of a pass, [B, T] each, on the model's device; raise GateauError for a token unknown to the
+    model."""
     width = max(len(text.ids) for text in texts)
     padding = _padding(loaded)
     rows = {
@@ -189,14 +191,15 @@ def padded(loaded: LoadedModel, texts: Sequence[Text]) -> Batch:
 
 
 def _knows_segments(loaded: LoadedModel) -> bool:
-    """Whether tokenizer and model tell a first text from a second: RoBERTa has the input, with one value for it."""
+    """Return whether tokenizer and model distinguish a first text from a second: RoBERTa has the input, but one value
+    for it."""
     taken = inspect.signature(loaded.model.forward).parameters
     several = getattr(loaded.model.config, "type_vocab_size", 2) > 1
     return several and "token_type_ids" in taken and "token_type_ids" in loaded.tokenizer.model_input_names
 
 
 def _padding(loaded: LoadedModel) -> int:
-    """The model's own padding: RoBERTa counts positions by it, decoders look for the text's end with it."""
+    """Return the model's own padding: RoBERTa counts positions by it, decoders find the text's end with it."""
     known = (getattr(loaded.model.config.get_text_config(), "pad_token_id", None), loaded.tokenizer.pad_token_id)
     return next((int(one) for one in known if one is not None), 0)  # pyright: ignore
 
@@ -216,16 +219,16 @@ def _outcome(
 def quality_rows(
     loaded: LoadedModel, samples: "Iterable[Sample]", running: "Running", *, label: Label | None, as_pair: bool
 ) -> "Iterator[Row | Reject]":
-    """A row (methods.car.QUALITY) or a reject for each sample, in order.
+    """Yield a row (methods.car.QUALITY) or a reject for each sample, in order.
 
-    The quality is the output of a head with one, and of a head with several the logarithm of `label`'s probability:
-    there an output says something only beside the others.
+    The quality is the output of a head with one output. For a head with several it is the logarithm of `label`'s
+    probability, because such an output has a meaning only relative to the others.
 
-    Raises GateauError, before any sample is read, when the head has several outputs and `label` names none of them.
+    Raises GateauError, before any sample is read, if the head has several outputs and `label` names none of them.
     """
     config: Any = loaded.model.config
     index = label_index(config.id2label, label, name=loaded.name)
-    # A decoder's head reads the last token of each row, which it finds by the padding; without one it takes one row.
+    # A decoder's head reads the last token of each row, which it finds by the padding; without one it accepts one row.
     alone = getattr(config.get_text_config(), "pad_token_id", None) is None
 
     @torch.no_grad()
@@ -249,7 +252,7 @@ def quality_rows(
 
 
 def embedding_rows(loaded: LoadedModel, samples: "Iterable[Sample]", running: "Running") -> "Iterator[Row | Reject]":
-    """A row (methods.embedding.EMBEDDING) or a reject for each sample, in order."""
+    """Yield a row (methods.embedding.EMBEDDING) or a reject for each sample, in order."""
 
     @torch.no_grad()
     def vectors(batch: Batch) -> Tensor:
@@ -270,7 +273,7 @@ def embedding_rows(loaded: LoadedModel, samples: "Iterable[Sample]", running: "R
 
 
 def mean_pooled(states: Tensor, mask: Tensor) -> Tensor:
-    """Mean of `states` [B, T, d] over the tokens of `mask` [B, T], divided by its length: float64 [B, d]."""
+    """Return the mean of `states` [B, T, d] over the tokens of `mask` [B, T], scaled to length 1: float64 [B, d]."""
     weights = mask[..., None].double()
     mean = (states.double() * weights).sum(dim=1) / weights.sum(dim=1)
     return mean / mean.norm(dim=1, keepdim=True)

@@ -1,4 +1,4 @@
-"""LADM over a corpus of plain texts: every text's score in the files' order, or the reason why there is none."""
+"""Score a corpus of plain texts by LADM: one score or reject per text, in the files' order."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -18,7 +18,7 @@ from gateau_dagster.scoring.span_scorer import Measured, measure_documents
 
 @dataclass(kw_only=True)
 class TextScoring:
-    """One walk over the files. `report` gets the bytes read and the texts done so far."""
+    """One pass over the files. `report` receives the bytes read and the texts done so far."""
 
     files: Sequence[SourceFile]
     fields: TextFields
@@ -26,13 +26,13 @@ class TextScoring:
     weights: FocusWeights
     report: Callable[[int, int], None]
     rejects: list[Reject] = field(default_factory=list)
-    _waiting: dict[str, tuple[CorpusText, int]] = field(default_factory=dict)  # with the whole text's tokens
+    _waiting: dict[str, tuple[CorpusText, int]] = field(default_factory=dict)  # with the token count of the whole text
     _read: int = 0
 
     def run(self, model: ModelConfig, scoring: ScoringConfig) -> list[ScoredText]:
-        """All texts that could be read; texts with another fate are in `rejects` afterwards.
+        """Return all texts that could be scored, and add the others to `rejects`.
 
-        A text longer than `scoring.max_length` tokens is scored by its begin. Raises GateauError when the model or a
+        A text longer than `scoring.max_length` tokens is scored by its beginning. Raises GateauError if the model or a
         file cannot be used.
         """
         loaded = load_model(model, dtype=scoring.dtype, device=scoring.device, folder=Path())
